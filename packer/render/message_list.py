@@ -22,15 +22,23 @@ class MessageList(list[Any]):
         super().__init__(known)
         self.known = list(known)
         self.start = start
-        self.root = self if root is None else root
+        self._root = root
         self.depends_on_end = False
         self.num_in_every_extension = len(known)
         self.num_read = 0
         """Number of messages, from the first, beyond which nothing was read unless it depends on the end (root only).
         """
 
+        self.size: Any = None
+        """What stands for the number of messages (root only); None for the number itself."""
+
         self.recorder: Any = None
         """Who answers for the messages instead, from the start of the loop on (root only)."""
+
+    @property
+    def root(self) -> "MessageList":
+        """The list of the whole conversation."""
+        return self if self._root is None else self._root  # a list that refers to itself would be freed late
 
     def refuse_if_recorded(self) -> None:
         """Refuse to be asked for anything but single messages and the length while what a template does is recorded.
@@ -48,6 +56,12 @@ class MessageList(list[Any]):
             return False
         root.num_read = max(root.num_read, number)
         return True
+
+    def __bool__(self) -> bool:
+        if not self.is_in_every_extension(1):
+            self.refuse_if_recorded()
+            self.root.depends_on_end = True
+        return bool(self.known)
 
     def __getitem__(self, place: Any) -> Any:
         if isinstance(place, slice) and self.root.recorder is not None:

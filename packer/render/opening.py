@@ -4,113 +4,162 @@ States are comparable. If two are equal, the loop cannot distinguish them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from operator import is_
+from typing import Any, Protocol
 
 import jinja2
 import jinja2.runtime
 import jinja2.utils
 from jinja2 import pass_context
 
+from packer.render.idle_messages import AskedMessage, IdleMessages
 from packer.render.message_list import MessageList
+from packer.render.search_loops import LENGTH, NOTED, RENDERING, WALK
 from packer.render.symbolic import OpaqueError
-from packer.render.template_parts import ITEMS, LENGTH, RENDERING, STOP, Halves, TemplateParts
+from packer.render.template_parts import ITEMS, STOP, Halves
 
 STOPPED = "\ue0f6"
 """What a rewritten template writes where it pauses."""
 
 SCALARS = frozenset({str, int, bool, type(None)})
 
+ContextOf = Callable[[jinja2.Template, Mapping[str, Any]], Any]
+
+_SIMPLE = SCALARS | {jinja2.Undefined, jinja2.runtime.Macro}
+"""Types of values that no namespace belongs to."""
+
 Attributes = dict[str, Any]
 """The attributes of a namespace, by name."""
 
 
-def opened(
-    parts: TemplateParts,
-    context_of: Callable[[jinja2.Template, Mapping[str, Any]], Any],
-    messages: Sequence[Any],
-    variables: Mapping[str, Any],
-) -> "Opening":
-    """Render the part of a template before the loop.
+class FirstHalf:
+    """A run of the first half of the part before the loop, for all openings of a conversation.
+
+    Args:
+        halves: of the template.
+        context_of: creates the Jinja context of a template and its variables.
+        messages: of the conversation, from its first.
+        variables: all but the messages, and those that only the ending reads.
 
     Raises:
-        OpaqueError: the state in which it enters the loop cannot be compared with another.
+        OpaqueError: a variable that it sets may have hidden state.
     """
-    opening = Opening(MessageList(messages))
-    for piece in _pieces(parts.opening, context_of, variables, opening):
-        opening.written.append(piece)  # one by one, since `begin` reads it in the meantime
-    return opening
-
-
-class FirstHalf:
-    """A rendering of the first half of the part before the loop, see :attr:`TemplateParts.halves`."""
-
-    found: Mapping[str, Any]
-    """The variables that it sets."""
-
-    comparable: Mapping[str, tuple[Any, ...]]
-    """The same in comparable form."""
 
     def __init__(
-        self,
-        halves: Halves,
-        context_of: Callable[[jinja2.Template, Mapping[str, Any]], Any],
-        messages: Sequence[Any],
-        variables: Mapping[str, Any],
+        self, halves: Halves, context_of: ContextOf, messages: Sequence[Any], variables: Mapping[str, Any]
     ) -> None:
+        self.halves, self.context_of = halves, context_of
         self.read = messages[: halves.num_read]
-        """The messages that it may read."""
-
-        self.number: int | None = None
-        """Number of what the second half may read of variables, once it was asked for."""
-
-        self.outer: dict[int, tuple[Any, int]] = {}
-        """The same for the loop, by the identity of the second half's recording, which is kept with it."""
+        """The messages that it may have read."""
 
         self.is_plain = False
         """Whether its text has no escape."""
 
-        self.messages = MessageList(messages)
-        self.text = "".join(_pieces(halves.first, context_of, variables, self))
+        self.text = ""
+        self.found: Mapping[str, Any] = {}
+        """The variables that it sets."""
+
+        if halves.first is not None:
+            own = {"messages": MessageList(messages), RENDERING: self, STOP: STOPPED}
+            self.text = "".join(_pieces(halves.first, context_of, {**variables, **own}))
+        self.variables = {**variables, **self.found}
+        self.spaces: list[Any] = []
+        self.comparable = {name: _comparable(value, self.spaces) for name, value in self.found.items()}
+        self.held = [dict(attributes_of(space)) for space in self.spaces]
+        """Attributes of each namespace."""
+
+        self.number: int | None = None
+        """Number of what the second half may read of variables, once it was asked for."""
+
+        self.outer: dict[tuple[int, int], tuple[Any, int]] = {}
+        """The same for the loop, by the identity of the second half's recording, which is kept with it, and setting."""
+
+        self._idle = [IdleMessages() for _ in range(halves.num_loops)]
+        self._idle_in_all: dict[int, Any] = {}
+        """Messages for which no loop does anything, by their identities."""
+
+    def is_of(self, messages: Sequence[Any]) -> bool:
+        """Whether it serves for this conversation."""
+        return len(self.read) == min(self.halves.num_read, len(messages)) and all(map(is_, self.read, messages))
+
+    def idle(self, loop: int) -> IdleMessages:
+        """Return the messages for which a loop of the second half does nothing."""
+        return self._idle[loop]
+
+    def num_looked_at(self, messages: Sequence[Any]) -> int:
+        """Return the number of messages up to the last for which a loop may do something."""
+        number, idle = len(messages) if self._idle else 0, self._idle_in_all
+        while number and (id(messages[number - 1]) in idle or self._is_idle(messages[number - 1])):
+            number -= 1
+        return number
+
+    def _is_idle(self, message: Any) -> bool:
+        for idle in self._idle:
+            if not idle.holds(message):
+                return False
+        self._idle_in_all[id(message)] = message
+        return True
 
     def begin(self, context: jinja2.runtime.Context, items: Any) -> str:
         """Record the variables. Return a text without content."""
         del items
         self.found = dict(context.vars)
-        self.comparable = comparable(self.found)
-        self.has_no_namespaces = not namespaces_of(self.found.values())
         return ""
 
 
-def _pieces(
-    template: jinja2.Template,
-    context_of: Callable[[jinja2.Template, Mapping[str, Any]], Any],
-    variables: Mapping[str, Any],
-    opening: "Opening | FirstHalf",
-) -> Iterator[str]:
-    """Run a rewritten template, and yield what it writes; `opening` is told where its loop begins."""
-    own = {"messages": opening.messages, RENDERING: opening, STOP: STOPPED}
-    return template.root_render_func(context_of(template, {**variables, **own}))
+class Size(Protocol):
+    """Stands for the number of messages."""
+
+    @property
+    def number(self) -> Any:
+        """What a template gets; it refuses whatever cannot be recorded."""
+
+    conditions: list[Any]
+    """What the template asked about it."""
 
 
 class Opening:
-    """A rendering of the part of the template before the loop, and the state in which it enters the loop."""
+    """A rendering of the part of the template before the loop, and the state in which it enters the loop.
 
-    text: str
+    Args:
+        half: its first half.
+        messages: of the conversation, from its first.
+        size: what stands for the number of messages; None for the number itself.
+
+    Raises:
+        OpaqueError: that state cannot be compared with another, or depends on what stands for the number.
+    """
+
     variables: Mapping[str, Any]
     """In the comparable form of :func:`_comparable`."""
 
     held: Sequence[Attributes]
     """Attributes of each namespace, in the same form."""
 
-    depends_on_end: bool
-    """Whether any of this depends on where the conversation ends."""
-
     start: int
     """Index of the first message that the loop runs over."""
 
-    def __init__(self, messages: MessageList) -> None:
-        self.messages = messages
-        self.written: list[str] = []
+    def __init__(self, half: FirstHalf, messages: Sequence[Any], size: "Size | None" = None) -> None:
+        known = MessageList(messages)
+        known.size = None if size is None else size.number
+        self._half = half
+        for space, held in zip(half.spaces, half.held, strict=True):
+            attributes = attributes_of(space)
+            attributes.clear()
+            attributes.update(held)
+        own = {"messages": known, RENDERING: self, STOP: STOPPED}
+        self.text = half.text + "".join(_pieces(half.halves.second, half.context_of, {**half.variables, **own}))
+        too_few = len(messages) < half.halves.num_read
+        self.depends_on_end = known.depends_on_end or too_few or (size is not None and bool(size.conditions))
+        """Whether any of this depends on where the conversation ends, except for what loops look for."""
+
+        num_read = max(known.num_read, len(half.read), half.num_looked_at(messages))
+        self.read = messages if self.depends_on_end else messages[:num_read]
+        """The messages that it depends on."""
+
+    def holds_for(self, messages: Sequence[Any]) -> bool:
+        """Whether it is the same for other messages, if loops may do something up to the same of them."""
+        return begins_with(self.read, messages, exactly=self.depends_on_end)
 
     def begin(self, context: jinja2.runtime.Context, items: Any) -> str:
         """Record the state at the start of the loop. Return a text without content: an opening ends here.
@@ -120,15 +169,58 @@ class Opening:
         """
         if type(items) is not MessageList:
             raise OpaqueError("the loop runs over something else than messages")
-        self.depends_on_end = self.messages.depends_on_end
-        spaces: list[Any] = []
-        self.variables = {name: _comparable(value, spaces) for name, value in context.vars.items()}
+        half, found = self._half, context.vars
         self.start = items.start
+        spaces = [*half.spaces]
+        own = {name: _comparable(value, spaces) for name, value in found.items()}
+        again = [each for name in half.comparable.keys() & own for each in (half.comparable[name], own[name])]
+        self.variables = {**half.comparable, **own}
+        if any(each[0] not in _SIMPLE for each in again):  # other namespaces, perhaps, or in another order
+            spaces = []
+            self.variables = {name: _comparable(value, spaces) for name, value in {**half.found, **found}.items()}
         self.held = [
             {name: _comparable(value, spaces) for name, value in attributes_of(space).items()} for space in spaces
         ]
-        self.text = "".join(self.written)
         return ""
+
+    def walk(self, items: Any, loop: int, *, backwards: bool) -> Iterator[Any]:
+        """Yield the places and the items of a list; of the messages, those for which a loop may do something.
+
+        Args:
+            items: the list.
+            loop: number of the loop in its template.
+            backwards: whether the loop runs from the end.
+        """
+        if type(items) is not MessageList:
+            yield from enumerate(items[::-1] if backwards else items)
+            return
+        idle, known, size = self._half.idle(loop), items.known, items.root.size
+        if size is None:
+            items.root.depends_on_end, size = True, len(items.root.known)
+        for number in reversed(range(len(known))) if backwards else range(len(known)):
+            message = known[number]
+            if idle.holds(message):
+                continue
+            asked, self._noted = AskedMessage(message), False
+            yield (size - (items.start + 1 + number) if backwards else number), asked
+            if not self._noted:
+                idle.add(message, asked)
+
+    def note(self, value: Any) -> Any:
+        """Note that an iteration does something, or reads a value that may be another at another time; return it."""
+        self._noted = True
+        return value
+
+
+def begins_with(first: Sequence[Any], messages: Sequence[Any], *, exactly: bool) -> bool:
+    """Whether messages begin with these very ones, or, if `exactly`, are these."""
+    more = len(messages) - len(first)
+    return more >= 0 and not (exactly and more) and all(map(is_, first, messages))
+
+
+def _pieces(template: jinja2.Template, context_of: ContextOf, variables: Mapping[str, Any]) -> Iterator[str]:
+    """Run a template, and yield what it writes."""
+    return template.root_render_func(context_of(template, variables))
 
 
 class Space:
@@ -199,6 +291,13 @@ def _items(context: jinja2.runtime.Context, items: Any, opening: Opening | First
     return opening.begin(context, items)
 
 
+def _count(items: Any) -> Any:
+    """The filter `length`, for lists of messages of unknown number, too."""
+    if type(items) is MessageList and items.root.size is not None:
+        return items.root.size - items.start if items.start else items.root.size
+    return len(items)
+
+
 def _length(items: Any, enough: int) -> int:
     """Return the number of items, or just `enough` if there are certainly that many.
 
@@ -207,5 +306,13 @@ def _length(items: Any, enough: int) -> int:
     return enough if type(items) is MessageList and items.is_in_every_extension(enough) else len(items)
 
 
-FILTERS = {ITEMS: _items, LENGTH: _length}
-"""Filters that the parts before the loop use; the environment of all templates has them."""
+def _walk(items: Any, opening: Opening, loop: int, backwards: bool) -> Iterator[Any]:  # noqa: FBT001 - as filters are called
+    return opening.walk(items, loop, backwards=backwards)
+
+
+def _noted(value: Any, opening: Opening) -> Any:
+    return opening.note(value)
+
+
+FILTERS = {"length": _count, "count": _count, ITEMS: _items, LENGTH: _length, NOTED: _noted, WALK: _walk}
+"""Filters for the parts before the loop; the environment of all templates has them."""

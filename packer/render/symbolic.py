@@ -98,6 +98,8 @@ class Unknown:
     """Base of everything that a template is given in place of a value that it does not know."""
 
     __slots__ = ()
+    is_number = False
+    """Whether it stands for a whole number, of which no template may read an attribute."""
 
 
 class SymbolicText(str, Unknown):

@@ -21,7 +21,13 @@ from packer.recipe import make_recipe
 from packer.render import environment
 
 _REAL = Path(os.environ.get("PACKER_REAL", Path(__file__).parents[3] / "shared" / "real"))
-_TOKENIZERS = ("llama-3", "qwen3")
+_TEMPLATES = {
+    "Llama 3": ("llama-3", None),
+    "Qwen3": ("qwen3", None),
+    "Qwen3.5": ("qwen3", "llamacpp__Qwen3.5-4B.jinja"),
+}
+"""Tokenizers, and templates in place of their own."""
+
 _LENGTHS = (4, 8, 24, 100, 400)
 _TOOL = {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {"type": "object"}}}
 
@@ -30,14 +36,15 @@ def rendering_table() -> Table:
     """Seconds of one row, by messages and template; ratios are to those by the letter."""
     environment.WORTH_COMPILING = 0  # as if much had been rendered before
     table = Table("messages", "of", "template", "by the letter", "composed", "ratio", box=None, pad_edge=False)
-    for tokenizer in _TOKENIZERS:
+    for name, (tokenizer, template) in _TEMPLATES.items():
         if not (_REAL / "tokenizers" / tokenizer).exists():
-            table.add_row("", "", tokenizer, "no PACKER_REAL: skipped", "", "")
+            table.add_row("", "", name, "no PACKER_REAL: skipped", "", "")
             continue
         recipe = make_recipe(
             {
                 "sources": [{"path": "none.jsonl"}],
                 "tokenizer": str(_REAL / "tokenizers" / tokenizer),
+                "template": {"file": str(_REAL / "templates" / template)} if template else {},
                 "supervision": {"history_rewrite": "as_rendered"},
             }
         )
@@ -48,7 +55,7 @@ def rendering_table() -> Table:
             assert composed.render(row).text == letter.render(row).text
             slow, fast = best(partial(letter.render, row)), best(partial(composed._render, row, ()))
             table.add_row(
-                f"{length}", kind, tokenizer, f"{slow * 1e3:.1f} ms", f"{fast * 1e3:.1f} ms", f"1/{slow / fast:.1f}"
+                f"{length}", kind, name, f"{slow * 1e3:.1f} ms", f"{fast * 1e3:.1f} ms", f"1/{slow / fast:.1f}"
             )
     return table
 

@@ -18,9 +18,10 @@ from packer.recipe import make_recipe
 from packer.render import ChatTemplate, RenderError
 from packer.render.composed import ComposedText, Composition
 from packer.render.composed.chain import Step
-from packer.render.composed.recordings import RecordedOpening, Recordings
+from packer.render.composed.openings import Openings
 from packer.render.composed.unknowns import ITEM, SIZE, ZERO, Compared
 from packer.render.composed_template import ComposedTemplate
+from packer.render.opening import Opening
 from packer.render.symbolic import OpaqueError
 from packer.watchdog import TemplateOverrunError
 
@@ -488,32 +489,50 @@ def test_messages_are_not_composed_again_for_each_question(monkeypatch: pytest.M
     assert num_composed < 3 * len(messages)
 
 
-def test_a_long_way_back_to_the_last_question_is_not_recorded_for_each_distance(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Each recording would be about all messages up to the question, and be compared before it is found."""
-    search = (
-        "{% set mark = '!' %}{% set ns = namespace(searching=true, last=messages|length - 1) %}"
+_FIND = "{% if q.role == 'user' %}{% set ns.at = loop.index0 %}{% endif %}{% endfor %}"
+SEARCHES = {
+    "from the end": (
+        "{% set ns = namespace(searching=true, at=messages|length - 1) %}"
         "{% for q in messages[::-1] %}{% set index = messages|length - 1 - loop.index0 %}"
-        "{% if ns.searching and q.role == 'user' %}"
-        "{% set ns.searching = false %}{% set ns.last = index %}{% endif %}{% endfor %}"
-    )
-    chat_template = template(search + loop("{{ m.content }}{{ mark if loop.index0 > ns.last }}"))
-    num_recorded = 0
-    record = Recordings._record_opening
+        "{% if ns.searching and q.role == 'user' %}{% set ns.searching = false %}{% set ns.at = index %}{% endif %}{% endfor %}"
+    ),
+    "from the first message on": "{% set ns = namespace(at=-1) %}{% for q in messages %}" + _FIND,
+    "in what follows the first": "{% set ns = namespace(at=-1) %}{% set rest = messages[1:] %}{% for q in rest %}"
+    + _FIND,
+    "with a macro": (
+        "{% macro text(q) %}{{ q.role }}{% endmacro %}{% set ns = namespace(at=-1) %}{{ tools | length if tools }}"
+        "{% for q in messages %}" + _FIND.replace("q.role", "text(q)")
+    ),
+}
+"""Ways in which templates look for the last question."""
 
-    def counted(self: Recordings, *args: Any) -> RecordedOpening:
-        nonlocal num_recorded
-        num_recorded += 1
-        return record(self, *args)
 
-    monkeypatch.setattr(Recordings, "_record_opening", counted)
-    for length in (40, 60):
-        messages = [user("?"), *[assistant(f"{n}.") for n in range(length)]]
-        composition = composition_of(chat_template)
-        for size in range(1, len(messages) + 1):
-            assert composed(composition, messages[:size]) == chat_template.render(messages[:size])
-    assert 2 < num_recorded < 20
+@pytest.mark.parametrize("name", SEARCHES)
+@pytest.mark.parametrize("shrinks", [False, True])
+def test_what_comes_before_the_loop_does_not_run_for_messages_that_make_no_difference(
+    name: str, shrinks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "{% set mark = '!' %}" + SEARCHES[name] + loop("{{ m.content }}{{ mark if loop.index0 > ns.at }}")
+    chat_template = template(source)
+    runs: list[Opening] = []
+    run = Openings._run
+
+    def kept(self: Openings, *args: Any) -> Opening:
+        runs.append(run(self, *args))
+        return runs[-1]
+
+    monkeypatch.setattr(Openings, "_run", kept)
+    calls = [{"function": {"name": "f", "arguments": {}}}]
+    messages = [
+        user("?"),
+        *[{**assistant(f"{n}."), **({"tool_calls": calls} if n % 3 else {})} for n in range(60)],
+        user("!"),
+    ]
+    messages += [assistant(f"{n};") for n in range(20)]
+    composition = composition_of(chat_template)
+    for size in range(len(messages), 1, -1) if shrinks else range(2, len(messages) + 1):
+        assert composed(composition, messages[:size]) == chat_template.render(messages[:size])
+    assert 0 < len({*map(id, runs)}) <= 5, "one for each question, and for each kind of message that is met first"
 
 
 _TURN = "<{{ m.role }}>"

@@ -6,7 +6,6 @@ import random
 from typing import Any
 
 import jinja2.nodes
-import jinja2.runtime
 import pytest
 import twins
 from conversation_shapes import OTHER_TOOL, TOOL
@@ -15,14 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rendered_twice import assert_same, batch, literal
 from search_effort import percent_of_examples
-from supervision_stages import ALLOW_ALL, Stages, assistant, chat, result, system, user
+from search_templates import SEARCHES
+from supervision_stages import ALLOW_ALL, Stages, assistant, call, chat, result, system, user
 
 from packer.render import ChatTemplate, RenderError
 from packer.render.composed import Composition
 from packer.render.composed_template import ComposedTemplate
 from packer.render.sandbox import environment_of
+from packer.render.search_loops import reduce_queries
 from packer.render.symbolic import OpaqueError
-from packer.render.template_parts import _reduce_queries
 
 TOOLS = [TOOL, OTHER_TOOL]
 QWEN3_IDLE = """{% set ns = namespace(searching=true, last=messages|length - 1) %}{% for m in messages[::-1] %}
@@ -147,6 +147,7 @@ ALL = {
         for name, (_, body) in IDLE.items()
     },
     **{f"twin {i}": each for i, each in enumerate(TWINS)},
+    **{f"search: {name}": each for name, each in SEARCHES.items()},
 }
 STAYS = {"its number of items", "all messages", "a namespace as a whole"}
 """What leaves a loop as it is."""
@@ -450,27 +451,50 @@ def test_which_loops_are_composed(name: str) -> None:
 def test_only_loops_that_do_nothing_more_are_ended(name: str) -> None:
     ends, body = IDLE[name]
     parsed = environment_of("2026-01-01").parse(_BEFORE + body)
-    _reduce_queries(parsed.body)
+    reduce_queries(parsed.body)
     assert (parsed.find(jinja2.nodes.Break) is not None) == ends
 
 
-def test_a_loop_that_only_looks_for_the_last_question_ends_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    conversation = [user(f"{i}") if i % 2 == 0 else assistant(f"{i}") for i in range(64)]
-    num_gone = 0
+MAY_BE_OPAQUE = {
+    *(
+        "what may raise while it counts",
+        "what may be no list",
+        "a flag of another namespace",
+        "a namespace within another",
+    ),
+}
 
-    def gone(loop: jinja2.runtime.LoopContext, go: Any = jinja2.runtime.LoopContext.__next__) -> Any:
-        nonlocal num_gone
-        num_gone += 1
-        return go(loop)
 
-    monkeypatch.setattr(jinja2.runtime.LoopContext, "__next__", gone)
-    chat_template = template(QWEN3_IDLE)
-    text = chat_template.render(conversation)
-    assert num_gone > len(conversation)
+@pytest.mark.parametrize("name", SEARCHES)
+def test_what_a_search_passes_over_makes_no_difference(name: str) -> None:
+    """Each beginning of a conversation, longer and longer and shorter and shorter, and another with the same words."""
+    chat_template = template(SEARCHES[name])
+    said = [
+        system("a"),
+        user("b"),
+        assistant("c"),
+        user("a"),
+        assistant("d"),
+        result("a"),
+        assistant("b"),
+        assistant("a"),
+    ]
+    said += [user("c"), {**assistant("d"), "tool_calls": [call("f", {})]}, result("b"), {**result("c"), "name": "f"}]
     composition = composition_of(chat_template)
-    num_gone = 0
-    assert composed(composition, conversation) == text
-    assert num_gone <= 8, "the part before the loop ran twice: as it is, and up to the loop that is recorded"
+    for messages in (
+        said,
+        said[1:],
+        [said[3], said[2]],
+        [said[3]],
+        [{**message} for message in said[::-1]],
+        [{**said[0], "content": "d"}, *said[1:]],
+    ):
+        sizes = [*range(1, len(messages) + 1), *range(len(messages), 0, -1), 5, 9, 3, 12, 7]
+        for size, tools in itertools.product(sizes, (None, TOOLS)):
+            rendering = {"messages": messages[:size], "tools": tools, "add_generation_prompt": False, "kwargs": {}}
+            expected = rendered(chat_template, **rendering)
+            with contextlib.suppress(OpaqueError) if name in MAY_BE_OPAQUE else contextlib.nullcontext():
+                assert composed(composition, **rendering) == expected, (size, tools)
 
 
 @pytest.mark.parametrize(
@@ -506,6 +530,9 @@ def test_a_template_of_another_form_is_not_taken_apart() -> None:
         "{% for m in messages %}{{ m.content }}{% else %}none{% endfor %}",
         "{% for a, b in messages %}{{ a }}{% endfor %}",
         "{% block b %}{% endblock %}{% for m in messages %}{{ m.content }}{% endfor %}",
+        "{% if tools %}{% macro f() %}{% endmacro %}{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}",
+        "{% macro f(x) %}{% macro g() %}{{ x }}{% endmacro %}{% endmacro %}{% for m in messages %}{{ m.content }}{% endfor %}",
+        "{% for q in messages %}{% macro f() %}{{ q }}{% endmacro %}{% endfor %}{% for m in messages %}{{ m.content }}{% endfor %}",
     )
     assert [template(source).recordings for source in sources] == [None] * len(sources)
 

@@ -7,6 +7,10 @@ one message, and records what it writes together with everything that it asked. 
 gives the same answers, the template would do the same again. So a conversation is composed of recordings, message by
 message.
 
+What comes before the loop over the messages is run as it is, or recorded as well. Many templates look for something in
+all messages there, such as the last question: :mod:`packer.render.search_loops` keeps that from being done again with
+each message.
+
 The arguments of a call are unknown as a whole; to templates that walk through them, each key and value is unknown. A
 template that looks into texts, or does something else that cannot be recorded, is run.
 

@@ -29,9 +29,10 @@ from packer.render.composed.written import (
     is_unknown_text,
 )
 from packer.render.message_list import MessageList
-from packer.render.opening import STOPPED, attributes_of, comparable, namespaces_of
+from packer.render.opening import STOPPED, ContextOf, attributes_of, comparable, namespaces_of
+from packer.render.search_loops import RENDERING
 from packer.render.symbolic import HIDDEN, SEEN_BLINDLY, OpaqueError, Slot, SymbolicText, Unknown, pieces_of
-from packer.render.template_parts import RENDERING, STOP
+from packer.render.template_parts import STOP
 
 END = object()
 """Stands for what follows the last message."""
@@ -39,8 +40,6 @@ END = object()
 _LONGEST_SEARCH = 8
 """Maximum number of messages to go back through: each distance makes a recording of its own, which is about all of the
 messages up to there. Rendering what comes before the loop takes less time then."""
-
-ContextOf = Callable[[jinja2.Template, Mapping[str, Any]], Any]
 
 
 class _Texts(symbolic.Questions):
@@ -333,6 +332,8 @@ class _Backwards(Sequence[Any]):  # noqa: PLW1641 - nothing asks for its hash
         for number in range(size - self._start):
             if number == _LONGEST_SEARCH:
                 raise OpaqueError("a search through many messages")
+            if Number(recorder, SIZE, -1 - number) < self._start:  # recorded: there are as many
+                raise AssertionError
             yield recorder.at(SIZE, -1 - number)
         if Number(recorder, SIZE) != size:  # recorded: there were no more
             raise AssertionError

@@ -8,15 +8,17 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jinja2
+
 from packer.render.composed.message_content import Numbers, shape
-from packer.render.composed.message_recorder import ContextOf, MessageRecorder, OpeningRecorder
+from packer.render.composed.message_recorder import MessageRecorder, OpeningRecorder
 from packer.render.composed.recording import Recording
 from packer.render.composed.states import State, States, changed
 from packer.render.composed.unknowns import ITEM, ZERO, ArgumentsError
 from packer.render.composed.written import Written
-from packer.render.opening import FirstHalf
+from packer.render.opening import ContextOf, FirstHalf
 from packer.render.symbolic import OpaqueError
-from packer.render.template_parts import Halves, TemplateParts
+from packer.render.template_parts import TemplateParts
 from packer.watchdog import TemplateOverrunError, watched
 
 _LONGEST_TEXT = 2**14
@@ -94,6 +96,9 @@ class Recordings:
         self.opening_depends_on_end = False
         """Whether what comes before the loop ever depended on where the conversation ends."""
 
+        self.num_sized = 0
+        """Number of openings, the last ones in a row, that could not do without the number of messages."""
+
         self.take_too_long = False
         """Whether a recording took more time or memory than a rendering may, which may take less."""
 
@@ -167,8 +172,6 @@ class Recordings:
             OpaqueError: that cannot be recorded.
         """
         halves, recorded = self.plain.halves, self._recorded.halves
-        assert halves is not None
-        assert recorded is not None
         numbers = (len(messages), len(messages))
         if half.number is None:
             half.number = self.outer_of(halves.names, half.comparable, variables)
@@ -180,7 +183,7 @@ class Recordings:
             if opening.recording.holds(numbers, messages, self.shape_of):
                 break
         else:
-            opening = self._record_opening(recorded, messages, {**variables, **half.found})
+            opening = self._record_opening(recorded.second, messages, {**variables, **half.found})
             if self._num_openings >= _MAX_RECORDINGS:
                 self._openings, self._num_openings = {key: (found := [])}, 0
             found.append(opening)
@@ -190,12 +193,12 @@ class Recordings:
         return opening
 
     def _record_opening(
-        self, recorded: Halves, messages: Sequence[Any], variables: Mapping[str, Any]
+        self, second: jinja2.Template, messages: Sequence[Any], variables: Mapping[str, Any]
     ) -> RecordedOpening:
         recorder = OpeningRecorder(self.shape_of, self.plain.attributes)
         names = self.plain.names
         try:
-            written = watched(lambda: recorder.record(recorded.second, self.context_of, messages, variables, names))
+            written = watched(lambda: recorder.record(second, self.context_of, messages, variables, names))
         except TemplateOverrunError:
             raise
         except Exception:  # noqa: BLE001 - a template may raise anything; rendering it tells

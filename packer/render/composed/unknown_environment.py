@@ -26,6 +26,7 @@ from packer.render.composed.unknowns import (
 )
 from packer.render.composed.written import JsonSettings
 from packer.render.message_list import MessageList
+from packer.render.search_loops import LENGTH, RENDERING
 from packer.render.symbolic import HIDDEN, SEEN_BLINDLY, OpaqueError, SafeText, SymbolicText, Unknown, joined
 from packer.render.symbolic_environment import (
     ContainerQueries,
@@ -34,7 +35,7 @@ from packer.render.symbolic_environment import (
     refuse_unknown,
     symbolic_environment,
 )
-from packer.render.template_parts import ENDINGS, IS_END, ITEMS, LENGTH, RENDERING, TemplateParts, template_parts
+from packer.render.template_parts import ENDINGS, IS_END, ITEMS, TemplateParts, template_parts
 
 _FOR_UNKNOWN = {
     "filters": frozenset({"trim", "string", "join", "replace", "default", "d"}),
@@ -254,7 +255,7 @@ def recordable(date: str, source: str, switches: Sequence[str]) -> TemplateParts
     """
     found = template_parts(_environment(date), source, ("add_generation_prompt", *switches), ContainerQueries())
     if found is not None:
-        for each in (found.whole, *(found.halves or ())[1:2]):
+        for each in (found.whole, found.halves.second):
             join_texts(each)
         found.whole.root_render_func.__globals__["LoopContext"] = _loop_of
     return found

@@ -121,6 +121,7 @@ class Number(Unknown):  # noqa: PLW1641 - its hash is refused below
     """A number that a template knows nothing about; `shift` more than its base."""
 
     __slots__ = ("_recorder", "base", "shift")
+    is_number = True
 
     def __init__(self, recorder: Recorder, base: int, shift: int = 0) -> None:
         self._recorder, self.base, self.shift = recorder, base, shift
@@ -169,7 +170,7 @@ class Number(Unknown):  # noqa: PLW1641 - its hash is refused below
     def __sub__(self, other: Any) -> "Number | int":
         if type(other) is Number and other.base == self.base:
             return self.shift - other.shift
-        return self + -other if type(other) is int else refuse()
+        return Number(self._recorder, self.base, self.shift - other) if type(other) is int else refuse()
 
     def __mod__(self, other: Any) -> int:
         if type(other) is not int or other <= 0:
