@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 _WORDS = {str}
+"""Types of values that others may have, too: `True` equals 1, so that numbers are none."""
+
 _LONGEST_WORD = 64
 """Number of characters up to which a text in a message is a word that others may have, too."""
 
