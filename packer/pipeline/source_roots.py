@@ -46,8 +46,8 @@ class SourceRoots:
     roots: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, named: Iterable[str | Path]) -> "SourceRoots":
-        return cls(tuple(os.fspath(root) for root in named))
+    def of(cls, named: str | Path | Iterable[str | Path]) -> "SourceRoots":
+        return cls(tuple(os.fspath(root) for root in ([named] if isinstance(named, str | Path) else named)))
 
     def __bool__(self) -> bool:
         return bool(self.roots)
@@ -86,7 +86,7 @@ class SourceRoots:
         return place
 
     def _found(self, name: str) -> Iterator[tuple[str, str]]:
-        """Yield each path for which a name may stand, after the root that it is below; the first one counts if none exists."""
+        """Yield the paths for which a name may stand, each after the root that it is below."""
         roots = [root for root in self.roots if not is_address(root) and root != STANDARD_INPUT and "\0" not in name]
         for path, root in [(Path(name), root) for root in roots] + [(Path(root, name), root) for root in roots]:
             if _absolute(path).is_relative_to(_absolute(root)):

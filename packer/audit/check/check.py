@@ -45,7 +45,7 @@ _ROW_CHECKS = ("copies", "prompts", "near copies", "benchmarks", "answers")
 def check(
     folder: Path | str,
     *,
-    sources: Iterable[str | Path] = (),
+    sources: str | Path | Iterable[str | Path] = (),
     near: bool = False,
     against: Sequence[Benchmark] = (),
     jobs: int | None = None,

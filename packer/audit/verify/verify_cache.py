@@ -70,7 +70,7 @@ def verify(
     folder: Path | str,
     *,
     level: Level = "default",
-    sources: Iterable[str | Path] = (),
+    sources: str | Path | Iterable[str | Path] = (),
     reencode: bool = False,
     sample: int | None = None,
     expect: str | None = None,
