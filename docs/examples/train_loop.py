@@ -27,7 +27,7 @@ for step in PackedLoader("cache", micro_batch_size=2, global_batch_size=8):
     total = 0.0
     for micro_batch in step:
         # The loss is a sum divided by the trained tokens of the whole step, so micro-batches add up to the mean.
-        loss = model(**huggingface(micro_batch, num_items_in_batch=step.num_items_in_batch)).loss
+        loss = model(**huggingface(micro_batch, model.config, num_items_in_batch=step.num_items_in_batch)).loss
         loss.backward()
         total += loss.item()
     optimizer.step()

@@ -2,6 +2,7 @@
 
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,12 +15,13 @@ from packer.load.step import MicroBatch, shift_labels
 
 def huggingface(
     micro_batch: MicroBatch,
+    config: Any,
     *,
     num_items_in_batch: int | None = None,
-    seq_idx: bool = False,
+    seq_idx: bool | None = None,
     mask_dtype: torch.dtype | None = None,
 ) -> MicroBatch:
-    """Return keyword arguments for a Hugging Face causal language model: ``model(**huggingface(micro_batch))``.
+    """Return keyword arguments for a Hugging Face model: ``model(**huggingface(micro_batch, model.config))``.
 
     transformers keeps packed documents apart in two ways, and a flattened micro-batch supports both. Flash attention
     uses ``cu_seq_lens_*`` and ``max_length_*``. Eager, SDPA and FlexAttention find the boundaries where
@@ -27,18 +29,26 @@ def huggingface(
     either, the mask is purely causal and neighbors silently attend to each other. Hence ``use_cache=False``, and no
     mask.
 
+    Two kinds of models need more, and silently attend across boundaries without it:
+
+    - Models with positions in three dimensions (Qwen2-VL, Qwen2.5-VL, GLM-4V and others with ``mrope_section``) find no
+      boundaries in ``position_ids`` of shape [1, T]. They do in [4, 1, T]: positions for the mask, then those for time,
+      height and width, which are the same for text. Models that do not take these, such as HunYuan-VL, refuse them.
+    - Layers that carry a state (convolutions, state spaces, linear attention) reset where ``seq_idx`` changes.
+
     A padded micro-batch has one document per row and keeps its 2-D ``attention_mask``, which all of them support.
 
     Args:
+        config: of the model, ``model.config``; None for a model of your own whose attention is like Llama's.
         micro_batch: flattened or padded, with unshifted labels; rows (``flatten=False``) only with `mask_dtype`.
         num_items_in_batch: ``step.num_items_in_batch``; the model's loss is then the sum over this micro-batch divided
             by it, so that the losses of a step's micro-batches add up to its mean over trained tokens. If gradients
             are averaged over W ranks (DDP, FSDP), multiply the loss by W. None keeps the model's own mean over this
             micro-batch.
-        seq_idx: add ``seq_idx`` int32 [1, T], by which convolution and state space layers (Bamba, Granite 4,
-            Qwen3-Next) reset at a boundary. This requires their kernels: without them, transformers refuses from 5.20
-            on, and ignores it before. Mamba, Mamba-2 and Jamba ignore it and leak in packed rows: give them padded
-            ones.
+        seq_idx: add ``seq_idx`` int32 [1, T], by which layers that carry a state reset at a boundary. By default it is
+            added if the config names such layers (Bamba, Granite 4, Qwen3-Next, Qwen3.5). It requires their kernels:
+            without them, transformers refuses from 5.20 on, and ignores it before. Mamba, Mamba-2 and Jamba ignore it
+            and leak in packed rows: give them padded ones.
         mask_dtype: add the 4-D mask of :func:`packer.load.attention.mask_4d`: ``torch.bool`` for SDPA, the model's
             dtype for eager or SDPA. For models that do not derive a mask from ``position_ids`` themselves.
 
@@ -48,6 +58,8 @@ def huggingface(
     """
     if "sides" in micro_batch:
         refuse_preference("pairs" if "pair_ids" in micro_batch else "rated answers", "huggingface(...)")
+    if seq_idx is None:
+        seq_idx = "cu_seq_lens_q" in micro_batch and len(micro_batch["cu_seq_lens_q"]) > 2 and _carries_state(config)
     _check(micro_batch, seq_idx=seq_idx, explicit_mask=mask_dtype is not None)
     unknown = ("document_ids", "special_tokens_mask")  # not accepted by models
     arguments = {name: value for name, value in micro_batch.items() if name not in unknown}
@@ -55,6 +67,8 @@ def huggingface(
     documents = documents_of(micro_batch)
     if mask_dtype is not None:
         arguments["attention_mask"] = mask_4d(documents, mask_dtype)
+    elif "cu_seq_lens_q" in micro_batch and _has_positions_in_3d(config):
+        arguments["position_ids"] = micro_batch["position_ids"].expand(4, -1, -1)
     if seq_idx:
         arguments["seq_idx"] = documents
     if num_items_in_batch is not None:
@@ -79,7 +93,7 @@ def weighted_loss(logits: Tensor, micro_batch: MicroBatch, *, num_items_in_batch
 
     Example:
         >>> arguments = {name: value for name, value in micro_batch.items() if name != "loss_weights"}  # doctest: +SKIP
-        >>> logits = model(**huggingface(arguments)).logits  # doctest: +SKIP
+        >>> logits = model(**huggingface(arguments, model.config)).logits  # doctest: +SKIP
         >>> weighted_loss(logits, micro_batch, num_items_in_batch=step.num_items_in_batch)  # doctest: +SKIP
     """
     shifted = micro_batch if "shift_labels" in micro_batch else shift_labels(micro_batch)
@@ -91,6 +105,22 @@ def weighted_loss(logits: Tensor, micro_batch: MicroBatch, *, num_items_in_batch
     divisor = weights.sum() if num_items_in_batch is None else num_items_in_batch
     loss: Tensor = (losses * weights).sum() / divisor
     return loss
+
+
+def _text_config(config: Any) -> Any:
+    """Return the part of a config that is about the language model."""
+    return config.get_text_config() if hasattr(config, "get_text_config") else config
+
+
+def _has_positions_in_3d(config: Any) -> bool:
+    return "mrope_section" in (getattr(_text_config(config), "rope_parameters", None) or {})
+
+
+def _carries_state(config: Any) -> bool:
+    """Whether a layer is of another kind than attention by a mask."""
+    text = _text_config(config)
+    kinds = getattr(text, "layer_types", None) or getattr(text, "layers_block_type", None) or ()
+    return any(kind == "linear_attention" or not kind.endswith("attention") for kind in kinds)
 
 
 def _check(micro_batch: MicroBatch, *, seq_idx: bool, explicit_mask: bool) -> None:

@@ -140,6 +140,9 @@ class _Columns:
         self.columns = columns = {name: value for name, value in columns.items() if value is not None}
         self.pad_id = pad_id
         self.arrays = {name: _array(columns[name]) for name in _DTYPES if hasattr(columns.get(name), "dtype")}
+        positions = self.arrays.get("position_ids")
+        if positions is not None and positions.ndim == 3 and len(positions) == 4:
+            self.arrays["position_ids"] = positions[0]  # those for the mask, before those in three dimensions
         self.ids = self.arrays.get("input_ids", np.zeros(0))
         mask = self.arrays.get("attention_mask")
         self.mask = None if mask is None or mask.ndim > 2 else mask

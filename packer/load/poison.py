@@ -39,14 +39,14 @@ _TARGETS = ("labels", "shift_labels", "loss_weights", "shift_loss_weights")
 _EARLIER_POSITIONS_HINT = (
     "what leaks comes from earlier in the row. Eager, SDPA and FlexAttention of transformers overlook boundaries "
     "beside a 2-D attention_mask or a key-value cache (use_cache=True); flash attention needs cu_seq_lens_* or, in a "
-    "batch of 1, position_ids. model(**huggingface(micro_batch)) sees to it. A 4-D mask must have the model's dtype "
-    "under eager attention: a bool mask hides nothing there"
+    "batch of 1, position_ids. model(**huggingface(micro_batch, model.config)) sees to it. A 4-D mask must have the "
+    "model's dtype under eager attention: a bool mask hides nothing there"
 )
 _RECURRENT_STATE_HINT = (
-    "convolution and state space layers need huggingface(micro_batch, seq_idx=True) and their kernels; models that "
-    "make no use of seq_idx (Mamba, Mamba-2, Jamba) need padded micro-batches, one document a row"
+    "layers that carry a state need the seq_idx that huggingface(micro_batch, model.config) gives, and their kernels; "
+    "models that make no use of seq_idx (Mamba, Mamba-2, Jamba) need padded micro-batches, one document a row"
 )
-_PADDING_HINT = "padding is attended to: pass attention_mask, as model(**huggingface(micro_batch)) does"
+_PADDING_HINT = "padding is attended to: pass attention_mask, as model(**huggingface(micro_batch, model.config)) does"
 _NOT_CAUSAL_HINT = (
     "what reaches earlier positions or other rows is not causal attention: a mean or a statistic over the whole "
     "micro-batch, attention in both directions (eager attention with a bool mask), or experts: of limited capacity, or "
@@ -196,8 +196,8 @@ def poison_test(
         model: a Hugging Face causal language model, or anything if `logits` is given; modules are put in eval mode.
         micro_batch: flattened, rows or padded, on the model's device, with at least two sequences. Padding counts as a
             sequence: nothing may attend to it.
-        logits: how the model is called in training. The default, ``model(**huggingface(micro_batch)).logits``, is a
-            correct call; pass your own call to test your training code.
+        logits: how the model is called in training. The default is a correct call,
+            ``model(**huggingface(micro_batch, model.config)).logits``; pass your own call to test your training code.
         atol: largest difference of a logit that counts as none. The default requires bitwise equal outputs for bitwise
             equal inputs, which holds for one kernel over inputs of one shape.
         alone: also run each sequence alone and compare, which detects positions that do not restart. Takes S more runs;
@@ -357,7 +357,7 @@ def _largest(first: Tensor, second: Tensor) -> Tensor:
 def _huggingface_logits(model: Any) -> Logits:
     def logits(micro_batch: MicroBatch) -> Tensor:
         inputs = {name: value for name, value in micro_batch.items() if name not in _TARGETS}
-        found = getattr(model(**huggingface(inputs)), "logits", None)
+        found = getattr(model(**huggingface(inputs, getattr(model, "config", None))), "logits", None)
         if isinstance(found, Tensor):
             return found
         raise UsageError(

@@ -114,7 +114,7 @@ def _training(device: torch.device, dtype: torch.dtype, shape: dict[str, Any]) -
     def train(step: Step) -> None:
         losses = []
         for micro_batch in step:
-            loss = model(**huggingface(micro_batch, num_items_in_batch=step.num_items_in_batch)).loss
+            loss = model(**huggingface(micro_batch, model.config, num_items_in_batch=step.num_items_in_batch)).loss
             loss.backward()
             losses.append(loss.detach())
         optimizer.step()

@@ -75,7 +75,7 @@ def largest_difference(model, logits, documents):
 def test_packed_logits_equal_those_of_single_documents(attention, tolerance, documents, micro_batch):
     """In float64, except that transformers' eager attention takes its softmax in float32."""
     model = model_of(attention)
-    logits = model(**huggingface(micro_batch)).logits[0].detach()
+    logits = model(**huggingface(micro_batch, model.config)).logits[0].detach()
     assert largest_difference(model, logits, documents) < tolerance
 
 
@@ -84,18 +84,20 @@ def test_the_models_own_loss_is_the_sum_over_documents_divided_by_the_items(atte
     model = model_of(attention)
     losses = [summed_loss_alone(model, document) for rows in documents for document in rows]
     num_items = sum(int((document.labels != -100).sum()) for rows in documents for document in rows)
-    loss = model(**huggingface(micro_batch, num_items_in_batch=2 * num_items)).loss
+    loss = model(**huggingface(micro_batch, model.config, num_items_in_batch=2 * num_items)).loss
     assert loss.item() == pytest.approx(
         sum(losses) / (2 * num_items), rel=1e-5
     )  # transformers takes the loss in float32
-    assert model(**huggingface(micro_batch)).loss.item() == pytest.approx(sum(losses) / num_items, rel=1e-5)
+    assert model(**huggingface(micro_batch, model.config)).loss.item() == pytest.approx(
+        sum(losses) / num_items, rel=1e-5
+    )
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_a_mask_of_ones_or_a_cache_lets_neighbors_attend_to_each_other(attention, documents, micro_batch):
     """What the adapter guards against, so that a transformers release that changes it is noticed."""
     model = model_of(attention)
-    arguments = huggingface(micro_batch)
+    arguments = huggingface(micro_batch, None)
     cached = model(**{**arguments, "use_cache": True}).logits[0].detach()
     masked = model(**arguments, attention_mask=torch.ones_like(arguments["input_ids"])).logits[0].detach()
     assert largest_difference(model, cached, documents) > 1e-3

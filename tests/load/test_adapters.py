@@ -1,5 +1,7 @@
 """Micro-batches as Hugging Face models take them, and the refusal of what these would misread in silence."""
 
+import contextlib
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
@@ -10,11 +12,12 @@ from packer.errors import UsageError  # noqa: E402
 from packer.load import shift_labels  # noqa: E402
 from packer.load.adapters import huggingface  # noqa: E402
 from packer.load.attention import document_ids, mask_4d  # noqa: E402
+from packer.load.contract import check_batch  # noqa: E402
 
 
 def test_a_flattened_micro_batch_goes_without_mask_and_cache():
     micro_batch = flattened([3, 2], padding=2)
-    arguments = huggingface(micro_batch)
+    arguments = huggingface(micro_batch, None)
     assert arguments == {**micro_batch, "use_cache": False}
     assert "attention_mask" not in arguments
     assert "use_cache" not in micro_batch
@@ -23,21 +26,21 @@ def test_a_flattened_micro_batch_goes_without_mask_and_cache():
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_a_padded_micro_batch_keeps_its_mask_and_positions(side):
     micro_batch = padded([3, 5], side=side)
-    arguments = huggingface(micro_batch)
+    arguments = huggingface(micro_batch, None)
     assert arguments == {**micro_batch, "use_cache": False}
     assert set(arguments) == {"input_ids", "attention_mask", "labels", "position_ids", "use_cache"}
 
 
 def test_the_number_of_items_is_handed_on_where_it_is_given():
-    assert huggingface(flattened([3, 2]), num_items_in_batch=7)["num_items_in_batch"] == 7
-    assert "num_items_in_batch" not in huggingface(flattened([3, 2]))
+    assert huggingface(flattened([3, 2]), None, num_items_in_batch=7)["num_items_in_batch"] == 7
+    assert "num_items_in_batch" not in huggingface(flattened([3, 2]), None)
 
 
 def test_seq_idx_numbers_the_sequences_of_a_flattened_micro_batch():
-    numbers = huggingface(flattened([3, 2], padding=1), seq_idx=True)["seq_idx"]
+    numbers = huggingface(flattened([3, 2], padding=1), None, seq_idx=True)["seq_idx"]
     assert numbers.tolist() == [[0, 0, 0, 1, 1, 2]]
     assert numbers.dtype == torch.int32
-    assert "seq_idx" not in huggingface(flattened([3, 2]))
+    assert "seq_idx" not in huggingface(flattened([3, 2]), None)
 
 
 @pytest.mark.parametrize(
@@ -58,10 +61,42 @@ def test_seq_idx_is_refused_where_transformers_ignores_it(monkeypatch, release, 
     monkeypatch.setattr("packer.load.adapters.find_spec", lambda name: name if name in installed else None)
     if is_refused:
         with pytest.raises(UsageError, match=r"before 5\.20 then ignores it"):
-            huggingface(flattened([3, 2]), seq_idx=True)
-        assert huggingface(flattened([3, 2]))
+            huggingface(flattened([3, 2]), None, seq_idx=True)
+        assert huggingface(flattened([3, 2]), None)
     else:
-        assert huggingface(flattened([3, 2]), seq_idx=True)["seq_idx"].tolist() == [[0, 0, 0, 1, 1]]
+        assert huggingface(flattened([3, 2]), None, seq_idx=True)["seq_idx"].tolist() == [[0, 0, 0, 1, 1]]
+
+
+class Config:
+    """A config of transformers, as far as the adapter looks."""
+
+    def __init__(self, inner=None, **values):
+        self.inner = inner
+        self.__dict__.update(values)
+
+    def get_text_config(self):
+        return self.inner or self
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_config_says_what_keeps_documents_apart(nested):
+    def arguments(micro_batch, **values):
+        config = Config(**values)
+        return huggingface(micro_batch, Config(config) if nested else config)
+
+    flat = flattened([3, 2])
+    in_3d = {"rope_parameters": {"rope_type": "default", "mrope_section": [2, 1, 1]}}
+    positions = arguments(flat, **in_3d)["position_ids"]
+    assert positions.shape == (4, 1, 5) and all(torch.equal(each, flat["position_ids"]) for each in positions)
+    assert check_batch(arguments(flat, **in_3d), pad_id=0).ok
+    assert arguments(padded([3, 2]), **in_3d)["position_ids"].shape == (2, 3)
+    for kinds in (["full_attention", "sliding_attention"], None, []):
+        assert "seq_idx" not in arguments(flat, layer_types=kinds, rope_parameters=None)
+    for kind in ("linear_attention", "conv", "mamba"):
+        assert "seq_idx" not in arguments(padded([3, 2]), layer_types=[kind])
+        assert "seq_idx" not in arguments(flattened([5]), layer_types=[kind]), "of one document, nothing leaks"
+        with contextlib.suppress(UsageError):  # by a transformers that would ignore it
+            assert arguments(flat, layer_types=["full_attention", kind])["seq_idx"].tolist() == [[0, 0, 0, 1, 1]]
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float32, torch.bfloat16])
@@ -72,7 +107,7 @@ def test_an_explicit_mask_has_the_boundaries_of_every_form(dtype):
         (stacked, stacked["document_ids"]),
         (filled, filled["attention_mask"]),
     ):
-        arguments = huggingface(micro_batch, mask_dtype=dtype)
+        arguments = huggingface(micro_batch, None, mask_dtype=dtype)
         assert torch.equal(arguments["attention_mask"], mask_4d(documents, dtype))
         assert arguments["attention_mask"].dtype == dtype
         assert "document_ids" not in arguments
@@ -99,6 +134,6 @@ def weighted(micro_batch):
 )
 def test_what_a_model_would_misread_in_silence_is_refused_with_a_way_out(micro_batch, options, message, hint):
     with pytest.raises(UsageError) as caught:
-        huggingface(micro_batch, **options)
+        huggingface(micro_batch, None, **options)
     assert message in caught.value.message
     assert hint in caught.value.hint

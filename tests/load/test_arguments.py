@@ -184,7 +184,13 @@ def test_items_that_lost_columns_are_not_collated():
 
 def test_a_step_is_not_taken_for_a_micro_batch():
     step = next(iter(loader_of(small_cache(4))))
-    calls = (huggingface, shift_labels, documents_of, partial(weighted_loss, None), partial(poison_test, None))
+    calls = (
+        partial(huggingface, config=None),
+        shift_labels,
+        documents_of,
+        partial(weighted_loss, None),
+        partial(poison_test, None),
+    )
     for call in (*calls, itemgetter("input_ids")):
         with pytest.raises(TypeError, match="for micro_batch in step"):
             call(step)

@@ -67,7 +67,7 @@ def test_every_step_of_the_loader_keeps_the_contract(num_rows, batching, weighte
 
 @pytest.mark.parametrize("micro_batch", [flattened([3, 4], padding=2), padded([3, 5]), padded([3, 5], side="left")])
 def test_what_a_hugging_face_model_gets_keeps_it_too(micro_batch):
-    assert check_batch(huggingface(micro_batch, seq_idx="cu_seq_lens_q" in micro_batch), pad_id=PAD_ID).ok
+    assert check_batch(huggingface(micro_batch, None, seq_idx="cu_seq_lens_q" in micro_batch), pad_id=PAD_ID).ok
     assert check_batch(shift_labels(micro_batch), pad_id=PAD_ID).ok
 
 
@@ -77,7 +77,7 @@ def test_arrays_of_numpy_are_taken_as_tensors_are():
 
 
 def test_a_mask_of_four_dimensions_is_not_looked_at():
-    explicit = huggingface(rows([3, 2]), mask_dtype=torch.bfloat16)
+    explicit = huggingface(rows([3, 2]), None, mask_dtype=torch.bfloat16)
     found = check_batch(explicit)
     assert found.ok
     assert levels_of(found)["mask"] == "skipped"

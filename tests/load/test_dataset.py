@@ -163,5 +163,5 @@ def test_labels_are_not_shifted_twice():
 def test_the_hugging_face_adapter_refuses_what_its_models_would_misread(options, message):
     loader = PackedLoader(small_cache(4), micro_batch_size=2, global_batch_size=4, rank=0, world_size=1, **options)
     with pytest.raises(UsageError, match=message):
-        huggingface(next(iter(loader))[0])
+        huggingface(next(iter(loader))[0], None)
     loader.close()

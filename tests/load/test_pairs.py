@@ -310,7 +310,7 @@ def test_no_consumer_of_examples_gets_preference_data(name, caches):
         lambda: PackedDataset(caches / name),
         lambda: BlockSource(caches / name),
         lambda: EvaluationBatches(loader, huggingface),
-        lambda: huggingface(next(iter(loader))[0]),
+        lambda: huggingface(next(iter(loader))[0], None),
     ):
         with pytest.raises(UsageError, match=r"imitate rejected answers") as caught:
             consumer()

@@ -31,6 +31,29 @@ SMALL = {
 MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_n_groups": 1, "mamba_d_state": 8, "mamba_chunk_size": 8}
 
 
+POSITIONS_IN_3D = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}
+
+
+def vision_model(t, name, attend):
+    """A tiny model that sees, of the given family; no image is shown to it here."""
+    config = t.AutoConfig.for_model(name)
+    text = config.get_text_config()
+    sizes = {**SMALL, "head_dim": 8, "linear_num_key_heads": 2, "linear_num_value_heads": 2, "num_hidden_layers": 4}
+    for key, value in sizes.items():
+        if hasattr(text, key):
+            setattr(text, key, value)
+    text.head_dim = 8
+    text.rope_parameters = {**(text.rope_parameters or {}), **POSITIONS_IN_3D, "partial_rotary_factor": 1.0}
+    if getattr(text, "layer_types", None):
+        text.layer_types = text.layer_types[:4]
+    seen = {"depth": 1, "hidden_size": 32, "embed_dim": 32, "intermediate_size": 32, "num_heads": 2,
+            "out_hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "deepstack_visual_indexes": []}  # fmt: skip
+    for key, value in seen.items():
+        if hasattr(config.vision_config, key):
+            setattr(config.vision_config, key, value)
+    return t.AutoModelForImageTextToText.from_config(config, **attend)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _one_thread():
     """Tensors here are so small that threads would do nothing but wait for each other."""
@@ -72,6 +95,8 @@ def model_of(name, attention="sdpa"):
             )
         case "mamba":
             return t.MambaForCausalLM(t.MambaConfig(vocab_size=50, hidden_size=32, num_hidden_layers=2, state_size=8))
+        case "qwen2_vl" | "qwen2_5_vl" | "glm4v" | "glm46v" | "paddleocr_vl" | "qwen3_vl" | "qwen3_5":
+            return vision_model(t, name, attend)
         case "mixtral":
             return t.MixtralForCausalLM(t.MixtralConfig(**SMALL, num_local_experts=4, **attend))
     raise AssertionError(name)
@@ -79,7 +104,7 @@ def model_of(name, attention="sdpa"):
 
 def with_arguments(model, **changed):
     """Logits of a Hugging Face model that is called otherwise than the adapter would."""
-    return lambda micro_batch: model(**{**huggingface(micro_batch), **changed}).logits
+    return lambda micro_batch: model(**{**huggingface(micro_batch, model.config), **changed}).logits
 
 
 def leaked_into(report):
@@ -125,7 +150,10 @@ def test_models_honor_the_rows_and_the_padding_of_a_padded_micro_batch(name, att
 def test_a_4d_mask_in_the_models_dtype_has_the_boundaries(name, attention, form):
     model = model_of(name, attention)
     report = poison_test(
-        model, form(LENGTHS), logits=lambda b: model(**huggingface(b, mask_dtype=torch.float32)).logits, alone=True
+        model,
+        form(LENGTHS),
+        logits=lambda b: model(**huggingface(b, model.config, mask_dtype=torch.float32)).logits,
+        alone=True,
     )
     assert report, str(report)
 
@@ -196,7 +224,7 @@ def test_a_bool_mask_hides_nothing_under_eager_attention():
         answers[attention] = poison_test(
             model,
             flattened(LENGTHS),
-            logits=lambda b, model=model: model(**huggingface(b, mask_dtype=torch.bool)).logits,
+            logits=lambda b, model=model: model(**huggingface(b, model.config, mask_dtype=torch.bool)).logits,
         )
     assert answers["sdpa"]
     assert not answers["eager"]
@@ -217,9 +245,31 @@ def test_a_mask_in_place_of_a_sliding_window_is_seen_by_running_sequences_alone(
     model, micro_batch = model_of("mistral"), flattened(LENGTHS)
     model.eval()
     with torch.no_grad():
-        windowed = model(**huggingface(micro_batch)).logits
-        masked = model(**huggingface(micro_batch, mask_dtype=torch.bool)).logits
+        windowed = model(**huggingface(micro_batch, model.config)).logits
+        masked = model(**huggingface(micro_batch, model.config, mask_dtype=torch.bool)).logits
     assert (windowed - masked).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("name", ["qwen2_vl", "qwen2_5_vl", "glm4v", "glm46v", "paddleocr_vl", "qwen3_vl"])
+def test_models_with_positions_in_three_dimensions_honor_the_boundaries_of_text(name, attention):
+    model, micro_batch = model_of(name, attention), flattened(LENGTHS)
+    assert huggingface(micro_batch, model.config)["position_ids"].shape == (4, 1, sum(LENGTHS))
+    report = poison_test(model, micro_batch, alone=True)
+    assert report, str(report)
+    plain = poison_test(model, micro_batch, logits=lambda b: model(**huggingface(b, None)).logits)
+    assert bool(plain) == (name == "qwen3_vl"), "what the adapter guards against: transformers may mend it one day"
+    assert poison_test(model, padded(LENGTHS), alone=True)
+
+
+def test_linear_attention_keeps_documents_apart_with_its_kernels_or_is_refused():
+    model = model_of("qwen3_5")
+    if all(find_spec(kernels) for kernels in ("causal_conv1d", "fla")):
+        assert poison_test(model, flattened(LENGTHS))
+    else:
+        with pytest.raises((ValueError, UsageError), match=r"can't keep packed sequences apart|before 5\.20"):
+            poison_test(model, flattened(LENGTHS))
+    assert poison_test(model, padded(LENGTHS))
 
 
 # State space models
@@ -230,9 +280,11 @@ def test_these_leak_in_a_packed_row_with_seq_idx_as_without_and_not_in_padded_ro
     """Their layers make no use of seq_idx; should a release of transformers change it, this test will say so."""
     model = model_of(name)
     check_leak_of_what_stands_before(poison_test(model, flattened(LENGTHS)))
-    report = poison_test(model, flattened(LENGTHS), logits=lambda b: model(**huggingface(b, seq_idx=True)).logits)
+    report = poison_test(
+        model, flattened(LENGTHS), logits=lambda b: model(**huggingface(b, model.config, seq_idx=True)).logits
+    )
     check_leak_of_what_stands_before(report)
-    assert "padded micro-batches" in str(report).replace("\n    ", " ")
+    assert "need padded micro" in str(report).replace("\n    ", " ")
     for side in ("left", "right"):
         report = poison_test(model, padded(LENGTHS, side=side), alone=True)
         assert report, str(report)
@@ -241,13 +293,15 @@ def test_these_leak_in_a_packed_row_with_seq_idx_as_without_and_not_in_padded_ro
 @pytest.mark.parametrize("name", ["bamba", "granite4"])
 def test_hybrids_leak_without_seq_idx_and_refuse_it_without_their_kernels(name):
     model = model_of(name)
-    report = poison_test(model, flattened(LENGTHS))
+    report = poison_test(
+        model, flattened(LENGTHS), logits=lambda b: model(**huggingface(b, model.config, seq_idx=False)).logits
+    )
     check_leak_of_what_stands_before(report)
-    assert "seq_idx=True" in str(report)
+    assert "need the seq_idx" in str(report)
     assert poison_test(model, padded(LENGTHS))
 
     def with_seq_idx():
-        return poison_test(model, flattened(LENGTHS), logits=lambda b: model(**huggingface(b, seq_idx=True)).logits)
+        return poison_test(model, flattened(LENGTHS))
 
     if all(find_spec(kernels) for kernels in ("causal_conv1d", "mamba_ssm")):
         assert with_seq_idx()
@@ -479,7 +533,7 @@ def test_modes_gradients_parameters_and_random_state_are_left_as_they_were():
     model.train()
     model.model.layers[1].eval()  # frozen by its user
     micro_batch = flattened(LENGTHS)
-    model(**huggingface(micro_batch)).loss.backward()
+    model(**huggingface(micro_batch, model.config)).loss.backward()
     modes = [module.training for module in model.modules()]
     gradients = [parameter.grad.clone() for parameter in model.parameters()]
     parameters = [parameter.detach().clone() for parameter in model.parameters()]
@@ -491,7 +545,7 @@ def test_modes_gradients_parameters_and_random_state_are_left_as_they_were():
         seen_modes.update(module.training for module in model.modules())
         assert not torch.is_grad_enabled()
         torch.rand(1)
-        return model(**huggingface(b)).logits
+        return model(**huggingface(b, model.config)).logits
 
     assert poison_test(model, micro_batch, logits=logits, alone=True)
     assert seen_modes == {False}
@@ -526,7 +580,7 @@ def test_positions_that_run_on_are_found_by_running_sequences_alone():
     on = torch.arange(sum(LENGTHS))[None]
 
     def logits(b):
-        arguments = huggingface(b, mask_dtype=torch.bool)
+        arguments = huggingface(b, None, mask_dtype=torch.bool)
         return model(**{**arguments, "position_ids": on[:, : b["input_ids"].shape[1]]}).logits
 
     assert poison_test(model, micro_batch, logits=logits)

@@ -117,7 +117,9 @@ def trained(cache: Path) -> list[float]:
         for batch in step:
             renumbered = {**batch, "input_ids": torch.searchsorted(ids, batch["input_ids"])}
             renumbered["labels"] = torch.where(batch["labels"] < 0, -100, torch.searchsorted(ids, batch["labels"]))
-            total = total + model(**huggingface(renumbered, num_items_in_batch=step.num_items_in_batch)).loss
+            total = (
+                total + model(**huggingface(renumbered, model.config, num_items_in_batch=step.num_items_in_batch)).loss
+            )
         total.backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -67,7 +67,7 @@ def plain_loop(loader, num_steps, model=None):
     for step in islice(loader.endless(), num_steps):
         loss = 0.0
         for micro_batch in step:
-            part = model(**huggingface(micro_batch, num_items_in_batch=step.num_items_in_batch)).loss
+            part = model(**huggingface(micro_batch, model.config, num_items_in_batch=step.num_items_in_batch)).loss
             part.backward()
             loss += part.item()
         optimizer.step()

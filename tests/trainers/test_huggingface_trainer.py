@@ -81,7 +81,7 @@ def test_training_is_the_plain_loop_over_the_loader(schedule, end, tmp_path):
     for given, step in zip(seen.steps, steps, strict=True):
         assert len(given) == len(step)
         for arguments_, micro_batch in zip(given, step, strict=True):
-            expected = huggingface(micro_batch, num_items_in_batch=torch.tensor(step.num_items_in_batch))
+            expected = huggingface(micro_batch, None, num_items_in_batch=torch.tensor(step.num_items_in_batch))
             assert set(arguments_) == set(expected)
             for name, value in expected.items():
                 assert torch.equal(torch.as_tensor(arguments_[name]), torch.as_tensor(value)), name
@@ -412,7 +412,7 @@ def test_predictions_are_those_of_the_model_block_by_block(tmp_path):
     with loader_of(cache, **rows) as loader:
         batches = [micro_batch for step in loader for micro_batch in step]
     with torch.no_grad():
-        expected = torch.cat([trainer.model(**huggingface(batch)).logits for batch in batches])
+        expected = torch.cat([trainer.model(**huggingface(batch, trainer.model.config)).logits for batch in batches])
     assert len(batches) == 3
     np.testing.assert_allclose(found.predictions, expected.numpy(), rtol=1e-12)
     assert found.label_ids.tolist() == torch.cat([batch["labels"] for batch in batches]).tolist()

@@ -35,7 +35,9 @@ def module_of(lightning):
             self.steps.append(step.index)
             for micro_batch in step:
                 self.manual_backward(
-                    self.model(**huggingface(micro_batch, num_items_in_batch=step.num_items_in_batch)).loss
+                    self.model(
+                        **huggingface(micro_batch, self.model.config, num_items_in_batch=step.num_items_in_batch)
+                    ).loss
                 )
             self.optimizers().step()
             self.optimizers().zero_grad()
@@ -63,7 +65,8 @@ def fit(folder, *, resume=None, validate=None, epochs=2):
         num_sanity_val_steps=0,
     )
     module = module_of(lightning)
-    trainer.fit(module, trainers.PackedDataModule(loader_of, validate), ckpt_path=resume)
+    data = trainers.PackedDataModule(loader_of, validate, adapter=lambda batch: huggingface(batch, module.model.config))
+    trainer.fit(module, data, ckpt_path=resume)
     return module, trainer
 
 

@@ -132,7 +132,10 @@ def test_a_page_by_task_leads_from_real_rows_to_a_lower_loss(page, place, real, 
     untrained = transformers.AutoModelForCausalLM.from_pretrained("YOUR_MODEL")
     with torch.no_grad():
         before, after = (
-            sum(model(**huggingface(batch, num_items_in_batch=step.num_items_in_batch)).loss for batch in step)
+            sum(
+                model(**huggingface(batch, model.config, num_items_in_batch=step.num_items_in_batch)).loss
+                for batch in step
+            )
             for model in (untrained, trained)
         )
     assert after < before - 0.1

@@ -64,9 +64,9 @@ def test_the_model_receives_the_loaders_tensors_and_trains_as_a_plain_loop(token
         expected = [micro_batch for epoch in range(2) for step in loader for micro_batch in step]
     assert len(received.given) == len(expected) > 20
     for given, micro_batch in zip(received.given, expected, strict=True):
-        for name, value in huggingface(micro_batch).items():
+        for name, value in huggingface(micro_batch, None).items():
             assert torch.equal(torch.as_tensor(given[name]), torch.as_tensor(value)), name
-        assert set(given) - set(huggingface(micro_batch)) == {"fused_lm_head"}
+        assert set(given) - set(huggingface(micro_batch, None)) == {"fused_lm_head"}
     losses, model = plain_loop(loader_of(**growing), trainer.state.global_step)
     assert losses_of(trainer) == pytest.approx(losses, rel=1e-5)
     same_weights(trainer.model, model, rtol=1e-3, atol=1e-4)  # losses are float32 in one and float64 in the other
@@ -101,7 +101,7 @@ def test_loss_weights_reach_both_trainers(trained_by, tokenizer, tmp_path):
 
     def loss_of(micro_batch, divisor):
         plain = {name: value for name, value in micro_batch.items() if name != "loss_weights"}
-        logits = model(**huggingface(plain)).logits[0, :-1].float()
+        logits = model(**huggingface(plain, model.config)).logits[0, :-1].float()
         each = torch.nn.functional.cross_entropy(logits, micro_batch["labels"][0, 1:], reduction="none")
         return (each * micro_batch["loss_weights"][0, 1:]).sum() / divisor
 
@@ -121,7 +121,7 @@ def test_loss_weights_reach_both_trainers(trained_by, tokenizer, tmp_path):
     same_weights(trainer.model, model, rtol=1e-3, atol=1e-4)
     micro_batch = next(iter(opened()))[0]
     plain = {name: value for name, value in micro_batch.items() if name != "loss_weights"}
-    logits = model(**huggingface(plain)).logits
+    logits = model(**huggingface(plain, model.config)).logits
     assert weighted_loss(logits, micro_batch, num_items_in_batch=7.5).item() == pytest.approx(
         loss_of(micro_batch, 7.5).item(), rel=1e-5
     )

@@ -62,8 +62,8 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         args: positional arguments of a Trainer; pass `train_dataset` and `eval_dataset` by name.
         train_dataset: the loader, not to be used elsewhere. Training starts at its current position.
         eval_dataset: a separate loader, or a dict of them by name; other datasets are handled by the Trainer as usual.
-        adapter: converts a micro-batch to a model's arguments; ``functools.partial(huggingface, seq_idx=True)`` for
-            models that need it.
+        adapter: converts a micro-batch to a model's arguments; by default :func:`packer.load.adapters.huggingface` with
+            the model's config.
         options: other arguments of a Trainer.
 
     Raises:
@@ -79,10 +79,10 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         *args: Any,
         train_dataset: PackedLoader,
         eval_dataset: Any = None,
-        adapter: Adapter = huggingface,
+        adapter: Adapter | None = None,
         **options: Any,
     ) -> None:
-        self._adapter = adapter
+        self._adapter = adapter or (lambda micro_batch: huggingface(micro_batch, getattr(self.model, "config", None)))
         self._reader = check_instance("train_dataset", train_dataset, PackedLoader, "a PackedLoader")
         refuse_preference(train_dataset.content, type(self).__name__)
         self._training_start = {"epoch": train_dataset.epoch, "steps": train_dataset.counters.steps}

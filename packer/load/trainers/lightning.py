@@ -5,7 +5,6 @@ from typing import Any
 
 from lightning.pytorch import LightningDataModule
 
-from packer.load.adapters import huggingface
 from packer.load.arguments import check_callable
 from packer.load.datasets import StepDataset
 from packer.load.figures import Figures
@@ -25,7 +24,8 @@ class PackedDataModule(LightningDataModule):  # type: ignore[misc]
     Args:
         train: opens the training loader.
         validate: opens the validation loader, with ``end="short"``.
-        adapter: converts a validation micro-batch to a model's arguments.
+        adapter: converts a validation micro-batch to a model's arguments, such as
+            ``lambda micro_batch: huggingface(micro_batch, model.config)``; needed for validation.
 
     Example:
         >>> PackedDataModule(lambda: PackedLoader("cache", micro_batch_size=1, global_batch_size=8))  # doctest: +SKIP
@@ -36,12 +36,13 @@ class PackedDataModule(LightningDataModule):  # type: ignore[misc]
         train: Callable[[], PackedLoader],
         validate: Callable[[], PackedLoader] | None = None,
         *,
-        adapter: Adapter = huggingface,
+        adapter: Adapter | None = None,
     ) -> None:
         super().__init__()
         check_callable("train", train, "a function that opens a PackedLoader")
         if validate is not None:
             check_callable("validate", validate, "a function that opens a PackedLoader")
+            check_callable("adapter", adapter, "a function of a micro-batch, for validation")
         self._open_train, self._open_validate, self._adapter = train, validate, adapter
         self._steps: StepDataset | None = None
         self._held_out: EvaluationBatches | None = None
@@ -50,7 +51,7 @@ class PackedDataModule(LightningDataModule):  # type: ignore[misc]
         del stage
         if self._steps is None:
             self._steps = StepDataset(self._open_train())
-        if self._held_out is None and self._open_validate is not None:
+        if self._held_out is None and self._open_validate is not None and self._adapter is not None:
             self._held_out = EvaluationBatches(self._open_validate(), self._adapter)
 
     def train_dataloader(self) -> StepDataset | None:
