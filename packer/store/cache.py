@@ -15,7 +15,7 @@ from packer.store.document_shards import Document, DocumentShards, FoundDocument
 from packer.store.files import CacheFiles
 from packer.store.manifest import Manifest, Shard, decode_manifest, fingerprint_of, manifest_bytes
 from packer.store.mapping import check_sizes
-from packer.store.mirror import arrived
+from packer.store.mirror import arrived, shown
 from packer.store.place import cache_place
 from packer.store.schema import Kind
 from packer.store.selected import documents_of, split_documents
@@ -92,7 +92,8 @@ class Cache:
     def __repr__(self) -> str:
         totals = self.manifest.totals
         blocks = f"{totals.blocks:,} blocks of {self.manifest.recipe['pack']['block_len']:,} tokens"
-        return f"<Cache '{self.folder}': {totals.documents:,} documents, {blocks}, fingerprint {self.fingerprint[:12]}>"
+        holds = f"{totals.documents:,} documents, {blocks}, fingerprint {self.fingerprint[:12]}"
+        return f"<Cache '{shown(self.folder)}': {holds}>"
 
     def __enter__(self) -> Self:
         return self

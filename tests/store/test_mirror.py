@@ -190,4 +190,5 @@ def test_what_is_pickled_reads_the_bucket_where_it_arrives(
     assert len(blocks.read([0]).input_ids) == 1
     assert np.array_equal(documents.read(0).input_ids, expected)
     assert (shown(cache.folder), cache.fingerprint) == (in_memory.url, opened.fingerprint)
+    assert repr(cache).startswith(f"<Cache '{in_memory.url}': "), "its name, by which any process opens it"
     assert len(list((tmp_path / "kept").rglob("*.arrow"))) >= 2
