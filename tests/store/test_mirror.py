@@ -18,6 +18,7 @@ from packer.store.bucket import Bucket
 from packer.store.cache import Cache
 from packer.store.fetch_ahead import FetchAhead
 from packer.store.mirror import Mirror, make_mirror, shown
+from packer.store.place import fresh_place
 
 NUM_SHARDS, BYTES = 24, 20_000
 
@@ -192,3 +193,9 @@ def test_what_is_pickled_reads_the_bucket_where_it_arrives(
     assert (shown(cache.folder), cache.fingerprint) == (in_memory.url, opened.fingerprint)
     assert repr(cache).startswith(f"<Cache '{in_memory.url}': "), "its name, by which any process opens it"
     assert len(list((tmp_path / "kept").rglob("*.arrow"))) >= 2
+
+
+def test_a_copy_that_is_made_to_verify_is_forgotten_with_its_folder(in_memory: Bucket) -> None:
+    with fresh_place(in_memory.url) as folder:
+        assert shown(folder) == in_memory.url
+    assert shown(folder) == str(folder) and not folder.exists()
