@@ -16,6 +16,7 @@ from packer_cli.options import (
     on_option,
     recipe_options,
     share_of,
+    sources_option,
 )
 from packer_cli.reply import Reply, listener
 from packer_cli.result import print_lines, print_profile, profile_fields, result_fields
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 )
 @recipe_options
 @click.option("--block-len", metavar="N", type=int, help="Tokens of a block [4096].")
+@sources_option
 @jobs_option
 @click.option(
     "--on-error",
@@ -60,6 +62,7 @@ def command(
     options: RecipeOptions,
     output: Path,
     block_len: int | None,
+    roots: tuple[str, ...],
     share: "Share | None",
     profile: bool,
     reply: Reply,
@@ -70,13 +73,14 @@ def command(
     A SOURCE is a file of JSON lines, JSON, CSV, Parquet or Arrow, compressed by gzip, zstd or bzip2 or not; a quoted
     pattern such as 'data/*.jsonl'; files of the Hugging Face Hub: hf://datasets/ORG/NAME[@REVISION]/PATH; objects of a
     bucket: 's3://BUCKET/FOLDER/*.jsonl'; a folder that save_to_disk of datasets wrote; or - for standard input. With a
-    recipe, SOURCEs take the place of its sources. With neither, CACHE is built again from its own recipe.
+    recipe, SOURCEs take the place of its sources. With neither, CACHE is built again from its own recipe, whose names
+    are followed only below --sources.
 
     The bytes depend on the recipe and the inputs alone, never on -j or --on, or on how often a build was interrupted.
     """
     from packer.fork_server import begin_loading  # noqa: PLC0415 - not for --help
 
-    recipe = _recipe(options, output, block_len)
+    recipe = _recipe(options, output, block_len, roots)
     if share is not None:
         _make_share(recipe, output, share, rules | {"profile": profile}, reply)
         return
@@ -113,14 +117,26 @@ def _make_share(recipe: "Recipe", cache: Path, share: "Share", rules: dict[str, 
     reply.summary(fields, lambda: print_lines([made, "when all shares are made: the same command without --share"]))
 
 
-def _recipe(options: RecipeOptions, cache: Path, block_len: int | None) -> "Recipe":
-    """Return the recipe given by the options, or else that of the existing cache."""
-    own = None
-    if options.recipe is None and not options.sources:
-        from packer.store.manifest import MANIFEST_NAME, read_manifest  # noqa: PLC0415 - only on this path
-        from packer.store.place import build_place  # noqa: PLC0415 - as above
+def _recipe(options: RecipeOptions, cache: Path, block_len: int | None, roots: tuple[str, ...]) -> "Recipe":
+    """Return the recipe given by the options, or else that of the existing cache, confined to the roots."""
+    from packer.store.manifest import MANIFEST_NAME, read_manifest  # noqa: PLC0415 - not for --help
+    from packer.store.place import build_place  # noqa: PLC0415 - as above
 
-        folder = build_place(cache, is_dry=True)
-        own = read_manifest(folder).recipe if (folder / MANIFEST_NAME).is_file() else None
     hint = f"packer build FILE... --tokenizer DIR -o {in_shell(cache)}, or -c RECIPE -o {in_shell(cache)}"
-    return options.resolve(base=own, block_len=block_len, no_sources=hint)
+    if options.recipe is not None or options.sources:
+        if roots:
+            raise click.UsageError(
+                "--sources is for the recipe of CACHE itself; name either SOURCEs or a recipe, or neither"
+            )
+        return options.resolve(block_len=block_len, no_sources=hint)
+    folder = build_place(cache, is_dry=True)
+    if not (folder / MANIFEST_NAME).is_file():
+        return options.resolve(block_len=block_len, no_sources=hint)
+    if not roots:
+        raise click.UsageError(
+            f"a build without SOURCE reads what the recipe of {cache} names: add --sources . if it is below this folder"
+        )
+    from packer.pipeline.source_roots import SourceRoots  # noqa: PLC0415 - only on this path
+
+    recipe = options.resolve(base=read_manifest(folder).recipe, block_len=block_len)
+    return SourceRoots.of(roots).recipe(recipe, trusted=options.typed)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, get_args
 import click
 
 from packer.display import plural
-from packer_cli.options import Command, jobs_option, on_option, pager_option
+from packer_cli.options import Command, jobs_option, on_option, pager_option, sources_option
 from packer_cli.output import print_checks, print_table
 from packer_cli.page import FindingsPage
 from packer_cli.reply import Reply, listener
@@ -28,6 +28,7 @@ _SIDE_BY_SIDE, _FEW = "near_between_splits", 2
     help="Check rows instead of a cache: files as build takes them, or rows with input_ids (save_to_disk, "
     "Parquet, Arrow, folders of these). Without SPLIT, names tell it: validation-0.parquet.",
 )
+@sources_option
 @click.option("--near", is_flag=True, help="Also look for near duplicates between splits and within them.")
 @click.option(
     "--against",
@@ -42,6 +43,7 @@ def command(
     *,
     cache: Path | None,
     foreign: tuple[str, ...],
+    roots: tuple[str, ...],
     near: bool,
     against: tuple[str, ...],
     jobs: int | None,
@@ -50,7 +52,8 @@ def command(
 ) -> None:
     """Check which rows a cache has: copies, leaks, benchmark questions.
 
-    Rows are compared by their inputs, which are read again; or with --foreign, rows before a build or of another tool.
+    Rows are compared by their inputs, which are read again below --sources; without it, only what CACHE itself says is
+    checked. With --foreign, rows before a build or of another tool.
     Exit code 1 if a check fails. With -v, all examples are shown, with their whole texts.
     """
     from packer.audit import check, check_files  # noqa: PLC0415 - not for --help
@@ -60,13 +63,15 @@ def command(
 
     if (cache is None) == (not foreign):
         raise click.UsageError("name either a cache or --foreign PATH")
+    if foreign and roots:
+        raise click.UsageError("--sources is where the inputs of a CACHE are; with --foreign, name the files")
     benchmarks = [read_benchmark(path, column=column) for column, path in map(_name_and_path, against)]
     with listener(quiet=reply.quiet) as progress:
         if cache is None:
             asked = [(split, Path(path)) for split, path in map(_name_and_path, foreign)]
             report = check_files(asked, near=near, against=benchmarks, jobs=jobs, on=on, progress=progress)
         else:
-            report = check(cache, near=near, against=benchmarks, jobs=jobs, on=on, progress=progress)
+            report = check(cache, sources=roots, near=near, against=benchmarks, jobs=jobs, on=on, progress=progress)
     failed = [each.code for each in report.checks if each.level == "failure"]
     message = f"{shown(report.folder)}: {plural(len(failed), 'check')} failed: {', '.join(failed)}" if failed else None
     fields = {

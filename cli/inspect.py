@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from packer.display import plural
 from packer_cli.batch import batch_options, show_batch
 from packer_cli.foreign import Foreign, foreign_options, inspect_foreign, refuse_with_foreign
-from packer_cli.options import Command, file_and_row, head_option, pager_option
-from packer_cli.page import FindingsPage, ViewPage, view_fields
-from packer_cli.reply import Reply, fields_of
+from packer_cli.options import Command, file_and_row, head_option, pager_option, withdrawn_option
+from packer_cli.page import ViewPage, view_fields
+from packer_cli.reply import Reply
 
 if TYPE_CHECKING:
     from packer.store.cache import Cache
@@ -22,9 +21,7 @@ if TYPE_CHECKING:
 @click.option("--block", metavar="N", type=click.IntRange(min=0), help="A block of the split, from 0 [0].")
 @click.option("--doc", metavar="ID", type=int, help="A document by its doc_id.")
 @click.option("--row", metavar="FILE:N", help="Row N of an input file, from 0: what became of it. With --foreign: N.")
-@click.option(
-    "--why", metavar="FILE:N", help="Row N of an input file: why it is left out, next to the row that it lost to."
-)
+@withdrawn_option("--why", "--row shows the row with the reason, which names the row that it lost to")
 @batch_options
 @click.option("--split", metavar="NAME", help="Split of the blocks and documents [the first].")
 @click.option("--ids", is_flag=True, help="Also show the ids of every run.")
@@ -37,7 +34,6 @@ def command(
     block: int | None,
     doc: int | None,
     row: str | None,
-    why: str | None,
     split: str | None,
     ids: bool,
     head: int | None,
@@ -52,12 +48,12 @@ def command(
     it is what a model expects: exit code 1 if it is not.
     """
     if foreign is not None:
-        refuse_with_foreign(block=block is not None, doc=doc is not None, why=why is not None, step=bool(batch))
+        refuse_with_foreign(block=block is not None, doc=doc is not None, step=bool(batch))
         inspect_foreign(foreign, row or "0", split=split, ids=ids, reply=reply)
         return
     assert cache is not None
-    if sum(option is not None for option in (block, doc, row, why, batch or None)) > 1:
-        raise click.UsageError("--block, --doc, --row, --why and --step or --state cannot go together")
+    if sum(option is not None for option in (block, doc, row, batch or None)) > 1:
+        raise click.UsageError("--block, --doc, --row and --step or --state cannot go together")
     from packer.audit import view_block, view_document, view_row  # noqa: PLC0415 - not for --help
     from packer.store.cache import Cache  # noqa: PLC0415 - as above
 
@@ -65,8 +61,6 @@ def command(
         page = ViewPage(with_ids=ids)
         if batch:
             show_batch(opened, batch, split, head=head, with_ids=ids, reply=reply)
-        elif why is not None:
-            _show_why(opened, why, reply)
         elif doc is not None:
             document = view_document(opened, doc, split=split)
             reply.data({"document": view_fields(document, with_ids=ids)}, lambda: page.document(document))
@@ -77,33 +71,6 @@ def command(
             view = view_block(opened, split or first_split(opened), block or 0)
             fields = view_fields(replace(view, documents=view.documents[:head]), with_ids=ids)
             reply.data({"block": fields}, lambda: page.block(view, head=head))
-
-
-def _show_why(cache: "Cache", asked: str, reply: Reply) -> None:
-    from packer.audit import why  # noqa: PLC0415 - not for --help
-    from packer.recipe import to_json  # noqa: PLC0415 - as above
-
-    view = why(cache, *file_and_row(asked, option="--why"))
-
-    def show() -> None:
-        page = ViewPage()
-        left_out = f"the row was left out: {view.code}"
-        page.heading([f"{view.row.input} row {view.row.row}", left_out if view.code else f"it is in {view.row.split}"])
-        if view.reason is not None:
-            page.note([view.reason])
-        for line in view.cut:
-            page.note([f"{plural(line.tokens or 0, 'token')} of it are in no block: {line.code}: {line.reason}"])
-        page.blank()
-        if view.lost_to is not None:
-            FindingsPage(whole=True).pair(view.lost_to)
-            other = view.lost_to.second
-            if view.code != "contaminated" and not other.split:
-                page.blank()
-                page.note([f"{other.input} row {other.row} was left out too, by a later rule: see its own --why"])
-        else:
-            page.text(view.row.text)
-
-    reply.data(fields_of(view) | {"cut": [to_json(line) for line in view.cut]}, show)
 
 
 def first_split(cache: "Cache") -> str:

@@ -124,6 +124,26 @@ def completes_files(*names: str) -> Callable[[click.Context, click.Parameter, st
     return complete
 
 
+sources_option = click.option(
+    "--sources",
+    "roots",
+    metavar="ROOT",
+    multiple=True,
+    help="Folder, file or address (hf://, s3://) below which files that CACHE names may be read; - for standard input. "
+    "May be repeated. Without it, nothing outside of CACHE is opened.",
+)
+
+
+def withdrawn_option(name: str, instead: str) -> Callable[[Function], Function]:
+    """An option that is gone: whoever passes it is told what takes its place."""
+
+    def refuse(_context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            raise click.UsageError(f"{name} was withdrawn: {instead}")
+
+    return click.option(name, hidden=True, expose_value=False, callback=refuse)
+
+
 cache_argument = click.argument("cache", type=click.Path(path_type=Path))
 
 
@@ -166,6 +186,11 @@ class RecipeOptions:
     split: str | None
     recipe: Path | None
     overrides: tuple[str, ...]
+
+    @property
+    def typed(self) -> tuple[str | None, ...]:
+        """The names of files among the options."""
+        return (self.tokenizer, self.template, *(override.partition("=")[2] for override in self.overrides))
 
     def resolve(
         self, *, base: Mapping[str, Any] | None = None, block_len: int | None = None, no_sources: str | None = None

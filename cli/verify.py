@@ -7,7 +7,7 @@ import click
 
 from packer.display import number, plural, size
 from packer_cli.foreign import Foreign, foreign_options, refuse_with_foreign, verify_foreign
-from packer_cli.options import Command, jobs_option, on_option
+from packer_cli.options import Command, jobs_option, on_option, sources_option
 from packer_cli.output import print_table, signs, stdout
 from packer_cli.reply import Reply, fields_of, listener
 
@@ -32,11 +32,11 @@ _LEVELS = {
     help="Also check sha256 of shards, Arrow validation, rules of rows, and blocks against documents. With --foreign: "
     "all rows.",
 )
-@click.option("--sources", is_flag=True, help="Also compare inputs, tokenizer and template with those of the build.")
+@sources_option
 @click.option(
     "--reencode",
     is_flag=True,
-    help="Also build the documents again from the inputs, which must be unchanged, and compare.",
+    help="Also build the documents again from the inputs below --sources, which must be unchanged, and compare.",
 )
 @click.option(
     "--sample",
@@ -55,10 +55,13 @@ def command(
     full: bool,
     sample: int | None,
     jobs: int | None,
+    roots: tuple[str, ...],
     reply: Reply,
     **asked: Any,
 ) -> None:
     """Check a cache: every byte, every row, every total. Or, with --foreign, rows that another tool prepared.
+
+    With --sources, inputs, tokenizer and template are compared with those of the build, too.
 
     Exit code 1 if anything is wrong; everything that is wrong is listed. For foreign rows it reports
     trained prompts, stop tokens that are not trained, shifted labels and lost borders, and what it could not check.
@@ -68,17 +71,19 @@ def command(
     if foreign is not None:
         if full and sample is not None:
             raise click.UsageError("--full looks at all rows, --sample at some: name one of them")
-        refuse_with_foreign(quick=quick, jobs=jobs, **asked)
+        refuse_with_foreign(quick=quick, jobs=jobs, sources=roots, **asked)
         verify_foreign(foreign, whole=full, sample=sample, reply=reply)
         return
     assert cache is not None
     if sample is not None and not asked["reencode"]:
         raise click.UsageError("--sample is the number of rows for --reencode; pass both")
+    if asked["reencode"] and not roots:
+        raise click.UsageError("--reencode reads the inputs again: add --sources . if they are below this folder")
     from packer.audit import verify  # noqa: PLC0415 - not for --help
 
     with listener(quiet=reply.quiet) as progress:
         level: Level = "quick" if quick else "full" if full else "default"
-        report = verify(cache, level=level, sample=sample, threads=jobs, progress=progress, **asked)
+        report = verify(cache, level=level, sources=roots, sample=sample, threads=jobs, progress=progress, **asked)
     message = None if report.ok else _message(report)
     show = lambda: None if reply.quiet else _print(report, every=reply.verbose)  # noqa: E731
     reply.verdict({"ok": report.ok, **fields_of(report)}, show, message, report.hint)

@@ -85,3 +85,11 @@ def aligned(sides: str, rows: Sequence[Sequence[str]]) -> Iterator[str]:
     for row in rows:
         cells = (f"{one_line(cell):{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True))
         yield "  ".join(["", *cells]).rstrip()
+
+
+def repair_hint(cache: object) -> str:
+    """Return the hint for a damaged file of a cache."""
+    return (
+        f"packer build -o {in_shell(cache)} --repair --sources . makes it again; --sources names the folder that its "
+        "inputs are below"
+    )

@@ -158,13 +158,14 @@ _HINTS = {
     "already_packed": "give the rows as they were before they were packed",
     "unknown_token": "use the tokenizer that the ids were made with, including its added tokens",
     "filtered": "the reason names the filter or condition; packer stats --splits counts what each of them drops",
-    "contaminated": "packer inspect --why FILE:ROW shows the question; decontaminate.cover is the threshold",
-    "duplicate": "packer inspect --why FILE:ROW shows the row that was kept",
-    "near_duplicate": "packer inspect --why FILE:ROW shows both rows; deduplicate.near.jaccard is the threshold",
+    "contaminated": "the reason names the question; decontaminate.cover is the threshold",
+    "duplicate": "the reason names the row that was kept; packer inspect --row FILE:ROW shows either",
+    "near_duplicate": "the reason names the row that was kept; packer inspect --row FILE:ROW shows either; "
+    "deduplicate.near.jaccard is the threshold",
     "no_group": "give the row the field, or name one that every row has in split.group",
     "no_time": "give the row a time, an ISO text with a zone or a number of split.unit; split.zone gives the zone",
     "straddles": "this keeps a group on one side of a cutoff; without split.group, each row goes by its own time",
-    "leaks": "packer inspect --why FILE:ROW shows the held-out row that it resembles",
+    "leaks": "the reason names the held-out row that it resembles; packer inspect --row FILE:ROW shows either",
     "not_taken": "a larger sources.take.rows takes more",
 }
 

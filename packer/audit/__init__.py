@@ -7,7 +7,6 @@ from packer.audit.preview import preview
 from packer.audit.stats import rows_of_split, stats
 from packer.audit.verify.verify_cache import verify
 from packer.audit.view import view_block, view_document, view_pieces, view_row
-from packer.audit.why import why
 
 __all__ = [
     "check",
@@ -22,5 +21,4 @@ __all__ = [
     "view_document",
     "view_pieces",
     "view_row",
-    "why",
 ]

@@ -10,8 +10,8 @@ import numpy as np
 from packer.batches import Int64, RowBatch, Sample
 from packer.errors import InputError
 from packer.pipeline.executor import ALONE, Workers
-from packer.pipeline.input_resolution import input_place
 from packer.pipeline.inputs import CUTTING_SPEEDUP, MIN_PARALLEL_BYTES
+from packer.pipeline.source_roots import SourceRoots
 from packer.progress import Progress
 from packer.source.file_cuts import partition_file
 from packer.source.files import STANDARD_INPUT
@@ -79,17 +79,17 @@ def map_inputs(
     return [made[number] for number in range(len(inputs))]
 
 
-def cut_input(entry: Input, source: int, partition_bytes: int) -> tuple[InputPart, ...]:
+def cut_input(entry: Input, source: int, partition_bytes: int, roots: SourceRoots) -> tuple[InputPart, ...]:
     """Cut an input into the partitions of its build, in one pass over its bytes.
 
     Raises:
-        InputError: it cannot be read, or has changed since the build.
+        InputError: it is below none of the roots, cannot be read, or has changed since the build.
         UsageError: it was standard input, and nothing is piped in.
     """
     if entry.format not in get_args(Format) or entry.schema not in SCHEMAS:
         raise InputError(f"{entry.path}: schema '{entry.schema}' in format '{entry.format}' is not known")
     cut = partition_file(
-        input_place(entry.path),
+        roots.file(entry.path),
         format=cast("Format", entry.format),
         partition_bytes=partition_bytes,
         limit=entry.num_rows,  # a limit keeps the first rows of the file

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from packer.batches import SIDES, Int32, Side
-from packer.display import in_shell
+from packer.display import repair_hint
 from packer.errors import CheckError
 from packer.pipeline.losses import TokenLosses, token_losses
 from packer.pipeline.row_report import RowReport, row_report
@@ -335,7 +335,7 @@ def _other_bytes(cache: Cache) -> int:
     for name in (MANIFEST_NAME, rejected_path(cache.folder, cache.manifest)):
         size = CacheFiles(cache.folder).size(name)
         if size is None:
-            hint = f"packer build -o {in_shell(cache.folder)} --repair makes it again"
+            hint = repair_hint(cache.folder)
             raise CheckError(f"{cache.folder / name} is missing", hint=hint)
         total += size
     return total

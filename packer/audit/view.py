@@ -166,7 +166,7 @@ def view_pieces(cache: Cache, split: str, pieces: Iterable[tuple[int, int, Int32
 
 
 def view_row(cache: Cache, source: str, row: int) -> RowView:
-    """Return the documents and rejections that an input row produced.
+    """Return the documents and rejections that an input row produced. Documents that a rule left out have no split.
 
     `source` is the input as the manifest names it, or an unambiguous suffix of that path (``chat.jsonl``). Rows count
     from 0, without blank lines.
@@ -183,15 +183,22 @@ def view_row(cache: Cache, source: str, row: int) -> RowView:
     for number in numbers:
         own = cache.manifest.inputs[number].split
         for split in (own,) if cache.manifest.selection is None else cache.splits("documents"):
-            source_of, row_of = cache.documents(split).origins()
-            found = np.flatnonzero((source_of == number) & (row_of == row)).tolist()
-            if found:
-                reader = _Reader(cache, split)
-                views += [reader.view(index) for index in found]
+            views += _documents_of_row(cache, split, cache.documents(split), number, row)
+    if not views and cache.manifest.selection is not None:  # a rule left the row out; its documents are still there
+        shards = [shard for shard in cache.manifest.shards if shard.kind == "documents"]
+        left_out = DocumentShards(cache.folder, shards, mmap=cache.mmap)
+        views = [view for number in numbers for view in _documents_of_row(cache, "", left_out, number, row)]
     rejected = tuple(
         line for line in read_rejected(cache.folder, cache.manifest) if (line.source, line.row) == (first.path, row)
     )
     return RowView(source=first.path, row=row, documents=tuple(views), rejected=rejected)
+
+
+def _documents_of_row(cache: Cache, split: str, documents: DocumentShards, source: int, row: int) -> list[DocumentView]:
+    sources, rows = documents.origins()
+    found = np.flatnonzero((sources == source) & (rows == row)).tolist()
+    reader = _Reader(cache, split, documents) if found else None
+    return [] if reader is None else [reader.view(index) for index in found]
 
 
 _TEXTS: WeakKeyDictionary[Cache, TokenTexts] = WeakKeyDictionary()
@@ -210,12 +217,12 @@ def token_texts(cache: Cache) -> TokenTexts:
 
 
 class _Reader:
-    """Makes views of the documents of a split."""
+    """Makes views of the documents of a split, or of the given ones."""
 
-    def __init__(self, cache: Cache, split: str) -> None:
+    def __init__(self, cache: Cache, split: str, documents: DocumentShards | None = None) -> None:
         self._cache = cache
         self._split = split
-        self._documents: DocumentShards = cache.documents(split)
+        self._documents = cache.documents(split) if documents is None else documents
         self._inputs, self._rows = self._documents.origins()
         self._texts = token_texts(cache)
 

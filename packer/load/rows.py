@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.batches import CHOSEN, REJECTED, Float32, Int32, Int64
+from packer.display import repair_hint
 from packer.errors import CheckError, InputError, UsageError
 from packer.layout import offsets_of
 from packer.load.content import content_of_all
 from packer.load.plan import PADDING_ROW
 from packer.store.cache import BlockShards, Cache, DocumentShards, FoundBlocks, FoundDocuments
-from packer.store.mapping import repair_hint
 from packer.store.row_columns import RowColumns
 
 RowKind: TypeAlias = Literal["blocks", "documents"]

@@ -4,12 +4,12 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
+from packer.display import repair_hint
 from packer.errors import CheckError
 from packer.model import Model, model_of
 from packer.recipe import Recipe
 from packer.store.files import CacheFiles
 from packer.store.manifest import Manifest, ModelFile, ModelRecord
-from packer.store.mapping import repair_hint
 
 
 def model_record(model: Model) -> ModelRecord:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from packer.curate.trait_rules import TraitRules, traits_version
-from packer.display import in_shell
+from packer.display import in_shell, repair_hint
 from packer.errors import CheckError, RecipeError, StorageError, UsageError
 from packer.limits import path_errors
 from packer.pipeline.blocks import BlockForm
@@ -124,7 +124,7 @@ class _CacheDocuments:
         if len(results) != len(documents):
             raise CheckError(
                 f"{cache}: rejected.jsonl is not what was written",
-                hint=f"packer build -o {in_shell(cache)} --repair fixes it",
+                hint=repair_hint(cache),
             )
         numbers: dict[str, int] = {}
         tasks: list[tuple[Shard, int]] = []

@@ -4,6 +4,7 @@ Plots are computed as coordinates of their marks. The templates draw them as SVG
 the page.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,12 +13,14 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from packer.audit.stats import Stats, count_lengths
+from packer.audit.stats import Stats, count_lengths, meaning_of
 from packer.audit.view import DocumentView
 from packer.batches import Int32, Int64
 from packer.display import plural
+from packer.rejections import CODES, ROW_REASONS, rejection_hint
 from packer.store.cache import Cache
 from packer.store.manifest import Input
+from packer.store.rejected import Rejected, read_rejected
 
 WIDTH, HEIGHT, BAR_WIDTH = 360, 150, 400
 _LEFT, _RIGHT, _TOP, _BASE = 4, 4, 16, HEIGHT - 20
@@ -118,6 +121,9 @@ def block_bar(documents: Sequence[DocumentView], block_len: int) -> BlockBar:
     return BlockBar(borders[-1], next(patterns), f"{next(patterns)} {BAR_WIDTH}")
 
 
+_EXAMPLES = 3
+"""Lines shown for each code."""
+
 T = TypeVar("T", bound=np.generic)
 
 BATCH = 8
@@ -139,6 +145,19 @@ class SourceFacts(NamedTuple):
     documents: int
     tokens: int
     trained: int
+
+
+class Reason(NamedTuple):
+    """A code of rejected.jsonl, with how often it occurs and the first lines that have it."""
+
+    code: str
+    meaning: str
+    hint: str
+    num: int
+    of: str
+    """The unit of `count`: rows, or parts of documents."""
+
+    examples: tuple[Rejected, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +190,25 @@ def source_facts(cache: Cache, documents: Documents) -> list[SourceFacts]:
     )
     found = map(SourceFacts, inputs, counts, tokens, trained)
     return sorted(found, key=lambda source: -source.tokens)
+
+
+def reasons(cache: Cache) -> list[Reason]:
+    """Return the codes of rejected.jsonl, the most frequent first.
+
+    Its lines say where a row is and what is wrong with it. The row's own text is not shown: it is in a file outside of
+    the cache, and a name in a cache says nothing about who may read that file.
+    """
+    found: dict[tuple[str, str], list[Rejected]] = {}
+    counts: Counter[tuple[str, str]] = Counter()
+    for line in read_rejected(cache.folder, cache.manifest):
+        key = line.code, "rows" if line.document is None or line.code in ROW_REASONS else "parts"
+        counts[key] += 1
+        if counts[key] <= _EXAMPLES:
+            found.setdefault(key, []).append(line)
+    return [
+        Reason(code, meaning_of(code), rejection_hint(code) if code in CODES else "", count, of, (*found[code, of],))
+        for (code, of), count in counts.most_common()
+    ]
 
 
 def histograms(cache: Cache, found: Stats, documents: Documents) -> list[Histogram]:

@@ -11,7 +11,6 @@ from typing import TypeAlias
 
 from packer.audit.stats import Stats, stats
 from packer.audit.view import token_texts
-from packer.audit.why import ReasonView, reasons
 from packer.report.facts import (
     BAR_WIDTH,
     HEIGHT,
@@ -19,10 +18,12 @@ from packer.report.facts import (
     Documents,
     Histogram,
     Padding,
+    Reason,
     SourceFacts,
     block_bar,
     histograms,
     padding,
+    reasons,
     source_facts,
 )
 from packer.report.items import Item, Name, ReportContents, names_of, read_item, sample
@@ -35,9 +36,6 @@ SCRIPTS = (SCRIPT, "tokens.js")
 
 _SOURCES, _BARS = 20, 50
 """Maximum number of inputs listed (the rest is summed up), and of blocks drawn."""
-
-_EXCERPT = 600
-"""Maximum characters shown of a rejected row."""
 
 
 Line: TypeAlias = Sequence[tuple[str, str]]
@@ -54,7 +52,7 @@ class PageFacts:
     sources: list[SourceFacts]
     histograms: list[Histogram]
     padding: list[Padding]
-    reasons: list[ReasonView]
+    reasons: list[Reason]
 
     @classmethod
     def of(cls, cache: Cache) -> "PageFacts":
@@ -95,7 +93,6 @@ def cache_page(facts: PageFacts, items: Sequence[Item], *, note: str, packed: Pa
         height=HEIGHT,
         bar_width=BAR_WIDTH,
         num_sources=_SOURCES,
-        excerpt=_EXCERPT,
     )
 
 

@@ -8,10 +8,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from packer.batches import BlockBatch, Float32, Int32, Int64
+from packer.display import repair_hint
 from packer.errors import CheckError
 from packer.layout import offsets_of
 from packer.store.arrow_columns import BlockRows
-from packer.store.mapping import MappedShard, repair_hint
+from packer.store.mapping import MappedShard
 from packer.store.numbered_rows import FoundRows, NumberedRows
 from packer.store.schema import BLOCK_PIECES, Kind, block_len_of
 from packer.store.views import block_rows

@@ -9,11 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from packer.display import repair_hint
 from packer.errors import CheckError
 from packer.layout import offsets_of
 from packer.store.files import CacheFiles
 from packer.store.manifest import Place, Shard
-from packer.store.mapping import as_damage, as_missing, check_schema, repair_hint
+from packer.store.mapping import as_damage, as_missing, check_schema
 
 
 def read_columns(

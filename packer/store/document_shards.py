@@ -10,12 +10,13 @@ import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
 from packer.batches import CHOSEN, SIDES, DocumentColumns, Float32, Int8, Int32, Int64, Side
+from packer.display import repair_hint
 from packer.errors import CheckError
 from packer.layout import MASKED, concatenated_ranges, first_trained, misplaced_sides, offsets_of
 from packer.store.arrow_columns import DocumentRows
 from packer.store.column_ranges import read_batches
 from packer.store.files import CacheFiles
-from packer.store.mapping import MappedShard, as_damage, repair_hint
+from packer.store.mapping import MappedShard, as_damage
 from packer.store.numbered_rows import FoundRows, NumberedRows
 from packer.store.row_columns import RowColumns
 from packer.store.schema import Kind

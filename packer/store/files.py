@@ -18,6 +18,7 @@ from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
+from packer.display import repair_hint
 from packer.errors import CheckError, StorageError
 from packer.limits import storage_errors
 from packer.store.bucket import CONNECTIONS, is_usable_here
@@ -246,7 +247,7 @@ class CacheFiles:
             CheckError: the file does not exist, or a copy's bytes do not match the digest.
         """
         path, target = source.folder / old, self._target(name)
-        hint = f"packer build -o {source.folder} --repair makes it again"
+        hint = repair_hint(source.folder)
         if path == target:
             return
         if source.size(old) is None:

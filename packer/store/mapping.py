@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_128
 
-from packer.display import in_shell
+from packer.display import repair_hint
 from packer.errors import CheckError, StorageError
 from packer.limits import out_of, storage_errors
 from packer.store.files import CacheFiles
@@ -70,11 +70,6 @@ class MappedShard:
                 else:
                     digest.update(np.frombuffer(self._mapped, np.uint64, place.num_rows, offset).data)
         return digest.hexdigest()
-
-
-def repair_hint(folder: Path) -> str:
-    """Return the hint for a damaged file of a cache."""
-    return f"packer build -o {in_shell(folder)} --repair makes damaged shards again"
 
 
 def check_size(folder: Path, shard: Shard | StoredTable) -> None:

@@ -17,13 +17,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from packer.batches import Bool, Int64, UInt64
+from packer.display import repair_hint
 from packer.errors import CheckError
 from packer.layout import MASKED, offsets_of
 from packer.store.arrow_columns import BlockRows, DocumentRows
 from packer.store.column_ranges import read_columns, read_ranges
 from packer.store.files import CacheFiles
 from packer.store.manifest import Shard
-from packer.store.mapping import MappedShard, as_damage, check_bytes, check_schema, map_shard, repair_hint
+from packer.store.mapping import MappedShard, as_damage, check_bytes, check_schema, map_shard
 from packer.store.mirror import arrived
 from packer.store.schema import Kind
 from packer.store.views import flat_view

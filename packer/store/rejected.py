@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from packer.display import in_shell
+from packer.display import repair_hint
 from packer.errors import CheckError, StorageError
 from packer.limits import storage_errors
 from packer.store.files import CacheFiles
@@ -102,7 +102,7 @@ def read_rejected(folder: Path, manifest: Manifest) -> Iterator[Rejected]:
         StorageError: the file cannot be read.
     """
     decoder = msgspec.json.Decoder(Rejected)
-    path, hint = folder / rejected_path(folder, manifest), f"packer build -o {in_shell(folder)} --repair makes it again"
+    path, hint = folder / rejected_path(folder, manifest), repair_hint(folder)
     with storage_errors("read", path), _open(folder, manifest) as file:
         # Open the file once, so that the bytes hashed are the bytes read even if a build replaces it meanwhile.
         found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -128,7 +128,7 @@ def _open(folder: Path, manifest: Manifest) -> BufferedReader:
         except StorageError as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
-    raise CheckError(f"{path} is missing", hint=f"packer build -o {in_shell(folder)} --repair makes it again")
+    raise CheckError(f"{path} is missing", hint=repair_hint(folder))
 
 
 def _encoded(lines: Iterable[Rejected]) -> Iterator[bytes]:

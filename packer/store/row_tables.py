@@ -9,11 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 from xxhash import xxh3_128_hexdigest
 
+from packer.display import repair_hint
 from packer.errors import CheckError
 from packer.store.files import CacheFiles
 from packer.store.folder import AtomicFile
 from packer.store.manifest import StoredTable
-from packer.store.mapping import check_size, repair_hint
+from packer.store.mapping import check_size
 from packer.store.shard_file import IPC_OPTIONS
 
 FOLDER = "rows"

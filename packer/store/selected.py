@@ -9,12 +9,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from packer.batches import Int64, SelectedRows, array_of, numbers_of
+from packer.display import repair_hint
 from packer.errors import CheckError
 from packer.layout import offsets_of
 from packer.rejections import ROW_REASONS
 from packer.store.document_shards import DocumentShards
 from packer.store.manifest import Manifest, RowSelection, Shard, StoredTable
-from packer.store.mapping import repair_hint
 from packer.store.row_tables import read_table, write_table
 
 _SCHEMA = pa.schema(

@@ -81,7 +81,7 @@ def forged(folder, change, **keys):
     (entry,) = manifest.inputs
     entry = msgspec.structs.replace(entry, sha256=hashlib.sha256(original).hexdigest(), num_bytes=len(original))
     recommit(folder / "cache", inputs=(entry,))
-    assert verify(folder / "cache", level="full", sources=True).ok
+    assert verify(folder / "cache", level="full", sources=["/"]).ok
     return folder / "cache"
 
 
@@ -129,7 +129,7 @@ def written_again(cache, change):
         manifest.totals, trained=made.num_trained, masked=manifest.totals.tokens - made.num_trained
     )
     recommit(cache, shards=(made,), totals=totals)
-    assert verify(cache, level="full", sources=True).ok
+    assert verify(cache, level="full", sources=["/"]).ok
     return made
 
 
@@ -184,7 +184,7 @@ def test_rows_of_every_kind_yield_their_documents_again(mixed, threads):
     assert sum(totals.rejected.values()) == 6, "of a file for two splits, four rows and two"
     assert Counter(shard.source for shard in documents)[0] > 4, "there are many partitions"
     assert any(DocumentShards(mixed, [shard]).weighted for shard in documents)
-    report = verify(mixed, level="full", reencode=True, threads=threads)
+    report = verify(mixed, level="full", sources=["/"], reencode=True, threads=threads)
     assert report.findings == ()
     assert report.num_reencoded == totals.rows == NUM_MIXED == 24 + 16 + 13 + 7 + 5
 
@@ -200,7 +200,7 @@ def rendered(monkeypatch):
 
 @pytest.mark.parametrize("sample", [1, NUM_MIXED - 1])
 def test_a_sample_compares_so_many_rows_and_renders_no_other(mixed, sample, rendered):
-    report = verify(mixed, reencode=True, sample=sample, threads=1)
+    report = verify(mixed, sources=["/"], reencode=True, sample=sample, threads=1)
     assert report.findings == ()
     assert report.num_reencoded == sample
     assert sum(rendered) == sample
@@ -217,10 +217,10 @@ def asked_otherwise(rows):
 def test_a_sample_finds_the_chosen_rows_where_all_are_wrong_and_chooses_the_same_again(small):
     cache = forged(small, asked_otherwise, partition_bytes=1000)
     assert len(read_manifest(cache).shards) > 9
-    report = verify(cache, reencode=True, sample=9, threads=1)
+    report = verify(cache, sources=["/"], reencode=True, sample=9, threads=1)
     assert report.num_reencoded == len(report.findings) == len(rows_of(report)) == 9
-    assert verify(cache, reencode=True, sample=9, threads=1).findings == report.findings
-    more = verify(cache, reencode=True, sample=10, threads=1)
+    assert verify(cache, sources=["/"], reencode=True, sample=9, threads=1).findings == report.findings
+    more = verify(cache, sources=["/"], reencode=True, sample=10, threads=1)
     assert rows_of(report) < rows_of(more)
 
 
@@ -241,22 +241,22 @@ def test_what_a_row_does_not_yield_is_found_though_every_digest_is_right(small):
         return rows
 
     cache = forged(small, change_each)
-    findings = verify(cache, level="full", reencode=True, threads=1).findings
+    findings = verify(cache, level="full", sources=["/"], reencode=True, threads=1).findings
     assert [finding.row for finding in findings] == list(range(3, 3 + len(CHANGES)))
     for finding in findings:
         assert (Path(finding.path).name, finding.what) == ("chat.jsonl", "re-encoded")
         assert finding.expected.startswith("1 document, ")
         assert finding.found.startswith("1 document, ") and finding.found != finding.expected
-    assert verify(cache, reencode=True, sample=NUM_CHATS, threads=1).findings == findings
+    assert verify(cache, sources=["/"], reencode=True, sample=NUM_CHATS, threads=1).findings == findings
 
 
 def test_columns_that_digests_of_the_content_leave_out_are_compared_too(small):
     build(small_recipe(small), small / "cache", jobs=1)
     written_again(small / "cache", lambda batch: batch)
-    assert verify(small / "cache", reencode=True, threads=1).ok, "the writer writes what was there"
+    assert verify(small / "cache", sources=["/"], reencode=True, threads=1).ok, "the writer writes what was there"
     shifted = lambda batch: replaced(batch, run_message=np.where(batch.run_message == 3, 2, batch.run_message))  # noqa: E731
     written_again(small / "cache", shifted)
-    report = verify(small / "cache", reencode=True, threads=1)
+    report = verify(small / "cache", sources=["/"], reencode=True, threads=1)
     assert rows_of(report) == {("chat.jsonl", row) for row in range(20)} | {("chat.jsonl", None)}
     assert report.findings[0].found.endswith(", with other values")
     assert report.findings[-1].found == "10 more of rows 0 to 29 with something else"
@@ -271,7 +271,7 @@ def test_an_id_changed_in_a_shard_written_anew_is_found_in_its_row(small):
         return replaced(batch, input_ids=ids)
 
     shard = written_again(small / "cache", changed)
-    (finding,) = verify(small / "cache", reencode=True, threads=1).findings
+    (finding,) = verify(small / "cache", sources=["/"], reencode=True, threads=1).findings
     stored = DocumentShards(small / "cache", [shard]).read(7)
     assert finding.row == 7
     assert finding.expected == f"1 document, {stored.length} tokens"
@@ -283,12 +283,12 @@ def test_a_row_with_several_documents_is_compared_as_a_whole(tmp_path):
     (tmp_path / "chat.jsonl").write_bytes(lines(chat(k) for k in range(4)))
     exact = {"supervision": {"history_rewrite": "exact"}}
     cache = forged(tmp_path, in_row(2, lambda row: row["messages"][3].update(content="I am not.")), **exact)
-    (finding,) = verify(cache, reencode=True, threads=1).findings
+    (finding,) = verify(cache, sources=["/"], reencode=True, threads=1).findings
     assert finding.row == 2
     assert finding.expected.startswith("2 documents, ") and finding.found.startswith("2 documents, ")
     shutil.rmtree(cache)
     cache = forged(tmp_path, in_row(2, lambda row: row.update(messages=row["messages"][:2])), **exact)
-    (finding,) = verify(cache, reencode=True, threads=1).findings
+    (finding,) = verify(cache, sources=["/"], reencode=True, threads=1).findings
     assert finding.expected.startswith("2 documents, ")
     assert finding.found.startswith("1 document, ")
 
@@ -299,7 +299,7 @@ def test_rejections_that_should_not_be_and_those_that_are_missing_are_found(smal
         return rows
 
     cache = forged(small, empty)
-    (finding,) = verify(cache, reencode=True, threads=1).findings
+    (finding,) = verify(cache, sources=["/"], reencode=True, threads=1).findings
     assert finding.row == 3
     assert finding.expected.startswith("1 document, ")
     assert finding.found == "rejected: empty"
@@ -308,12 +308,12 @@ def test_rejections_that_should_not_be_and_those_that_are_missing_are_found(smal
     (small / "chat.jsonl").write_bytes(lines(empty([json.loads(line) for line in good.splitlines()])))
     shutil.rmtree(cache)
     cache = forged(small, in_row(3, lambda row: row.update(messages=chat(3)["messages"])))
-    (finding,) = verify(cache, reencode=True, threads=1).findings
+    (finding,) = verify(cache, sources=["/"], reencode=True, threads=1).findings
     assert (finding.row, finding.expected) == (3, "rejected: empty")
     assert finding.found.startswith("1 document, ")
     shutil.rmtree(cache)
     cache = forged(small, in_row(3, lambda row: row.update(messages=[{"role": "user", "content": "?"}])))
-    (finding,) = verify(cache, reencode=True, threads=1).findings
+    (finding,) = verify(cache, sources=["/"], reencode=True, threads=1).findings
     assert (finding.expected, finding.found) == ("rejected: empty", "rejected: nothing_trained")
 
 
@@ -324,7 +324,7 @@ def test_a_row_that_is_neither_stored_nor_rejected_and_one_that_is_both_are_foun
     moved = msgspec.structs.replace(first, row=0)
     recommit(cache, rejected_sha256=write_rejected(cache, [moved, *others]))
     assert verify(cache, level="full").ok
-    neither_and_both = verify(cache, reencode=True, threads=1).findings
+    neither_and_both = verify(cache, sources=["/"], reencode=True, threads=1).findings
     assert [finding.row for finding in neither_and_both] == [0, 1]
     assert neither_and_both[0].found == f"{neither_and_both[0].expected}; and rejected: empty"
     assert (neither_and_both[1].expected, neither_and_both[1].found) == ("rejected: empty", "no document")
@@ -339,14 +339,14 @@ def test_missing_and_changed_inputs_are_findings_and_the_rest_is_compared(starte
     (folder / "data" / "tools.jsonl").unlink()
     (folder / "data" / "sharegpt.jsonl").write_text("")
     rows = {Path(entry.path).name: entry.num_rows for entry in read_manifest(cache).inputs}
-    report = verify(cache, reencode=True, threads=1)
+    report = verify(cache, sources=["/"], reencode=True, threads=1)
     assert [Path(finding.path).name for finding in report.findings] == ["chat.jsonl", "tools.jsonl", "sharegpt.jsonl"]
     assert {finding.what for finding in report.findings} == {"input"}
-    assert report.findings == verify(cache, sources=True).findings
+    assert report.findings == verify(cache, sources=["/"]).findings
     assert report.num_reencoded == rows["reasoning.jsonl"] + rows["alpaca.jsonl"] > 0
     assert "the cache itself is intact" in report.hint
     shutil.rmtree(folder / "data")
-    report = verify(cache, reencode=True, sample=3, threads=1)
+    report = verify(cache, sources=["/"], reencode=True, sample=3, threads=1)
     assert (len(report.findings), report.num_reencoded) == (5, 0)
 
 
@@ -362,7 +362,7 @@ def test_an_input_that_changes_while_it_is_read_is_a_finding(small, monkeypatch)
     monkeypatch.setattr(input_parts, "partition_file", cut_and_change)
     for sample in (None, 5):
         (small / "chat.jsonl").write_bytes(lines(chat(k) for k in range(NUM_CHATS)))
-        report = verify(small / "cache", reencode=True, sample=sample, threads=1)
+        report = verify(small / "cache", sources=["/"], reencode=True, sample=sample, threads=1)
         assert [finding.what for finding in report.findings] == ["input"], sample
         assert "changed while being read" in report.findings[0].found
         assert report.num_reencoded == 0
@@ -372,8 +372,8 @@ def test_partitions_that_are_not_those_of_the_recipe_are_findings(small):
     build(small_recipe(small, partition_bytes=1000), small / "cache", jobs=1)
     manifest = read_manifest(small / "cache")
     recommit(small / "cache", recipe={**manifest.recipe, "partition_bytes": 2**20})
-    assert verify(small / "cache", level="full", sources=True).ok
-    report = verify(small / "cache", reencode=True, threads=1)
+    assert verify(small / "cache", level="full", sources=["/"]).ok
+    report = verify(small / "cache", sources=["/"], reencode=True, threads=1)
     assert {finding.what for finding in report.findings} == {"partition"}
     *of_shards, of_input = report.findings
     assert [finding.path for finding in of_shards] == [shard.path for shard in manifest.shards[:MAX_ROWS]]
@@ -381,7 +381,7 @@ def test_partitions_that_are_not_those_of_the_recipe_are_findings(small):
     assert (Path(of_input.path).name, of_input.expected) == ("chat.jsonl", "rows 0 to 29")
     assert report.num_reencoded == 0
     recommit(small / "cache", recipe={**manifest.recipe, "partition_bytes": 2000})
-    report = verify(small / "cache", reencode=True, threads=1)
+    report = verify(small / "cache", sources=["/"], reencode=True, threads=1)
     file = Path(manifest.inputs[0].path)
     cuts = partition_file(file, format="jsonl", partition_bytes=2000).partitions
     ours = {(piece.first_row, piece.num_rows) for piece in cuts}
@@ -406,7 +406,7 @@ def test_damaged_files_are_reported_once_and_what_can_be_compared_is(mixed, tmp_
         else:
             content[len(content) // 2] ^= 1
         path.write_bytes(content)
-        plain, report = verify(cache, threads=1), verify(cache, reencode=True, threads=1)
+        plain, report = verify(cache, threads=1), verify(cache, sources=["/"], reencode=True, threads=1)
         assert not plain.ok
         assert report.findings[: len(plain.findings)] == plain.findings
         more = report.findings[len(plain.findings) :]
@@ -419,7 +419,7 @@ def test_damaged_files_are_reported_once_and_what_can_be_compared_is(mixed, tmp_
             assert more == ()
             assert report.num_reencoded == NUM_MIXED
     (cache / shard.path).unlink()
-    missing = verify(cache, reencode=True, threads=1)
+    missing = verify(cache, sources=["/"], reencode=True, threads=1)
     assert [finding.what for finding in missing.findings if finding.path == shard.path] == ["size"]
     assert missing.num_reencoded == NUM_MIXED - shard.num_input_rows
 
@@ -435,7 +435,7 @@ def test_flipping_any_bit_of_a_document_shard_never_crashes(small):
         content = bytearray(whole)
         content[place] ^= 1 << int(rng.integers(8))
         path.write_bytes(content)
-        report = verify(small / "cache", level="quick", reencode=True, sample=NUM_CHATS, threads=1)
+        report = verify(small / "cache", level="quick", sources=["/"], reencode=True, sample=NUM_CHATS, threads=1)
         found[report.ok] += 1
     assert found[False] > 8, "most bits matter to a row; others are padding, and digests of files find those"
 
@@ -456,7 +456,7 @@ def test_a_manifest_that_does_not_say_how_to_read_is_a_finding(small):
     ]
     for change in changes:
         write_manifest(small / "cache", msgspec.structs.replace(manifest, **change))
-        report = verify(small / "cache", level="quick", reencode=True, sample=4, threads=1)
+        report = verify(small / "cache", level="quick", sources=["/"], reencode=True, sample=4, threads=1)
         assert not report.ok or change["inputs"][0].num_rows == 2**62, change
     assert len(changes) == 8
 
@@ -467,7 +467,7 @@ def test_other_versions_are_noted_and_compared_all_the_same(small):
     version = resolve_engine("reference", b"").version
     for change in ({"engine_version": "tokenizers 0.1, jinja2 0.1"}, {"rules_version": manifest.rules_version + 1}):
         recommit(small / "cache", **change)
-        report = verify(small / "cache", reencode=True, threads=1)
+        report = verify(small / "cache", sources=["/"], reencode=True, threads=1)
         (note,) = report.notes
         assert version in note and str(next(iter(change.values()))) in note
         assert report.ok and report.num_reencoded == NUM_CHATS
@@ -485,7 +485,7 @@ def test_whatever_engine_made_a_cache_the_reference_makes_it_again(small, monkey
         raise AssertionError("the fast engine was asked")
 
     monkeypatch.setattr(FastEncoder, "encode", refuse)
-    report = verify(small / "cache", reencode=True, threads=1)
+    report = verify(small / "cache", sources=["/"], reencode=True, threads=1)
     assert (report.findings, report.notes, report.num_reencoded) == ((), (), NUM_CHATS)
 
 
@@ -503,7 +503,7 @@ def test_a_template_that_the_build_did_not_use_is_not_used_again(small):
     tool = {"type": "function", "function": {"name": "add", "description": "adds", "parameters": {"type": "object"}}}
     (small / "chat.jsonl").write_bytes(lines(chat(k, tools=[tool]) for k in range(5)))
     build(small_recipe(small, template={"file": str(small / "own.jinja")}), small / "cache", jobs=1)
-    report = verify(small / "cache", reencode=True, threads=1)
+    report = verify(small / "cache", sources=["/"], reencode=True, threads=1)
     assert (report.findings, report.num_reencoded) == ((), 5)
 
 
@@ -512,17 +512,19 @@ def test_a_cache_packed_again_yields_its_documents_again_from_its_own_tokenizer(
     repack(small / "cache", small / "again", {"mode": "eos", "block_len": 64, "pad_id": 5}, jobs=1)
     shutil.rmtree(small / "cache")
     shutil.rmtree(small / "tokenizer")
-    report = verify(small / "again", level="full", reencode=True, threads=1)
+    sources = [entry.path for entry in read_manifest(small / "again").inputs]
+    report = verify(small / "again", level="full", sources=sources, reencode=True, threads=1)
     assert (report.findings, report.num_reencoded) == ((), NUM_CHATS)
+    assert [note.split(":")[1] for note in report.notes] == [" not read"], "the tokenizer is below none of the sources"
 
 
 def test_the_hint_does_not_send_to_repair_what_it_would_keep(small):
     cache = forged(small, in_row(3, lambda row: row.update(id="chat-4")))
-    report = verify(cache, reencode=True, threads=1)
+    report = verify(cache, sources=["/"], reencode=True, threads=1)
     assert "another folder" in report.hint
     (shard,) = read_manifest(cache).shards
     (cache / shard.path).unlink()
-    assert "--repair makes damaged files again" in verify(cache, reencode=True, threads=1).hint
+    assert "--repair --sources . makes it again" in verify(cache, sources=["/"], reencode=True, threads=1).hint
 
 
 def test_progress_counts_the_rows_that_are_compared(mixed):
@@ -539,7 +541,7 @@ def test_progress_counts_the_rows_that_are_compared(mixed):
         def note(self, message): ...
 
     heard = Heard()
-    verify(mixed, reencode=True, sample=31, threads=1, progress=heard)
+    verify(mixed, sources=["/"], reencode=True, sample=31, threads=1, progress=heard)
     assert heard.stages[-1] == ("re-encoding", 31, "rows")
     assert heard.done["re-encoding"] == 31
     assert heard.stages[-2][0] == "inputs"

@@ -56,14 +56,14 @@ def paths(report):
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_whole_cache_passes_at_every_level(starter_cache, level):
-    report = verify(starter_cache, level=level, sources=True)
+    report = verify(starter_cache, level=level, sources=["/"])
     assert report.findings == ()
     assert report.ok
     assert report.hint is None
 
 
 def test_the_report_counts_what_lies_in_the_cache(starter_cache):
-    report = verify(starter_cache, sources=True)
+    report = verify(starter_cache, sources=["/"])
     manifest = read_manifest(starter_cache)
     checked = {entry.kind: entry for entry in report.checked}
     assert list(checked) == ["manifest", "documents", "blocks", "rejected", "model", "inputs", "tokenizer"]
@@ -133,7 +133,7 @@ def test_another_cache_that_is_damaged_too_is_sent_to_repair(cache):
     (cache / read_manifest(cache).shards[0].path).unlink()
     report = verify(cache, expect="0" * 64)
     assert not report.is_another
-    assert "--repair makes damaged files again" in report.hint
+    assert "--repair --sources . makes it again" in report.hint
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_a_changed_or_missing_source_is_found_only_when_asked_for(starter, tmp_p
         file.write("\n")
     (folder / "data" / "tools.jsonl").unlink()
     assert verify(cache).ok
-    report = verify(cache, sources=True)
+    report = verify(cache, sources=["/"])
     assert [Path(finding.path).name for finding in report.findings] == ["chat.jsonl", "tools.jsonl"]
     assert {finding.what for finding in report.findings} == {"input"}
     assert "the cache itself is intact" in report.hint
@@ -214,19 +214,20 @@ def test_a_tokenizer_or_template_that_is_no_longer_the_recorded_one_is_found_whe
     shutil.copy(folder / "tokenizer" / "chat_template.jinja", folder / "own.jinja")
     cache, tokenizer = tmp_path / "cache", folder / "tokenizer"
     build(load_recipe(folder / "recipe.yaml", [f"template.file={folder / 'own.jinja'}"]), cache, jobs=1)
-    assert verify(cache, sources=True).ok
+    assert verify(cache, sources=["/"]).ok
 
     def found():
         assert verify(cache).ok
-        report = verify(cache, sources=True)
+        report = verify(cache, sources=["/"])
         assert {finding.what for finding in report.findings} == {"tokenizer"}
         assert (
-            report.hint == f"the cache itself is intact; packer build -o {cache} --force brings it up to date with them"
+            report.hint
+            == f"the cache itself is intact; packer build -o {cache} --sources . --force brings it up to date with them"
         )
         return {(finding.path, finding.found[:6]) for finding in report.findings}
 
     (tokenizer / "chat_template.jinja").write_text("{# the build did not use it #}")
-    assert verify(cache, sources=True).ok
+    assert verify(cache, sources=["/"]).ok
     with (folder / "own.jinja").open("a") as file:
         file.write("{# changed #}")
     assert found() == {(str(folder / "own.jinja"), "sha256")}
@@ -238,7 +239,7 @@ def test_a_tokenizer_or_template_that_is_no_longer_the_recorded_one_is_found_whe
         (str(tokenizer / "tokenizer.json"), "sha256"),
     }
     shutil.rmtree(tokenizer)
-    (finding,) = verify(cache, sources=True).findings
+    (finding,) = verify(cache, sources=["/"]).findings
     assert (finding.path, finding.what) == (str(tokenizer), "tokenizer")
     assert "no such file" in finding.found
 
@@ -588,17 +589,17 @@ def test_inputs_with_relative_names_are_looked_for_from_here_and_the_hint_says_s
     monkeypatch.chdir(folder)
     build(load_recipe("recipe.yaml"), "cache", jobs=1)
     assert {Path(entry.path).parent for entry in read_manifest(Path("cache")).inputs} == {Path("data")}
-    assert verify("cache", sources=True).ok
-    assert verify("cache", reencode=True, sample=2, threads=1).ok
+    assert verify("cache", sources=["/"]).ok
+    assert verify("cache", sources=["/"], reencode=True, sample=2, threads=1).ok
     monkeypatch.chdir(tmp_path)
-    for report, whats in (
-        (verify(folder / "cache", sources=True), ["input"] * 5 + ["tokenizer"]),
-        (verify(folder / "cache", reencode=True, sample=2, threads=1), ["input"] * 5),
-    ):
-        assert [finding.what for finding in report.findings] == whats
-        assert all(f"(searched from {tmp_path})" in finding.found for finding in report.findings)
+    assert verify(folder / "cache", sources=[folder], reencode=True, sample=2, threads=1).ok
+    assert verify(folder / "cache", sources=["project/data", "project/tokenizer"]).ok is False
+    for sources in (["."], ["/"]):
+        report = verify(folder / "cache", sources=sources, reencode=True, sample=2, threads=1)
+        assert [finding.what for finding in report.findings] == ["input"] * 5 + ["tokenizer"]
+        assert all("no such file" in finding.found.lower() for finding in report.findings)
         assert report.hint == (
-            "paths are relative to the folder the build ran in: run packer verify there to find data/chat.jsonl"
+            "names are looked up from the current folder and below --sources: name what data/chat.jsonl is below"
         )
 
 
@@ -614,4 +615,4 @@ def test_rows_that_break_rules_in_a_file_that_is_as_written_are_not_sent_to_repa
     assert {finding.what for finding in report.findings} == {"block"}
     assert "--repair would keep it" in report.hint and "build into another folder" in report.hint
     (cache / read_manifest(cache).shards[0].path).unlink()
-    assert "--repair makes damaged files again" in verify(cache, level="full").hint
+    assert "--repair --sources . makes it again" in verify(cache, level="full").hint

@@ -34,7 +34,7 @@ def leaking(tmp_path_factory):
 
 
 def test_a_random_split_of_rows_with_copies_fails(leaking):
-    told = run("check", leaking / "cache", "--near", exit_code=1)
+    told = run("check", leaking / "cache", "--sources", "/", "--near", exit_code=1)
     assert "rows of validation are also in train" in " ".join(told.stdout.split())
     assert "copies_between_splits, prompts_between_splits, near_between_splits" in " ".join(told.stderr.split())
     assert all(len(line) <= 80 for line in told.stdout.splitlines() if "/" not in line)
@@ -43,7 +43,7 @@ def test_a_random_split_of_rows_with_copies_fails(leaking):
 
 
 def test_json_has_what_is_printed(leaking):
-    found = fields("check", leaking / "cache", "--near", exit_code=1)
+    found = fields("check", leaking / "cache", "--sources", "/", "--near", exit_code=1)
     assert found["command"] == "check" and not found["ok"] and found["error"]["code"] == "check_failed"
     levels = {each["code"]: each["level"] for each in found["checks"]}
     assert levels["copies_between_splits"] == "failure" and levels["copies_within_splits"] == "warning"
@@ -52,13 +52,25 @@ def test_json_has_what_is_printed(leaking):
 
 
 def test_a_pipe_without_unicode_has_marks_too(leaking):
-    told = run("check", leaking / "cache", "-q", exit_code=1, env={"PYTHONIOENCODING": "ascii", "NO_COLOR": "1"})
+    told = run(
+        "check",
+        leaking / "cache",
+        "--sources",
+        "/",
+        "-q",
+        exit_code=1,
+        env={"PYTHONIOENCODING": "ascii", "NO_COLOR": "1"},
+    )
     assert "copies between splits" in told.stdout and "which files" not in told.stdout
 
 
 def test_a_benchmark_names_its_column(leaking):
     (leaking / "bench.jsonl").write_text(json.dumps({"ask": "one two three four five six seven eight"}) + "\n", "utf-8")
-    found = fields("check", leaking / "cache", "--against", f"ask={leaking / 'bench.jsonl'}", exit_code=1)
+    found = fields(
+        "check", leaking / "cache", "--sources", "/", "--against", f"ask={leaking / 'bench.jsonl'}", exit_code=1
+    )
     (benchmark,) = [each for each in found["checks"] if each["code"] == "benchmark"]
     assert benchmark["level"] == "ok" and benchmark["message"] == "no row contains one of the 1 questions of bench"
-    assert_refused("ask", "check", leaking / "cache", "--against", leaking / "bench.jsonl", exit_code=3)
+    assert_refused(
+        "ask", "check", leaking / "cache", "--sources", "/", "--against", leaking / "bench.jsonl", exit_code=3
+    )

@@ -49,7 +49,7 @@ def test_from_nothing_to_a_verified_cache(tmp_path):
     assert "preference" in built
     assert verify(tmp_path / "cache").fingerprint in built
     assert "assistant" in run("inspect", tmp_path / "cache").stdout
-    assert "ok: everything is as it was written" in run("verify", tmp_path / "cache", "--full", "--sources").stdout
+    assert "ok: everything is as it was written" in run("verify", tmp_path / "cache", "--full", "--sources", "/").stdout
     assert "lengths of documents in eval" in run("stats", tmp_path / "cache").stdout
 
 
@@ -72,7 +72,7 @@ def test_a_cache_is_repaired_from_its_own_recipe(cache):
     damage(cache)
     found = fields("verify", cache, exit_code=1)
     assert found["error"]["hint"].startswith(f"packer build -o {cache} --repair")
-    assert fields("build", "-o", cache, "--repair", "-j", "1")["partitions_built"] == 1
+    assert fields("build", "-o", cache, "--repair", "--sources", "/", "-j", "1")["partitions_built"] == 1
     assert verify(cache, level="full", expect=before).ok
 
 
@@ -250,7 +250,9 @@ def test_verify_compares_with_a_pinned_fingerprint(cache):
         ("export {cache} -o {new}", 2, "usage"),
         ("inspect {cache} --row chat.jsonl:{huge}", 2, "usage"),
         ("inspect --foreign {cache} --row {huge}", 2, "usage"),
-        ("inspect {cache} --why chat.jsonl:{huge}", 2, "usage"),
+        ("inspect {cache} --why chat.jsonl:1", 2, "usage"),
+        ("build -o {cache}", 2, "usage"),
+        ("verify {cache} --reencode", 2, "usage"),
         ("report {cache} -o {new} --rows chat.jsonl:0-{huge}", 2, "usage"),
         ("report {cache} -o {new} --block {huge}", 2, "usage"),
         ("lint -c {cache}", 2, "recipe"),

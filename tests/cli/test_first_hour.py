@@ -104,7 +104,7 @@ def test_a_template_of_ids_of_nine_characters(desk: Path) -> None:
 
     after = fields("build", *asked, *option, "-o", "after")["totals"]
     assert after["kept"] == after["rows"] == before["rows"]
-    run("verify", "after", "--reencode")
+    run("verify", "after", "--sources", "/", "--reencode")
     assert json.loads(Path("after/manifest.json").read_text())["recipe"]["rows"]["call_ids"] == "short"
     assert "call_ids" not in json.loads(Path("before/manifest.json").read_text())["recipe"]["rows"]
     recipe = load_recipe_of(asked, option)
@@ -168,7 +168,7 @@ def test_roles_of_another_world(desk: Path) -> None:
     mine = fields("build", *asked, *option, "-o", "cache")["totals"]
     theirs = fields("build", chats("usual.jsonl"), "--tokenizer", "model", "-o", "usual")["totals"]
     assert mine == theirs and mine["kept"] == 6
-    run("verify", "cache", "--reencode")
+    run("verify", "cache", "--sources", "/", "--reencode")
     changed = ["--set", "sources.roles={client: assistant, counselor: user}"]
     assert_refused("roles of rows.jsonl was", "build", *asked, *changed, "-o", "cache", exit_code=2)
     assert "is up to date" in run("build", *asked, *option, "-o", "cache").stdout

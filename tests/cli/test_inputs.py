@@ -67,7 +67,7 @@ def test_every_command_takes_up_the_rows_of_every_format(tmp_path, starter, expe
     assert (line["source"], line["row"], line["code"]) == (manifest.inputs[0].path, 3, "unknown_role")
     assert ("line" in line) == (manifest.inputs[0].format in {"jsonl", "csv", "tsv"})
     assert "up to date" in build(source, cache, starter).stdout
-    assert "7 of 7 rows" in run("verify", cache, "--full", "--sources", "--reencode").stdout
+    assert "7 of 7 rows" in run("verify", cache, "--full", "--sources", "/", "--reencode").stdout
     shown = run("inspect", cache, "--row", f"{manifest.inputs[0].path}:5").stdout
     assert "5." in shown
     rejected = run("preview", source, "--rejected", "--tokenizer", starter / "tokenizer").stdout
@@ -159,18 +159,19 @@ def test_standard_input_is_an_input_like_others(tmp_path, starter, expected, mon
     assert (manifest.content_fingerprint, manifest.inputs[0].path) == (expected, "-")
     assert json.loads((cache / "rejected.jsonl").read_text("utf-8"))["source"] == "-"
     assert "up to date" in build("-", cache, starter, stdin=rows).stdout
-    assert "up to date" in run("build", "-o", cache, stdin=rows).stdout
-    assert "ok: everything" in run("verify", cache, "--sources", "--reencode", stdin=rows).stdout
-    for asked in ("--sources", "--reencode"):
-        missing = run("verify", cache, asked, exit_code=2, stdin=b"")
+    assert "up to date" in run("build", "-o", cache, "--sources", "/", "--sources", "-", stdin=rows).stdout
+    assert "ok: everything" in run("verify", cache, "--sources", "-", "--reencode", stdin=rows).stdout
+    for asked in ((), ("--reencode",)):
+        missing = run("verify", cache, "--sources", "-", *asked, exit_code=2, stdin=b"")
         assert "nothing is piped in: its inputs were not compared" in missing.stderr
-        assert f"| packer verify {cache} --sources" in missing.stderr and "damaged" not in missing.output
+        assert f"| packer verify {cache} --sources -" in missing.stderr and "damaged" not in missing.output
+    assert "-: not read" in run("verify", cache, "--sources", "/", exit_code=1, stdin=rows).stdout
     with monkeypatch.context() as without:  # as where a program has closed it
         without.setattr("sys.stdin", None)
         source_files._standard_input.cache_clear()
         with pytest.raises(UsageError, match="nothing is piped in: its inputs were not compared"):
-            verify(cache, sources=True, threads=1)
-    assert "sha256" in run("verify", cache, "--sources", exit_code=1, stdin=rows[:-1]).stdout
+            verify(cache, sources=["-"], threads=1)
+    assert "sha256" in run("verify", cache, "--sources", "-", exit_code=1, stdin=rows[:-1]).stdout
     assert "unknown_role" in run("preview", "-", "--rejected", "--tokenizer", starter / "tokenizer", stdin=rows).stdout
     assert "row 2" in run("preview", "-", "--row", "-:2", "--tokenizer", starter / "tokenizer", stdin=rows).stdout
     run("lint", "-", "--tokenizer", starter / "tokenizer", stdin=as_jsonl(CHATS))

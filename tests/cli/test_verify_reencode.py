@@ -29,20 +29,20 @@ def own(starter, tmp_path):
 
 
 def test_a_good_cache_is_made_again_and_the_report_says_how_many_rows(starter_cache):
-    shown = run("verify", starter_cache, "--reencode", "-j", "1").stdout
+    shown = run("verify", starter_cache, "--sources", "/", "--reencode", "-j", "1").stdout
     assert row_of(shown, "inputs")[:3] == ["inputs", "5", "200"]
     assert row_of(shown, "re-encoded") == ["re-encoded", "5", "200", "ok"]
     assert "re-encoded   200 of 200 rows, by the reference engine" in shown
     assert "ok: everything is as it was written" in shown
     assert "note:" not in shown
-    assert "re-encoded" not in run("verify", starter_cache, "--sources").stdout
-    assert run("verify", starter_cache, "--reencode", "--sample", "3", "-j", "1", "-q").output == ""
+    assert "re-encoded" not in run("verify", starter_cache, "--sources", "/").stdout
+    assert run("verify", starter_cache, "--sources", "/", "--reencode", "--sample", "3", "-j", "1", "-q").output == ""
 
 
 def test_a_sample_says_how_many_rows_of_how_many(starter_cache):
-    shown = run("verify", starter_cache, "--reencode", "--sample", "12", "--quick", "-j", "1").stdout
+    shown = run("verify", starter_cache, "--sources", "/", "--reencode", "--sample", "12", "--quick", "-j", "1").stdout
     assert "re-encoded   12 of 200 rows" in shown
-    found = fields("verify", starter_cache, "--reencode", "--sample", "12", "-j", "1")
+    found = fields("verify", starter_cache, "--sources", "/", "--reencode", "--sample", "12", "-j", "1")
     assert (found["ok"], found["num_reencoded"], found["notes"]) == (True, 12, [])
     assert found["checked"][-1]["kind"] == "re-encoded"
     assert found["checked"][-1]["num_rows"] == 12
@@ -52,20 +52,20 @@ def test_a_sample_says_how_many_rows_of_how_many(starter_cache):
 def test_a_sample_of_nothing_is_a_mistake_of_usage(starter_cache):
     told = run("verify", starter_cache, "--sample", "12", exit_code=2)
     assert "--reencode" in told.stderr
-    run("verify", starter_cache, "--reencode", "--sample", "0", exit_code=2)
-    run("verify", starter_cache, "--reencode", "--sample", "some", exit_code=2)
+    run("verify", starter_cache, "--sources", "/", "--reencode", "--sample", "0", exit_code=2)
+    run("verify", starter_cache, "--sources", "/", "--reencode", "--sample", "some", exit_code=2)
 
 
 def test_a_changed_input_exits_1_and_its_rows_are_not_compared(own):
     cache, inputs = own
     with (inputs / "chat.jsonl").open("a") as file:
         file.write("\n")
-    result = run("verify", cache, "--reencode", "-j", "1", exit_code=1)
+    result = run("verify", cache, "--sources", "/", "--reencode", "-j", "1", exit_code=1)
     assert "re-encoded   108 of 200 rows" in result.stdout
     assert "chat.jsonl" in result.stdout
     assert "the cache itself is intact" in result.stderr
     shutil.rmtree(inputs)
-    shown = run("verify", cache, "--reencode", "-j", "1", exit_code=1).stdout
+    shown = run("verify", cache, "--sources", "/", "--reencode", "-j", "1", exit_code=1).stdout
     assert row_of(shown, "re-encoded") == ["re-encoded", "0", "not", "compared"]
 
 
@@ -79,11 +79,11 @@ def test_a_row_that_yields_something_else_is_shown_and_exits_1(own):
     path.write_text(content)
     sha256 = hashlib.sha256(content.encode()).hexdigest()
     write_manifest(cache, msgspec.structs.replace(read_manifest(cache), rejected_sha256=sha256))
-    result = run("verify", cache, "--quick", "--reencode", "-j", "1", exit_code=1)
+    result = run("verify", cache, "--quick", "--sources", "/", "--reencode", "-j", "1", exit_code=1)
     assert f"row {lines[0]['row']:,}\n  re-encoded\n  expected  rejected: " in result.stdout
     assert "found     rejected: bad_tools" in result.stdout
     assert f"hint: packer verify {cache} checks whether its files are still what was written" in result.stderr
-    found = fields("verify", cache, "--quick", "--reencode", "-j", "1", exit_code=1)
+    found = fields("verify", cache, "--quick", "--sources", "/", "--reencode", "-j", "1", exit_code=1)
     (finding,) = found["findings"]
     assert (finding["path"], finding["row"]) == (lines[0]["source"], lines[0]["row"])
     assert found["error"]["code"] == "check_failed"

@@ -162,7 +162,7 @@ def test_damage_in_a_bucket_is_found_and_mended(bucket, recipe, local):
     assert found["folder"] == bucket.url
     with Cache.open(bucket.url) as cache, pytest.raises(CheckError, match="is damaged: its sha256"):
         rows_of(cache)
-    run("build", "-o", bucket.url, "--repair")
+    run("build", "-o", bucket.url, "--repair", "--sources", "/")
     assert objects(bucket) == files(local)
     run("verify", bucket.url)
 
@@ -275,7 +275,7 @@ def test_inputs_in_a_bucket_are_built_as_files_are(bucket, recipe, local, tmp_pa
         assert [entry.path for entry in cache.manifest.inputs] == sorted(
             f"{inputs.url}/{name}" for name in inputs.sizes()
         )[:-1]
-    run("verify", bucket.url, "--sources")
+    run("verify", bucket.url, "--sources", "/")
     assert (
         fields("build", f"{inputs.url}/*.jsonl", "--tokenizer", recipe.parent / "tokenizer", *SHORT, "-o", bucket.url)[
             "built"

@@ -90,7 +90,7 @@ def test_a_build_by_a_client_is_a_local_one_and_can_be_verified_checked_and_pack
     ran("build", "-c", recipe, "-o", there, "--on", head)
     assert files(there) == files(here)
     ran("verify", there, "--on", head)
-    ran("check", there, "--on", head)
+    ran("check", there, "--sources", "/", "--on", head)
     for cache, options in ((here, ()), (there, ("--on", head))):
         ran("pack", cache, "-o", tmp_path / f"{cache.name}-again", "--block-len", 256, *options)
     assert files(tmp_path / "client-again") == files(tmp_path / "local-again")

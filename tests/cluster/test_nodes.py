@@ -181,7 +181,10 @@ def test_audits_and_packing_on_nodes_give_what_they_give_here(inputs, nodes, buc
     name = min(bucket.sizes("blocks"))
     content = bucket.read(name).content
     bucket.replace(name, content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
-    for command, code in ((("verify", "--full", "--reencode", "--sample", 50), 1), (("check", "--near"), 0)):
+    for command, code in (
+        (("verify", "--full", "--sources", "/", "--reencode", "--sample", 50), 1),
+        (("check", "--near", "--sources", "/"), 0),
+    ):
         here = fields(*command, bucket.url, exit_code=code)
         assert fields(*command, bucket.url, "--on", "ray", exit_code=code) == here
         assert here["ok"] is not bool(code)

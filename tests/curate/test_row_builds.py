@@ -17,7 +17,7 @@ from compared_rows import prompt, some_rows, with_copies
 from packed_caches import table
 from xxhash import xxh3_128_hexdigest
 
-from packer.audit import diff, rows_of_split, stats, verify, view_row, why
+from packer.audit import diff, rows_of_split, stats, verify, view_row
 from packer.curate import near
 from packer.errors import CheckError, InputError, NothingKeptError, RecipeError
 from packer.export.run import export
@@ -164,7 +164,7 @@ def test_workers_and_the_order_of_partitions_change_no_byte(alike, tmp_path, mon
 
 
 def test_verify_and_readers_follow_the_selection(cache, tmp_path):
-    assert verify(cache, level="full", reencode=True, threads=1).findings == ()
+    assert verify(cache, level="full", sources=["/"], reencode=True, threads=1).findings == ()
     found = stats(cache)
     by_split = {split.split: split for split in found.splits}
     with Cache.open(cache) as opened:
@@ -192,7 +192,7 @@ def test_verify_and_readers_follow_the_selection(cache, tmp_path):
             with pytest.raises(IndexError):
                 documents.locate(np.array([len(documents)]))
         row = view_row(opened, "a.jsonl", 62)
-        assert not row.documents and row.rejected[0].code == "duplicate"
+        assert {document.split for document in row.documents} == {""} and row.rejected[0].code == "duplicate"
     exported = export(cache, tmp_path / "out", to="olmo", unit="documents")
     assert {each.split: each.num_rows for each in exported.splits} == {s: by_split[s].documents for s in by_split}
 
@@ -244,7 +244,10 @@ def test_traits_by_another_version_are_made_again_and_not_packed_again(names_ver
         write_manifest(tmp_path / "cache", msgspec.structs.replace(before, versions=versions))
     with pytest.raises(RecipeError, match="has traits of its rows by"):
         repack(tmp_path / "cache", tmp_path / "again", {}, ["split.seed=1"], jobs=1)
-    assert any("versions of traits" in note for note in verify(tmp_path / "cache", reencode=True, threads=1).notes)
+    assert any(
+        "versions of traits" in note
+        for note in verify(tmp_path / "cache", sources=["/"], reencode=True, threads=1).notes
+    )
     after = build(make_recipe(values), tmp_path / "cache", jobs=1)
     assert after.built and after.num_partitions_built == 0
     keys = [[each.key for each in manifest.selection.traits] for manifest in (before, after.manifest)]
@@ -574,12 +577,9 @@ def test_a_row_that_one_of_two_sources_keeps_is_in_the_cache(asked, tmp_path):
     sources = [{"path": path, "split": split, "where": where} for split, where in wheres.items()]
     build(make_recipe(without_rules(asked) | {"sources": sources}), tmp_path / "cache", jobs=1)
     with Cache.open(tmp_path / "cache") as opened:
-        views = [why(opened, "a.jsonl", row) for row in (50, 51, 7)]
-    assert [(view.row.split, view.code) for view in views] == [
-        ("train", None),
-        ("validation", None),
-        ("", "nothing_trained"),
-    ]
+        views = [view_row(opened, "a.jsonl", row) for row in (50, 51, 7)]
+    assert [{document.split for document in view.documents} for view in views] == [{"train"}, {"validation"}, set()]
+    assert "nothing_trained" in [line.code for line in views[2].rejected]
 
 
 def test_a_build_that_dies_after_the_traits_does_not_make_them_again(asked, cache, tmp_path, monkeypatch):

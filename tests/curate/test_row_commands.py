@@ -88,7 +88,7 @@ def test_a_cache_without_rules_lists_the_rows_of_its_splits_too(place):
     assert_refused(words, "pack", folder / "plain", "-o", folder / "no", "--set", "split.shares.test=0.1", exit_code=2)
 
 
-def test_why_says_what_is_in_no_block_and_that_the_other_row_was_left_out_too(place, tmp_path):
+def test_a_row_that_was_left_out_is_shown_with_its_reason_and_its_documents(place, tmp_path):
     folder, tokenizer = place
     rules = ("--set", "deduplicate.exact=bytes", "--set", "sources.take.rows=3")
     rules += ("--block-len", 16, "--set", "pack.overlong=truncate_right")
@@ -97,18 +97,21 @@ def test_why_says_what_is_in_no_block_and_that_the_other_row_was_left_out_too(pl
     by_code = {line["code"]: line for line in lines}
     truncated = by_code["truncated"]
     row = f"a.jsonl:{truncated['row']}"
-    shown = run("inspect", tmp_path / "cache", "--why", row).stdout
-    assert "it is in train" in shown and f"{truncated['tokens']} tokens of it are in no block: truncated" in shown
-    (cut,) = fields("inspect", tmp_path / "cache", "--why", row)["cut"]
-    (document,) = fields("inspect", tmp_path / "cache", "--row", row)["documents"]
-    assert cut["document"] == document["doc_id"] == str(truncated["document"])
-    not_taken = {line["row"] for line in lines if line["code"] == "not_taken"}
+    shown = run("inspect", tmp_path / "cache", "--row", row).stdout
+    assert f"{truncated['tokens']} tokens of its document" in shown and "were left out: truncated" in shown
     copies = [line for line in lines if line["code"] == "duplicate"]
-    chained = [line for line in copies if int(line["reason"].rpartition(" ")[2]) in not_taken]
-    assert chained
+    assert copies
     for line in copies:
-        shown = run("inspect", tmp_path / "cache", "--why", f"a.jsonl:{line['row']}").stdout
-        assert ("was left out too" in shown) == (line in chained)
+        kept = line["reason"].rpartition(" ")[2]
+        left_out, winner = (
+            fields("inspect", tmp_path / "cache", "--row", f"a.jsonl:{row}") for row in (line["row"], kept)
+        )
+        assert left_out["rejected"][0]["reason"].endswith(f"a.jsonl row {kept}")
+        texts = [
+            ["".join(run["text"] for run in each["runs"]) for each in view["documents"]] for view in (left_out, winner)
+        ]
+        assert texts[0] == texts[1] != [], "copies say the same, and what a rule left out is still in the shards"
+        assert {each["split"] for each in left_out["documents"]} == {""}
 
 
 def test_a_row_of_a_file_that_two_sources_name_is_found_in_the_one_that_reads_it(place, tmp_path):
@@ -124,12 +127,15 @@ def test_a_row_of_a_file_that_two_sources_name_is_found_in_the_one_that_reads_it
     (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
     run("build", "-c", tmp_path / "recipe.yaml", "-o", tmp_path / "cache", "-j", 1)
     for row, said in {
-        2: "it is in validation",
-        7: "it is in train",
-        5: "left out: filtered",
-        11: "left out: filtered",
+        2: ("validation", ["filtered"]),
+        7: ("train", []),
+        5: ("", ["filtered"]),
+        11: ("", ["filtered"]),
     }.items():
-        assert said in run("inspect", tmp_path / "cache", "--why", f"b.jsonl:{row}").stdout
-        assert f"row {row}" in run("inspect", tmp_path / "cache", "--row", f"b.jsonl:{row}").stdout
-    assert_refused("no row 12 in", "inspect", tmp_path / "cache", "--why", "b.jsonl:12", exit_code=2)
+        found = fields("inspect", tmp_path / "cache", "--row", f"b.jsonl:{row}")
+        assert ({each["split"] for each in found["documents"]}, [each["code"] for each in found["rejected"]]) == (
+            {said[0]},
+            said[1],
+        )
+    assert_refused("no row 12 in", "inspect", tmp_path / "cache", "--row", "b.jsonl:12", exit_code=2)
     run("report", tmp_path / "cache", "-o", tmp_path / "page.html")

@@ -77,11 +77,11 @@ def write(cache: Path, manifest: dict[str, Any]) -> None:
 
 def every_command(cache: Path, other: Path, out: Path) -> list[tuple[object, ...]]:
     return [
-        ("verify", cache), ("verify", "-v", "--full", cache), ("verify", cache, "--sources"), ("stats", cache),
+        ("verify", cache), ("verify", "-v", "--full", cache), ("verify", cache, "--sources", "/"), ("stats", cache),
         ("inspect", cache), ("inspect", cache, "--row", f"{EVIL}:0"), ("inspect", cache, "--split", EVIL),
         ("diff", cache, other), ("diff", "-v", other, cache), ("export", cache, "--to", "mds", "-o", out / "mds", "-v"),
         ("export", cache, "--to", "datasets", "--split", EVIL, "-o", out / "data"), ("pack", cache, "-o", out / "packed"),
-        ("build", "-o", cache, "--dry-run"), ("build", "-o", cache, "-v", "-j", "1"), ("verify", cache, "--expect", EVIL),
+        ("build", "-o", cache, "--sources", "/", "--dry-run"), ("build", "-o", cache, "--sources", "/", "-v", "-j", "1"), ("verify", cache, "--expect", EVIL),
     ]  # fmt: skip
 
 
@@ -136,7 +136,7 @@ def test_no_name_of_a_file_steers_a_terminal(starter: Path, tmp_path: Path, run:
         ("preview", rows, "--tokenizer", folder), ("lint", rows, "--tokenizer", tokenizer, "-v"),
         ("build", pattern, "--tokenizer", tokenizer, "-o", folder / "cache", "-j", "1", "-v"),
         ("build", pattern, "--tokenizer", tokenizer, "-o", folder / "cache"), ("inspect", folder / "cache"),
-        ("inspect", folder / "cache", "--row", f"{rows}:20"), ("verify", folder / "cache", "--sources", "--full", "-v"),
+        ("inspect", folder / "cache", "--row", f"{rows}:20"), ("verify", folder / "cache", "--sources", "/", "--full", "-v"),
         ("export", folder / "cache", "--to", "datasets", "-o", folder / "saved", "-v"), ("verify", "--foreign", folder / "saved"),
         ("inspect", "--foreign", folder / "saved"),
         ("pack", folder / "cache", "-o", folder / "packed", "--block-len", "256"), ("init", folder / "new", "-v"),

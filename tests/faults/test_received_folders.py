@@ -120,7 +120,7 @@ WRITTEN = [
     ["build", "-c", "RECIPE", "-o", "received", "--block-len", "64", "--force", "-j", "2"],
     ["build", "-c", "RECIPE", "-o", "received"],
     ["build", "-c", "RECIPE", "-o", "received", "--repair"],
-    ["build", "-o", "received", "--block-len", "64", "--force", "--dry-run"],
+    ["build", "-c", "RECIPE", "-o", "received", "--block-len", "64", "--force", "--dry-run"],
     ["pack", "CACHE", "-o", "received", "--block-len", "64", "--force"],
 ]
 

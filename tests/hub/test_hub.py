@@ -66,8 +66,14 @@ def test_a_build_names_commits_and_fetches_what_it_needs_once(hub, tmp_path):
     assert [entry["path"] for entry in manifest["inputs"]] == [f"{DATA}@{data}/data/{name}.jsonl" for name in "ab"]
     assert notes.told[:2] == [f"{DATA} is commit {data[:12]}", f"tokenizer tiny/chat is commit {model[:12]}"]
     hub.asked.clear()
-    assert verify(tmp_path / "cache", reencode=True, threads=1).ok
-    assert verify(tmp_path / "cache", sources=True, threads=1).ok
+    assert verify(tmp_path / "cache", sources=[DATA, "hf://tiny/chat"], reencode=True, threads=1).ok
+    assert verify(tmp_path / "cache", sources=[f"{DATA}@{data}/data", f"hf://tiny/chat@{model}"], threads=1).ok
+    hub.asked.clear()
+    report = verify(tmp_path / "cache", sources=["/", "hf://datasets/tiny/tal", f"{DATA}/dat"], threads=1)
+    assert {finding.found for finding in report.findings} == {
+        f"{DATA}@{data}/data/{name}.jsonl: not read: it is below no --sources" for name in "ab"
+    }
+    assert "tiny/chat" in report.notes[0] and hub.asked == []
     assert hub.asked == [], "names with commits need no network"
     build(of_hub(), tmp_path / "cache", jobs=1)
     assert not fetched(hub)
@@ -262,7 +268,7 @@ def test_a_relative_path_of_a_manifest_is_never_looked_for_on_the_hub(hub, tmp_p
     recipe = make_recipe({"sources": [{"path": str(FILES / "data" / "chat.jsonl")}], "tokenizer": "tiny/chat"})
     build(recipe, tmp_path / "cache", jobs=1)
     (tmp_path / "tiny" / "chat").unlink()
-    (finding,) = verify(tmp_path / "cache", sources=True, threads=1).findings
+    (finding,) = verify(tmp_path / "cache", sources=["/"], threads=1).findings
     assert finding.what == "tokenizer" and "no such file or folder" in finding.found
     assert hub.asked == []
 

@@ -101,7 +101,7 @@ def test_rows_in_memory_give_the_cache_of_the_same_rows_in_a_file_and_nothing_is
     assert second.fingerprint == first.fingerprint
     assert files_of(cache) == [kept]
     # What the cache names is there, and is what it was built from.
-    report = verify(cache, sources=True, reencode=True, threads=1)
+    report = verify(cache, sources=["/"], reencode=True, threads=1)
     assert not report.findings
 
 
@@ -242,12 +242,12 @@ def test_other_rows_ask_and_the_rows_that_a_cache_names_stay_until_another_has_t
     assert hint == "hint: --force replaces it; -o another folder keeps both"
     assert "--force is force=True" in in_python and "-o is `out`" in in_python
     assert files_of(cache) == [kept]
-    assert not verify(cache, sources=True, threads=1).findings
+    assert not verify(cache, sources=["/"], threads=1).findings
     replaced = packer.build(ROWS[:5], cache, force=True, **options)
     (now,) = files_of(cache)
     assert now != kept
     assert [entry.path for entry in replaced.manifest.inputs] == [now.as_posix()]
-    assert not verify(cache, sources=True, threads=1).findings
+    assert not verify(cache, sources=["/"], threads=1).findings
 
 
 def test_a_dry_run_leaves_nothing(tokenizer, tmp_path):

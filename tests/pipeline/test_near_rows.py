@@ -6,9 +6,9 @@ import random
 import pytest
 import row_likeness
 import twins
-from command_line import assert_refused, fields, run
+from command_line import assert_refused, run
 
-from packer.audit import check, verify, why
+from packer.audit import check, verify, view_row
 from packer.errors import InputError
 from packer.pipeline.from_python import build
 from packer.pipeline.repacking import repack
@@ -104,7 +104,7 @@ def test_rows_are_left_out_as_literal_rules_say(built):
 
 
 def test_a_cache_with_a_split_and_its_leaks_left_out_passes_and_verifies(built):
-    report = check(built / "cache", near=True)
+    report = check(built / "cache", sources=["/"], near=True)
     assert report.ok, [each for each in report.checks if each.level == "failure"]
     assert verify(built / "cache", level="full").ok
 
@@ -116,10 +116,12 @@ def test_rows_divided_at_random_fail(built, tmp_path):
     sources = [{"path": str(tmp_path / f"{name}.jsonl"), "split": name} for name in ("train", "validation")]
     plain = {"decontaminate": None, "deduplicate": None, "split": None}
     build(recipe_of(built, sources=sources, **plain), tmp_path / "cache", jobs=1)
-    report = check(tmp_path / "cache", near=True)
+    report = check(tmp_path / "cache", sources=["/"], near=True)
     assert {each.code for each in report.checks if each.level == "failure"} == {"near_between_splits"}
     build(recipe_of(built, sources=sources, **plain | {"split": {"leakage": {}}}), tmp_path / "other", jobs=1)
-    assert check(tmp_path / "other", near=True).ok, "a validation file of one's own keeps train free of its copies"
+    assert check(tmp_path / "other", sources=["/"], near=True).ok, (
+        "a validation file of one's own keeps train free of its copies"
+    )
 
 
 def test_another_threshold_needs_no_reading(built, tmp_path):
@@ -128,21 +130,14 @@ def test_another_threshold_needs_no_reading(built, tmp_path):
     assert left_out(tmp_path / "packed") == left_out(tmp_path / "built") != left_out(built / "cache")
 
 
-def test_why_shows_the_row_that_was_kept(built):
+def test_a_row_that_was_left_out_is_shown_with_the_row_that_was_kept(built):
     with Cache.open(built / "cache") as cache:
         for row, (code, reason) in left_out(built / "cache").items():
-            view = why(cache, "rows.jsonl", row)
-            assert (view.code, view.reason, view.row.split) == (code, reason, "")
-            assert view.lost_to is not None and view.lost_to.second.text
-            if code != "contaminated":
-                assert f"row {view.lost_to.second.row}" in reason
-        kept = min(splits(built / "cache")["validation"])
-        view = why(cache, "rows.jsonl", kept)
-        assert (view.code, view.lost_to, view.row.split) == (None, None, "validation")
-    told = run("inspect", built / "cache", "--why", f"rows.jsonl:{row}")
-    assert code in told.stdout
-    assert fields("inspect", built / "cache", "--why", f"rows.jsonl:{row}")["code"] == code
-    assert_refused("no row", "inspect", built / "cache", "--why", "rows.jsonl:100000", exit_code=2)
+            view = view_row(cache, "rows.jsonl", row)
+            assert [(line.code, line.reason) for line in view.rejected] == [(code, reason)]
+            assert view.documents and {document.split for document in view.documents} == {""}
+    assert code in run("inspect", built / "cache", "--row", f"rows.jsonl:{row}").stdout
+    assert_refused("no row", "inspect", built / "cache", "--row", "rows.jsonl:100000", exit_code=2)
 
 
 def test_a_changed_benchmark_makes_another_cache_and_an_unchanged_one_makes_none(built, tmp_path):

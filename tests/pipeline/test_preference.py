@@ -96,7 +96,7 @@ def test_pairs_are_built_packed_again_and_verified(starter: Path, tmp_path: Path
     assert result.manifest.totals.cut["overlong"].documents > 0
     with Cache.open(tmp_path / "cache") as cache:
         assert sorted(assert_pairs_stand_together(cache)) == sorted([*range(46), *range(5)])
-    assert not verify(tmp_path / "cache", level="full", reencode=True, threads=1).findings
+    assert not verify(tmp_path / "cache", level="full", sources=["/"], reencode=True, threads=1).findings
     repack(tmp_path / "cache", tmp_path / "longer", {"block_len": 1024, "align": 8, "max_documents": 7})
     with Cache.open(tmp_path / "longer") as cache:
         assert_pairs_stand_together(cache)

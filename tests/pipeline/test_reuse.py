@@ -13,6 +13,7 @@ from rejected_lines import write_rejected
 
 from packer import __version__
 from packer.audit import verify
+from packer.display import repair_hint
 from packer.errors import CheckError, InputError, StorageError
 from packer.pipeline import packing, plan, record, run
 from packer.pipeline.engine import Engine
@@ -198,7 +199,7 @@ def test_a_ledger_that_is_damaged_is_refused_with_the_cache_it_lies_in(starter_c
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(CheckError, match=r"rejected\.jsonl is not what was written") as caught:
         repack(cache, tmp_path / "again", {"block_len": 256}, jobs=1)
-    assert caught.value.hint == f"packer build -o {cache} --repair fixes it"
+    assert caught.value.hint == repair_hint(cache)
 
 
 def test_packing_again_over_a_damaged_cache_of_the_same_rules_mends_it(starter_cache, tmp_path):
@@ -249,7 +250,7 @@ def test_repair_makes_the_damaged_file_again_and_no_other_document(kind, harm, s
         (cache / name).write_bytes(content[: -1 if harm == "cut" else None])
     report = verify(cache)
     assert {finding.path for finding in report.findings} == {name}
-    assert report.hint == f"packer build -o {cache} --repair makes damaged files again"
+    assert report.hint == repair_hint(cache)
     result = build(make_recipe(manifest.recipe), cache, jobs=1, repair=True)
     assert digests(cache) == whole
     after = inodes(cache)

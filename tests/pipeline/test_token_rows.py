@@ -57,7 +57,7 @@ def test_a_mask_says_what_labels_say(starter, starter_cache, of_tokens, tmp_path
 
 def test_such_a_cache_is_verified_read_again_and_shown(of_tokens):
     cache, recipe = of_tokens
-    report = verify(cache, reencode=True, threads=1)
+    report = verify(cache, sources=["/"], reencode=True, threads=1)
     assert report.ok, report.findings
     with Cache.open(cache) as opened:
         row = view_row(opened, recipe.sources[0].path, 0)
@@ -82,7 +82,7 @@ def test_making_documents_again_finds_a_document_that_is_not_its_row(starter, tm
     build(recipe, tmp_path / "cache", jobs=1)
     monkeypatch.undo()
     assert verify(tmp_path / "cache").ok
-    (finding,) = verify(tmp_path / "cache", reencode=True, threads=1).findings
+    (finding,) = verify(tmp_path / "cache", sources=["/"], reencode=True, threads=1).findings
     assert (finding.what, finding.row) == ("re-encoded", 1) and finding.found.endswith(", with other values")
 
 

@@ -30,7 +30,7 @@ def built(real, folder, **rules):
         **rules,
     }
     build(make_recipe(recipe), folder)
-    return check(folder, near=True)
+    return check(folder, sources=["/"], near=True)
 
 
 @pytest.mark.slow

@@ -98,7 +98,7 @@ def test_gpt2_and_chats(real: Path, few: Path, tmp_path: Path) -> None:
     assert option == ["--template", "plain"]
     totals = fields(*asked, *option)["totals"]
     assert totals["kept"] == 12
-    run("verify", tmp_path / "cache", "--reencode")
+    run("verify", tmp_path / "cache", "--sources", "/", "--reencode")
 
 
 def test_qwen3_and_rows_of_several_turns(real: Path, few: Path, tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_a_first_hour_ends_in_a_loss_that_falls(hour: FirstHour, real: Path, sta
     print(f"{1 + len(met)} commands, {totals.kept} of {totals.rows} rows kept {totals.rejected}", *met, sep="\n  ")
     assert totals.kept >= hour.kept * totals.rows > 0
     assert [each.partition(":")[0] for each in met] == ["error"] * hour.errors + ["warning"] * hour.warnings
-    run("verify", cache, "--reencode", "--sample", "20")
+    run("verify", cache, "--sources", "/", "--reencode", "--sample", "20")
     losses = trained(cache)
     assert losses[-1] < losses[0]
 

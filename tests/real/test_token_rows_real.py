@@ -35,4 +35,4 @@ def test_the_documents_of_a_real_corpus_as_rows_of_tokens_are_the_same_cache(rea
     assert was["inputs"][0]["schema"] != "tokens" == now["inputs"][0]["schema"]
     assert now["content_fingerprint"] == was["content_fingerprint"]
     assert now["totals"]["kept"] == was["totals"]["kept"] > 20
-    assert verify(tmp_path / "tokens", reencode=True, threads=1).ok
+    assert verify(tmp_path / "tokens", sources=["/"], reencode=True, threads=1).ok

@@ -1,6 +1,6 @@
 """Checks of a cache's rows: what to find out before training from it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from packer.errors import PackerError
 from packer.pipeline.benchmarks import Benchmark
 from packer.pipeline.executor import Workers
 from packer.pipeline.ray_workers import workers_on
+from packer.pipeline.source_roots import SourceRoots
 from packer.progress import Progress, Silent
 from packer.recipe import Recipe, make_recipe
 from packer.source.files import STANDARD_INPUT
@@ -44,6 +45,7 @@ _ROW_CHECKS = ("copies", "prompts", "near copies", "benchmarks", "answers")
 def check(
     folder: Path | str,
     *,
+    sources: str | Path | Iterable[str | Path] = (),
     near: bool = False,
     against: Sequence[Benchmark] = (),
     jobs: int | None = None,
@@ -52,11 +54,13 @@ def check(
 ) -> CheckReport:
     """Check which rows a cache has, and in which splits.
 
-    Rows are compared by reading the inputs again. Checks that need an input that is missing or has changed are skipped,
-    and the report says so. Nothing is written.
+    Rows are compared by reading the inputs again, where `sources` says that they may be read. Checks that need an input
+    that is not there, is missing or has changed are skipped, and the report says so. Nothing is written.
 
     Args:
         folder: the cache.
+        sources: what the names of its inputs are below; see :mod:`packer.pipeline.source_roots`. By default no input is
+            read.
         near: also look for near duplicates, by word shingles.
         against: benchmarks whose questions must not be among the rows.
         jobs: processes that read rows; by default as many as are worthwhile.
@@ -76,8 +80,9 @@ def check(
         manifest, splits = cache.manifest, cache.splits("documents")
         recipe = make_recipe(manifest.recipe, where="the manifest's recipe")
         trained = trained_on({name: len(cache.documents(name)) for name in splits})
-        parts, missing = _find_inputs(manifest.inputs, recipe.partition_bytes, workers, progress)
-        checks: list[Check | None] = [_check_inputs(parts, missing, len(manifest.inputs))]
+        roots = SourceRoots.of(sources)
+        parts, missing = _find_inputs(manifest.inputs, recipe.partition_bytes, roots, workers, progress)
+        checks: list[Check | None] = [_check_inputs(parts, missing, len(manifest.inputs), roots)]
         if parts:
             search = _Search(parts, recipe.rows.max_bytes, near=near, against=against)
             progress.stage("rows", sum(part.partition.num_rows for part in parts), "rows")
@@ -151,24 +156,34 @@ def _files(files: Sequence[NamedFile], num_rows: Sequence[int]) -> tuple[str, ..
 
 
 def _find_inputs(
-    inputs: Sequence[Input], partition_bytes: int, workers: Workers, progress: Progress
+    inputs: Sequence[Input], partition_bytes: int, roots: SourceRoots, workers: Workers, progress: Progress
 ) -> tuple[list[InputPart], list[tuple[str, str]]]:
     """Return the partitions of the unchanged inputs; for each other input its path, and why it cannot be used."""
-    found = map_inputs(partial(_parts_of, partition_bytes), inputs, workers, progress)
+    if not roots:
+        return [], [(entry.path, "") for entry in inputs]
+    found = map_inputs(partial(_parts_of, partition_bytes, roots), inputs, workers, progress)
     parts = [part for own in found if not isinstance(own, str) for part in own]
     return parts, [(entry.path, own) for entry, own in zip(inputs, found, strict=True) if isinstance(own, str)]
 
 
-def _parts_of(partition_bytes: int, task: tuple[int, Input]) -> tuple[InputPart, ...] | str:
+def _parts_of(partition_bytes: int, roots: SourceRoots, task: tuple[int, Input]) -> tuple[InputPart, ...] | str:
     """Partition an input, or return the reason why it cannot be."""
     source, entry = task
     try:
-        return cut_input(entry, source, partition_bytes)
+        return cut_input(entry, source, partition_bytes, roots)
     except PackerError as error:
         return _PIPE if entry.path == STANDARD_INPUT else error.message.removeprefix(f"{entry.path}: ")
 
 
-def _check_inputs(parts: Sequence[InputPart], missing: Sequence[tuple[str, str]], number: int) -> Check:
+def _check_inputs(
+    parts: Sequence[InputPart], missing: Sequence[tuple[str, str]], number: int, roots: SourceRoots
+) -> Check:
+    if not roots:
+        return Check(
+            code="inputs",
+            level="skipped",
+            message="no row was compared with another: --sources . reads the inputs again that are below this folder",
+        )
     if not missing:
         return Check(code="inputs", level="ok", message="every input is unchanged since the build")
     named = "; ".join(f"{path}: {why}" for path, why in missing[:3])
@@ -178,7 +193,8 @@ def _check_inputs(parts: Sequence[InputPart], missing: Sequence[tuple[str, str]]
         code="inputs",
         level="warning" if parts else "skipped",
         message=f"{len(missing)} of {number} inputs cannot be compared: {named}{more}{left_out}",
-        hint="names are looked up from the current folder; rows of these inputs were compared with no other",
+        hint="names are looked up from the current folder and below --sources; rows of these inputs were compared with "
+        "no other",
     )
 
 

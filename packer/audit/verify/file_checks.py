@@ -12,15 +12,15 @@ from pathlib import Path
 
 import numpy as np
 
-from packer.audit.verify.verify_report import Finding, Level, differing, is_elsewhere, unreadable
+from packer.audit.verify.verify_report import Finding, Level, differing, unreadable
 from packer.errors import CheckError, PackerError
-from packer.model import TEMPLATE_FILE
+from packer.model import TEMPLATE_FILE, digests_of, read_model_files
 from packer.pipeline.identity import Provenance, model_digests
-from packer.pipeline.input_resolution import input_place
+from packer.pipeline.input_resolution import tokenizer_place
 from packer.pipeline.kept_tokenizer import kept_model
-from packer.pipeline.plan import load_bare_model
 from packer.pipeline.selecting import decide, read_traits
-from packer.recipe import Recipe, make_recipe
+from packer.pipeline.source_roots import BelowNoRootError, SourceRoots
+from packer.recipe import make_recipe
 from packer.source.file_bytes import file_sha256
 from packer.store.cache import check_conservation
 from packer.store.files import CacheFiles
@@ -144,13 +144,12 @@ def check_rejected(folder: Path, manifest: Manifest) -> list[Finding]:
     )
 
 
-def check_input(entry: Input) -> list[Finding]:
+def check_input(entry: Input, roots: SourceRoots) -> list[Finding]:
     """Check that an input has not changed since the build."""
     try:
-        sha256 = file_sha256(input_place(entry.path))
-        found = f"sha256 {sha256}"
+        found = f"sha256 {file_sha256(roots.file(entry.path))}"
     except PackerError as error:
-        found = _with_search_folder(entry.path, error)
+        found = error.message
     return differing(entry.path, ("input", f"sha256 {entry.sha256}", found))
 
 
@@ -159,11 +158,6 @@ def find_strays(folder: Path, manifest: Manifest) -> tuple[str, ...]:
     files = CacheFiles(folder)
     there = [path for kind in ("documents", "blocks", "rows") for path in files.names(kind, ".arrow")]
     return tuple(sorted({*there} - {file.path for file in manifest.stored}))
-
-
-def _with_search_folder(path: str, error: PackerError) -> str:
-    """Return why a file outside the cache was not found, with the folder that was searched."""
-    return f"{error.message} (searched from {Path.cwd()})" if is_elsewhere(path) else error.message
 
 
 def _counts(counts: Mapping[str, int]) -> str:
@@ -190,25 +184,30 @@ def check_identity(folder: Path, manifest: Manifest) -> list[Finding]:
     )
 
 
-def check_tokenizer(manifest: Manifest) -> list[Finding]:
-    """Compare the tokenizer and the template that the recipe names with those the cache was built with."""
-    recorded = model_digests(manifest.model)
+def check_tokenizer(manifest: Manifest, roots: SourceRoots) -> tuple[list[Finding], tuple[str, ...]]:
+    """Compare the tokenizer and the template that the recipe names with those the cache was built with.
+
+    Returns:
+        findings; and a note if they were not compared, because they are below none of the roots
+    """
+    recorded, place = model_digests(manifest.model), str(manifest.recipe.get("tokenizer"))
     try:
         recipe = make_recipe(manifest.recipe, where="the manifest's recipe")
-        found = load_bare_model(recipe).digests
+        tokenizer, template = tokenizer_place(roots.tokenizer(place)), recipe.template.path
+        if recipe.template.file is not None:
+            template = Path(roots.place(recipe.template.file))
+        found = digests_of(read_model_files(tokenizer, template=template))
+    except BelowNoRootError as error:
+        return [], (f"{error.message}; the copy in the cache is what was built with",)
     except PackerError as error:
-        place = str(manifest.recipe.get("tokenizer"))
-        return differing(place, ("tokenizer", f"{len(recorded)} files", _with_search_folder(place, error)))
-    compared = {name: ("tokenizer", _sha256(recorded.get(name)), _sha256(found.get(name))) for name in recorded | found}
-    return [finding for name in sorted(compared) for finding in differing(_place(recipe, name), compared[name])]
-
-
-def _place(recipe: Recipe, name: str) -> str:
-    """Return the path from which a build reads a file of the tokenizer."""
-    if name == TEMPLATE_FILE and recipe.template.path is not None:
-        return recipe.template.path.as_posix()
-    tokenizer = Path(recipe.tokenizer or "")
-    return (tokenizer if tokenizer.is_file() else tokenizer / name).as_posix()
+        return differing(place, ("tokenizer", f"{len(recorded)} files", error.message)), ()
+    findings = []
+    for name in sorted(recorded | found):
+        own = tokenizer if tokenizer.is_file() else tokenizer / name
+        where = template if name == TEMPLATE_FILE and template is not None else own
+        expected, digest = _sha256(recorded.get(name)), _sha256(found.get(name))
+        findings += differing(where.as_posix(), ("tokenizer", expected, digest))
+    return findings, ()
 
 
 def _sha256(digest: str | None) -> str:

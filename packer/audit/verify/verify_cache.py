@@ -11,7 +11,7 @@ Everything else is compared with the manifest. Nothing in the cache vouches for 
 laws and its canonical form; to know that it is the one that was built, pin its fingerprint (`expect`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -39,6 +39,7 @@ from packer.fork_server import default_jobs
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.executor import Threads, Workers
 from packer.pipeline.ray_workers import workers_on
+from packer.pipeline.source_roots import SourceRoots
 from packer.progress import Progress, Silent
 from packer.recipe import make_recipe
 from packer.source.files import STANDARD_INPUT, input_path
@@ -68,7 +69,7 @@ def verify(
     folder: Path | str,
     *,
     level: Level = "default",
-    sources: bool = False,
+    sources: str | Path | Iterable[str | Path] = (),
     reencode: bool = False,
     sample: int | None = None,
     expect: str | None = None,
@@ -81,9 +82,11 @@ def verify(
     Args:
         folder: the cache.
         level: how much to check; see the module.
-        sources: also read the inputs, the tokenizer and the template again, and compare their sha256.
-        reencode: also make the documents again from the inputs, and compare them with the stored ones. The inputs are
-            compared as with `sources`: one that is missing or has changed is a finding, and its rows are not compared.
+        sources: roots below which inputs, tokenizer and template are read again, to compare their sha256; see
+            :mod:`packer.pipeline.source_roots`. An input that is missing, has changed or is below no root is a finding.
+            By default nothing outside of the cache is read.
+        reencode: also make the documents again from the inputs, and compare them with the stored ones. Needs `sources`;
+            the rows of inputs with a finding are not compared.
         sample: with `reencode`, re-encode only this many rows, the same ones every time; by default all.
         expect: the fingerprint the cache must have.
         threads: files checked at a time, and processes that re-encode; by default one for each processor.
@@ -96,10 +99,13 @@ def verify(
         WorkerDiedError: a process that re-encoded rows was killed.
         UsageError: inputs are to be compared, one was standard input, and nothing is piped in; or a node has different
             software than this machine.
-        ValueError: a sample without `reencode`, or of no rows.
+        ValueError: a sample without `reencode`, or of no rows; `reencode` without `sources`.
     """
     if sample is not None and (not reencode or sample < 1):
         raise ValueError(f"sample is {sample}; expected at least 1, with reencode")
+    roots = SourceRoots.of(sources)
+    if reencode and not roots:
+        raise ValueError("reencode reads the inputs again: pass the folder that they are below as sources")
     progress, content = progress or Silent(), b""
     jobs = (threads or default_jobs()) if on is None else threads
     with checked_place(folder) as place, workers_on(on, jobs, progress.note) as workers:
@@ -109,7 +115,7 @@ def verify(
             manifest = decode_manifest(place, content)
         except CheckError as error:
             return _unreadable(named, level, content, error, expect)
-        _need_standard_input(place, manifest, is_compared=sources or reencode)
+        _need_standard_input(place, manifest, roots)
         hashing = workers if on is not None and level != "quick" else Threads(threads or default_jobs())
         audit = _Audit(
             folder=place,
@@ -124,9 +130,7 @@ def verify(
         documents = audit.check_rows(is_whole=audit.check_shards())
         audit.check_rejected()
         model_is_whole = audit.check_model()
-        parts = audit.check_inputs(cut=reencode) if sources or reencode else {}
-        if sources:
-            audit.record("tokenizer", check_tokenizer(manifest), _sizes(manifest.model.files))
+        parts, notes = audit.check_sources(roots, cut=reencode) if roots else ({}, ())
         if level != "quick":
             audit.check_identity(documents, model_is_whole=model_is_whole)
         if level == "full":
@@ -141,14 +145,16 @@ def verify(
             fingerprint=fingerprint_of(content),
             content_fingerprint=manifest.content_fingerprint,
             recipe_fingerprint=manifest.recipe_fingerprint,
-            notes=() if reencoded is None else reencoded.notes,
+            notes=(*notes, *(() if reencoded is None else reencoded.notes)),
             num_reencoded=None if reencoded is None else reencoded.num_rows,
         )
 
 
-def _need_standard_input(folder: Path, manifest: Manifest, *, is_compared: bool) -> None:
+def _need_standard_input(folder: Path, manifest: Manifest, roots: SourceRoots) -> None:
     """Raise a UsageError if standard input must be compared and nothing is piped in: the cache is not damaged."""
-    if not is_compared or all(entry.path != STANDARD_INPUT or not entry.num_bytes for entry in manifest.inputs):
+    if STANDARD_INPUT not in roots.roots or all(
+        entry.path != STANDARD_INPUT or not entry.num_bytes for entry in manifest.inputs
+    ):
         return
     try:
         if input_path(STANDARD_INPUT).stat().st_size:
@@ -157,7 +163,7 @@ def _need_standard_input(folder: Path, manifest: Manifest, *, is_compared: bool)
         pass
     raise UsageError(
         f"{folder} was built from standard input, but nothing is piped in: its inputs were not compared",
-        hint=f"pipe in the rows it was built from: zcat ... | packer verify {in_shell(folder)} --sources",
+        hint=f"pipe in the rows it was built from: zcat ... | packer verify {in_shell(folder)} --sources -",
     )
 
 
@@ -239,18 +245,23 @@ class _Audit:
         self.record("model", findings, _sizes(files))
         return not findings
 
-    def check_inputs(self, *, cut: bool) -> dict[int, tuple[InputPart, ...]]:
-        """Check the inputs' sha256; `cut` also partitions them in the same pass, for re-encoding.
+    def check_sources(
+        self, roots: SourceRoots, *, cut: bool
+    ) -> tuple[dict[int, tuple[InputPart, ...]], tuple[str, ...]]:
+        """Check the sha256 of inputs and tokenizer; `cut` also partitions inputs in the same pass, for re-encoding.
 
-        Returns the partitions of unchanged inputs, by the index of the input.
+        Returns the partitions of unchanged inputs, by the index of the input; and notes.
         """
         inputs, partition_bytes = self.manifest.inputs, None
         with suppress(RecipeError):  # reported as a separate finding
             partition_bytes = make_recipe(self.manifest.recipe).partition_bytes if cut else None
-        looked = map_inputs(partial(_check_input, partition_bytes), inputs, self.workers, self.progress)
+        looked = map_inputs(partial(_check_input, partition_bytes, roots), inputs, self.workers, self.progress)
         findings = [finding for found, _ in looked for finding in found]
         self.record("inputs", findings, _sizes(inputs), sum(entry.num_rows for entry in inputs))
-        return {source: parts for source, (_, parts) in enumerate(looked) if parts is not None}
+        found, notes = check_tokenizer(self.manifest, roots)
+        if not notes:
+            self.record("tokenizer", found, _sizes(self.manifest.model.files))
+        return {source: parts for source, (_, parts) in enumerate(looked) if parts is not None}, notes
 
     def check_identity(self, documents: Mapping[str, DocumentShards], *, model_is_whole: bool) -> None:
         """Check the fingerprints, as far as the files they cover are intact."""
@@ -293,17 +304,17 @@ class _Audit:
 
 
 def _check_input(
-    partition_bytes: int | None, task: tuple[int, Input]
+    partition_bytes: int | None, roots: SourceRoots, task: tuple[int, Input]
 ) -> tuple[list[Finding], tuple[InputPart, ...] | None]:
     """Compare an input and, given a partition size, partition it if it is unchanged."""
     source, entry = task
     if partition_bytes is None:
-        return check_input(entry), None
+        return check_input(entry, roots), None
     try:
-        return [], cut_input(entry, source, partition_bytes)
+        return [], cut_input(entry, source, partition_bytes, roots)
     except (InputError, UsageError) as error:
         expected = f"sha256 {entry.sha256}"
-        return check_input(entry) or differing(entry.path, ("input", expected, error.message)), None
+        return check_input(entry, roots) or differing(entry.path, ("input", expected, error.message)), None
 
 
 def _sizes(files: Sequence[Shard | StoredTable | ModelFile | Input]) -> list[int]:

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from packer.display import in_shell
+from packer.display import in_shell, repair_hint
 from packer.names import is_address
-from packer.source.files import STANDARD_INPUT
 
 _REPAIRABLE = frozenset({"size", "xxh3-128", "sha256", "name", "structure"})
 """Findings by which `build --repair` recognizes that a file is not the one that was written."""
@@ -60,11 +59,11 @@ def _is_mended(finding: Finding) -> bool:
     return finding.what in _REPAIRABLE or not finding.path.startswith(("documents/", "blocks"))
 
 
-def is_elsewhere(path: str) -> bool:
-    """Whether an input has a relative path that does not exist here; never true of standard input or a URL."""
-    if path == STANDARD_INPUT or is_address(path):
+def _is_lost(finding: Finding) -> bool:
+    """Whether an input or a tokenizer was not found, and may be somewhere else."""
+    if finding.what not in {"input", "tokenizer"} or finding.found.startswith(("sha256", "no such file")):
         return False
-    return not Path(path).is_absolute() and not Path(path).exists()
+    return ": not read: " in finding.found or not (is_address(finding.path) or Path(finding.path).is_absolute())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,11 +132,12 @@ class VerifyReport:
         if self.content_fingerprint is None:
             return f"packer build -c RECIPE -o {folder} --repair makes it again; its own recipe was in the manifest"
         if whats <= {"input", "tokenizer", "fingerprint"}:
-            moved = [each.path for each in self.findings if each.what != "fingerprint" and is_elsewhere(each.path)]
-            if moved:
-                return f"paths are relative to the folder the build ran in: run packer verify there to find {moved[0]}"
+            lost = next((each.path for each in self.findings if _is_lost(each)), None)
+            if lost is not None:
+                return f"names are looked up from the current folder and below --sources: name what {lost} is below"
             force = " --force" if "tokenizer" in whats else ""
-            return f"the cache itself is intact; packer build -o {folder}{force} brings it up to date with them"
+            command = f"packer build -o {folder} --sources .{force}"
+            return f"the cache itself is intact; {command} brings it up to date with them"
         if not any(_is_mended(finding) for finding in self.findings):
             if self.level == "quick":
                 return f"packer verify {folder} checks whether its files are still what was written"
@@ -145,4 +145,4 @@ class VerifyReport:
                 "every file is what its digest says, so that --repair would keep it; to have the rows made again, "
                 "build into another folder: packer build -c RECIPE -o OTHER"
             )
-        return f"packer build -o {folder} --repair makes damaged files again"
+        return repair_hint(self.folder)

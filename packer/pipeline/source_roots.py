@@ -1,0 +1,158 @@
+"""Which of the files that a cache names may be read: those below a root that the user named in the same command.
+
+A manifest names the inputs, the tokenizer, the template and the benchmarks of its build. A cache may come from anybody,
+so these names are only words: what they lead to is opened if it is below a root (`--sources ROOT`), and not otherwise,
+here or on another machine. Then its bytes are compared with the digest in the manifest before any of them is shown.
+
+A root is a folder or a file of this machine, a dataset of the Hub (`hf://datasets/ORG/NAME`), a tokenizer of the Hub
+(`hf://ORG/NAME`), a folder of a bucket (`s3://BUCKET/FOLDER`), or `-` for standard input. With the roots `data` and
+`/mnt/chats`, and `/home/me` as the current folder:
+
+    name in the manifest       is read from
+    data/a.jsonl               /home/me/data/a.jsonl: a relative name is looked up from the current folder,
+    a.jsonl                    /home/me/data/a.jsonl: or else from a root
+    /mnt/chats/b.jsonl         /mnt/chats/b.jsonl
+    ../.ssh/id_rsa             nowhere: it is below no root
+    data/link/c.jsonl          nowhere, if `link` is a symbolic link; the root itself may be one
+    s3://other/d.jsonl         nowhere, and no request is sent
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from packer.display import in_shell
+from packer.errors import InputError
+from packer.hub import SCHEME, data_name, tokenizer_name
+from packer.names import is_address
+from packer.pipeline.input_resolution import input_place, source_files
+from packer.recipe import Recipe
+from packer.source.file_bytes import FilePath
+from packer.source.files import STANDARD_INPUT
+from packer.store.bucket import bucket_url
+
+
+class BelowNoRootError(InputError):
+    """A cache names something that is below no root."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRoots:
+    """The roots that the user named; without any, nothing outside of a cache is read."""
+
+    roots: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, named: str | Path | Iterable[str | Path]) -> "SourceRoots":
+        return cls(tuple(os.fspath(root) for root in ([named] if isinstance(named, str | Path) else named)))
+
+    def __bool__(self) -> bool:
+        return bool(self.roots)
+
+    def file(self, name: str) -> FilePath:
+        """Return the file of an input that a manifest names.
+
+        Raises:
+            BelowNoRootError: it is below no root.
+            InputError: a symbolic link leads to it; or it is on the Hub or in a bucket, and cannot be had.
+            UsageError: it is standard input, and nothing is piped in.
+        """
+        return input_place(self.place(name))
+
+    def place(self, name: str) -> str:
+        """Return the path or address of what a manifest names.
+
+        Raises:
+            BelowNoRootError: it is below no root.
+            InputError: a symbolic link leads to it.
+        """
+        if name == STANDARD_INPUT or is_address(name):
+            if any(_is_at(name, root) for root in self.roots):
+                return name
+            raise _refused(name)
+        found = [*self._found(name)]
+        if not found:
+            raise _refused(name)
+        root, place = next((each for each in found if os.path.lexists(each[1])), found[0])
+        straight = Path(os.path.realpath(root), os.path.relpath(place, root))
+        if os.path.realpath(place) != os.path.normpath(straight):
+            raise InputError(
+                f"{name}: not read: a symbolic link below {root} leads to it",
+                hint=f"if you trust what the link leads to: --sources {in_shell(place)}",
+            )
+        return place
+
+    def _found(self, name: str) -> Iterator[tuple[str, str]]:
+        """Yield the paths for which a name may stand, each after the root that it is below."""
+        roots = [root for root in self.roots if not is_address(root) and root != STANDARD_INPUT and "\0" not in name]
+        for path, root in [(Path(name), root) for root in roots] + [(Path(root, name), root) for root in roots]:
+            if _absolute(path).is_relative_to(_absolute(root)):
+                yield root, os.path.normpath(path)
+
+    def tokenizer(self, name: str) -> str:
+        """Return the name, path or file of a tokenizer that a manifest names.
+
+        Raises:
+            InputError: as :meth:`place`.
+        """
+        hub = tokenizer_name(name)
+        if hub is None or not hub.is_pinned:
+            return self.place(name)
+        self.place(f"hf://{hub}")
+        return name
+
+    def recipe(self, recipe: Recipe, *, trusted: Iterable[str | None] = ()) -> Recipe:
+        """Return a cache's own recipe with the places of everything that it names.
+
+        `trusted` are names that the user typed, which may be anywhere.
+
+        Raises:
+            InputError: it names something that is below no root.
+        """
+        typed = {*trusted}
+        sources = tuple(msgspec.structs.replace(each, path=self.place(each.path)) for each in recipe.sources)
+        for file in (file for source in sources for file in source_files(source)):
+            self.place(file.name)  # a pattern may match links
+        tokenizer, template, asked = recipe.tokenizer, recipe.template, recipe.decontaminate
+        if tokenizer is not None and tokenizer not in typed:
+            tokenizer = self.tokenizer(tokenizer)
+        if template.file is not None and template.file not in typed:
+            template = msgspec.structs.replace(template, file=self.place(template.file))
+        if asked is not None:
+            against = tuple(msgspec.structs.replace(each, path=self.place(each.path)) for each in asked.against)
+            asked = msgspec.structs.replace(asked, against=against)
+        return msgspec.structs.replace(
+            recipe, sources=sources, tokenizer=tokenizer, template=template, decontaminate=asked
+        )
+
+
+def _refused(name: str) -> BelowNoRootError:
+    where = name if is_address(name) or name == STANDARD_INPUT else Path(name).parent
+    return BelowNoRootError(
+        f"{name}: not read: it is below no --sources",
+        hint=f"what a cache names is read only where you say so; if you trust this name: --sources {in_shell(where)}",
+    )
+
+
+def _absolute(path: Path | str) -> Path:
+    return Path(os.path.normpath(Path(path).absolute()))
+
+
+def _is_at(name: str, root: str) -> bool:
+    """Whether an address is a root or below it. A root of the Hub without a revision stands for all of them."""
+    if not (is_address(name) and is_address(root)):
+        return name == root
+    top = root.rstrip("/").split("/")
+    return any({".", ".."}.isdisjoint(own) and own[: len(top)] == top for own in _paths(name))
+
+
+def _paths(address: str) -> Iterator[list[str]]:
+    """Yield the parts of an address; of a name of the Hub also without its revision."""
+    yield address.split("/")
+    if bucket_url(address) is None and address.startswith(SCHEME):
+        hub = data_name(address) if address.startswith(f"{SCHEME}datasets/") else tokenizer_name(address)
+        if hub is not None:
+            yield f"{SCHEME}{str(replace(hub, revision=None)).removeprefix(SCHEME)}".split("/")

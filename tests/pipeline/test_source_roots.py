@@ -1,0 +1,116 @@
+"""Roots: what a cache names is found below what the user names, and nowhere else."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from packer.errors import InputError
+from packer.pipeline.source_roots import BelowNoRootError, SourceRoots
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+DATA = f"hf://datasets/org/talk@{COMMIT}/data/a.jsonl"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder with files, links out of it and links within it, and something beside it."""
+    top = tmp_path_factory.mktemp("home")
+    for name in ("data/a.jsonl", "data/b/a.jsonl", "a.jsonl", "elsewhere/a.jsonl"):
+        (top / name).parent.mkdir(exist_ok=True)
+        (top / name).write_text("{}")
+    (top / "data" / "out").symlink_to(top / "elsewhere")
+    (top / "data" / "in").symlink_to(top / "data" / "b")
+    (top / "data" / "link.jsonl").symlink_to(top / "elsewhere" / "a.jsonl")
+    (top / "linked").symlink_to(top / "elsewhere")
+    return top
+
+
+@pytest.mark.parametrize(
+    ("root", "name", "place"),
+    [
+        ("data", "data/a.jsonl", "data/a.jsonl"),
+        ("data", "a.jsonl", "data/a.jsonl"),
+        (".", "data/../data/a.jsonl", "data/a.jsonl"),
+        ("data/a.jsonl", "data/a.jsonl", "data/a.jsonl"),
+        ("linked", "a.jsonl", "linked/a.jsonl"),
+        ("data/link.jsonl", "data/link.jsonl", "data/link.jsonl"),
+        ("data", "data/gone.jsonl", "data/gone.jsonl"),
+        ("hf://datasets/org/talk", DATA, DATA),
+        (f"hf://datasets/org/talk@{COMMIT}/data", DATA, DATA),
+        ("s3://bucket/a/", "s3://bucket/a/b.jsonl", "s3://bucket/a/b.jsonl"),
+        ("-", "-", "-"),
+    ],
+)
+def test_a_name_below_a_root_is_found(home, monkeypatch, root, name, place):
+    monkeypatch.chdir(home)
+    assert SourceRoots.of(["nowhere", root]).place(name) == place
+
+
+@pytest.mark.parametrize(
+    ("root", "name"),
+    [
+        ("data", "../elsewhere/a.jsonl"),
+        ("data", "../data/../elsewhere/a.jsonl"),
+        ("data", "/etc/hostname"),
+        ("data", "data/\0"),
+        ("data", "-"),
+        ("data", DATA),
+        ("-", "a.jsonl"),
+        ("hf://datasets/org/tal", DATA),
+        ("hf://datasets/org/talk@main", DATA),
+        ("hf://org/talk", DATA),
+        ("s3://bucket/a", "s3://bucket/ab/c.jsonl"),
+        ("s3://bucket/a", "s3://bucket/a/../b/c.jsonl"),
+        ("s3://bucket/a", "gs://bucket/a/c.jsonl"),
+    ],
+)
+def test_a_name_below_no_root_is_refused_with_what_allows_it(home, monkeypatch, root, name):
+    monkeypatch.chdir(home)
+    with pytest.raises(BelowNoRootError, match="below no --sources") as caught:
+        SourceRoots.of([root]).place(name)
+    assert "--sources" in caught.value.hint
+    with pytest.raises(BelowNoRootError):
+        SourceRoots().place(name)
+
+
+@pytest.mark.parametrize("name", ["data/out/a.jsonl", "data/in/a.jsonl", "data/link.jsonl"])
+def test_a_link_below_a_root_is_not_followed_and_the_hint_says_how_it_is(home, monkeypatch, name):
+    monkeypatch.chdir(home)
+    with pytest.raises(InputError, match="a symbolic link below data leads to it") as caught:
+        SourceRoots.of(["data"]).place(name)
+    assert SourceRoots.of([caught.value.hint.rpartition("--sources ")[2]]).place(name) == name
+
+
+def test_a_tokenizer_of_the_hub_is_asked_for_only_if_it_is_named():
+    name = f"org/chat@{COMMIT}"
+    for root in ("hf://org/chat", f"hf://org/chat@{COMMIT}"):
+        assert SourceRoots.of([root]).tokenizer(name) == name
+    for root in ("org", ".", "/", "hf://org/cha", "hf://datasets/org/chat", "hf://org/chat@main"):
+        with pytest.raises(BelowNoRootError):
+            SourceRoots.of([root]).tokenizer(name)
+
+
+PARTS = st.sampled_from(["..", ".", "data", "b", "out", "in", "a.jsonl", "link.jsonl", "elsewhere", "linked", ""])
+
+
+@given(
+    st.lists(PARTS, min_size=1, max_size=6),
+    st.sampled_from([".", "data", "linked", "data/b", "data/out"]),
+    st.booleans(),
+)
+def test_wherever_a_name_leads_it_is_really_below_the_root(home, parts, root, absolute):
+    before = Path.cwd()
+    os.chdir(home)
+    try:
+        name = str(home.joinpath(*parts)) if absolute else "/".join(parts).lstrip("/") or "."
+        try:
+            place = SourceRoots.of([root]).place(name)
+        except InputError:
+            return
+        top = os.path.realpath(root)
+        assert os.path.commonpath([os.path.realpath(place), top]) == top
+    finally:
+        os.chdir(before)
