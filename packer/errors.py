@@ -27,11 +27,6 @@ def show_as_url(path: Path, url: str) -> None:
     _URLS[str(path)] = url
 
 
-def shown_url(path: Path) -> str | None:
-    """Return the URL that errors show in place of this path; None if they show the path."""
-    return _URLS.get(str(path))
-
-
 def _with_urls(text: str) -> str:
     for path, url in list(_URLS.items()):
         text = text.replace(path, url)

@@ -28,8 +28,8 @@ from packer.pipeline.rewrite_cost import check_rewrite_cost, refuse_early, sampl
 from packer.pipeline.timing import Clock
 from packer.progress import Progress
 from packer.recipe import Recipe
+from packer.store.files import CacheFiles
 from packer.store.manifest import Manifest, StoredTable
-from packer.store.mirror import mirror_of
 from packer.tokenize import compare
 
 
@@ -151,7 +151,7 @@ class RowDocuments:
         few = sum(sizes.values()) < engine.WORTH_LOADING_BYTES
         recipe = by_reference(plan.recipe) if few and jobs == 1 else plan.recipe
         # Only this process has loaded the reference. Each machine of a cluster uploads what it makes, so it journals.
-        is_here = isinstance(workers, Processes) and mirror_of(self._folder) is None
+        is_here = isinstance(workers, Processes) and CacheFiles(self._folder).url is None
         apart = recipe.engine == "fast" and jobs > 1 and is_here
         for i, made in workers.run(
             partial(PartitionWork, journals=not apart),

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import chain, islice
 from multiprocessing import connection, spawn
 from multiprocessing.connection import Connection
@@ -25,6 +25,8 @@ from typing import Any, Protocol, TypeVar, cast
 
 from packer import fork_server
 from packer.errors import ResourceError
+from packer.store.files import CacheFiles
+from packer.store.mirror import arrived
 from packer.watchdog import end_if_stuck
 
 Task = TypeVar("Task")
@@ -88,10 +90,20 @@ class Processes:
         *,
         sizes: Sequence[int] | None = None,
         jobs: int | None = None,
-        folder: Path | None = None,  # noqa: ARG002 - every process of a machine sees the same files
+        folder: Path | None = None,
         finished: Callable[[Task], Result | None] | None = None,  # noqa: ARG002 - a worker's death ends the build
     ) -> Iterator[tuple[int, Result]]:
+        if folder is not None:
+            make = partial(_in_folder, folder, CacheFiles(folder).url, make)
         return run_tasks(make, arguments, tasks, jobs=self.number(sizes or ()) if jobs is None else jobs)
+
+
+def _in_folder(
+    folder: Path, url: str | None, make: Callable[..., Callable[[Task], Result]], *arguments: Any
+) -> Callable[[Task], Result]:
+    """Make the function in a process that does not know yet which bucket the folder mirrors."""
+    arrived(folder, url)
+    return make(*arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +123,8 @@ class Threads:
         *,
         sizes: Sequence[int] | None = None,  # noqa: ARG002 - the number of threads is fixed
         jobs: int | None = None,  # noqa: ARG002 - as above
-        folder: Path | None = None,  # noqa: ARG002 - as for processes
-        finished: Callable[[Task], Result | None] | None = None,  # noqa: ARG002 - as for processes
+        folder: Path | None = None,  # noqa: ARG002 - threads know what this process knows
+        finished: Callable[[Task], Result | None] | None = None,  # noqa: ARG002 - threads end with the build
     ) -> Iterator[tuple[int, Result]]:
         work = make(*arguments)
         with ThreadPoolExecutor(self.jobs, thread_name_prefix="packer-tasks") as pool:

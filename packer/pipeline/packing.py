@@ -20,6 +20,7 @@ from packer.progress import Progress
 from packer.rejections import CODES
 from packer.store.cache import Cache, check_conservation
 from packer.store.document_shards import DocumentShards
+from packer.store.files import CacheFiles
 from packer.store.folder import lock, sweep
 from packer.store.manifest import (
     Manifest,
@@ -29,7 +30,7 @@ from packer.store.manifest import (
     read_manifest,
     write_manifest,
 )
-from packer.store.mirror import mirror_of, shown
+from packer.store.mirror import shown
 from packer.store.rejected import is_pending, publish_rejected, rejected_digest, stage_rejected
 
 
@@ -70,7 +71,7 @@ def pack_documents(
     # Plan the first group of each split now; most splits have only one.
     begun = {split: next(groups, None) for split, groups in planned.items()}
     num_blocks, num_tasks = _expected([each for each in begun.values() if each is not None], documents)
-    fetches = mirror_of(folder) is not None
+    fetches = CacheFiles(folder).url is not None
 
     def tasks() -> Iterator[BlockTask]:
         for split, groups in planned.items():
@@ -157,7 +158,7 @@ def commit(
     try:
         Cache.open(folder).close()
     except PackerError as error:
-        if isinstance(error, StorageError) and mirror_of(folder) is not None:
+        if isinstance(error, StorageError) and CacheFiles(folder).url is not None:
             raise  # a network error says nothing about the bytes written
         raise StorageError(
             f"{shown(folder)} was built, but does not open: {error.message}",

@@ -29,8 +29,8 @@ from packer.limits import storage_errors
 from packer.pipeline.bundles import MOST_DEATHS, Bundles
 from packer.pipeline.executor import Processes, WorkerDiedError, Workers
 from packer.pipeline.ray_nodes import Job, NodeRequirements, refusal, run_bundle, send_paths, versions
+from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE, TEMPORARY_PREFIX
-from packer.store.mirror import mirror_of
 from packer.version import __version__
 
 Task = TypeVar("Task")
@@ -156,9 +156,9 @@ class RayWorkers:
         if not bundles.waiting:
             return
         self._connect()
-        mirror = None if folder is None else mirror_of(folder)
-        with _probe(folder) if folder is not None and mirror is None else nullcontext() as probe:
-            cache = None if mirror is None else (mirror.folder, mirror.bucket.url)
+        url = None if folder is None else CacheFiles(folder).url
+        with _probe(folder) if folder is not None and url is None else nullcontext() as probe:
+            cache = None if folder is None or url is None else (folder, url)
             here = NodeRequirements(versions=versions(), folder=Path.cwd(), probe=probe, cache=cache)
             self._refuse_other_nodes(here)
             job = Job(name=secrets.token_hex(8), here=here, make=make, arguments=tuple(arguments))

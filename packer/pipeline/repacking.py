@@ -35,7 +35,6 @@ from packer.store.cache import Cache
 from packer.store.files import CacheFiles
 from packer.store.manifest import Manifest, Shard, StoredTable, manifest_fingerprint
 from packer.store.mapping import check_bytes
-from packer.store.mirror import mirror_of, shown
 from packer.store.place import build_place, cache_place, fresh_place
 from packer.store.row_tables import read_table
 from packer.store.shard_file import relink
@@ -132,8 +131,8 @@ class _CacheDocuments:
         for shard in documents:
             index = numbers[shard.split] = numbers.get(shard.split, -1) + 1
             tasks.append((shard, index))
-        mirror, sizes = mirror_of(cache), [shard.num_bytes // CUTTING_SPEEDUP for shard in documents]
-        arguments = (cache if mirror is None else mirror.bucket.url, self._folder)
+        sizes = [shard.num_bytes // CUTTING_SPEEDUP for shard in documents]
+        arguments = (CacheFiles(cache).url or cache, self._folder)
         for _ in self._workers.run(_linker, arguments, tasks, sizes=sizes, folder=self._folder):
             pass
         return results
@@ -231,7 +230,7 @@ def _refuse_other_traits(cache: Path, manifest: Manifest, old: Recipe, new: Reci
 
 
 def _refuse_itself(cache: Path, folder: Path) -> None:
-    source, target = (Path(shown(each.resolve())) for each in (cache, folder))
+    source, target = (Path(CacheFiles(each).url or each.resolve()) for each in (cache, folder))
     if source == target:
         raise UsageError(f"{folder} is the cache itself", hint="-o takes another folder")
     if source in target.parents or target in source.parents:

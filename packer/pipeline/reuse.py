@@ -24,7 +24,6 @@ from packer.source.file_bytes import FilePath, file_sha256
 from packer.source.partition import FileStatus
 from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, Input, Manifest, Shard, StoredTable, read_manifest
-from packer.store.mirror import mirror_of
 from packer.store.rejected import read_rejected, rejected_path
 from packer.store.shard_file import relink
 from packer.version import __version__
@@ -35,7 +34,7 @@ def refuse_other_files(folder: Path) -> None:
     if not folder.is_dir() and (folder.exists() or folder.is_symlink()):
         what = "a file" if folder.exists() else "a link to nothing"
         raise UsageError(f"{folder} is {what}", hint="-o takes a folder")
-    known = (folder / MANIFEST_NAME).exists() or (folder / ".packer").exists() or mirror_of(folder) is not None
+    known = (folder / MANIFEST_NAME).exists() or (folder / ".packer").exists() or CacheFiles(folder).url is not None
     if folder.is_dir() and not known and any(folder.iterdir()):
         raise UsageError(f"{folder} contains other files and is not a cache", hint="choose another folder with -o")
 

@@ -5,6 +5,7 @@
     files        the files of a cache by name: all reading, writing and renaming goes through here
     bucket       objects of a bucket (`s3://`, `gs://`, `az://`)
     mirror       a local folder that mirrors a cache in a bucket
+    own_files    locks and notes in a folder that somebody else may have filled
     fetch_ahead  shards of a bucket, prefetched in threads
     place        resolves the name of a cache to a folder: local, in a bucket, or on the Hub
     schema       Arrow schemas of both kinds of shard

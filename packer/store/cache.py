@@ -12,8 +12,10 @@ from packer.batches import Int64, UInt64
 from packer.errors import CheckError, UsageError
 from packer.store.block_shards import BlockShards, FoundBlocks
 from packer.store.document_shards import Document, DocumentShards, FoundDocuments
+from packer.store.files import CacheFiles
 from packer.store.manifest import Manifest, Shard, decode_manifest, fingerprint_of, manifest_bytes
 from packer.store.mapping import check_sizes
+from packer.store.mirror import arrived, shown
 from packer.store.place import cache_place
 from packer.store.schema import Kind
 from packer.store.selected import documents_of, split_documents
@@ -85,12 +87,13 @@ class Cache:
         return cls(folder, manifest, fingerprint_of(content), mmap=mmap)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self.folder.absolute(), self.fingerprint, self.mmap)
+        return _reopen, (self.folder.absolute(), CacheFiles(self.folder).url, self.fingerprint, self.mmap)
 
     def __repr__(self) -> str:
         totals = self.manifest.totals
         blocks = f"{totals.blocks:,} blocks of {self.manifest.recipe['pack']['block_len']:,} tokens"
-        return f"<Cache '{self.folder}': {totals.documents:,} documents, {blocks}, fingerprint {self.fingerprint[:12]}>"
+        holds = f"{totals.documents:,} documents, {blocks}, fingerprint {self.fingerprint[:12]}"
+        return f"<Cache '{shown(self.folder)}': {holds}>"
 
     def __enter__(self) -> Self:
         return self
@@ -248,8 +251,8 @@ def _block_content(blocks: BlockShards) -> Iterator[UInt64]:
         yield digests
 
 
-def _reopen(folder: Path, fingerprint: str, mmap: bool) -> Cache:  # noqa: FBT001 - pickle passes positional arguments
-    cache = Cache.open(folder, mmap=mmap)
+def _reopen(folder: Path, url: str | None, fingerprint: str, mmap: bool) -> Cache:  # noqa: FBT001 - called by pickle
+    cache = Cache.open(arrived(folder, url), mmap=mmap)
     if cache.fingerprint != fingerprint:
         raise CheckError(
             f"{folder} was built again while in use: expected fingerprint {fingerprint}, found {cache.fingerprint}",

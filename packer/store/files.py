@@ -50,6 +50,12 @@ class CacheFiles:
 
     folder: Path
 
+    @property
+    def url(self) -> str | None:
+        """The URL of a cache in a bucket; None for a local cache."""
+        mirror = mirror_of(self.folder)
+        return None if mirror is None else mirror.bucket.url
+
     def size(self, name: str) -> int | None:
         """Return the size of a regular file in bytes; None if it does not exist."""
         size = self._size_here(name)
@@ -119,7 +125,7 @@ class CacheFiles:
         """
         mirror = mirror_of(self.folder)
         if mirror is not None and not is_usable_here():
-            yield from self._read_ranges_unforked(list(wanted))
+            yield from self._read_ranges_unforked(mirror.bucket.url, list(wanted))
             return
 
         def read(name: str, ranges: list[tuple[int, int]]) -> bytes:
@@ -144,10 +150,11 @@ class CacheFiles:
             while ahead:
                 yield ahead.popleft().result()
 
-    def _read_ranges_unforked(self, wanted: Sequence[tuple[str, list[tuple[int, int]]]]) -> Iterator[bytes]:
+    def _read_ranges_unforked(self, url: str, wanted: Sequence[tuple[str, list[tuple[int, int]]]]) -> Iterator[bytes]:
         """Yield as :meth:`read_ranges` does in a forked process: another process downloads for all files at once."""
         remote = [each for each in wanted if not (self.folder / each[0]).exists()]
-        asked = dict(zip((name for name, _ in remote), ranges_in_another_process(self.folder, remote), strict=True))
+        found = ranges_in_another_process(self.folder, url, remote)
+        asked = dict(zip((name for name, _ in remote), found, strict=True))
         for name, ranges in wanted:
             if name in asked:
                 yield asked[name]
@@ -222,12 +229,14 @@ class CacheFiles:
         return self.write(name, content)
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a finished file, replacing any file of the new name."""
+        """Rename a finished file, replacing any file of the new name; in a bucket, write an object of the new name."""
         source, target = self.folder / old, self._target(new)
         with storage_errors("write", target):
             source.replace(target)
             sync_folder(target.parent)
             sync_folder(source.parent)
+        if (mirror := mirror_of(self.folder)) is not None:
+            mirror.bucket.replace(new, target)
 
     def take(self, name: str, source: Self, old: str, *, sha256: str) -> None:
         """Link a finished file of this or another cache under a name in this one; the old name stays.

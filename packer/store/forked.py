@@ -18,17 +18,22 @@ class DownloadRequest(msgspec.Struct, frozen=True):
     """What a forked process has a new one download: a file into its place, or ranges of files."""
 
     folder: str
+    url: str
+    """Of the bucket that the folder mirrors: nothing in the folder tells it."""
+
     fetch: str | None = None
     ranges: Sequence[tuple[str, list[tuple[int, int]]]] = ()
 
 
-def ranges_in_another_process(folder: Path, wanted: Sequence[tuple[str, list[tuple[int, int]]]]) -> Iterator[bytes]:
+def ranges_in_another_process(
+    folder: Path, url: str, wanted: Sequence[tuple[str, list[tuple[int, int]]]]
+) -> Iterator[bytes]:
     """Yield the ranges of each object, joined, downloaded by a new process because this one was forked.
 
     Raises:
         StorageError: an object is missing, too short or cannot be read.
     """
-    content, start = in_another_process(DownloadRequest(os.fspath(folder), ranges=wanted)) if wanted else b"", 0
+    content, start = in_another_process(DownloadRequest(os.fspath(folder), url, ranges=wanted)) if wanted else b"", 0
     for _, ranges in wanted:
         end = start + sum(size for _, size in ranges)
         yield content[start:end]

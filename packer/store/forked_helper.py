@@ -7,14 +7,13 @@ from pathlib import Path
 import msgspec
 
 from packer.errors import PackerError
-from packer.store.bucket import CONNECTIONS
+from packer.store.bucket import CONNECTIONS, Bucket
 from packer.store.forked import DownloadRequest
-from packer.store.mirror import mirror_of
+from packer.store.mirror import Mirror
 
 
 def _answer(request: DownloadRequest) -> None:
-    mirror = mirror_of(Path(request.folder))
-    assert mirror is not None, "the folder is the mirror of a bucket"
+    mirror = Mirror(Path(request.folder), Bucket(request.url))
     if request.fetch is not None:
         mirror.fetch(request.fetch)
     with ThreadPoolExecutor(CONNECTIONS) as pool:

@@ -14,11 +14,10 @@ import pyarrow as pa
 from xxhash import xxh3_128
 
 from packer.display import repair_hint
-from packer.errors import CheckError, PackerError, StorageError, shown_url
+from packer.errors import CheckError, StorageError
 from packer.limits import out_of, storage_errors
 from packer.store.files import CacheFiles
 from packer.store.manifest import Shard, StoredTable
-from packer.store.mirror import mirror_of, removed_error
 from packer.store.schema import block_len_of, blocks_schema, documents_schema
 from packer.store.shard_file import input_path
 from packer.store.views import MAPPED, BufferReader, reading
@@ -141,11 +140,7 @@ def as_missing(folder: Path, shard: Shard) -> Iterator[None]:
         raise _missing(folder, shard) from None
 
 
-def _missing(folder: Path, shard: Shard | StoredTable) -> PackerError:
-    """Return the error for a file that does not exist: damage, unless the local copy of a bucket was removed."""
-    url = shown_url(folder)
-    if url is not None and mirror_of(folder) is None:
-        return removed_error(folder, url)
+def _missing(folder: Path, shard: Shard | StoredTable) -> CheckError:
     return CheckError(f"{folder / shard.path} is missing: expected {shard.num_bytes} bytes", hint=repair_hint(folder))
 
 

@@ -1,8 +1,11 @@
 """A local folder that mirrors a cache in a bucket: the rest of packer sees an ordinary folder.
 
-`.mirror/origin` in it contains the URL. A file that is not in the folder is downloaded whole on first access. A shard's
-name contains the beginning of its sha256, which is checked during the download. So processes share what one of them
-has downloaded, a second run downloads nothing, and rows are accessed through memory maps as usual.
+A folder is a mirror only in a process that was given its URL, and in those that this process hands the URL to. Nothing
+in a folder makes it one, since a folder may come from anybody; nor does packer follow links in one.
+
+A file that is not in the folder is downloaded whole on first access. A shard's name contains the beginning of its
+sha256, which is checked during the download. So processes share what one of them has downloaded, a second run downloads
+nothing, and rows are accessed through memory maps as usual.
 
 A reader's mirror can be limited to a number of bytes of shards; shards that are being downloaded count with their full
 size from the start. The shard that was requested longest ago is evicted first. Only files named like shards are
@@ -14,7 +17,6 @@ one the build started from, or with none. Apart from objects that `--repair` fin
 bucket, as a build cannot know whether another one is about to refer to an object.
 """
 
-import fcntl
 import hashlib
 import os
 import re
@@ -33,11 +35,15 @@ from packer.limits import hint_at_disk, storage_errors
 from packer.store.bucket import CONNECTIONS, Bucket, bucket_url, is_usable_here
 from packer.store.folder import PRIVATE, TEMPORARY_PREFIX, AtomicFile, inside, make_folder, write_atomically
 from packer.store.forked import DownloadRequest, in_another_process
+from packer.store.own_files import locked, open_own, read_own, take_lock
+
+_URLS: dict[Path, str] = {}
+"""The URL that each folder mirrors, as this process was told."""
 
 _OWN = ".mirror"
-"""Folder within a mirror for what is not part of the cache."""
+"""Folder within a mirror for what is not part of the cache: locks, the limit, and the versions of copies."""
 
-_ORIGIN = f"{_OWN}/origin"
+_LIMIT = f"{_OWN}/limit"
 OTHER_DISK = "free some space, or name a folder on another disk: another cache_dir, or PACKER_CACHE_DIR"
 """Hint for a disk that takes no copies."""
 
@@ -58,11 +64,6 @@ def is_shard(name: str) -> bool:
     return name.startswith(tuple(f"{kind}/" for kind in _EVICTED)) and _DIGEST.search(name) is not None
 
 
-class _Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    url: str
-    most_bytes: int | None
-
-
 class _DownloadCanceledError(Exception):
     """Aborts a download that is no longer needed."""
 
@@ -81,10 +82,9 @@ class Mirror:
     @property
     def most_bytes(self) -> int | None:
         """Limit for downloaded shards; None for no limit. Read anew each time, as another process may lower it."""
-        origin = _origin_of(self.folder)
-        if origin is None:
-            raise removed_error(self.folder, self.bucket.url)
-        return origin.most_bytes
+        with suppress(msgspec.MsgspecError):
+            return msgspec.json.decode(read_own(self.folder / _LIMIT) or b"null", type=int | None)
+        return None
 
     def fetch(self, name: str) -> None:
         """Download a missing file, if the bucket has it; if another process is downloading it, wait for that.
@@ -94,7 +94,7 @@ class Mirror:
         """
         target = inside(self.folder, name) if not name.startswith(f"{PRIVATE}/") else self.folder / name
         if not is_usable_here():
-            in_another_process(DownloadRequest(os.fspath(self.folder), fetch=name))
+            in_another_process(DownloadRequest(os.fspath(self.folder), self.bucket.url, fetch=name))
             return
         with hint_at_disk(OTHER_DISK), self._locked(_lock_of(name)):
             if not target.exists():
@@ -112,7 +112,7 @@ class Mirror:
         """
         target = inside(self.folder, name)
         if not is_usable_here():
-            in_another_process(DownloadRequest(os.fspath(self.folder), fetch=name))
+            in_another_process(DownloadRequest(os.fspath(self.folder), self.bucket.url, fetch=name))
             return True
         with self._locked(_lock_of(name), wait=False) as is_alone, suppress(_DownloadCanceledError):
             if is_alone and not target.exists():
@@ -124,7 +124,7 @@ class Mirror:
         now, missing = time.time_ns(), []
         for number, name in enumerate(names):
             try:
-                os.utime(self.folder / name, ns=(now + number, now + number))
+                os.utime(self.folder / name, ns=(now + number, now + number), follow_symlinks=False)
             except FileNotFoundError:
                 missing.append(name)
         return missing
@@ -189,7 +189,7 @@ class Mirror:
         Raises:
             BusyError: another build has replaced it meanwhile.
         """
-        self._noted(name).unlink(missing_ok=True)
+        (self.folder / _note_of(name)).unlink(missing_ok=True)
         if not self.bucket.swap(name, before, content):
             raise BusyError(
                 f"{self.bucket.url}: another build committed a cache there meanwhile; this one did not",
@@ -197,27 +197,27 @@ class Mirror:
             )
 
     def refresh(self, name: str) -> bytes | None:
-        """Update the local copy of a small file, and return its bytes; None if the bucket has no such file."""
-        path, noted = self.folder / name, self._noted(name)
+        """Update the local copy of a small file, and return its bytes; None if the bucket has no such file.
+
+        A copy that somebody else has changed since it was downloaded is downloaded again.
+        """
+        path, noted = self.folder / name, self.folder / _note_of(name)
         with self._locked(_lock_of(name)):
             etag = self.bucket.etag(name)
             if etag is None:
                 path.unlink(missing_ok=True)
                 noted.unlink(missing_ok=True)
                 return None
-            if path.exists() and noted.exists() and noted.read_text("utf-8") == etag:
-                return path.read_bytes()
+            content = read_own(path)
+            if content is not None and read_own(noted) == _version(etag, content):
+                return content
             found = self.bucket.read(name)
             if found is None:
                 return None
             noted.unlink(missing_ok=True)
             write_atomically(path, found.content)
-            write_atomically(noted, found.etag.encode())
+            write_atomically(noted, _version(found.etag, found.content))
             return found.content
-
-    def _noted(self, name: str) -> Path:
-        """Return the path of the note with the version (ETag) of a local copy."""
-        return self.folder / _OWN / f"{name}.etag"
 
     def _download(self, name: str, target: Path, is_wanted: Callable[[], bool]) -> None:
         """Download a file, if the bucket has it; call it with the file's lock held."""
@@ -289,14 +289,14 @@ class Mirror:
         for path in (path for kind in _EVICTED for path in (self.folder / kind).glob("*.arrow")):
             with suppress(FileNotFoundError):
                 if _DIGEST.search(path.name):
-                    yield path, path.stat()
+                    yield path, path.lstat()
 
     def _active_downloads(self) -> dict[int, int]:
         """Return inode and size of the shards being downloaded; temporary files of killed processes are removed."""
         found = {}
         for path in (path for kind in _EVICTED for path in (self.folder / kind).glob(f"{TEMPORARY_PREFIX}*")):
-            with suppress(FileNotFoundError), path.open("rb") as file:
-                if _flock(file.fileno(), wait=False):
+            with suppress(FileNotFoundError), os.fdopen(open_own(path, os.O_RDONLY)) as file:
+                if take_lock(file.fileno(), wait=False):
                     path.unlink()
                 else:
                     status = os.fstat(file.fileno())
@@ -307,79 +307,84 @@ class Mirror:
     def _locked(self, name: str, *, wait: bool = True) -> Iterator[bool]:
         """Lock out other processes and threads; without `wait`, yield whether the lock was free, and proceed anyway."""
         path = self.folder / _OWN / name
-        with storage_errors("lock", path):
-            make_folder(path.parent)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            with storage_errors("lock", path):
-                is_alone = _flock(descriptor, wait=wait)
+        if not path.parent.is_dir():
+            raise StorageError(
+                f"the local copy of {self.bucket.url} in {self.folder} was removed while it was in use",
+                hint="run the same command again: what it needs is downloaded again",
+            )
+        with locked(path, wait=wait) as is_alone:
             yield is_alone
-        finally:
-            # Unlock explicitly, as a process that was forked meanwhile has the file open too and would keep the lock.
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-            os.close(descriptor)
+
+    def refuse_links(self) -> None:
+        """Refuse a folder that contains links, by which others would be written.
+
+        Raises:
+            StorageError: there is one, or the folder cannot be listed.
+        """
+        with storage_errors("list", self.folder), os.scandir(self.folder) as entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    raise StorageError(
+                        f"{entry.path} is a link, and a copy of {self.bucket.url} has none",
+                        hint="remove it, or the folder that it is in: what is needed is downloaded again",
+                    )
+
+
+def _note_of(name: str) -> str:
+    """Return the name of the note with the version of a local copy."""
+    return f"{_OWN}/{name}.etag"
+
+
+def _version(etag: str, content: bytes) -> bytes:
+    return f"{etag} {hashlib.sha256(content).hexdigest()}".encode()
 
 
 def _lock_of(name: str) -> str:
     return f"fetching-{crc32(name.encode()) % _LOCKS}"
 
 
-def _flock(descriptor: int, *, wait: bool) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def mirror_of(folder: Path) -> Mirror | None:
-    """Return the mirror in a folder; None if the folder is not a mirror."""
-    origin = _origin_of(folder)
-    if origin is None:
-        return None
-    show_as_url(folder, origin.url)
-    return Mirror(folder, Bucket(origin.url))
+    """Return the mirror in a folder; None if this process knows of none there, whatever the folder contains."""
+    url = _URLS.get(folder)
+    return None if url is None else Mirror(folder, Bucket(url))
 
 
 def make_mirror(folder: Path, url: str, *, most_bytes: int | None = None) -> Mirror:
-    """Make a folder the mirror of a URL.
+    """Make a folder the mirror of a URL, for this process.
 
     A limit is stored in the folder and applies to all processes that use it: to those that give none as well, and of
     several limits the smallest applies.
 
     Raises:
-        StorageError: the disk cannot be written.
+        StorageError: the disk cannot be written, or the folder contains links.
     """
     mirror = Mirror(folder, Bucket(url))
-
-    def wanted() -> _Origin:
-        stored = _origin_of(folder)
-        limits = [limit for limit in (most_bytes, None if stored is None else stored.most_bytes) if limit is not None]
-        return _Origin(url, min(limits, default=None))
-
-    if _origin_of(folder) != wanted():
-        with mirror._locked("origin.lock"):  # noqa: SLF001 - of the same module
-            write_atomically(folder / _ORIGIN, msgspec.json.encode(wanted()))
+    with storage_errors("write into", folder):
+        make_folder(folder)
+        mirror.refuse_links()
+        make_folder(folder / _OWN)
+    if most_bytes is not None:
+        with mirror._locked("limit.lock"):  # noqa: SLF001 - of the same module
+            stored = mirror.most_bytes
+            if stored is None or most_bytes < stored:
+                write_atomically(folder / _LIMIT, msgspec.json.encode(most_bytes))
+    _URLS[folder] = url
     show_as_url(folder, url)
     return mirror
 
 
-def _origin_of(folder: Path) -> _Origin | None:
-    try:
-        return msgspec.json.decode((folder / _ORIGIN).read_bytes(), type=_Origin)
-    except (OSError, msgspec.MsgspecError):
-        return None
+def arrived(folder: Path, url: str | None) -> Path:
+    """Return a folder that another process sent with the URL that it mirrors there, or None, as what it is there."""
+    if url is not None:
+        make_mirror(folder, url)
+    return folder
 
 
-def removed_error(folder: Path, url: str) -> StorageError:
-    """Return the error for a mirror that was removed while this process used it."""
-    return StorageError(
-        f"the local copy of {url} in {folder} was removed while it was in use",
-        hint="run the same command again: what it needs is downloaded again",
-    )
+def forget_mirror(folder: Path) -> None:
+    """Make a folder an ordinary one again, for this process."""
+    _URLS.pop(folder, None)
 
 
 def shown(folder: Path) -> str:
     """Return a cache's name for messages: its URL, the URL that its folder mirrors, or the folder."""
-    mirror = mirror_of(folder)
-    return bucket_url(folder) or str(folder) if mirror is None else mirror.bucket.url
+    return _URLS.get(folder) or bucket_url(folder) or str(folder)

@@ -6,7 +6,7 @@ either all rows or only the chosen ones.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from packer.store.column_ranges import read_columns, read_ranges
 from packer.store.files import CacheFiles
 from packer.store.manifest import Shard
 from packer.store.mapping import MappedShard, as_damage, check_bytes, check_schema, map_shard
+from packer.store.mirror import arrived
 from packer.store.schema import Kind
 from packer.store.views import flat_view
 
@@ -85,6 +86,12 @@ def _adds_up(shard: Shard) -> bool:
     return np.array_equal(offsets_of([place.num_rows for place in shard.places]), bounds)
 
 
+def _received(
+    make: Callable[[Path, tuple[Shard, ...]], Any], folder: Path, url: str | None, shards: tuple[Shard, ...]
+) -> Any:
+    return make(arrived(folder, url), shards)
+
+
 class NumberedRows(Generic[Rows]):
     """The rows of several shards. Safe to read from several threads; pickles as folder, shards and choice.
 
@@ -128,7 +135,8 @@ class NumberedRows(Generic[Rows]):
         return len(self._checked) if self._chosen is None else len(self._chosen)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(type(self), mmap=self.mmap, chosen=self._chosen), (self.folder, self.shards)
+        make = partial(type(self), mmap=self.mmap, chosen=self._chosen)
+        return _received, (make, self.folder, CacheFiles(self.folder).url, self.shards)
 
     @property
     def weighted(self) -> bool:

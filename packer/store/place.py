@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from packer.cache_dir import cache_dir
-from packer.errors import CheckError, InputError, UsageError
+from packer.errors import CheckError, InputError, StorageError, UsageError
 from packer.hub import SCHEME, HubName, data_name, pin, snapshot
 from packer.limits import hint_at_disk, storage_errors
 from packer.names import refuse_address
@@ -20,7 +20,8 @@ from packer.store.bucket import bucket_url
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE
 from packer.store.manifest import MANIFEST_NAME, decode_manifest, read_manifest
-from packer.store.mirror import OTHER_DISK, Mirror, is_shard, make_mirror, mirror_of
+from packer.store.mirror import OTHER_DISK, Mirror, forget_mirror, is_shard, make_mirror, mirror_of, shown
+from packer.store.own_files import read_own
 from packer.strict_yaml import parse_size
 
 CACHE_BYTES = "PACKER_CACHE_BYTES"
@@ -95,6 +96,7 @@ def fresh_place(name: Path | str) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        forget_mirror(folder)
 
 
 def build_place(name: Path | str, *, is_dry: bool = False) -> Path:
@@ -109,8 +111,7 @@ def build_place(name: Path | str, *, is_dry: bool = False) -> Path:
             of something else than a bucket.
         StorageError: the disk or the store cannot be used, or the store ignores conditions on writes.
     """
-    mirror = mirror_of(Path(name))  # error messages may name a reader's mirror, which users then pass here
-    url = bucket_url(name) if mirror is None else mirror.bucket.url
+    url = bucket_url(shown(Path(name)))
     if url is None:
         refuse_address(os.fspath(name), place="cache")
         return Path(name)
@@ -130,8 +131,7 @@ def build_place(name: Path | str, *, is_dry: bool = False) -> Path:
 
 def _refresh(mirror: Mirror) -> None:
     """Download the current manifest, and remove downloaded shards that it does not name."""
-    path = mirror.folder / MANIFEST_NAME
-    before = path.read_bytes() if path.exists() else None
+    before = read_own(mirror.folder / MANIFEST_NAME)
     content = mirror.refresh(MANIFEST_NAME)
     if content is None:
         next(mirror.bucket.listed(), None)  # says so if there is no such bucket
@@ -144,12 +144,24 @@ def _refresh(mirror: Mirror) -> None:
 
 
 def folder_of(url: str, kind: str, keep_in: Path | str | None = None) -> Path:
-    """Return a folder for a URL, made of the URL's parts: `caches/s3/bucket/runs/cache`."""
+    """Return a folder for a URL, made of the URL's parts: `caches/s3/bucket/runs/cache`.
+
+    Raises:
+        UsageError: the URL has an empty part, or one of dots.
+        StorageError: a link on the way leads elsewhere. The folder for copies may have been received from somebody,
+            and packer removes and replaces files in it.
+    """
     scheme, _, rest = url.partition("://")
     parts = rest.split("/")
     if any(part in ("", ".", "..") for part in parts):
         raise UsageError(f"{url}: expected names between its slashes", hint="such as s3://BUCKET/FOLDER")
-    return cache_dir(keep_in).joinpath(kind, scheme, *map(_folder_name, parts))
+    root, below = cache_dir(keep_in), Path(kind, scheme, *map(_folder_name, parts))
+    if Path(os.path.realpath(root / below)) != Path(os.path.realpath(root), below):
+        raise StorageError(
+            f"{root / below}: a link below {root} leads elsewhere, and packer follows none there",
+            hint="for copies on another disk, name a folder there: another cache_dir, or PACKER_CACHE_DIR",
+        )
+    return root / below
 
 
 def _folder_name(part: str) -> str:

@@ -23,7 +23,6 @@ from packer.limits import storage_errors
 from packer.store.files import CacheFiles
 from packer.store.folder import is_inside
 from packer.store.manifest import REJECTED_NAME, Manifest
-from packer.store.mirror import mirror_of
 
 
 class Rejected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -77,10 +76,8 @@ def publish_rejected(folder: Path, manifest: Manifest) -> None:
         StorageError: the disk cannot be written; the staged file can still be read.
     """
     if is_pending(folder, manifest):
+        # In a bucket, readers use the staged object, which concurrent builds cannot mix up; the other is for users.
         CacheFiles(folder).rename(manifest.pending_rejected, REJECTED_NAME)
-        if (mirror := mirror_of(folder)) is not None:
-            # For users who look for this name. Readers use the staged object, which concurrent builds cannot mix up.
-            mirror.bucket.replace(REJECTED_NAME, folder / REJECTED_NAME)
 
 
 def rejected_digest(lines: Iterable[Rejected]) -> str:

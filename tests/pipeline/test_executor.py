@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 import worker_tasks
 from processes import HANG_S, run_forked, wait_until
-from worker_tasks import dying, dying_midway, failing, measuring, waiting
+from worker_tasks import dying, dying_midway, failing, measuring, naming, waiting
 
 from packer import fork_server
 from packer.errors import InputError
 from packer.pipeline import executor, run
-from packer.pipeline.executor import WorkerDiedError, run_tasks
+from packer.pipeline.executor import Processes, WorkerDiedError, run_tasks
 from packer.pipeline.from_python import build
 from packer.recipe import load_recipe, make_recipe, to_json
+from packer.store.mirror import make_mirror
 
 
 @pytest.fixture(params=[True, False], ids=["forked", "spawned"])
@@ -325,3 +326,14 @@ def test_what_is_loaded_before_a_fork_has_no_threads_of_its_own(starter):
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", LOADING, str(starter / "tokenizer")]
     found = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert (found.returncode, found.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_workers_are_told_which_bucket_the_folder_mirrors_that_they_write_to(jobs: int, tmp_path: Path) -> None:
+    """They would not find it out from the folder."""
+    folder = make_mirror(tmp_path / "copy", "s3://bucket/cache").folder
+    told = [each for _, each in Processes(jobs).run(naming, (folder,), [0, 1], jobs=jobs, folder=folder)]
+    assert {name for name, _ in told} == {"s3://bucket/cache"}
+    assert (os.getpid() in {process for _, process in told}) == (jobs == 1)
+    plain = Processes(jobs).run(naming, (tmp_path,), [0, 1], jobs=jobs, folder=tmp_path)
+    assert {name for _, (name, _) in plain} == {str(tmp_path)}

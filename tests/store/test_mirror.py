@@ -2,18 +2,23 @@
 
 import hashlib
 import os
+import pickle
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
+from bucket_objects import put
 from processes import wait_until
 
 from packer.errors import CheckError, StorageError
 from packer.store.bucket import Bucket
+from packer.store.cache import Cache
 from packer.store.fetch_ahead import FetchAhead
-from packer.store.mirror import Mirror, make_mirror
+from packer.store.mirror import Mirror, make_mirror, shown
+from packer.store.place import fresh_place
 
 NUM_SHARDS, BYTES = 24, 20_000
 
@@ -165,3 +170,32 @@ def _leads_to(descriptor: Path, path: Path) -> bool:
         return descriptor.readlink() == path
     except FileNotFoundError:
         return False
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_what_is_pickled_reads_the_bucket_where_it_arrives(
+    is_there: bool, in_memory: Bucket, starter_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a process that was not told the URL, of a machine that has the copy or none."""
+    put(in_memory, starter_cache)
+    opened = Cache.open(in_memory.url, cache_dir=tmp_path / "kept")
+    sent = [pickle.dumps(each) for each in (opened.blocks("train"), opened.documents("train"), opened)]
+    expected = opened.documents("train").read(0).input_ids
+    for path in opened.folder.rglob("*.arrow"):
+        path.unlink()
+    monkeypatch.setattr("packer.store.mirror._URLS", {})
+    assert shown(opened.folder) == str(opened.folder)
+    if not is_there:
+        shutil.rmtree(tmp_path / "kept")
+    blocks, documents, cache = map(pickle.loads, sent)
+    assert len(blocks.read([0]).input_ids) == 1
+    assert np.array_equal(documents.read(0).input_ids, expected)
+    assert (shown(cache.folder), cache.fingerprint) == (in_memory.url, opened.fingerprint)
+    assert repr(cache).startswith(f"<Cache '{in_memory.url}': "), "its name, by which any process opens it"
+    assert len(list((tmp_path / "kept").rglob("*.arrow"))) >= 2
+
+
+def test_a_copy_that_is_made_to_verify_is_forgotten_with_its_folder(in_memory: Bucket) -> None:
+    with fresh_place(in_memory.url) as folder:
+        assert shown(folder) == in_memory.url
+    assert shown(folder) == str(folder) and not folder.exists()

@@ -15,6 +15,12 @@ def measuring(given: bytes) -> Callable[[bytes], tuple[int, int]]:
     return lambda task: (len(given) + len(task), os.getpid())
 
 
+def naming(folder: Path) -> Callable[[int], tuple[str, int]]:
+    from packer.store.mirror import shown
+
+    return lambda _: (shown(folder), os.getpid())
+
+
 def failing(where: str) -> Callable[[int], object]:
     if where == "made":
         raise ValueError("not to be made")

@@ -57,7 +57,6 @@ from packer.store.manifest import (
     fingerprint_of,
     manifest_bytes,
 )
-from packer.store.mirror import mirror_of, shown
 from packer.store.place import checked_place
 from packer.store.rejected import rejected_path
 from packer.store.selected import documents_of
@@ -110,7 +109,7 @@ def verify(
     progress, content = progress or Silent(), b""
     jobs = (threads or default_jobs()) if on is None else threads
     with checked_place(folder) as place, workers_on(on, jobs, progress.note) as workers:
-        named = place if mirror_of(place) is None else shown(place)
+        named = CacheFiles(place).url or place
         try:
             content = manifest_bytes(place)
             manifest = decode_manifest(place, content)
@@ -118,10 +117,9 @@ def verify(
             return _unreadable(named, level, content, error, expect)
         _need_standard_input(place, manifest, roots)
         hashing = workers if on is not None and level != "quick" else Threads(threads or default_jobs())
-        mirror = None if level == "quick" else mirror_of(place)
         audit = _Audit(
             folder=place,
-            fetched=place if mirror is None else mirror.bucket.url,
+            fetched=place if level == "quick" else named,
             manifest=manifest,
             level=level,
             hashing=hashing,

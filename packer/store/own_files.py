@@ -1,0 +1,76 @@
+"""Open files and locks of packer's own in a folder that somebody else may have filled.
+
+A link there could lead to any file of the user, and a pipe would make packer wait forever.
+"""
+
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from packer.errors import StorageError
+from packer.limits import storage_errors
+
+
+def open_own(path: Path, flags: int) -> int:
+    """Open a regular file, and return its descriptor; no link is followed, and anything else counts as not there.
+
+    Raises:
+        FileNotFoundError: there is no regular file of this name.
+        OSError: it cannot be opened.
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.EMLINK, errno.ENXIO):  # a link, by Linux and by BSD; a socket
+            raise
+    else:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return descriptor
+        os.close(descriptor)
+    raise FileNotFoundError(errno.ENOENT, "not a regular file", os.fspath(path))
+
+
+def read_own(path: Path) -> bytes | None:
+    """Read a small regular file; None if there is none of this name.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
+    with storage_errors("read", path), suppress(FileNotFoundError), os.fdopen(open_own(path, os.O_RDONLY), "rb") as own:
+        return own.read()
+    return None
+
+
+@contextmanager
+def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Lock out other processes and threads; without `wait`, yield whether the lock was free, and proceed anyway.
+
+    Raises:
+        StorageError: what has this name is no file, or the disk has no locks.
+    """
+    with storage_errors("lock", path):
+        try:
+            descriptor = open_own(path, os.O_RDWR | os.O_CREAT)
+        except FileNotFoundError:
+            raise StorageError(f"{path} is a link, a pipe or a device, and no lock", hint="remove it") from None
+    try:
+        with storage_errors("lock", path):
+            is_alone = take_lock(descriptor, wait=wait)
+        yield is_alone
+    finally:
+        # Unlock explicitly, as a process that was forked meanwhile has the file open too and would keep the lock.
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
+
+
+def take_lock(descriptor: int, *, wait: bool) -> bool:
+    """Lock a file; without `wait`, return whether that was possible at once."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
