@@ -279,8 +279,8 @@ class PackedLoader:
         """Resume from a saved state, with any world size and micro-batch size. Ends a running iteration.
 
         A size that a call or a schedule had changed is restored, unless this loader was opened with a different size
-        than the loader that saved the state. Its own micro-batch size is used if the saved one does not divide a step; its
-        own padding and schedule always are, with a warning if others were saved.
+        than the loader that saved the state. Its own micro-batch size is used if the saved one does not divide a step.
+        Its own padding and schedule always are, with a warning if others were saved.
 
         Raises:
             CheckError: the state is damaged, or of other data, split, batching, cutoff_len, order, seed or end.
