@@ -95,18 +95,23 @@ class Agreement:
         if different:
             shown = (f"{name} {reprlib.repr(first[name])} and {reprlib.repr(own[name])}" for name in different)
             found = f"the loaders of ranks {first['rank']} and {own['rank']} differ: {'; '.join(shown)}"
-            store.compare_set(f"{key}/refused", "", found)
+            store.compare_set(self._refused, "", found)
         store.add(f"{key}/num_ranks", 1)
         self._look(store, key)
+
+    @property
+    def _refused(self) -> str:
+        """Key of what a rank found to differ: once there, it holds for all comparisons of these loaders."""
+        return f"packer/{self._loader}/refused"
 
     def _look(self, store: Any, key: str) -> None:
         """Refuse if a rank has found a difference; look no more once all have come."""
         is_complete = store.add(f"{key}/num_ranks", 0) >= self._world_size
-        is_refused = store.check([f"{key}/refused"])
+        is_refused = store.check([self._refused])
         self._awaited = None if is_complete or is_refused else key
         if not is_refused:
             return
-        what = store.get(f"{key}/refused").decode()
+        what = store.get(self._refused).decode()
         hint = (
             "open the loaders of all ranks alike and resume them from one state; one that a single rank reads alone "
             "takes rank=0, world_size=1"

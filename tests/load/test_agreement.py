@@ -214,6 +214,14 @@ def test_steps_for_workers_are_compared_where_the_dataset_is_made(connect):
         StepDataset(open_rank(2, seed=4))
 
 
+def test_a_rank_that_was_refused_for_workers_is_known_where_steps_are_taken(connect):
+    first = StepDataset(open_rank(0)).loader
+    with pytest.raises(UsageError, match="seed 3 and 4"):
+        StepDataset(open_rank(1, seed=4))
+    with pytest.raises(UsageError, match="seed 3 and 4"):
+        next(iter(first))
+
+
 def test_a_loader_of_one_rank_asks_nobody(monkeypatch):
     monkeypatch.setattr(agreement, "_store", lambda: pytest.fail("the store was asked"))
     assert len(list(open_rank(0, world_size=1))) == NUM_BLOCKS // 6
