@@ -13,6 +13,7 @@ from typing import Any, NoReturn, TextIO
 
 import click
 
+from packer.credentials import scheme_with_credentials
 from packer.watchdog import end_if_stuck
 from packer_cli import reply
 from packer_cli.options import HELP_OPTIONS, version_option
@@ -99,6 +100,7 @@ class Packer(click.Group):
         options = arguments[: arguments.index("--")] if "--" in arguments else arguments
         as_json, verbose = "--json" in options, "-v" in options or "--verbose" in options
         try:
+            _refuse_credentials(arguments)
             code = super().main(arguments, prog_name, standalone_mode=False)
             sys.stdout.flush()
         except BaseException as error:  # noqa: BLE001 - the outermost frame: every error becomes a message and a code
@@ -123,6 +125,14 @@ def cli(context: click.Context) -> None:
     if context.invoked_subcommand is None:
         for line in context.get_help().splitlines():
             stdout().line(line)
+
+
+def _refuse_credentials(arguments: Sequence[str]) -> None:
+    """Refuse arguments that hold credentials, before a part of one is taken for something else and repeated."""
+    for argument in filter(scheme_with_credentials, arguments):
+        from packer.names import refuse_credentials  # noqa: PLC0415 - not for --help
+
+        refuse_credentials(argument)
 
 
 def main() -> None:

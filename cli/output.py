@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
 
+from packer.credentials import masked
 from packer.display import HIDDEN, one_line, visible
 
 if TYPE_CHECKING:
@@ -185,6 +186,11 @@ class Output:
         self.stream.flush()
 
 
+class _Messages(Output):
+    def _write(self, text: str) -> None:
+        super()._write(masked(text))
+
+
 class _Recorder(Output):
     """Records lines with their styles, formatted as for a pipe."""
 
@@ -218,7 +224,7 @@ def recorded() -> Iterator[list[list[tuple[str, str]]]]:
 
 class _Guarded:
     """A stream for the output of others, such as warnings, tracebacks and libraries; escapes what would control a
-    terminal.
+    terminal, and masks credentials of addresses.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -227,7 +233,7 @@ class _Guarded:
     def write(self, text: str) -> int:
         found = _BAR_MOVES.match(text)
         moves = "" if found is None else found[0]
-        self.stream.write(moves + visible(text[len(moves) :]))
+        self.stream.write(moves + visible(masked(text[len(moves) :])))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -312,8 +318,8 @@ def stdout() -> Output:
 
 
 def stderr() -> Output:
-    """Return the output for errors, notes and progress."""
-    return Output(sys.stderr)
+    """Return the output for errors, notes and progress, in which credentials of addresses are masked."""
+    return _Messages(sys.stderr)
 
 
 def bars_console() -> "Console":

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from packer.credentials import masked
 from packer.display import size
 from packer.errors import PackerError
 from packer.limits import out_of
@@ -49,6 +50,7 @@ def answer(error: BaseException, *, command: str | None, as_json: bool, verbose:
     code, message, hint, exit_code = _describe(error, command=command, verbose=verbose)
     if verbose and code == "bug":
         _print_traceback(error)
+    message = masked(message)  # as click repeats arguments
     if as_json:
         _print_json(error=error_object(code, message, hint))
     else:

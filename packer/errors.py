@@ -12,11 +12,13 @@
     └── ResourceError       5   file handles, memory, processes or threads ran out
 
 The number is the process's exit code. An error says what, where, expected and found; `hint` is the way out. Where a
-folder stands for a place in a bucket, an error names that place, unless it is about the disk.
+folder stands for a place in a bucket, an error names that place, unless it is about the disk. Credentials are masked.
 """
 
 from pathlib import Path
 from typing import ClassVar
+
+from packer.credentials import masked
 
 _URLS: dict[str, str] = {}
 """Local paths and the bucket URL that each is a mirror of."""
@@ -41,8 +43,8 @@ class PackerError(Exception):
     is_about_disk: ClassVar[bool] = False
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
-        message = message if self.is_about_disk else _with_urls(message)
-        hint = None if hint is None else _with_urls(hint)
+        message = masked(message if self.is_about_disk else _with_urls(message))
+        hint = None if hint is None else masked(_with_urls(hint))
         super().__init__(message)
         self.message = message
         self.hint = hint

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from packer.credentials import scheme_with_credentials
 from packer.errors import InputError, UsageError
 
 SPLIT_NAME = r"\A[A-Za-z0-9][A-Za-z0-9_.]{0,99}\Z"
@@ -66,6 +67,33 @@ def is_address(path: str) -> bool:
     return _ADDRESS.match(path) is not None
 
 
+CREDENTIALS = {
+    "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL and others",
+    "gs": "GOOGLE_SERVICE_ACCOUNT and others",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY and others",
+    "hf": "HF_TOKEN",
+}
+"""Variables of the environment that hold the credentials of stores."""
+
+
+def credentials_hint(scheme: str) -> str:
+    """Say which variables hold the credentials of a store."""
+    variables = CREDENTIALS.get(scheme, CREDENTIALS["az"])
+    return f"credentials are taken from the environment: {variables}; see docs/how-to/object-storage.md"
+
+
+def refuse_credentials(name: str, *, where: str | None = None) -> None:
+    """Refuse an address that holds credentials: caches, journals and logs keep names.
+
+    Raises:
+        UsageError: it does; the error does not repeat it.
+    """
+    scheme = scheme_with_credentials(name)
+    if scheme is not None:
+        hint = f"take them out; {credentials_hint(scheme)}" if scheme in ("hf", *BUCKETS) else "take them out"
+        raise UsageError(f"{f'{where}: ' if where else ''}an address ({scheme}://…) holds credentials", hint=hint)
+
+
 def refuse_address(path: str, *, place: Literal["input", "cache", "file"]) -> None:
     """Refuse a URL where packer cannot use it.
 
@@ -76,8 +104,9 @@ def refuse_address(path: str, *, place: Literal["input", "cache", "file"]) -> No
 
     Raises:
         InputError: the URL is an input.
-        UsageError: the URL is an output.
+        UsageError: the URL is an output, or holds credentials.
     """
+    refuse_credentials(path)
     found = _ADDRESS.match(path)
     supported = {"input": ("hf", *BUCKETS), "cache": BUCKETS, "file": ()}[place]
     if found is None or found["scheme"] in supported:

@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from packer.errors import RecipeError
 from packer.named_templates import NAMED_TEMPLATES, template_path
-from packer.names import SplitName, is_address
+from packer.names import SplitName, is_address, refuse_credentials
 from packer.read_rules import Read, check_read
 from packer.row_rules import Condition, Decontaminate, Deduplicate, Filter, RowRules, Split, Take
 from packer.row_schemas import ROW_SCHEMAS
@@ -246,6 +246,7 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
 
     Raises:
         RecipeError: unknown key, wrong type, value out of range.
+        UsageError: an address in it holds credentials.
     """
     try:
         merged = deepcopy(dict(values))
@@ -261,7 +262,7 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
         # the order of its keys; a manifest does not keep it, so there is one order.
         kwargs = msgspec.json.decode(msgspec.json.encode(recipe.template.kwargs, order="sorted"))
         recipe = msgspec.structs.replace(recipe, template=msgspec.structs.replace(recipe.template, kwargs=kwargs))
-        to_json(recipe)
+        _refuse_credentials(to_json(recipe), where)
     except msgspec.ValidationError as error:
         said, hint = explain(str(error), Recipe, _EVERY_KEY)
         raise RecipeError(f"{where}: {said}", hint=hint) from None
@@ -291,6 +292,18 @@ def for_one_source(hint: str, recipe: Recipe) -> str:
     if len(recipe.sources) < 2 or "--set 'sources." not in hint:
         return hint
     return f"{hint}; --set applies to all {len(recipe.sources)} sources: a recipe sets it for one, below its `path`"
+
+
+def _refuse_credentials(value: Any, where: str, key: str = "") -> None:
+    """Refuse addresses that hold credentials, wherever they are: caches keep their recipe."""
+    if isinstance(value, str):
+        refuse_credentials(value, where=f"{where}: {key}")
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            _refuse_credentials(each, where, f"{key}.{name}" if key else name)
+    elif isinstance(value, list):
+        for number, each in enumerate(value):
+            _refuse_credentials(each, where, f"{key}[{number}]")
 
 
 def _check_names(recipe: Recipe, where: str) -> None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from packer.credentials import masked, shown_cause
 from packer.errors import BusyError, InputError, PackerError, RecipeError, StorageError
 from packer.hub.names import HubName
 from packer.names import data_ending, fits
@@ -44,7 +45,7 @@ def client_request(name: HubName) -> Iterator[None]:
         found = _translated(name, error)
         if found is None:
             raise
-        raise found from error
+        raise found from shown_cause(error)
 
 
 def _translated(name: HubName, error: Exception) -> PackerError | None:
@@ -111,7 +112,7 @@ def _unreachable(name: HubName, reason: str) -> UnreachableError:
         f"{name.label}: {here}not in the cache of the Hub, {_cache()}, and {why}",
         hint=f"{hint}, or download it where there is a network: {fetch}",
     )
-    found.reason = why
+    found.reason = masked(why)
     return found
 
 

@@ -15,6 +15,7 @@ from typing import Literal
 from urllib.parse import quote, unquote
 
 from packer.errors import RecipeError
+from packer.names import refuse_credentials
 
 SCHEME = "hf://"
 
@@ -86,9 +87,11 @@ def data_name(text: str) -> HubName | None:
 
     Raises:
         RecipeError: `hf://` followed by something else.
+        UsageError: it holds credentials.
     """
     if not text.startswith(SCHEME):
         return None
+    refuse_credentials(text)
     match = _DATA.fullmatch(text)
     if match is None:
         raise RecipeError(

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from packer.credentials import masked
 from packer.errors import InputError
 from packer.hub.fetch import UnreachableError, client_request, quiet_client
 from packer.hub.names import HubName
@@ -56,7 +57,7 @@ def data_set(name: HubName, *, private: bool) -> DataSet:
     return DataSet(
         name=replace(name, revision=found.sha),
         is_private=bool(found.private),
-        address=f"{constants.ENDPOINT}/datasets/{name.repository}",
+        address=masked(f"{constants.ENDPOINT}/datasets/{name.repository}"),
     )
 
 

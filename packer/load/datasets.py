@@ -192,6 +192,7 @@ class StepDataset(IterableDataset[Any]):
         self._epoch = loader.epoch
         self._taken = 0  # steps returned of that epoch so far
         self._first: int | None = None  # in a worker, index of the first step of its iteration
+        loader.agreement.compare_options()
 
     def __iter__(self) -> Iterator[Any]:
         """Begin or continue an epoch."""

@@ -11,6 +11,7 @@ import torch
 
 from packer.batches import Int64
 from packer.errors import CheckError
+from packer.load.agreement import Agreement
 from packer.load.arguments import MAX_INT32, check_instance, check_integer
 from packer.load.batching import Batching
 from packer.load.content import Content
@@ -51,7 +52,8 @@ class PackedLoader:
                 checkpoint["reader"] = loader.state_dict()
 
     :meth:`endless` continues across epochs without stopping. Only one iteration can be active: starting another ends
-    the first. Pickling keeps the position, so another process can continue where this one is.
+    the first. Pickling keeps the position, so another process can continue where this one is. Where `torch.distributed`
+    connects the ranks, iterating raises UsageError if they do not read the same: see :mod:`packer.load.agreement`.
 
     Args:
         cache: folder or URL of a cache, an open cache, or a :class:`packer.load.Mixture` of several.
@@ -147,6 +149,7 @@ class PackedLoader:
         self._source = RowSource(self._cache, self._options)
         self._reader = StepReader(self._source, self._options)
         self._state = self._source.initial_state()
+        self.agreement = Agreement(self._options, self._state)
         self._epoch_end: ReaderState | None = None  # the state at the end of the last finished epoch
         self._prefetch: Prefetch[tuple[Step | None, ReaderState]] | None = None
         self._iteration: object = None
@@ -263,8 +266,7 @@ class PackedLoader:
     def doc_ids(self, step: Step) -> list[Int64]:
         """Return the document ids of each row of a step, in the order of ``step.block_ids``; empty for a padding row.
 
-        These are the ids to pass to :func:`packer.load.example_seed`: they belong to the documents, whatever rank or
-        cache they are read from.
+        These are the ids for :func:`packer.load.example_seed`: a document has the same one on any rank, in any cache.
         # int64[P] for a block of P pieces, int64[1] for a document, int64[2] for a pair
         """
         return self._source.rows.doc_ids(check_instance("step", step, Step, "a step of this loader").block_ids)
@@ -277,9 +279,8 @@ class PackedLoader:
         """Resume from a saved state, with any world size and micro-batch size. Ends a running iteration.
 
         A size that a call or a schedule had changed is restored, unless this loader was opened with a different size
-        than the loader that saved the state: an explicit new size takes precedence. If the saved micro-batch size does
-        not divide a step among these ranks, this loader's own is used. Other padding or another schedule than the saved
-        ones gives a warning, and this loader's own is used.
+        than the loader that saved the state. Its own micro-batch size is used if the saved one does not divide a step.
+        Its own padding and schedule always are, with a warning if others were saved.
 
         Raises:
             CheckError: the state is damaged, or of other data, split, batching, cutoff_len, order, seed or end.
@@ -299,8 +300,7 @@ class PackedLoader:
     def set_epoch(self, epoch: int) -> None:
         """Go to the beginning of an epoch and end a running iteration; for the current epoch this is a no-op.
 
-        Loops over epochs call this on torch's samplers. Resuming does not need it, and calling it with the resumed
-        epoch does not restart that epoch.
+        Loops over epochs call this on torch's samplers. It does not restart an epoch that was resumed.
         """
         epoch = check_integer("epoch", epoch, minimum=0, maximum=MAX_INT32)
         if epoch != self._state.epoch:
@@ -370,7 +370,7 @@ class PackedLoader:
             prefetch = self._prefetch = Prefetch(steps, depth=self._options.prefetch)
             try:
                 self._throughput.step_requested()
-                for step, state in prefetch:
+                for step, state in self.agreement.checked(prefetch, self._state):
                     if self._prefetch is prefetch:  # else a signal handler ended it while this waited
                         if step is not None and step.epoch > self._state.epoch:
                             self._epoch_end = self._state

@@ -75,12 +75,12 @@ def _environment() -> Environment:
     environment = Environment(
         loader=DictLoader({name: _file(f"{name}.html.j2") for name in _TEMPLATES}),
         autoescape=True,  # explicit: select_autoescape() does not recognize `.j2`
+        finalize=_visible,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "visible": visible,
         "shown": shown,
         "content": _content,
         "percent": _percent,
@@ -89,6 +89,11 @@ def _environment() -> Environment:
         "size": size,
     }
     return environment
+
+
+def _visible(value: Any) -> Any:
+    """Escape what is invisible in everything that a template writes, before Jinja escapes what is HTML."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _content(text: str) -> Markup:

@@ -20,6 +20,7 @@ import numpy as np
 
 from packer.audit.token_texts import TokenTexts
 from packer.batches import Int32
+from packer.display import visible
 from packer.report.items import Item
 
 _ITEM_FIELDS = ("key", "kind", "title", "note", "num_tokens", "num_trained", "num_padding")
@@ -98,6 +99,7 @@ def _header(item: Item) -> bytes:
         )
         at += document.num_slots
     fields = {name: getattr(item, name) for name in _ITEM_FIELDS} | {"documents": documents}
+    fields |= {"title": visible(item.title), "note": visible(item.note)}
     header = msgspec.json.encode(fields)
     return header + b" " * (-len(header) % 4)
 

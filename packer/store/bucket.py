@@ -18,8 +18,9 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, TypeVar
 
+from packer.credentials import shown_cause
 from packer.errors import CheckError, PackerError, StorageError, UsageError
-from packer.names import BUCKETS
+from packer.names import BUCKETS, credentials_hint, refuse_credentials
 from packer.store.bucket_endpoint import refuse_bad_endpoint
 
 T = TypeVar("T")
@@ -53,9 +54,16 @@ hang forever."""
 
 
 def bucket_url(place: Path | str) -> str | None:
-    """Return the URL of a place in a bucket, without a trailing slash; None for anything else."""
+    """Return the URL of a place in a bucket, without a trailing slash; None for anything else.
+
+    Raises:
+        UsageError: it holds credentials.
+    """
     found = _URL.match(os.fspath(place))
-    return None if found is None else f"{found['scheme']}://{found['rest'].rstrip('/')}"
+    if found is None:
+        return None
+    refuse_credentials(os.fspath(place))
+    return f"{found['scheme']}://{found['rest'].rstrip('/')}"
 
 
 def is_usable_here() -> bool:
@@ -78,12 +86,6 @@ _NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound")
 
 _METADATA = "169.254.169.254"
 """The address that gives machines of a cloud their credentials; it is asked if the environment has none."""
-
-_CREDENTIALS = {
-    "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL and others",
-    "gs": "GOOGLE_SERVICE_ACCOUNT and others",
-    "az": "AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY and others",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,18 +326,17 @@ class Bucket:
                 why = "no AWS credentials in the environment"
                 hint = "profiles in ~/.aws are not read: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
             elif _METADATA in str(error) or isinstance(error, denied):
-                names = _CREDENTIALS.get(scheme, _CREDENTIALS["az"])
-                hint = f"credentials are taken from the environment: {names}; see docs/how-to/object-storage.md"
+                hint = credentials_hint(scheme)
             elif _NO_ANSWER in str(error):
                 hint = f"check the network and the address of the store; then {hint}"
-            raise StorageError(f"cannot {action} {self.url}/{name}: {why}", hint=hint) from error
+            raise StorageError(f"cannot {action} {self.url}/{name}: {why}", hint=hint) from shown_cause(error)
         except BaseException as error:
             if type(error).__name__ != "PanicException":  # obstore's, which is no Exception
                 raise
             raise StorageError(
                 f"cannot {action} {self.url}/{name}: obstore failed: {_first_line(error)}",
                 hint="check the address and the credentials that the environment has for this store",
-            ) from error
+            ) from shown_cause(error)
 
 
 def _quoted(etag: str) -> str:
@@ -372,4 +373,4 @@ def _opened(url: str) -> tuple[Any, Any]:
         store: Any = from_url(f"{scheme}://{bucket}", **options)
         return obstore, type(store)(config=store.config, prefix=folder or None, **options)
     except (obstore.exceptions.BaseError, ValueError) as error:
-        raise UsageError(f"{url}: {_first_line(error)}", hint=_URL_HINT) from error
+        raise UsageError(f"{url}: {_first_line(error)}", hint=_URL_HINT) from shown_cause(error)

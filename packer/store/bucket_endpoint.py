@@ -23,7 +23,8 @@ def refuse_bad_endpoint(scheme: str) -> None:
         hint = "expected http://HOST:PORT or https://HOST"
         if re.fullmatch(r"[\w.-]+(:\d+)?", address):
             hint = f"{name}=http://{address}, or https://"
-        raise UsageError(f"{name} in the environment is not a URL: '{address}'", hint=f"{hint}; or unset it")
+        shown = "" if "@" in address or "?" in address else f": '{address}'"  # they may hold credentials
+        raise UsageError(f"{name} in the environment is not a URL{shown}", hint=f"{hint}; or unset it")
 
 
 def _is_url(address: str) -> bool:

@@ -16,11 +16,11 @@ import click.testing
 import pytest
 from click.testing import CliRunner
 from faults.amount import FULL
+from faults.hostile_manifest_texts import write
 from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.recipe import load_recipe
-from packer.store.manifest import sealed
 from packer_cli.main import cli
 from packer_cli.output import Output, guarded_streams
 
@@ -68,11 +68,6 @@ def texts_of(value: Any, key: str = "$") -> Iterator[tuple[str, Any, Any]]:
             yield from texts_of(each, called)
         elif isinstance(each, str):
             yield called, value, index
-
-
-def write(cache: Path, manifest: dict[str, Any]) -> None:
-    manifest.pop("checksum", None)
-    (cache / "manifest.json").write_bytes(sealed(json.dumps(manifest, sort_keys=True).encode()))
 
 
 def every_command(cache: Path, other: Path, out: Path) -> list[tuple[object, ...]]:
