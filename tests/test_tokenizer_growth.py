@@ -53,7 +53,9 @@ def growth_of(stored: Any) -> int:
     return product
 
 
-@given(st.lists(NORMALIZERS, max_size=3), st.lists(PRE_TOKENIZERS, max_size=2), st.text("ab ﷺ▁中é", min_size=1, max_size=9))
+@given(
+    st.lists(NORMALIZERS, max_size=3), st.lists(PRE_TOKENIZERS, max_size=2), st.text("ab ﷺ▁中é", min_size=1, max_size=9)
+)
 def test_no_text_becomes_longer_than_the_file_lets_expect(
     normalizers: list[Any], pre_tokenizers: list[Any], text: str
 ) -> None:

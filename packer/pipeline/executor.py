@@ -258,7 +258,12 @@ def _serve(pipe: Connection, make: Callable[..., Callable[[Any], Any]], argument
     threading.Thread(target=_end_with_parent, daemon=True).start()
     # Rows make many small objects and hardly a cycle: with Python's thresholds, collections take a tenth of rendering.
     gc.set_threshold(20_000, 20, 20)
-    work = cache(lambda: (limit_process(), make(*arguments))[1])
+
+    @cache
+    def work() -> Callable[[Any], Any]:
+        limit_process()
+        return make(*arguments)
+
     with suppress(EOFError, ConnectionError):
         while True:
             task = pipe.recv()

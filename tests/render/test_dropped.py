@@ -466,7 +466,9 @@ def test_an_escape_that_a_later_message_brings_is_none_of_those_that_earlier_one
 
 def test_an_escape_that_history_brings_is_found(tmp_path: Path) -> None:
     said = (user("is a < b?"), assistant("It is."), user("is c > d?"), assistant("No."))
-    assert outcome(tmp_path, ESCAPES_LATE.replace("WHEN", "loop.index0 + 2 < messages|length"), said) == ["mangled_text"]
+    assert outcome(tmp_path, ESCAPES_LATE.replace("WHEN", "loop.index0 + 2 < messages|length"), said) == [
+        "mangled_text"
+    ]
 
 
 def test_a_text_that_later_turns_repeat_is_known_by_its_own_message(tmp_path: Path) -> None:
