@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TextIO
 import click
 
 from packer.credentials import scheme_with_credentials
-from packer.watchdog import end_if_stuck
+from packer.watchdog import limit_process
 from packer_cli import reply
 from packer_cli.options import HELP_OPTIONS, version_option
 from packer_cli.output import guarded_streams, stdout
@@ -141,7 +141,7 @@ def main() -> None:
     gc.set_threshold(50_000, 20, 100)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's threads for matrices, of which there are none here
     signal.signal(signal.SIGTERM, _terminate)
-    end_if_stuck()
+    limit_process()
     sys.stdout, sys.stderr = sys.stdout or _null_stream(), sys.stderr or _null_stream()
     try:
         cli.main(prog_name="packer")

@@ -14,7 +14,7 @@ import msgspec
 from tokenizers import Tokenizer
 
 from packer.limits import out_of
-from packer.tokenizer_folder import MAX_TOKENIZER_BYTES, read_regular
+from packer.tokenizer_folder import MAX_TOKENIZER_BYTES, read_regular, refuse_growth
 from packer.trials import is_known_fast
 
 
@@ -23,7 +23,11 @@ def load_backend(model_json: bytes) -> Tokenizer:
     """Return the cached `tokenizers` object of a `tokenizer.json`. Loading a large one takes half a second.
 
     Truncation and padding are turned off, whatever the file says: packer never truncates silently.
+
+    Raises:
+        Exception: it cannot be loaded, or it can multiply a text.
     """
+    refuse_growth(definition_of(model_json))
     backend = Tokenizer.from_str(model_json.decode())
     backend.no_truncation()
     backend.no_padding()

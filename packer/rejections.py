@@ -53,6 +53,8 @@ CODES: dict[str, str] = {
     # rendered
     "template_error": "the chat template raised an error for this row",
     "render_too_large": "a rendering, or all texts of a rewritten history, are larger than rows.max_render_bytes",
+    "too_many_turns": "the row's trained answers, times its messages, are more than 4,194,304: 1,448 answers among "
+    "2,896 messages",
     "prompt_diverges": "the turn that the template renders does not continue any of its prompts",
     "no_terminator": "the template writes no stop token after a turn",
     "bad_marks": "generation blocks of the template do not say which message they belong to",
@@ -115,6 +117,8 @@ _HINTS = {
     "expects it, or use another template: --template FILE",
     "render_too_large": "--set rows.max_render_bytes=256MiB renders larger rows; where history is rewritten, "
     "--set supervision.history_rewrite=last renders less",
+    "too_many_turns": "split the conversation into several rows, or train its last answer only: "
+    "--set supervision.turns=last",
     "bad_marks": "correct the {% generation %} blocks of the template, or ignore them: "
     "--set supervision.source=chat_server",
     "control_render": "take the control token out of the message; packer preview shows the row",

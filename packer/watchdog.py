@@ -9,9 +9,10 @@ suspended) and memory each rendering thread has used since its rendering began. 
 exception in the rendering thread. This needs no signal handler, so it does not interfere with the application's
 handlers, and works in any thread. Python raises the exception between two bytecode instructions.
 
-A single long instruction, such as comparing two lists that contain themselves sixty times over, cannot be interrupted
-this way: it holds the GIL, and the watching thread does not run. In processes started by packer, the operating system
-then kills the process: see :func:`end_if_stuck`.
+A single instruction cannot be interrupted this way: it holds the GIL, and the watching thread does not run. One may
+take forever, such as comparing two lists that contain themselves sixty times over, or allocate without bound, such as
+`'a'.ljust(6*10**9)`. In processes of packer's own, the operating system therefore enforces both limits: see
+:func:`limit_process`. An application's limits are its own, and packer does not change them.
 
 Memory is measured for the whole process, so memory that other threads of an application allocate during a long
 rendering counts as well.
@@ -25,6 +26,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar, Self, TypeVar
 
@@ -35,6 +37,8 @@ MAX_GROWTH_BYTES = 512 * 2**20
 TICK_S = 0.05
 MAX_STUCK_S = 60.0
 """Processor time of the process during one rendering after which the operating system kills it."""
+
+_TOO_MUCH = f"takes more than {MAX_GROWTH_BYTES // 2**20} MiB of memory"
 
 COUNT, ROW = range(2)
 """What the numbers of a place are: beginnings and ends of renderings, so that it is odd while a template runs; the row
@@ -116,7 +120,7 @@ class _Thread:
         if cpu_s - self._cpu_s > MAX_CPU_S:
             self._interrupt(count, f"takes more than {MAX_CPU_S:g} s of processor time")
         elif resident - self._least_resident > MAX_GROWTH_BYTES:
-            self._interrupt(count, f"takes more than {MAX_GROWTH_BYTES // 2**20} MiB of memory")
+            self._interrupt(count, _TOO_MUCH)
 
     def _interrupt(self, count: int, used: str) -> None:
         """Send the exception.
@@ -180,36 +184,82 @@ class _Watch:
     def _run(self) -> None:
         while True:
             time.sleep(TICK_S)
-            with self.lock:
-                counts = [(thread, thread.place[COUNT]) for thread in self.threads]
-            resident = _resident_bytes()
-            for thread, count in counts:
-                thread.check(count, resident)
+            with suppress(MemoryError, OSError):  # memory or file handles may be used up; the next check is soon
+                self._check()
+
+    def _check(self) -> None:
+        with self.lock:
+            counts = [(thread, thread.place[COUNT]) for thread in self.threads]
+        resident = _resident_bytes()
+        for thread, count in counts:
+            thread.check(count, resident)
+
+
+class _ProcessLimits:
+    """What the operating system enforces in a process of packer's own while a template runs.
+
+    A timer that ends the process (SIGPROF), and a limit of its private memory (RLIMIT_DATA, on Linux), so that whatever
+    allocates more, in any number of steps, raises a MemoryError.
+    """
+
+    def __init__(self) -> None:
+        self._has_timer = hasattr(signal, "setitimer")
+        self._statm = os.open(_STATM, os.O_RDONLY) if _STATM.exists() else None
+        self._soft, self._hard = resource.getrlimit(resource.RLIMIT_DATA)
+
+    @property
+    def of_memory(self) -> bool:
+        return self._statm is not None
+
+    def begin(self) -> None:
+        if self._has_timer:
+            signal.setitimer(signal.ITIMER_PROF, MAX_STUCK_S)
+        if self._statm is not None:
+            data = int(os.pread(self._statm, 200, 0).split()[5]) * resource.getpagesize()
+            most = data + MAX_GROWTH_BYTES
+            if most < self._soft or self._soft == resource.RLIM_INFINITY:
+                resource.setrlimit(resource.RLIMIT_DATA, (most, self._hard))
+
+    def end(self) -> None:
+        if self._has_timer:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+        if self._statm is not None:
+            resource.setrlimit(resource.RLIMIT_DATA, (self._soft, self._hard))
+
+    def reopen(self) -> None:
+        """Measure the memory of this process, after a fork: the open file shows the parent's."""
+        if self._statm is not None:
+            os.close(self._statm)
+            self._statm = os.open(_STATM, os.O_RDONLY)
 
 
 _WATCH = _Watch()
 _LOCAL = _Local()
-_ends_process = False
+_PROCESS: _ProcessLimits | None = None
+"""None in an application."""
 
 
 def _forget() -> None:
-    """Reset the state in a forked process, which has none of the parent's threads and different clocks."""
+    """Reset the state in a forked process, which has none of the parent's threads, and different clocks and memory."""
     global _WATCH, _LOCAL  # noqa: PLW0603 - made again, as importing makes them
     _WATCH = _Watch()
     _LOCAL = _Local()
+    if _PROCESS is not None:
+        _PROCESS.reopen()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
 
-def end_if_stuck() -> None:
-    """Let the operating system kill this process (SIGPROF) if a template gets stuck in a single instruction.
+def limit_process() -> None:
+    """Let the operating system enforce the limits in this process, against a single instruction, too.
 
-    For worker processes and the command line only: packer never kills an application's process.
+    For worker processes and the command line only: packer never kills an application's process, nor makes the
+    allocations of its other threads fail.
     """
-    global _ends_process  # noqa: PLW0603 - of this process
-    _ends_process = hasattr(signal, "setitimer")
+    global _PROCESS  # noqa: PLW0603 - of this process
+    _PROCESS = _PROCESS or _ProcessLimits()
 
 
 def place() -> list[int]:
@@ -225,22 +275,24 @@ def watched(render: Callable[[], Result]) -> Result:
     """
     thread = _LOCAL.thread
     numbers = thread.place
+    limits = _PROCESS
     try:
         numbers[COUNT] += 1
         if not _WATCH.running:
             _WATCH.start()
-        if _ends_process:
-            signal.setitimer(signal.ITIMER_PROF, MAX_STUCK_S)
+        if limits is not None:
+            limits.begin()
         try:
             return render()
         finally:
             numbers[COUNT] += 1
-            if _ends_process:
-                signal.setitimer(signal.ITIMER_PROF, 0)
             if thread.struck is not None:
                 thread.settle()
     except _Interrupt:
         used = thread.await_interrupt()
     except MemoryError:
-        used = "takes more memory than there is"
+        used = _TOO_MUCH if limits is not None and limits.of_memory else "takes more memory than there is"
+    finally:  # no interrupt can arrive any more
+        if limits is not None:
+            limits.end()
     raise TemplateOverrunError.of(used, numbers[ROW])

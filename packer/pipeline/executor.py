@@ -27,7 +27,7 @@ from packer import fork_server
 from packer.errors import ResourceError
 from packer.store.files import CacheFiles
 from packer.store.mirror import arrived
-from packer.watchdog import end_if_stuck
+from packer.watchdog import limit_process
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -265,13 +265,17 @@ def _serve(pipe: Connection, make: Callable[..., Callable[[Any], Any]], argument
     A broken pipe ends it: the parent is gone, and nobody is left to tell.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    end_if_stuck()
     # With one process per core, threads inside the encoder would only compete with each other.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     threading.Thread(target=_end_with_parent, daemon=True).start()
     # Rows make many small objects and hardly a cycle: with Python's thresholds, collections take a tenth of rendering.
     gc.set_threshold(20_000, 20, 20)
-    work = cache(lambda: make(*arguments))
+
+    @cache
+    def work() -> Callable[[Any], Any]:
+        limit_process()
+        return make(*arguments)
+
     with suppress(EOFError, ConnectionError):
         while True:
             task = pipe.recv()

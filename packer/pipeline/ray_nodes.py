@@ -14,7 +14,7 @@ from packer.cache_dir import cache_dir
 from packer.errors import PackerError, UsageError
 from packer.store.mirror import make_mirror
 from packer.version import __version__, code_digest, library_version
-from packer.watchdog import end_if_stuck
+from packer.watchdog import limit_process
 
 _SHAPING = ("fastokens", "gigatoken", "jinja2", "numpy", "pyarrow", "tokenizers")
 """Libraries whose versions can influence the bytes of a cache."""
@@ -125,7 +125,7 @@ def _function(job: Job) -> Callable[[Any], Any]:
     if (refused := job.here.refusal()) is not None:
         raise refused
     send_paths(import_module("ray"))
-    end_if_stuck()
+    limit_process()
     # With one process per processor, threads inside the encoder would only compete with each other.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     return job.make(*job.arguments)

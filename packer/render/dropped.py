@@ -15,6 +15,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
 from packer.batches import REASONING_FIELDS, tool_parameters
+from packer.render.common_prefix import common_length
 from packer.render.composed import ComposedText
 from packer.render.conversation import Conversation, RenderedTurn
 from packer.render.environment import RenderError
@@ -123,6 +124,12 @@ class ConversationLosses:
     _as_python: dict[tuple[int, str], list[bool | None]] = field(default_factory=dict)
     """The last answer of :meth:`_reads_as_python`, which is asked for with every call that a template reshapes."""
 
+    _read_text: str = ""
+    """The last turn that was read back."""
+
+    _read_ends: list[tuple[int, int]] = field(default_factory=list)
+    """Where turns end in it, and the numbers of the messages behind them."""
+
     def find(self, turn: RenderedTurn) -> Loss | None:
         """Return the first loss in the rendering of `turn`, or None.
 
@@ -168,8 +175,24 @@ class ConversationLosses:
             for call, read in zip(calls, self._reads_as_python(turn.message, completion), strict=True)
         ):
             return Loss("mangled_call" if calls else "mangled_text", turn.message)
-        context = [*conversation.messages[: turn.message], conversation.tools, conversation.kwargs]
-        return Loss("mangled_text", turn.message) if added_escape(prompt, context, marks=self.check.marks) else None
+        start, first = self._unread(prompt)
+        context, given = conversation.messages[: turn.message], [conversation.tools, conversation.kwargs]
+        values = context[first:] if first else [*context, *given]
+        if added_escape(prompt[start:], values, marks=self.check.marks, others=[*context, *given]):
+            return Loss("mangled_text", turn.message)
+        self._read_text = turn.text
+        self._read_ends.append((len(turn.text), turn.message + 1))
+        return None
+
+    def _unread(self, prompt: str) -> tuple[int, int]:
+        """Return where the part of a prompt begins that no earlier turn showed, and its first message.
+
+        Every part is read back once: reading all of each prompt would take long conversations minutes.
+        """
+        shared = common_length(self._read_text, prompt)
+        while self._read_ends and self._read_ends[-1][0] > shared:
+            self._read_ends.pop()
+        return self._read_ends[-1] if self._read_ends else (0, 0)
 
     def _messages(self, turn: RenderedTurn, items: Sequence[_Item], first: int) -> Loss | None:
         # Text after the terminator is not trained: some templates write a call after the stop token of a text.

@@ -202,7 +202,9 @@ class ChatTemplate:
         Raises:
             RenderError: it has.
         """
-        if len(text) * 4 > self.max_bytes and len(text.encode("utf-8", "surrogatepass")) > self.max_bytes:
+        if len(text) * 4 <= self.max_bytes:
+            return
+        if len(text) > self.max_bytes or len(text.encode("utf-8", "surrogatepass")) > self.max_bytes:
             raise RenderError(f"rendered to more than {self.max_bytes} bytes", code="render_too_large")
 
     def _refuse_addresses(self, text: str, row: Any) -> None:

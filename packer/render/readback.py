@@ -43,23 +43,31 @@ def _gather(value: Any, found: list[str]) -> None:
             _gather(item, found)
 
 
-def added_escape(text: str, values: Iterable[Any], *, marks: str = "") -> str | None:
+def added_escape(text: str, values: Sequence[Any], *, marks: str = "", others: Sequence[Any] = ()) -> str | None:
     """Return the first escape in a rendering that does not come from the row's values; None if there is none.
 
     A value may be written verbatim or as JSON, any number of times. If the template reshaped a value, it cannot be
     located in the text. So the escapes are also counted: if there are no more than the values contain, all are theirs.
 
-    An escape that `marks`, the source of the template, contains is the template's own.
+    An escape that `marks`, the source of the template, contains is the template's own. `others` are values that the
+    template may have written as well, such as those of messages whose own place is not in `text`.
     """
     if "&" not in text and "\ufffd" not in text:
         return None
     num_found = len(_escapes(text, marks))
     if not num_found:
         return None
-    own = [value for value in strings(list(values)) if ESCAPE.search(value)]
+    own = _with_escapes(values)
     if num_found <= sum(len(_escapes(value, marks)) for value in own):
         return None
-    return next(iter(_escapes(_without(text, own), marks)), None)
+    added = _escapes(_without(text, own), marks)
+    if added and others:
+        added = _escapes(_without(text, [*own, *_with_escapes(others)]), marks)
+    return next(iter(added), None)
+
+
+def _with_escapes(values: Sequence[Any]) -> list[str]:
+    return [value for value in strings(values) if ESCAPE.search(value)]
 
 
 def _escapes(text: str, marks: str) -> list[str]:

@@ -36,6 +36,13 @@ COMPARE_EVERY = 128
 """One row in this many, including the first of each batch, is rendered a second time and compared: a filled-in row with
 its composed rendering, any other with the reference rendering."""
 
+MAX_TURN_MESSAGES = 2**22
+"""Largest product of a row's trained answers and the messages up to the last of them.
+
+The definition renders every answer's prompt from the first message, so this is about how many messages a row renders,
+for each mode of the template. Rendering that many takes ten to twenty seconds.
+"""
+
 
 class Renderer:
     """Renders samples with one model's templates under one recipe's rules.
@@ -212,6 +219,10 @@ class Renderer:
         weights = {k: weight for k, weight in wanted.items() if has_content(sample.messages[k].fields)}
         if not weights:
             raise RenderError("no assistant turn to train on", code="nothing_trained")
+        last = max(weights)
+        if not self._by_marks and len(weights) * (last + 1) > MAX_TURN_MESSAGES:
+            reason = f"{len(weights)} trained answers among {last + 1} messages: each is rendered with all before it"
+            raise RenderError(reason, code="too_many_turns")
         for k in weights:
             if (how := cut_off(sample.messages[k].fields)) is not None:
                 raise RenderError(f"messages[{k}]: {how}", code="open_reasoning", message=k)
@@ -219,7 +230,6 @@ class Renderer:
                 reason = f"messages[{k}]: its text opens with other reasoning than its field has"
                 raise RenderError(reason, code="wrong_type", message=k)
         original = self.conversation(sample, template)
-        last = max(weights)
         stand_ins, conversation = self._control.hide(original, sample.template_kwargs)
         for k in weights:
             self._control.refuse_foreign_end(text_of(sample.messages[k].fields), f"messages[{k}]", k)

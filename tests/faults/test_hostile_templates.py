@@ -1,12 +1,14 @@
 """A template that does not end fails the command, naming template and row; it rejects no row, and nothing is lost."""
 
+import sys
 from pathlib import Path
 
 import pytest
 from command_line import fields, run
 from faults.amount import FULL
 from faults.jobs import Job, contents, row
-from hostile_templates import ALL, OVERRUNS
+from hostile_templates import ALL, LARGE, OVERRUNS
+from processes import run_forked
 
 from packer.audit import verify
 from packer.errors import TemplateError
@@ -66,6 +68,33 @@ def test_a_build_is_failed_by_the_watchdog_and_goes_on_with_a_mended_template(
     rejected = read_rejected(cache, Cache.open(cache).manifest)
     assert {line.code for line in rejected if line.document is None} == {"not_json"}
     tally("template without end", tried=1, held=1)
+
+
+OWN_PROCESS = """
+import sys
+from packer.watchdog import limit_process
+from packer_cli.main import cli
+
+limit_process()
+cli.main(sys.argv[1:], prog_name="packer")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no system limits the memory of a rendering")
+@pytest.mark.parametrize("jobs", ["1", pytest.param("2", marks=pytest.mark.slow)])
+def test_a_step_that_takes_gigabytes_fails_the_build_and_rejects_no_row(
+    jobs: str, harmed: Job, tmp_path: Path, tally
+) -> None:
+    template = tmp_path / "chat.jinja"
+    template.write_text(only_there(LARGE["padding"]))
+    cache = tmp_path / "cache"
+    words = harmed.command(cache, "--set", f"template.file={template}", "-j", jobs)
+    done = run_forked(OWN_PROCESS, *words)
+    assert done.returncode == 2, done.stderr
+    assert f"{harmed.inputs[0]} (row 30), template {template}: " in done.stderr
+    assert "takes more than 512 MiB of memory in one rendering" in done.stderr
+    assert not (cache / "manifest.json").exists() and not (cache / "rejected.jsonl").exists()
+    tally("template that takes gigabytes", tried=1, held=1)
 
 
 def test_a_template_that_only_probes_provoke_is_reported_before_a_row_is_read(

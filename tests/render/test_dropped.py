@@ -7,6 +7,8 @@ import pytest
 import twins
 from supervision_stages import Stages, assistant, call, chat, result, system, user
 
+from packer.render.readback import added_escape
+
 SHOWS_ALL = """\
 {% for message in messages %}
 {{ '<|im_start|>' + message.role + '\\n' }}
@@ -451,3 +453,42 @@ def test_reasoning_that_may_be_lost_does_not_take_its_answer_along(tmp_path: Pat
     said = (user("Is it?"), assistant("<think>Let me think.</think>Yes it is."))
     assert outcome(tmp_path / "a", SPLITS, said) == ["dropped_reasoning"]
     assert outcome(tmp_path / "b", SPLITS, said, "supervision.allow_dropped=[reasoning]") == [1]
+
+
+ESCAPES_LATE = SHOWS_ALL.replace("message.content or ''", "message.content | e | string if WHEN else message.content")
+
+
+def test_an_escape_that_a_later_message_brings_is_none_of_those_that_earlier_ones_have(tmp_path: Path) -> None:
+    said = (user("what is &amp; or &lt;?"), assistant("&amp; is one."), user("is a < b?"), assistant("It is."))
+    assert outcome(tmp_path / "a", ESCAPES_LATE.replace("WHEN", "loop.index0 == 2"), said) == ["mangled_text"]
+    assert outcome(tmp_path / "b", ESCAPES_LATE.replace("WHEN", "false"), said) == [1, 3]
+
+
+def test_an_escape_that_history_brings_is_found(tmp_path: Path) -> None:
+    said = (user("is a < b?"), assistant("It is."), user("is c > d?"), assistant("No."))
+    assert outcome(tmp_path, ESCAPES_LATE.replace("WHEN", "loop.index0 + 2 < messages|length"), said) == [
+        "mangled_text"
+    ]
+
+
+def test_a_text_that_later_turns_repeat_is_known_by_its_own_message(tmp_path: Path) -> None:
+    again = "{{- messages[0].content if message.role == 'user' }}{{ message.content"
+    repeats = SHOWS_ALL.replace("{{- message.content", again)
+    said = (user("&lt;p&gt;"), assistant("a tag"), user("sure?"), assistant("yes"))
+    assert outcome(tmp_path, repeats, said) == [1, 3]
+
+
+def test_each_part_of_a_conversation_is_read_back_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+
+    def counted(text: str, *rest: Any, **options: Any) -> str | None:
+        read.append(len(text))
+        return added_escape(text, *rest, **options)
+
+    monkeypatch.setattr("packer.render.dropped.added_escape", counted)
+    stages = Stages.load(twins.byte_level(tmp_path, template=SHOWS_ALL))
+    stages.renderer = stages.renderer.by_reference()
+    turns = [turn for number in range(40) for turn in (user(f"a &amp; {number}"), assistant(f"b &amp; {number}"))]
+    batch = stages.render([chat(*turns)])
+    assert len(batch.turn_message) == 40 and len(read) == 80
+    assert sum(read) <= len(batch.text)

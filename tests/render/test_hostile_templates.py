@@ -5,13 +5,17 @@ import itertools
 import json
 import re
 import signal
+import sys
 import threading
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hostile_templates import ALL, OVERRUNS, STUCK, Hostile
-from processes import HANG_S, run_forked, start
+from growing_templates import GROWING
+from hostile_templates import ALL, LARGE, OVERRUNS, STUCK, Hostile
+from hypothesis import given
+from hypothesis import strategies as st
+from processes import HANG_S, in_a_process, run_forked, start
 
 from packer.rejections import CODES
 from packer.render import ChatTemplate
@@ -238,7 +242,7 @@ from packer import watchdog
 from packer.render import ChatTemplate
 
 watchdog.MAX_STUCK_S = 0.5
-watchdog.end_if_stuck()
+watchdog.limit_process()
 ChatTemplate(sys.argv[1], date="2026-01-01", variables={}, max_bytes=2**24).render([])
 """
 
@@ -255,6 +259,79 @@ def test_long_work_beside_renderings_ends_no_process() -> None:
     busy = f"{source}\nimport time\ntime.sleep(0.3)\n{'sum(range(5 * 10**7))'}"
     ended = run_forked(busy)
     assert ended.returncode == 0, ended.stderr
+
+
+MEASURED = """
+import json, re, sys
+from pathlib import Path
+from packer import watchdog
+from packer.render import ChatTemplate, RenderError
+
+def mebibytes(name):
+    return int(re.search(name + r":\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) // 1024
+
+watchdog.MAX_CPU_S = 0.5
+watchdog.limit_process()
+row = [{"role": "user", "content": "hello a b\\n" * 400}, {"role": "assistant", "content": "ho"}]
+for source in json.loads(sys.argv[1]):
+    Path("/proc/self/clear_refs").write_text("5")  # the most there was is what there is
+    before = mebibytes("VmRSS")
+    try:
+        ChatTemplate(source, date="2026-01-01", variables={}, max_bytes=2**26).render(row)
+        end = "written"
+    except RenderError as error:
+        end = "rejected: " + str(error)
+    except watchdog.TemplateOverrunError as error:
+        end = error.message
+    print(json.dumps([source, end, mebibytes("VmHWM") - before]))
+"""
+
+MARGIN_MEBIBYTES = 64
+"""Memory that was free before a rendering, and is no growth."""
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no system limits the memory of a rendering")
+
+
+@on_linux
+def test_a_single_step_that_takes_gigabytes_ends_the_rendering_before_it_has_them() -> None:
+    found = in_a_process(MEASURED, json.dumps(list(LARGE.values())))
+    assert {end for _, end, _ in found} == {"the chat template takes more than 512 MiB of memory in one rendering"}
+    assert max(most for _, _, most in found) < 512 + MARGIN_MEBIBYTES
+
+
+@on_linux
+@given(st.lists(GROWING, min_size=8, max_size=8))
+def test_no_template_takes_more_memory_than_a_rendering_may(sources: list[str]) -> None:
+    found = in_a_process(MEASURED, json.dumps(sources))
+    assert [source for source, *_ in found] == sources
+    assert [each for each in found if each[2] >= 512 + MARGIN_MEBIBYTES] == []
+
+
+@on_linux
+def test_the_limit_of_memory_holds_while_a_template_runs_and_in_processes_of_packers_own_alone() -> None:
+    """An application's allocations are not packer's to limit, nor are those of packer beside a rendering."""
+    found = in_a_process(
+        """
+import json, resource
+from packer import watchdog
+
+def soft():
+    return resource.getrlimit(resource.RLIMIT_DATA)[0]
+
+def overrun():
+    raise MemoryError
+
+before = soft()
+print(json.dumps(watchdog.watched(soft) == before))
+watchdog.limit_process()
+print(json.dumps(watchdog.watched(soft) != before and soft() == before))
+try:
+    watchdog.watched(overrun)
+except watchdog.TemplateOverrunError:
+    print(json.dumps(soft() == before))
+"""
+    )
+    assert found == [True, True, True]
 
 
 def test_memory_that_an_application_took_before_a_rendering_is_not_its() -> None:

@@ -8,6 +8,8 @@ import pytest
 import twins
 from supervision_stages import Stages, assistant, call, chat, system, user
 
+from packer.render import ChatTemplate
+
 Make = Callable[..., Stages]
 
 STRICT = """\
@@ -492,6 +494,38 @@ def test_reasoning_in_a_field_without_an_answer_or_a_call_was_cut_off(make: Make
     cut = assistant(content, reasoning_content="First, let x be a prime.")
     (rejection,) = stages.render([chat(user("Prove it"), cut)]).rejections
     assert (rejection.code, rejection.message) == ("open_reasoning", 1)
+
+
+def test_a_row_of_more_work_than_a_row_may_be_is_refused_before_it_is_rendered(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every answer is rendered with all messages before it; a row of a million messages would take months."""
+    stages = make(twins.CHATML)
+    talk = [turn for number in range(2000) for turn in (user(f"q{number}"), assistant(f"a{number}"))]
+    rendered = []
+
+    def render(template: ChatTemplate, messages: Any, **options: Any) -> str:
+        rendered.append(len(messages))
+        return whole(template, messages, **options)
+
+    whole = ChatTemplate.render
+    monkeypatch.setattr(ChatTemplate, "render", render)
+    (rejection,) = stages.render([chat(*talk)]).rejections
+    assert max(rendered, default=0) < 10
+    assert (rejection.code, rejection.message) == ("too_many_turns", None)
+    assert rejection.reason == "2000 trained answers among 4000 messages: each is rendered with all before it"
+
+
+def test_what_a_row_may_be_depends_on_its_trained_answers_and_the_messages_up_to_them(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("packer.render.renderer.MAX_TURN_MESSAGES", 8)
+    talk = [user("a"), assistant("b"), user("c"), assistant("d"), user("e")]
+    stages = make(twins.CHATML)
+    assert stages.render([chat(*talk)]).turn_message.tolist() == [1, 3]
+    longer = [*talk, assistant("f"), user("g"), assistant("h")]
+    assert [each.code for each in stages.render([chat(*longer)]).rejections] == ["too_many_turns"]
+    assert make(twins.CHATML, "supervision.turns=last").render([chat(*longer)]).turn_message.tolist() == [7]
 
 
 def told(text: str, *before: str) -> str:

@@ -136,3 +136,18 @@ STUCK = {
     "tuples of tuples as a key": doubled("(1,)", "(%s, %s)", "{{ {}[ns.x] }}"),
 }
 """Single steps that take for ever."""
+
+LARGE = {
+    "padding": "{{ ('a'.ljust(6*10**9))[:3] }}",
+    "a width": "{{ '{:6000000000}'.format(1)[:3] }}",
+    "a width that is given": "{{ ('%*d' % (2*10**9, 1))[:3] }}",
+    "a text between all characters": "{{ ('a' * 2**20).replace('', 'b' * 2**20)[:3] }}",
+    "one text, many times": "{{ (['a' * 2**20] * 2**20)|join|length }}",
+    "the rendering": "{% set x = 'a' * 2**20 %}{% for _ in range(100000) %}{{ x }}{% endfor %}",
+    "the body of a macro": "{% set x = 'a' * 2**20 %}{% macro m() %}{% for _ in range(100000) %}{{ x }}{% endfor %}"
+    "{% endmacro %}{{ m()[:3] }}",
+    "one item, many times": "{{ [1]|batch(10**10, 2)|list|length }}",
+    "indented JSON": "{{ (messages|tojson(indent=10**10))[:3] }}",
+    "bytes": "{{ (1).to_bytes(10**10, 'big')|length }}",
+}
+"""Single steps that take gigabytes."""
