@@ -30,6 +30,7 @@ import msgspec
 
 from packer.errors import BusyError, CheckError, StorageError, show_as_url
 from packer.limits import hint_at_disk, storage_errors
+from packer.regular_file import read_regular_bytes
 from packer.store.bucket import CONNECTIONS, Bucket, bucket_url, is_usable_here
 from packer.store.folder import PRIVATE, TEMPORARY_PREFIX, AtomicFile, inside, make_folder, write_atomically
 from packer.store.forked import DownloadRequest, in_another_process
@@ -366,7 +367,7 @@ def make_mirror(folder: Path, url: str, *, most_bytes: int | None = None) -> Mir
 
 def _origin_of(folder: Path) -> _Origin | None:
     try:
-        return msgspec.json.decode((folder / _ORIGIN).read_bytes(), type=_Origin)
+        return msgspec.json.decode(read_regular_bytes(folder / _ORIGIN), type=_Origin)
     except (OSError, msgspec.MsgspecError):
         return None
 
