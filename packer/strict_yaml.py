@@ -37,7 +37,9 @@ def load_mapping(path: Path, *, what: str = "", hint: str | None = None) -> dict
         raise RecipeError(f"{what}{path}: no such file", hint=hint) from None
     except IsADirectoryError:
         raise RecipeError(f"{what}{path}: is a folder, not a file", hint=hint) from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise RecipeError(f"{what}{path}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
         raise RecipeError(f"{what}{path}: {error}") from error
     return parse_mapping(text, path, what=what)
 

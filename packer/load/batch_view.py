@@ -150,7 +150,8 @@ def read_state(path: Path) -> dict[str, Any]:
         with open_given_text(path) as file:
             found = list(_states(msgspec.json.decode(file.read())))
     except (OSError, UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
-        raise InputError(f"{path} cannot be read as JSON: {error}", hint=hint) from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"{path} cannot be read as JSON: {reason}", hint=hint) from None
     if len(found) != 1:
         raise InputError(f"{path} has {len(found)} states of a reader; expected one", hint=hint)
     return found[0]
