@@ -64,14 +64,16 @@ def read_regular_bytes(path: Path | str) -> bytes:
         return file.read()
 
 
-def regular_path(path: Path | str) -> str:
+def regular_path(path: Path | str) -> bytes:
     """Return a path for a library that opens it by name, after checking that it leads to a regular file.
+
+    As bytes, since a name need not be text.
 
     Raises:
         OSError: as :func:`open_descriptor`.
     """
     os.close(open_descriptor(path))
-    return os.fspath(path)
+    return os.fsencode(path)
 
 
 def open_given_text(path: Path) -> TextIO:
