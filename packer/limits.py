@@ -59,6 +59,7 @@ _HINTS: dict[int, str | None] = {
     errno.EROFS: "the disk is mounted read-only: build into another folder",
     errno.EIO: "the disk reports a failure: check its health before trusting anything on it",
     errno.ENOLCK: "this file system has no locks: build on a local disk and copy the cache afterwards",
+    errno.ENXIO: "only regular files are read and locked, and folders of a cache are no links: put the real one there",
     errno.ENOENT: None,
     errno.ENOTDIR: None,
     errno.EISDIR: None,

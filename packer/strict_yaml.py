@@ -15,6 +15,7 @@ import yaml
 
 from packer.errors import RecipeError
 from packer.names import in_words
+from packer.regular_file import open_given_text
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
@@ -30,12 +31,15 @@ def load_mapping(path: Path, *, what: str = "", hint: str | None = None) -> dict
         RecipeError: unreadable file, not YAML, a duplicate key, no mapping.
     """
     try:
-        text = path.read_text("utf-8")
+        with open_given_text(path) as file:
+            text = file.read()
     except FileNotFoundError:
         raise RecipeError(f"{what}{path}: no such file", hint=hint) from None
     except IsADirectoryError:
         raise RecipeError(f"{what}{path}: is a folder, not a file", hint=hint) from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise RecipeError(f"{what}{path}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
         raise RecipeError(f"{what}{path}: {error}") from error
     return parse_mapping(text, path, what=what)
 

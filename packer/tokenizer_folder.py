@@ -5,8 +5,8 @@ to one token.
 """
 
 import base64
+import errno
 import os
-import stat
 import unicodedata
 from collections.abc import Iterator, Mapping
 from math import prod
@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 
 from packer.errors import InputError, PackerError
 from packer.limits import out_of
+from packer.regular_file import open_regular
 
 MAX_TOKENIZER_BYTES = 64 * 2**20
 """Limit for `tokenizer.json`. The largest published ones have some forty million bytes."""
@@ -77,14 +78,11 @@ def read_regular(path: Path, *, max_bytes: int, what: str) -> bytes:
         InputError: the file cannot be read, is not a regular file, or has more than `max_bytes`.
     """
     try:
-        # Opening a pipe would wait for somebody to write into it.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise InputError(f"{what}: {path.name} is not a regular file", hint="replace it with the file itself")
-            if status.st_size > max_bytes:
+        with open_regular(path) as file:
+            num_bytes = os.fstat(file.fileno()).st_size
+            if num_bytes > max_bytes:
                 raise InputError(
-                    f"{what}: {path.name} has {status.st_size} bytes; packer takes up to {max_bytes}",
+                    f"{what}: {path.name} has {num_bytes} bytes; packer takes up to {max_bytes}",
                     hint="check whether it is what its name says",
                 )
             return file.read()
@@ -95,6 +93,8 @@ def read_regular(path: Path, *, max_bytes: int, what: str) -> bytes:
 def _unreadable(what: str, path: Path, error: OSError) -> PackerError:
     if (limit := out_of(error, f"{what}: {path.name} cannot be read")) is not None:
         return limit
+    if error.errno == errno.ENXIO:
+        return InputError(f"{what}: {path.name} is not a regular file", hint="replace it with the file itself")
     return InputError(
         f"{what}: {path.name} cannot be read: {error.strerror or error}",
         hint="the path must lead to a regular file that this user can read",

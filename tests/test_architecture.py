@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 # From the bottom up: a module imports only from layers above its own line.
 LAYERS = (
-    "version", "credentials", "errors", "limits", "watchdog", "names", "row_schemas", "rejections", "literals", "display", "progress", "cache_dir", "batches", "layout", "strict_yaml", "named_templates", "row_rules", "rule_checks", "read_rules", "recipe", "hub", "tokenizer_folder", "trials", "backend",
+    "version", "credentials", "errors", "regular_file", "limits", "watchdog", "names", "row_schemas", "rejections", "literals", "display", "progress", "cache_dir", "batches", "layout", "strict_yaml", "named_templates", "row_rules", "rule_checks", "read_rules", "recipe", "hub", "tokenizer_folder", "trials", "backend",
     "model", "token_bytes",
     "permute", "fork_server",
     "source", "curate", "render", "tokenize", "supervise", "pack", "store", "pipeline", "preload", "audit", "report", "load", "export", "starter",
@@ -126,6 +126,43 @@ def test_the_libraries_of_trainers_are_imported_only_by_their_own_modules() -> N
     for path in MODULES:
         for name in {name.split(".")[0] for name in imports_of(path)} & set(homes):
             assert path.parent.name == "trainers" and path.stem in homes[name], f"{path} imports {name}"
+
+
+OWN_FILES = {
+    "regular_file.py": "the place",
+    "version.py": "packer's own code",
+    "watchdog.py": "what the kernel says of this process",
+    "recipe.py": "a file of the package",
+    "starter/__init__.py": "files of the package",
+    "report/shell.py": "files of the package",
+    "report/push.py": "a file of the package, and what the Hub's client fetched",
+    "pipeline/suggestions.py": "a file of the package",
+    "store/folder.py": "folders, and temporary files that are new",
+    "export/writer.py": "files that it made",
+    "store/mirror.py": "files that packer downloaded",
+    "store/place.py": "files that packer downloaded",
+}
+"""Modules that open files by themselves, and which."""
+
+
+def opens_a_file(call: ast.Call, name: str) -> bool:
+    """Whether a call opens a file for reading, by a name that nothing has looked at."""
+    first = ast.unparse(call.args[0]) if call.args else "'r'"
+    if name in ("pa.memory_map", "pa.OSFile"):
+        return not first.startswith("regular_path(")
+    if name.endswith((".read_bytes", ".read_text")) or name in ("open", "io.open", "os.open", "np.fromfile", "np.load"):
+        return True
+    return name.endswith(".open") and first in ("'r'", "'rb'")
+
+
+def test_files_that_somebody_else_may_have_made_are_opened_in_one_place() -> None:
+    found = {
+        path.relative_to(REPOSITORY / "packer").as_posix()
+        for path in MODULES
+        for call, name in calls_of(path)
+        if opens_a_file(call, name)
+    }
+    assert found == {*OWN_FILES}
 
 
 def test_the_map_names_every_folder_of_the_library() -> None:

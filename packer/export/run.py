@@ -1,14 +1,12 @@
 """Runs an export, from its checks to export.json. The destination folder appears with all of its files, or not at all.
 
-Files are written to a working folder beside the destination, which is renamed into place at the end. The working folder
-is named after the destination, and its writer holds a lock in it: so a second export to the same destination is refused
-while the first is running, and what a killed export left behind is removed by the next.
+Files are written to a working folder beside the destination, which is renamed into place at the end. Its writer holds a
+lock in it: so a second export to the same destination is refused while the first is running, and what a killed export
+left behind is removed by the next.
 """
 
-import hashlib
 import json
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -24,8 +22,9 @@ from packer.layout import MASKED
 from packer.limits import storage_errors
 from packer.names import refuse_address
 from packer.progress import Progress, Silent
+from packer.regular_file import read_regular_bytes
 from packer.store.cache import Cache
-from packer.store.folder import TEMPORARY_PREFIX, lock, sync_folder
+from packer.store.folder import sync_folder, work_folder
 
 RECORD = "export.json"
 """The source of an export and the format's details of each split; a folder with this file is an export."""
@@ -44,29 +43,22 @@ def replacing(cache: Path, out: Path, *, force: bool) -> Iterator[Path]:
     """
     _refuse_place(cache, out, force=force)
     out = Path(os.path.abspath(out))  # noqa: PTH100 - a symlink as last component is replaced, not followed
-    digest = hashlib.sha256(os.fsencode(out.name)).hexdigest()[:12]  # short, however long the name is
-    work = out.with_name(f"{TEMPORARY_PREFIX}{digest}")
-    new, old = work / "new", work / "old"
-    with ExitStack() as locked:
+    with ExitStack() as held:
         try:
-            locked.enter_context(lock(work))
+            work = held.enter_context(work_folder(out))
         except BusyError:
             raise BusyError(
                 f"{out}: another process is writing this export", hint="wait until it ends, or name another folder"
             ) from None
-        try:
-            with storage_errors("write", out):
-                for left in (new, old):
-                    shutil.rmtree(left, ignore_errors=True)
-                new.mkdir()
-                yield new
-                for folder in [path for path in new.rglob("*") if path.is_dir()] + [new]:
-                    sync_folder(folder)
-                _refuse_place(cache, out, force=force)  # something may have appeared there meanwhile
-                _take_place(new, out, old)
-                sync_folder(out.parent)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+        new, old = work / "new", work / "old"
+        with storage_errors("write", out):
+            new.mkdir()
+            yield new
+            for folder in [path for path in new.rglob("*") if path.is_dir()] + [new]:
+                sync_folder(folder)
+            _refuse_place(cache, out, force=force)  # something may have appeared there meanwhile
+            _take_place(new, out, old)
+            sync_folder(out.parent)
 
 
 def _refuse_place(cache: Path, out: Path, *, force: bool) -> None:
@@ -98,7 +90,7 @@ def _refuse_place(cache: Path, out: Path, *, force: bool) -> None:
 def _own_files(folder: Path) -> set[str]:
     """Return the files that the record of an export lists."""
     try:
-        return {RECORD, *(str(each["path"]) for each in json.loads((folder / RECORD).read_bytes())["files"])}
+        return {RECORD, *(str(each["path"]) for each in json.loads(read_regular_bytes(folder / RECORD))["files"])}
     except (OSError, ValueError, RecursionError, TypeError, KeyError):
         return {RECORD}
 

@@ -6,6 +6,8 @@ Orders, step plans and state are plain arithmetic and do not need torch.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from packer.errors import UsageError
+
 if TYPE_CHECKING:
     from packer.load.batch_view import view_batch as view_batch
     from packer.load.contract import check_batch as check_batch
@@ -16,9 +18,6 @@ if TYPE_CHECKING:
     from packer.load.mixture import Mixture as Mixture
     from packer.load.poison import poison_test as poison_test
     from packer.load.preference import answer_logps as answer_logps
-    from packer.load.reference import Reference as Reference
-    from packer.load.reference import fill_reference as fill_reference
-    from packer.load.reference import read_reference as read_reference
     from packer.load.seeds import example_seed as example_seed
     from packer.load.step import MicroBatch as MicroBatch
     from packer.load.step import Step as Step
@@ -29,21 +28,21 @@ _HOME = {
     "Mixture": "mixture",
     "PackedDataset": "datasets",
     "PackedLoader": "loader",
-    "Reference": "reference",
     "Step": "step",
     "StepDataset": "datasets",
     "answer_logps": "preference",
     "check_batch": "contract",
     "collate": "datasets",
     "example_seed": "seeds",
-    "fill_reference": "reference",
     "poison_test": "poison",
-    "read_reference": "reference",
     "shift_labels": "step",
     "view_batch": "batch_view",
 }
 
 __all__ = list(_HOME)
+
+_WITHDRAWN = ("Reference", "fill_reference", "read_reference")
+"""Names of the release before this one, whose users are told what to use in their place."""
 
 
 def __dir__() -> list[str]:
@@ -51,6 +50,11 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
+    if name in _WITHDRAWN:
+        raise UsageError(
+            f"packer.load.{name} was withdrawn: packer computes no reference log-probabilities",
+            hint="TRL does: DPOConfig(precompute_ref_log_probs=True); in a loop, answer_logps of the reference model",
+        )
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

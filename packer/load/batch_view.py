@@ -24,6 +24,7 @@ from packer.load.row_source import pad_id_of
 from packer.load.rows import documents_of_pairs
 from packer.load.state import ReaderState, decode_state
 from packer.load.step import MicroBatch, Step
+from packer.regular_file import open_given_text
 from packer.store.cache import BlockShards, Cache, DocumentShards
 
 
@@ -146,9 +147,11 @@ def read_state(path: Path) -> dict[str, Any]:
     """
     hint = "write json.dumps(loader.state_dict()) to a file, or name the trainer_state.json of a checkpoint"
     try:
-        found = list(_states(msgspec.json.decode(path.read_bytes())))
-    except (OSError, msgspec.DecodeError, RecursionError) as error:
-        raise InputError(f"{path} cannot be read as JSON: {error}", hint=hint) from None
+        with open_given_text(path) as file:
+            found = list(_states(msgspec.json.decode(file.read())))
+    except (OSError, UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"{path} cannot be read as JSON: {reason}", hint=hint) from None
     if len(found) != 1:
         raise InputError(f"{path} has {len(found)} states of a reader; expected one", hint=hint)
     return found[0]

@@ -23,7 +23,6 @@ from packer.load.plan import End, StepPlan
 from packer.load.ranks import ranks_when_spawning
 from packer.load.read_ahead import Prefetch
 from packer.load.reading import EpochSummary, StepReader
-from packer.load.reference import Reference
 from packer.load.row_source import RowSource
 from packer.load.state import Counters, ReaderState, restore
 from packer.load.step import Step
@@ -91,7 +90,6 @@ class PackedLoader:
             ``special_tokens_mask`` (int64; padding counts as special) and ``document_ids`` (int32; the index of each
             token's sequence). Leaving out ``position_ids`` saves a third of the bytes.
         prefetch: steps prepared ahead in one background thread; 0 prepares them on demand.
-        reference: what :func:`packer.load.fill_reference` computed for pairs: adds ``ref_chosen_logps`` and its like.
         cache_dir: local folder for the shards of a cache in a bucket, as in :meth:`packer.Cache.open`.
         cache_bytes: upper limit on the size of those shards, such as "200GB"; it is never exceeded.
 
@@ -138,7 +136,6 @@ class PackedLoader:
         weights: Literal["refuse", "use"] = "refuse",
         columns: Collection[str | EllipsisType] | None = None,
         prefetch: int = 2,
-        reference: Reference | None = None,
         cache_dir: str | Path | None = None,
         cache_bytes: int | str | None = None,
     ) -> None:

@@ -17,7 +17,6 @@ from packer.load.layouts import BatchFormat, batch_format
 from packer.load.ordering import Ordering, ordering_of
 from packer.load.plan import End
 from packer.load.ranks import resolve_rank
-from packer.load.reference import Reference
 from packer.read_rules import BatchingName, Read
 from packer.store.cache import Cache
 
@@ -43,7 +42,6 @@ class Options:
     device: torch.device
     form: BatchFormat
     prefetch: int
-    reference: Reference | None
 
 
 def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> Options:
@@ -60,9 +58,6 @@ def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> Options:
     if given.schedule is not None:
         check_callable("schedule", given.schedule, "a function of a step's index and the size before it")
     batching, cutoff_len = resolve_batching(caches, given.batching, given.cutoff_len)
-    reference = given.reference
-    if reference is not None:
-        check_instance("reference", reference, Reference, "what fill_reference or read_reference returned")
     form = batch_format(
         batching,
         flatten=check_instance("flatten", given.flatten, bool, "True or False"),
@@ -85,7 +80,6 @@ def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> Options:
         device=resolve_device(given.device),
         form=form,
         prefetch=check_integer("prefetch", given.prefetch, minimum=0),
-        reference=reference,
     )
 
 

@@ -55,7 +55,7 @@ def answer_logps(logits: Tensor, micro_batch: MicroBatch) -> tuple[Tensor, Tenso
 
     Args:
         logits: the model's output for the micro-batch's ids.  # [B, T, V]
-        micro_batch: from a :class:`packer.load.PackedLoader` of pairs, or passed by ``fill_reference``.
+        micro_batch: from a :class:`packer.load.PackedLoader` of pairs.
 
     Returns:
         float [P] each, of the pairs that are not padding: ``pair_ids[pair_ids >= 0]``

@@ -47,7 +47,7 @@ class StepReader:
         self._batching, self._padded = options.batching, padded_of(options.batching)
         self._layout = layout_of(options.batching, block_len=block_len, ids=source.ids, form=form)
         self._rank, self._world_size = options.rank, options.world_size
-        self._shifted, self._reference = form.shifted, options.reference
+        self._shifted = form.shifted
         self._sums_weights = form.weighted and source.rows.weighted  # else every target has weight 1
         self._pin = options.device.type == "cuda"
         self._max_rows = max(int(_MAX_TOKENS * self._world_size / max(source.rows.mean_length, 1)), 1)
@@ -163,7 +163,7 @@ class StepReader:
             sizes[is_real] = sides[np.arange(len(real)), real % self._rows.num_sides]
         micro_batches = self._layout.micro_batches(found, parts, sizes)
         if self._rows.content != "examples":
-            micro_batches = with_sides(micro_batches, parts, self._rows, found, self._reference)
+            micro_batches = with_sides(micro_batches, parts, self._rows, found)
         if self._shifted:
             micro_batches = [shift_labels(micro_batch) for micro_batch in micro_batches]
         # Copies from page-locked memory to a device do not block the host.

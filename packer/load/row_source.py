@@ -46,10 +46,6 @@ class RowSource:
         self.ids = Ids(
             pad=pad_id_of(manifest), special=special, separated=lambda rows: separated[self.rows.caches_of(rows)]
         )
-        if options.reference is not None:
-            if self.rows.content != "pairs" or len(caches) > 1:
-                raise UsageError("a reference is that of the pairs of one cache", hint="leave it out")
-            options.reference.check(caches[0].documents(options.split))
         self.orders = RowOrders(self.rows, source, options)
         self.unit = "pairs" if self.rows.num_sides == 2 else kind
         """What one row is: ``blocks``, ``documents`` or ``pairs``."""

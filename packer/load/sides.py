@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from packer.batches import CHOSEN, REJECTED, Int64
 from packer.layout import MASKED
@@ -22,9 +21,7 @@ NO_SIDE = -1
 """Sentinel for the side of padding."""
 
 
-def with_sides(
-    micro_batches: list[MicroBatch], parts: list[Int64], rows: Rows, found: Any, reference: Any
-) -> list[MicroBatch]:
+def with_sides(micro_batches: list[MicroBatch], parts: list[Int64], rows: Rows, found: Any) -> list[MicroBatch]:
     """Add the columns of preference data to micro-batches.
 
     Args:
@@ -33,7 +30,6 @@ def with_sides(
             rejected ones.
         rows: the rows they belong to.
         found: the same blocks or documents as read.
-        reference: log-probabilities of a reference model, or None.
     """
     of_all = _block_columns(parts, found) if rows.block_len else [_document_columns(part, rows) for part in parts]
     extended = []
@@ -41,7 +37,7 @@ def with_sides(
         labels = micro_batch.get("labels")
         if labels is not None:
             columns["completion_mask"] = (labels != MASKED).to(torch.int64)
-        extended.append(micro_batch | columns | ({} if reference is None else _reference_columns(reference, columns)))
+        extended.append(micro_batch | columns)
     return extended
 
 
@@ -77,10 +73,3 @@ def _block_columns(parts: list[Int64], found: FoundBlocks) -> list[MicroBatch]:
         arrays = {"sides": np.concatenate(sides), "pair_ids": np.concatenate(numbers)}
         columns.append({name: torch.from_numpy(of_all) for name, of_all in arrays.items()})
     return columns
-
-
-def _reference_columns(reference: Any, columns: MicroBatch) -> dict[str, Tensor]:
-    """Return the reference log-probabilities of some pairs, 0 where the pair's number is -1.  # float32[B] each"""
-    pairs = columns["pair_ids"].numpy()
-    found = {"ref_chosen_logps": reference.chosen, "ref_rejected_logps": reference.rejected}
-    return {name: torch.from_numpy(np.where(pairs < 0, np.float32(0), of_all[pairs])) for name, of_all in found.items()}

@@ -50,7 +50,7 @@ def read_benchmark(path: str, *, column: str | None = None, name: str | None = N
         InputError: the file cannot be read, its rows lack the field, or a row has no text in it.
     """
     place = input_place(path)
-    if isinstance(place, Path) and not place.is_file():
+    if isinstance(place, Path) and (place.is_dir() or not place.exists()):
         raise InputError(f"{path}: no such file", hint="a benchmark is one file; of a folder or a pattern, name each")
     found = _column(path, place, column)
     questions = []

@@ -60,7 +60,7 @@ def keep_rows(rows: Any, folder: Path, *, split: str, limit: int | None, progres
     """
     progress.stage("rows", _length(rows, limit), "rows")
     batches = _arrow_batches(rows)
-    with AtomicFile(folder) as file:
+    with AtomicFile(folder, below=folder.parent) as file:
         if batches is None:
             num_rows = _write_lines(rows, file, limit, progress.advance)
         else:
@@ -83,7 +83,7 @@ def remove_rows(folder: Path, *, but: Iterable[str] = ()) -> None:
         StorageError: the disk cannot be written.
     """
     kept = {Path(path).name for path in but}
-    if not folder.is_dir():
+    if folder.is_symlink() or not folder.is_dir():
         return
     sweep_temporary(folder)
     with storage_errors("remove files of", folder):

@@ -25,12 +25,11 @@ from warnings import catch_warnings
 
 from packer.display import plural
 from packer.errors import ResourceError, UsageError
-from packer.limits import storage_errors
 from packer.pipeline.bundles import MOST_DEATHS, Bundles
 from packer.pipeline.executor import Processes, WorkerDiedError, Workers
 from packer.pipeline.ray_nodes import Job, NodeRequirements, refusal, run_bundle, send_paths, versions
 from packer.store.files import CacheFiles
-from packer.store.folder import PRIVATE, TEMPORARY_PREFIX
+from packer.store.folder import PRIVATE, AtomicFile
 from packer.version import __version__
 
 Task = TypeVar("Task")
@@ -315,10 +314,5 @@ def _given_up(tasks: Mapping[str, Exception]) -> WorkerDiedError:
 @contextmanager
 def _probe(folder: Path) -> Iterator[Path]:
     """Create a file in the cache that nodes must see, as proof that they would write to the same cache."""
-    path = folder / PRIVATE / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
-    with storage_errors("write", path):
-        path.touch()
-    try:
-        yield path
-    finally:
-        path.unlink(missing_ok=True)
+    with AtomicFile(folder / PRIVATE, below=folder) as file:
+        yield file.path

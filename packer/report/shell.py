@@ -22,7 +22,8 @@ from packer.display import number, percent, plural, size, visible
 from packer.errors import UsageError
 from packer.limits import storage_errors
 from packer.names import refuse_address
-from packer.store.folder import AtomicFile
+from packer.regular_file import open_regular
+from packer.store.folder import write_atomically
 from packer.store.mirror import shown
 from packer.version import __version__
 
@@ -136,7 +137,7 @@ def check_place(output: Path, *caches: Path | str) -> None:
         return
     if not place.is_file():
         raise UsageError(f"{output} is not a file", hint="name the file of the page")
-    with storage_errors("read", output), place.open("rb") as file:
+    with storage_errors("read", output), open_regular(place) as file:
         head = file.read(_HEAD_BYTES)
     if head and _MARK not in head:
         raise UsageError(f"{output} already exists and is not a page of packer", hint="name another file, or remove it")
@@ -148,6 +149,4 @@ def write_page(page: bytes, output: Path) -> None:
     Raises:
         StorageError: the disk refuses.
     """
-    with AtomicFile(output.parent) as file:
-        file.write(page)
-        file.commit(output.name)
+    write_atomically(output, page)

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from packer.errors import InputError, PackerError
 from packer.limits import out_of
+from packer.regular_file import open_regular
 
 READ_BYTES = 2**20
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -61,7 +62,7 @@ def read_chunks(path: FilePath, start: int = 0, stop: int | None = None) -> Iter
         yield from path.chunks(start, stop)
         return
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             file.seek(start)
             position = start
             while stop is None or position < stop:

@@ -30,6 +30,7 @@ from packer.errors import InputError, StorageError, UsageError
 from packer.hub import may_be_repository
 from packer.limits import out_of
 from packer.names import SPLIT_NAME, FileName, data_ending, fits, in_words, is_file_name
+from packer.regular_file import open_regular, read_regular_bytes
 from packer.source.file_bytes import PIPED, no_rows_error
 
 T = TypeVar("T")
@@ -137,7 +138,7 @@ def _pattern(folder: Path, files: Sequence[Path], kind: str) -> str:
 def _is_cache(folder: Path) -> bool:
     """Whether packer wrote this folder."""
     try:
-        with (folder / _MANIFEST).open("rb") as file:
+        with open_regular(folder / _MANIFEST) as file:
             return _CACHE_MARK.search(file.read(1024)) is not None
     except OSError:
         return False
@@ -216,7 +217,7 @@ def _arrow_files(folder: Path) -> list[Path]:
 
 def _read(path: Path, kind: type[T]) -> T:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return msgspec.json.decode(read_regular_bytes(path), type=kind)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         refused = InputError(f"{path}: cannot be read as a data set's: {in_words(str(error))}", hint=_SAVE_AGAIN_HINT)
         raise out_of(error) or refused from None

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from packer.errors import InputError
 from packer.limits import out_of
+from packer.regular_file import regular_path
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.partition import FileStatus, Format, Partition
 
@@ -77,7 +78,7 @@ def table_schema(path: FilePath, kind: Format) -> pa.Schema:
     """
     with read_errors(path, kind):
         if kind == "arrow":
-            with pa.OSFile(os.fspath(path)) as stream:
+            with _opened(path) as stream:
                 schema = _open_stream(stream).schema
         else:
             with open_parquet(path) as file:
@@ -140,7 +141,10 @@ def open_parquet(path: FilePath) -> Any:
     import pyarrow.parquet as pq  # noqa: PLC0415 - takes a tenth of the time of a small build
 
     return pq.ParquetFile(
-        pa.OSFile(os.fspath(path)), buffer_size=_BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True
+        _opened(path),
+        buffer_size=_BUFFER_BYTES,
+        pre_buffer=False,
+        page_checksum_verification=True,
     )
 
 
@@ -162,7 +166,7 @@ def _parquet_groups(path: FilePath, metadata: Any) -> tuple[Group, ...]:
 
 def _arrow_groups(path: FilePath) -> tuple[Group, ...]:
     """Return the record batches; a single group starting at byte 0 if dictionaries are needed to read them."""
-    with pa.OSFile(os.fspath(path)) as file:
+    with _opened(path) as file:
         is_file = file.read(len(ARROW_MAGIC)) == ARROW_MAGIC
         reader = _open_stream(file)
         groups = []
@@ -188,13 +192,17 @@ def _arrow_batches(path: FilePath, start: int, stop: int | None) -> Iterator[pa.
 
     A batch must be validated before its content is used: a wrong offset would read arbitrary memory.
     """
-    with pa.OSFile(os.fspath(path)) as file:
+    with _opened(path) as file:
         reader = _open_stream(file)
         if start:
             file.seek(start)
         for batch in _read_batches(file, reader, stop):
             batch.validate(full=True)
             yield batch
+
+
+def _opened(path: FilePath) -> pa.NativeFile:
+    return pa.OSFile(regular_path(os.fspath(path)))
 
 
 def _open_stream(file: pa.NativeFile) -> Any:

@@ -33,6 +33,7 @@ from xxhash import xxh3_64, xxh3_128
 
 from packer.batches import Float32, Int32, Int64, UInt64
 from packer.limits import storage_errors
+from packer.regular_file import open_regular
 
 Pieces: TypeAlias = tuple[npt.NDArray[Any], Int64, Int64]
 """A flat array, with the start and end of each row's piece of it (counted in values)."""
@@ -69,7 +70,7 @@ def digest_file(path: Path) -> FileDigest:
         StorageError: the file cannot be read.
     """
     digest = FileDigest()
-    with storage_errors("read", path), path.open("rb", buffering=0) as file:
+    with storage_errors("read", path), open_regular(path) as file:
         # file_digest calls only the `update` method of the digest.
         hashlib.file_digest(file, lambda: digest)  # type: ignore[arg-type, return-value]
     return digest
@@ -81,7 +82,7 @@ def digest_file_xxh3(path: Path) -> str:
     Raises:
         StorageError: the file cannot be read.
     """
-    with storage_errors("read", path), path.open("rb", buffering=0) as file:
+    with storage_errors("read", path), open_regular(path) as file:
         return hashlib.file_digest(file, xxh3_128).hexdigest()
 
 

@@ -21,19 +21,12 @@ import pyarrow as pa
 from packer.display import repair_hint
 from packer.errors import CheckError, StorageError
 from packer.limits import storage_errors
+from packer.regular_file import open_descriptor, open_regular, regular_path
 from packer.store.bucket import CONNECTIONS, is_usable_here
 from packer.store.bucket_file import BucketFile
 from packer.store.digest import FileDigest, digest_file, digest_file_xxh3
 from packer.store.fetch_ahead import FetchAhead
-from packer.store.folder import (
-    PRIVATE,
-    TEMPORARY_PREFIX,
-    AtomicFile,
-    inside,
-    make_folder,
-    sync_folder,
-    write_atomically,
-)
+from packer.store.folder import AtomicFile, inside, make_folder, sync_folder, temporary_path, write_atomically
 from packer.store.forked import ranges_in_another_process
 from packer.store.mirror import mirror_of
 
@@ -104,7 +97,7 @@ class CacheFiles:
         """Open a file for reading."""
         path = self.fetch(name)
         with storage_errors("read", path):
-            return path.open("rb")
+            return open_regular(path)
 
     def read(self, name: str) -> bytes:
         """Read a whole file."""
@@ -172,9 +165,9 @@ class CacheFiles:
     def map(self, name: str) -> pa.Buffer:
         """Memory-map a file read-only. No descriptor stays open, so a cache may have any number of shards."""
         for _ in range(2):  # a downloaded file may have been evicted again meanwhile
-            with suppress(FileNotFoundError), pa.memory_map(os.fsencode(self.fetch(name))) as mapped:
+            with suppress(FileNotFoundError), pa.memory_map(regular_path(self.fetch(name))) as mapped:
                 return mapped.read_buffer()
-        with pa.memory_map(os.fsencode(self.fetch(name))) as mapped:
+        with pa.memory_map(regular_path(self.fetch(name))) as mapped:
             return mapped.read_buffer()
 
     def names(self, folder: str, suffix: str) -> list[str]:
@@ -202,7 +195,7 @@ class CacheFiles:
 
     def write(self, name: str, content: bytes | Iterable[bytes]) -> FileDigest:
         """Write a file atomically; return the digests of its bytes."""
-        return write_atomically(self._target(name), content)
+        return write_atomically(inside(self.folder, name), content, below=self.folder)
 
     def publish(self, *names: str) -> None:
         """Upload finished files, in this order, if the folder mirrors a bucket; otherwise a no-op."""
@@ -230,7 +223,7 @@ class CacheFiles:
 
     def rename(self, old: str, new: str) -> None:
         """Rename a finished file, replacing any file of the new name; in a bucket, write an object of the new name."""
-        source, target = self.folder / old, self._target(new)
+        source, target = inside(self.folder, old), inside(self.folder, new)
         with storage_errors("write", target):
             source.replace(target)
             sync_folder(target.parent)
@@ -246,27 +239,21 @@ class CacheFiles:
         Raises:
             CheckError: the file does not exist, or a copy's bytes do not match the digest.
         """
-        path, target = source.folder / old, self._target(name)
+        path, target = source.folder / old, inside(self.folder, name)
         hint = repair_hint(source.folder)
         if path == target:
             return
         if source.size(old) is None:
             raise CheckError(f"{path} is missing", hint=hint)
         path = source.fetch(old)
-        if not _hard_linked(path, target):
-            with AtomicFile(target.parent) as file:
+        if not _hard_linked(path, target, below=self.folder):
+            with AtomicFile(target.parent, below=self.folder) as file:
                 with source.open(old) as content:
                     shutil.copyfileobj(content, file, 4 * 2**20)
                 found = file.digest.sha256
                 if found != sha256:
                     raise CheckError(f"{path} is damaged: expected sha256 {sha256}, found {found}", hint=hint)
                 file.commit(target.name)
-
-    def _target(self, name: str) -> Path:
-        """Return the path for a file to write, refusing any outside of the folder."""
-        private = name.startswith(f"{PRIVATE}/")
-        root = self.folder / PRIVATE if private else self.folder
-        return inside(root, name.removeprefix(f"{PRIVATE}/") if private else name)
 
     def sync(self, folder: str) -> None:
         """Flush a folder and its parent, so that the names in it survive a power failure."""
@@ -275,11 +262,11 @@ class CacheFiles:
             sync_folder((self.folder / folder).parent)
 
 
-def _hard_linked(path: Path, target: Path) -> bool:
+def _hard_linked(path: Path, target: Path, *, below: Path) -> bool:
     """Hard-link a file to another name; return False if impossible: another disk or owner, or no hard links."""
-    temporary = target.parent / f"{TEMPORARY_PREFIX}{os.getpid()}-link-{target.name}"
+    temporary = temporary_path(target.parent)
     with storage_errors("write", target):
-        make_folder(target.parent)
+        make_folder(target.parent, below=below)
         try:
             temporary.hardlink_to(path.resolve())  # resolve the symbolic links that the Hub's client makes
         except OSError:
@@ -296,7 +283,7 @@ class FileRanges:
     def __init__(self, path: Path) -> None:
         self._path = path
         with storage_errors("read", path):
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._descriptor = open_descriptor(path)
         weakref.finalize(self, os.close, self._descriptor)
 
     def read(self, offset: int, size: int) -> bytes:

@@ -2,23 +2,31 @@
 
 A file is written under a temporary name in its folder, flushed to disk and renamed, and then the folder is flushed too.
 So after a crash at any moment, a name is either absent or its file is complete.
+
+Whoever made a folder may have put anything into it. So names for work are drawn and made exclusively, a lock is a
+regular file of its folder, and below a cache nothing is written, renamed or removed through a link. Temporary files are
+locked while they are written: one that nobody has locked was left by a process that was killed, and is removed.
 """
 
 import errno
 import fcntl
+import hashlib
 import os
+import re
 import secrets
+import shutil
+import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from functools import cache
-from pathlib import Path
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import NoReturn, Self
 
-from packer.errors import BusyError, StorageError
+from packer.errors import BusyError, PackerError, StorageError
 from packer.limits import storage_errors
 from packer.names import is_file_path
+from packer.regular_file import open_descriptor, special_file_error
 from packer.store.digest import FileDigest
 
 PRIVATE = ".packer"
@@ -29,6 +37,7 @@ _LOCK_RETRY_S = 0.05
 """Pause before a second attempt at the lock: a mere check whether it is free holds it for less than this."""
 
 TEMPORARY_PREFIX = ".tmp-packer-"
+_TEMPORARY = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}[0-9]+-[0-9a-f]{{8}}")
 _BUFFER_BYTES = 2**20
 _SWEPT = ("documents", "blocks", "rows", "model", PRIVATE)
 
@@ -39,21 +48,29 @@ def lock(folder: Path, *, shared: bool = False) -> Iterator[None]:
 
     With `shared`, other holders of a shared lock may write too: they only add content-addressed files, and remove none.
 
-    The kernel ties the lock to the open file, so it is released when the process ends for whatever reason.
+    The kernel ties the lock to the open file, so it is released when the process ends for whatever reason. If the body
+    fails, the temporary files of processes that it ended are removed.
 
     Raises:
         BusyError: another process holds it.
-        StorageError: the folder cannot be written, or its file system has no locks.
+        StorageError: the folder cannot be written, or its file system has no locks, or there is something else than a
+            lock of this folder under its name.
     """
     with storage_errors("lock", folder):
-        make_folder(folder / PRIVATE)
-        descriptor = os.open(folder / PRIVATE / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        make_folder(folder / PRIVATE, below=folder)
+        descriptor = open_descriptor(folder / PRIVATE / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
     try:
         with storage_errors("lock", folder):
             _take(descriptor, folder, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        yield
+            if os.fstat(descriptor).st_nlink == 1:  # otherwise it is also a file of another folder
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        try:
+            yield
+        except BaseException:
+            with suppress(PackerError):
+                sweep_temporary(folder)
+            raise
     finally:
         os.close(descriptor)
 
@@ -66,7 +83,9 @@ def refuse_busy(folder: Path) -> None:
     """
     # If the folder does not exist or cannot be opened, taking the lock will report it.
     with suppress(OSError):
-        descriptor = os.open(folder / PRIVATE / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+        if (folder / PRIVATE).is_symlink():
+            return
+        descriptor = open_descriptor(folder / PRIVATE / LOCK_NAME, os.O_RDONLY | os.O_NOFOLLOW)
         try:
             _take(descriptor, folder, fcntl.LOCK_SH)
         finally:
@@ -92,7 +111,7 @@ class AtomicFile:
     """A file that gets its name only when all of its bytes are on disk.
 
     Implements as much of a binary file object as writers need; its bytes are hashed as they are written. Leaving the
-    context without :meth:`commit` removes it.
+    context without :meth:`commit` removes it. Its folder is made; nothing between `below` and it may be a link.
 
     Example:
         >>> with AtomicFile(Path("cache")) as file:  # doctest: +SKIP
@@ -103,13 +122,12 @@ class AtomicFile:
         StorageError: from any method, if the disk cannot be written.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, below: Path | None = None) -> None:
         self.folder = folder
-        self.path = folder / f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
         self.digest = FileDigest()
         with storage_errors("write into", folder):
-            make_folder(folder)
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            make_folder(folder, below=below)
+            self.path, descriptor = _new_temporary(folder)
         self._file = os.fdopen(descriptor, "wb", buffering=_BUFFER_BYTES)
         self._live = True
 
@@ -128,9 +146,8 @@ class AtomicFile:
             self._file.flush()
 
     def reserve(self, num_bytes: int) -> None:
-        """Set the final size in advance and lock the file: others see the space it takes, and that it is in use."""
+        """Set the final size in advance: others see the space it takes."""
         with storage_errors("write", self.path):
-            fcntl.flock(self._file.fileno(), fcntl.LOCK_EX)
             self._file.truncate(num_bytes)
 
     def commit(self, name: str) -> Path:
@@ -165,78 +182,109 @@ class AtomicFile:
         self.abort()
 
 
-def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> FileDigest:
+def temporary_path(folder: Path) -> Path:
+    """Return a path for work in a folder, with a name that nobody can know before."""
+    return folder / f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def _new_temporary(folder: Path) -> tuple[Path, int]:
+    while True:
+        path = temporary_path(folder)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        with suppress(OSError):  # a file system without locks: what is left behind stays there
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if path.exists():
+            return path, descriptor
+        os.close(descriptor)  # taken for a leftover before it was locked
+
+
+def write_atomically(path: Path, content: bytes | Iterable[bytes], *, below: Path | None = None) -> FileDigest:
     """Write a file atomically; return the digests of its bytes.
+
+    With `below`, a cache that contains it, nothing on the way may be a link. Otherwise its folder is the user's own,
+    and only temporary files that an earlier write left there are removed.
 
     Raises:
         StorageError: the disk cannot be written; the previous file at ``path`` is still intact.
     """
-    with AtomicFile(path.parent) as file:
+    if below is None:
+        with suppress(OSError):  # no such folder yet, or one whose files may not be listed or removed
+            for left in [each for each in path.parent.iterdir() if _TEMPORARY.fullmatch(each.name)]:
+                if left.is_file() and not left.is_symlink():
+                    _remove_unused(left)
+    with AtomicFile(path.parent, below=below) as file:
         for chunk in (content,) if isinstance(content, bytes) else content:
             file.write(chunk)
         file.commit(path.name)
         return file.digest
 
 
-def inside(root: Path, path: str) -> Path:
-    """Return the path of a file in a folder, for writing or opening; never one outside of the folder.
+@contextmanager
+def work_folder(beside: Path) -> Iterator[Path]:
+    """Make a folder beside a path to work in, for this process alone; it is removed with the context.
+
+    Its name begins with a digest of the path's, so that what killed processes left for the same path is found and
+    removed, and ends at random.
 
     Raises:
-        StorageError: the path, or a symbolic link in it, leads outside, or a part of it is not a plain name.
+        BusyError: another process is at work for the same path.
+        StorageError: the disk cannot be written.
     """
-    if not is_file_path(path) or not is_inside(Path(os.path.realpath(root)), path):
+    digest = hashlib.sha256(os.fsencode(beside.name)).hexdigest()[:12]  # short, however long the name is
+    prefix = f"{TEMPORARY_PREFIX}{digest}-"
+    with ExitStack() as held:
+        with storage_errors("write", beside):
+            make_folder(beside.parent)
+            with _alone_in(beside.parent):
+                for left in [path for path in beside.parent.iterdir() if path.name.startswith(prefix)]:
+                    if _is_real(left):
+                        refuse_busy(left)
+                        shutil.rmtree(left, ignore_errors=True)
+                work = Path(tempfile.mkdtemp(prefix=prefix, dir=beside.parent))
+                held.callback(shutil.rmtree, work, ignore_errors=True)
+                held.enter_context(lock(work))
+        yield work
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Exclude other processes that look for work folders in a folder and make theirs; without locks, proceed."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def inside(root: Path, path: str) -> Path:
+    """Return the path of a file in a folder, for writing it; no folder on the way is a link.
+
+    Raises:
+        StorageError: the path is not one of plain names (below :data:`PRIVATE`, if it begins there), or has a link.
+    """
+    above = [root / parent for parent in PurePosixPath(path).parents][:-1]
+    if not is_file_path(path.removeprefix(f"{PRIVATE}/")) or any(folder.is_symlink() for folder in above):
         raise StorageError(
             f"{root}: '{path}' is not a file inside this folder, and nothing is written outside of it",
-            hint="a symbolic link in it leads elsewhere, or a name in it is not a plain one",
+            hint="a folder in it is a symbolic link, or a name in it is not a plain one",
         )
     return root / path
 
 
-def is_inside(root: Path, path: str) -> bool:
-    """Whether a path within a folder stays inside after following symbolic links; `root` must be resolved already.
-
-    The Hub's client keeps files in `blobs/`, and links to them in `snapshots/COMMIT/` beside it: these count as inside.
-    """
-    # Unlike Path.resolve, this does not raise for circular links on any version of Python; opening them fails later.
-    place = Path(os.path.realpath(root / path))
-    blobs = next((parent.parent / "blobs" for parent in root.parents if parent.name == "snapshots"), None)
-    return place.is_relative_to(root) or (blobs is not None and not blobs.is_symlink() and place.parent == blobs)
-
-
-class ContainedPaths:
-    """The paths that stay in a folder, as :func:`is_inside` defines it; efficient for many paths.
-
-    Resolving a path takes 70 µs. So each folder is listed once, and only paths that are symbolic links are resolved.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._root = folder.resolve()
-        self._links = cache(self._links_of)
-
-    def __contains__(self, path: str) -> bool:
-        folder, _, name = path.rpartition("/")
-        links = self._links(folder)
-        return (links is not None and name not in links) or is_inside(self._root, path)
-
-    def _links_of(self, folder: str) -> Collection[str] | None:
-        """Return the names of symbolic links directly in a folder; None if it leads outside or cannot be listed."""
-        if not is_inside(self._root, folder):
-            return None
-        try:
-            with os.scandir(self._root / folder) as entries:
-                return {entry.name for entry in entries if entry.is_symlink()}
-        except FileNotFoundError:
-            return ()
-        except OSError:
-            return None
-
-
-def make_folder(folder: Path) -> None:
+def make_folder(folder: Path, *, below: Path | None = None) -> None:
     """Create a folder and its parents so that they survive a power failure.
 
+    `below` is `folder` or a folder above it: whatever was there before, nothing between the two is a link.
+
     Raises:
-        OSError: the disk cannot be written.
+        OSError: the disk cannot be written, or there is a link.
     """
+    if below is not None and folder != below:
+        make_folder(folder.parent, below=below)
+        if folder.is_symlink():
+            raise special_file_error(folder, "a symbolic link")
     if folder.is_dir():
         return
     make_folder(folder.parent)
@@ -277,7 +325,9 @@ def sweep(cache: Path, named: Collection[str]) -> tuple[str, ...]:
     found = [path for name in _SWEPT for path in _files_below(cache / name)]
     removed = [path for path in found if path.relative_to(cache).as_posix() not in kept]
     removed += _temporaries(cache)
-    _remove(removed)
+    for path in removed:
+        with storage_errors("remove", path):
+            path.unlink(missing_ok=True)
     # The next step marks the commit as finished, so a power failure must not bring removed files back.
     for folder in sorted({path.parent for path in removed}):
         with storage_errors("write", folder):
@@ -288,20 +338,20 @@ def sweep(cache: Path, named: Collection[str]) -> tuple[str, ...]:
 def sweep_temporary(cache: Path) -> tuple[str, ...]:
     """Remove the temporary files of writers that died; finished shards stay.
 
-    Call it with the lock held, before writing.
-
     Raises:
         StorageError: a file cannot be removed.
     """
     folders = [cache, *(cache / name for name in _SWEPT)]
-    removed = [path for folder in folders for path in _temporaries(folder)]
-    _remove(removed)
+    removed = []
+    for path in [path for folder in folders for path in _temporaries(folder)]:
+        with storage_errors("remove", path):
+            removed += [path] if _remove_unused(path) else []
     return tuple(path.relative_to(cache).as_posix() for path in removed)
 
 
 def _files_below(folder: Path) -> list[Path]:
     """Return files and links below a folder in a fixed order, without entering folders that are links."""
-    if folder.is_symlink() or not folder.is_dir():
+    if not _is_real(folder):
         return []
     files: list[Path] = []
     # By default os.walk skips folders that it cannot list; leftovers in them would never be removed.
@@ -316,14 +366,33 @@ def _raise(error: OSError) -> NoReturn:
     raise error
 
 
+def _is_real(folder: Path) -> bool:
+    return folder.is_dir() and not folder.is_symlink()
+
+
 def _temporaries(folder: Path) -> list[Path]:
-    if folder.is_symlink() or not folder.is_dir():
+    """Return what is in a folder under names of temporary files, except for folders."""
+    if not folder.is_dir() or (folder.is_symlink() and folder.name in _SWEPT):
         return []
     with storage_errors("list", folder):
-        return sorted(path for path in folder.iterdir() if path.name.startswith(TEMPORARY_PREFIX) and path.is_file())
+        return sorted(
+            path for path in folder.iterdir() if path.name.startswith(TEMPORARY_PREFIX) and not _is_real(path)
+        )
 
 
-def _remove(paths: Iterable[Path]) -> None:
-    for path in paths:
-        with storage_errors("remove", path):
-            path.unlink(missing_ok=True)
+def _remove_unused(path: Path) -> bool:
+    """Remove a temporary file unless a process has it locked; return whether it was removed.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    with ExitStack() as held:
+        try:
+            descriptor = open_descriptor(path, os.O_RDONLY | os.O_NOFOLLOW)
+            held.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                return False  # in use, gone, or somebody else's
+        path.unlink(missing_ok=True)
+    return True

@@ -19,8 +19,9 @@ from xxhash import xxh3_128_hexdigest
 from packer.display import in_shell
 from packer.errors import CheckError, InputError, UsageError
 from packer.names import FilePath, SplitName, in_words
+from packer.store.contained import ContainedPaths, is_inside
 from packer.store.files import CacheFiles
-from packer.store.folder import PRIVATE, ContainedPaths
+from packer.store.folder import PRIVATE
 from packer.store.totals import Count, Totals
 
 FORMAT_VERSION: Final = 3
@@ -307,9 +308,11 @@ def manifest_bytes(folder: Path) -> bytes:
 
     Raises:
         InputError: there is none.
-        CheckError: it is too large for a manifest.
+        CheckError: it is too large for a manifest, or a link that leads out of the cache.
         StorageError: it cannot be read.
     """
+    if not is_inside(folder.resolve(), MANIFEST_NAME):
+        raise CheckError(f"{folder / MANIFEST_NAME} is a link that leads out of the cache", hint="copy the file itself")
     size = CacheFiles(folder).size(MANIFEST_NAME)
     if size is None:
         named = in_shell(folder)

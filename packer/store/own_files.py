@@ -6,13 +6,13 @@ A link there could lead to any file of the user, and a pipe would make packer wa
 import errno
 import fcntl
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from packer.errors import StorageError
 from packer.limits import storage_errors
+from packer.regular_file import open_descriptor
 
 
 def open_own(path: Path, flags: int) -> int:
@@ -23,14 +23,10 @@ def open_own(path: Path, flags: int) -> int:
         OSError: it cannot be opened.
     """
     try:
-        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+        return open_descriptor(path, flags | os.O_NOFOLLOW)
     except OSError as error:
-        if error.errno not in (errno.ELOOP, errno.EMLINK, errno.ENXIO):  # a link, by Linux and by BSD; a socket
+        if error.errno not in (errno.ENXIO, errno.EISDIR):
             raise
-    else:
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return descriptor
-        os.close(descriptor)
     raise FileNotFoundError(errno.ENOENT, "not a regular file", os.fspath(path))
 
 

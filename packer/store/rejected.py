@@ -20,8 +20,8 @@ import msgspec
 from packer.display import repair_hint
 from packer.errors import CheckError, StorageError
 from packer.limits import storage_errors
+from packer.store.contained import is_inside
 from packer.store.files import CacheFiles
-from packer.store.folder import is_inside
 from packer.store.manifest import REJECTED_NAME, Manifest
 
 

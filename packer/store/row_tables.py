@@ -29,7 +29,7 @@ def write_table(cache: Path, batches: list[pa.RecordBatch], *, kind: str, key: s
         StorageError: the disk cannot be written; nothing is left of the file.
     """
     table = pa.Table.from_batches(batches).combine_chunks()
-    with AtomicFile(cache / FOLDER) as file:
+    with AtomicFile(cache / FOLDER, below=cache) as file:
         with pa.ipc.new_file(file, table.schema, options=IPC_OPTIONS) as writer:
             writer.write_table(table)
         file.flush()

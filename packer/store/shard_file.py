@@ -38,7 +38,7 @@ def write_shard(
     """
     num_rows = num_tokens = num_trained = 0
     row_digests = xxh3_128()
-    with AtomicFile(cache / kind) as file:
+    with AtomicFile(cache / kind, below=cache) as file:
         with pa.ipc.new_file(file, schema, options=IPC_OPTIONS) as writer:
             for batch in batches:
                 writer.write_batch(batch)

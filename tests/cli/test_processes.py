@@ -133,6 +133,7 @@ def test_a_signal_ends_a_build_cleanly_and_the_next_one_finishes_it(tmp_path, st
     assert ("interrupted" if number == signal.SIGINT else "terminated") in stderr
     assert "the same command continues from there" in stderr
     assert not (tmp_path / "cache" / "manifest.json").exists()
+    assert not list((tmp_path / "cache").rglob(".tmp-packer-*"))
     assert fields(*arguments, "-j", "1")["partitions_reused"] > 0
     run("verify", tmp_path / "cache", "--full")
 

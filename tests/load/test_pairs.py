@@ -2,7 +2,6 @@
 
 import itertools
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,8 +15,8 @@ from small_blocks import small_cache  # noqa: E402
 from tiny_decoder import TinyDecoder, causal  # noqa: E402
 
 import packer  # noqa: E402
-from packer.errors import CheckError, UsageError  # noqa: E402
-from packer.load import Mixture, PackedDataset, PackedLoader, answer_logps, fill_reference, view_batch  # noqa: E402
+from packer.errors import UsageError  # noqa: E402
+from packer.load import Mixture, PackedDataset, PackedLoader, answer_logps, view_batch  # noqa: E402
 from packer.load.adapters import huggingface  # noqa: E402
 from packer.load.attention import block_diagonal_mask  # noqa: E402
 from packer.load.attention import documents_of as documents_of_batch  # noqa: E402
@@ -231,27 +230,6 @@ def test_a_step_of_pairs_is_shown_document_by_document_and_keeps_the_contract(ca
         numbers = sorted(numbers, key=lambda number: pairs.index(number // 2))
     assert shown == [(documents.read(number).doc_id, documents.read(number).input_ids.tolist()) for number in numbers]
     assert view.check.ok, str(view.check)
-
-
-@pytest.mark.parametrize("batching", ["packed", "padded", "padding_free"])
-def test_a_reference_is_handed_out_with_its_pairs_and_that_of_other_documents_is_refused(caches, batching, tmp_path):
-    def lengths(batch):
-        return -batch["attention_mask"].sum(1).float()
-
-    reference = fill_reference(caches / "pairs", tmp_path / "reference", lengths, model="lengths")
-    documents, num_seen = documents_of(Cache.open(caches / "pairs")), 0
-    for step in loader_of(caches / "pairs", batching=batching, reference=reference, micro_batch_size=2, end="pad"):
-        for micro_batch in step:
-            for side, name in enumerate(("ref_chosen_logps", "ref_rejected_logps")):
-                pairs = micro_batch["pair_ids"].tolist()
-                expected = [-float(documents[2 * pair + side].length) if pair >= 0 else 0.0 for pair in pairs]
-                assert micro_batch[name].tolist() == expected
-                num_seen += sum(pair >= 0 for pair in pairs)
-    assert num_seen == 2 * NUM_PAIRS
-    with pytest.raises(CheckError):
-        loader_of(caches / "pairs", batching=batching, reference=replace(reference, documents="0" * 32))
-    with pytest.raises(UsageError, match="the pairs of one cache"):
-        loader_of(caches / "rated", batching="padded", reference=reference)
 
 
 def test_rated_answers_are_documents_with_a_side_and_margins_nobody_has_are_no_column(caches):

@@ -17,8 +17,17 @@ from packer.errors import BusyError, CheckError, ResourceError, StorageError
 from packer.limits import path_errors
 from packer.store import folder as folder_module
 from packer.store.cache import Cache
+from packer.store.contained import ContainedPaths, is_inside
 from packer.store.digest import digest_file, digest_file_xxh3
-from packer.store.folder import AtomicFile, ContainedPaths, is_inside, lock, sweep, sweep_temporary, write_atomically
+from packer.store.folder import (
+    AtomicFile,
+    lock,
+    refuse_busy,
+    sweep,
+    sweep_temporary,
+    work_folder,
+    write_atomically,
+)
 from packer.store.shard_file import relink
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -269,13 +278,102 @@ def test_sweep_does_not_follow_a_folder_that_is_a_link(tmp_path: Path) -> None:
     assert (outside / "precious.arrow").exists()
 
 
-def test_sweeping_temporary_files_keeps_finished_shards(tmp_path: Path) -> None:
+def test_sweeping_temporary_files_keeps_finished_shards_and_what_is_being_written(tmp_path: Path) -> None:
     shard = write_documents(tmp_path, [document_batch(3)])
-    dead = AtomicFile(tmp_path / "documents")
-    dead.write(b"x")
-    assert sweep_temporary(tmp_path) == (dead.path.relative_to(tmp_path).as_posix(),)
-    assert [path.name for path in (tmp_path / "documents").iterdir()] == [Path(shard.path).name]
-    dead.abort()
+    left = tmp_path / "documents" / ".tmp-packer-1-00000000"
+    left.write_bytes(b"x")
+    with AtomicFile(tmp_path / "documents") as live:
+        live.write(b"x")
+        assert sweep_temporary(tmp_path) == (left.relative_to(tmp_path).as_posix(),)
+        assert sorted((tmp_path / "documents").iterdir()) == sorted([live.path, tmp_path / shard.path])
+
+
+def test_what_a_killed_write_left_beside_a_file_is_removed_by_the_next_and_nothing_else_is(tmp_path: Path) -> None:
+    (tmp_path / "canary").write_text("canary")
+    (tmp_path / ".tmp-packer-1-00000000").write_text("left")
+    others = [tmp_path / f".tmp-packer-{name}" for name in ("1-0000000f", "1-000000ff", "mine", "1-00000fff")]
+    others[0].symlink_to(tmp_path / "canary")
+    os.mkfifo(others[1])
+    others[2].write_text("mine")
+    others[3].mkdir()
+    with AtomicFile(tmp_path) as live:
+        write_atomically(tmp_path / "page", b"page")
+        assert {*tmp_path.iterdir()} == {*others, live.path, tmp_path / "canary", tmp_path / "page"}
+    assert (tmp_path / "canary").read_text() == "canary"
+
+
+def test_a_body_that_fails_under_the_lock_leaves_no_temporary_files_of_processes_it_ended(tmp_path: Path) -> None:
+    left = tmp_path / "documents" / ".tmp-packer-1-00000000"
+    left.parent.mkdir()
+    left.write_bytes(b"x")
+    with pytest.raises(KeyboardInterrupt), lock(tmp_path):
+        raise KeyboardInterrupt
+    assert not left.exists() and left.parent.is_dir()
+
+
+LOCKS = {
+    "a symbolic link": lambda place, canary: place.symlink_to(canary),
+    "a pipe": lambda place, _: os.mkfifo(place),
+    "a device": lambda place, _: place.symlink_to("/dev/zero"),
+}
+
+
+@pytest.mark.parametrize("kind", LOCKS)
+def test_a_lock_that_is_something_else_is_refused_and_nothing_is_written(kind: str, tmp_path: Path) -> None:
+    cache, canary = tmp_path / "cache", tmp_path / "canary"
+    canary.write_text("canary" * 10)
+    (cache / ".packer").mkdir(parents=True)
+    LOCKS[kind](cache / ".packer" / "lock", canary)
+    refuse_busy(cache)
+    with pytest.raises(StorageError, match="not a regular file"), lock(cache):
+        pass
+    assert canary.read_text() == "canary" * 10
+
+
+def test_a_lock_that_is_another_folders_file_too_is_taken_and_not_written(tmp_path: Path) -> None:
+    """As in copies made of hard links: a process's number there would be in the other one as well."""
+    canary = tmp_path / "canary"
+    canary.write_text("canary" * 10)
+    (tmp_path / "cache" / ".packer").mkdir(parents=True)
+    (tmp_path / "cache" / ".packer" / "lock").hardlink_to(canary)
+    with lock(tmp_path / "cache"), pytest.raises(BusyError, match="another process"), lock(tmp_path / "cache"):
+        pass
+    assert canary.read_text() == "canary" * 10
+
+
+def test_nothing_is_written_through_a_link_below_a_cache_whose_own_name_may_be_one(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "outside").mkdir()
+    cache = tmp_path / "named"
+    cache.symlink_to(tmp_path / "real")
+    for inner in ("documents", ".packer"):
+        (cache / inner).symlink_to(tmp_path / "outside")
+        with pytest.raises(StorageError, match="symbolic link"):
+            AtomicFile(cache / inner / "further", below=cache)
+    with pytest.raises(StorageError, match="symbolic link"), lock(cache):
+        pass
+    assert list((tmp_path / "outside").iterdir()) == []
+    (cache / ".packer").unlink()
+    with lock(cache), AtomicFile(cache / "blocks", below=cache) as file:
+        file.commit("a")
+    assert (tmp_path / "real" / "blocks" / "a").exists()
+
+
+def test_a_work_folder_is_real_and_its_own_and_leftovers_of_its_path_alone_are_removed(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    (outside / "new").mkdir(parents=True)
+    with work_folder(tmp_path / "out") as first, work_folder(tmp_path / "other") as other:
+        assert first.is_dir() and not first.is_symlink() and first != other
+        shared = first.name.rpartition("-")[0]
+        with pytest.raises(BusyError), work_folder(tmp_path / "out"):
+            pass
+        assert first.is_dir()
+    (tmp_path / f"{shared}-left" / "old").mkdir(parents=True)
+    (tmp_path / f"{shared}-link").symlink_to(outside)
+    with work_folder(tmp_path / "out") as second:
+        found = {path.name for path in tmp_path.iterdir()}
+    assert found == {"outside", f"{shared}-link", second.name}
+    assert (outside / "new").is_dir() and not second.exists()
 
 
 def test_relinking_gives_the_same_bytes_another_number(tmp_path: Path) -> None:

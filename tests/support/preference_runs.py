@@ -9,8 +9,6 @@ import trl
 from tiny_models import tiny_config
 from trainer_runs import arguments
 
-from packer.load import answer_logps
-
 SEEING_PROMPTS = ["ipo", "sigmoid_norm", "sft", "bco_pair", "apo_zero"]
 LOSSES = ["sigmoid", "hinge", *SEEING_PROMPTS]
 
@@ -78,10 +76,3 @@ def same_losses(ours, own, found, expected):
         assert loss == pytest.approx(expected_loss, abs=1e-5), loss_type
         torch.testing.assert_close(gradients, expected_gradients, rtol=0, atol=2e-5)
         assert gradients.abs().max() > 1e-3, loss_type
-
-
-def logps_of(model):
-    """The function that docs/how-to/preference.md shows."""
-    return lambda batch: answer_logps(
-        model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits, batch
-    )

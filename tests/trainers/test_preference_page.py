@@ -40,11 +40,10 @@ def test_the_page_leads_from_rows_to_a_loss_that_falls(starter, tmp_path, monkey
     names = {}
     for block in python_of(PAGE):  # a learning rate at which a few steps show
         exec(compile(block.replace("lr=1e-6", "lr=1e-2"), PAGE, "exec"), names)
-    assert names["reference"].num_missing == 0
     assert names["trainer"].state.global_step == 20  # of KTO: 80 answers, 4 a step
     losses = losses_of(capsys.readouterr().out)
     assert len(losses) == 5 and losses[-1] < losses[0]
 
 
 def test_every_block_of_the_page_is_run():
-    assert len(python_of(PAGE)) == 4
+    assert len(python_of(PAGE)) == 3

@@ -17,19 +17,17 @@ from preference_runs import (  # noqa: E402
     LOSSES,
     SEEING_PROMPTS,
     batches_of,
-    logps_of,
     loss_and_gradients,
     per_side,
-    policy_and_reference,
     same_batches,
     same_losses,
     trainer_of,
 )
 
-from packer.errors import CheckError, UsageError  # noqa: E402
+from packer.errors import UsageError  # noqa: E402
 from packer.export.run import export  # noqa: E402
 from packer.layout import partners  # noqa: E402
-from packer.load import fill_reference, trainers  # noqa: E402
+from packer.load import trainers  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL uses what transformers deprecated
 
@@ -176,13 +174,10 @@ def test_partners_have_another_prompt_and_are_the_nearest_before(prompts, batch_
     assert found.tolist() == [literal(row) for row in range(len(prompts))]
 
 
-def test_a_filled_reference_takes_the_place_of_the_model(pairs, llama_like, tmp_path):
+def test_what_trl_computes_beforehand_is_what_the_reference_model_says(pairs, llama_like, tmp_path):
     with_model = trainer_of(trainers.PackedDPOTrainer, tmp_path, trainers.PreferenceData(pairs), llama_like)
-    _, model = policy_and_reference()
-    reference = fill_reference(pairs, tmp_path / "reference", logps_of(model), model="tiny", batch_size=3)
-    data = trainers.PreferenceData(pairs, reference=reference, seed=5)
-    filled = trainer_of(trainers.PackedDPOTrainer, tmp_path, data, llama_like, reference=False)
-    assert filled.ref_model is None
+    data = trainers.PreferenceData(pairs, seed=5)
+    filled = trainer_of(trainers.PackedDPOTrainer, tmp_path, data, llama_like, precompute_ref_log_probs=True)
     order = filled.train_dataset["pair"]
     assert sorted(order) == list(range(8)) != list(order)
     expected = dict(zip_of_rows(batches_of(with_model), lambda batch: per_side(with_model, batch)))
@@ -258,16 +253,5 @@ def test_data_of_another_kind_is_refused(pairs, answers, starter_cache, llama_li
         trainers.PreferenceData(starter_cache)
     with pytest.raises(UsageError, match="rated answers, not pairs"):
         trainer_of(trainers.PackedDPOTrainer, tmp_path, trainers.PreferenceData(answers), llama_like)
-    _, model = policy_and_reference()
-    reference = fill_reference(pairs, tmp_path / "reference", logps_of(model), model="tiny")
-    data = trainers.PreferenceData(pairs, reference=reference)
-    with pytest.raises(UsageError, match="ref_model asks for others"):
-        trainer_of(trainers.PackedDPOTrainer, tmp_path, data, llama_like)
-    with pytest.raises(UsageError, match="ld_alpha asks for others"):
-        trainer_of(trainers.PackedDPOTrainer, tmp_path, data, llama_like, reference=False, ld_alpha=0.5)
-    with pytest.raises(CheckError, match="other documents"):
-        trainers.PreferenceData(answers, reference=reference)
-    with pytest.raises(UsageError, match="KTO also needs"):
-        trainer_of(trainers.PackedKTOTrainer, tmp_path, data, llama_like)
     with pytest.raises(TypeError, match="PreferenceData"):
         trainer_of(trainers.PackedDPOTrainer, tmp_path, datasets.Dataset.from_list(PAIRS), llama_like)

@@ -16,6 +16,7 @@ from packer.display import in_shell
 from packer.errors import InputError
 from packer.layout import offsets_of
 from packer.limits import out_of
+from packer.regular_file import regular_path
 from packer.source.files import data_set_splits, is_data_set
 from packer.source.table_files import ARROW_MAGIC, open_parquet
 from packer.store.manifest import MANIFEST_NAME
@@ -141,7 +142,7 @@ def _parquet(path: Path) -> tuple[pa.Schema, list[_Group]]:
 
 def _arrow(path: Path) -> tuple[pa.Schema, list[_Group]]:
     """Map an Arrow file or stream."""
-    with pa.memory_map(str(path)) as file:
+    with pa.memory_map(regular_path(path)) as file:
         is_stream = file.read(len(ARROW_MAGIC)) != ARROW_MAGIC
         file.seek(0)
         table = (pa.ipc.open_stream if is_stream else pa.ipc.open_file)(file).read_all()

@@ -21,7 +21,6 @@ from packer.errors import UsageError
 from packer.layout import partners
 from packer.load.arguments import check_instance, check_integer
 from packer.load.preference import mismatched_documents, padded_documents, preference_documents
-from packer.load.reference import Reference
 from packer.load.rows import documents_of_pairs
 from packer.load.step import MicroBatch
 from packer.permute import permutation_key, permute
@@ -36,13 +35,11 @@ class PreferenceData:
     Args:
         cache: folder of a cache, or an open one.
         split: name of the split.
-        reference: computed by :func:`packer.load.fill_reference`, so that DPO needs no reference model.
         seed: shuffles the rows; None keeps them in the order of the cache, which is that of the input. KTO
             reads them in order, so set one if the input is sorted.
 
     Raises:
-        UsageError: the split has examples to imitate, or fractional weights; or the reference is not complete.
-        CheckError: the reference belongs to other documents.
+        UsageError: the split has examples to imitate, or fractional weights.
     """
 
     def __init__(
@@ -50,13 +47,10 @@ class PreferenceData:
         cache: str | Path | Cache,
         split: str = "train",
         *,
-        reference: Reference | None = None,
         seed: int | None = None,
     ) -> None:
         self.cache, self.documents = preference_documents(cache, split)
-        self.split, self.reference = split, reference
-        if reference is not None:
-            reference.check(self.documents)
+        self.split = split
         self._key = None if seed is None else permutation_key("preference", split, check_integer("seed", seed))
 
     def order(self, num_rows: int) -> Int64:
@@ -118,14 +112,14 @@ class _CacheTrainer:
         self._data: list[PreferenceData] = []
         collator = _Collator(data=self._data, multiple_of=args.pad_to_multiple_of or 1)
         datasets = {
-            name: self._as_dataset(value, args, ref_model)
+            name: self._as_dataset(value, args)
             for name, value in (("train_dataset", train_dataset), ("eval_dataset", eval_dataset))
         }
         super().__init__(model, ref_model, args, **(options | datasets | {"data_collator": collator}))  # type: ignore[call-arg]
 
     def evaluate(self, eval_dataset: Any = None, *args: Any, **options: Any) -> Any:
         if not isinstance(eval_dataset, str):
-            eval_dataset = self._as_dataset(eval_dataset, self.args, None)
+            eval_dataset = self._as_dataset(eval_dataset, self.args)
         return super().evaluate(eval_dataset, *args, **options)  # type: ignore[misc]
 
     def _prepare_dataset(self, dataset: Dataset, *args: Any, **options: Any) -> Dataset:
@@ -138,25 +132,24 @@ class _CacheTrainer:
         if self.accelerator.num_processes > 1:
             raise UsageError(
                 "precompute_ref_log_probs of rows in memory does not work in several processes",
-                hint="packer.load.fill_reference computes them into a file, for PreferenceData(reference=...)",
+                hint="leave it out: the reference model then answers in every step",
             )
         return super()._precompute_ref_logps(dataset, *args)  # type: ignore[misc]
 
-    def _as_dataset(self, data: Any, args: Any, ref_model: Any) -> Any:
+    def _as_dataset(self, data: Any, args: Any) -> Any:
         """Return the dataset of numbers that represents some data; for a mapping, one for each name."""
         if data is None:
             return None
         if isinstance(data, Mapping):
-            return {name: self._as_dataset(each, args, ref_model) for name, each in data.items()}
-        self._check(check_instance("a dataset", data, PreferenceData, "PreferenceData"), args, ref_model)
+            return {name: self._as_dataset(each, args) for name, each in data.items()}
+        self._check(check_instance("a dataset", data, PreferenceData, "PreferenceData"), args)
         self._data.append(data)
         columns = self._columns(data, args)
         number = np.full(len(columns["length"]), len(self._data) - 1, np.int32)
         return Dataset.from_dict({"data": number, **columns})
 
-    def _check(self, data: PreferenceData, args: Any, ref_model: Any) -> None:
+    def _check(self, data: PreferenceData, args: Any) -> None:
         """Refuse data that would not be trained as the cache defines it."""
-        del ref_model
         lengths = data.documents.lengths()
         if args.max_length is not None and int(lengths.max(initial=0)) > args.max_length:
             raise UsageError(
@@ -178,8 +171,7 @@ class PackedDPOTrainer(_CacheTrainer, DPOTrainer):  # type: ignore[misc]
 
     Raises:
         UsageError: settings under which other tokens would be trained, or that would silently have no effect:
-            ``padding_free``, a ``max_length`` below the longest answer; a reference together with
-            ``ref_model``, ``sync_ref_model`` or ``ld_alpha``.
+            ``padding_free``, a ``max_length`` below the longest answer.
 
     Example:
         >>> data = PreferenceData("cache")  # doctest: +SKIP
@@ -188,31 +180,17 @@ class PackedDPOTrainer(_CacheTrainer, DPOTrainer):  # type: ignore[misc]
 
     _config = DPOConfig
 
-    def _check(self, data: PreferenceData, args: Any, ref_model: Any) -> None:
-        super()._check(data, args, ref_model)
+    def _check(self, data: PreferenceData, args: Any) -> None:
+        super()._check(data, args)
         if not data.documents.is_paired:
             raise UsageError(
                 f"{data.cache.folder} holds rated answers, not pairs", hint="PackedKTOTrainer trains on them"
             )
-        if self._data and (data.reference is None) != (self._data[0].reference is None):
-            raise UsageError("some data has a reference and some has none", hint="give one to all of them, or to none")
-        if data.reference is None:
-            return
-        for name, value in (("ref_model", ref_model), ("ld_alpha", args.ld_alpha)):
-            if value is not None:
-                raise UsageError(
-                    f"the data has reference log-probabilities, but {name} asks for others",
-                    hint=f"leave out {name}, or PreferenceData's reference",
-                )
-        args.precompute_ref_log_probs = True  # TRL's way of saying: take them from the rows
 
     def _columns(self, data: PreferenceData, args: Any) -> dict[str, Any]:
         del args
         order = data.order(len(data.documents) // 2)
-        columns = {"pair": order, "length": data.documents.lengths().reshape(-1, 2).max(1)[order]}
-        if data.reference is not None:
-            columns |= zip(_REFERENCE, (data.reference.chosen[order], data.reference.rejected[order]), strict=True)
-        return columns
+        return {"pair": order, "length": data.documents.lengths().reshape(-1, 2).max(1)[order]}
 
     def _set_signature_columns_if_needed(self) -> None:
         self._signature_columns = ["data", "pair", "length", *_REFERENCE]
@@ -228,18 +206,10 @@ class PackedKTOTrainer(_CacheTrainer, KTOTrainer):  # type: ignore[misc]
     does.
 
     Raises:
-        UsageError: a ``max_length`` below the longest answer, all answers under one prompt, or data with a reference.
+        UsageError: a ``max_length`` below the longest answer, or all answers under one prompt.
     """
 
     _config = KTOConfig
-
-    def _check(self, data: PreferenceData, args: Any, ref_model: Any) -> None:
-        super()._check(data, args, ref_model)
-        if data.reference is not None:
-            raise UsageError(
-                "KTO also needs the reference of every prompt with another answer, which a file of pairs does not have",
-                hint="leave out PreferenceData's reference",
-            )
 
     def _columns(self, data: PreferenceData, args: Any) -> dict[str, Any]:
         documents = data.documents

@@ -1,0 +1,108 @@
+"""Open what packer reads and locks: regular files alone, whatever name leads to them.
+
+A pipe waits for somebody to write into it, a device may never end, or act when it is opened, and what the kernel shows
+as a file (in `/proc`, for example) says that it has 0 bytes and then gives some, or waits for them. None of these is a
+file that a build could read twice and find unchanged, so all are refused by one rule, and opening never waits.
+"""
+
+import errno
+import io
+import os
+import re
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import TextIO
+
+_KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFLNK: "a symbolic link",
+}
+
+_PASSED = re.compile(r"/dev/(?:stdin|fd/[0-9]+)")
+"""Names of files that the shell has opened: `<(command)`, `cat file | packer … /dev/stdin`."""
+
+
+def open_descriptor(path: Path | str, flags: int = os.O_RDONLY) -> int:
+    """Open a regular file and return its descriptor; with `O_NOFOLLOW` in `flags`, one that is not a link either.
+
+    Raises:
+        OSError: as `os.open`; with ENXIO, it is not a regular file.
+    """
+    with suppress(FileNotFoundError):  # os.open says so, or creates it
+        # Before it is opened, since opening some devices acts on them.
+        _refuse_special(Path(path).stat(follow_symlinks=not flags & os.O_NOFOLLOW).st_mode, path)
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o666)
+    try:
+        _refuse_special(os.fstat(descriptor).st_mode, path)
+        _refuse_boundless(descriptor, path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def open_regular(path: Path | str) -> io.BufferedReader:
+    """Open a regular file for reading, as ``open(path, "rb")`` does.
+
+    Raises:
+        OSError: as :func:`open_descriptor`.
+    """
+    return os.fdopen(open_descriptor(path), "rb")
+
+
+def read_regular_bytes(path: Path | str) -> bytes:
+    """Read a regular file whole.
+
+    Raises:
+        OSError: as :func:`open_descriptor`.
+    """
+    with open_regular(path) as file:
+        return file.read()
+
+
+def regular_path(path: Path | str) -> bytes:
+    """Return a path for a library that opens it by name, after checking that it leads to a regular file.
+
+    As bytes, since a name need not be text.
+
+    Raises:
+        OSError: as :func:`open_descriptor`.
+    """
+    os.close(open_descriptor(path))
+    return os.fsencode(path)
+
+
+def open_given_text(path: Path) -> TextIO:
+    """Open a small text in UTF-8 that a user named: a regular file, or one that the shell opened (``<(command)``).
+
+    Raises:
+        OSError: as :func:`open_descriptor`.
+    """
+    file = path.open("rb") if _PASSED.fullmatch(str(path)) else open_regular(path)
+    return io.TextIOWrapper(file, "utf-8")
+
+
+def special_file_error(path: Path | str, what: str) -> OSError:
+    """Return the error for what is not a regular file; `what` names its kind."""
+    return OSError(errno.ENXIO, f"it is {what}, not a regular file", os.fspath(path))
+
+
+def _refuse_special(mode: int, path: Path | str) -> None:
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    if not stat.S_ISREG(mode):
+        raise special_file_error(path, _KINDS.get(stat.S_IFMT(mode), "something else"))
+
+
+def _refuse_boundless(descriptor: int, path: Path | str) -> None:
+    """Refuse a file that has 0 bytes and gives some all the same, or cannot be read at a place of its own."""
+    if os.fstat(descriptor).st_size:
+        return
+    with suppress(OSError):
+        if not os.pread(descriptor, 1, 0):
+            return
+    raise special_file_error(path, "a file of the kernel")
