@@ -137,7 +137,8 @@ class Cache:
             shards = [shard for shard in self.manifest.shards if (shard.kind, shard.split) == ("blocks", split)]
             if not shards:
                 raise self._no_split("blocks", split)
-            self._blocks[split] = BlockShards(self.folder, shards, mmap=self.mmap)
+            num_ids = self.manifest.model.vocab_size
+            self._blocks[split] = BlockShards(self.folder, shards, mmap=self.mmap, num_ids=num_ids)
         return self._blocks[split]
 
     def close(self) -> None:
