@@ -2,7 +2,7 @@
 
 Digests show that bytes are those that were written, but anybody can write others, with digests of their own. So what a
 number refers to is checked before it is used, and nothing after that looks again. The numbers of a manifest are checked
-when it is decoded (:mod:`packer.store.manifest`), token ids with the digest of their row.
+when it is decoded (:mod:`packer.store.manifest`). Token ids are not looked at here, as that would read the whole file.
 """
 
 from typing import Any

@@ -137,8 +137,7 @@ class Cache:
             shards = [shard for shard in self.manifest.shards if (shard.kind, shard.split) == ("blocks", split)]
             if not shards:
                 raise self._no_split("blocks", split)
-            num_ids = self.manifest.model.vocab_size
-            self._blocks[split] = BlockShards(self.folder, shards, mmap=self.mmap, num_ids=num_ids)
+            self._blocks[split] = BlockShards(self.folder, shards, mmap=self.mmap)
         return self._blocks[split]
 
     def close(self) -> None:

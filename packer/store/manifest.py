@@ -19,6 +19,8 @@ from xxhash import xxh3_128_hexdigest
 from packer.display import in_shell
 from packer.errors import CheckError, InputError, UsageError
 from packer.names import FilePath, SplitName, in_words
+from packer.read_rules import Read
+from packer.row_schemas import ROW_SCHEMAS
 from packer.store.entries import Hex, Place, Shard, StoredTable
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE, ContainedPaths
@@ -152,8 +154,14 @@ class _ReaderPack(msgspec.Struct, frozen=True):
     pad_id: TokenId | None = None
 
 
+class _ReaderSource(msgspec.Struct, frozen=True):
+    path: str
+
+
 class _ReaderRecipe(msgspec.Struct, frozen=True):
     pack: _ReaderPack
+    sources: tuple[_ReaderSource, ...] = ()
+    read: Read = Read()
 
 
 class _ReaderKeys(msgspec.Struct, frozen=True):
@@ -320,23 +328,30 @@ def _check_paths(root: ContainedPaths, key: str, paths: Sequence[tuple[str, str]
 
 def _check_bounds(manifest: Manifest) -> None:
     """Refuse numbers that refer to what the manifest does not have; that counts add up is for `verify` to check."""
-    model, num_sources, num_inputs = manifest.model, len(manifest.recipe.get("sources", ())), len(manifest.inputs)
+    model, num_sources = manifest.model, len(manifest.recipe.get("sources", ()))
     highest = max(model.pad_id, model.eos_id or 0, *model.stop_ids, *model.control_ids)
     if not highest < model.vocab_size < 2**31:
         raise ValueError(f"model: id {highest} is not in a vocabulary of {model.vocab_size}")
     for entry in manifest.inputs:
+        if entry.schema not in ROW_SCHEMAS:
+            raise ValueError(f"{entry.path} has rows of an unknown schema, '{entry.schema}'")
         if entry.part is not None and entry.part >= num_sources:
             raise ValueError(f"{entry.path} is named by source {entry.part} of {num_sources}")
     documents = [shard for shard in manifest.shards if shard.kind == "documents"]
     for shard in documents:
-        if shard.source is None or shard.source >= num_inputs:
-            raise ValueError(f"{shard.path} comes from input {shard.source} of {num_inputs}")
-        if shard.first_row + shard.num_input_rows > manifest.inputs[shard.source].num_rows:
-            raise ValueError(f"{shard.path} has rows that {manifest.inputs[shard.source].path} does not have")
-        if not bool(shard.num_tokens) <= shard.num_last_tokens <= shard.num_tokens:
-            raise ValueError(f"{shard.path}: {shard.num_last_tokens} of {shard.num_tokens} tokens end a row")
+        _check_partition(shard, manifest.inputs)
     if manifest.selection is not None:
         numbers = [shard.num_input_rows for shard in documents]
         tables = [table.num_rows for table in manifest.selection.traits]
         if tables != numbers or manifest.selection.table.num_rows != sum(numbers):
             raise ValueError("selection: its tables do not have a row for each row of the partitions")
+
+
+def _check_partition(shard: Shard, inputs: Sequence[Input]) -> None:
+    if shard.source is None or shard.source >= len(inputs):
+        raise ValueError(f"{shard.path} comes from input {shard.source} of {len(inputs)}")
+    entry = inputs[shard.source]
+    if shard.first_row + shard.num_input_rows > entry.num_rows:
+        raise ValueError(f"{shard.path} has rows that {entry.path} does not have")
+    if not bool(shard.num_tokens) <= shard.num_last_tokens <= shard.num_tokens:
+        raise ValueError(f"{shard.path}: {shard.num_last_tokens} of {shard.num_tokens} tokens end a row")

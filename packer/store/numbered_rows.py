@@ -86,7 +86,6 @@ class NumberedRows(Generic[Rows]):
         shards: of one kind, in the order in which rows are numbered.
         mmap: access values through a memory map of the file; False reads them, for network file systems.
         chosen: indices of the rows to include, ascending; None includes all of them.  # int64[N]
-        num_ids: token ids are below it, which is checked with a row's digest; None does not check them.
 
     Raises:
         ValueError: a shard of another kind.
@@ -95,18 +94,11 @@ class NumberedRows(Generic[Rows]):
     kind: ClassVar[Kind]
 
     def __init__(
-        self,
-        folder: Path,
-        shards: Sequence[Shard],
-        *,
-        mmap: bool = True,
-        chosen: Int64 | None = None,
-        num_ids: int | None = None,
+        self, folder: Path, shards: Sequence[Shard], *, mmap: bool = True, chosen: Int64 | None = None
     ) -> None:
         self.folder = Path(folder)
         self.shards = tuple(shards)
         self.mmap = mmap
-        self.num_ids = num_ids
         self._chosen = chosen
         for shard in self.shards:
             if shard.kind != self.kind:
@@ -125,8 +117,7 @@ class NumberedRows(Generic[Rows]):
         return len(self._checked) if self._chosen is None else len(self._chosen)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        opened = partial(type(self), mmap=self.mmap, chosen=self._chosen, num_ids=self.num_ids)
-        return opened, (self.folder, self.shards)
+        return partial(type(self), mmap=self.mmap, chosen=self._chosen), (self.folder, self.shards)
 
     @property
     def weighted(self) -> bool:
@@ -186,8 +177,7 @@ class NumberedRows(Generic[Rows]):
         if self._chosen is not None:
             before, after = np.searchsorted(self._chosen, [begin, end]).tolist()
             chosen = self._chosen[before:after] - begin
-        shards = self.shards[first : last + 1]
-        return type(self)(self.folder, shards, mmap=self.mmap, chosen=chosen, num_ids=self.num_ids), before
+        return type(self)(self.folder, self.shards[first : last + 1], mmap=self.mmap, chosen=chosen), before
 
     def stored(self, name: str, dtype: type[T]) -> npt.NDArray[T]:
         """Return a fixed-width column, read as :meth:`by_shard` does.  # [N]"""
@@ -330,18 +320,8 @@ class NumberedRows(Generic[Rows]):
             if len(wrong):
                 first = wrong[0]
                 raise self._mismatch(chunk, int(rows[first]), expected=int(expected[first]), found=int(found[first]))
-            if self.num_ids is not None:
-                self._check_ids(self.num_ids, chunk, opened, rows)
             self._verify_row_digests(chunk)
             self._checked[numbers[positions]] = True
-
-    def _check_ids(self, num_ids: int, chunk: int, opened: Rows, rows: Int64) -> None:
-        """Check that the ids of some rows are in the vocabulary; a negative one is huge without its sign."""
-        for row in rows.tolist():
-            most = int(opened.input_ids[row].view(np.uint32).max(initial=0))
-            if most >= num_ids:
-                where = f"row {self.row_in_shard(chunk, row)}"
-                raise self.damaged(chunk, f"{where}: an id is not in the vocabulary, which ends at {num_ids - 1}")
 
     def _mismatch(self, chunk: int, row: int, *, expected: int, found: int) -> CheckError:
         digests = f"expected digest {expected:016x}, found {found:016x}"

@@ -65,29 +65,22 @@ def _in_range(columns: Mapping[str, npt.NDArray[Any]], num_splits: int) -> bool:
 
 
 def split_documents(
-    cache: Path,
-    shards: Sequence[Shard],
-    selected: SelectedRows | None,
-    *,
-    mmap: bool = True,
-    num_ids: int | None = None,
+    cache: Path, shards: Sequence[Shard], selected: SelectedRows | None, *, mmap: bool = True
 ) -> dict[str, DocumentShards]:
     """Return the documents of every split, in the order of the splits; `shards` are the cache's document shards.
 
-    Without a selection, every row is in the split of its source. `num_ids` is as for :class:`DocumentShards`.
+    Without a selection, every row is in the split of its source.
 
     Raises:
         CheckError: a shard is not what the manifest says.
     """
     if selected is None:
         names = dict.fromkeys(shard.split for shard in shards)
-        of_splits = {name: [shard for shard in shards if shard.split == name] for name in names}
-        return {name: DocumentShards(cache, own, mmap=mmap, num_ids=num_ids) for name, own in of_splits.items()}
+        return {name: DocumentShards(cache, [s for s in shards if s.split == name], mmap=mmap) for name in names}
     split = selected.split[rows_of_documents(cache, shards, mmap=mmap)]
     found = {}
     for number, name in enumerate(selected.splits):
-        chosen = np.flatnonzero(split == number)
-        found[name] = DocumentShards(cache, shards, mmap=mmap, chosen=chosen, num_ids=num_ids)
+        found[name] = DocumentShards(cache, shards, mmap=mmap, chosen=np.flatnonzero(split == number))
     return found
 
 
@@ -106,4 +99,4 @@ def documents_of(cache: Path, manifest: Manifest, *, mmap: bool = True) -> Mappi
     """
     shards = [shard for shard in manifest.shards if shard.kind == "documents"]
     selected = None if manifest.selection is None else read_selection(cache, manifest.selection)
-    return split_documents(cache, shards, selected, mmap=mmap, num_ids=manifest.model.vocab_size)
+    return split_documents(cache, shards, selected, mmap=mmap)

@@ -196,19 +196,32 @@ def test_a_file_swapped_for_another_of_the_same_size_is_refused(tmp_path: Path) 
 def test_places_that_are_not_the_files_are_refused(tmp_path: Path) -> None:
     shard = _shard(tmp_path, "documents", weighted=False)
     values = json.loads(msgspec.json.encode(shard))
+    place = values["places"][0]
     for change, message in [
-        ({"places": []}, "do not add up"),
-        ({"num_rows": 41}, "do not add up"),
-        ({"places": [{**values["places"][0], "columns": {}}]}, "is not where the manifest says"),
-        ({"places": [{**values["places"][0], "num_rows": 41}], "num_rows": 41}, "is not where"),
-        (
-            {"places": [values["places"][0], {**values["places"][0], "first_row": 40}], "num_rows": 80},
-            "expected 2 record batches, found 1",
-        ),
+        ({"places": [{**place, "columns": {"digest": place["columns"]["digest"]}}]}, "is not where the manifest says"),
+        ({"places": [{**place, "num_rows": 39}], "num_rows": 39}, "is not where"),
+        ({"places": [place, {**place, "first_row": 40}], "num_rows": 80}, "expected 2 record batches, found 1"),
     ]:
         changed = msgspec.convert(values | change, Shard)
         with pytest.raises(CheckError, match=message):
             DocumentShards(tmp_path, [changed]).verify()
+
+
+def test_places_that_no_file_has_are_refused_before_one_is_opened(tmp_path: Path) -> None:
+    shard = _shard(tmp_path, "documents", weighted=False)
+    values = json.loads(msgspec.json.encode(shard))
+    place, half = values["places"][0], values["num_bytes"] // 2
+    for change in [
+        {"places": []},
+        {"num_rows": 41},
+        {"num_bytes": half},
+        {"places": [{**place, "columns": {}}]},
+        {"places": [{**place, "columns": place["columns"] | {"row": 2**53 - 1}}]},
+        {"places": [{**place, "num_rows": 4000}], "num_rows": 4000},
+        {"places": [place, {**place, "first_row": 39}], "num_rows": 80},
+    ]:
+        with pytest.raises(msgspec.ValidationError, match="do not add up to its rows, or are not within its bytes"):
+            msgspec.convert(values | change, Shard)
 
 
 def test_shards_of_another_kind_are_not_taken(tmp_path: Path) -> None:
