@@ -117,12 +117,8 @@ def _describe(error: BaseException, *, command: str | None, verbose: bool) -> tu
         return "storage", f"the output cannot be written: {error.strerror}", None, 5
     if is_panic(error):
         said = str(error).splitlines()[0] if str(error) else "without a word"
-        return (
-            "input",
-            f"a library gave up on a file that it read: {said}",
-            "-v shows which one; is that file whole?",
-            3,
-        )
+        hint = "is what it read whole? -v shows where it happened"
+        return "input", f"a library gave up on what it read: {said}", hint, 3
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return "bug", f"internal error: {what}", REPORT if verbose else f"{REPORT}; -v shows where it happened", 70
 

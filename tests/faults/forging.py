@@ -85,13 +85,13 @@ def forgeries(cache: Path) -> Iterator[tuple[str, Change]]:
         for buffer in _buffers((cache / stored.path).read_bytes()):
             for how, change in _of_values(buffer):
                 yield f"{kind}: {buffer.name} at {buffer.start}: {how}", _forge_file(stored.path, buffer, change)
-    for path, values in _fields(manifest, ()):
+    for path, values in fields_of(manifest, ()):
         for value in values:
             shown = repr(value)
             yield f"manifest: {'.'.join(map(str, path))} = {shown[:40]}", _forge_field(path, value)
     lines = [json.loads(line) for line in (cache / "rejected.jsonl").read_text().splitlines()]
     for number, line in enumerate(lines[:1] + lines[-1:]):
-        for path, values in _fields(line, ()):
+        for path, values in fields_of(line, ()):
             for value in values:
                 yield f"rejected: {number} {path} = {repr(value)[:40]}", _forge_line(-number, path, value)
 
@@ -236,21 +236,21 @@ def _places_and_rows(path: Path) -> tuple[Any, str]:
     return places, digest.hexdigest()
 
 
-def _fields(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+def fields_of(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
     """Every place of a value, at most the first and the last item of a list, and what to put there."""
     if isinstance(value, msgspec.Struct):
         for name in value.__struct_fields__:
-            yield from _fields(getattr(value, name), (*path, name))
+            yield from fields_of(getattr(value, name), (*path, name))
         return
     if isinstance(value, tuple | list):
         items = msgspec.to_builtins(value)
         yield path, ([], items * 2, items[::-1], items[:-1], items[-1:] * 1000)
         for place in sorted({0, len(value) - 1} if value else ()):
-            yield from _fields(value[place], (*path, place))
+            yield from fields_of(value[place], (*path, place))
     elif isinstance(value, dict):
         yield path, ({}, {"x": 1}, [])
         for name, item in value.items():
-            yield from _fields(item, (*path, name))
+            yield from fields_of(item, (*path, name))
     elif isinstance(value, bool) or value is None:
         yield path, (not value, 0, -1, "x", 2**63 - 1, [], {})
     elif isinstance(value, int):
@@ -264,7 +264,7 @@ def _fields(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...]
 def _forge_field(path: tuple[Any, ...], value: Any) -> Change:
     def forge(cache: Path) -> None:
         manifest = json.loads((cache / "manifest.json").read_bytes())
-        _put(manifest, path, value)
+        put_at(manifest, path, value)
         _write_manifest(cache, manifest)
 
     return forge
@@ -274,8 +274,8 @@ def _forge_line(number: int, path: tuple[Any, ...], value: Any) -> Change:
     def forge(cache: Path) -> None:
         lines = (cache / "rejected.jsonl").read_bytes().splitlines()
         line = json.loads(lines[number])
-        _put(line, path, value)
-        lines[number] = _encoded(line)
+        put_at(line, path, value)
+        lines[number] = encoded(line)
         (cache / "rejected.jsonl").unlink()
         (cache / "rejected.jsonl").write_bytes(b"".join(each + b"\n" for each in lines))
         manifest = json.loads((cache / "manifest.json").read_bytes())
@@ -285,7 +285,8 @@ def _forge_line(number: int, path: tuple[Any, ...], value: Any) -> Change:
     return forge
 
 
-def _put(value: Any, path: tuple[Any, ...], new: Any) -> None:
+def put_at(value: Any, path: tuple[Any, ...], new: Any) -> None:
+    """Put something at a place of a JSON value."""
     if not path:
         value.clear()
         return
@@ -300,15 +301,16 @@ def _write_manifest(cache: Path, manifest: dict[str, Any]) -> None:
     lines = []
     for name, value in sorted(manifest.items()):
         if isinstance(value, list) and value:
-            encoded = b"[\n" + b",\n".join(map(_encoded, value)) + b"\n]"
+            written = b"[\n" + b",\n".join(map(encoded, value)) + b"\n]"
         else:
-            encoded = _encoded(value)
-        lines.append(json.dumps(name).encode() + b":" + encoded)
+            written = encoded(value)
+        lines.append(json.dumps(name).encode() + b":" + written)
     (cache / "manifest.json").unlink()
     (cache / "manifest.json").write_bytes(sealed(b"{\n" + b",\n".join(lines) + b"\n}\n"))
 
 
-def _encoded(value: Any) -> bytes:
+def encoded(value: Any) -> bytes:
+    """JSON as the manifest has it, and beyond: numbers of 5,000 digits, half a surrogate pair, no UTF-8."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     content = text.encode("utf-8", "surrogatepass")
     return content.replace(json.dumps(_DIGITS).encode(), b"9" * 5000).replace(_NO_TEXT.encode(), b"\xff")
