@@ -356,7 +356,7 @@ def saved_reader(folder: Path) -> dict[str, Any]:
     if not file.is_file():
         raise CheckError(f"{folder} has no trainer_state.json", hint="resume from a folder that a Trainer saved")
     try:
-        saved = TrainerState.load_from_json(str(file)).stateful_callbacks.get(KEY)
+        saved: Any = TrainerState.load_from_json(str(file)).stateful_callbacks.get(KEY)
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         hint = "it is cut off or damaged: resume from an earlier checkpoint"
         raise CheckError(f"{file} cannot be read: {error}", hint=hint) from None
@@ -367,4 +367,4 @@ def saved_reader(folder: Path) -> dict[str, Any]:
             f"{file} has no state of a packer reader",
             hint="it was saved by another Trainer: start over, or continue there",
         ) from None
-    return {"taken": 0} | saved  # older checkpoints do not say how many steps of their epoch were taken
+    return {"taken": 0, **saved}  # older checkpoints do not say how many steps of their epoch were taken
