@@ -18,6 +18,14 @@ from packer.store.entries import Shard
 MAX_INT32 = 2**31 - 1
 
 
+class OutOfBounds(ValueError):  # noqa: N818 - a value, not the program
+    """A row breaks a rule; `row` is its index in the record batch."""
+
+    def __init__(self, rule: str, row: int) -> None:
+        super().__init__(rule)
+        self.row = row
+
+
 def check_column(name: str, values: npt.NDArray[Any], shard: Shard) -> None:
     """Check a fixed-width column of some rows of a shard.
 
@@ -32,9 +40,9 @@ def check_column(name: str, values: npt.NDArray[Any], shard: Shard) -> None:
     }
     if name in bounds and len(values):
         least, most = bounds[name]
-        found = (int(values.min()), int(values.max()))
-        if found[0] < least or found[1] > most:
-            raise ValueError(f"{name}: expected {least} to {most}, found {found[0]} to {found[1]}")
+        if int(values.min()) < least or int(values.max()) > most:
+            row = int(np.argmax((values < least) | (values > most)))
+            raise OutOfBounds(f"{name}: expected {least} to {most}, found {values[row]}", row)
 
 
 def check_documents(rows: DocumentRows, shard: Shard) -> None:
@@ -119,4 +127,4 @@ def _check(holds: Bool, rule: str, offsets: npt.NDArray[np.integer] | None = Non
     if not holds.all():
         first = int(holds.argmin())
         row = first if offsets is None else int(np.searchsorted(offsets - offsets[0], first, side="right")) - 1
-        raise ValueError(f"row {row} of a record batch: {rule}")
+        raise OutOfBounds(rule, row)

@@ -20,6 +20,7 @@ from packer.batches import Bool, Int64, UInt64
 from packer.errors import CheckError
 from packer.layout import MASKED, offsets_of
 from packer.store.arrow_columns import BlockRows, DocumentRows
+from packer.store.bounds import OutOfBounds
 from packer.store.column_ranges import read_columns, read_ranges
 from packer.store.files import CacheFiles
 from packer.store.manifest import Shard
@@ -234,6 +235,8 @@ class NumberedRows(Generic[Rows]):
             try:
                 digests = flat_view(batch, "digest", np.uint64, batch.num_rows, mapped.read)
                 opened = self._opened[number] = self._view(batch, mapped), digests
+            except OutOfBounds as error:
+                raise self.damaged(number, f"row {self.row_in_shard(number, error.row)}: {error}") from None
             except ValueError as error:
                 raise self.damaged(number, str(error)) from None
         return opened

@@ -494,10 +494,9 @@ def test_a_block_that_is_not_what_its_pieces_make_is_named(change, weighted_cach
         return batch
 
     path = forge_blocks(cache, "train", forged)
-    findings, row = verify(cache, level="full").findings, changed["row"]
-    named = [each for each in findings if each.row == row or f"row {row} of a record batch" in each.found]
-    assert [each.path for each in named] == [path]
-    assert BLOCK_CHANGES[change] in named[0].found
+    found = [finding for finding in verify(cache, level="full").findings if finding.what in {"block", "bounds"}]
+    assert [(finding.path, finding.row) for finding in found] == [(path, changed["row"])]
+    assert BLOCK_CHANGES[change] in found[0].found
     if change in (other_token, other_weight, other_position):
         assert verify(cache).ok, "every digest is right"
 

@@ -15,7 +15,7 @@ from packer.layout import MASKED, last_of_rows, misplaced_sides
 from packer.limits import out_of
 from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged
 from packer.store.block_shards import BlockShards
-from packer.store.bounds import check_blocks, check_documents
+from packer.store.bounds import OutOfBounds, check_blocks, check_documents
 from packer.store.digest import digest_file, digest_file_xxh3, document_ids
 from packer.store.document_shards import DocumentShards
 from packer.store.files import CacheFiles
@@ -68,9 +68,9 @@ def audit_shard(folder: Path, shard: Shard, *, level: Level, model: ModelRecord)
             wrong = stored != digests[-1]
             rule = ("row digest", "the stored one", wrong)
             findings += _name_rows(shard.path, place.first_row, rule, (stored, digests[-1]))
-            if not wrong.any():
-                _check_bounds(shard, rows)
-            if level == "full":
+            outside = [] if wrong.any() else _check_bounds(shard, place, rows)
+            findings += outside
+            if level == "full" and not outside:
                 findings += _check_values(shard, place, rows, batch, model)
         if not damaged:
             rows_xxh3 = xxh3_128_hexdigest(np.concatenate(digests).tobytes())
@@ -98,12 +98,17 @@ def _batches(folder: Path, shard: Shard) -> Iterator[tuple[Place, DocumentRows |
         yield place, rows, flat_view(batch, "digest", np.uint64, batch.num_rows), batch
 
 
-def _check_bounds(shard: Shard, rows: DocumentRows | BlockRows) -> None:
-    """Refuse numbers that lead out of a record batch whose digests are right, as a reader does."""
-    if isinstance(rows, DocumentRows):
-        check_documents(rows, shard)
-    else:
-        check_blocks(rows, shard)
+def _check_bounds(shard: Shard, place: Place, rows: DocumentRows | BlockRows) -> list[Finding]:
+    """Name the first row of a record batch whose digests are right and that a reader would refuse all the same."""
+    try:
+        if isinstance(rows, DocumentRows):
+            check_documents(rows, shard)
+        else:
+            check_blocks(rows, shard)
+    except OutOfBounds as error:
+        expected, row = "numbers within their bounds", place.first_row + error.row
+        return [Finding(path=shard.path, row=row, what="bounds", expected=expected, found=str(error))]
+    return []
 
 
 def _check_bytes(folder: Path, shard: Shard, *, full: bool) -> list[Finding]:
