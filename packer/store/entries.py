@@ -72,10 +72,12 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Documents: keys of messages that no schema knows, with the number of messages that have them. Blocks: empty."""
 
     def __post_init__(self) -> None:
-        """Refuse record batches that are not contiguous up to the last row, or not within the file's bytes.
+        """Refuse tokens or record batches that are not within the file's bytes, or not contiguous up to the last row.
 
         The column `digest` is the last one: what begins eight bytes a row before the end of the file, ends in it.
         """
+        if 4 * max(self.num_tokens, self.num_trained) > self.num_bytes:
+            raise ValueError(f"{self.path}: {self.num_tokens} tokens in {self.num_bytes} bytes")
         first_row = 0
         for place in self.places:
             end = max(place.columns.values(), default=self.num_bytes) + 8 * place.num_rows

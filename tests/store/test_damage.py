@@ -219,8 +219,10 @@ def test_places_that_no_file_has_are_refused_before_one_is_opened(tmp_path: Path
         {"places": [{**place, "columns": place["columns"] | {"row": 2**53 - 1}}]},
         {"places": [{**place, "num_rows": 4000}], "num_rows": 4000},
         {"places": [place, {**place, "first_row": 39}], "num_rows": 80},
+        {"num_tokens": values["num_bytes"]},
+        {"num_trained": values["num_bytes"]},
     ]:
-        with pytest.raises(msgspec.ValidationError, match="do not add up to its rows, or are not within its bytes"):
+        with pytest.raises(msgspec.ValidationError, match=r"do not add up to its rows, or are not|tokens in \d+ bytes"):
             msgspec.convert(values | change, Shard)
 
 
