@@ -99,7 +99,8 @@ def check_blocks(rows: BlockRows, shard: Shard) -> None:
     _check(_row_sums(rows.seq_lengths) == block_len, f"seq_lengths: expected a sum of {block_len}")
     if rows.pairs is not None:
         _check(2 * _counts("pairs", rows.pairs) == num_pieces, "pairs: expected one for two pieces")
-        _check(_values(rows.pairs) >= 0, "pairs: expected at least 0", rows.pairs.offsets)
+        pairs = _values(rows.pairs)
+        _check((pairs >= 0) & (pairs < 2**53), "pairs: expected 0 or more, below 2^53", rows.pairs.offsets)
 
 
 def _counts(name: str, column: Ragged) -> npt.NDArray[np.integer]:
