@@ -59,6 +59,7 @@ def check_documents(rows: DocumentRows, shard: Shard) -> None:
             _check(_counts(name, column) == rows.length, f"length is not the number of {name}")
     _counts("sample_id", rows.sample_id)
     check_spans(rows.span_offsets, rows.span_message, rows.span_start, rows.span_end, rows.length)
+    _check((np.diff(rows.span_offsets) > 0) | (rows.num_trained == 0), "tokens are trained, and there are no spans")
 
 
 def check_spans(

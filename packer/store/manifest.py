@@ -338,9 +338,13 @@ def _check_bounds(manifest: Manifest) -> None:
         if entry.part is not None and entry.part >= num_sources:
             raise ValueError(f"{entry.path} is named by source {entry.part} of {num_sources}")
     documents = [shard for shard in manifest.shards if shard.kind == "documents"]
+    if manifest.totals.documents and not documents:
+        raise ValueError("it names no shards of its documents")
     for shard in documents:
         _check_partition(shard, manifest.inputs)
     if manifest.selection is not None:
+        if len(set(manifest.selection.splits)) < len(manifest.selection.splits):
+            raise ValueError("selection: a split is named twice")
         numbers = [shard.num_input_rows for shard in documents]
         tables = [table.num_rows for table in manifest.selection.traits]
         if tables != numbers or manifest.selection.table.num_rows != sum(numbers):

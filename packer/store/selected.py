@@ -61,7 +61,9 @@ def _in_range(columns: Mapping[str, npt.NDArray[Any]], num_splits: int) -> bool:
         (reason, len(ROW_REASONS) + 1),
         (columns["kept"][reason != 1 + ROW_REASONS.index("contaminated")], len(reason)),
     )
-    return all(int(own.min(initial=-1)) >= -1 and int(own.max(initial=-1)) < limit for own, limit in limited)
+    return int(reason.min(initial=0)) >= 0 and all(
+        int(own.min(initial=-1)) >= -1 and int(own.max(initial=-1)) < limit for own, limit in limited
+    )
 
 
 def split_documents(
