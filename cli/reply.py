@@ -6,7 +6,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ import click
 from packer.credentials import masked
 from packer.display import size
 from packer.errors import PackerError
-from packer.limits import out_of
+from packer.limits import is_panic, out_of
 from packer.progress import Lines, Progress, Silent
 from packer_cli.output import bars_console, recorded, stderr, stdout, wrap_words
 
@@ -36,7 +36,19 @@ class Signalled(BaseException):
 
 
 def answer(error: BaseException, *, command: str | None, as_json: bool, verbose: bool) -> int:
-    """Report an error of a command, and return the exit code."""
+    """Report an error of a command, and return the exit code. Where stdout cannot be written, JSON becomes text."""
+    try:
+        return _report(error, command=command, as_json=as_json, verbose=verbose)
+    except BrokenPipeError as broken:
+        return _report(broken, command=command, as_json=as_json, verbose=verbose)
+    except OSError:
+        _, message, hint, exit_code = _describe(error, command=command, verbose=verbose)
+        with suppress(OSError):  # stderr may be full, too
+            print_error(message, hint)
+        return exit_code
+
+
+def _report(error: BaseException, *, command: str | None, as_json: bool, verbose: bool) -> int:
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
     if isinstance(error, SystemExit):
@@ -48,7 +60,7 @@ def answer(error: BaseException, *, command: str | None, as_json: bool, verbose:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return error.exit_code
     code, message, hint, exit_code = _describe(error, command=command, verbose=verbose)
-    if verbose and code == "bug":
+    if verbose and (code == "bug" or is_panic(error)):
         _print_traceback(error)
     message = masked(message)  # as click repeats arguments
     if as_json:
@@ -105,6 +117,10 @@ def _describe(error: BaseException, *, command: str | None, verbose: bool) -> tu
         return "storage", f"{error.filename}: {error.strerror}", None, 5
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EIO, errno.EDQUOT):
         return "storage", f"the output cannot be written: {error.strerror}", None, 5
+    if is_panic(error):
+        said = str(error).splitlines()[0] if str(error) else "without a word"
+        hint = "is what it read whole? -v shows where it happened"
+        return "input", f"a library gave up on what it read: {said}", hint, 3
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return "bug", f"internal error: {what}", REPORT if verbose else f"{REPORT}; -v shows where it happened", 70
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 from tokenizers import Tokenizer
 
-from packer.limits import out_of
+from packer.limits import is_panic, out_of
 from packer.tokenizer_folder import MAX_TOKENIZER_BYTES, read_regular, refuse_growth
 from packer.trials import is_known_fast
 
@@ -153,8 +153,3 @@ def vocabulary_of(definition: dict[str, Any]) -> dict[str, int]:
     """Return the ids of all entries by text, without the added tokens."""
     entries = definition["model"]["vocab"]
     return entries if isinstance(entries, dict) else {piece: number for number, (piece, _) in enumerate(entries)}
-
-
-def is_panic(error: BaseException) -> bool:
-    """Whether an error is a Rust panic of `tokenizers`, which does not derive from `Exception`."""
-    return type(error).__name__ == "PanicException"

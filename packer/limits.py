@@ -69,6 +69,11 @@ _HINTS: dict[int, str | None] = {
 _ELSE = "run the same command again: what was finished is kept"
 
 
+def is_panic(error: BaseException) -> bool:
+    """Whether an error is a panic of a library written in Rust, which does not derive from `Exception`."""
+    return type(error).__name__ == "PanicException"
+
+
 @contextmanager
 def storage_errors(action: str, path: Path | str) -> Iterator[None]:
     """Turn an OSError into a StorageError that says what failed, and where.

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 from tokenizers import Tokenizer
 
-from packer.backend import definition_of, is_panic, load_backend
+from packer.backend import definition_of, load_backend
 from packer.errors import InputError, RecipeError
-from packer.limits import out_of
+from packer.limits import is_panic, out_of
 from packer.named_templates import NAMED_TEMPLATES
 from packer.tokenizer_folder import MAX_IDS, MAX_TEMPLATE_BYTES, checked_vocab_size, read_folder, read_regular
 

@@ -157,7 +157,7 @@ def parse_size(values: dict[str, Any], keys: Sequence[str]) -> None:
     text = values.get(last)
     if not isinstance(text, str):
         return
-    match = re.fullmatch(r"(\d+)\s*([A-Za-z]*)", text.strip())
+    match = re.fullmatch(r"([0-9]{1,4000})\s*([A-Za-z]*)", text.strip())
     if match is None or match[2].upper() not in _UNITS:
         raise RecipeError(f"{'.'.join(keys)}: expected a size such as 64MiB, found '{text}'")
     values[last] = int(match[1]) * _UNITS[match[2].upper()]

@@ -139,8 +139,6 @@ OWN_FILES = {
     "pipeline/suggestions.py": "a file of the package",
     "store/folder.py": "folders, and temporary files that are new",
     "export/writer.py": "files that it made",
-    "store/mirror.py": "files that packer downloaded",
-    "store/place.py": "files that packer downloaded",
 }
 """Modules that open files by themselves, and which."""
 

@@ -65,6 +65,14 @@ def test_a_file_with_a_value_in_the_place_of_a_list_or_mapping_is_refused_by_its
         load_recipe(tmp_path / "recipe.yaml")
 
 
+@pytest.mark.parametrize(
+    "size", ["9" * 5000 + "KiB", "9" * 5000, "٣MiB", "-5MiB", "1e309MiB"], ids=lambda size: size[-9:]
+)
+def test_a_size_that_is_none_or_is_beyond_every_number_is_refused_by_its_key(size: str) -> None:
+    with pytest.raises(RecipeError, match="shard_bytes: expected a size such as 64MiB"):
+        make_recipe({"shard_bytes": size})
+
+
 def test_mappings_for_a_template_have_one_order():
     """A manifest keeps none, and a template may write them."""
     one, other = (

@@ -8,6 +8,7 @@ from typing import Self
 import numpy as np
 
 from packer.batches import Int32
+from packer.errors import CheckError
 from packer.model import Model
 from packer.pipeline.kept_tokenizer import kept_model
 from packer.recipe import make_recipe
@@ -15,6 +16,7 @@ from packer.store.cache import Cache
 from packer.token_bytes import TokenBytes
 
 _UNSEEN, _CUT = -1, -2
+_HINT = "packer verify CACHE --full names the file and the row"
 
 
 class TokenTexts:
@@ -48,7 +50,15 @@ class TokenTexts:
         return list(self._numbers)
 
     def numbers(self, input_ids: Int32) -> Int32:
-        """Return the numbers of the tokens of a document, or of a piece of one, adding new tokens.  # int32[n]"""
+        """Return the numbers of the tokens of a document, or of a piece of one, adding new tokens.  # int32[n]
+
+        Raises:
+            CheckError: an id is not in the vocabulary.
+        """
+        highest = int(input_ids.view(np.uint32).max(initial=0))  # one below 0 is huge there
+        if highest >= len(self._number_of):
+            found = f"expected ids up to {len(self._number_of) - 1}, found {np.uint32(highest).view(np.int32)}"
+            raise CheckError(f"a document has tokens that are not in the vocabulary: {found}", hint=_HINT)
         for id_ in np.unique(input_ids[self._number_of[input_ids] == _UNSEEN]).tolist():
             try:
                 text = self._bytes(id_).decode()

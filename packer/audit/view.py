@@ -242,7 +242,7 @@ class _Reader:
         doc_id is known.
         """
         index = self._documents.find(doc_id) if number is None else number
-        if index is None:
+        if index is None or index >= len(self._documents):
             raise UsageError(
                 f"block names document {doc_id}, which is in no document shard of split '{self._split}'",
                 hint=f"packer verify {in_shell(self._cache.folder)} --full",

@@ -1,6 +1,7 @@
 """A micro-batch of a step as a loader returns it, with the documents its tokens come from."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
@@ -10,7 +11,7 @@ import msgspec
 import numpy as np
 
 from packer.batches import Int32, Int64
-from packer.errors import InputError, UsageError
+from packer.errors import CheckError, InputError, UsageError
 from packer.layout import concatenated_ranges
 from packer.load.arguments import open_cache
 from packer.load.attention import documents_of
@@ -22,7 +23,7 @@ from packer.load.ordering import LengthBucketed, Windowed
 from packer.load.plan import PADDING_ROW
 from packer.load.row_source import pad_id_of
 from packer.load.rows import documents_of_pairs
-from packer.load.state import ReaderState, decode_state
+from packer.load.state import UNCHANGED, ReaderState, decode_state
 from packer.load.step import MicroBatch, Step
 from packer.regular_file import open_given_text
 from packer.store.cache import BlockShards, Cache, DocumentShards
@@ -165,6 +166,9 @@ def _states(value: Any) -> Iterator[dict[str, Any]]:
             yield from _states(item)
 
 
+_WINDOWS: dict[str, Callable[[int], Any]] = {"length_bucketed": LengthBucketed, "windowed": Windowed}
+
+
 def _saved_arguments(state: ReaderState, *, order: Any) -> dict[str, Any]:
     """Return the arguments of the loader that saved a state, except weights; `order` is the order if it is known.
 
@@ -179,10 +183,11 @@ def _saved_arguments(state: ReaderState, *, order: Any) -> dict[str, Any]:
         raise UsageError(f"the state was saved with a {state.order} order, whose rows a state does not name", hint=hint)
     names = ("split", "cutoff_len", "order", "seed", "end", "micro_batch_size")
     arguments = {name: getattr(state, name) for name in names}
-    if state.order == "length_bucketed" and state.order_by is not None:
-        arguments["order"] = LengthBucketed(int(state.order_by))
-    if state.order == "windowed" and state.order_by is not None:
-        arguments["order"] = Windowed(int(state.order_by.partition(" ")[0]))
+    if state.order in _WINDOWS and state.order_by is not None:
+        window = state.order_by.partition(" ")[0]
+        if re.fullmatch("[1-9][0-9]{0,8}", window) is None:
+            raise CheckError(f"reader state: order_by {state.order_by!r} is not a window", hint=UNCHANGED)
+        arguments["order"] = _WINDOWS[state.order](int(window))
     return arguments | {"batching": state.batching_value, "global_batch_size": state.opened_batch_size}
 
 

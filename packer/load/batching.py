@@ -18,7 +18,7 @@ from packer.errors import UsageError
 from packer.load.arguments import MAX_INT32, check_choice, check_integer
 from packer.load.plan import PADDING_ROW
 from packer.load.rows import Rows
-from packer.read_rules import BatchingName, Read, Side
+from packer.read_rules import BatchingName, Read, Side, Tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +30,10 @@ class Packed:
 class Padded:
     """Documents as rows, padded to one length. Sizes count documents."""
 
-    length: int | None = None
+    length: Tokens | None = None
     """Tokens to which every micro-batch is padded; None pads to its longest document."""
 
-    multiple_of: int = 1
+    multiple_of: Tokens = 1
     """The longest length is rounded up to a multiple of this: 8 or 128 suit matrix units."""
 
     side: Side = "right"

@@ -1,9 +1,8 @@
 """Checks the batch contract on a model's input, from this reader or from any other collator.
 
 Nothing fails when a line of the contract is broken; the loss still falls. A batch is the named inputs of a causal
-language model. Where sequences begin is determined by the first of these that it has: ``cu_seq_lens_q``,
-``document_ids``, ``seq_idx``, a 2-D ``attention_mask``, or ``position_ids`` that do not increase by one, as in
-transformers.
+language model. Sequences begin where the first of these says that it has: ``cu_seq_lens_q``, ``document_ids``,
+``seq_idx``, a 2-D ``attention_mask``, or ``position_ids`` that do not increase by one, as in transformers.
 
 Tensors are converted to numpy arrays. So batches of numpy arrays work, too, and nothing here needs torch.
 """
@@ -140,8 +139,7 @@ class _Columns:
         self.columns = columns = {name: value for name, value in columns.items() if value is not None}
         self.pad_id = pad_id
         self.arrays = {name: _array(columns[name]) for name in _DTYPES if hasattr(columns.get(name), "dtype")}
-        positions = self.arrays.get("position_ids")
-        if positions is not None and positions.ndim == 3 and len(positions) == 4:
+        if (positions := self.arrays.get("position_ids")) is not None and positions.shape[:-2] == (4,):
             self.arrays["position_ids"] = positions[0]  # those for the mask, before those in three dimensions
         self.ids = self.arrays.get("input_ids", np.zeros(0))
         mask = self.arrays.get("attention_mask")

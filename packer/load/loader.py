@@ -24,7 +24,7 @@ from packer.load.ranks import ranks_when_spawning
 from packer.load.read_ahead import Prefetch
 from packer.load.reading import EpochSummary, StepReader
 from packer.load.row_source import RowSource
-from packer.load.state import Counters, ReaderState, restore
+from packer.load.state import UNCHANGED, Counters, ReaderState, restore
 from packer.load.step import Step
 from packer.read_rules import BatchingName
 from packer.store.cache import Cache
@@ -290,7 +290,7 @@ class PackedLoader:
         try:
             self._source.order_at(restored)
         except ValueError as error:
-            raise CheckError(f"reader state: {error}", hint="pass what state_dict() returned, unchanged") from None
+            raise CheckError(f"reader state: {error}", hint=UNCHANGED) from None
         self.close()
         self._state, self._epoch_end = restored, None
 

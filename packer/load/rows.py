@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.batches import CHOSEN, REJECTED, Float32, Int32, Int64
-from packer.display import repair_hint
-from packer.errors import CheckError, InputError, UsageError
+from packer.errors import InputError, UsageError
 from packer.layout import offsets_of
 from packer.load.content import content_of_all
 from packer.load.plan import PADDING_ROW
@@ -81,7 +80,7 @@ class Rows:
             places = np.flatnonzero(cache_of == number)
             own = rows[places] - first
             documents = (own[:, None] * self.num_sides + np.arange(self.num_sides)).reshape(-1)
-            of_length, of_trained = self._checked_counts(number, documents)
+            of_length, of_trained = self._counts[number].of(documents)
             lengths[places] = of_length.reshape(-1, self.num_sides)
             trained[places] = of_trained.reshape(-1, self.num_sides).sum(1, dtype=np.int32)
         return trained, lengths
@@ -99,31 +98,16 @@ class Rows:
     @cached_property
     def lengths_of_sides(self) -> Int32:
         """Tokens of each document of a row, or of all documents of a block; without padding.  # int32[N, 1 or 2]"""
-        lengths = np.concatenate([self._checked_counts(number)[0] for number in range(len(self._parts))])
+        lengths = np.concatenate([columns.of_all()[0] for columns in self._counts])
         lengths = lengths if self._cutoff_len is None else np.minimum(lengths, np.int32(self._cutoff_len))
         return lengths.reshape(-1, self.num_sides)
 
     def _trained_of_all(self, number: int) -> Int32:
-        lengths, trained = self._checked_counts(number)
+        lengths, trained = self._counts[number].of_all()
         if self._cutoff_len is None:
             return trained
         within: Int32 = self._parts[number].trained_within(self._cutoff_len, lengths, trained)
         return within
-
-    def _checked_counts(self, number: int, rows: Int64 | None = None) -> list[Int32]:
-        """Read tokens and trained targets of some blocks or documents of a cache, or of all.  # int32[R] each
-
-        Raises:
-            CheckError: one is below 0.
-        """
-        part, columns = self._parts[number], self._counts[number]
-        counts = columns.of_all() if rows is None else columns.of(rows)
-        for name, values in zip(("length", "num_trained"), counts, strict=True):
-            below = np.flatnonzero(values < 0)
-            if len(below):
-                path = part.folder / part.place(int(below[0] if rows is None else rows[below[0]]))[0]
-                raise CheckError(f"{path} is damaged: a {name} is below 0", hint=repair_hint(part.folder))
-        return counts
 
     def await_shards(self, number: int, shards: Collection[int]) -> None:
         """Declare which shards of a cache in a bucket are being fetched: their counts are read once they are here."""

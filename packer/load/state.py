@@ -21,7 +21,9 @@ from packer.read_rules import BatchingName
 
 STATE_VERSION: Final = 5
 
-Size = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+UNCHANGED: Final = "pass what state_dict() returned, unchanged"
+
+Size = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,7 +69,7 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     padded: Padded | None
     """How documents were padded. Informational: a loader that pads differently continues, with a warning."""
 
-    cutoff_len: int | None
+    cutoff_len: Annotated[int, Meta(ge=2, le=2**31 - 1)] | None
     order: OrderName
     order_by: str | None
     """Parameters of the order: a non-default window; a hash of the weights, or of a curriculum's epoch 0."""
@@ -131,8 +133,8 @@ def decode_state(value: Any) -> ReaderState:
         )
     try:
         return msgspec.convert(value, ReaderState)
-    except msgspec.ValidationError as error:
-        raise CheckError(f"reader state: {error}", hint="pass what state_dict() returned, unchanged") from None
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
+        raise CheckError(f"reader state: {error}", hint=UNCHANGED) from None
 
 
 def restore(value: Any, *, reader: ReaderState, length: Callable[[int], int]) -> ReaderState:

@@ -6,10 +6,10 @@ from pathlib import Path, PurePosixPath
 
 from packer.display import repair_hint
 from packer.errors import CheckError
-from packer.model import Model, model_of
+from packer.model import TOKENIZER_FILE, Model, model_of
 from packer.recipe import Recipe
 from packer.store.files import CacheFiles
-from packer.store.manifest import Manifest, ModelFile, ModelRecord
+from packer.store.manifest import MANIFEST_NAME, Manifest, ModelFile, ModelRecord
 
 
 def model_record(model: Model) -> ModelRecord:
@@ -62,6 +62,8 @@ def kept_files(folder: Path, manifest: Manifest) -> dict[str, bytes]:
         if hashlib.sha256(content).hexdigest() != file.sha256:
             raise CheckError(f"{folder}/{name} is damaged: its sha256 is not the manifest's", hint=hint)
         files[PurePosixPath(file.path).name] = content
+    if TOKENIZER_FILE not in files:
+        raise CheckError(f"{folder / MANIFEST_NAME} names no {TOKENIZER_FILE}", hint=repair_hint(folder))
     return files
 
 

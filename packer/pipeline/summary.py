@@ -96,7 +96,7 @@ def of_totals(manifest: Manifest, folder: Path, rows: RowReport | None, *, warne
     if totals.skipped:
         facts.append(("skipped", number(totals.skipped), of_skipped(rows)))
     if pack["mode"] != "none":
-        full = percent((totals.slots - totals.separators - totals.padding) / totals.slots)
+        full = percent((totals.slots - totals.separators - totals.padding) / max(totals.slots, 1))
         facts.append(("blocks", number(totals.blocks), f"of {number(pack['block_len'])} tokens, {full} full"))
     yield from aligned("<><", facts)
     last = sum(shard.num_last_tokens for shard in manifest.shards)

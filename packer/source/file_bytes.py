@@ -3,6 +3,7 @@
 The compression is detected from the first bytes, not from the name. A compressed file can only be read from its start.
 """
 
+import bz2
 import gzip
 import hashlib
 import io
@@ -158,11 +159,10 @@ def decompressed(path: FilePath, chunks: Iterable[bytes], codec: Codec | None) -
         return
     num_bytes = 0
     try:
-        with _opened(io.BufferedReader(_Chunks(chunks), READ_BYTES), codec) as stream:
-            while text := stream.read(READ_BYTES):
-                num_bytes += len(text)
-                yield text
-    except (OSError, EOFError, zlib.error) as error:
+        for text in _bz2_texts(chunks) if codec == "bz2" else _texts(chunks, codec):
+            num_bytes += len(text)
+            yield text
+    except (OSError, EOFError, zlib.error, pa.ArrowException) as error:
         if (limit := out_of(error, f"{path}: cannot be read")) is not None:
             raise limit from error
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -175,9 +175,28 @@ def decompressed(path: FilePath, chunks: Iterable[bytes], codec: Codec | None) -
         ) from error
 
 
-def _opened(stream: io.BufferedReader, codec: Codec) -> Any:
+def _texts(chunks: Iterable[bytes], codec: Codec) -> Iterator[bytes]:
+    stream: Any = io.BufferedReader(_Chunks(chunks), READ_BYTES)
     # Arrow's gzip does not accept zeros after a member.
-    return gzip.GzipFile(fileobj=stream) if codec == "gzip" else pa.CompressedInputStream(pa.PythonFile(stream), codec)
+    is_gzip = codec == "gzip"
+    with gzip.GzipFile(fileobj=stream) if is_gzip else pa.CompressedInputStream(pa.PythonFile(stream), codec) as opened:
+        while text := opened.read(READ_BYTES):
+            yield text
+
+
+def _bz2_texts(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Decompress the streams of a bz2 file: Arrow stops at an empty one, and BZ2File passes over what is no stream."""
+    stream = bz2.BZ2Decompressor()
+    for chunk in chunks:
+        left = chunk
+        while left or not (stream.needs_input or stream.eof):
+            if stream.eof:
+                stream = bz2.BZ2Decompressor()
+            if text := stream.decompress(left, READ_BYTES):
+                yield text
+            left = stream.unused_data
+    if not stream.eof:
+        raise EOFError("ends within a stream")
 
 
 class _Chunks(io.RawIOBase):

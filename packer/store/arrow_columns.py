@@ -35,9 +35,8 @@ class Ragged:
     offsets: npt.NDArray[np.integer]  # [R + 1]
 
     def __getitem__(self, index: int) -> npt.NDArray[Any]:
-        """Return the values of one row; none if its range is out of bounds, so that its digest differs."""
-        start, end = self.offsets.item(index), self.offsets.item(index + 1)
-        return self.values[start:end] if 0 <= start <= end <= len(self.values) else self.values[:0]
+        """Return the values of one row."""
+        return self.values[self.offsets.item(index) : self.offsets.item(index + 1)]
 
     def lengths(self) -> Int64:
         return np.diff(self.offsets).astype(np.int64, copy=False)
@@ -65,7 +64,7 @@ class DocumentRows:
 
     def sample_id_of(self, index: int) -> str | None:
         """Return the sample id of one row, or None."""
-        return self.sample_id[index].tobytes().decode() if self.has_sample_id[index] else None
+        return self.sample_id[index].tobytes().decode(errors="backslashreplace") if self.has_sample_id[index] else None
 
     def digests(self, indices: Int64 | None = None) -> UInt64:
         """Compute row digests as defined in :mod:`packer.store.digest`; by default of all rows.  # uint64[R]"""
@@ -78,8 +77,7 @@ class DocumentRows:
         if self.loss_weights is not None:
             lists.append(self.loss_weights[row])
         start, end, text = self.span_offsets.item(row), self.span_offsets.item(row + 1), self.sample_id[row]
-        if start >= 0:  # with an end beyond the columns, there are fewer spans than the header says
-            lists += self.span_message[start:end], self.span_start[start:end], self.span_end[start:end]
+        lists += self.span_message[start:end], self.span_start[start:end], self.span_end[start:end]
         header = _DOCUMENT_HEADER.pack(
             self.doc_id[row],
             self.length[row],

@@ -8,10 +8,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from packer.batches import BlockBatch, Float32, Int32, Int64
-from packer.display import repair_hint
-from packer.errors import CheckError
 from packer.layout import offsets_of
 from packer.store.arrow_columns import BlockRows
+from packer.store.bounds import check_blocks
 from packer.store.mapping import MappedShard
 from packer.store.numbered_rows import FoundRows, NumberedRows
 from packer.store.schema import BLOCK_PIECES, Kind, block_len_of
@@ -90,11 +89,7 @@ class BlockShards(NumberedRows[BlockRows]):
         pairs = _join(found.values("pairs"), np.int64)[0] if self.is_paired else None
         pieces: dict[str, Int32] = {}
         for name in BLOCK_PIECES[1:]:
-            pieces[name], offsets = _join(found.values(name), np.int32)
-            if not np.array_equal(doc_offsets, offsets):
-                raise CheckError(
-                    f"{self.folder}: a block's doc_ids and {name} differ in length", hint=repair_hint(self.folder)
-                )
+            pieces[name], _ = _join(found.values(name), np.int32)
         return BlockBatch(
             **tokens,
             **{name: np.array(found.values(name), np.int32) for name in _SCALARS},
@@ -119,7 +114,9 @@ class BlockShards(NumberedRows[BlockRows]):
     def _view(self, batch: pa.RecordBatch, mapped: MappedShard) -> BlockRows:
         if mapped.block_len != self.block_len:
             raise ValueError(f"expected blocks of {self.block_len} tokens, found {mapped.block_len}")
-        return block_rows(batch, mapped.block_len, mapped.read)
+        rows = block_rows(batch, mapped.block_len, mapped.read)
+        check_blocks(rows, mapped.shard)
+        return rows
 
 
 def _join(parts: list[npt.NDArray[Any]], dtype: type[np.integer]) -> tuple[npt.NDArray[Any], Int64]:

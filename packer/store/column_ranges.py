@@ -12,6 +12,7 @@ import pyarrow as pa
 from packer.display import repair_hint
 from packer.errors import CheckError
 from packer.layout import offsets_of
+from packer.store.bounds import check_column
 from packer.store.files import CacheFiles
 from packer.store.manifest import Place, Shard
 from packer.store.mapping import as_damage, as_missing, check_schema
@@ -31,7 +32,7 @@ def read_columns(
         The columns of each shard.  # [rows of its record batches] each
 
     Raises:
-        CheckError: a shard is truncated, or has no such column.
+        CheckError: a shard is truncated, has no such column, or a value out of its bounds.
         StorageError: it cannot be read.
     """
     sizes = [np.dtype(kind).itemsize for kind in columns.values()]
@@ -48,12 +49,16 @@ def read_columns(
             raise CheckError(reason, hint=repair_hint(folder)) from None
 
     contents = read_ranges(folder, ((shard, ranges(shard, places)) for shard, places in wanted))
-    for (_, content), (_, places) in zip(contents, wanted, strict=True):
+    for (shard, content), (_, places) in zip(contents, wanted, strict=True):
         num_rows = sum(place.num_rows for place in places)
         starts = offsets_of([size * num_rows for size in sizes]).tolist()
-        yield [
+        found = [
             np.frombuffer(content, kind, num_rows, start) for kind, start in zip(columns.values(), starts, strict=False)
         ]
+        with as_damage(folder, shard):
+            for name, values in zip(columns, found, strict=True):
+                check_column(name, values, shard)
+        yield found
 
 
 def read_batches(folder: Path, shard: Shard, numbers: Sequence[int], column: str) -> list[pa.RecordBatch] | None:

@@ -19,10 +19,15 @@ from xxhash import xxh3_128_hexdigest
 from packer.display import in_shell
 from packer.errors import CheckError, InputError, UsageError
 from packer.names import FilePath, SplitName, in_words
+from packer.read_rules import Read
+from packer.row_schemas import ROW_SCHEMAS
 from packer.store.contained import ContainedPaths, is_inside
+from packer.store.entries import Hex, Place, Shard, StoredTable
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE
 from packer.store.totals import Count, Totals
+
+__all__ = ["Place", "Shard", "StoredTable"]
 
 FORMAT_VERSION: Final = 3
 """Version of shards and manifest; raised when a reader of the previous one would fail or misread them."""
@@ -32,87 +37,10 @@ REJECTED_NAME = "rejected.jsonl"
 MAX_MANIFEST_BYTES = 2**30
 """Room for some 800,000 shards: 6 TB of rows in partitions of 8 MiB, or 11 TB in partitions of 64 MiB."""
 
-Hex = Annotated[str, Meta(pattern=r"\A[0-9a-f]{1,64}\Z")]
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 _SEAL = re.compile(rb'\A\{[ \n]*"checksum"[ \n]*:[ \n]*"([0-9a-f]{32})"(?=[ \n]*,)')
 _SEAL_BYTES = len(b'{\n"checksum":""') + 32
-
-
-class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """Where in the file one record batch keeps its fixed-width columns and, if it has any, its loss weights."""
-
-    first_row: Count
-    num_rows: Count
-    columns: dict[str, Count]
-    """Column → byte offset of its values from the start of the file: [num_rows × L] for a list column of a block shard,
-    [num_rows] for a scalar column, one for each token for the loss weights of documents."""
-
-
-class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
-    path: FilePath
-    kind: Literal["documents", "blocks"]
-    split: SplitName
-    source: Count | None
-    """Documents: index into `inputs`. Blocks: None."""
-
-    key: Hex | None
-    """Documents: identity of the partition's bytes and the documents half of the recipe. Blocks: None."""
-
-    first_row: Count
-    """Documents: the input row the partition begins with. Blocks: index of the first block within its split."""
-
-    first_line: Count = 0
-    """Documents: lines of the input before the partition, if its rows are lines. Blocks: 0."""
-
-    num_rows: Count
-    """Rows of this file: documents or blocks."""
-
-    num_kept: Count
-    """Documents: rows of the partition with at least one document in this shard. Blocks: 0."""
-
-    num_input_rows: Count
-    """Documents: rows of the partition = kept + rejected. Blocks: 0."""
-
-    num_rejected: Count
-    num_tokens: Count
-    num_trained: Count
-    num_merged: Count
-    """Documents: turns whose boundary merges. Blocks: 0."""
-
-    num_skipped: Count = 0
-    """Documents: answers that should be trained but are not, because they are empty or have no prompt. Blocks: 0."""
-
-    num_last_tokens: Count
-    """Documents: tokens of each kept row's last document; num_tokens divided by this is the cost of rewriting. Blocks:
-    0."""
-
-    num_bytes: Count
-    xxh3: Hex
-    """xxh3-128 of the file."""
-
-    sha256: Hex
-    rows_xxh3: Hex
-    """xxh3-128 of the column `digest`: identifies these rows in this order, to detect a file that was swapped."""
-
-    places: tuple[Place, ...]
-    unused_keys: dict[str, Count] = {}
-    """Documents: keys of messages that no schema knows, with the number of messages that have them. Blocks: empty."""
-
-
-class StoredTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """A table with one row for each row of the inputs, or of a partition."""
-
-    path: FilePath
-    key: Hex | None
-    """Traits: identity of the partition's bytes and of the rules that need traits. Selection: None."""
-
-    num_rows: Count
-    num_bytes: Count
-    xxh3: Hex
-    """xxh3-128 of the file."""
-
-    sha256: Hex
 
 
 class RowSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -132,7 +60,7 @@ class RowSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """One input file as it was read."""
 
-    path: str
+    path: Annotated[str, Meta(pattern=r"\A[^\0]+\Z")]
     """Path as the recipe spells it, with globs expanded, POSIX."""
 
     split: SplitName
@@ -221,13 +149,20 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class _ReaderPack(msgspec.Struct, frozen=True):
-    mode: str
+    mode: Literal["isolated", "eos", "stream", "none"]
     block_len: Annotated[int, Meta(ge=1, le=2**31 - 1)]
     align: Annotated[int, Meta(ge=1, le=2**31 - 1)] = 1
+    pad_id: TokenId | None = None
+
+
+class _ReaderSource(msgspec.Struct, frozen=True):
+    path: str
 
 
 class _ReaderRecipe(msgspec.Struct, frozen=True):
     pack: _ReaderPack
+    sources: tuple[_ReaderSource, ...] = ()
+    read: Read = Read()
 
 
 class _ReaderKeys(msgspec.Struct, frozen=True):
@@ -343,6 +278,7 @@ def decode_manifest(folder: Path, content: bytes) -> Manifest:
         _check_paths(root, "model.files[{}].path", [(f"model/{file.path}", "model") for file in manifest.model.files])
         msgspec.convert({"recipe": manifest.recipe}, _ReaderKeys)
         _check_seal(content)
+        _check_bounds(manifest)
     except msgspec.ValidationError as error:
         reason = in_words(str(error))
         if reason.endswith("`$.format_version`"):
@@ -391,3 +327,38 @@ def _check_paths(root: ContainedPaths, key: str, paths: Sequence[tuple[str, str]
             raise ValueError(
                 f"{key.format(i)}: '{path}' is a link that leads out of the cache; copy the files themselves"
             )
+
+
+def _check_bounds(manifest: Manifest) -> None:
+    """Refuse numbers that refer to what the manifest does not have; that counts add up is for `verify` to check."""
+    model, num_sources = manifest.model, len(manifest.recipe.get("sources", ()))
+    highest = max(model.pad_id, model.eos_id or 0, *model.stop_ids, *model.control_ids)
+    if not highest < model.vocab_size < 2**31:
+        raise ValueError(f"model: id {highest} is not in a vocabulary of {model.vocab_size}")
+    for entry in manifest.inputs:
+        if entry.schema not in ROW_SCHEMAS:
+            raise ValueError(f"{entry.path} has rows of an unknown schema, '{entry.schema}'")
+        if entry.part is not None and entry.part >= num_sources:
+            raise ValueError(f"{entry.path} is named by source {entry.part} of {num_sources}")
+    documents = [shard for shard in manifest.shards if shard.kind == "documents"]
+    if manifest.totals.documents and not documents:
+        raise ValueError("it names no shards of its documents")
+    for shard in documents:
+        _check_partition(shard, manifest.inputs)
+    if manifest.selection is not None:
+        if len(set(manifest.selection.splits)) < len(manifest.selection.splits):
+            raise ValueError("selection: a split is named twice")
+        numbers = [shard.num_input_rows for shard in documents]
+        tables = [table.num_rows for table in manifest.selection.traits]
+        if tables != numbers or manifest.selection.table.num_rows != sum(numbers):
+            raise ValueError("selection: its tables do not have a row for each row of the partitions")
+
+
+def _check_partition(shard: Shard, inputs: Sequence[Input]) -> None:
+    if shard.source is None or shard.source >= len(inputs):
+        raise ValueError(f"{shard.path} comes from input {shard.source} of {len(inputs)}")
+    entry = inputs[shard.source]
+    if shard.first_row + shard.num_input_rows > entry.num_rows:
+        raise ValueError(f"{shard.path} has rows that {entry.path} does not have")
+    if not bool(shard.num_tokens) <= shard.num_last_tokens <= shard.num_tokens:
+        raise ValueError(f"{shard.path}: {shard.num_last_tokens} of {shard.num_tokens} tokens end a row")

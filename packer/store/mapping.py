@@ -28,7 +28,7 @@ class MappedShard:
 
     def __init__(self, folder: Path, shard: Shard, mapped: pa.Buffer, *, mmap: bool) -> None:
         self._folder = folder
-        self._shard = shard
+        self.shard = shard
         self._mapped = mapped
         self._reader = pa.ipc.open_file(pa.BufferReader(mapped))
         self.block_len = check_schema(shard, self._reader.schema)
@@ -48,8 +48,8 @@ class MappedShard:
         Raises:
             CheckError: it is elsewhere, or invalid.
         """
-        expected = self._shard.places[number]
-        with as_damage(self._folder, self._shard):
+        expected = self.shard.places[number]
+        with as_damage(self._folder, self.shard):
             batch = self._reader.get_batch(number)
             if input_path(batch, base=self._mapped.address, first_row=expected.first_row) != expected:
                 raise ValueError(f"record batch {number} is not where the manifest says")
@@ -62,8 +62,8 @@ class MappedShard:
             CheckError: these places are outside of the file.
         """
         digest = xxh3_128()
-        with as_damage(self._folder, self._shard):
-            for place in self._shard.places:
+        with as_damage(self._folder, self.shard):
+            for place in self.shard.places:
                 offset = place.columns["digest"]
                 if self._ranges is not None:
                     digest.update(self._ranges.read(offset, 8 * place.num_rows))

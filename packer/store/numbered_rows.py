@@ -21,6 +21,7 @@ from packer.display import repair_hint
 from packer.errors import CheckError
 from packer.layout import MASKED, offsets_of
 from packer.store.arrow_columns import BlockRows, DocumentRows
+from packer.store.bounds import OutOfBounds
 from packer.store.column_ranges import read_columns, read_ranges
 from packer.store.files import CacheFiles
 from packer.store.manifest import Shard
@@ -80,12 +81,6 @@ def _weights(opened: DocumentRows | BlockRows, row: int) -> npt.NDArray[Any]:
     return trained if opened.loss_weights is None else np.where(trained, opened.loss_weights[row], 0)
 
 
-def _adds_up(shard: Shard) -> bool:
-    """Whether a shard's record batches are contiguous up to its last row."""
-    bounds = [*(place.first_row for place in shard.places), shard.num_rows]
-    return np.array_equal(offsets_of([place.num_rows for place in shard.places]), bounds)
-
-
 def _received(
     make: Callable[[Path, tuple[Shard, ...]], Any], folder: Path, url: str | None, shards: tuple[Shard, ...]
 ) -> Any:
@@ -102,7 +97,6 @@ class NumberedRows(Generic[Rows]):
         chosen: indices of the rows to include, ascending; None includes all of them.  # int64[N]
 
     Raises:
-        CheckError: a shard's record batches are not contiguous, or do not add up to its rows.
         ValueError: a shard of another kind.
     """
 
@@ -118,9 +112,6 @@ class NumberedRows(Generic[Rows]):
         for shard in self.shards:
             if shard.kind != self.kind:
                 raise ValueError(f"expected shards of {self.kind}, found {shard.path}")
-            if not _adds_up(shard):
-                reason = f"{shard.path}: its record batches do not add up to its rows"
-                raise CheckError(reason, hint=repair_hint(self.folder))
         self._bounds = offsets_of([place.num_rows for shard in self.shards for place in shard.places])
         self._shard_of = [i for i, shard in enumerate(self.shards) for _ in shard.places]
         self._place_of = [i for shard in self.shards for i in range(len(shard.places))]
@@ -253,6 +244,8 @@ class NumberedRows(Generic[Rows]):
             try:
                 digests = flat_view(batch, "digest", np.uint64, batch.num_rows, mapped.read)
                 opened = self._opened[number] = self._view(batch, mapped), digests
+            except OutOfBounds as error:
+                raise self.damaged(number, f"row {self.row_in_shard(number, error.row)}: {error}") from None
             except ValueError as error:
                 raise self.damaged(number, str(error)) from None
         return opened

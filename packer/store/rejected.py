@@ -14,8 +14,10 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from io import BufferedReader
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from packer.display import repair_hint
 from packer.errors import CheckError, StorageError
@@ -23,6 +25,7 @@ from packer.limits import storage_errors
 from packer.store.contained import is_inside
 from packer.store.files import CacheFiles
 from packer.store.manifest import REJECTED_NAME, Manifest
+from packer.store.totals import Count
 
 
 class Rejected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -31,26 +34,26 @@ class Rejected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     source: str
     """Path of the input, as in the manifest."""
 
-    row: int
+    row: Count
     """Row number from 0 within the input; blank lines do not count."""
 
-    line: int | None = None
+    line: Count | None = None
     """Line of the input, from 1, if the whole row is rejected and rows are lines."""
 
     code: str
     """One of :data:`packer.rejections.CODES`."""
 
     reason: str
-    document: int | None = None
+    document: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     """doc_id of the document of which a part was left out; None if the whole row is rejected."""
 
     split: str | None = None
     """Split of the document."""
 
-    start: int | None = None
+    start: Count | None = None
     """First token of the part within its document."""
 
-    tokens: int | None = None
+    tokens: Count | None = None
     """Number of tokens of the part."""
 
 

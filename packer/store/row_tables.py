@@ -60,7 +60,8 @@ def read_table(cache: Path, stored: StoredTable) -> pa.Table:
         raise CheckError(f"{path} is damaged: its xxh3 is not the manifest's", hint=repair_hint(cache))
     try:
         table = pa.ipc.open_file(pa.BufferReader(content)).read_all()
-    except (pa.ArrowException, OSError) as error:
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise CheckError(f"{path} is damaged: {error}", hint=repair_hint(cache)) from error
     if table.num_rows != stored.num_rows:
         raise CheckError(f"{path}: expected {stored.num_rows} rows, found {table.num_rows}", hint=repair_hint(cache))

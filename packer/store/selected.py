@@ -61,7 +61,9 @@ def _in_range(columns: Mapping[str, npt.NDArray[Any]], num_splits: int) -> bool:
         (reason, len(ROW_REASONS) + 1),
         (columns["kept"][reason != 1 + ROW_REASONS.index("contaminated")], len(reason)),
     )
-    return all(int(own.min(initial=-1)) >= -1 and int(own.max(initial=-1)) < limit for own, limit in limited)
+    return int(reason.min(initial=0)) >= 0 and all(
+        int(own.min(initial=-1)) >= -1 and int(own.max(initial=-1)) < limit for own, limit in limited
+    )
 
 
 def split_documents(
@@ -77,10 +79,7 @@ def split_documents(
     if selected is None:
         names = dict.fromkeys(shard.split for shard in shards)
         return {name: DocumentShards(cache, [s for s in shards if s.split == name], mmap=mmap) for name in names}
-    rows = rows_of_documents(cache, shards, mmap=mmap)
-    if int(rows.max(initial=-1)) >= len(selected.split) or int(rows.min(initial=0)) < 0:
-        raise CheckError(f"{cache}: documents of rows that the selection does not have", hint=repair_hint(cache))
-    split = selected.split[rows]
+    split = selected.split[rows_of_documents(cache, shards, mmap=mmap)]
     found = {}
     for number, name in enumerate(selected.splits):
         found[name] = DocumentShards(cache, shards, mmap=mmap, chosen=np.flatnonzero(split == number))

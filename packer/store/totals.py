@@ -5,7 +5,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+"""Up to what every reader of JSON keeps exactly; sums of counts that add up to one fit 64 bits, too."""
 
 
 class Cut(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -413,11 +413,9 @@ def test_damaged_files_are_reported_once_and_what_can_be_compared_is(mixed, tmp_
         if name == "model":
             assert [(finding.path, finding.what) for finding in more] == [("manifest.json", "re-encoded")]
             assert report.num_reencoded == 0
-        elif name == "shard":
-            assert [finding.what for finding in more] == ["re-encoded"], "its length is part of what it is"
         else:
             assert more == ()
-            assert report.num_reencoded == NUM_MIXED
+            assert report.num_reencoded == NUM_MIXED - (shard.num_input_rows if name == "shard" else 0)
     (cache / shard.path).unlink()
     missing = verify(cache, sources=["/"], reencode=True, threads=1)
     assert [finding.what for finding in missing.findings if finding.path == shard.path] == ["size"]

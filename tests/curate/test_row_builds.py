@@ -373,7 +373,7 @@ def test_a_selection_that_is_none_is_refused(cache, change, words, tmp_path):
 def test_documents_of_rows_that_no_selection_has_are_refused(cache, tmp_path):
     content = pa.ipc.open_file(cache / read_manifest(cache).selection.table.path).read_all()
     folder = forged(cache, tmp_path / "forged", content.slice(0, 40), num_rows=40)
-    with pytest.raises(CheckError, match="rows that the selection does not have"):
+    with pytest.raises(CheckError, match="do not have a row for each row of the partitions"):
         Cache.open(folder).documents("train")
 
 

@@ -2,6 +2,7 @@
 
 import gzip
 import tracemalloc
+from pathlib import Path
 
 import pytest
 from written_formats import as_csv, as_jsonl, packed
@@ -40,6 +41,32 @@ def test_members_that_follow_one_another_are_one_text(tmp_path, codec):
     path = tmp_path / "rows"
     path.write_bytes(packed(as_jsonl(ROWS[:5]), codec) + packed(as_jsonl(ROWS[5:9]), codec))
     assert len(rows_of(path)[0]) == 9
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("places", [(0,), (1,), (2,), (1, 1, 1), (0, 1, 2)], ids=str)
+def test_members_without_text_add_nothing_wherever_they_stand(tmp_path, codec, places):
+    members = [packed(as_jsonl(ROWS[:5]), codec), packed(as_jsonl(ROWS[5:9]), codec)]
+    for place in reversed(places):
+        members.insert(place, packed(b"", codec))
+    path = tmp_path / "rows"
+    path.write_bytes(b"".join(members))
+    assert rows_of(path)[0] == [row["text"] for row in ROWS[:9]]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("size", [1, 7, 2**20])
+def test_chunks_of_any_size_give_the_same_text_and_what_follows_the_last_member_is_refused(codec, size):
+    whole = packed(b"one\n" * 9000, codec) + packed(b"", codec) + packed(b"two\n", codec)
+
+    def text_of(content):
+        pieces = (content[start : start + size] for start in range(0, len(content), size))
+        return b"".join(chunks_module.decompressed(Path("rows"), pieces, codec))
+
+    assert text_of(whole) == b"one\n" * 9000 + b"two\n"
+    for damaged in (whole + b"junk", whole[:-1]):
+        with pytest.raises(InputError, match=f"rows: {codec} data is damaged or cut off: "):
+            text_of(damaged)
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -107,7 +107,7 @@ def small_manifest(**changes: Any) -> Manifest:
         columns={"content": None, "messages": "chat"},
         num_bytes=9,
         sha256="ab",
-        num_rows=9,
+        num_rows=100,
     )
     fields: dict[str, Any] = {
         "format": "packer-cache",
@@ -129,6 +129,10 @@ def small_manifest(**changes: Any) -> Manifest:
     return Manifest(**fields | changes)
 
 
+def _partition(shard: Shard, **place: Any) -> Shard:
+    return msgspec.structs.replace(shard, num_input_rows=20, num_last_tokens=shard.num_tokens, **place)
+
+
 def small_cache(folder: Path, *, num_blocks: int = 12) -> Manifest:
     """A finished cache: two document shards, two block shards, a model file and one rejected row."""
     written = [write_documents(folder, [document_batch(20, seed=i)], index=i) for i in range(2)]
@@ -139,8 +143,8 @@ def small_cache(folder: Path, *, num_blocks: int = 12) -> Manifest:
     (folder / "model" / "tokenizer.json").write_text("{}")
     manifest = small_manifest(
         shards=(
-            msgspec.structs.replace(written[0], first_row=0, source=0, key="aa", num_input_rows=20),
-            msgspec.structs.replace(written[1], first_row=50, source=1, key="bb", num_input_rows=20),
+            _partition(written[0], first_row=0, source=0, key="aa"),
+            _partition(written[1], first_row=50, source=1, key="bb"),
             *(msgspec.structs.replace(shard, first_row=i * 2 * num_blocks) for i, shard in enumerate(packed)),
         ),
         rejected_sha256=write_rejected(

@@ -77,7 +77,8 @@ def test_a_damaged_row_is_refused_by_file_row_and_digests(tmp_path: Path, kind: 
     shard = _shard(tmp_path, kind, weighted=False)
     path = tmp_path / shard.path
     content = bytearray(path.read_bytes())
-    content[shard.places[0].columns["length"] + 4 * 3] ^= 1  # the length of row 3
+    column, size = ("doc_id", 8) if kind == "documents" else ("length", 4)
+    content[shard.places[0].columns[column] + size * 3] ^= 1  # of row 3
     path.write_bytes(content)
     reader = DocumentShards(tmp_path, [shard]) if kind == "documents" else BlockShards(tmp_path, [shard])
     message = rf"{shard.path} is damaged: row 3: expected digest [0-9a-f]{{16}}, found [0-9a-f]{{16}}"
@@ -92,8 +93,6 @@ def test_a_damaged_row_is_refused_by_file_row_and_digests(tmp_path: Path, kind: 
             with pytest.raises(CheckError, match=message):
                 reader.read(np.array([0, 3]))
     else:
-        with pytest.raises(CheckError, match="length is not the number of input_ids"):
-            reader.lengths()
         with pytest.raises(CheckError, match=message):
             reader.read(3)
         assert reader.read(2).length > 0
@@ -117,7 +116,7 @@ def test_every_byte_of_the_shards_of_chosen_documents_is_checked(tmp_path: Path)
     chosen = DocumentShards(tmp_path, [shard], chosen=np.array([0], np.int64))
     chosen.verify_files()
     with (tmp_path / shard.path).open("r+b") as file:
-        file.seek(shard.places[0].columns["length"] + 4 * 3)  # of another document
+        file.seek(shard.places[0].columns["doc_id"] + 8 * 3)  # of another document
         file.write(b"\x07")
     chosen.read(0)
     with pytest.raises(CheckError, match=f"{shard.path} is damaged: expected xxh3-128 {shard.xxh3}, found") as caught:
@@ -197,19 +196,34 @@ def test_a_file_swapped_for_another_of_the_same_size_is_refused(tmp_path: Path) 
 def test_places_that_are_not_the_files_are_refused(tmp_path: Path) -> None:
     shard = _shard(tmp_path, "documents", weighted=False)
     values = json.loads(msgspec.json.encode(shard))
+    place = values["places"][0]
     for change, message in [
-        ({"places": []}, "do not add up"),
-        ({"num_rows": 41}, "do not add up"),
-        ({"places": [{**values["places"][0], "columns": {}}]}, "is not where the manifest says"),
-        ({"places": [{**values["places"][0], "num_rows": 41}], "num_rows": 41}, "is not where"),
-        (
-            {"places": [values["places"][0], {**values["places"][0], "first_row": 40}], "num_rows": 80},
-            "expected 2 record batches, found 1",
-        ),
+        ({"places": [{**place, "columns": {"digest": place["columns"]["digest"]}}]}, "is not where the manifest says"),
+        ({"places": [{**place, "num_rows": 39}], "num_rows": 39}, "is not where"),
+        ({"places": [place, {**place, "first_row": 40}], "num_rows": 80}, "expected 2 record batches, found 1"),
     ]:
         changed = msgspec.convert(values | change, Shard)
         with pytest.raises(CheckError, match=message):
             DocumentShards(tmp_path, [changed]).verify()
+
+
+def test_places_that_no_file_has_are_refused_before_one_is_opened(tmp_path: Path) -> None:
+    shard = _shard(tmp_path, "documents", weighted=False)
+    values = json.loads(msgspec.json.encode(shard))
+    place, half = values["places"][0], values["num_bytes"] // 2
+    for change in [
+        {"places": []},
+        {"num_rows": 41},
+        {"num_bytes": half},
+        {"places": [{**place, "columns": {}}]},
+        {"places": [{**place, "columns": place["columns"] | {"row": 2**53 - 1}}]},
+        {"places": [{**place, "num_rows": 4000}], "num_rows": 4000},
+        {"places": [place, {**place, "first_row": 39}], "num_rows": 80},
+        {"num_tokens": values["num_bytes"]},
+        {"num_trained": values["num_bytes"]},
+    ]:
+        with pytest.raises(msgspec.ValidationError, match=r"do not add up to its rows, or are not|tokens in \d+ bytes"):
+            msgspec.convert(values | change, Shard)
 
 
 def test_shards_of_another_kind_are_not_taken(tmp_path: Path) -> None:
@@ -235,9 +249,8 @@ def test_record_batches_that_do_not_follow_one_another_are_refused(
     shard = write_documents(tmp_path, [document_batch(20)])
     assert len(shard.places) == 3
     second = msgspec.structs.replace(shard.places[1], first_row=6)
-    shard = msgspec.structs.replace(shard, places=(shard.places[0], second, shard.places[2]))
-    with pytest.raises(CheckError, match="its record batches do not add up to its rows"):
-        DocumentShards(tmp_path, [shard]).lengths()
+    with pytest.raises(ValueError, match="its record batches do not add up to its rows"):
+        msgspec.structs.replace(shard, places=(shard.places[0], second, shard.places[2]))
 
 
 def test_a_shard_that_links_to_itself_cannot_be_read(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_arrow_reads_the_documents_that_were_written(tmp_path: Path) -> None:
 def test_the_reader_gives_back_the_documents_that_were_written(tmp_path: Path) -> None:
     batch = document_batch(50, weights=(0.5, 1.0))
     shard = write_documents(tmp_path, [batch])
-    reader = DocumentShards(tmp_path, [msgspec.structs.replace(shard, first_row=7, source=3)])
+    reader = DocumentShards(tmp_path, [msgspec.structs.replace(shard, first_row=7, source=3, num_input_rows=50)])
     weights = document_weights(batch)
     expected = _expected_rows(batch)
     for i, row in enumerate(expected):

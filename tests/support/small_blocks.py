@@ -12,7 +12,7 @@ import numpy as np
 
 from packer.batches import BlockBatch
 from packer.store.cache import Cache
-from packer.store.manifest import Manifest, ModelRecord, write_manifest
+from packer.store.manifest import Input, Manifest, ModelRecord, write_manifest
 from packer.store.totals import Totals
 from packer.store.writing import write_blocks
 
@@ -96,7 +96,14 @@ def random_blocks(num_blocks, block_len=8, *, seed=0, weighted=False):
 
 
 def manifest_of(shards, *, num_blocks=0, fingerprint="f00d"):
-    """A manifest that names these shards, and little else."""
+    """A manifest that names these shards, documents as those of one input, and little else."""
+    shards, num_rows = [*shards], 0
+    for place, shard in enumerate(shards):
+        if shard.kind == "documents" and shard.source is None:
+            of_input = {"source": 0, "first_row": num_rows, "num_last_tokens": shard.num_tokens}
+            shards[place] = msgspec.structs.replace(shard, num_input_rows=shard.num_rows, **of_input)
+            num_rows += shard.num_rows
+    entry = {"split": "train", "format": "jsonl", "schema": "messages", "columns": {}, "num_bytes": 0, "sha256": "00"}
     zeros = dict.fromkeys(("rows", "kept", "documents", "tokens", "trained", "masked", "merged"), 0)
     return Manifest(
         format="packer-cache",
@@ -107,7 +114,7 @@ def manifest_of(shards, *, num_blocks=0, fingerprint="f00d"):
         engine_version="1",
         rules_version=1,
         model=ModelRecord(files=(), vocab_size=50, pad_id=PAD_ID, eos_id=None, stop_ids=(), control_ids=()),
-        inputs=(),
+        inputs=(Input(path="rows.jsonl", num_rows=num_rows, **entry),),
         shards=tuple(shards),
         rejected_sha256="00",
         totals=Totals(

@@ -30,6 +30,7 @@ from packer.errors import CheckError, InputError, UsageError  # noqa: E402
 from packer.load import PackedLoader, poison_test, trainers  # noqa: E402
 from packer.load.adapters import huggingface  # noqa: E402
 from packer.load.reading import StepReader  # noqa: E402
+from packer.load.trainers.huggingface import saved_reader  # noqa: E402
 
 SCHEDULES = {
     "fixed": None,
@@ -339,6 +340,29 @@ def test_a_checkpoint_of_other_data_or_of_another_trainer_is_refused(tmp_path):
         trainer_of(tmp_path / "empty").train(resume_from_checkpoint=True)
     with pytest.raises(CheckError, match=r"no trainer_state\.json"):
         trainer_of(tmp_path / "other").train(resume_from_checkpoint=str(tmp_path / "nowhere"))
+
+
+def test_a_checkpoint_that_was_cut_off_or_edited_is_one_error_with_a_way_out(tmp_path):
+    reader = {"reader": {}, "beginning": {"epoch": 0, "steps": 3}, "taken": 1}
+    file = tmp_path / "trainer_state.json"
+    whole = json.dumps({"epoch": 1.0, "global_step": 3, "max_steps": 10, "stateful_callbacks": {"packer": reader}})
+    file.write_text(whole, "utf-8")
+    assert saved_reader(tmp_path) == reader
+    damaged = [whole[:length].encode() for length in range(0, len(whole), 7)]
+    damaged += [b"[]", b"null", b'{"x": 1}', b"\xff", b"[" * 100_000, b'{"stateful_callbacks": []}']
+    for change in (
+        {"beginning": 3},
+        {"beginning": {"epoch": "x", "steps": 0}},
+        {"taken": -1},
+        {"reader": []},
+        {"y": 0},
+    ):
+        damaged.append(json.dumps({"stateful_callbacks": {"packer": reader | change}}).encode())
+    for content in damaged:
+        file.write_bytes(content)
+        with pytest.raises(CheckError, match=r"trainer_state\.json (cannot be read|has no state)") as caught:
+            saved_reader(tmp_path)
+        assert caught.value.hint
 
 
 # Logs and evaluation

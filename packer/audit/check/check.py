@@ -225,7 +225,7 @@ class _Search:
 
         def shown(row: int, check: Check) -> RowText:
             source, number = place = facts.place(row)
-            texts = [text for sample in samples[place] for text in _texts(sample)]
+            texts = [text for sample in samples.get(place, ()) for text in _texts(sample)]
             prompt = [text for role, text in texts if role == "user"][:1] if check.code == NEAR_BETWEEN else []
             return RowText(
                 input=facts.files[source],

@@ -105,11 +105,10 @@ def read_parts(
 def splits_of(cache: Cache, rows: Rows) -> Int64:
     """Return the split of each row that has documents, as an index into the cache's splits; else -1.  # int64[R]"""
     first = np.cumsum([0, *(entry.num_rows for entry in cache.manifest.inputs)])
-    split_of = np.full(int(first[-1]), -1)
+    wanted, found = first[rows.source] + rows.row, np.full(len(rows.row), -1)
     for number, name in enumerate(cache.splits("documents")):
         sources, numbers = cache.documents(name).origins()
-        split_of[first[sources] + numbers] = number
-    found: Int64 = split_of[first[rows.source] + rows.row]
+        found[np.isin(wanted, first[sources] + numbers)] = number
     return found
 
 

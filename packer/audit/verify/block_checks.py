@@ -120,8 +120,8 @@ class _Comparison:
         columns = (rows.doc_ids, rows.doc_starts, rows.doc_lengths)
         pieces = [[column[row].astype(np.int64) for row in range(first, last)] for column in columns]
         counts = [len(each) for each in pieces[0]]
-        if any([len(each) for each in column] != counts for column in pieces) or 0 in counts:
-            raise ValueError("other numbers of doc_ids, doc_starts and doc_lengths, or none")
+        if 0 in counts:
+            raise ValueError("no pieces")
         doc_id, start, length = map(np.concatenate, pieces)
         if rows.pairs is None:
             places = np.searchsorted(self.doc_id[self._order], doc_id)
@@ -130,12 +130,12 @@ class _Comparison:
             pairs = np.concatenate([rows.pairs[row] for row in range(first, last)])
             document = np.repeat(2 * pairs, 2)
             document[1::2] += 1
-            if len(document) != len(doc_id) or ((document < 0) | (document >= len(self.doc_id))).any():
+            if (document >= len(self.doc_id)).any():
                 raise ValueError("pairs that are not those of its documents")
         missing = np.flatnonzero(self.doc_id[document] != doc_id)
         if len(missing):
             raise ValueError(f"document {doc_id[missing[0]]}, which is in no document shard")
-        if ((start < 0) | (length < 1) | (start + length > self.length[document])).any():
+        if (start + length > self.length[document]).any():
             raise ValueError("a piece that is not inside its document")
         slots = self._slots(document, start, length)
         plan = PackPlan(

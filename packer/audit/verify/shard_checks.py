@@ -15,11 +15,13 @@ from packer.layout import MASKED, last_of_rows, misplaced_sides
 from packer.limits import out_of
 from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged
 from packer.store.block_shards import BlockShards
+from packer.store.bounds import OutOfBounds, check_blocks, check_documents
 from packer.store.digest import digest_file, digest_file_xxh3, document_ids
 from packer.store.document_shards import DocumentShards
 from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, ModelRecord, Place, Shard
 from packer.store.place import fresh_place
+from packer.store.views import block_rows, document_rows, flat_view
 
 MAX_ROWS = 20
 """Maximum number of rows named for one rule and record batch; one more finding counts the rest."""
@@ -63,9 +65,12 @@ def audit_shard(folder: Path, shard: Shard, *, level: Level, model: ModelRecord)
         for place, rows, stored, batch in _batches(folder, shard):
             parts.append(rows)
             digests.append(rows.digests())
-            rule = ("row digest", "the stored one", stored != digests[-1])
+            wrong = stored != digests[-1]
+            rule = ("row digest", "the stored one", wrong)
             findings += _name_rows(shard.path, place.first_row, rule, (stored, digests[-1]))
-            if level == "full":
+            outside = [] if wrong.any() else _check_bounds(shard, place, rows)
+            findings += outside
+            if level == "full" and not outside:
                 findings += _check_values(shard, place, rows, batch, model)
         if not damaged:
             rows_xxh3 = xxh3_128_hexdigest(np.concatenate(digests).tobytes())
@@ -88,8 +93,22 @@ def _batches(folder: Path, shard: Shard) -> Iterator[tuple[Place, DocumentRows |
         DocumentShards(folder, (shard,)) if shard.kind == "documents" else BlockShards(folder, (shard,))
     )
     for number, place in enumerate(shard.places):
-        rows, stored = opened.chunk(number)
-        yield place, rows, stored, opened.mapped(0).batch(number)
+        batch, block_len = opened.mapped(0).batch(number), opened.mapped(0).block_len
+        rows = document_rows(batch) if shard.kind == "documents" else block_rows(batch, block_len)
+        yield place, rows, flat_view(batch, "digest", np.uint64, batch.num_rows), batch
+
+
+def _check_bounds(shard: Shard, place: Place, rows: DocumentRows | BlockRows) -> list[Finding]:
+    """Name the first row of a record batch whose digests are right and that a reader would refuse all the same."""
+    try:
+        if isinstance(rows, DocumentRows):
+            check_documents(rows, shard)
+        else:
+            check_blocks(rows, shard)
+    except OutOfBounds as error:
+        expected, row = "numbers within their bounds", place.first_row + error.row
+        return [Finding(path=shard.path, row=row, what="bounds", expected=expected, found=str(error))]
+    return []
 
 
 def _check_bytes(folder: Path, shard: Shard, *, full: bool) -> list[Finding]:

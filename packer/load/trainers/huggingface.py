@@ -22,6 +22,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 import transformers
 from torch import Tensor, nn
@@ -34,6 +35,7 @@ from packer.load.arguments import check_instance
 from packer.load.content import refuse_preference
 from packer.load.datasets import StepDataset
 from packer.load.loader import PackedLoader
+from packer.load.mixture import Count
 from packer.load.step import MicroBatch, Step
 from packer.load.trainers.evaluation import Adapter, EvaluationBatches
 
@@ -331,19 +333,38 @@ class _EpochCallback(TrainerCallback):  # type: ignore[misc]
             state.epoch = step.epoch + step.coverage
 
 
+class _Beginning(msgspec.Struct, forbid_unknown_fields=True):
+    epoch: Count
+    steps: Count
+
+
+class _Saved(msgspec.Struct, forbid_unknown_fields=True):
+    """What a checkpoint has under `KEY`."""
+
+    reader: dict[str, Any]
+    beginning: _Beginning
+    taken: Count = 0
+
+
 def saved_reader(folder: Path) -> dict[str, Any]:
     """Read the reader's state from a checkpoint: also where its training began, and the steps taken of its epoch.
 
     Raises:
-        CheckError: it has none.
+        CheckError: it has none, or is damaged.
     """
     file = folder / "trainer_state.json"
     if not file.is_file():
         raise CheckError(f"{folder} has no trainer_state.json", hint="resume from a folder that a Trainer saved")
-    saved = TrainerState.load_from_json(str(file)).stateful_callbacks.get(KEY)
-    if not isinstance(saved, dict) or saved.keys() - {"taken"} != {"reader", "beginning"}:
+    try:
+        saved: Any = TrainerState.load_from_json(str(file)).stateful_callbacks.get(KEY)
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        hint = "it is cut off or damaged: resume from an earlier checkpoint"
+        raise CheckError(f"{file} cannot be read: {error}", hint=hint) from None
+    try:
+        msgspec.convert(saved, _Saved)
+    except msgspec.ValidationError:
         raise CheckError(
             f"{file} has no state of a packer reader",
             hint="it was saved by another Trainer: start over, or continue there",
-        )
-    return {"taken": 0} | saved  # older checkpoints do not say how many steps of their epoch were taken
+        ) from None
+    return {"taken": 0, **saved}  # older checkpoints do not say how many steps of their epoch were taken
