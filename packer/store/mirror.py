@@ -234,7 +234,7 @@ class Mirror:
             if sha256 is not None and not file.digest.sha256.startswith(sha256[1]):
                 raise CheckError(
                     f"{self.bucket.url}/{name} is damaged: its sha256 is {file.digest.sha256}",
-                    hint=f"packer build -o {self.bucket.url} --repair makes it again",
+                    hint=repair_hint(self.bucket.url),
                 )
             file.commit(target.name)
             self.keep([name])  # set the time explicitly, as the kernel's is accurate to some milliseconds only

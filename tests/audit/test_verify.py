@@ -548,7 +548,7 @@ def test_a_file_the_disk_fails_to_give_is_a_finding_and_the_others_are_checked(l
     file_digest = hashlib.file_digest
 
     def fails(file, of):
-        if file.name == str(cache / shard.path):
+        if os.path.samestat(os.fstat(file.fileno()), (cache / shard.path).stat()):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return file_digest(file, of)
 
