@@ -30,6 +30,7 @@ from zlib import crc32
 
 import msgspec
 
+from packer.display import repair_hint
 from packer.errors import BusyError, CheckError, StorageError, show_as_url
 from packer.limits import hint_at_disk, storage_errors
 from packer.store.bucket import CONNECTIONS, Bucket, bucket_url, is_usable_here
