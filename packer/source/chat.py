@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from packer.batches import REASONING_FIELDS, Message, Sample
+from packer.source.answered_calls import refuse_stray_results
 from packer.source.decode import Refused
 from packer.source.file_bytes import quoted
 from packer.source.message_parts import (
@@ -343,6 +344,7 @@ def chat_sample(row: dict[str, Any], fields: RowFields, messages: Sequence[Messa
     definitions = read_tools(tools, where="$.tools" if fields.tools else "$.functions") if tools else None
     for message in messages if definitions else ():
         refuse_unified(message.fields.get("tool_calls") or (), definitions or ())
+    refuse_stray_results(message.fields for message in messages)
     return Sample(
         kind="chat",
         row=number,

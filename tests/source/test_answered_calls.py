@@ -1,0 +1,79 @@
+"""Results of tools that belong to no call, or to one that has a result already, reject their row."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from packer.source import chat
+from packer.source.answered_calls import refuse_stray_results
+from packer.source.decode import Refused
+
+
+def calls(*ids):
+    made = [{"id": each, "type": "function", "function": {"name": "look", "arguments": {}}} for each in ids]
+    return {"role": "assistant", "content": "", "tool_calls": made}
+
+
+def result(name=None):
+    return {"role": "tool", "content": "7", **({} if name is None else {"tool_call_id": name})}
+
+
+SAID = {"role": "assistant", "content": "Seven."}
+ASKED = {"role": "user", "content": "How many?"}
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [calls("a", "b"), result("a"), result("b"), SAID],
+        [calls("a", "b"), result("b"), result("a"), SAID],
+        [calls("a", "b"), result("a"), SAID],  # one message may hold the results of both
+        [calls("a"), result("a"), calls("a"), result("a"), SAID],  # numbered anew for each answer
+        [calls("a"), calls("b"), result("a"), result("b"), SAID],
+        [calls("a", None), result("a"), result("x"), SAID],  # what is not said on both sides cannot be compared
+        [calls(None), result("x"), SAID],
+        [calls("a"), result(), result(), SAID],
+        [result("x"), SAID],
+    ],
+)
+def test_what_may_be_right_is_kept(messages):
+    row = chat.read({"messages": [ASKED, *messages]}, 0)
+    assert [message.role for message in row.messages][1:] == [message["role"] for message in messages]
+
+
+@pytest.mark.parametrize(
+    ("messages", "reason"),
+    [
+        ([calls("a", "b"), result("c"), SAID], "a result of `c` at $.messages[2], which is no call before it"),
+        ([calls("a"), result("a"), result("a"), SAID], "a second result of the call `a` at $.messages[3]"),
+        ([calls("a"), result("b"), calls("b"), SAID], "a result of `b` at $.messages[2], which is no call before it"),
+    ],
+)
+def test_a_result_that_belongs_to_no_call_rejects_the_row(messages, reason):
+    with pytest.raises(Refused) as caught:
+        chat.read({"messages": [ASKED, *messages]}, 0)
+    assert caught.value.args == ("bad_tools", reason)
+
+
+@given(
+    st.lists(
+        st.lists(st.sampled_from("abc"), max_size=3).map(lambda ids: calls(*ids)) | st.sampled_from("abcd").map(result)
+    ),
+    st.permutations("abcd"),
+)
+def test_ids_matter_only_as_far_as_they_are_the_same(messages, names):
+    new = dict(zip("abcd", names, strict=True))
+
+    def renamed(message):
+        if message["role"] == "tool":
+            return result(new[message["tool_call_id"]])
+        return calls(*(new[call["id"]] for call in message["tool_calls"]))
+
+    def outcome(rows):
+        try:
+            refuse_stray_results(rows)
+        except Refused as refused:
+            return refused.args[1].split("`")[0]
+        return None
+
+    assert outcome(messages) == outcome([renamed(message) for message in messages])
