@@ -4,6 +4,7 @@ What is checked is what both sides say. Where an id is missing, results belong t
 be compared. A call without a result is no error: some datasets put all results of an answer into one message.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -17,18 +18,15 @@ def refuse_stray_results(messages: Iterable[Mapping[str, Any]]) -> None:
     Raises:
         Refused: `bad_tools`.
     """
-    calls: set[str] = set()
-    answered: set[str] = set()
+    unanswered: Counter[str] = Counter()
     for number, message in enumerate(messages):
-        for call in message.get("tool_calls") or ():
-            calls.add(str(call.get("id") or ""))
-            answered.discard(str(call.get("id") or ""))  # some number the calls of each answer anew
+        unanswered.update(str(call.get("id") or "") for call in message.get("tool_calls") or ())
         name = str(message.get("tool_call_id") or "")
-        if message["role"] != "tool" or not name or "" in calls or not calls:
+        if message["role"] != "tool" or not name or "" in unanswered or not unanswered:
             continue
-        if name not in calls:
+        if name not in unanswered:
             reason = f"a result of {quoted(name)} at $.messages[{number}], which is no call before it"
             raise Refused("bad_tools", reason)
-        if name in answered:
+        if not unanswered[name]:
             raise Refused("bad_tools", f"a second result of the call {quoted(name)} at $.messages[{number}]")
-        answered.add(name)
+        unanswered[name] -= 1
