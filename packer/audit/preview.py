@@ -151,6 +151,8 @@ class Preview:
     inputs: tuple[PreviewedInput, ...]
     rows: tuple[PreviewedRow, ...]
     totals: PreviewTotals
+    hint: str | None = None
+    """What answers the question that a build would ask first, about text that nothing reads; None if it asks none."""
 
 
 def preview(
@@ -209,10 +211,10 @@ def preview(
             if rejected_only and not left:
                 break
     asked = questions.questions
-    for question in asked:
-        note(f"a build asks first: {question}")
-    if asked:
-        note(questions.hint(asked))
+    hint = questions.hint(asked) if asked else None
+    if hint is not None:
+        note(f"a build asks first: {'; '.join(map(str, asked))}")
+        note(hint)
     return Preview(
         inputs=tuple(
             PreviewedInput(path=entry.name, split=entry.split, format=entry.format, schema=entry.schema)
@@ -220,6 +222,7 @@ def preview(
         ),
         rows=tuple(shown),
         totals=_totals(seen),
+        hint=hint,
     )
 
 

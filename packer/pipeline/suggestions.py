@@ -182,9 +182,10 @@ def _about_calls(reason: str, recipe: Recipe) -> str | None:
 def _question_of_pairs(file: InputFile) -> str | None:
     """Suggest columns for pairs whose question is in a field with a usual name."""
     rows = [*first_rows(file.path, file.format, file.columns, every_column=True)]
-    names = (name for row in rows for name, value in row.items() if isinstance(value, str) and value.strip())
-    known = SCHEMAS["preference"].fields
-    asked = next((name for name in names if meant_field(name) == "instruction" and name not in known), None)
+    names = [name for row in rows for name, value in row.items() if isinstance(value, str) and value.strip()]
+    read = SCHEMAS["preference"].fields - {"input"}  # which is read beside an instruction alone
+    meant = [(meant_field(name), name) for name in names if name not in read]
+    asked = dict(reversed(meant)).get("instruction", dict(reversed(meant)).get("input"))
     if asked is None:
         return None
     return f"--set 'sources.columns={{{columns_yaml({'instruction': asked})}}}' reads it as the message of the user"

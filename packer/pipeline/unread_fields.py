@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 
+from packer.display import plural
 from packer.errors import InputError
 from packer.model import Model
 from packer.pipeline.input_resolution import SourceFile
@@ -105,13 +106,15 @@ class Question:
     proposal: Proposal | None
 
     def __str__(self) -> str:
-        shown = [
-            f"{quoted(each.path, 80)} ({each.num_rows:,} rows, such as {quoted(each.example, 80)})"
-            for each in self.fields
-        ]
-        more = f" and {len(shown) - _MOST_SHOWN} more" if len(shown) > _MOST_SHOWN else ""
-        what = "a field has" if len(shown) == 1 else f"{len(shown)} fields have"
-        return f"{self.source}: {what} text that nothing reads: {', '.join(shown[:_MOST_SHOWN])}{more}"
+        of_all = f"of {plural(self.num_rows, 'row')}"
+        shown = ", ".join(
+            f"{quoted(each.path, 80)} (in {each.num_rows:,} {of_all}: {quoted(each.example, 80)})"
+            for each in self.fields[:_MOST_SHOWN]
+        )
+        num_more = len(self.fields) - _MOST_SHOWN
+        more = f" and {num_more} more" if num_more > 0 else ""
+        what = "a field has" if len(self.fields) == 1 else f"{len(self.fields)} fields have"
+        return f"{self.source}: {what} text that nothing reads: {shown}{more}"
 
     @property
     def all_left_out(self) -> str:
@@ -183,10 +186,8 @@ class Questions:
             return None
         proposal = next((each.proposal for each in found if each.proposal and each.proposal.places), None)
         if proposal is not None:
-            read = [*proposal.places]
-            left = {*proposal.left, *(name for name in fields if name not in read)} & fields.keys()
-            left -= {*read}
-            proposal = replace(proposal, left=tuple(sorted(left)))
+            left = tuple(sorted(fields.keys() - {*proposal.read}))
+            proposal = replace(proposal, left=left)
         return Question(
             source=path,
             fields=tuple(fields[name] for name in sorted(fields)),

@@ -65,8 +65,11 @@ class Proposal:
     places: Mapping[str, tuple[str, ...]]
     """Of each field that they read the place that it has, and the others that it could have."""
 
+    read: tuple[str, ...]
+    """Fields of which they read all texts."""
+
     left: tuple[str, ...]
-    """Fields that they do not read."""
+    """Fields that they do not read, or not wholly."""
 
 
 def propose(rows: Sequence[dict[str, Any]], reading: Reading) -> Proposal:
@@ -87,7 +90,9 @@ def propose(rows: Sequence[dict[str, Any]], reading: Reading) -> Proposal:
             places[source] = tuple(dict.fromkeys(place for place, _ in found))
     after = reading.unread(rows)
     assert after is not None, "it was tried"
-    return Proposal(reading=reading, places=places, left=tuple(each.path for each in after.fields))
+    left = tuple(each.path for each in after.fields)
+    read = tuple(each.path for each in before.fields if not any(is_below(path, [each.path]) for path in left))
+    return Proposal(reading=reading, places=places, read=read, left=left)
 
 
 def _candidates(unread: UnreadField, source: str) -> Iterator[tuple[str, Columns]]:

@@ -107,17 +107,14 @@ class _Texts:
             return _as_words(text).search(self.joined) is not None
         if text in self.joined:
             return True
-        rest, misses = text, 0
+        rest, num_parts, misses = text, 0, 0
         for part in self._parts:
-            before = rest
-            if len(part) < _WHOLE_CHARACTERS:
-                rest = _as_words(part).sub("\0", rest)
-            elif len(part) < len(rest):
-                rest = rest.replace(part, "\0")
-            misses += rest == before
+            rest, num_found = _as_words(part).subn("\0", rest) if len(part) < len(rest) else (rest, 0)
+            num_parts += num_found > 0
+            misses += not num_found
             if misses == _MOST_MISSES:
                 break
-        return rest != text and not any(self._is_more(piece.strip()) for piece in rest.split("\0"))
+        return num_parts > 1 and not any(self._is_more(piece.strip()) for piece in rest.split("\0"))
 
     def lack(self, text: str) -> bool:
         """Whether a text, or one in it if it is JSON, is not a whole text that is read."""

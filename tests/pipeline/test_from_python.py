@@ -452,7 +452,6 @@ def test_notes_of_a_build_reach_whoever_called_it(tokenizer, tmp_path, capsys):
     (kept,) = files_of(tmp_path / "cache")
     shown = capsys.readouterr()
     assert f"note: 23 rows are kept in {kept}" in shown.err
-    assert "fields of rows that are not read: `note`" in shown.err
     assert shown.out == ""
     assert result.cache.fingerprint == result.fingerprint
 
