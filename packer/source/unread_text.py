@@ -207,6 +207,8 @@ class _Row:
             others = [text for text in texts if not self._texts.hold(text)]
             if self._texts.answer in texts and others:
                 self.unread.setdefault(path, others[0])  # the answers that were not taken
+        for path in [path for path in self.unread if any(path[:end] in self.unread for end in range(1, len(path)))]:
+            del self.unread[path]
 
     def _text(self, path: Path, value: str) -> Any:
         """Note a text; return what is to be searched if it is JSON that is not read as a text."""

@@ -49,7 +49,7 @@ def nested(draw: st.DrawFn, text: Any) -> Any:
     value = text
     for kind in draw(st.lists(st.sampled_from(["object", "list", "json"]), max_size=5)):
         if kind == "object":
-            value = {draw(names): value, **draw(st.dictionaries(names, st.integers() | st.none(), max_size=2))}
+            value = {**draw(st.dictionaries(names, st.integers() | st.none(), max_size=2)), draw(names): value}
         elif kind == "list":
             value = [*draw(st.lists(st.integers(), max_size=2)), value]
         elif not isinstance(value, str):
