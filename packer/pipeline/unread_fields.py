@@ -63,12 +63,18 @@ def asked_about(source: Source, recipe: Recipe) -> frozenset[str]:
     return frozenset({*source.ignore, *fields_of(recipe.filters, recipe.split, source.where)})
 
 
-def question_about(file: SourceFile, entry: InputFile, recipe: Recipe, *, num_files: int) -> FileQuestion:
+def question_about(file: SourceFile, entry: InputFile, recipe: Recipe, *, num_files: int) -> FileQuestion | None:
     """Search the first rows of a file, which is one of some of its source.
 
-    Raises:
-        InputError: the file cannot be read.
+    None if they cannot be read, which reading the whole file will report.
     """
+    try:
+        return _question_about(file, entry, recipe, num_files)
+    except InputError:
+        return None
+
+
+def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_files: int) -> FileQuestion:
     source, max_rows = file.source, max(_FEWEST_ROWS, _SAMPLED_ROWS // num_files)
     known = asked_about(source, recipe)
     reading = Reading(

@@ -103,7 +103,8 @@ def _candidates(unread: UnreadField, source: str) -> Iterator[tuple[str, Columns
         yield "completion", {"prompt": "messages", "completion": source}
         return
     is_object = unread.example.startswith("{")
-    for place in (meant,) if meant is not None else ("tools",) if is_object else _PLACES:
+    places = _PLACES if meant is None else (meant, "system") if meant == "input" else (meant,)
+    for place in ("tools",) if is_object else places:
         for form in _FORMS:
             yield place, {**form, place: source}
 

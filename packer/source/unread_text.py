@@ -52,6 +52,12 @@ _WHOLE_CHARACTERS = 12
 _OPTION_CHARACTERS = 2
 """Of the keys of an object of answers to choose from."""
 
+_MOST_PARTS = 500
+"""Texts that a text may be made of."""
+
+_MOST_UNREAD = 250
+"""Places of unread texts in a row, after which it is searched no further: rows may have names or dates as keys."""
+
 _MOST_MISSES = 8
 """Texts that may be searched in vain in a text that might be made of them."""
 
@@ -104,17 +110,18 @@ class _Texts:
         if text in self.whole:
             return True
         if len(text) < _WHOLE_CHARACTERS and not is_text(text):
-            return _as_words(text).search(self.joined) is not None
+            return len(_without(text, self.joined)) > 1
         if text in self.joined:
             return True
-        rest, num_parts, misses = text, 0, 0
-        for part in self._parts:
-            rest, num_found = _as_words(part).subn("\0", rest) if len(part) < len(rest) else (rest, 0)
-            num_parts += num_found > 0
-            misses += not num_found
-            if misses == _MOST_MISSES:
+        pieces, num_parts, misses = [text], 0, 0
+        for part in self._parts[:_MOST_PARTS]:
+            cut = [piece for whole in pieces for piece in _without(part, whole)]
+            num_parts += len(cut) > len(pieces)
+            misses += len(cut) == len(pieces)
+            pieces = [piece for piece in cut if piece.strip()]
+            if misses == _MOST_MISSES or not pieces:
                 break
-        return num_parts > 1 and not any(self._is_more(piece.strip()) for piece in rest.split("\0"))
+        return num_parts > 1 and not any(self._is_more(piece.strip()) for piece in pieces)
 
     def lack(self, text: str) -> bool:
         """Whether a text, or one in it if it is JSON, is not a whole text that is read."""
@@ -143,8 +150,16 @@ def is_text(text: str) -> bool:
     return len(text) > _LABEL_CHARACTERS and (num_words > 1 or not text.isascii() or len(text) > _LONGEST_ID)
 
 
-def _as_words(text: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<!\w){re.escape(text)}(?!\w)")
+def _without(part: str, text: str) -> list[str]:
+    """Return what is left of a text between the places where a part stands in it as whole words."""
+    pieces, start, at = [], 0, text.find(part)
+    while at >= 0:
+        end = at + len(part)
+        if not (text[at - 1 : at].isalnum() or text[end : end + 1].isalnum()):
+            pieces.append(text[start:at])
+            start = end
+        at = text.find(part, max(start, at + 1))
+    return [*pieces, text[start:]]
 
 
 def _spaced(text: str) -> str:
@@ -218,7 +233,7 @@ class _Row:
                 self.read.add(path)
         elif (decoded := _decoded(value)) is not None:
             return decoded
-        elif path in self.unread or not text:
+        elif path in self.unread or not text or len(self.unread) >= _MOST_UNREAD:
             return None
         elif is_text(text) or self._is_meant(path, text):
             if self._texts.hold(text) and not (self._texts.lacks_answer and len(text) < _WHOLE_CHARACTERS):
