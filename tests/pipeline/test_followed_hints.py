@@ -288,3 +288,31 @@ def test_a_hint_about_one_of_several_sources_is_not_for_all_of_them(
     assert f"--set 'sources.{key}={{" in shown[1]
     sources[1] |= named
     assert [row.hint for row in preview(make_recipe(values), progress=Notes()).rows] == [None, None]
+
+
+OWN_MARKERS = twins.CHATML.replace(
+    "(message.content or '')",
+    "('[R]' ~ message.reasoning_content ~ '[/R]' if message.reasoning_content and not tools else '')"
+    " + (message.content or '')",
+)
+REASONED = ANSWER | {"reasoning_content": "I should think about it."}
+
+
+@pytest.mark.parametrize(("template", "is_inline_proposed"), [(twins.CHATML, True), (OWN_MARKERS, False)])
+def test_hints_about_reasoning_were_tried_and_never_put_tags_beside_markers_of_the_template(
+    tmp_path: Path, template: str, is_inline_proposed: bool
+) -> None:
+    template = "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}" + template
+    folder = twins.byte_level(tmp_path / "model", template=template)
+    tools = [{"name": "f", "parameters": {"type": "object", "properties": {}}}]
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"messages": [USER, REASONED], "tools": tools}) + "\n", "utf-8")
+    values = {"sources": [{"path": str(path)}], "tokenizer": str(folder)}
+    (shown,) = preview(make_recipe(values)).rows
+    assert [each.code for each in shown.view.rejected] == ["dropped_reasoning"]
+    assert shown.hint is not None
+    ways = [shlex.split(way)[1] for way in shown.hint.split("; ")]
+    assert ("supervision.reasoning=inline" in ways) == is_inline_proposed
+    assert ways[-1] == "supervision.allow_dropped=[reasoning]"
+    for way in ways:
+        assert preview(make_recipe(values, [way])).totals.kept == 1
