@@ -77,11 +77,13 @@ def propose(rows: Sequence[dict[str, Any]], reading: Reading) -> Proposal:
     before = reading.unread(rows)
     assert before is not None, "the rows have a schema"
     places: dict[str, tuple[str, ...]] = {}
+    sources = [(each, source) for each in before.fields for source in each.inner]
+    guesses = sum(_meant(each, source) is None for each, source in sources) == 1
     for unread in before.fields[:_MOST_FIELDS]:
         for source in unread.inner[:_MOST_SOURCES]:
             found = [
                 (place, reading_then)
-                for place, columns in _candidates(unread, source)
+                for place, columns in _candidates(unread, source, guesses=guesses)
                 if (reading_then := _tried(rows, reading, columns, source)) is not None
             ]
             if not found:
@@ -95,16 +97,20 @@ def propose(rows: Sequence[dict[str, Any]], reading: Reading) -> Proposal:
     return Proposal(reading=reading, places=places, read=read, left=left)
 
 
-def _candidates(unread: UnreadField, source: str) -> Iterator[tuple[str, Columns]]:
-    if "[]" in source:
+def _meant(unread: UnreadField, source: str) -> str | None:
+    """Return the place that a field has by its name, or because it holds tools; None if any may be meant."""
+    return meant_field(source.rpartition(".")[2]) or ("tools" if unread.example.startswith("{") else None)
+
+
+def _candidates(unread: UnreadField, source: str, *, guesses: bool) -> Iterator[tuple[str, Columns]]:
+    """Yield places for a field. `guesses`: if its name says none, any; of several such fields, none can be told."""
+    meant = _meant(unread, source)
+    if "[]" in source or (meant is None and not guesses):
         return
-    meant = meant_field(source.rpartition(".")[2])
     if meant in ("output", "instruction"):
         yield "completion", {"prompt": "messages", "completion": source}
         return
-    is_object = unread.example.startswith("{")
-    places = _PLACES if meant is None else (meant, "system") if meant == "input" else (meant,)
-    for place in ("tools",) if is_object else places:
+    for place in _PLACES if meant is None else (meant, "system") if meant == "input" else (meant,):
         for form in _FORMS:
             yield place, {**form, place: source}
 

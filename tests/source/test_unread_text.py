@@ -15,6 +15,7 @@ from packer.source.unread_text import find_unread, is_text
 
 QUESTION, ANSWER = "When does the ferry leave from Oban?", "It leaves at ten past six."
 CHAT = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": ANSWER}]
+GAELIC = "Always answer in Gaelic."
 OTHER = "There is no ferry from Oban today."
 ROWS: dict[str, dict[str, Any]] = {
     "messages": {"messages": CHAT},
@@ -173,6 +174,13 @@ def test_two_places_for_a_text_are_both_proposed() -> None:
     proposal = propose([row], Reading(schema=None, columns={}, roles={}))
     assert proposal.places == {"persona": ("system", "reasoning", "input")}
     assert proposal.reading.columns == {"system": "persona"}
+
+
+def test_no_place_is_guessed_for_several_fields_whose_names_say_none() -> None:
+    row = ROWS["alpaca"] | {"persona": GAELIC, "notes": "Checked by a speaker of Gaelic.", "cot": "The ferry is first."}
+    proposal = propose([row], Reading(schema=None, columns={}, roles={}))
+    assert proposal.places == {"cot": ("reasoning",)}
+    assert proposal.left == ("notes", "persona")
 
 
 def test_what_columns_would_replace_is_not_proposed() -> None:
