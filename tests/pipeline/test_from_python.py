@@ -456,13 +456,6 @@ def test_notes_of_a_build_reach_whoever_called_it(tokenizer, tmp_path, capsys):
     assert result.cache.fingerprint == result.fingerprint
 
 
-@pytest.mark.parametrize(("label", "is_noted"), [(1, True), ("1", True), (True, False)])
-def test_a_label_that_is_not_read_as_a_rating_is_noted(tokenizer, tmp_path, capsys, label, is_noted):
-    rows = [{"prompt": "well?", "completion": "yes", "label": label}]
-    packer.build(rows, tmp_path / "cache", **{**options_of(tokenizer), "progress": True})
-    assert ("not read: `label`" in capsys.readouterr().err) == is_noted
-
-
 @pytest.mark.parametrize("size", [1, 999, 1000, 1001, 2500])
 def test_tables_are_cut_into_batches_and_nothing_is_lost(size, tmp_path):
     table = pa.table({"text": [str(number) for number in range(size)]})

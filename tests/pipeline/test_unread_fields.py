@@ -241,3 +241,11 @@ def test_two_fields_that_could_be_the_question_are_both_named(tokenizer: Path, t
         run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / f"c{number}", *options)
         texts.append(said(tmp_path / f"c{number}", path.name))
     assert [row["question"] in text for text in texts] != [row["Question"] in text for text in texts]
+
+
+@pytest.mark.parametrize(("label", "is_shown"), [(1, True), ("1", True), (True, False)])
+def test_a_label_that_is_not_read_as_a_rating_is_shown(
+    tokenizer: Path, tmp_path: Path, label: Any, is_shown: bool
+) -> None:
+    path = written(tmp_path / "rows.jsonl", {"prompt": "well?", "completion": "yes", "label": label})
+    assert ("not read: `label`" in " ".join(run("preview", path, "--tokenizer", tokenizer).stderr.split())) == is_shown
