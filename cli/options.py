@@ -184,6 +184,7 @@ class RecipeOptions:
     template: str | None
     schema: str | None
     split: str | None
+    ignored: tuple[str, ...]
     recipe: Path | None
     overrides: tuple[str, ...]
 
@@ -216,6 +217,8 @@ class RecipeOptions:
         elif not self.sources and no_sources is not None:
             raise RecipeError("no sources", hint=no_sources)
         values |= self._chosen(values, block_len)
+        for source in values.get("sources", ()) if self.ignored else ():
+            source["ignore"] = [*dict.fromkeys((*source.get("ignore", ()), *self.ignored))]
         where = "recipe" if self.recipe is None else str(self.recipe)
         return make_recipe(values, self.overrides, where=where)
 
@@ -257,6 +260,13 @@ _recipe_options = options(
     ),
     click.option(
         "--split", metavar="NAME", help="Split that every SOURCE belongs to [train, or those of a saved DatasetDict]."
+    ),
+    click.option(
+        "--ignore",
+        "ignored",
+        metavar="FIELD",
+        multiple=True,
+        help="Leave out text of this field, which nothing reads: metadata.notes, messages[].apis; may be repeated.",
     ),
     click.option("-c", "--recipe", metavar="RECIPE", type=click.Path(path_type=Path), help="Recipe to start from."),
     click.option(

@@ -34,7 +34,7 @@ _NAMES_IN_IDENTITIES = {"on_prompt_mismatch": "divergent", "history_rewrite": "r
 """Former names of keys in ``supervision``, which identities of documents still use."""
 
 _RULE_KEYS = ("filters", "decontaminate", "deduplicate", "split", "read")
-_LATER_KEYS = ("name", "call_ids", "roles", "where", "take")
+_LATER_KEYS = ("name", "call_ids", "roles", "where", "take", "ignore")
 """Keys added later, to the recipe or to its `template`, `rows` and sources. They are written only if set, so that older
 manifests keep their bytes."""
 
@@ -48,6 +48,9 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     schema: str = "auto"
     columns: dict[str, str | None] = {}
     roles: dict[str, Literal["system", "developer", "user", "assistant", "tool"]] = {}
+    ignore: tuple[str, ...] = ()
+    """Fields that nothing reads and that may be left out, such as ``metadata.notes`` and ``messages[].apis``."""
+
     limit: PositiveInt | None = None
     where: dict[str, Condition] = {}
     take: Take | None = None

@@ -31,8 +31,7 @@ CODES: dict[str, str] = {
     # understood
     "unknown_schema": "the row has none of the fields its schema needs",
     "wrong_type": "a value has the wrong type; the reason has its path",
-    "unread_content": "a text of the prompt, or reasoning, is in a field that the schema does not read, or in a "
-    "variable that the template does not read",
+    "unread_content": "the row gives its template a text in a variable that the template does not read",
     "unknown_role": "a message has a role the schema does not know",
     "bad_tools": "tools or a tool call cannot be read",
     "no_content": "a message has no content under a key that packer knows; the reason lists its keys",
@@ -98,8 +97,7 @@ _HINTS = {
     "duplicate_key": "keep one of the two; Python's json.loads takes the last",
     "row_too_large": "--set rows.max_bytes=256MiB reads larger rows",
     "wrong_type": "the reason has the path of the value, what was expected there, and what was found",
-    "unread_content": "the reason has the columns that read the field, and those that leave it out: "
-    "--set 'sources.columns={system: NAME}'",
+    "unread_content": "--set 'sources.columns={chat_template_kwargs: null}' leaves out all variables of rows",
     "unknown_role": "say which role is which: --set 'sources.roles={NAME: user, OTHER: assistant}'",
     "bad_tools": "tools are a list of definitions, and a call has a name and arguments; the reason has the path",
     "empty": "leave such rows out, or name the field with their text: --set 'sources.columns={messages: FIELD}'",

@@ -19,11 +19,12 @@ from packer.errors import UsageError
 from packer.model import Model
 from packer.pack import REASONS, arrange_pairs, cut, select, trained_counter
 from packer.pipeline.input_resolution import pin_recipe
-from packer.pipeline.inputs import note_first_rows, open_inputs
+from packer.pipeline.inputs import note_dialogues, note_labels, open_inputs
 from packer.pipeline.plan import load_recipe_model, refuse_untemplated, resolve_sources
 from packer.pipeline.record import reason_of_part
 from packer.pipeline.stages import Stages, named_template, overruns_at
 from packer.pipeline.suggestions import remedy
+from packer.pipeline.unread_fields import Questions
 from packer.progress import Progress, Silent
 from packer.recipe import Recipe
 from packer.render import Renderer, RenderError
@@ -150,6 +151,8 @@ class Preview:
     inputs: tuple[PreviewedInput, ...]
     rows: tuple[PreviewedRow, ...]
     totals: PreviewTotals
+    hint: str | None = None
+    """What answers the question that a build would ask first, about text that nothing reads; None if it asks none."""
 
 
 def preview(
@@ -190,10 +193,12 @@ def preview(
     inputs: list[InputFile] = []
     shown: list[PreviewedRow] = []
     noted = None
-    for file, entry in open_inputs(files, recipe, note):
+    questions = Questions(recipe, model)
+    for file, entry in open_inputs(files, recipe, note, questions=questions):
         refuse_untemplated(entry, model, recipe)
         if file.source is not noted:
-            note_first_rows(file, entry, recipe, note)
+            note_labels(entry, questions.asked(file.source), note)
+            note_dialogues(entry, note)
         noted = file.source
         inputs.append(entry)
         left = rows
@@ -205,6 +210,11 @@ def preview(
                 left -= 1
             if rejected_only and not left:
                 break
+    asked = questions.questions
+    hint = questions.hint(asked) if asked else None
+    if hint is not None:
+        note(f"a build asks first: {'; '.join(map(str, asked))}")
+        note(hint)
     return Preview(
         inputs=tuple(
             PreviewedInput(path=entry.name, split=entry.split, format=entry.format, schema=entry.schema)
@@ -212,6 +222,7 @@ def preview(
         ),
         rows=tuple(shown),
         totals=_totals(seen),
+        hint=hint,
     )
 
 

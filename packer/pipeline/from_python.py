@@ -54,6 +54,7 @@ class Options(TypedDict, total=False):
     schema: str
     columns: Mapping[str, str | None]
     roles: Mapping[str, str]
+    ignore: Sequence[str]
     where: Mapping[str, Any]
     take: Mapping[str, Any]
     split: str | Mapping[str, Any]
@@ -63,7 +64,7 @@ class Options(TypedDict, total=False):
     limit: int
 
 
-SOURCE_KEYS = ("schema", "columns", "roles", "where", "take", "split", "format", "limit")
+SOURCE_KEYS = ("schema", "columns", "roles", "ignore", "where", "take", "split", "format", "limit")
 """Options that are keys of sources."""
 
 
@@ -113,7 +114,7 @@ def build(
             progress.
         options: keys of the recipe, which take precedence over `data`'s own: ``tokenizer``, ``template``,
             ``pack={"block_len": 2048}``, ``supervision={…}``; and, unless `data` is a recipe, of its sources:
-            ``schema``, ``columns``, ``roles``, ``where``, ``take``, ``split``, ``format``, ``limit``.
+            ``schema``, ``columns``, ``roles``, ``ignore``, ``where``, ``take``, ``split``, ``format``, ``limit``.
 
     Returns:
         The result of the build; it prints as ``packer build`` does, and has ``fingerprint``, ``manifest`` and
@@ -163,7 +164,8 @@ def _hints_for_python() -> Iterator[None]:
 
 _OPTIONS_IN_PYTHON = (
     "in a call of packer.build, --set pack.block_len=N and --block-len N are pack={'block_len': N}, "
-    "--set sources.limit=N is limit=N, --template NAME is template='NAME', --force is force=True, -o is `out`"
+    "--set sources.limit=N is limit=N, --ignore FIELD is ignore=['FIELD'], "
+    "--template NAME is template='NAME', --force is force=True, -o is `out`"
 )
 
 

@@ -8,14 +8,13 @@ from itertools import groupby
 from pathlib import Path, PurePath
 
 from packer.errors import InputError
-from packer.model import Model
 from packer.pipeline.bucket_inputs import refuse_changed_objects
 from packer.pipeline.executor import ALONE, Workers, in_order
 from packer.pipeline.input_resolution import SourceFile
+from packer.pipeline.unread_fields import FileQuestion, Questions, question_about
 from packer.recipe import Recipe, for_one_source
-from packer.row_rules import fields_of
 from packer.source.detect import detect_format, detect_schema, field_names, first_rows
-from packer.source.file_bytes import READ_BYTES, FilePath, NoRowsError, changed_error, file_sha256, quoted
+from packer.source.file_bytes import READ_BYTES, FilePath, NoRowsError, changed_error, file_sha256
 from packer.source.files import data_set_splits, is_data_set
 from packer.source.partition import FileStatus
 from packer.source.row import rename
@@ -31,16 +30,11 @@ MIN_PARALLEL_BYTES = 2**30
 
 _MOST_NAMED = 3
 _FEW_ROWS = 64
-"""Rows that are searched for fields that are not read, before a build; it reports those of all others at its end."""
+"""Rows that are searched for dialogues, and for fields that a preview names."""
 
-_MAPS_OR_HIDES = "sources.columns maps or hides them"
 
 _NEVER_EMPTY = {".parquet": "a Parquet file", ".arrow": "an Arrow file"}
 """Formats whose files are never 0 bytes: even without rows they contain metadata."""
-
-
-_MOST_KEYS = 8
-"""Number of unused keys to name."""
 
 _QUESTION = re.compile(r"^[^\w\n]*((?:human|user|instruction|question)[^\w\n]{0,8}:)", re.IGNORECASE | re.MULTILINE)
 """A header of a question at the beginning of a line."""
@@ -52,15 +46,6 @@ _LONGEST_QUESTION = 20_000
 
 _SPEAKERS = ("user", "human", "prompter", "assistant", "gpt")
 """Roles of messages that are rows of their own, as those of OpenAssistant's trees."""
-
-_NO_MESSAGES = ("loop", "ns", "namespace", "tool", "tools", "call", "tool_call", "function", "param", "properties")
-"""Names under which templates have other objects than messages."""
-
-_ATTRIBUTE = re.compile(
-    "".join(rf"(?<!\b{name})" for name in _NO_MESSAGES)
-    + r"""(?:\.(?!get\b)(\w+)|(?:\[|\.get\()\s*'([^']*)'|(?:\[|\.get\()\s*"([^"]*)\")"""
-)
-"""Accesses to named fields in a template: `message.name`, `message['name']`, `message.get('name')`."""
 
 
 def are_here(files: Iterable[FilePath], *, copies: bool) -> bool:
@@ -75,21 +60,27 @@ def readers(files: Sequence[FilePath], workers: Workers, *, copies: bool) -> Wor
 
 
 def open_inputs(
-    files: Sequence[SourceFile], recipe: Recipe, note: Callable[[str], None], workers: Workers = ALONE
+    files: Sequence[SourceFile],
+    recipe: Recipe,
+    note: Callable[[str], None],
+    workers: Workers = ALONE,
+    questions: Questions | None = None,
 ) -> Iterator[tuple[SourceFile, InputFile]]:
     """Yield every file that contains rows, with how it is read.
 
     Parallel writers leave shards without rows, and data sets have splits without rows. So empty files of a source with
     several files are skipped with a note; if all its files are empty, that is an error.
 
+    `questions` receives what nothing reads in the first rows of each file, before the file is yielded.
+
     Raises:
         InputError: a file cannot be read, or is of no kind that packer knows; or all files of a source are empty; or
             `columns` names a field that none of the sampled rows has.
     """
     groups = [list(group) for _, group in groupby(files, key=lambda file: id(file.source))]
-    tasks = [(file, len(own) == 1) for own in groups for file in own]
+    tasks = [(file, len(own)) for own in groups for file in own]
     sizes = [READ_BYTES] * len(tasks)  # of the first rows, about
-    heads = in_order(workers.run(_head_reader, (recipe,), tasks, sizes=sizes))
+    heads = in_order(workers.run(_head_reader, (recipe, questions), tasks, sizes=sizes))
     for own in groups:
         empty: list[SourceFile] = []
         names: set[str] = set()
@@ -97,6 +88,8 @@ def open_inputs(
             if head.entry is None:
                 empty.append(file)
             else:
+                if questions is not None and head.question is not None:
+                    questions.add(file.source, head.question)
                 yield file, head.entry
                 names |= head.names
         if names:
@@ -114,13 +107,18 @@ class _FileHead:
     names: frozenset[str]
     """Fields of its rows; empty if the source maps no columns."""
 
+    question: FileQuestion | None = None
+    """What nothing reads, if that was asked."""
 
-def _head_reader(recipe: Recipe) -> Callable[[tuple[SourceFile, bool]], _FileHead]:
-    return partial(_read_head, recipe)
+
+def _head_reader(recipe: Recipe, questions: Questions | None) -> Callable[[tuple[SourceFile, int]], _FileHead]:
+    return partial(_read_head, recipe, questions is not None)
 
 
-def _read_head(recipe: Recipe, task: tuple[SourceFile, bool]) -> _FileHead:
-    file, is_alone = task
+def _read_head(recipe: Recipe, asks: object, task: tuple[SourceFile, int]) -> _FileHead:
+    """Read the first rows of a file, which is one of some of its source."""
+    file, num_files = task
+    is_alone = num_files == 1
     try:
         entry = open_input(file, recipe, is_alone=is_alone)
     except NoRowsError:
@@ -134,7 +132,8 @@ def _read_head(recipe: Recipe, task: tuple[SourceFile, bool]) -> _FileHead:
         raise InputError(error.message, hint=hint) from None
     is_asked = any(file.source.columns.values())
     names = field_names(file.path, format=entry.format) if is_asked else set()
-    return _FileHead(entry=entry, names=frozenset(names))
+    question = question_about(file, entry, recipe, num_files=num_files) if asks else None
+    return _FileHead(entry=entry, names=frozenset(names), question=question)
 
 
 def open_input(file: SourceFile, recipe: Recipe, *, is_alone: bool = True) -> InputFile:
@@ -176,18 +175,14 @@ def _refuse_hollow(path: FilePath) -> None:
         )
 
 
-def note_first_rows(file: SourceFile, entry: InputFile, recipe: Recipe, note: Callable[[str], None]) -> frozenset[str]:
-    """Report what is striking about a file's first rows: fields that nothing reads, and dialogues that are texts.
-
-    Returns:
-        The fields that were named, and those that rules about rows ask for.
-    """
-    asked_about = {field.partition(".")[0] for field in fields_of(recipe.filters, recipe.split, file.source.where)}
-    unread = _first_unread(entry) - asked_about
+def note_labels(entry: InputFile, asked: Collection[str], note: Callable[[str], None]) -> None:
+    """Report the fields of a file's first rows that nothing reads, and that are not asked about."""
+    try:
+        unread = entry.unread(field_names(entry.path, format=entry.format, max_rows=_FEW_ROWS)).difference(asked)
+    except InputError:
+        return  # reading the whole file will report the error
     if unread:
-        note(f"{entry.name}: fields of rows that are not read: {list_names(sorted(unread))}; {_MAPS_OR_HIDES}")
-    _note_dialogues(entry, note)
-    return frozenset(unread | asked_about)
+        note(f"{entry.name}: fields of rows that are not read: {list_names(sorted(unread))}")
 
 
 def note_later_fields(
@@ -197,6 +192,8 @@ def note_later_fields(
     note: Callable[[str], None],
 ) -> None:
     """Report fields that nothing reads and that the first rows of a source did not have, in one note for each source.
+
+    They were not asked about: by now, everything is built.
 
     `found` are the unread fields of some inputs, by the input's number. `known` has for each input the number of its
     source, and the fields not to report.
@@ -208,17 +205,10 @@ def note_later_fields(
         if left:
             later.setdefault(source, (inputs[number].path, set()))[1].update(left)
     for path, names in later.values():
-        note(f"{path}: fields of later rows that are not read: {list_names(sorted(names))}; {_MAPS_OR_HIDES}")
+        note(f"{path}: fields of later rows that are not read: {list_names(sorted(names))}; sources.columns maps them")
 
 
-def _first_unread(entry: InputFile) -> set[str]:
-    try:
-        return entry.unread(field_names(entry.path, format=entry.format, max_rows=_FEW_ROWS))
-    except InputError:
-        return set()  # reading the whole file will report the error
-
-
-def _note_dialogues(entry: InputFile, note: Callable[[str], None]) -> None:
+def note_dialogues(entry: InputFile, note: Callable[[str], None]) -> None:
     """Report a file of texts most of whose first rows are dialogues, or messages: their questions are trained, too."""
     if entry.schema != "text":
         return
@@ -226,7 +216,7 @@ def _note_dialogues(entry: InputFile, note: Callable[[str], None]) -> None:
         first = first_rows(entry.path, entry.format, entry.columns, _FEW_ROWS, every_column=True)
         rows = [rename(row, entry.columns) for row in first]
     except InputError:
-        return  # as above
+        return  # reading the whole file will report the error
     found = [_headers(row["text"]) for row in rows if isinstance(row.get("text"), str)]
     if 2 * sum(str(row.get("role")) in _SPEAKERS for row in rows) > len(rows):
         note(
@@ -250,19 +240,6 @@ def _headers(text: str) -> tuple[str, str] | None:
     asked = _QUESTION.search(text)
     answered = None if asked is None else _ANSWER.search(text, asked.end(), asked.end() + _LONGEST_QUESTION)
     return None if asked is None or answered is None else (asked[1], answered[1])
-
-
-def note_unused_keys(counts: Mapping[str, int], model: Model, note: Callable[[str], None]) -> None:
-    """Report keys of messages that neither packer nor the template reads, with the number of messages of each."""
-    template = f"{model.template} {model.tool_template}"
-    used = {name for match in _ATTRIBUTE.finditer(template) for name in match.groups() if name}
-    if ".name" in template or "'name'" in template or '"name"' in template:
-        used.add("name")  # results of tools have the name that their call says
-    keys = sorted((key for key in counts if key not in used), key=lambda key: (-counts[key], key))
-    if keys:
-        named = ", ".join(f"{quoted(key)} ({counts[key]:,})" for key in keys[:_MOST_KEYS])
-        more = f" and {len(keys) - _MOST_KEYS} more" if len(keys) > _MOST_KEYS else ""
-        note(f"messages have keys that are not used: {named}{more}")
 
 
 def _note_empty(own: Sequence[SourceFile], empty: Sequence[SourceFile], note: Callable[[str], None]) -> None:

@@ -18,12 +18,13 @@ from packer.pipeline.executor import ALONE, Workers
 from packer.pipeline.identity import RULES_VERSION, Provenance, documents_identity, partition_key
 from packer.pipeline.input_cuts import InputCuts
 from packer.pipeline.input_resolution import SourceFile, source_files, tokenizer_place
-from packer.pipeline.inputs import are_here, note_first_rows, open_inputs, readers
+from packer.pipeline.inputs import are_here, note_dialogues, open_inputs, readers
 from packer.pipeline.kept_tokenizer import model_record
 from packer.pipeline.partition import PartitionTask
 from packer.pipeline.stages import with_role_markers
 from packer.pipeline.suggestions import templates_hint
 from packer.pipeline.trait_planner import TraitPlanner
+from packer.pipeline.unread_fields import Questions
 from packer.progress import Progress
 from packer.recipe import Recipe
 from packer.row_schemas import EXAMPLES, PREFERENCE_SCHEMAS
@@ -56,7 +57,7 @@ class BuildPlan:
 
     tasks: tuple[PartitionTask, ...]
     known_fields: tuple[tuple[int, frozenset[str]], ...]
-    """Of each input the number of its source, and those of its fields that need no further note."""
+    """Of each input the number of its source, and the fields of its first rows."""
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -89,7 +90,7 @@ def plan_build(
     Raises:
         UsageError: the manifest would be larger than readers accept.
         RecipeError: no sources, no tokenizer, a file that is named twice, or an engine that cannot be used.
-        InputError: a source or the tokenizer cannot be read.
+        InputError: a source or the tokenizer cannot be read, or rows have text that nothing reads.
         TemplateError: the template cannot be used.
     """
     paths = resolve_sources(recipe)
@@ -111,18 +112,18 @@ def plan_build(
     tasks: list[PartitionTask] = []
     num_shards: dict[str, int] = {}
     noted = None
-    known: list[tuple[int, frozenset[str]]] = []
+    questions = Questions(recipe, model)
     opened = []
     at_first = ALONE if are_here(statuses, copies=copies) else workers
-    for each, file in open_inputs(paths, recipe, progress.note, at_first):
+    for each, file in open_inputs(paths, recipe, progress.note, at_first, questions):
         source = each.source
         number = recipe.sources.index(source)
         if source is not noted:
-            fields = note_first_rows(each, file, recipe, progress.note)
+            note_dialogues(file, progress.note)
         noted = source
-        known.append((number, fields))
         refuse_untemplated(file, model, recipe)
         opened.append((each, file, number if planner.has_rules else None))
+    questions.refuse()
     sizes = [statuses[each.path].num_bytes for each, _, _ in opened]
     cuts = input_cuts.cut(
         [(file, part) for _, file, part in opened],
@@ -165,7 +166,7 @@ def plan_build(
         ),
         files=tuple(files),
         tasks=tuple(tasks),
-        known_fields=tuple(known),
+        known_fields=tuple((recipe.sources.index(each.source), questions.names(each.source)) for each, _, _ in opened),
     )
 
 

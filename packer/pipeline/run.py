@@ -25,7 +25,6 @@ from packer.pipeline.documents import BuildOptions, RowDocuments, Share, by_refe
 from packer.pipeline.executor import Processes, Workers
 from packer.pipeline.identity import Provenance
 from packer.pipeline.input_resolution import pin_recipe, tokenizer_place
-from packer.pipeline.inputs import note_unused_keys
 from packer.pipeline.kept_tokenizer import write_model
 from packer.pipeline.losses import refuse_losses, token_losses
 from packer.pipeline.packing import commit, finish, finish_if_free, pack_documents
@@ -226,7 +225,6 @@ def _build(plan: BuildPlan, folder: Path, options: BuildOptions, progress: Progr
     result = make_cache(folder, rows, options, progress, clock)
     if not result.built or result.manifest is None:
         return result
-    note_unused_keys(result.manifest.totals.unused_keys, plan.model, progress.note)
     profile = Profile(parts=clock.take(), stages=rows.stages.take(), processes=rows.processes)
     return replace(result, profile=profile, rejected_inputs=rows.rejected_inputs)
 

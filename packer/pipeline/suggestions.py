@@ -8,24 +8,27 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import islice
 
+from packer.batches import REASONING_FIELDS, RowBatch
 from packer.model import Model
 from packer.named_templates import NAMED_TEMPLATES, template_path
-from packer.pipeline.stages import compile_template, split_markers, turn_end_marker
-from packer.recipe import Recipe, for_one_source
+from packer.pipeline.stages import Stages, compile_template, split_markers, turn_end_marker
+from packer.recipe import Recipe, for_one_source, make_recipe, to_json
 from packer.rejections import allowing_hint, rejection_hint
-from packer.render.dropped import AS_TEXT
-from packer.render.unread import NOT_READ
+from packer.render.environment import RenderError
 from packer.source.chat import TEXT_FIELDS
 from packer.source.detect import first_rows
+from packer.source.field_names import columns_yaml, meant_field
 from packer.source.file_bytes import jq_command
 from packer.source.roles import roles_hint
 from packer.source.row import composed
 from packer.source.rows import InputFile
 from packer.source.schema import SCHEMAS
-from packer.source.schema_errors import columns_hint, schema_hint
-from packer.source.synonyms import columns_yaml, meant_field
+from packer.source.schema_errors import schema_hint
 from packer.strict_yaml import parse_yaml
+
+_PROBE = "Zq0W"
 
 _ABOUT_IDS = re.compile(
     r"\b(?:ids?|call_id)\b.*\b(?:9|nine)\b|\b(?:9|nine)\b.*\bids?\b|no attribute '(?:id|tool_call_id)'",
@@ -71,8 +74,8 @@ def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Model
                     f"--set {shlex.quote(f'supervision.stop={stop}')} makes {end}, with which the template ends "
                     f"{what}, a stop token; generation has to stop at it, too"
                 )
-    hint = _remedy(code, reason, file, recipe, lost=lost)
-    if code not in {"unknown_schema", "nothing_trained"} and "sources.columns=" in hint and file.columns:
+    hint = _remedy(code, reason, file, recipe, model, lost=lost)
+    if code != "unknown_schema" and "sources.columns=" in hint and file.columns:
         hint = _SET_COLUMNS.sub(lambda found: f"{{{_with_own_columns(found[1], file.columns)}}}", hint)
     return for_one_source(hint, recipe)
 
@@ -83,7 +86,7 @@ def _with_own_columns(members: str, columns: Mapping[str, str | None]) -> str:
     return columns_yaml(composed(columns, further))
 
 
-def _remedy(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: Iterable[str]) -> str:
+def _remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Model, *, lost: Iterable[str]) -> str:
     if code == "unknown_schema":
         rows = first_rows(file.path, file.format, file.columns, every_column=True)
         return schema_hint([*rows], file.schema, file.columns)
@@ -101,14 +104,15 @@ def _remedy(code: str, reason: str, file: InputFile, recipe: Recipe, *, lost: It
         return "--set rows.empty_user=keep keeps user messages that are empty"
     if code == "dropped_system" and _has_developer(file):
         return "--set 'sources.roles={developer: system}' gives the template system messages instead of a developer's"
-    if code in {"pair_no_prompt", "nothing_trained"} and (suggested := _by_names(code, file)) is not None:
+    if code == "pair_no_prompt" and (suggested := _question_of_pairs(file)) is not None:
         return suggested
-    if (found := _columns_of(code, reason)) is not None:
-        return found
-    if code == "template_error" and (hint := _about_calls(reason, recipe)) is not None:
+    hint = _about_calls(reason, recipe) if code == "template_error" else _columns_of(code, reason)
+    if hint is not None:
         return hint
     allowed = (*recipe.supervision.allow_dropped, *lost)
-    return _about_reasoning(reason, allowed) if code == "dropped_reasoning" else rejection_hint(code, allowed=allowed)
+    if code == "dropped_reasoning":
+        return _about_reasoning(file, recipe, model, allowed)
+    return rejection_hint(code, allowed=allowed)
 
 
 def _columns_of(code: str, reason: str) -> str | None:
@@ -120,15 +124,52 @@ def _columns_of(code: str, reason: str) -> str | None:
     return "; ".join(f"--set 'sources.columns={{{columns}}}' {effect}" for columns, effect in found) or None
 
 
-def _about_reasoning(reason: str, allowed: Iterable[str]) -> str:
-    if reason.endswith(AS_TEXT):
-        return (
-            "--set supervision.reasoning=field takes it out of the text; --set supervision.on_prompt_mismatch=continue "
-            "writes it after a prompt that opens the reasoning"
-        )
-    if NOT_READ in reason:
-        return allowing_hint("reasoning", allowed)  # what is under a key of its own cannot be put into the text
-    return rejection_hint("dropped_reasoning", allowed=allowed)
+_REASONING_FORMS = {
+    "supervision.reasoning=field": "moves reasoning out of the text, to where the template looks for it",
+    "supervision.reasoning=inline": "puts reasoning into the text, in <think> tags",
+    "supervision.on_prompt_mismatch=continue": "writes reasoning after a prompt that opens it",
+}
+"""Keys that may help rows whose reasoning is not rendered, with what they do."""
+
+_TRIED_ROWS, _SEARCHED_ROWS = 8, 200
+
+
+def _about_reasoning(file: InputFile, recipe: Recipe, model: Model, allowed: Iterable[str]) -> str:
+    """Suggest the keys with which rows whose reasoning is lost were tried, and were built with it."""
+    stages = Stages(recipe, model)
+    rows: list[RowBatch] = []
+    for row in islice(file.rows(), _SEARCHED_ROWS):
+        if any(each.code == "dropped_reasoning" for each in stages.run(row.batch).rejections):
+            rows.append(row.batch)
+        if len(rows) == _TRIED_ROWS:
+            break
+    ways = []
+    for key, effect in _REASONING_FORMS.items() if rows else ():
+        if key.endswith("=inline") and _has_own_reasoning(model, recipe):
+            continue  # the letters of the tags would be part of the answer
+        if _is_kept(rows, recipe, model, key):
+            ways.append(f"--set {key} {effect}")
+    allows = f"supervision.allow_dropped=[{','.join(dict.fromkeys((*allowed, 'reasoning')))}]"
+    if not ways or _is_kept(rows, recipe, model, allows):
+        ways.append(allowing_hint("reasoning", allowed))
+    return "; ".join(ways)
+
+
+def _is_kept(rows: Iterable[RowBatch], recipe: Recipe, model: Model, override: str) -> bool:
+    """Whether rows are built with another key of the recipe."""
+    stages = Stages(make_recipe(to_json(recipe), [override]), model)
+    return not any(stages.run(each).rejections for each in rows)
+
+
+def _has_own_reasoning(model: Model, recipe: Recipe) -> bool:
+    """Whether the template shows the reasoning of an answer that has it in a field."""
+    assert model.template is not None, "rows of messages have one"
+    template = compile_template(model.template, model, recipe)
+    answer = {"role": "assistant", "content": "!", **dict.fromkeys(REASONING_FIELDS, _PROBE)}
+    try:
+        return _PROBE in template.render([{"role": "user", "content": "?"}, answer])
+    except RenderError:
+        return False
 
 
 def _about_calls(reason: str, recipe: Recipe) -> str | None:
@@ -138,15 +179,13 @@ def _about_calls(reason: str, recipe: Recipe) -> str | None:
     return PARALLEL_CALLS if _ONE_CALL.search(reason) else None
 
 
-def _by_names(code: str, file: InputFile) -> str | None:
-    """Suggest columns for rows whose question or answer is in a field with a usual name."""
+def _question_of_pairs(file: InputFile) -> str | None:
+    """Suggest columns for pairs whose question is in a field with a usual name."""
     rows = [*first_rows(file.path, file.format, file.columns, every_column=True)]
-    if code == "nothing_trained":
-        hint = columns_hint(rows, file.columns)
-        return hint if file.schema == "messages" and "{prompt: " in hint else None
-    names = (name for row in rows for name, value in row.items() if isinstance(value, str) and value.strip())
-    known = SCHEMAS["preference"].fields
-    asked = next((name for name in names if meant_field(name) == "instruction" and name not in known), None)
+    names = [name for row in rows for name, value in row.items() if isinstance(value, str) and value.strip()]
+    read = SCHEMAS["preference"].fields - {"input"}  # which is read beside an instruction alone
+    meant = [(meant_field(name), name) for name in names if name not in read]
+    asked = dict(reversed(meant)).get("instruction", dict(reversed(meant)).get("input"))
     if asked is None:
         return None
     return f"--set 'sources.columns={{{columns_yaml({'instruction': asked})}}}' reads it as the message of the user"

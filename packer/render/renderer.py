@@ -29,7 +29,7 @@ from packer.render.placeholders import text_of
 from packer.render.reasoning import ANY_TAG, cut_off, has_two_reasonings, with_reasoning_as
 from packer.render.recorder import TemplateRecorder
 from packer.render.rewritten_history import Document, EncodedText, HistoryRewrite, RenderedRow, TurnAssigner, encoded
-from packer.render.unread import refuse_unread_keys, refuse_unread_variables
+from packer.render.unread import refuse_unread_variables
 from packer.watchdog import ROW, place
 
 COMPARE_EVERY = 128
@@ -174,7 +174,6 @@ class Renderer:
             template = self._template_of(sample)
             if template is not None:
                 refuse_unread_variables(sample, template)
-                refuse_unread_keys(sample, template, self._allow_dropped)
             if template is None or by_reference or self._by_marks:
                 return self._render_chat(sample, losses, template)
             return self._render_chat(sample, losses, ComposedTemplate(template, len(sample.messages)))

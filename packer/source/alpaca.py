@@ -8,9 +8,9 @@ from typing import Any
 from packer.batches import Message, Sample
 from packer.source.chat import chat_sample, with_reasoning_fields
 from packer.source.decode import Refused
+from packer.source.field_names import is_setting
 from packer.source.file_bytes import quoted
 from packer.source.row import RowFields, RowSchema, coalesce_aliases, typed_row
-from packer.source.synonyms import is_setting, refuse_lost
 from packer.source.unsupported_rows import refuse_media_tags
 
 
@@ -34,9 +34,6 @@ def read(row: dict[str, Any], number: int) -> Sample:
     output = coalesce_aliases({"output": shape.output, "response": shape.response}, where="$")
     assert instruction is not None, "rows without it do not get here"
     assert output is not None, "rows without it do not get here"
-    if shape.context and (shape.input or not isinstance(shape.context, str)):
-        reason = "`input` is read in place of `context`" if shape.input else "`context` is read only if it is a text"
-        refuse_lost(row, "context", reason, read=AlpacaRow.__struct_fields__)
     given = shape.input or (shape.context if isinstance(shape.context, str) else None)
     question = f"{instruction}\n{given}" if instruction and given else instruction or given
     if not question:

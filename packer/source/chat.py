@@ -363,6 +363,5 @@ SCHEMA = RowSchema(
     "`tool_use` and `tool_result`); `tool_calls`, role `tool`, `reasoning_content` (also `reasoning`, `thinking`), "
     "`refusal` as content; row-level `tools`, `chat_template_kwargs`, `id`",
     is_templated=True,
-    may_lack_answer=True,
     json_fields=("messages", "chat_template_kwargs"),
 )

@@ -8,8 +8,8 @@ import msgspec
 from packer.batches import Sample
 from packer.source.chat import ChatMessage, chat_sample, read_messages, with_weight
 from packer.source.decode import Refused
+from packer.source.field_names import columns_yaml, is_setting
 from packer.source.row import RowFields, RowSchema, drop_empty_optional_fields, sample_id, type_name, typed
-from packer.source.synonyms import columns_yaml, is_setting
 from packer.source.unsupported_rows import refuse_media_tags
 
 _AS_ALPACA = {"instruction": "prompt", "output": "completion"}
@@ -19,10 +19,6 @@ _AS_ALPACA = {"instruction": "prompt", "output": "completion"}
 class StringsRow(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str
     completion: str
-    reasoning: str | None = None
-    input: Any = None
-    context: Any = None
-    """These have no place, and are refused unless the texts contain them."""
 
 
 class MessagesRow(RowFields, frozen=True, kw_only=True):
@@ -54,14 +50,6 @@ def read(row: dict[str, Any], number: int) -> Sample:
     return Sample(
         kind="completion", row=number, prompt=strings.prompt, text=strings.completion, sample_id=sample_id(row)
     )
-
-
-def _place_of(row: Mapping[str, Any], field: str) -> Mapping[str, str] | None:
-    if isinstance(row.get("prompt"), list) or isinstance(row.get("completion"), list):
-        # A text is one answer, and the reasoning is its own; a list of messages may hold several.
-        is_one = isinstance(row.get("completion"), str) and not is_setting(row.get("reasoning"))
-        return {} if field in ("system", "tools") or (field == "reasoning" and is_one) else None
-    return _AS_ALPACA
 
 
 def refuse_chat_fields(row: dict[str, Any], *, columns: Mapping[str, str]) -> None:
@@ -96,5 +84,4 @@ SCHEMA = RowSchema(
     read=read,
     help="`prompt` and `completion`, both text or both lists of messages, or messages and the text of the answer",
     message_fields=("prompt", "completion"),
-    place_of=_place_of,
 )

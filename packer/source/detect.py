@@ -24,11 +24,12 @@ from packer.source.file_bytes import (
 from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, Format
 from packer.source.row import Columns, rename
 from packer.source.rows import InputFile, file_rows, file_stream
-from packer.source.schema import SCHEMAS, VOTING_FIELDS, schema_of
+from packer.source.schema import SCHEMAS, VOTING_FIELDS, columns_read, schema_of
 from packer.source.schema_errors import no_object, no_schema
 from packer.source.table_files import ARROW_CONTINUATION, ARROW_MAGIC, table_schema
-from packer.source.tables import holds_messages, is_foreign, table_rows
+from packer.source.tables import holds_messages, holds_text, is_foreign, table_rows
 from packer.source.text_rows import cells_of, delimiter_of, read_csv
+from packer.source.unsupported_rows import MEDIA_FIELDS
 
 _SAMPLED_ROWS = 1000
 _SAMPLED_BYTES = 64 * 2**20
@@ -267,6 +268,43 @@ def first_rows(
             return
     if row is None:
         raise no_rows_error(path)
+
+
+def whole_rows(file: InputFile, max_rows: int) -> Iterator[dict[str, Any]]:
+    """Yield the objects among the first rows that the recipe uses, with every field that may have a text.
+
+    Of a table, values that JSON does not have are left out.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    left = _SAMPLED_BYTES
+    if file.format in TABLE_FORMATS:
+        schema = table_schema(file.path, file.format)
+        names = columns_read(schema.names, file.schema, file.columns)
+        rows = table_rows(
+            file.path,
+            file.format,
+            names,
+            columns=file.columns,
+            max_row_bytes=_LONGEST_SAMPLED_BYTES,
+            fields=[each.name for each in schema if each.name not in MEDIA_FIELDS and holds_text(each.type)],
+        )
+    else:
+        rows = file_rows(
+            file.path,
+            format=file.format,
+            schema=file.schema,
+            columns=file.columns,
+            max_row_bytes=_LONGEST_SAMPLED_BYTES,
+        )
+    for row in islice(rows, max_rows if file.limit is None else min(max_rows, file.limit)):
+        with suppress(Refused):
+            if isinstance(value := row.value(), dict):
+                yield {**(row.fields or {}), **value}
+        left -= row.num_bytes
+        if left < 0:
+            return
 
 
 def _is_sampled(kind: pa.DataType) -> bool:

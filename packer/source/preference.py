@@ -140,18 +140,6 @@ def _pair_rows(row: dict[str, Any], prompt: str | None, given: dict[str, Any]) -
     return _chats(given, context, prompt, _as_turns(chosen), _as_turns(rejected))
 
 
-def _place_of(row: Mapping[str, Any], field: str) -> Mapping[str, str] | None:
-    if row.get("instruction") or row.get("query") or (field == "input" and _has_request(row)):
-        return {}
-    answers = [row[name] for name in PREFERENCE_FIELDS if row.get(name) is not None]
-    are_texts = all(isinstance(answer, str) and not answer.startswith("\n\nHuman:") for answer in answers)
-    if are_texts and _nonblank_text(row.get("prompt")) is not None:
-        return _AS_ALPACA
-    if are_texts and field in ("input", "context") and not any(row.get(name) for name in _CONTEXT_FIELDS):
-        return {"instruction": field}  # nothing else can be the prompt
-    return {} if field in ("system", "tools") else None
-
-
 def _answers(row: dict[str, Any], *, are_texts: bool) -> tuple[str | Turns, str | Turns]:
     """Return both answers as texts, or both as messages.
 
@@ -347,6 +335,5 @@ SCHEMA = RowSchema(
     "scores as `score_chosen` and `score_rejected`; `tools`, `system`, `chat_template_kwargs`, `id`",
     accepts=is_preference,
     json_fields=("chosen_messages", "rejected_messages"),
-    place_of=_place_of,
     message_fields=("prompt", "chosen", "rejected", "preferred_output", "non_preferred_output"),
 )

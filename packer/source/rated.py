@@ -4,7 +4,6 @@ The row has another schema plus a boolean `label`, and is read by that schema's 
 `completion`, or what the assistant says after the last user message of a chat.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -45,13 +44,6 @@ def _schema_of(row: Any) -> RowSchema | None:
     return next((schema for schema in _SCHEMAS if schema.missing(row) is None), None)
 
 
-def _place_of(row: Mapping[str, Any], field: str) -> Mapping[str, str] | None:
-    schema = _schema_of(row)
-    if schema is None or field not in schema.fields:
-        return None
-    return {} if schema.place_of is None else schema.place_of(row, field)
-
-
 def _rated(sample: Sample, num_context: int, *, is_desirable: bool) -> Sample:
     """Return the sample with its rating; its first `num_context` messages are not trained."""
     preference = Preference(is_desirable=is_desirable)
@@ -71,5 +63,4 @@ SCHEMA = RowSchema(
     help="`label`, true or false, beside a row of `messages`, `sharegpt`, `completion` or `alpaca` whose last answer "
     "it is about",
     accepts=lambda row: isinstance(row["label"], bool) and _schema_of(row) is not None,
-    place_of=_place_of,
 )

@@ -19,11 +19,6 @@ Columns: TypeAlias = Mapping[str, str | None]
 ID_FIELDS = ("sample_id", "id", "uuid")
 
 
-PlaceOf: TypeAlias = Callable[[Mapping[str, Any], str], Mapping[str, str] | None]
-"""Returns the further columns with which a row has a place for a field; none if it has one as it is, and None if it has
-none in any case."""
-
-
 class FileRow(NamedTuple):
     """A row as read from its file."""
 
@@ -54,7 +49,8 @@ def rename(row: dict[str, Any], columns: Columns) -> dict[str, Any]:
     """Return the row with its fields renamed by `columns` of a source.
 
     `columns` maps a new name to the name in the rows, or to None, which hides the field. A renamed field is no longer
-    available under its old name, and replaces a field that already had the new name.
+    available under its old name, and replaces a field that already had the new name. A dot in the old name leads into
+    an object, or into JSON text.
 
     Example:
         >>> rename({"q": "2+2?", "a": "4", "label": True}, {"instruction": "q", "output": "a", "label": None})
@@ -64,8 +60,21 @@ def rename(row: dict[str, Any], columns: Columns) -> dict[str, Any]:
         return row
     used_names = {*columns, *columns.values()}
     renamed = {name: value for name, value in row.items() if name not in used_names}
-    renamed |= {new: row[old] for new, old in columns.items() if old is not None and old in row}
-    return renamed
+    found = {new: row[old] if old in row else _nested(row, old) for new, old in columns.items() if old is not None}
+    return renamed | {new: value for new, value in found.items() if value is not None or columns[new] in row}
+
+
+def _nested(row: Any, path: str) -> Any:
+    """Return a field in an object of a row, which may be JSON text; None if it has none."""
+    name, separator, rest = path.partition(".")
+    if isinstance(row, str) and row.lstrip().startswith("{"):
+        try:
+            row = decode_json(row.encode())
+        except (Refused, UnicodeEncodeError):
+            return None
+    if not isinstance(row, dict):
+        return None
+    return row[path] if path in row else _nested(row.get(name), rest) if separator else None
 
 
 def composed(columns: Columns, further: Columns) -> dict[str, str | None]:
@@ -128,14 +137,8 @@ class RowSchema:
     is_rated: bool = True
     """Whether a boolean `label` is a rating of the answer; beside plain text it is a label like any other."""
 
-    place_of: PlaceOf | None = None
-    """Of a schema whose rows have several forms: which of them have a place for one of its fields."""
-
     accepts: Callable[[Mapping[str, Any]], bool] = lambda _: True
     """Whether the values of a row that has the fields fit this schema; only used to infer the schema."""
-
-    may_lack_answer: bool = False
-    """Whether its messages may end before the answer, which then is in another field of the row."""
 
     json_fields: tuple[str, ...] = ()
     """Fields that are not texts: a text in such a column of a table is JSON. `tools` may be JSON in every format."""

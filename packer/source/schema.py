@@ -17,7 +17,6 @@ from packer.source.row import (
     rename,
     type_name,
 )
-from packer.source.synonyms import answer_names, refuse_lost_answer, refuse_unread, unread_fields
 from packer.source.tokens import LABEL_FIELDS
 from packer.source.unsupported_rows import SUSPECT_FIELDS, is_preference, refuse_unsupported
 
@@ -73,11 +72,7 @@ def read_row(value: Any, *, number: int, schema: str, columns: Columns, roles: M
         if missing == LABEL_FIELDS:
             raise Refused("no_labels", f"neither labels nor a mask: none of {', '.join(missing)}")
         raise Refused("unknown_schema", f"no field `{'` or `'.join(missing)}`, which schema {schema} needs")
-    refuse_unread(row, _FIELDS[schema], SCHEMAS[schema].place_of)
-    sample = SCHEMAS[schema].read(row, number)
-    if SCHEMAS[schema].may_lack_answer and sample.messages[-1].role != "assistant":
-        refuse_lost_answer(row, _FIELDS[schema])
-    return sample
+    return SCHEMAS[schema].read(row, number)
 
 
 def fields_read(schema: str) -> frozenset[str]:
@@ -86,22 +81,18 @@ def fields_read(schema: str) -> frozenset[str]:
 
 
 def columns_read(names: Sequence[str], schema: str | None, columns: Columns) -> list[str]:
-    """Return those columns of a table that a schema reads, or refuses to leave unread, in the table's order.
+    """Return those columns of a table that a schema reads, in the table's order.
 
     If `schema` is None, these are the columns that determine one.
     """
-    read = columns_with_fields(
-        [*(VOTING_FIELDS | SUSPECT_FIELDS if schema is None else fields_read(schema))], names, columns
-    )
-    unread = () if schema is None else unread_fields(tuple(names), _FIELDS[schema])
-    asked = {*read, *(name for name, _ in unread if name not in columns)}
-    if schema is not None and SCHEMAS[schema].may_lack_answer:
-        asked.update(name for name in answer_names(tuple(names), _FIELDS[schema]) if name not in columns)
-    return [name for name in names if name in asked]
+    fields = VOTING_FIELDS | SUSPECT_FIELDS if schema is None else fields_read(schema)
+    read = {*columns_with_fields([*fields], names, columns)}
+    return [name for name in names if name in read]
 
 
 def columns_with_fields(fields: Sequence[str], names: Sequence[str], columns: Columns) -> tuple[str, ...]:
     """Return those columns of a table that contain one of these fields."""
     used_names = set(columns.values())
-    names_in_table = (columns.get(field, field) for field in fields if field in columns or field not in used_names)
-    return tuple(name for name in names_in_table if name is not None and name in names)
+    asked = (columns.get(field, field) for field in fields if field in columns or field not in used_names)
+    columns_of_table = (name if name in names else (name or "").partition(".")[0] for name in asked)
+    return tuple(name for name in columns_of_table if name is not None and name in names)

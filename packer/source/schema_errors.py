@@ -3,21 +3,25 @@
 import difflib
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from packer.errors import InputError
 from packer.source.decode import Refused
+from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, jq_command, quoted
-from packer.source.roles import ROLES
+from packer.source.proposals import Reading, propose
+from packer.source.roles import ROLES, guess_roles
 from packer.source.row import Columns, composed, rename
 from packer.source.schema import SCHEMAS, fields_read, schema_of
-from packer.source.synonyms import SYNONYMS, columns_yaml, meant_field
 from packer.source.unsupported_rows import SUSPECT_FIELDS
 
 _MAX_LISTED = 12
 
-_REQUIRED = {"instruction", "output"}
+_TRIED_ROWS = 64
+_MOST_NAMES = 4
+
+_OR = "; of two fields that may be the same thing, only one is read"
 
 _SPEAKER = frozenset({"role", "from", "speaker", "sender"})
 """Keys under which a turn of a dialogue names who speaks."""
@@ -89,7 +93,7 @@ def refuse_absent_columns(path: str, names: Collection[str], columns: Columns) -
         InputError: there is no such field.
     """
     for new, old in columns.items():
-        if old is not None and old not in names:
+        if old is not None and old not in names and old.partition(".")[0] not in names:
             close = difflib.get_close_matches(old, list(names), 1)
             raise InputError(
                 f"{path}: `columns` takes '{new}' from {quoted(old)}, but no sampled row has it; "
@@ -114,36 +118,62 @@ def schema_hint(rows: Sequence[Mapping[str, Any]], schema: str, columns: Columns
 
 
 def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns) -> str:
-    """Return a hint for setting `columns`, guessed from the names that datasets usually use."""
-    found: dict[str, str] = {}
-    renamed = [rename(dict(row), columns) for row in rows]
-    values = {name: next((row[name] for row in renamed if row.get(name)), None) for name in _names(renamed)}
-    for name, value in values.items():
-        field = _guess_field_by_value(name, value)
-        if field is None:
-            continue
-        before = found.setdefault(field, name)
-        if field == "output" != before and (name == field or len(str(value)) > len(str(values[before]))):
-            found[field] = name  # of a solution and an answer, the longer one is the reply
-    asked = next((name for name, value in values.items() if _is_question(name, value)), None)
-    answer = found.get("output", found.get("messages"))
-    if asked is not None and answer is not None:
-        around = {"system": found["system"]} if found.get("system", "system") != "system" else {}
-        return _say_which(composed(columns, {"prompt": asked, "completion": answer, **around}))
-    if "instruction" not in found and "input" in found:
-        found["instruction"] = found.pop("input")
-    for fields, required in (({"messages"},) * 2, ({"conversations"},) * 2, (SYNONYMS, _REQUIRED)):
-        mapped = {field: found[field] for field in fields if found.get(field, field) != field}
-        if mapped and required <= found.keys():
-            return _say_which(composed(columns, mapped))
-    return (
-        "say which field is which with `columns`: --set 'sources.columns={instruction: FIELD, output: FIELD}', "
-        "{messages: FIELD} or {text: FIELD}; the schema follows from the names"
-    )
+    """Return a hint for setting `columns`. Names order what is tried, and the rows decide.
+
+    What leaves the fewest texts unread is proposed; two fields that could be the same are named as two.
+    """
+    sampled = [dict(row) for row in rows if row][:_TRIED_ROWS]
+    tried = [found for further in _candidates(sampled, columns) if (found := _tried(sampled, columns, further))]
+    if not tried:
+        return (
+            "say which field is which with `columns`: --set 'sources.columns={instruction: FIELD, output: FIELD}', "
+            "{messages: FIELD} or {text: FIELD}; the schema follows from the names"
+        )
+    fewest = min(len(left) for _, left in tried)
+    best = [found for found in tried if len(found[1]) == fewest][: 2 if fewest else 1]
+    rivals = [each for each in best if each is best[0] or any(old in each[1] for old in best[0][0].columns.values())]
+    ways = " or ".join(each.setting(left) for each, left in rivals)
+    left_out = f"; nothing reads what --ignore names, and some may belong to the prompt{_OR * (len(rivals) > 1)}"
+    return f"say which field is which with `columns`: {ways}{left_out if fewest else ''}"
 
 
-def _say_which(columns: Columns) -> str:
-    return f"say which field is which with `columns`: --set 'sources.columns={{{columns_yaml(columns)}}}'"
+def _candidates(rows: Sequence[dict[str, Any]], columns: Columns) -> Iterator[Columns]:
+    """Yield columns for a question and its answer; those come first whose answers are longest."""
+    renamed = [rename(row, columns) for row in rows]
+    values = {name: [row[name] for row in renamed if row.get(name)] for name in _names(renamed)}
+    texts = {name: found for name, found in values.items() if found and isinstance(found[0], str)}
+    answers = sorted(
+        (name for name in texts if meant_field(name) == "output"),
+        key=lambda name: (name != "output", -sum(len(str(value)) for value in texts[name]) / len(texts[name])),
+    )[:_MOST_NAMES]
+    answers += [name for name, found in values.items() if found and _messages_field(name, found[0]) == "messages"]
+    asked = [name for name, found in values.items() if found and _is_question(name, found[0])]
+    yield from ({"prompt": question, "completion": answer} for question in asked for answer in answers)
+    for name, found in values.items():
+        if found and (field := _messages_field(name, found[0])) is not None:
+            yield {field: name}
+    questions = [name for name in texts if meant_field(name) == "instruction"]
+    questions = questions or [name for name in texts if meant_field(name) == "input"]
+    for question in sorted(questions, key=lambda name: name != "instruction")[:_MOST_NAMES]:
+        for answer in answers:
+            if renamed_to := {new: old for new, old in (("instruction", question), ("output", answer)) if new != old}:
+                yield renamed_to
+
+
+def _tried(
+    rows: Sequence[dict[str, Any]], columns: Columns, further: Columns
+) -> tuple[Reading, tuple[str, ...]] | None:
+    """Return how rows are read with further columns, and the fields that nothing reads then; None if few are read."""
+    both = composed(columns, further)
+    renamed = [rename(row, both) for row in rows]
+    reading = Reading(schema=None, columns=both, roles=guess_roles(renamed))
+    found = reading.unread(rows)
+    if found is None or 2 * found.num_read < len(rows):
+        return None
+    if any(2 * sum(bool(row.get(new)) for row in renamed) < found.num_read for new in further):
+        return None  # an empty question or answer
+    proposal = propose(rows, reading)
+    return proposal.reading, proposal.left
 
 
 def _names(rows: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -165,12 +195,10 @@ def _is_question(name: str, value: Any) -> bool:
     return ROLES.get(str(value[-1].get("role")).lower()) in {"user", "tool"}
 
 
-def _guess_field_by_value(name: str, value: Any) -> str | None:
-    """Guess which known field a field of another name corresponds to, but never for a side of a preference pair."""
-    if isinstance(value, str):
-        return meant_field(name)
-    if isinstance(value, list) and isinstance(value[0], dict) and name not in SUSPECT_FIELDS:
-        field, key = ("messages", "role") if "role" in value[0] else ("conversations", "from")
-        last = value[-1].get(key) if isinstance(value[-1], dict) else None
-        return field if ROLES.get(str(last).lower()) == "assistant" else None  # the answer may be in another field
-    return None
+def _messages_field(name: str, value: Any) -> str | None:
+    """Return the field that a list of messages with an answer can be, but never for a side of a preference pair."""
+    if not (isinstance(value, list) and value and isinstance(value[0], dict)) or name in SUSPECT_FIELDS:
+        return None
+    field, key = ("messages", "role") if "role" in value[0] else ("conversations", "from")
+    last = value[-1].get(key) if isinstance(value[-1], dict) else None
+    return field if ROLES.get(str(last).lower()) == "assistant" else None  # the answer may be in another field

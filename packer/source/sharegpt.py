@@ -140,6 +140,5 @@ SCHEMA = RowSchema(
     help="`conversations` of `from`/`value` (human, gpt, system, function_call, observation), of exchanges "
     "(`human`/`assistant`, `input`/`output`), or of texts in turn; `tools` as a JSON string",
     is_templated=True,
-    may_lack_answer=True,
     json_fields=("conversations", "conversation"),
 )

@@ -186,6 +186,14 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(_types.is_string(kind) or _types.is_large_string(kind) or _types.is_string_view(kind))
 
 
+def holds_text(kind: pa.DataType) -> bool:
+    """Whether values of the type are, or contain, texts."""
+    if _types.is_map(kind) or isinstance(kind, pa.BaseExtensionType):
+        return True
+    kind = _storage_type(kind)
+    return is_text(kind) or any(holds_text(kind.field(i).type) for i in range(kind.num_fields))
+
+
 def _is_json(kind: pa.DataType) -> bool:
     return bool(is_text(kind) or _types.is_boolean(kind) or _types.is_integer(kind) or _types.is_null(kind))
 

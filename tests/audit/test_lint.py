@@ -156,7 +156,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Cases:
     return Cases(tmp_path_factory.mktemp("cases"))
 
 
-OF_ROWS = {"rows_rejected", "rows_price"}
+OF_ROWS = {"rows_rejected", "rows_unread", "rows_price"}
 
 
 @pytest.mark.parametrize("code", CASES)

@@ -17,7 +17,7 @@ from compared_rows import prompt, some_rows, with_copies
 from packed_caches import table
 from xxhash import xxh3_128_hexdigest
 
-from packer.audit import diff, rows_of_split, stats, verify, view_row
+from packer.audit import diff, preview, rows_of_split, stats, verify, view_row
 from packer.curate import near
 from packer.errors import CheckError, InputError, NothingKeptError, RecipeError
 from packer.export.run import export
@@ -632,7 +632,7 @@ def test_rows_that_are_appended_move_no_row_and_tokenize_no_finished_partition_a
 
 def test_fields_that_rules_ask_about_are_not_called_unread(asked, tmp_path):
     told, plain = Notes(), Notes()
-    build(make_recipe(asked), tmp_path / "cache", jobs=1, progress=told)
+    preview(make_recipe(asked), progress=told)
     assert not any("not read" in note for note in told.notes), told.notes
-    build(make_recipe(without_rules(asked)), tmp_path / "plain", jobs=1, progress=plain)
+    preview(make_recipe(without_rules(asked)), progress=plain)
     assert any("fields of rows that are not read: `meta`, `score`" in note for note in plain.notes), plain.notes

@@ -123,7 +123,10 @@ def test_inputs_that_leave_are_reported(rows):
         ({"limit": 2}, "limit of day0.jsonl was null, is 2"),
         ({"split": "eval"}, 'split of day0.jsonl was "train", is "eval"'),
         ({"columns": {"messages": "chat"}}, 'columns of day0.jsonl was {}, is {"messages":"chat"}'),
-        ({"schema": "text", "columns": {"text": "id"}}, 'schema of day0.jsonl was "messages", is "text"'),
+        (
+            {"schema": "text", "columns": {"text": "id"}, "ignore": ["messages", "chat"]},
+            'schema of day0.jsonl was "messages", is "text"',
+        ),
     ],
 )
 @pytest.mark.parametrize("grown", [False, True])

@@ -1,6 +1,7 @@
 """Hints about columns are followed letter by letter: the next build takes the row, and what was said to be read is."""
 
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -68,21 +69,31 @@ def follow(
         path.write_text(json.dumps(row) + "\n", "utf-8")
     values = {"sources": [{"path": str(path), "columns": columns}], "tokenizer": str(tokenizer)}
     followed: list[str] = []
+    ignored: set[str] = set()
     while len(followed) <= 4:
         try:
             notes = Notes()
-            (shown,) = preview(make_recipe(values, followed[-1:]), progress=notes).rows
-            if shown.hint is None:
+            overrides = [each for each in followed if each.startswith("sources.columns=")][-1:]
+            values["sources"][0]["ignore"] = sorted(ignored)
+            seen = preview(make_recipe(values, overrides), progress=notes)
+            (shown,) = seen.rows
+            if shown.hint is None and seen.hint is None:
                 text = "".join(run.text for document in shown.view.documents for run in document.runs)
-                return followed, text, "\n".join(notes.notes)
-            hint = shown.hint
+                return followed, text, "\n".join([*notes.notes, *ignored])
+            hint = seen.hint or shown.hint
         except InputError as error:
             assert error.hint is not None
             hint = error.hint
-        ways = [word for word in shlex.split(hint) if word.startswith("sources.columns=")]
+        assert hint is not None
+        ways = re.split(r"; (?=--)| or (?=--set)", hint)
+        ways = [way for way in ways if "sources.columns=" in way or "--ignore" in way]
         assert ways, hint
-        assert ways[-1 if last else 0] not in followed
-        followed.append(ways[-1 if last else 0])
+        words = shlex.split(re.split(r" reads `| leaves |; nothing reads", ways[-1 if last else 0])[0])
+        new = [word for word in words if word.startswith("sources.columns=")]
+        new_ignored = {words[i + 1] for i, word in enumerate(words) if word == "--ignore"}
+        assert not {*new} & {*followed} and (new or not new_ignored <= ignored), hint
+        followed += new
+        ignored |= new_ignored
     raise AssertionError(followed)
 
 
@@ -103,7 +114,7 @@ def follow(
 def test_hints_about_columns_lead_to_a_row_that_builds(
     tmp_path_factory: pytest.TempPathFactory, starter: Path, row: str, extra: set[str], renamed: set[str], last: bool
 ) -> None:
-    fields = ROWS[row] | {name: f"text of {name}" for name in extra}
+    fields = ROWS[row] | {name: f"the text of {name}" for name in extra}
     columns = {name: f"my {name}" for name in renamed & {*ROWS[row], *(extra & {"system"})}}
     path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
     named = {columns.get(name, name): value for name, value in fields.items()}
@@ -112,8 +123,9 @@ def test_hints_about_columns_lead_to_a_row_that_builds(
     assert "answer" in text
     said = yaml.safe_load(followed[-1].partition("=")[2]) if followed else columns
     for name in extra:
-        left_out = any(new in {name, columns.get(name)} and old is None for new, old in said.items())
-        assert (f"text of {name}" in text) + left_out + (f"`{columns.get(name, name)}`" in notes) == 1, (name, followed)
+        own = columns.get(name, name)
+        left_out = own in notes.split("\n") or any(new in {name, own} and old is None for new, old in said.items())
+        assert (f"the text of {name}" in text) + left_out == 1, (name, followed, notes)
 
 
 PUBLISHED: dict[str, dict[str, Any]] = {
@@ -173,7 +185,7 @@ def test_a_row_of_a_published_form_builds_by_its_hints(name: str, kind: str, tmp
     assert "question" in text and "answer" in text
     said = "\n".join([text, notes, *followed])
     for field, value in row.items():
-        assert not isinstance(value, str) or value in text or field in said, field
+        assert not isinstance(value, str) or value in text or field in said or field == "id", field
     kept = {
         "intel orca pairs": "be kind",
         "moss": "be kind",
@@ -248,16 +260,6 @@ def test_no_hint_about_empty_questions_for_a_result_without_content(tmp_path: Pa
     assert shown.hint.startswith("messages need their text under `content`")
 
 
-def test_the_hint_for_reasoning_under_a_key_that_nothing_reads_is_one_that_helps(tmp_path: Path, starter: Path) -> None:
-    row = {"messages": [USER, ANSWER | {"thought": "I should think."}]}
-    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n", "utf-8")
-    given_keys = {"sources": [{"path": str(tmp_path / "rows.jsonl")}], "tokenizer": str(starter / "tokenizer")}
-    (shown,) = preview(make_recipe(given_keys)).rows
-    assert [each.code for each in shown.view.rejected] == ["dropped_reasoning"]
-    _, override, *_ = shlex.split(shown.hint or "")
-    assert preview(make_recipe(given_keys, [override])).totals.kept == 1
-
-
 @pytest.mark.parametrize(
     ("row", "named"),
     [
@@ -286,3 +288,31 @@ def test_a_hint_about_one_of_several_sources_is_not_for_all_of_them(
     assert f"--set 'sources.{key}={{" in shown[1]
     sources[1] |= named
     assert [row.hint for row in preview(make_recipe(values), progress=Notes()).rows] == [None, None]
+
+
+OWN_MARKERS = twins.CHATML.replace(
+    "(message.content or '')",
+    "('[R]' ~ message.reasoning_content ~ '[/R]' if message.reasoning_content and not tools else '')"
+    " + (message.content or '')",
+)
+REASONED = ANSWER | {"reasoning_content": "I should think about it."}
+
+
+@pytest.mark.parametrize(("template", "is_inline_proposed"), [(twins.CHATML, True), (OWN_MARKERS, False)])
+def test_hints_about_reasoning_were_tried_and_never_put_tags_beside_markers_of_the_template(
+    tmp_path: Path, template: str, is_inline_proposed: bool
+) -> None:
+    template = "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}" + template
+    folder = twins.byte_level(tmp_path / "model", template=template)
+    tools = [{"name": "f", "parameters": {"type": "object", "properties": {}}}]
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"messages": [USER, REASONED], "tools": tools}) + "\n", "utf-8")
+    values = {"sources": [{"path": str(path)}], "tokenizer": str(folder)}
+    (shown,) = preview(make_recipe(values)).rows
+    assert [each.code for each in shown.view.rejected] == ["dropped_reasoning"]
+    assert shown.hint is not None
+    ways = [shlex.split(way)[1] for way in shown.hint.split("; ")]
+    assert ("supervision.reasoning=inline" in ways) == is_inline_proposed
+    assert ways[-1] == "supervision.allow_dropped=[reasoning]"
+    for way in ways:
+        assert preview(make_recipe(values, [way])).totals.kept == 1

@@ -452,16 +452,8 @@ def test_notes_of_a_build_reach_whoever_called_it(tokenizer, tmp_path, capsys):
     (kept,) = files_of(tmp_path / "cache")
     shown = capsys.readouterr()
     assert f"note: 23 rows are kept in {kept}" in shown.err
-    assert "fields of rows that are not read: `note`" in shown.err
     assert shown.out == ""
     assert result.cache.fingerprint == result.fingerprint
-
-
-@pytest.mark.parametrize(("label", "is_noted"), [(1, True), ("1", True), (True, False)])
-def test_a_label_that_is_not_read_as_a_rating_is_noted(tokenizer, tmp_path, capsys, label, is_noted):
-    rows = [{"prompt": "well?", "completion": "yes", "label": label}]
-    packer.build(rows, tmp_path / "cache", **{**options_of(tokenizer), "progress": True})
-    assert ("not read: `label`" in capsys.readouterr().err) == is_noted
 
 
 @pytest.mark.parametrize("size", [1, 999, 1000, 1001, 2500])

@@ -198,7 +198,7 @@ ASK = [user("q")]
         ({"prompt": {"a": 1}, "chosen": "a", "rejected": "b"}, "wrong_type"),
         ({"prompt": "q", "chosen": "a", "rejected": ASK}, "wrong_type"),
         ({"prompt": "q", "chosen": 1, "rejected": 2}, "wrong_type"),
-        ({"prompt": "q", "system": "s", "chosen": "a", "rejected": "b"}, "unread_content"),
+        ({"prompt": "q", "system": "s", "chosen": "a", "rejected": "b"}, "wrong_type"),
         ({"prompt": "q", "chosen": "a", "rejected": "b", "margin": "much"}, "wrong_type"),
         ({"prompt": "q", "chosen": "a", "rejected": "b", "margin": 1e39}, "wrong_type"),
         ({"prompt": ASK, "conversations": as_sharegpt([user("r")]), "chosen": "a", "rejected": "b"}, "wrong_type"),
@@ -280,8 +280,8 @@ def test_the_request_of_a_pair_as_openai_writes_it_is_its_own(sample, refusal):
     assert refusal({"input": request, "tools": tools} | answers, "preference")[0] == "wrong_type"
     assert refusal({"input": '{"messages": ['} | answers, "preference")[0] == "not_json"
     assert refusal({"input": str(request)} | answers, "preference")[0] == "not_json"
-    assert refusal({"input": "q"} | answers, "preference")[0] == "unread_content"
-    assert refusal({"input": [user("q")]} | answers, "preference")[0] == "unread_content"
+    assert refusal({"input": "q"} | answers, "preference")[0] == "pair_no_prompt"
+    assert refusal({"input": [user("q")]} | answers, "preference")[0] == "pair_no_prompt"
 
 
 def test_an_input_that_is_no_request_is_none_under_openais_names_either(sample):

@@ -24,7 +24,7 @@ CHAT = [{"role": "user", "content": "a"}]
             {"system_prompt": "a", "question": "b", "response": "c"},
             "{instruction: question, output: response, system: system_prompt}",
         ),
-        ({"question": "a", "context": "b", "answer": "c"}, "{instruction: question, output: answer, input: context}"),
+        ({"question": "a", "context": "b", "answer": "c"}, "{instruction: question, output: answer}"),
         ({"Answer:": "b", "problem": "a"}, '{instruction: problem, output: "Answer:"}'),
         ({"dialog": [*CHAT, {"role": "assistant", "content": "b"}], "id": 1}, "{messages: dialog}"),
         (

@@ -54,10 +54,10 @@ def test_reasoning_is_that_of_the_last_answer(sample, refusal):
     assert refusal(tagged, "alpaca")[0] == "multimodal"
 
 
-def test_reasoning_beside_a_completion_refuses_the_row_and_alpaca_takes_it(sample, refusal):
+def test_reasoning_beside_a_completion_is_asked_about_and_alpaca_takes_it(sample, asked):
     row = {"prompt": "a", "reasoning": "hm", "completion": "b"}
-    code, reason = refusal(row, "completion")
-    assert code == "unread_content" and "`columns: {instruction: prompt, output: completion}` reads it" in reason
+    assert asked(row, "completion") == ["reasoning"]
+    assert asked(row, "alpaca", {"instruction": "prompt", "output": "completion"}) == []
     found = sample(row, "alpaca", columns={"instruction": "prompt", "output": "completion"})
     assert found.messages[1].fields["reasoning_content"] == "hm"
     assert sample(row, "completion", columns={"reasoning": None}).text == "b"
@@ -233,11 +233,11 @@ def test_two_names_of_a_field_that_say_different_things_refuse_the_row(refusal):
     assert refusal(row, "alpaca") == ("wrong_type", "`instruction` and `query` say different things at $")
 
 
-@pytest.mark.parametrize(("name", "expected"), [("system", "unread_content"), ("tools", "wrong_type")])
-def test_what_a_completion_of_strings_has_no_place_for_refuses_the_row(refusal, sample, name, expected):
+@pytest.mark.parametrize("name", ["system", "tools"])
+def test_what_a_completion_of_strings_has_no_place_for_refuses_the_row(refusal, sample, name):
     row = {"prompt": "a", "completion": "b", name: "c"}
     code, reason = refusal(row, "completion")
-    assert code == expected and f"`{name}`" in reason
+    assert code == "wrong_type" and f"`{name}`" in reason
     assert sample({**row, name: ""}, "completion") == sample(row, "completion", columns={name: None})
 
 
@@ -248,18 +248,17 @@ def test_a_text_after_messages_is_the_answer(sample):
 
 
 @pytest.mark.parametrize("label", [None, True])
-def test_reasoning_beside_a_text_after_messages_is_that_of_the_answer(sample, refusal, label):
+def test_reasoning_beside_a_text_after_messages_is_that_of_the_answer(sample, refusal, asked, label):
     """As Dolphin R1 has it: the messages before, `reasoning` and `answer`."""
     schema = "completion" if label is None else "rated"
     row = {"prompt": [USER], "completion": "a", "reasoning": "because", "label": label}
     answer = [{"role": "assistant", "content": "a", "reasoning_content": "because"}]
     expected = sample({"prompt": [USER], "completion": answer, "label": label}, schema)
     assert [m.fields for m in sample(row, schema).messages] == [m.fields for m in expected.messages]
-    code, reason = refusal({"prompt": [USER], "completion": "a", "cot": "because", "label": label}, schema)
-    assert code == "unread_content" and "`columns: {reasoning: cot}` reads it" in reason
+    assert asked({"prompt": [USER], "completion": "a", "cot": "because", "label": label}, schema) == ["cot"]
     answers = [{"role": "assistant", "content": "a"}] * 2  # it may be that of either
-    assert refusal(row | {"completion": answers}, schema)[0] == "unread_content"
-    assert refusal(row | {"reasoning": "off"}, schema)[0] == "unread_content"
+    assert asked(row | {"completion": answers}, schema) == ["reasoning"]
+    assert asked(row | {"reasoning": "off"}, schema) == []
     assert refusal(row | {"reasoning": 7}, schema)[0] == "wrong_type"
 
 

@@ -31,6 +31,7 @@ from packer.pipeline.plan import resolve_sources
 from packer.pipeline.rewrite_cost import LIMIT, choices_hint, last_tokens
 from packer.pipeline.stages import Stages, named_template, overruns_at
 from packer.pipeline.suggestions import remedy
+from packer.pipeline.unread_fields import Questions
 from packer.progress import Silent
 from packer.recipe import Recipe
 from packer.source.rows import InputFile
@@ -70,12 +71,14 @@ class FirstRows:
         return f"{which} of {self.path} ({self.schema}): {kept}"
 
 
-def read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[tuple[InputFile, FirstRows]]:
+def read_first_rows(
+    recipe: Recipe, model: Model, questions: Questions, *, num_rows: int
+) -> list[tuple[InputFile, FirstRows]]:
     """Run the first rows of each input of the recipe through the stages, and count their results."""
     stages = Stages(recipe, model)
     stages.renderer = stages.renderer.by_reference()  # of a single row, each is compared with it anyway
     files = []
-    for _, entry in open_inputs(resolve_sources(recipe), recipe, Silent().note):
+    for _, entry in open_inputs(resolve_sources(recipe), recipe, Silent().note, questions=questions):
         rows = list(islice(entry.rows(), num_rows + 1))
         found = FirstRows(
             path=entry.name, schema=entry.schema, num_rows=len(rows[:num_rows]), is_whole=len(rows) <= num_rows
@@ -88,9 +91,14 @@ def read_first_rows(recipe: Recipe, model: Model, *, num_rows: int) -> list[tupl
     return files
 
 
-def find_in_rows(read: Sequence[tuple[InputFile, FirstRows]], recipe: Recipe, model: Model) -> Iterator[CodedFinding]:
+def find_in_rows(
+    read: Sequence[tuple[InputFile, FirstRows]], questions: Questions, recipe: Recipe, model: Model
+) -> Iterator[CodedFinding]:
     """Yield findings about the first rows of all inputs."""
     files = [found for _, found in read]
+    asked = questions.questions
+    if asked:
+        yield finding("rows_unread", "; ".join(map(str, asked)), hint=questions.hint(asked))
     if any(each.rejected for each in files):
         yield _rejected(read, recipe, model)
     cost = _rewrite_cost(files)
@@ -228,16 +236,17 @@ def _lint(recipe: Recipe, num_rows: int) -> LintReport:
     findings = [*usable.findings, *(() if usable.probed is None else _checks(usable.probed))]
     files: list[FirstRows] = []
     if recipe.sources and num_rows and usable.model is not None:
-        read = read_first_rows(recipe, usable.model, num_rows=num_rows)
+        questions = Questions(recipe, usable.model)
+        read = read_first_rows(recipe, usable.model, questions, num_rows=num_rows)
         files = [found for _, found in read]
-        findings += find_in_rows(read, recipe, usable.model)
+        findings += find_in_rows(read, questions, recipe, usable.model)
     schemas = {each.schema for each in files}
     if schemas and not any(SCHEMAS[schema].is_templated for schema in schemas):
         findings = [replace(each, level="note") if each.code == "no_template" else each for each in findings]
     if any(each.code == "no_template" and each.level == "error" for each in findings):
         findings = [each for each in findings if each.code != "rows_rejected"]  # no_template is the reason
     if schemas == {"tokens"}:  # pretokenized rows do not use a template
-        findings = [each for each in findings if each.code == "rows_rejected"]
+        findings = [each for each in findings if each.code in {"rows_rejected", "rows_unread"}]
     first = {"rows_rejected"} if wholly_rejected(files) else set()
     findings.sort(key=lambda each: in_order(CODES, each.code, each.level))
     findings.sort(key=lambda each: (LEVELS.index(each.level), each.code not in first))

@@ -1,0 +1,241 @@
+"""Asks about fields of rows with text that nothing reads, once for each source, before anything is built.
+
+An answer that is trained without what belongs to it, such as its tools, its passages or its reasoning, is trained
+wrong, and no later stage can tell. So a build does not begin until `columns` reads such a field, or `ignore` of its
+source says that it may be left out. See :mod:`packer.source.unread_text` for what counts as text.
+"""
+
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
+
+from packer.display import plural
+from packer.errors import InputError
+from packer.model import Model
+from packer.pipeline.input_resolution import SourceFile
+from packer.pipeline.stages import compile_template
+from packer.recipe import Recipe, Source
+from packer.render.environment import RenderError
+from packer.row_rules import fields_of
+from packer.source.detect import whole_rows
+from packer.source.field_names import columns_yaml
+from packer.source.file_bytes import quoted
+from packer.source.proposals import Proposal, Reading, propose
+from packer.source.rows import InputFile
+from packer.source.unread_text import Unread, UnreadField, find_unread
+
+_SAMPLED_ROWS = 1000
+_FEWEST_ROWS = 64
+"""Rows of a source that are searched, and the fewest of each of its files."""
+
+_TRIED_ROWS = 64
+
+_MOST_SHOWN = 8
+
+_KEY = re.compile(r"[^\[\].]+\[\]\.([^\[\].]+)")
+"""Path of a key of messages."""
+
+_WORD = "Zq0W"
+
+_NO_MESSAGES = ("loop", "ns", "namespace", "tool", "tools", "call", "tool_call", "function", "param", "properties")
+"""Names under which templates have other objects than messages."""
+
+_ATTRIBUTE = re.compile(
+    "".join(rf"(?<!\b{name})" for name in _NO_MESSAGES)
+    + r"""(?:\.(?!get\b)(\w+)|(?:\[|\.get\()\s*'([^']*)'|(?:\[|\.get\()\s*"([^"]*)\")"""
+)
+"""Accesses to named fields in a template: `message.name`, `message['name']`, `message.get('name')`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileQuestion:
+    """What nothing reads in the first rows of a file, and what would."""
+
+    unread: Unread
+    proposal: Proposal | None
+
+
+def asked_about(source: Source, recipe: Recipe) -> frozenset[str]:
+    """Return the fields of a source that need not be read: they are ignored, or rules about rows read them."""
+    return frozenset({*source.ignore, *fields_of(recipe.filters, recipe.split, source.where)})
+
+
+def question_about(file: SourceFile, entry: InputFile, recipe: Recipe, *, num_files: int) -> FileQuestion | None:
+    """Search the first rows of a file, which is one of some of its source.
+
+    None if they cannot be read, which reading the whole file will report.
+    """
+    try:
+        return _question_about(file, entry, recipe, num_files)
+    except InputError:
+        return None
+
+
+def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_files: int) -> FileQuestion:
+    source, max_rows = file.source, max(_FEWEST_ROWS, _SAMPLED_ROWS // num_files)
+    known = asked_about(source, recipe)
+    reading = Reading(
+        schema=None if source.schema == "auto" else source.schema,
+        columns=entry.columns,
+        roles=entry.roles,
+        known=known,
+    )
+    unread = find_unread(
+        whole_rows(entry, max_rows), schema=entry.schema, columns=entry.columns, roles=entry.roles, known=known
+    )
+    if not unread.fields:
+        return FileQuestion(unread=unread, proposal=None)
+    rows = whole_rows(entry, max_rows)
+    tried = list(islice((row for row in rows if _has_any(row, unread.fields)), _TRIED_ROWS))
+    return FileQuestion(unread=unread, proposal=propose(tried, reading) if reading.unread(tried) else None)
+
+
+def _top(path: str) -> str:
+    """Return the field of a row that a path begins with."""
+    return path.partition(".")[0].partition("[")[0]
+
+
+def _has_any(row: dict[str, object], fields: Iterable[UnreadField]) -> bool:
+    return any(row.get(_top(each.path)) for each in fields)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a build asks about a source."""
+
+    source: str
+    fields: tuple[UnreadField, ...]
+    num_rows: int
+    proposal: Proposal | None
+
+    def __str__(self) -> str:
+        of_all = f"of {plural(self.num_rows, 'row')}"
+        shown = ", ".join(
+            f"{quoted(each.path, 80)} (in {each.num_rows:,} {of_all}: {quoted(each.example, 80)})"
+            for each in self.fields[:_MOST_SHOWN]
+        )
+        num_more = len(self.fields) - _MOST_SHOWN
+        more = f" and {num_more} more" if num_more > 0 else ""
+        what = "a field has" if len(self.fields) == 1 else f"{len(self.fields)} fields have"
+        return f"{self.source}: {what} text that nothing reads: {shown}{more}"
+
+    @property
+    def all_left_out(self) -> str:
+        """The options with which nothing is read that is not read now."""
+        return " ".join(f"--ignore {shlex.quote(each.path)}" for each in self.fields)
+
+    @property
+    def is_readable(self) -> bool:
+        return self.proposal is not None and bool(self.proposal.places)
+
+    def hint(self, *, is_alone: bool) -> str:
+        """Return the ways on, as options of a command if it is the only source, else as lines of a recipe."""
+        left_out = f"{self.all_left_out} leaves {'it' if len(self.fields) == 1 else 'them'} out"
+        if self.proposal is None or not self.proposal.places:
+            return left_out
+        places = self.proposal.places
+        reads = ", ".join(
+            f"{quoted(name)} as `{own}`" + (f" (or as {' or '.join(f'`{each}`' for each in others)})" if others else "")
+            for name, (own, *others) in places.items()
+        )
+        if is_alone:
+            return f"{replace(self.proposal.reading, roles={}).setting(self.proposal.left)} reads {reads}; {left_out}"
+        ignored = f", `ignore: [{', '.join(self.proposal.left)}]`" if self.proposal.left else ""
+        columns = columns_yaml(self.proposal.reading.columns)
+        return f"below the `path` of {self.source} in a recipe, `columns: {{{columns}}}`{ignored} reads {reads}"
+
+
+class Questions:
+    """What a build asks about its sources: gathered file by file."""
+
+    def __init__(self, recipe: Recipe, model: Model) -> None:
+        self._recipe = recipe
+        self._model = model
+        self._found: dict[int, list[FileQuestion]] = {}
+
+    def add(self, source: Source, found: FileQuestion) -> None:
+        self._found.setdefault(self._recipe.sources.index(source), []).append(found)
+
+    def names(self, source: Source) -> frozenset[str]:
+        """Return the fields of the first rows of a source, and those that were asked about."""
+        names = (each.unread.names for each in self._found.get(self._recipe.sources.index(source), ()))
+        fields = map(_top, asked_about(source, self._recipe))
+        return frozenset(fields).union(*names)
+
+    def asked(self, source: Source) -> frozenset[str]:
+        """Return the fields of rows that a build asks about, or need not ask about."""
+        found = self._found.get(self._recipe.sources.index(source), ())
+        paths = {*asked_about(source, self._recipe), *(field.path for each in found for field in each.unread.fields)}
+        return frozenset(_top(path) for path in paths)
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """One for each source with a field that nothing reads."""
+        return tuple(
+            question
+            for number, found in sorted(self._found.items())
+            if (question := self._of(self._recipe.sources[number].path, found)) is not None
+        )
+
+    def _of(self, path: str, found: Sequence[FileQuestion]) -> Question | None:
+        fields: dict[str, UnreadField] = {}
+        for field in (field for each in found for field in each.unread.fields):
+            if (key := _KEY.fullmatch(field.path)) and key[1] in self._template_keys(key[1]):
+                continue
+            so_far = fields.get(field.path)
+            num_rows = field.num_rows + (so_far.num_rows if so_far is not None else 0)
+            fields[field.path] = replace(so_far or field, num_rows=num_rows)
+        if not fields:
+            return None
+        proposal = next((each.proposal for each in found if each.proposal and each.proposal.places), None)
+        if proposal is not None:
+            left = tuple(sorted(fields.keys() - {*proposal.read}))
+            proposal = replace(proposal, left=left)
+        return Question(
+            source=path,
+            fields=tuple(fields[name] for name in sorted(fields)),
+            num_rows=sum(each.unread.num_rows for each in found),
+            proposal=proposal,
+        )
+
+    def _template_keys(self, key: str) -> frozenset[str]:
+        """Return a key of messages if the template reads it."""
+        return frozenset({key}) if key in self._named_keys or self._writes(key) else frozenset()
+
+    @cached_property
+    def _named_keys(self) -> frozenset[str]:
+        template = f"{self._model.template} {self._model.tool_template}"
+        return frozenset(name for match in _ATTRIBUTE.finditer(template) for name in match.groups() if name)
+
+    def _writes(self, key: str) -> bool:
+        """Whether the template writes what stands under the key: some write all keys of a message, by no name."""
+        if self._model.template is None:
+            return False
+        template = compile_template(self._model.template, self._model, self._recipe)
+        messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!", key: _WORD}]
+        try:
+            return _WORD in template.render(messages)
+        except RenderError:
+            return False
+
+    def refuse(self) -> None:
+        """Ask: stop a build that would leave out texts, and name those of all sources at once.
+
+        Raises:
+            InputError: a source has fields with text that nothing reads.
+        """
+        questions = self.questions
+        if questions:
+            raise InputError("; ".join(map(str, questions)), hint=self.hint(questions))
+
+    def hint(self, questions: Sequence[Question]) -> str:
+        """Return the ways on for some questions."""
+        if len(self._recipe.sources) == 1:
+            return questions[0].hint(is_alone=True)
+        reads = [each.hint(is_alone=False) for each in questions if each.is_readable]
+        names = sorted({field.path for each in questions for field in each.fields})
+        left_out = " ".join(f"--ignore {shlex.quote(name)}" for name in names)
+        return "; ".join([*reads, f"{left_out} leaves all of them out"])

@@ -1,0 +1,64 @@
+"""Names that data sets use for the fields of a row. They order what is proposed, and decide nothing else but one thing:
+what a name such as `cot` says to be reasoning counts as a text, however short it is.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+SYNONYMS = {
+    "instruction": ("instruction", "question", "prompt", "query", "problem", "inputs"),
+    "output": (
+        *("output", "answer", "response", "completion", "solution", "target", "targets", "reply"),
+        *("generation", "answers", "responses", "outputs"),
+    ),
+    "input": ("input", "context", "contexts", "passage", "passages", "document", "documents", "article", "paragraph"),
+    "system": (
+        *("system", "systemprompt", "systemmessage", "systeminstruction", "systeminstructions", "systemcontent"),
+        *("sysprompt", "metainstruction"),
+    ),
+    "reasoning": (
+        *("reasoning", "reasoningcontent", "reasoningtext", "reasoningtrace", "cot", "chainofthought"),
+        *("think", "thinking", "thinkingcontent", "thought", "thoughts", "rationale"),
+    ),
+    "tools": ("tools", "availabletools", "tooldefinitions", "toolschemas"),
+}
+"""Fields of schema `alpaca` and the names that data sets use for them, reduced to lower-case letters and digits."""
+
+_SETTINGS = frozenset({"on", "off", "true", "false", "yes", "no", "none", "low", "medium", "high"})
+"""What data sets of models with and without reasoning have under `reasoning` to say which row is which."""
+
+_YAML_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off"})
+
+_FIELD_BY_SYNONYM = {synonym: field for field, synonyms in SYNONYMS.items() for synonym in synonyms}
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+
+
+def meant_field(name: str) -> str | None:
+    """Return the field that a name usually stands for, or None. The last words of a name decide.
+
+    Example:
+        >>> meant_field("System_Prompt"), meant_field("deepseek_reasoning"), meant_field("topic")
+        ('system', 'reasoning', None)
+    """
+    words = [word.lower() for word in _WORD.findall(name)]
+    ends = ("".join(words[start:]) for start in range(len(words)))
+    return next((_FIELD_BY_SYNONYM[end] for end in ends if end in _FIELD_BY_SYNONYM), None)
+
+
+def is_setting(reasoning: Any) -> bool:
+    """Whether what a row has under `reasoning` says only whether, or how much, it is reasoned."""
+    return isinstance(reasoning, str) and reasoning.strip().lower() in _SETTINGS
+
+
+def columns_yaml(columns: Mapping[str, str | None]) -> str:
+    """Return columns as the members of a YAML mapping within single quotes of a shell."""
+    return ", ".join(f"{as_yaml(new)}: {'null' if old is None else as_yaml(old)}" for new, old in columns.items())
+
+
+def as_yaml(name: str) -> str:
+    """Return a name as a YAML value within single quotes of a shell."""
+    is_plain = re.fullmatch(r"[^\W\d][\w.]*", name) and name.lower() not in _YAML_WORDS
+    return name if is_plain else json.dumps(name, ensure_ascii=False).replace("'", "'\\''")

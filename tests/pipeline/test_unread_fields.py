@@ -1,0 +1,251 @@
+"""A build asks about text that nothing reads before it begins, and each way on that it prints leads to the next build."""
+
+import datetime as dt
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import twins
+import yaml
+from command_line import fields, run
+
+import packer
+from packer.audit import view_row
+from packer.errors import InputError
+from packer.progress import Silent
+from packer.recipe import make_recipe
+from packer.store.cache import Cache
+from packer.store.manifest import read_manifest
+
+GAELIC = "Always answer in Gaelic."
+ROW = {"instruction": "When does the ferry leave?", "output": "It leaves at six."}
+CHAT = {"messages": [{"role": "user", "content": ROW["instruction"]}, {"role": "assistant", "content": ROW["output"]}]}
+TOOLS = [{"type": "function", "function": {"name": "tide", "description": "tells", "parameters": {"type": "object"}}}]
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> Path:
+    return twins.byte_level(tmp_path / "tokenizer", template=TEMPLATE)
+
+
+TEMPLATE = "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}" + twins.CHATML
+
+
+def written(path: Path, *rows: dict[str, Any]) -> Path:
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist([*rows]), path)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return path
+
+
+def ways(hint: str) -> list[list[str]]:
+    """The options that a hint says can be pasted."""
+    parts = [re.split(r" reads `| leaves ", way)[0] for way in hint.replace("\n", " ").split("; ")]
+    return [shlex.split(part) for part in parts]
+
+
+def hint_of(*arguments: object) -> str:
+    (error,) = [fields(*arguments, exit_code=3)["error"]]
+    assert error["code"] == "input" and "text that nothing reads" in error["message"]
+    hint: str = error["hint"]
+    return hint
+
+
+def said(cache: Path, name: str) -> str:
+    with Cache.open(cache) as opened:
+        return "".join(run.text for document in view_row(opened, name, 0).documents for run in document.runs)
+
+
+QUESTIONS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "system": (ROW | {"system_prompt": GAELIC}, GAELIC, ""),
+    "two places": (CHAT | {"persona": GAELIC, "license": "CC BY 4.0"}, GAELIC, ""),
+    "tools in JSON": (CHAT | {"metadata": json.dumps({"tools": TOOLS})}, "tide", ""),
+    "one readable, one not": (
+        ROW | {"system_prompt": GAELIC, "passages": ["The ferry to Mull leaves at six."]},
+        GAELIC,
+        "Mull",
+    ),
+    "strings": ({"prompt": ROW["instruction"], "completion": ROW["output"], "context": GAELIC}, GAELIC, ""),
+    "an answer": ({"messages": CHAT["messages"][:1], "answer": GAELIC}, GAELIC, ""),
+    "a name to quote": (ROW | {"it's a persona": GAELIC}, GAELIC, ""),
+    "calls": ({"messages": [*CHAT["messages"][:1], CHAT["messages"][1] | {"apis": TOOLS}]}, "", "tide"),
+    "an object": (ROW | {"options": {"A": "It leaves at six.", "B": "It leaves at seven."}}, "", "seven"),
+}
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_each_way_that_a_question_prints_builds_and_reads_what_it_says(
+    tokenizer: Path, tmp_path: Path, name: str, kind: str
+) -> None:
+    row, read, left_out = QUESTIONS[name]
+    path = written(tmp_path / f"rows.{kind}", row, row)
+    asked = ("build", path, "--tokenizer", tokenizer, "-o")
+    hint = hint_of(*asked, tmp_path / "asked")
+    assert not (tmp_path / "asked" / "manifest.json").exists()
+    assert hint == hint_of(*asked, tmp_path / "asked", "--dry-run")
+    found = ways(hint)
+    assert len(found) == 1 + bool(read)
+    for number, way in enumerate(found):
+        if name == "an answer" and number:  # without it there is nothing to train
+            run(*asked, tmp_path / "none", *way, exit_code=3)
+            continue
+        run(*asked, tmp_path / f"cache{number}", *way)
+        text = said(tmp_path / f"cache{number}", path.name)
+        is_reading = bool(read) and not number
+        assert (bool(read) and read in text) == is_reading
+        assert not left_out or left_out not in text
+        recipe = read_manifest(tmp_path / f"cache{number}").recipe
+        assert ("ignore" in recipe["sources"][0]) == ("--ignore" in way)
+
+
+def test_all_sources_are_asked_about_at_once(tokenizer: Path, tmp_path: Path) -> None:
+    one, other = (
+        written(tmp_path / name, row)
+        for name, row in (("one.jsonl", ROW | {"sys": GAELIC}), ("other.jsonl", CHAT | {"notes": {"of": GAELIC}}))
+    )
+    right = written(tmp_path / "right.jsonl", CHAT)
+    values: dict[str, Any] = {
+        "sources": [{"path": str(path)} for path in (one, right, other)],
+        "tokenizer": str(tokenizer),
+    }
+    with pytest.raises(InputError) as caught:
+        packer.build(make_recipe(values), tmp_path / "cache", progress=False)
+    assert "one.jsonl: a field has text that nothing reads: `sys`" in caught.value.message
+    assert "other.jsonl: a field has text that nothing reads: `notes`" in caught.value.message
+    assert caught.value.hint is not None
+    *reads, ignores = caught.value.hint.split("; ")
+    assert len(reads) == 2
+    for index, way in zip((0, 2), reads, strict=True):
+        columns = yaml.safe_load(way.split("`columns: ")[1].split("`")[0])
+        values["sources"][index]["columns"] = columns
+    packer.build(make_recipe(values), tmp_path / "read", progress=False)
+    assert all(GAELIC in said(tmp_path / "read", name) for name in ("one.jsonl", "other.jsonl"))
+    run(
+        "build",
+        one,
+        right,
+        other,
+        "--tokenizer",
+        tokenizer,
+        "-o",
+        tmp_path / "left",
+        *shlex.split(ignores.partition(" leaves")[0]),
+    )
+
+
+def test_what_is_ignored_is_recorded_and_changes_no_document(tokenizer: Path, tmp_path: Path) -> None:
+    path = written(tmp_path / "rows.jsonl", ROW)
+    plain = packer.build(path, tmp_path / "plain", tokenizer=tokenizer, progress=False)
+    ignoring = packer.build(path, tmp_path / "ignoring", tokenizer=tokenizer, ignore=["notes"], progress=False)
+    assert ignoring.fingerprint != plain.fingerprint, "the manifest names it"
+    assert ignoring.manifest is not None
+    assert plain.manifest is not None
+    assert ignoring.manifest.recipe["sources"][0]["ignore"] == ["notes"]
+    assert "ignore" not in plain.manifest.recipe["sources"][0]
+    assert ignoring.manifest.recipe_fingerprint == plain.manifest.recipe_fingerprint
+    assert ignoring.manifest.content_fingerprint == plain.manifest.content_fingerprint
+
+
+def test_rows_from_python_are_asked_about(tokenizer: Path, tmp_path: Path) -> None:
+    rows = [ROW | {"notes": GAELIC}]
+    with pytest.raises(InputError, match="`notes`") as caught:
+        packer.build(rows, tmp_path / "cache", tokenizer=tokenizer, progress=False)
+    assert "ignore=['FIELD']" in "".join(caught.value.__notes__)
+    assert packer.build(rows, tmp_path / "cache", tokenizer=tokenizer, ignore=["notes"], progress=False).built
+
+
+def test_fields_that_rules_read_are_not_asked_about(tokenizer: Path, tmp_path: Path) -> None:
+    path = written(tmp_path / "rows.jsonl", ROW | {"notes": GAELIC, "meta": {"topic": "ferries of the west coast"}})
+    source = {"path": str(path), "where": {"notes": {"in": [GAELIC]}}}
+    split = {"group": "meta.topic", "shares": {"validation": 0.5}}
+    packer.build(
+        make_recipe({"sources": [source], "tokenizer": str(tokenizer), "split": split}),
+        tmp_path / "cache",
+        progress=False,
+    )
+
+
+@pytest.mark.parametrize("reads", ["{{ message.persona }}", "{{ message['persona'] }}", "{{ message | tojson }}"])
+def test_keys_of_messages_that_the_template_reads_are_not_asked_about(tmp_path: Path, reads: str) -> None:
+    row = {"messages": [CHAT["messages"][0] | {"persona": GAELIC}, CHAT["messages"][1] | {"persona": GAELIC}]}
+    path = written(tmp_path / "rows.jsonl", row)
+    template = twins.CHATML.replace("{{", f"{{% if message.role == 'user' %}}{reads}{{% endif %}}{{{{", 1)
+    twin = twins.byte_level(tmp_path / "reads", template=template)
+    plain = twins.byte_level(tmp_path / "plain")
+    assert "--ignore 'messages[].persona' leaves it out" in hint_of(
+        "build", path, "--tokenizer", plain, "-o", tmp_path / "c"
+    )
+    if "tojson" not in reads:  # of which only the user's is written here
+        run("build", path, "--tokenizer", twin, "-o", tmp_path / "cache")
+
+
+def test_a_template_that_writes_all_keys_of_messages_reads_them(tmp_path: Path) -> None:
+    template = twins.CHATML.replace("(message.content or '')", "(message | tojson)")
+    assert template != twins.CHATML
+    twin = twins.byte_level(tmp_path / "reads", template=template)
+    path = written(
+        tmp_path / "rows.jsonl", {"messages": [CHAT["messages"][0] | {"persona": GAELIC}, CHAT["messages"][1]]}
+    )
+    recipe = make_recipe({"sources": [{"path": str(path)}], "tokenizer": str(twin)})
+    assert packer.audit.preview(recipe, progress=Silent()).hint is None
+
+
+def test_preview_and_lint_show_the_question_and_go_on(tokenizer: Path, tmp_path: Path) -> None:
+    path = written(tmp_path / "rows.jsonl", CHAT | {"persona": GAELIC, "topic": "ferries"})
+    told = run("preview", path, "--tokenizer", tokenizer)
+    assert "a build asks first" in " ".join(told.stderr.split())
+    assert "fields of rows that are not read: `topic`" in " ".join(told.stderr.split())
+    assert ROW["output"] in told.stdout
+    (found,) = [
+        each for each in fields("lint", path, "--tokenizer", tokenizer)["findings"] if each["code"] == "rows_unread"
+    ]
+    assert found["level"] == "warning" and "--ignore persona" in found["hint"]
+    assert fields("lint", path, "--tokenizer", tokenizer, "--ignore", "persona")["findings"] != []
+    assert "rows_unread" not in run("lint", path, "--tokenizer", tokenizer, "--ignore", "persona", "--json").stdout
+
+
+def test_text_beside_values_that_json_does_not_have_is_found(tokenizer: Path, tmp_path: Path) -> None:
+    meta = {"at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "image": b"\x00", "notes": GAELIC}
+    path = written(tmp_path / "rows.parquet", ROW | {"meta": meta})
+    assert "--ignore meta" in hint_of("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache")
+
+
+def test_a_source_of_several_files_is_asked_about_once(tokenizer: Path, tmp_path: Path) -> None:
+    written(tmp_path / "a.jsonl", *[ROW] * 200)
+    written(tmp_path / "b.jsonl", ROW | {"notes": GAELIC})
+    written(tmp_path / "c.jsonl", ROW | {"notes": GAELIC, "more": {"deep": [GAELIC]}})
+    hint = hint_of("build", tmp_path / "?.jsonl", "--tokenizer", tokenizer, "-o", tmp_path / "cache")
+    assert ways(hint)[-1] == ["--ignore", "more", "--ignore", "notes"]
+
+
+def test_two_fields_that_could_be_the_question_are_both_named(tokenizer: Path, tmp_path: Path) -> None:
+    row = {
+        "question": "A title of what is asked",
+        "Question": "When does the ferry to Mull leave?",
+        "Response": "At six.",
+    }
+    path = written(tmp_path / "rows.jsonl", row)
+    error = fields("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache", exit_code=3)["error"]
+    found = error["hint"].partition(": ")[2].partition("; nothing")[0].split(" or --set ")
+    assert len(found) == 2
+    texts = []
+    for number, way in enumerate(found):
+        options = shlex.split(way if way.startswith("--set") else f"--set {way}")
+        run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / f"c{number}", *options)
+        texts.append(said(tmp_path / f"c{number}", path.name))
+    assert [row["question"] in text for text in texts] != [row["Question"] in text for text in texts]
+
+
+@pytest.mark.parametrize(("label", "is_shown"), [(1, True), ("1", True), (True, False)])
+def test_a_label_that_is_not_read_as_a_rating_is_shown(
+    tokenizer: Path, tmp_path: Path, label: Any, is_shown: bool
+) -> None:
+    path = written(tmp_path / "rows.jsonl", {"prompt": "well?", "completion": "yes", "label": label})
+    assert ("not read: `label`" in " ".join(run("preview", path, "--tokenizer", tokenizer).stderr.split())) == is_shown

@@ -1,0 +1,215 @@
+"""Text that nothing reads is found, under any name and at any depth, and what is read, or is no text, is not."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from packer.source.decode import Refused
+from packer.source.field_names import SYNONYMS, meant_field
+from packer.source.proposals import Reading, propose
+from packer.source.schema import SCHEMAS, read_row
+from packer.source.unread_text import find_unread, is_text
+
+QUESTION, ANSWER = "When does the ferry leave from Oban?", "It leaves at ten past six."
+CHAT = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": ANSWER}]
+GAELIC = "Always answer in Gaelic."
+OTHER = "There is no ferry from Oban today."
+ROWS: dict[str, dict[str, Any]] = {
+    "messages": {"messages": CHAT},
+    "sharegpt": {"conversations": [{"from": "human", "value": QUESTION}, {"from": "gpt", "value": ANSWER}]},
+    "completion": {"prompt": QUESTION, "completion": ANSWER},
+    "alpaca": {"instruction": QUESTION, "output": ANSWER},
+    "text": {"text": f"{QUESTION} {ANSWER}"},
+    "preference": {"prompt": CHAT[:1], "chosen": CHAT[1:], "rejected": [CHAT[1] | {"content": OTHER}]},
+    "rated": {"prompt": CHAT[:1], "completion": CHAT[1:], "label": True},
+    "tokens": {"input_ids": [1, 2, 3], "labels": [1, 2, 3]},
+}
+READ = {name for schema in SCHEMAS.values() for name in schema.fields} | {"id", "uuid", "sample_id"}
+TOOL = {"type": "function", "function": {"name": "tide", "parameters": {"properties": {"harbor": {}}}}}
+
+texts = st.sampled_from(
+    [
+        "Always answer in Gaelic.",
+        "You are a helpful assistant.",
+        "いつもゲール語で答えてください。",
+        "Antworte bitte ausschließlich auf Gälisch",
+        "Creative Commons Attribution-NonCommercial",
+    ]
+)
+names = st.text(st.characters(codec="utf-8", exclude_characters=".[]"), min_size=1).filter(
+    lambda name: name not in READ
+)
+
+
+@st.composite
+def nested(draw: st.DrawFn, text: Any) -> Any:
+    """The text at any depth, in objects, lists and JSON text."""
+    value = text
+    for kind in draw(st.lists(st.sampled_from(["object", "list", "json"]), max_size=5)):
+        if kind == "object":
+            value = {**draw(st.dictionaries(names, st.integers() | st.none(), max_size=2)), draw(names): value}
+        elif kind == "list":
+            value = [*draw(st.lists(st.integers(), max_size=2)), value]
+        elif not isinstance(value, str):
+            value = json.dumps(value)
+    return value
+
+
+@given(schema=st.sampled_from(sorted(ROWS)), name=names, data=st.data())
+def test_one_more_field_of_text_is_found_in_rows_of_any_schema(schema, name, data) -> None:
+    row = ROWS[schema] | {name: data.draw(nested(data.draw(texts)))}
+    rows = [row, *[ROWS[schema]] * data.draw(st.integers(0, 98))]
+    found = find_unread(data.draw(st.permutations(rows)), schema=schema, columns={}, roles={})
+    assert [field.path for field in found.fields] == [name]
+    ignored = find_unread(rows, schema=schema, columns={}, roles={}, known=[name])
+    assert ignored.fields == ()
+    hidden = find_unread(rows, schema=schema, columns={name: None}, roles={})
+    assert hidden.fields == ()
+
+
+@given(name=names.filter(lambda name: name not in {"role", "content"}), data=st.data())
+def test_a_key_of_messages_is_found_like_a_field_of_rows(name, data) -> None:
+    value = data.draw(nested(data.draw(st.sampled_from(["Always answer in Gaelic.", TOOL["function"]]))))
+    try:
+        read_row({"messages": [CHAT[0], CHAT[1] | {name: value}]}, number=0, schema="messages", columns={})
+    except Refused:  # it is not trained
+        return
+    rows = [{"messages": [CHAT[0], CHAT[1] | {name: value}]}]
+    found = find_unread(rows, schema="messages", columns={}, roles={})
+    assert [field.path for field in found.fields] == [f"messages[].{name}"]
+
+
+@pytest.mark.parametrize("schema", sorted(ROWS))
+def test_labels_ids_numbers_and_dates_are_not_asked_about(asked, schema) -> None:
+    labels = {
+        "license": "CC BY-NC-SA 4.0",
+        "source": "natural questions",
+        "url": "https://example.org/a/b?c=" + "d" * 60,
+        "sha256": "0f" * 32,
+        "created": "Sat, 28 Nov 2026 10:00:00 GMT",
+        "score": 0.5,
+        "tags": ["math", "word problem"],
+        "metadata": {"model": "a-model-70b", "usage": {"tokens": 12}, "rating": [1, 2]},
+        "embedding": str([0.25] * 30),
+        "empty": "",
+        "nothing": "[]",
+    }
+    assert asked(ROWS[schema] | labels, schema) == []
+
+
+@pytest.mark.parametrize("schema", sorted(ROWS.keys() - {"tokens", "text"}))
+def test_a_field_that_repeats_what_is_read_is_not_asked_about(asked, schema) -> None:
+    repeated = {
+        "question": f"  {QUESTION}\n",
+        "rendered": f"<|im_start|>user\n{QUESTION}<|im_end|>\n<|im_start|>assistant\n{ANSWER}<|im_end|>\n",
+        "trace": json.dumps([{"content": QUESTION}, {"content": ANSWER}]),
+    }
+    assert asked(ROWS[schema] | repeated, schema) == []
+
+
+def test_a_text_in_one_row_of_a_hundred_is_not_asked_about() -> None:
+    row = ROWS["alpaca"] | {"note": "Always answer in Gaelic."}
+    for num_others, paths in ((99, []), (98, ["note"])):
+        found = find_unread([row, *[ROWS["alpaca"]] * num_others], schema="alpaca", columns={}, roles={})
+        assert [field.path for field in found.fields] == paths
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+@pytest.mark.parametrize(
+    ("field", "path"), [("apis", "apis"), ("metadata", "metadata"), ("toolConfig", "toolConfig"), ("x", "x")]
+)
+def test_tools_under_another_name_are_found_and_read_as_tools(asked, field, path, as_text) -> None:
+    """The model learned to call tools that it was not shown."""
+    tools = [TOOL]
+    value = {"tools": tools} if field in {"metadata", "toolConfig"} else tools
+    row = ROWS["messages"] | {field: json.dumps(value) if as_text else value}
+    assert asked(row) == [path]
+    assert asked(row | {"tools": tools}) == []
+    proposal = propose([row], Reading(schema=None, columns={}, roles={}))
+    assert (proposal.read, proposal.left) == ((path,), ())
+    sample = read_row(row, number=0, schema="messages", columns=proposal.reading.columns)
+    assert sample == read_row(ROWS["messages"] | {"tools": tools}, number=0, schema="messages", columns={})
+
+
+def test_calls_in_a_key_beside_the_text_are_found(asked) -> None:
+    call = {"name": "setAlarm", "args": {"time": "06:00"}}
+    row = {"messages": [CHAT[0], {"role": "assistant", "content": "I have set an alarm.", "apis": [call]}]}
+    assert asked(row) == ["messages[].apis"]
+
+
+@pytest.mark.parametrize(
+    "options", [["06:12", "07:00"], {"A": "06:12", "B": "07:00"}, {"text": ["06:12", "07:00"], "label": ["A", "B"]}]
+)
+def test_the_answers_that_were_not_taken_are_found(asked, options) -> None:
+    row = {"instruction": "Which is the tide?", "output": "06:12", "options": options}
+    assert [path.partition(".")[0] for path in asked(row, "alpaca")] == ["options"]
+    assert asked(row | {"instruction": "Which is the tide, 06:12 or 07:00?"}, "alpaca") in ([], ["options"])
+
+
+@pytest.mark.parametrize("name", ["cot", "deepseek_reasoning", "generated_thoughts", "systemPrompt", "Complex-CoT"])
+def test_a_label_is_a_text_where_the_name_says_what_it_is(asked, name) -> None:
+    assert asked(ROWS["alpaca"] | {name: "add"}, "alpaca") == [name]
+    assert asked(ROWS["alpaca"] | {name: "off"}, "alpaca") == []
+
+
+def test_the_answer_to_messages_in_another_field_is_found(asked) -> None:
+    row = {"messages": CHAT[:1], "final_answer": "B"}
+    assert asked(row) == ["final_answer"]
+    assert asked(row, "completion", {"prompt": "messages", "completion": "final_answer"}) == []
+    assert asked(row | {"messages": CHAT}) == []
+
+
+def test_a_path_leads_to_what_is_not_read(asked) -> None:
+    row = ROWS["alpaca"] | {
+        "metadata": {"question": QUESTION, "persona": {"text": "A fisherman from the isle of Mull"}}
+    }
+    assert asked(row, "alpaca") == ["metadata.persona"]
+
+
+def test_two_places_for_a_text_are_both_proposed() -> None:
+    row = ROWS["alpaca"] | {"persona": "A fisherman from the isle of Mull"}
+    proposal = propose([row], Reading(schema=None, columns={}, roles={}))
+    assert proposal.places == {"persona": ("system", "reasoning", "input")}
+    assert proposal.reading.columns == {"system": "persona"}
+
+
+def test_no_place_is_guessed_for_several_fields_whose_names_say_none() -> None:
+    row = ROWS["alpaca"] | {"persona": GAELIC, "notes": "Checked by a speaker of Gaelic.", "cot": "The ferry is first."}
+    proposal = propose([row], Reading(schema=None, columns={}, roles={}))
+    assert proposal.places == {"cot": ("reasoning",)}
+    assert proposal.left == ("notes", "persona")
+
+
+def test_what_columns_would_replace_is_not_proposed() -> None:
+    row = ROWS["alpaca"] | {"system": "Be kind to whoever asks.", "system_prompt": "Always answer in Gaelic."}
+    proposal = propose([row], Reading(schema=None, columns={}, roles={}))
+    assert (proposal.places, proposal.left) == ({}, ("system_prompt",))
+
+
+def test_the_order_of_keys_and_rows_does_not_matter() -> None:
+    rows = [
+        ROWS["alpaca"] | {"b": {"y": "Always answer in Gaelic.", "x": "Never answer in Gaelic, ever."}} for _ in "ab"
+    ]
+    rows.append(ROWS["alpaca"] | {"a": "Only one row has this text"})
+    found = find_unread(rows, schema="alpaca", columns={}, roles={})
+    turned = [json.loads(json.dumps(row), object_pairs_hook=lambda pairs: dict(reversed(pairs))) for row in rows]
+    assert find_unread(turned, schema="alpaca", columns={}, roles={}) == found
+    assert [field.path for field in found.fields] == ["a", "b"]
+
+
+def test_names_stand_for_fields_of_alpaca() -> None:
+    assert SYNONYMS.keys() <= SCHEMAS["alpaca"].fields
+    assert [meant_field(name) for name in ("System Prompt", "model_reasoning", "passages", "topic")] == [
+        "system",
+        "reasoning",
+        "input",
+        None,
+    ]
+
+
+def test_a_long_unbroken_text_is_an_id_up_to_a_length() -> None:
+    assert not is_text("a" * 256)
+    assert is_text("a" * 257)
