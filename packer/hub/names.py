@@ -74,6 +74,10 @@ def tokenizer_name(text: str) -> HubName | None:
                 hint="for example --tokenizer Qwen/Qwen3-0.6B",
             )
         return None
+    if not {"", ".", ".."}.isdisjoint((match["revision"] or "main").split("/")):
+        raise RecipeError(
+            f"tokenizer {text}: no revision has this name", hint="a revision is a branch, a tag or a commit"
+        )
     return HubName(kind="model", repository=match["repository"], revision=match["revision"])
 
 
@@ -98,10 +102,13 @@ def data_name(text: str) -> HubName | None:
             f"{text}: expected hf://datasets/ORG/NAME/PATH, or hf://datasets/ORG/NAME@REVISION/PATH",
             hint="a / within a revision is written %2F",
         )
-    revision = match["revision"]
+    revision = None if match["revision"] is None else unquote(match["revision"])
+    if not {"", ".", ".."}.isdisjoint((revision or "main").split("/")) or "\0" in (revision or ""):
+        # The client looks for a file of this name in its cache, and follows it wherever it leads.
+        raise RecipeError(f"{text}: no revision has this name", hint="a revision is a branch, a tag or a commit")
     return HubName(
         kind="dataset",
         repository=match["repository"],
-        revision=None if revision is None else unquote(revision),
+        revision=revision,
         path=(match["path"] or "").strip("/"),
     )

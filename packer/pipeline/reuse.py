@@ -22,6 +22,7 @@ from packer.progress import Progress
 from packer.recipe import Recipe, to_json
 from packer.source.file_bytes import FilePath, file_sha256
 from packer.source.partition import FileStatus
+from packer.store.contained import is_inside
 from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, Input, Manifest, Shard, StoredTable, read_manifest
 from packer.store.rejected import read_rejected, rejected_path
@@ -64,6 +65,8 @@ def is_as_committed(folder: Path, manifest: Manifest) -> bool:
     sizes += [(f"model/{file.path}", file.num_bytes) for file in manifest.model.files]
     files, rejected = CacheFiles(folder), rejected_path(folder, manifest)
     there = files.sizes(path for path, _ in sizes)
+    if not is_inside(folder.resolve(), rejected):
+        return False
     if files.size(rejected) is None or files.sha256(rejected) != manifest.rejected_sha256:
         return False  # every build uses the same name, so the file may be another build's
     return all(there[path] == size for path, size in sizes)

@@ -83,6 +83,8 @@ class SourceRoots:
                 f"{name}: not read: a symbolic link below {root} leads to it",
                 hint=f"if you trust what the link leads to: --sources {in_shell(place)}",
             )
+        if place == STANDARD_INPUT or is_address(place):  # of `./s3:/bucket/a`, which begins as no address
+            raise _refused(name)
         return place
 
     def _found(self, name: str) -> Iterator[tuple[str, str]]:
@@ -99,10 +101,14 @@ class SourceRoots:
             InputError: as :meth:`place`.
         """
         hub = tokenizer_name(name)
-        if hub is None or not hub.is_pinned:
-            return self.place(name)
-        self.place(f"hf://{hub}")
-        return name
+        if hub is not None and hub.is_pinned:
+            self.place(f"hf://{hub}")
+            return name
+        place = self.place(name)
+        # Of `./ORG/NAME`, which names no file: it would be fetched from the Hub.
+        if not is_address(name) and tokenizer_name(place) is not None:
+            raise InputError(f"tokenizer {name}: no such file or folder")
+        return place
 
     def recipe(self, recipe: Recipe, *, trusted: Iterable[str | None] = ()) -> Recipe:
         """Return a cache's own recipe with the places of everything that it names.

@@ -119,13 +119,21 @@ def read_rejected(folder: Path, manifest: Manifest) -> Iterator[Rejected]:
                 raise CheckError(f"{path} line {number}: {error}", hint=hint) from None
 
 
+def refuse_outside(folder: Path, name: str) -> None:
+    """Refuse a rejected.jsonl that is a link out of the cache, before anything of it is read or shown.
+
+    Raises:
+        CheckError: it is one.
+    """
+    if not is_inside(folder.resolve(), name):
+        raise CheckError(f"{folder / name} is a link that leads out of the cache", hint="copy the file itself")
+
+
 def _open(folder: Path, manifest: Manifest) -> BufferedReader:
     """Open the staged file, or else the published one; files only ever move in that direction."""
-    root = folder.resolve()
     for name in (manifest.pending_rejected, REJECTED_NAME):
         path = folder / name
-        if not is_inside(root, name):
-            raise CheckError(f"{path} is a link that leads out of the cache", hint="copy the file itself")
+        refuse_outside(folder, name)
         try:
             return CacheFiles(folder).open(name)
         except StorageError as error:

@@ -18,7 +18,7 @@ from packer.audit import verify
 from packer.audit.verify import shard_checks
 from packer.audit.verify.shard_checks import MAX_ROWS, document_rules
 from packer.audit.verify.verify_report import Finding, VerifyReport
-from packer.errors import InputError
+from packer.errors import InputError, StorageError
 from packer.pipeline.from_python import build
 from packer.recipe import load_recipe, make_recipe
 from packer.starter import write_starter
@@ -616,3 +616,35 @@ def test_rows_that_break_rules_in_a_file_that_is_as_written_are_not_sent_to_repa
     assert "--repair would keep it" in report.hint and "build into another folder" in report.hint
     (cache / read_manifest(cache).shards[0].path).unlink()
     assert "--repair --sources . makes it again" in verify(cache, level="full").hint
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("staged", [False, True])
+def test_a_rejected_list_that_is_a_link_out_of_the_cache_is_not_read(cache, tmp_path, level, staged):
+    outside, manifest = tmp_path / "outside", read_manifest(cache)
+    (cache / "rejected.jsonl").rename(outside)  # even with the right bytes
+    for content in (outside.read_bytes(), b"a secret of this machine"):
+        outside.write_bytes(content)
+        place = cache / (manifest.pending_rejected if staged else "rejected.jsonl")
+        place.unlink(missing_ok=True)
+        place.symlink_to(outside)
+        report = verify(cache, level=level)
+        assert not report.ok
+        assert any("is a link that leads out of the cache" in finding.found for finding in report.findings)
+        assert hashlib.sha256(b"a secret of this machine").hexdigest() not in repr(report)
+        assert [entry.num_bytes for entry in report.checked if entry.kind == "rejected"] == [0]
+
+
+def test_tokenizer_files_that_are_links_out_of_the_cache_are_replaced_or_refused(starter_cache, tmp_path):
+    """Even if they lead to the right bytes: readers would refuse them."""
+    cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
+    recipe, file = make_recipe(read_manifest(cache).recipe), read_manifest(cache).model.files[0]
+    place = cache / "model" / file.path
+    place.rename(tmp_path / "outside")
+    place.symlink_to(tmp_path / "outside")
+    build(recipe, cache, repair=True, jobs=1)
+    assert not place.is_symlink() and verify(cache).ok
+    (cache / "model").rename(tmp_path / "model")
+    (cache / "model").symlink_to(tmp_path / "model")
+    with pytest.raises(StorageError, match="nothing is written outside of it"):
+        build(recipe, cache, repair=True, jobs=1)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.errors import InputError
+from packer.errors import InputError, RecipeError
 from packer.pipeline.source_roots import BelowNoRootError, SourceRoots
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -65,6 +65,10 @@ def test_a_name_below_a_root_is_found(home, monkeypatch, root, name, place):
         ("s3://bucket/a", "s3://bucket/ab/c.jsonl"),
         ("s3://bucket/a", "s3://bucket/a/../b/c.jsonl"),
         ("s3://bucket/a", "gs://bucket/a/c.jsonl"),
+        (".", "./s3:/bucket/c.jsonl"),
+        (".", ".//s3://bucket/c.jsonl"),
+        (".", "x/../gs:/bucket/c.jsonl"),
+        (".", "./-"),
     ],
 )
 def test_a_name_below_no_root_is_refused_with_what_allows_it(home, monkeypatch, root, name):
@@ -91,6 +95,19 @@ def test_a_tokenizer_of_the_hub_is_asked_for_only_if_it_is_named():
     for root in ("org", ".", "/", "hf://org/cha", "hf://datasets/org/chat", "hf://org/chat@main"):
         with pytest.raises(BelowNoRootError):
             SourceRoots.of([root]).tokenizer(name)
+
+
+@pytest.mark.parametrize("name", ["org/chat", "./org/chat", f"./org/chat@{COMMIT}", "x/../org/chat@main"])
+def test_a_path_that_is_none_does_not_become_a_name_of_the_hub(home, monkeypatch, name):
+    monkeypatch.chdir(home)
+    with pytest.raises(InputError, match="no such file or folder"):
+        SourceRoots.of(["."]).tokenizer(name)
+
+
+@pytest.mark.parametrize("revision", ["..%2F..%2Fref", "a%2F..%2Fb", "%2Fdev%2Fzero", "refs/pr/..", "."])
+def test_a_revision_is_no_path_in_the_cache_of_the_hub(revision):
+    with pytest.raises(RecipeError, match="no revision has this name"):
+        SourceRoots.of(["hf://datasets/org/talk"]).place(f"hf://datasets/org/talk@{revision}/a.jsonl")
 
 
 PARTS = st.sampled_from(["..", ".", "data", "b", "out", "in", "a.jsonl", "link.jsonl", "elsewhere", "linked", ""])

@@ -32,7 +32,7 @@ from packer.audit.verify.file_checks import (
 )
 from packer.audit.verify.reencode import Reencoded, compare_reencoded
 from packer.audit.verify.shard_checks import shard_auditor
-from packer.audit.verify.verify_report import Checked, Finding, Level, VerifyReport, differing
+from packer.audit.verify.verify_report import Checked, Finding, Level, VerifyReport, differing, unreadable
 from packer.display import in_shell
 from packer.errors import CheckError, InputError, PackerError, RecipeError, UsageError
 from packer.fork_server import default_jobs
@@ -58,7 +58,7 @@ from packer.store.manifest import (
     manifest_bytes,
 )
 from packer.store.place import checked_place
-from packer.store.rejected import rejected_path
+from packer.store.rejected import refuse_outside, rejected_path
 from packer.store.selected import documents_of
 
 _CHECKING_SPEEDUP = 128
@@ -227,6 +227,11 @@ class _Audit:
 
     def check_rejected(self) -> None:
         name, totals = rejected_path(self.folder, self.manifest), self.manifest.totals
+        try:
+            refuse_outside(self.folder, name)
+        except CheckError as error:
+            self.record("rejected", [unreadable(name, error)], [0], 0)
+            return
         try:
             size = CacheFiles(self.folder).size(name)
         except PackerError:
