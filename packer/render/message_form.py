@@ -57,7 +57,7 @@ def renderable(conversation: Conversation, last: int) -> Conversation:
 
 
 def changes_of(*, nulls: bool, calls: bool) -> list[Change]:
-    """Return the forms of messages, in the order in which they are tried: what is changed in a message, step by step."""
+    """Return the forms of messages in the order in which they are tried: what is changed, step by step."""
     changes: list[Change] = [()]
     changes += [(_without_null,)] * nulls + [(_string_arguments,)] * calls
     return changes + [(_without_null, _string_arguments)] * (nulls and calls)

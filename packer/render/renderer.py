@@ -132,7 +132,7 @@ class Renderer:
         if rows is None or sample.kind != "chat" or strings(list(sample.template_kwargs.values())):
             return None
         weights = _turn_weights(sample, self._rules.turns)
-        if not weights or not all([has_content(sample.messages[k].fields) for k in weights]):
+        if not weights or not all(has_content(sample.messages[k].fields) for k in weights):
             return None
         return rows.rendered(self.conversation(sample), weights)
 

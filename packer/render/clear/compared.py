@@ -1,17 +1,17 @@
 """Compares the fast way with the definition: what is new in a batch, and one row in 128.
 
-Whether a rendering serves for others is tried on small conversations, and not for all that a row may contain. So of each
-message it is noted what it is (role, fields, whether it has a text, how many calls) and what stands before and behind it.
-The first row of a batch that has a new combination of *neighbors* is rendered by the definition, too. If both agree, its
-combinations are trusted, and other rows with no others are rendered by the fast way alone. If they do not, no row of the
-batch with one of the new combinations is. Worked example: under Qwen3, an answer that follows another answer is written
-otherwise than one that follows a question.
+Whether a rendering serves for others is tried on small conversations, and not for all that a row may contain. So of
+each message it is noted what it is (role, fields, whether it has a text, how many calls) and what stands before and
+behind it. The first row of a batch that has a new combination of *neighbors* is rendered by the definition, too. If
+both agree, its combinations are trusted, and other rows with no others are rendered by the fast way alone. If they do
+not, no row of the batch with one of the new combinations is. Worked example: under Qwen3, an answer that follows
+another answer is written otherwise than one that follows a question.
 
 Filled-in rows need none of this: the one that is filled in for all others was compared.
 
-As a last resort, one row in 128 is compared in any case. If it differs, the fast way is wrong in a way that nobody thought
-of, and the batch is rendered by the definition. Which rows are compared depends on the batch alone, so the result of a row
-does not depend on which rows a process has seen before.
+As a last resort, one row in 128 is compared in any case. If it differs, the fast way is wrong in a way that nobody
+thought of, and the batch is rendered by the definition. Which rows are compared depends on the batch alone, so the
+result of a row does not depend on which rows a process has seen before.
 """
 
 from collections.abc import Callable

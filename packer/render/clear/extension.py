@@ -1,6 +1,7 @@
 """How far one rendering serves for others: the *extension property* of a template.
 
-A template is compiled a second time, with a mark in front of each iteration of its loop over the messages and one behind:
+A template is compiled a second time, with a mark in front of each iteration of its loop over the messages and one
+behind:
 
     OPENING {% for message in messages %} MARK BODY {% endfor %} MARK ENDING
 
@@ -12,12 +13,14 @@ what it wrote before. How far it does is tried on small conversations, against t
 - ``question``: it does as far as the next message of the user. Earlier reasoning is left out from there on, say.
 - ``turn``: a turn only begins with its own prompts. It is rendered by itself, and they are cut from it.
 
+An answer may begin in another way while it is the last message (:class:`Opening`), if all else is the same.
+
 Worked example: under ChatML the turn of message 1 of `user, assistant, user, assistant` is what stands in front of the
 mark of message 2, and its prompt is what stands in front of its own mark, followed by `<|im_start|>assistant⏎`, the
 *header*. That the header is the same behind every message of a role, in every mode, is part of what is tried.
 
-A trial is one for all conversations of a :class:`Kind`. It proves nothing for others of that kind, which is why rows are
-compared as well (:mod:`packer.render.clear.neighbors`); that the texts make no difference is watched
+A trial is one for all conversations of a :class:`Kind`. It proves nothing for others of that kind, which is why rows
+are compared as well (:mod:`packer.render.clear.compared`); that the texts make no difference is watched
 (:mod:`packer.render.clear.questions`).
 """
 
@@ -31,6 +34,7 @@ import jinja2
 from jinja2 import nodes
 
 from packer.render.clear.questions import Constants, LookedIntoError, Notes, NotWatchedError, noted, watch
+from packer.render.common_prefix import common_length
 from packer.render.conversation import Conversation
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.message_form import renderable
@@ -103,6 +107,21 @@ def neighbors(forms: Sequence[Form]) -> set[tuple[Form, ...]]:
     return {*itertools.pairwise(forms), *zip(forms, forms[1:], forms[2:], strict=False)}
 
 
+class Opening(NamedTuple):
+    """What differs if an answer is not the last message: Qwen3 writes an empty block of reasoning if it is."""
+
+    longer: str
+    own: str
+
+
+Key: TypeAlias = tuple[str, Form]
+"""Role of the message before an answer, and what the answer is."""
+
+
+Pair: TypeAlias = tuple[str, str] | None
+"""What stands between a key and its value, and behind it."""
+
+
 class Spelling(NamedTuple):
     """How a template writes the arguments of a call that it does not write as JSON."""
 
@@ -117,6 +136,9 @@ class Extension(NamedTuple):
     """How far renderings of one kind serve."""
 
     reach: Reach
+    openings: Mapping[Key, Opening]
+    """How an answer begins in a longer rendering, and in that of its own turn."""
+
     headers: Mapping[str, tuple[str, ...]]
     """By the role of the message before: what a prompt adds in any mode, the longest first."""
 
@@ -229,6 +251,7 @@ class _Trial:
         self._seen_calls = self._seen = False
         self._spellings: set[Spelling | None] = set()
         self._neighbors: set[tuple[Form, ...]] = set()
+        self._openings: dict[Reach, dict[Key, Opening | None]] = {"row": {}, "question": {}, "turn": {}}
         self._sought: set[str] = set()
 
     def outcome(self, kind: Kind) -> Extension | None:
@@ -240,7 +263,9 @@ class _Trial:
         }
         default = {role: by_mode[0] for role, by_mode in self._headers.items() if 0 in by_mode}
         spelling = next(iter(self._spellings)) if len(self._spellings) == 1 else None
-        return Extension(self._left[0], headers, default, spelling, self._neighbors, frozenset(self._sought))
+        reach = self._left[0]
+        openings = {key: opening for key, opening in self._openings[reach].items() if opening is not None}
+        return Extension(reach, openings, headers, default, spelling, self._neighbors, frozenset(self._sought))
 
     def add(self, conversation: Conversation) -> None:
         """Compare what is cut from marked renderings with what the template writes."""
@@ -266,12 +291,17 @@ class _Trial:
         for k in answers:
             if k == answers[0] or question.num_messages <= k:
                 question = self._pieces(conversation, next(end for end in ends if end >= k))
-            own = self._pieces(conversation, k)
+            own = next((each for each in (row, question) if each.num_messages == k + 1), None)
+            own = own or self._pieces(conversation, k)
             self._agrees &= own.text == conversation.render(messages[: k + 1], {})
             self._agrees &= self._adds_headers(conversation, k, own)
             self._note_spelling(messages[k], own.text[own.places[k] :])
-            for reach, longer in (("row", row), ("question", question)):
-                if reach in self._left and not _holds(longer, own, k):
+            key = key_of(messages, k)
+            longer_ones: tuple[tuple[Reach, Pieces], ...] = (("row", row), ("question", question))
+            for reach, longer in longer_ones:
+                opening = _opening(longer, own, k)
+                known = opening if longer is own else self._openings[reach].setdefault(key, opening)
+                if reach in self._left and (opening is None or opening != known):
                     self._left.remove(reach)
 
     def _pieces(self, conversation: Conversation, k: int) -> Pieces:
@@ -293,6 +323,8 @@ class _Trial:
             kwargs = {**conversation.kwargs, **mode}
             watched_prompt = self._marked.pieces(messages[:k], conversation.tools, kwargs, prompt=True)
             self._sought |= watched_prompt.notes.sought
+            if any(part in str(message["content"]) for part in self._sought for message in messages[:k]):
+                return False  # texts are compared with each other
             header = prompt[len(before) :]
             known = found.setdefault(number, header) if is_first else found.get(number)
             if not prompt.startswith(before) or header != known or watched_prompt.text != prompt:
@@ -302,15 +334,30 @@ class _Trial:
         return bool(found)
 
     def _note_spelling(self, message: Message, written: str) -> None:
-        calls = message.get("tool_calls") or ()
+        calls: Sequence[Any] = message.get("tool_calls") or ()
         if len(calls) == 1:
-            pairs = [_spelling(key, value, written) for key, value in arguments_of(calls[0]).items()]
-            self._spellings.add(_common(pairs[0], pairs[1]))
+            values = arguments_of(calls[0])
+            pairs = [_spelling(key, values[key], written) for key in ("place", "period")]
+            self._spellings.add(_common(*pairs))
 
 
-def _holds(longer: Pieces, own: Pieces, k: int) -> bool:
-    """Whether a rendering holds that of the turn of message k."""
-    return list(longer.places)[: k + 2] == own.places and own.text == longer.text[: own.places[-1]] + longer.ending
+def key_of(messages: Sequence[Message], k: int) -> Key:
+    """Return what the opening of an answer depends on."""
+    return messages[k - 1]["role"], form_of(messages[k])
+
+
+def _opening(longer: Pieces, own: Pieces, k: int) -> Opening | None:
+    """Return what a longer rendering has in place of what the turn of message k begins with; None if more differs."""
+    start, end = own.places[k], own.places[-1]
+    if longer.places[: k + 1] != own.places[:-1] or longer.text[:start] != own.text[:start]:
+        return None
+    if longer.ending != own.ending:
+        return None
+    one, other = longer.text[start : longer.places[k + 1]], own.text[start:end]
+    if one == other:
+        return Opening("", "")
+    num_common = common_length(one[::-1], other[::-1])
+    return Opening(one[: len(one) - num_common], other[: len(other) - num_common])
 
 
 def ends_of_questions(messages: Sequence[Message], answers: Sequence[int]) -> list[int]:
@@ -321,13 +368,13 @@ def ends_of_questions(messages: Sequence[Message], answers: Sequence[int]) -> li
     ]
 
 
-def _spelling(key: str, value: str, written: str) -> tuple[str, str] | None:
+def _spelling(key: str, value: str, written: str) -> Pair:
     _, found, rest = written.partition(key)
     between, found_value, behind = rest.partition(value)
     return (between, behind) if found and found_value else None
 
 
-def _common(one: tuple[str, str] | None, other: tuple[str, str] | None) -> Spelling | None:
+def _common(one: Pair, other: Pair) -> Spelling | None:
     """Return how two pairs of key and value are written, if alike."""
     if one is None or other is None:
         return None
@@ -336,8 +383,6 @@ def _common(one: tuple[str, str] | None, other: tuple[str, str] | None) -> Spell
     )
     return Spelling(one[0], behind) if one[0] == other[0] and one[0] and behind else None
 
-
-# --- small conversations -----------------------------------------------------------------------------------------------
 
 _TOOLS = [
     {

@@ -1,15 +1,15 @@
 """Chats without calls, tools and reasoning: the texts of a conversation are filled into the rendering of another.
 
 What a template writes does not depend on what texts say (:mod:`packer.render.clear.questions`). So the rendering of
-placeholder words, `Zq000W.`, `Zq001W.` and so on, serves for all conversations with the same roles and weights: each word is
-replaced by the text. What remains to be known:
+placeholder words, `Zq000W.`, `Zq001W.` and so on, serves for all conversations with the same roles and weights: each
+word is replaced by the text. What remains to be known:
 
 - What the template looks for in texts. It is noted while the words are rendered. A text that contains any of it is not
   filled in, and neither is one that is not clear (:mod:`packer.render.clear.rows`).
-- How white space around a text is cut. The words are rendered once more with white space around them, and each slot takes
-  the cut that explains what is left.
-- That a text cannot form a token or a tag together with what the template writes beside it. This is checked for all texts
-  at once.
+- How white space around a text is cut. The words are rendered once more with white space around them, and each slot
+  takes the cut that explains what is left.
+- That a text cannot form a token or a tag together with what the template writes beside it. This is checked for all
+  texts at once.
 
 The words are rendered by the definition, too, and hard texts both ways: if anything differs, nothing is filled in.
 """
@@ -117,7 +117,7 @@ class Filling:
         said = "\0".join(texts)
         if "&" in said or "\ufffd" in said or odd.search(said):
             return None
-        if not all([self._rows.is_own(text.strip()) for text in texts]):
+        if not all(self._rows.is_own(text.strip()) for text in texts):
             return None
         try:
             documents = tuple([outline.filled(texts) for outline in outlines])
@@ -167,7 +167,7 @@ def _with_texts(sample: Sample, texts: Sequence[str]) -> Sample:
 
 
 def _cuts(content: bytes, spaced: bytes) -> list[Cut] | None:
-    """Return how white space is cut in each slot: the one way that explains a document of words with space around them."""
+    """Return how white space is cut in each slot: the one way that explains a document of words amid space."""
     first, *rest = _WORD.split(content)  # text, number, text, number, …, text
     if not spaced.startswith(first):
         return None

@@ -1,4 +1,4 @@
-"""Reads off a marked rendering, by place, what the definition would ask of it: what is lost, and where turns begin and end.
+"""Reads off a marked rendering, by place, what the definition asks of it: what is lost, where turns begin and end.
 
 A message's *place* is the part of a rendering between its mark and the next. What stands there was written for this
 message, so nothing needs to be asked of the template with placeholder words, as the definition does for texts that are
@@ -10,7 +10,16 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from packer.render.clear.extension import Extension, Kind, MarkedTemplate, Message, NotClearError, Pieces, Spelling
+from packer.render.clear.extension import (
+    Extension,
+    Kind,
+    MarkedTemplate,
+    Message,
+    NotClearError,
+    Pieces,
+    Spelling,
+    key_of,
+)
 from packer.render.conversation import Conversation, RenderedTurn, TurnRules
 from packer.render.environment import RenderError
 from packer.render.message_form import changes_of, prints_none
@@ -110,8 +119,16 @@ class Places:
         """
         role = self._row.messages[k - 1]["role"]
         headers, default = self._extension.headers.get(role, ()), self._extension.default.get(role)
-        start, end = pieces.places[k], pieces.places[k + 1]
-        whole = pieces.text if is_last else pieces.text[:end] + pieces.ending
+        start, end, whole = pieces.places[k], pieces.places[k + 1], pieces.text
+        if not is_last:
+            opening = self._extension.openings.get(key_of(self._row.messages, k))
+            if opening is None or not whole.startswith(opening.longer, start):
+                return None
+            if opening.own != opening.longer and self._row.texts[k] != (self._row.messages[k]["content"] or ""):
+                return None  # the white space around it may be cut in one of both only
+            rest = start + len(opening.longer)
+            whole = f"{whole[:start]}{opening.own}{whole[rest:end]}{pieces.ending}"
+            end += len(opening.own) - len(opening.longer)
         if default is not None and closes_reasoning(default) and not whole.startswith(default, start):
             return None  # the definition has a rule for such turns
         header = next((each for each in headers if self._fits(k, each, whole, start)), None)
@@ -173,8 +190,8 @@ class Places:
         calls = message.get("tool_calls")
         if not calls:
             return True
-        said = f"{self._row.texts[k]}\0{reasoning_of(message)}"
-        return all(_shows(call, text, start, end, said, spelling) for call in calls)
+        place = _Place(text, start, end, f"{self._row.texts[k]}\0{reasoning_of(message)}")
+        return all(_shows(call, place, spelling) for call in calls)
 
 
 def arguments_form(call: Any) -> Literal["text", "values"] | None:
@@ -188,51 +205,66 @@ def arguments_form(call: Any) -> Literal["text", "values"] | None:
     return "text" if type(arguments) is str else None
 
 
-def _shows(call: Any, text: str, start: int, end: int, said: str, spelling: Spelling | None) -> bool:
-    """Whether a call stands between two places of a text: its name, and its arguments; `said` is not the call."""
+class _Place(NamedTuple):
+    """A part of a rendering in which a call should stand."""
+
+    text: str
+    start: int
+    end: int
+    said: str
+    """What else the message says there."""
+
+    def shows(self, part: str) -> bool:
+        """Whether a part of a call stands there, beside what else is said."""
+        num_said = self.said.count(part)
+        if not num_said:
+            return self.text.find(part, self.start, self.end) >= 0
+        return self.text.count(part, self.start, self.end) > num_said
+
+    def contains(self, part: str) -> bool:
+        return self.text.find(part, self.start, self.end) >= 0
+
+
+def _shows(call: Any, place: _Place, spelling: Spelling | None) -> bool:
+    """Whether a call stands in a place: its name, and its arguments."""
     name, arguments = call["function"]["name"], call["function"]["arguments"]
-    if (
-        not _stands(name, text, start, end, said) or text.find(f"{name}(", start, end) >= 0
-    ):  # it may be written as Python
+    if not place.shows(name) or place.contains(f"{name}("):  # it may be written as Python
         return False
     values = arguments_of(call)
     if type(values) is not dict:
         return False
     as_json = json.dumps(values, ensure_ascii=False)
-    if _stands(as_json, text, start, end, said):
-        return text.find(f'"{as_json}', start, end) < 0
+    if place.shows(as_json):
+        return not place.contains(f'"{as_json}')
     own: str | None = None
     if type(arguments) is str:
-        own = arguments if _stands(arguments, text, start, end, said) else None
+        own = arguments if place.shows(arguments) else None
     elif spelling is not None:
-        own = _spelled(values, text, start, end, spelling)
+        own = _spelled(values, place, spelling)
     # What the definition might object to in calls that are written in another way is not clear.
     return (
         own is not None
-        and text.find(f'"{own}', start, end) < 0
-        and '\\"' not in text
-        and not any(f"{key}=" in text or f"{key} =" in text for key in keys(values))
+        and not place.contains(f'"{own}')
+        and '\\"' not in place.text
+        and not any(f"{key}=" in place.text or f"{key} =" in place.text for key in keys(values))
         and all(any(each in own for each in spellings(leaf)) for leaf in (*keys(values), *leaves(values)))
         and all(json.dumps(leaf, ensure_ascii=False)[1:-1] == leaf for leaf in leaves(values) if type(leaf) is str)
     )
 
 
-def _stands(part: str, text: str, start: int, end: int, said: str) -> bool:
-    """Whether a part of a call stands between two places of a text, beside what else is said there."""
-    num_said = said.count(part)
-    return text.find(part, start, end) >= 0 if not num_said else text.count(part, start, end) > num_said
-
-
-def _spelled(values: Mapping[str, Any], text: str, start: int, end: int, spelling: Spelling) -> str | None:
-    """Return where arguments are written key by key, in their order; None if they are not."""
-    place = start
-    if not values:
-        return None
+def _spelled(values: Mapping[str, Any], place: _Place, spelling: Spelling) -> str | None:
+    """Return where arguments are written key by key, in their order; None if they are not, or there are none."""
+    at = place.start
     for key, value in values.items():
         written = (value,) if type(value) is str else (json.dumps(value, ensure_ascii=False), str(value))
-        pairs = [f"{key}{spelling.between}{each}{spelling.behind}" for each in written]
-        found, length = next(((at, len(pair)) for pair in pairs if (at := text.find(pair, place, end)) >= 0), (-1, 0))
-        if found < 0:
+        ends = [_end(f"{key}{spelling.between}{each}{spelling.behind}", place, at) for each in written]
+        at = max(ends)
+        if at < 0:
             return None
-        place = found + length
-    return text[start:place]
+    return place.text[place.start : at] if values else None
+
+
+def _end(part: str, place: _Place, start: int) -> int:
+    """Return where a part ends that stands behind `start` in a place; -1 if it does not."""
+    found = place.text.find(part, start, place.end)
+    return found if found < 0 else found + len(part)

@@ -8,14 +8,14 @@ given up. Worked example: `{% if '/no_think' in message.content %}` is compiled 
     {% if '/no_think' in (message.content | holds('/no_think')) %}
 
 and the filter raises :class:`LookedIntoError` if the text contains it. In all renderings that remain the answer was no:
-the template took the same branches as for any other text. What it *does* with a text (cut white space, write it as JSON,
-escape it) needs no watch: whether it stands in its place is checked in the finished rendering.
+the template took the same branches as for any other text. What it *does* with a text (cut white space, write it as
+JSON, escape it) needs no watch: whether it stands in its place is checked in the finished rendering.
 
 Watched are the operators and methods that search a text, slices, indices and loops over its characters, its length, and
-comparisons of two values. Roles, names and ids are compared and measured, too, so single words may be; they are noted, and
-no text of a clear row is one of them. Nor is any a constant of the template: comparisons with constants are not watched,
-since every other line of a template is one (`message.role == 'user'`). A template that asks in other ways (sorts by texts,
-say) has no such copy.
+comparisons of two values. Roles, names and ids are compared and measured, too, so single words may be; they are
+noted, and no text of a clear row is one of them. Nor is any a constant of the template: comparisons with constants
+are not watched, since every other line of a template is one (`message.role == 'user'`). A template that asks in other
+ways (sorts by texts, say) has no such copy.
 """
 
 import contextvars
@@ -71,10 +71,10 @@ class Notes:
 
     def __init__(self) -> None:
         self.words: set[str] = set()
-        """Single words that were found to be equal to something, or measured: no text may be one of them."""
+        """Single words that were compared or measured: no text may be one of them."""
 
         self.sought: set[str] = set()
-        """Texts that were sought in others, or compared with them, and not found."""
+        """What was sought in texts, or compared with them, and not found."""
 
 
 _notes: contextvars.ContextVar[Notes | None] = contextvars.ContextVar("notes", default=None)
@@ -97,7 +97,7 @@ def _holds(value: Any, part: Any = None) -> Any:
             raise LookedIntoError
         _note(part)
     elif type(value) is list and type(part) is str:
-        _note_word(part) if part in value else _note(part)
+        _note_compared(part, same=part in value)
     return value
 
 
@@ -111,7 +111,7 @@ def _plain(value: Any) -> Any:
 def _measured(value: Any) -> Any:
     """Watch a value whose length is asked for; ids have one, too."""
     if type(value) is str and value and not value.isspace():
-        _note_word(value)
+        _note_compared(value, same=True)
     return value
 
 
@@ -121,20 +121,20 @@ def _equal(value: Any, other: Any) -> bool:
         raise LookedIntoError
     same = bool(value == other)
     if type(value) is str and type(other) is str and value:
-        if same:
-            _note_word(value)
-        else:
-            _note(value)
-            _note(other)
+        _note_compared(value, same=same)
+        _note_compared(other, same=same)
     return same
 
 
-def _note_word(value: str) -> None:
-    """Note a word that may be a role, a name or an id; nothing else may be asked for."""
+def _note_compared(value: str, *, same: bool) -> None:
+    """Note what was compared or measured: a single word may be a role, a name or an id, and anything else is a text."""
     notes = _notes.get()
-    if notes is None or not value.replace("_", "").replace("-", "").isalnum():
+    if notes is not None and value.replace("_", "").replace("-", "").isalnum():
+        notes.words.add(value)
+    elif same:
         raise LookedIntoError
-    notes.words.add(value)
+    else:
+        _note(value)
 
 
 def _answers(value: Any, name: str, *args: Any) -> Any:

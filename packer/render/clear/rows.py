@@ -2,7 +2,8 @@
 
 A row is clear if all of the following can be read off its rendering (:mod:`packer.render.clear.places`) or the row:
 
-- Each text stands in the place of its own message. So none is lost, however often a text occurs, and however short it is.
+- Each text stands in the place of its own message. So none is lost, however often a text occurs, and however short it
+  is.
 - Each call stands there: its name, and its arguments as JSON, or key by key as the template was seen to write them. So
   none is lost or garbled, and none is written as a string within JSON. The tools stand in the rendering as JSON; if a
   template writes them in another way, the definition's own check of tools is made.
@@ -11,9 +12,9 @@ A row is clear if all of the following can be read off its rendering (:mod:`pack
   and no text is one that the template itself may write. So nothing needs to be hidden, refused or excused.
 
 Worked example: `user Hi, assistant Hello, user Bye, assistant Ciao` is rendered once under ChatML, with marks `·`:
-`·<|im_start|>user⏎Hi<|im_end|>⏎·<|im_start|>assistant⏎Hello<|im_end|>⏎·…`. `Hello` stands between the second and the third
-mark, behind the header `<|im_start|>assistant⏎`, with which the prompt ends; the turn ends with the first stop token
-behind that.
+`·<|im_start|>user⏎Hi<|im_end|>⏎·<|im_start|>assistant⏎Hello<|im_end|>⏎·…`. `Hello` stands between the second and the
+third mark, behind the header `<|im_start|>assistant⏎`, with which the prompt ends; the turn ends with the first stop
+token behind that.
 """
 
 import json
@@ -92,7 +93,7 @@ class ClearRows:
         )
 
     def rendered(self, conversation: Conversation, weights: Mapping[int, float]) -> RenderedRow | None:
-        """Return a row as the definition renders it, with all messages in `weights` trained; None if it is not clear."""
+        """Return a row as the definition renders it, all messages in `weights` trained; None if it is not clear."""
         row = self._read(conversation, max(weights))
         extension = self._extension(row.kind, conversation.kwargs) if row else None
         if row is None or extension is None or not self._is_known(row, extension):
@@ -122,10 +123,10 @@ class ClearRows:
 
     def is_odd(self, said: str) -> bool:
         """Whether a text contains a token, a tag or the like."""
-        return any([opening in said for opening in self._openings]) and self._odd.search(said) is not None
+        return any(opening in said for opening in self._openings) and self._odd.search(said) is not None
 
     def is_own(self, text: str) -> bool:
-        """Whether a text, without white space around it, is the row's alone: the template neither asks for it nor says it."""
+        """Whether the template neither asks for a text nor says it; there is no white space around the text."""
         constants = self._marked.constants
         assert constants is not None
         return text not in constants and (len(text) >= _LONG or text not in self._marks)
@@ -206,7 +207,7 @@ class ClearRows:
         for end in ends:
             pieces = whole if end == last else places.render(end)
             for k in wanted[begin : wanted.index(end, begin) + 1]:
-                if not all([places.shows(number, pieces) for number in range(first, k + 1)]):
+                if not all(places.shows(number, pieces) for number in range(first, k + 1)):
                     return None
                 turn = places.turn(k, weights[k], pieces, is_last=k == end)
                 if turn is None or turn.is_blank(self._rules.stops):
@@ -217,7 +218,7 @@ class ClearRows:
                 first = k + 1
                 begin += 1
         documents = assigner.documents()
-        if any([("&" in each.text or "\ufffd" in each.text) and ESCAPE.search(each.text) for each in documents]):
+        if any(("&" in each.text or "\ufffd" in each.text) and ESCAPE.search(each.text) for each in documents):
             return None
         return RenderedRow(tuple([encoded(each.text, each.turns) for each in documents]), 0)
 
@@ -239,7 +240,7 @@ class ClearRows:
             self._tools[key] = None if self.is_odd(key[0]) else tuple([_spellings(tool) for tool in conversation.tools])
         known = self._tools[key]
         if isinstance(known, tuple):
-            if all([any([each in turn.text and each not in row.said for each in spellings]) for spellings in known]):
+            if all(any(each in turn.text and each not in row.said for each in spellings) for spellings in known):
                 return True
             losses = LossCheck(frozenset(), self._rules.stops, marks=self._marks).of(conversation)
             known = self._tools[key] = losses.tools(turn) is None
