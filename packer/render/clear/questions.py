@@ -15,12 +15,12 @@ Watched are the operators and methods that search a text, slices, indices and lo
 comparisons of two values. Roles, names and ids are compared and measured, too, so single words may be; they are
 noted, and no text of a clear row is one of them. Nor is any a constant of the template: comparisons with constants
 are not watched, since every other line of a template is one (`message.role == 'user'`). A template that asks in other
-ways (sorts by texts, say) has no such copy.
+ways (sorts by texts, say) is given up where it does.
 """
 
 import contextvars
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from jinja2 import nodes
 from jinja2.visitor import NodeTransformer
@@ -62,7 +62,7 @@ _METHODS = frozenset(
 )
 """Methods of texts that tell something of them; those that cut or replace only do if nothing is left."""
 
-_HOLDS, _PLAIN, _ANSWERS, _MEASURED, _EQUAL = " holds ", " plain ", " answers ", " measured ", " equal "
+_HOLDS, _PLAIN, _ANSWERS, _MEASURED, _EQUAL, _REFUSED = (f" {name} " for name in ("in", "as", "of", "len", "eq", "no"))
 """Names of the filters; no template can contain such a name."""
 
 
@@ -166,7 +166,12 @@ def _note(part: Any) -> None:
         notes.sought.add(part)
 
 
-FILTERS = {_HOLDS: _holds, _PLAIN: _plain, _ANSWERS: _answers, _MEASURED: _measured, _EQUAL: _equal}
+def _refused(_: Any) -> NoReturn:
+    """What is asked here is not watched: whoever runs it is given up."""
+    raise LookedIntoError
+
+
+FILTERS = {_REFUSED: _refused, _HOLDS: _holds, _PLAIN: _plain, _ANSWERS: _answers, _MEASURED: _measured, _EQUAL: _equal}
 
 
 class Constants:
@@ -227,21 +232,21 @@ class _Watcher(NodeTransformer):
             node.node = _filtered(node.node, _MEASURED)
         elif node.name == "replace" or (node.name == "trim" and (node.args or node.kwargs)):
             if node.kwargs or node.dyn_args or node.dyn_kwargs:
-                raise NotWatchedError
+                return _filtered(node.node, _REFUSED)
             method = nodes.Const("strip" if node.name == "trim" else "replace")
             return _filtered(node.node, _ANSWERS, [method, *node.args])
         elif node.name in _OF_ITEMS:
-            _refuse_unknown_items(node)
+            if not _asks_for_kinds(node):
+                return _filtered(node.node, _REFUSED)
         elif node.name in _OF_TEXTS:
             node.node = _filtered(node.node, _PLAIN)
         elif node.name not in _WRITES and node.name not in FILTERS:
-            raise NotWatchedError
+            return _filtered(node.node, _REFUSED)
         return node
 
     def visit_Test(self, node: nodes.Test) -> nodes.Node:  # noqa: N802
-        if node.name not in _KINDS:
-            raise NotWatchedError
-        return self.generic_visit(node)
+        self.generic_visit(node)
+        return node if node.name in _KINDS else _filtered(node.node, _REFUSED)
 
     def visit_Call(self, node: nodes.Call) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
@@ -249,15 +254,16 @@ class _Watcher(NodeTransformer):
         if not isinstance(method, nodes.Getattr) or method.attr not in _METHODS:
             return node
         if node.kwargs or node.dyn_args or node.dyn_kwargs:
-            raise NotWatchedError
+            return _filtered(method.node, _REFUSED)
         if method.attr.endswith("strip") and not node.args:
             return node
         return _filtered(method.node, _ANSWERS, [nodes.Const(method.attr), *node.args])
 
     def visit_Getattr(self, node: nodes.Getattr) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
         if node.attr == "changed":  # of a loop: compares values
-            raise NotWatchedError
-        return self.generic_visit(node)
+            node.node = _filtered(node.node, _REFUSED)
+        return node
 
     def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
@@ -298,11 +304,11 @@ def _is_number(node: nodes.Node) -> bool:
     return isinstance(node, nodes.Sub | nodes.Mod | nodes.FloorDiv | nodes.Neg) or _is_length(node)
 
 
-def _refuse_unknown_items(node: nodes.Filter) -> None:
+def _asks_for_kinds(node: nodes.Filter) -> bool:
+    """Whether a filter of items asks what they are, changes them, or compares them with a constant."""
     names = node.args[_OF_ITEMS[node.name] :]
     if not names:
-        return  # an attribute, or whether there is one
+        return True  # an attribute, or whether there is one
     name = names[0].value if isinstance(names[0], nodes.Const) else None
     known = _WRITES - {"length", "count", "replace"} if node.name == "map" else _KINDS | _COMPARES
-    if name not in known or not all(isinstance(each, nodes.Const) for each in names[1:]):
-        raise NotWatchedError
+    return name in known and all(isinstance(each, nodes.Const) for each in names[1:])
