@@ -124,12 +124,12 @@ class Renderer:
         return LossCheck(self._allow_dropped, self._turn_rules.stops, marks=self._marks)
 
     def _fill(self, sample: Sample) -> RenderedRow | None:
-        return self._filling.filled(sample) if self._filling and sample.kind == "chat" else None
+        return self._filling.filled(sample) if self._filling else None
 
     def _cut(self, sample: Sample) -> RenderedRow | None:
         """Render a sample by the fast way; None if it is not clear."""
         rows = (self._tool_rows if sample.tools and self._tool_template else None) or self._rows
-        if rows is None or sample.kind != "chat" or strings(list(sample.template_kwargs.values())):
+        if rows is None or strings(list(sample.template_kwargs.values())):
             return None
         weights = _turn_weights(sample, self._rules.turns)
         if not weights or not all(has_content(sample.messages[k].fields) for k in weights):

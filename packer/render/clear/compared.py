@@ -51,6 +51,8 @@ class ComparedRows:
         Raises:
             DifferenceError: a row that was compared by chance differs.
         """
+        if sample.kind != "chat":
+            return self._define(sample)
         row, neighbors = self._fill(sample), frozenset[Any]()
         if row is None:
             neighbors = _neighbors(sample)

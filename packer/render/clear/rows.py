@@ -34,9 +34,9 @@ from packer.render.clear.extension import (
     form_of,
     neighbors,
     size_of,
-    tried,
 )
 from packer.render.clear.places import Places, Row, arguments_form
+from packer.render.clear.trial import tried
 from packer.render.control import FOREIGN_ENDS
 from packer.render.conversation import Conversation, RenderedTurn, TurnRules
 from packer.render.dropped import LossCheck
