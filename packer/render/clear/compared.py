@@ -17,7 +17,7 @@ result of a row does not depend on which rows a process has seen before.
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from packer.batches import Message, Rejection, Sample
+from packer.batches import REASONING_FIELDS, Message, Rejection, Sample
 from packer.render.reasoning import reasoning_fields
 from packer.render.rewritten_history import RenderedRow
 
@@ -25,6 +25,7 @@ COMPARE_EVERY = 128
 """One row in this many, including the first of each batch, is compared."""
 
 _NOBODY = ()
+_REASONING = frozenset(REASONING_FIELDS)
 
 Define: TypeAlias = Callable[[Sample], RenderedRow | Rejection]
 FastWay: TypeAlias = Callable[[Sample], RenderedRow | None]
@@ -90,6 +91,6 @@ def _kind(message: Message) -> tuple[Any, ...]:
         bool(fields.get("content")),
         message.weight,
         *fields,
-        *reasoning_fields(fields),
+        *(reasoning_fields(fields) if not _REASONING.isdisjoint(fields) else ()),
         *[(type(each).__name__, bool(each)) for each in arguments],
     )

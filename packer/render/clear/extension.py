@@ -32,6 +32,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import jinja2
 from jinja2 import nodes
 
+from packer.batches import REASONING_FIELDS
 from packer.render.clear.questions import Constants, LookedIntoError, Notes, NotWatchedError, noted, watch
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.reasoning import reasoning_fields
@@ -44,6 +45,7 @@ MARK = "\ue0f5"
 Reach: TypeAlias = Literal["row", "question", "turn"]
 Message: TypeAlias = Mapping[str, Any]
 
+_REASONING = frozenset(REASONING_FIELDS)
 _FEWEST = 16
 """Messages of the longest conversation in a trial for conversations that are no longer."""
 
@@ -244,7 +246,8 @@ def form_of(message: Message) -> Form:
     """Return what a message is."""
     calls, text = message.get("tool_calls") or (), message.get("content")
     has_text = type(text) is str and text != "" and not text.isspace()
-    return message["role"], min(len(calls), 2), has_text, len(message) > 2 and bool(reasoning_fields(message))
+    has_reasoning = not _REASONING.isdisjoint(message) and bool(reasoning_fields(message))
+    return message["role"], min(len(calls), 2), has_text, has_reasoning
 
 
 def size_of(num_messages: int) -> int:

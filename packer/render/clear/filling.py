@@ -136,7 +136,7 @@ class Filling:
         plain = _with_texts(sample, words)
         rendered = self._render(plain)
         sought = self._rows.last_sought
-        spaced = self._render(_with_texts(sample, [f"{_SPACE}{word}{_SPACE}" for word in words]))
+        spaced = self._define(_with_texts(sample, [f"{_SPACE}{word}{_SPACE}" for word in words]))
         if rendered is None or spaced is None or rendered != self._define(plain):
             return None
         if "" in sought or any("Zq" in each for each in sought):  # texts are compared with each other

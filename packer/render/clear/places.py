@@ -103,7 +103,7 @@ class Places:
         raise failure or RenderError("the template prints nulls")
 
     def shows(self, k: int, pieces: Pieces) -> bool:
-        """Whether the text and the calls of a message stand in its place."""
+        """Whether the text and the calls of a message that is context stand in its place."""
         start, end = pieces.places[k] if k else 0, pieces.places[k + 1]
         text, message = self._row.texts[k], self._row.messages[k]
         if text and pieces.text.find(text, start, end) < 0:
@@ -113,22 +113,26 @@ class Places:
         return self._shows_calls(k, pieces.text, start, end)
 
     def turn(self, k: int, weight: float, pieces: Pieces, *, is_last: bool) -> RenderedTurn | None:
-        """Return the turn of a message whose text and calls stand in their place; None if anything is not clear.
+        """Return the turn of a message; None if anything is not clear, or its text and calls do not stand in it.
 
         `is_last`: whether the rendering ends with this message.
         """
         role = self._row.messages[k - 1]["role"]
         headers, default = self._extension.headers.get(role, ()), self._extension.default.get(role)
         start, end, whole = pieces.places[k], pieces.places[k + 1], pieces.text
-        if not is_last:
-            opening = self._extension.openings.get(key_of(self._row.messages, k))
-            if opening is None or not whole.startswith(opening.longer, start):
+        opening = None if is_last else self._extension.openings.get(key_of(self._row.messages, k))
+        if opening is not None and opening.own != opening.longer:
+            if not whole.startswith(opening.longer, start):
                 return None
-            if opening.own != opening.longer and self._row.texts[k] != (self._row.messages[k]["content"] or ""):
+            if self._row.texts[k] != (self._row.messages[k]["content"] or ""):
                 return None  # the white space around it may be cut in one of both only
             rest = start + len(opening.longer)
             whole = f"{whole[:start]}{opening.own}{whole[rest:end]}{pieces.ending}"
             end += len(opening.own) - len(opening.longer)
+        elif opening is not None:
+            whole = whole[:end] + pieces.ending
+        elif not is_last:
+            return None
         if default is not None and closes_reasoning(default) and not whole.startswith(default, start):
             return None  # the definition has a rule for such turns
         header = next((each for each in headers if self._fits(k, each, whole, start)), None)

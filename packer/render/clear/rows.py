@@ -51,6 +51,7 @@ WORTH_A_TRIAL = 4
 _FIELDS = frozenset({"role", "content", "tool_calls", "tool_call_id", "name", *REASONING_FIELDS})
 """Fields of clear messages; a template may do anything with others."""
 
+_REASONING = frozenset(REASONING_FIELDS)
 _PRIVATE = "\ue0f0\ue0f1\ue0f2\ue0f3\ue0f4" + MARK
 _LONG = 1000
 """Texts of this many characters are not part of a template."""
@@ -156,7 +157,7 @@ class ClearRows:
             if own:
                 calls += own
                 num_calls = max(num_calls, len(own))
-            for name in reasoning_fields(message) if len(message) > 2 else ():
+            for name in () if _REASONING.isdisjoint(message) else reasoning_fields(message):
                 reasoning[name] = None
                 said.append(message[name])
             if text and (text == message["role"] or text == message.get("name") or not self.is_own(text)):
@@ -207,7 +208,7 @@ class ClearRows:
         for end in ends:
             pieces = whole if end == last else places.render(end)
             for k in wanted[begin : wanted.index(end, begin) + 1]:
-                if not all(places.shows(number, pieces) for number in range(first, k + 1)):
+                if not all(places.shows(number, pieces) for number in range(first, k)):
                     return None
                 turn = places.turn(k, weights[k], pieces, is_last=k == end)
                 if turn is None or turn.is_blank(self._rules.stops):
