@@ -72,7 +72,7 @@ class Renderer:
     def _clear_rows(self, template: ChatTemplate | None, model: Model) -> ClearRows | None:
         if template is None or self._by_marks:
             return None
-        rows = ClearRows(
+        return ClearRows(
             template,
             rules=self._turn_rules,
             control=[*model.control, *model.stops],
@@ -80,7 +80,6 @@ class Renderer:
             max_bytes=self._recipe.rows.max_render_bytes,
             marks=self._marks,
         )
-        return rows if rows.are_possible else None
 
     def by_reference(self) -> "Renderer":
         """Return a copy that renders everything by reference: every prompt and turn from the first message."""
@@ -128,7 +127,7 @@ class Renderer:
 
     def _cut(self, sample: Sample) -> RenderedRow | None:
         """Render a sample by the fast way; None if it is not clear."""
-        rows = (self._tool_rows if sample.tools and self._tool_template else None) or self._rows
+        rows = self._tool_rows if sample.tools and self._tool_rows else self._rows
         if rows is None or strings(list(sample.template_kwargs.values())):
             return None
         weights = _turn_weights(sample, self._rules.turns)

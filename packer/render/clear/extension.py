@@ -155,7 +155,10 @@ class MarkedTemplate:
 
     def __init__(self, template: ChatTemplate) -> None:
         self.plain = template
-        self._marked = _marked(template.environment, template.source)
+
+    @functools.cached_property
+    def _marked(self) -> tuple[jinja2.Template, Constants] | None:
+        return _marked(self.plain.environment, self.plain.source)
 
     @property
     def constants(self) -> Constants | None:

@@ -17,6 +17,7 @@ third mark, behind the header `<|im_start|>assistant⏎`, with which the prompt 
 token behind that.
 """
 
+import functools
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -83,18 +84,25 @@ class ClearRows:
 
         self._odd = re.compile(longest_of(self.odd))
         self._openings = tuple({odd[:2] for odd in self.odd})
+        self._num_rows = 0
         self._num_seen: dict[Any, int] = {}
         self.last_sought: set[str] = set()
         """What the template looked for in the texts of the last row."""
 
         self._extensions: dict[Any, Extension | None] = {}
         self._tools: dict[tuple[str, Kind], tuple[tuple[str, ...], ...] | bool | None] = {}
-        self.are_possible = (
-            rules.stops is not None and self._marked.constants is not None and not template.takes_only_parts
-        )
+
+    @functools.cached_property
+    def are_possible(self) -> bool:
+        """Whether any row may be clear."""
+        marked = self._marked
+        return self._rules.stops is not None and marked.constants is not None and not marked.plain.takes_only_parts
 
     def rendered(self, conversation: Conversation, weights: Mapping[int, float]) -> RenderedRow | None:
         """Return a row as the definition renders it, all messages in `weights` trained; None if it is not clear."""
+        self._num_rows += 1  # the template is not compiled a second time for a few rows
+        if self._num_rows < WORTH_A_TRIAL or not self.are_possible:
+            return None
         row = self._read(conversation, max(weights))
         extension = self._extension(row.kind, conversation.kwargs) if row else None
         if row is None or extension is None or not self._is_known(row, extension):
