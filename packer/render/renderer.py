@@ -67,7 +67,9 @@ class Renderer:
         self._is_reference = self._by_marks
         self._tool_rows = self._clear_rows(self._tool_template, model)
         self._rows = self._clear_rows(self._template, model)
-        self._filling = Filling(self._rows, self._cut, self._defined) if self._rows else None
+        self._filling = (
+            Filling(self._rows, functools.partial(self._cut, at_once=True), self._defined) if self._rows else None
+        )
 
     def _clear_rows(self, template: ChatTemplate | None, model: Model) -> ClearRows | None:
         if template is None or self._by_marks:
@@ -125,7 +127,7 @@ class Renderer:
     def _fill(self, sample: Sample) -> RenderedRow | None:
         return self._filling.filled(sample) if self._filling else None
 
-    def _cut(self, sample: Sample) -> RenderedRow | None:
+    def _cut(self, sample: Sample, *, at_once: bool = False) -> RenderedRow | None:
         """Render a sample by the fast way; None if it is not clear."""
         rows = self._tool_rows if sample.tools and self._tool_rows else self._rows
         if rows is None or strings(list(sample.template_kwargs.values())):
@@ -133,7 +135,7 @@ class Renderer:
         weights = _turn_weights(sample, self._rules.turns)
         if not weights or not all(has_content(sample.messages[k].fields) for k in weights):
             return None
-        return rows.rendered(self.conversation(sample), weights)
+        return rows.rendered(self.conversation(sample), weights, at_once=at_once)
 
     def _defined(self, sample: Sample) -> RenderedRow | None:
         rendered = self._rendered(sample, self._loss_check())

@@ -10,6 +10,7 @@ from rendered_twice import assert_same, batch, hold, renderers
 from supervision_stages import assistant, chat, samples, user
 
 from packer.render.clear import compared, filling
+from packer.render.clear import rows as clear_rows
 
 TWO_MODES = """{%- for m in messages %}{{ '<|im_start|>' ~ m.role ~ '\n' }}
 {%- if m.role == 'assistant' and loop.last and enable_thinking is defined and not enable_thinking %}{{ '<think>\n\n</think>\n\n' }}
@@ -128,9 +129,12 @@ def made(tmp_path_factory):
 
 def test_filling_is_prepared_for_a_form_that_is_frequent(tmp_path, monkeypatch):
     monkeypatch.setattr(filling, "WORTH_FILLING", 4)
+    monkeypatch.setattr(clear_rows, "WORTH_A_TRIAL", 4)
     fast, _ = renderers(twins.byte_level(tmp_path, template=twins.CHATML), twins.CHATML)
     rows = samples([[user("one, or?"), assistant("One of them.")]] * 6)
     assert [fast._fill(row) is not None for row in rows] == [False, False, False, True, True, True]
+    fast, _ = renderers(twins.byte_level(tmp_path, template=twins.CHATML), twins.CHATML)
+    assert [fast._cut(row) is not None for row in rows * 2] == [False] * 6 + [True] * 6
 
 
 @pytest.mark.parametrize("place", [0, compared.COMPARE_EVERY])

@@ -98,13 +98,18 @@ class ClearRows:
         marked = self._marked
         return self._rules.stops is not None and marked.constants is not None and not marked.plain.takes_only_parts
 
-    def rendered(self, conversation: Conversation, weights: Mapping[int, float]) -> RenderedRow | None:
-        """Return a row as the definition renders it, all messages in `weights` trained; None if it is not clear."""
-        self._num_rows += 1  # the template is not compiled a second time for a few rows
-        if self._num_rows < WORTH_A_TRIAL or not self.are_possible:
+    def rendered(
+        self, conversation: Conversation, weights: Mapping[int, float], *, at_once: bool = False
+    ) -> RenderedRow | None:
+        """Return a row as the definition renders it, all messages in `weights` trained; None if it is not clear.
+
+        Nor are the first few rows, for which compiling and trying the template would take longer, unless `at_once`.
+        """
+        self._num_rows += 1
+        if not (at_once or self._num_rows >= WORTH_A_TRIAL) or not self.are_possible:
             return None
         row = self._read(conversation, max(weights))
-        extension = self._extension(row.kind, conversation.kwargs) if row else None
+        extension = self._extension(row.kind, conversation.kwargs, at_once=at_once) if row else None
         if row is None or extension is None or not self._is_known(row, extension):
             return None
         places = Places(self._marked, conversation, row, extension, self._rules)
@@ -115,11 +120,11 @@ class ClearRows:
         finally:
             self.last_sought = places.sought | extension.sought
 
-    def _extension(self, kind: Kind, kwargs: Mapping[str, Any]) -> Extension | None:
+    def _extension(self, kind: Kind, kwargs: Mapping[str, Any], *, at_once: bool) -> Extension | None:
         key = (kind, repr(kwargs)) if kwargs else kind
         if key not in self._extensions:
             num_seen = self._num_seen[key] = self._num_seen.get(key, 0) + 1
-            if num_seen < WORTH_A_TRIAL:
+            if not (at_once or num_seen >= WORTH_A_TRIAL):
                 return None
             self._extensions[key] = tried(self._marked, kind, kwargs)
         return self._extensions[key]
