@@ -39,12 +39,7 @@ _CUTS: tuple[Cut, ...] = (
 """How templates cut white space around a text."""
 
 _WORD = re.compile(rb"Zq(\d{3})W\.")
-_HARD = (
-    "\n  A {k} b\tc\n\nd  ",
-    "Ünd ß {k} \u2028 “x”",
-    "x" * 3000 + "{k}",
-    "\t{{{{ {k} }}}} %s \\n '\"<b>None</b>\r\n",
-)
+_HARD = ("\n  A {k} b\tc\n\nd  ", "Ünd ß {k} \u2028 “x”\t{{{{ {k} }}}} %s \\n '\"<b>None</b>" + "x" * 2000 + "\r\n")
 
 Form = tuple[object, ...]
 Render = Callable[[Sample], RenderedRow | None]
@@ -202,11 +197,8 @@ def _touches(outline: _Outline, odd: Iterable[str]) -> bool:
     fixed = "".join("\0" if place in slots else part.decode() for place, part in enumerate(outline.parts)).split("\0")
     if "" in fixed[1:-1] or any("&" in before[-8:] for before in fixed[:-1]):
         return True
-    for token in odd:
-        for size in range(1, len(token)):
-            begun, left = token[:size], token[size:]
-            if any(before.endswith(begun) for before in fixed[:-1]):
-                return True
-            if any(behind and (behind.startswith(left) or left.startswith(behind)) for behind in fixed[1:]):
-                return True
-    return False
+    before, behind = set(fixed[:-1]), {text for text in fixed[1:] if text}
+    cuts = [(token[:size], token[size:]) for token in odd for size in range(1, len(token))]
+    return any(text.endswith(begun) for text in before for begun, _ in cuts) or any(
+        text.startswith(left) or left.startswith(text) for text in behind for _, left in cuts
+    )
