@@ -17,15 +17,13 @@ result of a row does not depend on which rows a process has seen before.
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from packer.batches import REASONING_FIELDS, Message, Rejection, Sample
-from packer.render.reasoning import reasoning_fields
+from packer.batches import Message, Rejection, Sample
 from packer.render.rewritten_history import RenderedRow
 
 COMPARE_EVERY = 128
 """One row in this many, including the first of each batch, is compared."""
 
-_NOBODY = ()
-_REASONING = frozenset(REASONING_FIELDS)
+_NOBODY = -1
 
 Define: TypeAlias = Callable[[Sample], RenderedRow | Rejection]
 FastWay: TypeAlias = Callable[[Sample], RenderedRow | None]
@@ -45,6 +43,7 @@ class ComparedRows:
         self._define = define
         self._trusted: set[Any] = set()
         self._refused: set[Any] = set()
+        self._numbers: dict[tuple[Any, ...], int] = {}
 
     def rendered(self, number: int, sample: Sample) -> RenderedRow | Rejection:
         """Render a sample of the batch.
@@ -56,7 +55,7 @@ class ComparedRows:
             return self._define(sample)
         row, neighbors = self._fill(sample), frozenset[Any]()
         if row is None:
-            neighbors = _neighbors(sample)
+            neighbors = self._neighbors(sample)
             row = self._cut(sample) if self._refused.isdisjoint(neighbors) else None
             if row is None:
                 return self._define(sample)
@@ -72,25 +71,20 @@ class ComparedRows:
             self._refused |= neighbors - self._trusted
         return defined
 
-
-def _neighbors(sample: Sample) -> frozenset[Any]:
-    """Return what the messages are, each with those before and behind it, and what else may matter of the row."""
-    kinds = [_kind(message) for message in sample.messages]
-    around = zip([_NOBODY, *kinds[:-1]], kinds, [*kinds[1:], _NOBODY], strict=True)
-    return frozenset([bool(sample.tools), *sample.template_kwargs, *around])
+    def _neighbors(self, sample: Sample) -> frozenset[Any]:
+        """Return what the messages are, each with those before and behind it, and what else may matter of the row."""
+        numbers = self._numbers
+        kinds = [numbers.setdefault(_kind(message), len(numbers)) for message in sample.messages]
+        around = zip([_NOBODY, *kinds[:-1]], kinds, [*kinds[1:], _NOBODY], strict=True)
+        return frozenset([bool(sample.tools), *sample.template_kwargs, *around])
 
 
 def _kind(message: Message) -> tuple[Any, ...]:
     fields = message.fields
+    plain = fields["role"], bool(fields.get("content")), message.weight
     if len(fields) == 2:  # nearly always
-        return fields["role"], bool(fields.get("content")), message.weight
+        return plain
     calls = fields.get("tool_calls") or ()
-    arguments = [(call.get("function") or {}).get("arguments") for call in calls[:2] if type(call) is dict]
-    return (
-        fields["role"],
-        bool(fields.get("content")),
-        message.weight,
-        *fields,
-        *(reasoning_fields(fields) if not _REASONING.isdisjoint(fields) else ()),
-        *[(type(each).__name__, bool(each)) for each in arguments],
-    )
+    function = calls[0].get("function") if calls and type(calls[0]) is dict else None
+    arguments = function.get("arguments") if type(function) is dict else None
+    return *plain, min(len(calls), 2), type(arguments), bool(arguments), *fields
