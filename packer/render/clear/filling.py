@@ -197,8 +197,8 @@ def _touches(outline: _Outline, odd: Iterable[str]) -> bool:
     fixed = "".join("\0" if place in slots else part.decode() for place, part in enumerate(outline.parts)).split("\0")
     if "" in fixed[1:-1] or any("&" in before[-8:] for before in fixed[:-1]):
         return True
-    before, behind = set(fixed[:-1]), {text for text in fixed[1:] if text}
-    cuts = [(token[:size], token[size:]) for token in odd for size in range(1, len(token))]
-    return any(text.endswith(begun) for text in before for begun, _ in cuts) or any(
-        text.startswith(left) or left.startswith(text) for text in behind for _, left in cuts
+    begun = tuple({token[:size] for token in odd for size in range(1, len(token))})
+    left = tuple({token[size:] for token in odd for size in range(1, len(token))})
+    return any(text.endswith(begun) for text in set(fixed[:-1])) or any(
+        text.startswith(left) or any(each.startswith(text) for each in left) for text in set(fixed[1:]) if text
     )
