@@ -248,3 +248,105 @@ def test_variables_of_a_row_are_part_of_its_kind(base: Stages) -> None:
     renderer = base.with_template(template, make_recipe({}, [])).renderer
     rows = [chat(*TALK, row=row, flag=flag) for row, flag in enumerate((False, True, False, True))]
     assert hold(renderer, rows).cut >= 2
+
+
+PAIR = [user("Why, then?"), assistant("It is so.")]
+TOLD = "{% for c in m.tool_calls or [] %}"
+CALLED = [
+    user("Where is it?"),
+    assistant("I look for it.", tool_calls=[call("look", {"q": "a place"})]),
+    result("Found."),
+    *PAIR[1:],
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "template", "talk"),
+    [
+        (
+            "messages that are compared",
+            looking_ahead("messages[-1] == {'role': 'assistant', 'content': 'It is so.'}"),
+            said("What of it?", "And?", "And what of that?", "It is so."),
+        ),
+        (
+            "texts in their order",
+            looking_ahead("(messages | sort(attribute='content') | map(attribute='role') | first) == 'assistant'"),
+            said("Why, then?", "So it is.", "Yes, but then?", "And so it is."),
+        ),
+        (
+            "a constant that only a prompt looks for",
+            framed("").replace("{{ m.role }}\n", "{{ m.role }}\n{{ '~' if m.role == 'assistant' }}")
+            + ENDING.replace("assistant\n", "assistant\n{% if 'Not at' not in messages[-1].content %}~{% endif %}"),
+            said("Not at all, or is it?", "It is so.", "And then?", "It is so."),
+        ),
+        (
+            "texts that only a prompt compares",
+            framed("").replace("{{ m.role }}\n", "{{ m.role }}\n{{ '~' if m.role == 'assistant' }}")
+            + ENDING.replace(
+                "assistant\n",
+                "assistant\n{% if messages[-1].content != messages[0].content or messages | length < 2 %}~{% endif %}",
+            ),
+            said("Why, then?", "It is so.", "Why, then?", "It is so."),
+        ),
+        (
+            "a header for every second question",
+            framed("").replace("{{ m.role }}\n", "{{ m.role }}\n{{ '~' if m.role == 'assistant' }}")
+            + ENDING.replace("assistant\n", "assistant\n{% if messages | length % 4 == 1 %}~{% endif %}"),
+            TALK,
+        ),
+        (
+            "a name that the text says, too",
+            framed(TOLD + "{{ c.function.arguments | tojson }}{% endfor %}") + ENDING,
+            CALLED,
+        ),
+        (
+            "arguments as a string within JSON",
+            framed(
+                TOLD
+                + '{"name": "{{ c.function.name }}", "arguments": "{{ c.function.arguments | tojson }}"}{% endfor %}'
+            )
+            + ENDING,
+            [user("Where is it?"), assistant("", tool_calls=[call("look", {})]), result("Found."), *PAIR[1:]],
+        ),
+        (
+            "a call as Python, and its arguments as JSON for something else",
+            framed(TOLD + "{{ c.function.name }}(q='other') {{ c.function.arguments | tojson }}{% endfor %}") + ENDING,
+            CALLED,
+        ),
+        (
+            "an answer behind its stop token",
+            framed("").replace("{{ m.content }}", "{% if m.role == 'assistant' %}<|im_end|>{% endif %}{{ m.content }}")
+            + ENDING,
+            PAIR,
+        ),
+        (
+            "what the template says itself",
+            framed("").replace("{{ m.content }}", "{{ m.content if m.role == 'assistant' else 'Or?' }}") + ENDING,
+            said("Or?", "It is so."),
+        ),
+    ],
+)
+def test_what_only_one_guard_finds_is_rendered_as_the_definition_does(
+    name: str, template: str, talk: list[dict[str, Any]], base: Stages
+) -> None:
+    renderer = base.with_template(template, make_recipe({}, [])).renderer
+    hold(renderer, [chat(*PAIR), chat(*TALK), chat(*talk), chat(*talk)])
+
+
+@pytest.mark.parametrize(
+    "ending", ["{{ '' if add_generation_prompt else messages[-1].role ~ messages | length }}", "{{ '<|im_end|>' }}"]
+)
+def test_what_stands_behind_the_loop_is_part_of_a_turn(ending: str, base: Stages) -> None:
+    template = framed("").replace("<|im_end|>", "") + ending + ENDING
+    renderer = base.with_template(template, make_recipe({}, ["supervision.no_terminator=append"])).renderer
+    hold(renderer, [chat(*PAIR), chat(*TALK), chat(*TALK * 2)])
+
+
+@pytest.mark.parametrize("answer", ["It is so.", "<no> It is so."])
+def test_a_mode_that_changes_turns_is_rendered_as_the_definition_does(answer: str, base: Stages) -> None:
+    template = framed("").replace(
+        "{{ m.content }}", "{{ '~' if enable_thinking and m.role == 'assistant' }}{{ m.content }}"
+    )
+    template += ENDING.replace("assistant\n", "assistant\n{{ '~' if enable_thinking }}")
+    renderer = base.with_template(template, make_recipe({}, [])).renderer
+    hold(renderer, [chat(*said("Why, then?", answer)), chat(*said("Why, then?", f"~{answer}"))])
