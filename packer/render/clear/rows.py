@@ -37,7 +37,7 @@ from packer.render.clear.extension import (
     size_of,
 )
 from packer.render.clear.places import Places, Row, arguments_form
-from packer.render.clear.trial import tried
+from packer.render.clear.trial import rounds_of, tried
 from packer.render.control import FOREIGN_ENDS
 from packer.render.conversation import Conversation, RenderedTurn, TurnRules
 from packer.render.dropped import LossCheck
@@ -47,7 +47,7 @@ from packer.render.reasoning import TAGS, reasoning_fields
 from packer.render.rewritten_history import HistoryRewrite, RenderedRow, TurnAssigner, encoded
 
 WORTH_A_TRIAL = 4
-"""Number of rows of a kind that take about as long to render as its trial."""
+"""Number of chats that take about as long to render as the trial of their kind."""
 
 _FIELDS = frozenset({"role", "content", "tool_calls", "tool_call_id", "name", *REASONING_FIELDS})
 """Fields of clear messages; a template may do anything with others."""
@@ -124,7 +124,8 @@ class ClearRows:
         key = (kind, repr(kwargs)) if kwargs else kind
         if key not in self._extensions:
             num_seen = self._num_seen[key] = self._num_seen.get(key, 0) + 1
-            if not (at_once or num_seen >= WORTH_A_TRIAL):
+            # A trial renders a conversation for each pair of rounds.
+            if not (at_once or num_seen >= WORTH_A_TRIAL * max(1, len(rounds_of(kind)) ** 2 // 8)):
                 return None
             self._extensions[key] = tried(self._marked, kind, kwargs)
         return self._extensions[key]

@@ -189,6 +189,12 @@ _TOOLS = [
 ]
 
 
+def rounds_of(kind: Kind) -> list[str]:
+    """Return the rounds of which conversations of a kind consist, as :func:`_conversations` names them."""
+    rounds = ["au"] + ["ct", "cb", "kt", "kb"] * bool(kind.calls) + ["dtt", "ett"] * kind.several
+    return rounds + [each[0].upper() + each[1:] for each in rounds] * bool(kind.reasoning)
+
+
 def _conversations(kind: Kind) -> Iterator[list[dict[str, Any]]]:
     """Yield conversations of a kind in which each round comes behind each, and some that are as long as can be.
 
@@ -196,8 +202,7 @@ def _conversations(kind: Kind) -> Iterator[list[dict[str, Any]]]:
     text, `d` and `e` do the same with two calls at once; capitals have reasoning. `u` asks, `t` is a result, and `b` a
     blank one.
     """
-    kinds = ["au"] + ["ct", "cb", "kt", "kb"] * bool(kind.calls) + ["dtt", "ett"] * kind.several
-    rounds = kinds + [each[0].upper() + each[1:] for each in kinds] * bool(kind.reasoning)
+    rounds = rounds_of(kind)
     for one, other in itertools.product(rounds, rounds):
         yield _messages(kind, f"u{one}{other}a")
     every = "".join(rounds)
