@@ -12,11 +12,10 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Self, TypeAlias
+from typing import Any, Literal, NamedTuple, Self
 
 from packer.batches import REASONING_FIELDS
 from packer.render.common_prefix import common_length
-from packer.render.composed_template import ComposedTemplate
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.next_header import next_header
 from packer.render.reasoning import (
@@ -30,12 +29,10 @@ from packer.render.reasoning import (
     split_inline,
     without_ending,
 )
-from packer.render.recorder import TemplateRecorder, TrialTemplate
 
 _UNUSED_CHARACTER = "\ue0f4"
 """A private-use character that no prompt contains."""
 
-Template: TypeAlias = ChatTemplate | ComposedTemplate | TemplateRecorder | TrialTemplate
 Mode = Mapping[str, Any]
 Turns = Literal["all", "last", "marked"]
 PromptMismatch = Literal["refuse", "common_prefix", "continue"]
@@ -66,6 +63,12 @@ class RenderedTurn:
     mode: Mode
     continued: bool = False
     """Whether the turn was continued from a prompt with which the template itself does not begin it."""
+
+    def is_blank(self, stops: re.Pattern[str] | None) -> bool:
+        """Whether the template writes nothing for the turn: all of its content was dropped, as the recipe allows."""
+        stop = stops.search(self.text, self.prompt_end) if stops else None
+        written = self.text[self.prompt_end : stop.start() if stop else len(self.text)]
+        return not ANY_TAG.sub("", written).strip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +118,7 @@ class Conversation:
 
     def __init__(
         self,
-        template: Template,
+        template: ChatTemplate,
         messages: Sequence[JSONMessage],
         *,
         tools: Sequence[Any] | None,

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 from packer.batches import REASONING_FIELDS, tool_parameters
 from packer.render.common_prefix import common_length
-from packer.render.composed import ComposedText
 from packer.render.conversation import Conversation, RenderedTurn
 from packer.render.environment import RenderError
 from packer.render.placeholders import (
@@ -96,21 +95,9 @@ class LossCheck:
     marks: str = ""
     """The source of the template; a text that it contains may occur in any rendering."""
 
-    thorough: bool = False
-    """Probe every item, not only the doubtful ones. Needed for :attr:`found_any` to be complete where texts are
-    placeholders: these are long and unique, so no item of theirs is doubtful."""
-
-    found_any: bool = False
-    """Whether any probe found that the template drops something."""
-
     def of(self, conversation: Conversation) -> "ConversationLosses":
         """Return the check of one conversation."""
         return ConversationLosses(self, conversation)
-
-    def noted(self, lost: frozenset[Loss] | None) -> frozenset[Loss]:
-        """Return what a probe found, and note whether it did. If the template raised (None), nothing counts as lost."""
-        self.found_any = self.found_any or bool(lost)
-        return lost or frozenset()
 
 
 @dataclass
@@ -137,18 +124,8 @@ class ConversationLosses:
         """
         messages, allowed, k = self.conversation.messages, self.check.allowed, turn.message
         opening, first, self._first = self._first == 0, self._first, k + 1
-        # What a composed rendering is known to show need not be looked for.
-        whole = turn.whole if isinstance(turn.whole, ComposedText) else None
-        shown = {number for number in range(first, k) if whole is not None and whole.shows(number)}
-        if whole is not None and whole.shows_within(messages[k], k, turn.prompt_end, len(turn.text)):
-            shown.add(k)
-        items = [
-            item
-            for number in range(first, k)
-            if number not in shown
-            for item in _items(messages[number], number, own=None)
-        ]
-        items += _items(messages[k], k, own=turn) if k not in shown else []
+        items = [item for number in range(first, k) for item in _items(messages[number], number, own=None)]
+        items += _items(messages[k], k, own=turn)
         lost = self._messages(turn, [item for item in items if item.loss.kind not in allowed], first)
         if lost is None:
             lost = next(
@@ -160,9 +137,7 @@ class ConversationLosses:
                 None,
             )
         if lost is None and opening and self.conversation.tools and "tools" not in allowed:
-            lost = self._tools(turn)
-        if lost is None and k in shown and whole is not None and whole.is_unchanged(k):
-            return None
+            lost = self.tools(turn)
         return lost or self._garbled(turn)
 
     def _garbled(self, turn: RenderedTurn) -> Loss | None:
@@ -214,9 +189,9 @@ class ConversationLosses:
                 )
         # Only doubtful items can be refused because of a probe, so for the others none is needed.
         doubtful = [item for item in items if item.may_probe and item.doubtful(self._occurs_twice)]
-        if not doubtful and not (self.check.thorough and any(item.may_probe for item in items)):
+        if not doubtful:
             return None
-        answer = self.check.noted(asked if missing else probe())
+        answer = (asked if missing else probe()) or ()  # if the template raised, nothing counts as lost
         return next((item.loss for item in doubtful if item.loss in answer), None)
 
     def _shows_reshaped(self, item: _Item, turn: RenderedTurn) -> bool:
@@ -254,7 +229,7 @@ class ConversationLosses:
         ]
         return "".join(f"{value}\0" for value in strings([*own, self.conversation.tools]))
 
-    def _tools(self, turn: RenderedTurn) -> Loss | None:
+    def tools(self, turn: RenderedTurn) -> Loss | None:
         """Return the loss if the tools, or the names of their parameters, are not rendered.
 
         Names of tools alone prove little, since calls contain them too. So the template is always probed.
@@ -267,7 +242,7 @@ class ConversationLosses:
         if missing:
             asked = probe_tools(self.conversation, turn)
             return Loss("tools") if asked is None or asked else None
-        return Loss("tools") if self.check.noted(probe_tools(self.conversation, turn)) else None
+        return Loss("tools") if probe_tools(self.conversation, turn) else None
 
 
 def refusal(loss: Loss) -> RenderError:

@@ -14,23 +14,14 @@ import jinja2
 import jinja2.meta
 import jinja2.nodes
 
-from packer.render.composed import AT, Composition, Recordings, recordable
 from packer.render.sandbox import CLOSE, OPEN, Context, Environment, environment_of, marking
 from packer.render.settings import is_default
-from packer.render.symbolic import OpaqueError
-from packer.render.template_parts import TemplateParts, template_parts
 from packer.watchdog import TemplateOverrunError, watched
 
 MODE_SWITCHES = ("enable_thinking", "thinking")
 """Template variables known to choose between a thinking and a plain prompt."""
 
-WORTH_COMPILING = 8192
-"""Number of message renderings that take about as long as compiling a template. A conversation of n messages counts as
-n², because its prompts and turns render the earlier messages again."""
-
-FEW_COMPOSED = 4
-"""Conversations of up to this many messages are not composed: with tools, 6 messages gain a sixth, 20 a third."""
-
+_AT = " at 0x"
 _GIVEN = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
 
 _ADDRESS = re.compile(" at (0x[0-9a-f]+)")
@@ -68,20 +59,18 @@ class ChatTemplate:
         self.source = source
         self.date = date
         self.max_bytes = max_bytes
-        self._num_rendered = 0
         self.variables = dict(variables)
         """Variables that are the same for all rows."""
 
         environment = environment_of(date)
+        self.environment = environment
         self.read_variables: frozenset[str]
         """All variables that the template reads, and some that it may define itself."""
         self.has_marks: bool
         """Whether the template has `{% generation %}` blocks."""
-        self.constants: tuple[str, ...]
-        """String constants in the template's expressions, in order of appearance."""
 
         try:
-            self._template, self.read_variables, self._defaults, self.has_marks, self.constants = watched(
+            self._template, self.read_variables, self._defaults, self.has_marks = watched(
                 lambda: _compiled(environment, source)
             )
             read = self.read_variables - _GIVEN - set(variables)
@@ -168,16 +157,25 @@ class ChatTemplate:
             RenderError: the template raised (the text is its own message), or the output cannot be accepted.
             TemplateOverrunError: it takes too long or too much memory.
         """
-        variables = {"documents": None, **self.variables, **(kwargs or {})}
-        variables |= {"tools": tools, "add_generation_prompt": add_generation_prompt}
-        template, variables["messages"] = self._template, messages
-        context = self._context(template, variables)
-        return self._checked(lambda: "".join(template.root_render_func(context)), (messages, tools, kwargs))
+        return self.run(
+            self._template, messages, tools=tools, add_generation_prompt=add_generation_prompt, kwargs=kwargs
+        )
 
-    def _context(self, template: jinja2.Template, variables: Mapping[str, Any]) -> Context:
-        """Do what `Template.render` does, without collecting the globals each time."""
-        everything = {**self._globals, **variables}
-        return Context(template.environment, everything, template.name, template.blocks, self._globals)
+    def run(
+        self,
+        template: jinja2.Template,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Any] | None,
+        add_generation_prompt: bool = False,
+        kwargs: Mapping[str, Any] | None,
+    ) -> str:
+        """Render messages with another compilation of the template; see :meth:`render`."""
+        variables = {**self._globals, "documents": None, **self.variables, **(kwargs or {})}
+        variables |= {"tools": tools, "add_generation_prompt": add_generation_prompt, "messages": messages}
+        # What `Template.render` does, without collecting the globals each time.
+        context = Context(template.environment, variables, template.name, template.blocks, self._globals)
+        return self._checked(lambda: "".join(template.root_render_func(context)), (messages, tools, kwargs))
 
     def _checked(self, render: Callable[[], str], row: Any) -> str:
         """Run a rendering and return its text if the text is acceptable.
@@ -192,7 +190,7 @@ class ChatTemplate:
         except Exception as error:
             raise RenderError(_explain(error), refusal=type(error) is jinja2.TemplateError) from error
         self.refuse_if_large(text)
-        if AT in text:
+        if _AT in text:
             self._refuse_addresses(text, row)
         return text
 
@@ -220,30 +218,6 @@ class ChatTemplate:
         written = {*_ADDRESS.findall(text)}.difference(_ADDRESS.findall(said))  # of thousands, hardly any are left
         if any(address not in said for address in written):
             raise RenderError("the template writes an object with its address, such as a method it does not call")
-
-    def new_composition(self, num_messages: int) -> Composition | None:
-        """Return the composed renderings of one conversation, or None to render it from the first message each time.
-
-        None for templates that cannot be recorded, for short conversations, and until enough messages were rendered to
-        justify compiling the template a second time.
-        """
-        self._num_rendered += num_messages**2
-        if num_messages <= FEW_COMPOSED or self._num_rendered < WORTH_COMPILING:
-            return None
-        recordings = self.recordings
-        return Composition(recordings, self.variables) if recordings and recordings.are_worth_trying else None
-
-    @functools.cached_property
-    def recordings(self) -> Recordings | None:
-        """What is recorded of the template; None if it cannot be."""
-        environment = self._template.environment
-        assert isinstance(environment, Environment)
-        try:
-            parts = watched(lambda: _parts_of(environment, self.source, self.switches))
-            recorded = watched(lambda: recordable(self.date, self.source, self.switches))
-        except (OpaqueError, RecursionError, SyntaxError, TemplateOverrunError, jinja2.TemplateError):
-            return None  # a second compilation may fail where the first did not: less stack is left
-        return None if parts is None or recorded is None else Recordings(parts, recorded, self._context)
 
     def render_marked(
         self,
@@ -282,15 +256,15 @@ class ChatTemplate:
 @functools.lru_cache(maxsize=256)
 def _compiled(
     environment: Environment, source: str
-) -> tuple[jinja2.Template, frozenset[str], frozenset[tuple[str, bool]], bool, tuple[str, ...]]:
+) -> tuple[jinja2.Template, frozenset[str], frozenset[tuple[str, bool]], bool]:
     """Compile a template and analyze it.
 
     Cached, because a command uses the same template again and again and compiling takes much longer than rendering. An
     entry takes about ten times as much memory as the source.
 
     Returns:
-        The template, the variables it reads but does not set, the settings of switches that equal its default, whether
-        it has `{% generation %}` blocks, and the string constants of its expressions.
+        The template, the variables it reads but does not set, the settings of switches that equal its default, and
+        whether it has `{% generation %}` blocks.
     """
     parsed = environment.parse(source)
     calls = parsed.find_all(jinja2.nodes.Call)
@@ -298,18 +272,11 @@ def _compiled(
     undeclared = frozenset(jinja2.meta.find_undeclared_variables(parsed))
     settings = ((name, value) for name in filter(_is_switch, undeclared) for value in (True, False))
     defaults = frozenset(pair for pair in settings if is_default(parsed, *pair))
-    texts = (each.value for each in parsed.find_all(jinja2.nodes.Const) if isinstance(each.value, str))
-    constants = tuple(dict.fromkeys(texts))
-    return environment.from_string(parsed), undeclared, defaults, has_marks, constants
+    return environment.from_string(parsed), undeclared, defaults, has_marks
 
 
 def _is_switch(name: str) -> bool:
     return name in MODE_SWITCHES or _SWITCH_LIKE.search(name) is not None
-
-
-@functools.lru_cache(maxsize=256)
-def _parts_of(environment: Environment, source: str, switches: tuple[str, ...]) -> TemplateParts | None:
-    return template_parts(environment, source, ("add_generation_prompt", *switches))
 
 
 _MAX_REASON = 2000

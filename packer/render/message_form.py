@@ -4,12 +4,13 @@ import functools
 import json
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
-from packer.render.composed import ComposedText
 from packer.render.conversation import Conversation, JSONMessage
 from packer.render.environment import RenderError
 from packer.render.readback import num_garbled
+
+Change: TypeAlias = tuple[Callable[[JSONMessage], JSONMessage], ...]
 
 
 def renderable(conversation: Conversation, last: int) -> Conversation:
@@ -29,9 +30,7 @@ def renderable(conversation: Conversation, last: int) -> Conversation:
     parts = conversation.template.takes_only_parts
     if not nulls and not calls and not parts:
         return conversation
-    changes: list[tuple[Callable[[JSONMessage], JSONMessage], ...]] = [()]
-    changes += [(_without_null,)] * nulls + [(_string_arguments,)] * calls
-    changes += [(_without_null, _string_arguments)] * (nulls and calls)
+    changes = changes_of(nulls=nulls, calls=calls)
     if parts:
         changes = [*((*change, _text_parts) for change in changes), *changes]
     best: Conversation | None = None
@@ -47,10 +46,9 @@ def renderable(conversation: Conversation, last: int) -> Conversation:
         except RenderError as error:
             refused = refused or (tried if error.refusal else None)
             continue
-        if nulls and _without_null not in change and _prints_none(tried, text, last):
+        if nulls and _without_null not in change and prints_none(tried, text, last):
             continue
-        is_composed = isinstance(text, ComposedText) and text.is_unchanged(last)
-        garbled = num_garbled(messages[: last + 1], text, tools=conversation.tools) if calls and not is_composed else 0
+        garbled = num_garbled(messages[: last + 1], text, tools=conversation.tools) if calls else 0
         if garbled < fewest:
             best, fewest = tried, garbled
         if not garbled:
@@ -58,7 +56,15 @@ def renderable(conversation: Conversation, last: int) -> Conversation:
     return best or refused or conversation
 
 
-def _prints_none(conversation: Conversation, text: str, last: int) -> bool:
+def changes_of(*, nulls: bool, calls: bool) -> list[Change]:
+    """Return the forms of messages in the order in which they are tried: what is changed, step by step."""
+    changes: list[Change] = [()]
+    changes += [(_without_null,)] * nulls + [(_string_arguments,)] * calls
+    return changes + [(_without_null, _string_arguments)] * (nulls and calls)
+
+
+def prints_none(conversation: Conversation, text: str, last: int) -> bool:
+    """Whether the text, the rendering of messages up to `last`, contains null contents as the word None."""
     if "None" not in text:
         return False
     try:

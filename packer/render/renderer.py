@@ -1,8 +1,10 @@
 """Turns a RowBatch into a TurnBatch: renders each sample, checks it for losses, and assigns its turns to texts."""
 
+import contextlib
 import copy
+import functools
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -11,30 +13,26 @@ from packer.literals import longest_of
 from packer.model import Model
 from packer.recipe import Recipe
 from packer.render.call_ids import with_short_ids
-from packer.render.composed_template import ComposedTemplate
+from packer.render.clear.compared import ComparedRows, DifferenceError
+from packer.render.clear.filling import Filling
+from packer.render.clear.rows import ClearRows
 from packer.render.control import TypedControl, control_pattern, revealed
 from packer.render.conversation import (
     Conversation,
     RenderedTurn,
-    Template,
     TurnRules,
     Turns,
 )
 from packer.render.dropped import ConversationLosses, LossCheck, refusal
 from packer.render.environment import ChatTemplate, RenderError
-from packer.render.filling import Filling
 from packer.render.marks import marked_turns
 from packer.render.message_form import renderable
 from packer.render.placeholders import text_of
-from packer.render.reasoning import ANY_TAG, cut_off, has_two_reasonings, with_reasoning_as
-from packer.render.recorder import TemplateRecorder
+from packer.render.readback import strings
+from packer.render.reasoning import cut_off, has_two_reasonings, with_reasoning_as
 from packer.render.rewritten_history import Document, EncodedText, HistoryRewrite, RenderedRow, TurnAssigner, encoded
 from packer.render.unread import refuse_unread_variables
 from packer.watchdog import ROW, place
-
-COMPARE_EVERY = 128
-"""One row in this many, including the first of each batch, is rendered a second time and compared: a filled-in row with
-its composed rendering, any other with the reference rendering."""
 
 MAX_TURN_MESSAGES = 2**22
 """Largest product of a row's trained answers and the messages up to the last of them.
@@ -73,13 +71,27 @@ class Renderer:
             control=control_pattern(model.control),
             on_prompt_mismatch=rules.on_prompt_mismatch,
         )
-        self._is_reference = False
-        self._filling: Filling | None = None
-        if self._template is not None and not self._by_marks and Filling.suits(model.stops):
-            self._filling = Filling(self._template, self._render_for_skeleton, stops=model.stops, control=model.control)
+        self._is_reference = self._by_marks
+        self._tool_rows = self._clear_rows(self._tool_template, model)
+        self._rows = self._clear_rows(self._template, model)
+        self._filling = (
+            Filling(self._rows, functools.partial(self._cut, at_once=True), self._defined) if self._rows else None
+        )
+
+    def _clear_rows(self, template: ChatTemplate | None, model: Model) -> ClearRows | None:
+        if template is None or self._by_marks:
+            return None
+        return ClearRows(
+            template,
+            rules=self._turn_rules,
+            control=[*model.control, *model.stops],
+            history_rewrite=self._history_rewrite,
+            max_bytes=self._recipe.rows.max_render_bytes,
+            marks=self._marks,
+        )
 
     def by_reference(self) -> "Renderer":
-        """Return a copy that renders everything by reference: with the original template, from the first message."""
+        """Return a copy that renders everything by reference: every prompt and turn from the first message."""
         other = copy.copy(self)
         other._is_reference = True  # noqa: SLF001 - a copy of self
         return other
@@ -90,34 +102,23 @@ class Renderer:
         Raises:
             TemplateOverrunError: a rendering takes too long or too much memory; the error knows the row.
         """
-        turns = None if self._is_reference else self._render(rows, range(0, len(rows.samples), COMPARE_EVERY))
-        if turns is None:
-            turns = self._render(rows, None)
-            assert turns is not None  # None only if rows are compared
-        return turns
+        # Probes are cached for one batch only, so that no row's result depends on what else a process has seen.
+        define = functools.partial(self._rendered, losses=self._loss_check())
+        if not self._is_reference:
+            fast = ComparedRows(self._fill, self._cut, define)
+            with contextlib.suppress(DifferenceError):
+                return self._render(rows, fast.rendered)
+        return self._render(rows, lambda _, sample: define(sample))
 
-    def _render(self, rows: RowBatch, compared: Container[int] | None) -> TurnBatch | None:
-        """Render with the fast paths. Return None if a comparison shows that they change the result.
-
-        `compared`: numbers of the samples to render a second time and compare; None to render all by reference.
-        """
+    def _render(self, rows: RowBatch, render: Callable[[int, Sample], RenderedRow | Rejection]) -> TurnBatch:
         texts: list[EncodedText] = []
         owners: list[int] = []
         skipped: list[int] = []
         rejections: list[Rejection] = []
-        # Probes are cached for one batch only, so that no row's result depends on what else a process has seen.
-        losses = LossCheck(self._allow_dropped, self._turn_rules.stops, marks=self._marks)
-        filled = self._filling.fill(rows.samples) if self._filling and compared is not None else {}
         here = place()
         for number, sample in enumerate(rows.samples):
             here[ROW] = sample.row
-            rendered: RenderedRow | Rejection | None = filled.get(number)
-            if rendered is None:
-                rendered = self._rendered(sample, losses, by_reference=compared is None)
-            if compared is not None and number in compared:
-                again = self._rendered(sample, losses, by_reference=number not in filled)
-                if rendered != again:
-                    return None
+            rendered = render(number, sample)
             if isinstance(rendered, Rejection):
                 rejections.append(rendered)
                 continue
@@ -127,27 +128,35 @@ class Renderer:
         here[ROW] = -1
         return _turn_batch(texts, owners, skipped, rejections)
 
-    def _render_for_skeleton(self, sample: Sample, template: Template) -> RenderedRow:
-        """Render a conversation of placeholder texts; return no texts if content is dropped or history is rewritten.
+    def _loss_check(self) -> LossCheck:
+        return LossCheck(self._allow_dropped, self._turn_rules.stops, marks=self._marks)
 
-        A loss found while recording affects every conversation of that shape, so losses are only searched for then. The
-        renderings by other templates are merely compared with the recording.
-        """
-        losses = None
-        if isinstance(template, TemplateRecorder):
-            losses = LossCheck(self._allow_dropped, self._turn_rules.stops, thorough=True)
-        rendered = self._render_chat(sample, losses, template, history_rewrite="exact")
-        if (losses is not None and losses.found_any) or (len(rendered.texts) > 1 and self._history_rewrite != "exact"):
-            return RenderedRow((), rendered.num_skipped)
-        return rendered
+    def _fill(self, sample: Sample) -> RenderedRow | None:
+        return self._filling.filled(sample) if self._filling else None
 
-    def conversation(self, sample: Sample, template: Template | None = None) -> Conversation:
-        """Return the sample's messages with the given template, or with the template that suits the sample.
+    def _cut(self, sample: Sample, *, at_once: bool = False) -> RenderedRow | None:
+        """Render a sample by the fast way; None if it is not clear."""
+        rows = self._tool_rows if sample.tools and self._tool_rows else self._rows
+        if rows is None or strings(list(sample.template_kwargs.values())):
+            return None
+        weights = _turn_weights(sample, self._rules.turns)
+        if not weights or not all(has_content(sample.messages[k].fields) for k in weights):
+            return None
+        if _are_too_many(weights):
+            return None
+        return rows.rendered(self.conversation(sample), weights, at_once=at_once)
+
+    def _defined(self, sample: Sample) -> RenderedRow | None:
+        rendered = self._rendered(sample, self._loss_check())
+        return None if isinstance(rendered, Rejection) else rendered
+
+    def conversation(self, sample: Sample) -> Conversation:
+        """Return the sample's messages with the template that suits the sample.
 
         Raises:
             RenderError: there is no template.
         """
-        template = template or self._template_of(sample)
+        template = self._template_of(sample)
         if template is None:
             raise RenderError("the tokenizer has no chat template; pass one with --template FILE")
         messages = [with_reasoning_as(message.fields, self._rules.reasoning) for message in sample.messages]
@@ -167,16 +176,15 @@ class Renderer:
         date, max_bytes = self._recipe.template.date, self._recipe.rows.max_render_bytes
         return ChatTemplate(source, date=date, variables=model.named_tokens, max_bytes=max_bytes)
 
-    def _rendered(self, sample: Sample, losses: LossCheck, *, by_reference: bool) -> RenderedRow | Rejection:
+    def _rendered(self, sample: Sample, losses: LossCheck) -> RenderedRow | Rejection:
+        """Render a sample by the definition."""
         try:
             if sample.kind != "chat":
                 return RenderedRow((self._plain(sample),), 0)
             template = self._template_of(sample)
             if template is not None:
                 refuse_unread_variables(sample, template)
-            if template is None or by_reference or self._by_marks:
-                return self._render_chat(sample, losses, template)
-            return self._render_chat(sample, losses, ComposedTemplate(template, len(sample.messages)))
+            return self._render_chat(sample, losses)
         except RenderError as error:
             return Rejection(row=sample.row, code=error.code, reason=str(error), message=error.message)
 
@@ -206,20 +214,14 @@ class Renderer:
         turn = (0, prompt_end, len(whole) + len(close), 1.0)
         return encoded(whole + close, (turn,), raw=True, guarded=guarded)
 
-    def _render_chat(
-        self,
-        sample: Sample,
-        losses: LossCheck | None,
-        template: Template | None = None,
-        history_rewrite: HistoryRewrite | None = None,
-    ) -> RenderedRow:
+    def _render_chat(self, sample: Sample, losses: LossCheck) -> RenderedRow:
         self._refuse_empty_user(sample)
         wanted = _turn_weights(sample, self._rules.turns)
         weights = {k: weight for k, weight in wanted.items() if has_content(sample.messages[k].fields)}
         if not weights:
             raise RenderError("no assistant turn to train on", code="nothing_trained")
         last = max(weights)
-        if not self._by_marks and len(weights) * (last + 1) > MAX_TURN_MESSAGES:
+        if not self._by_marks and _are_too_many(weights):
             reason = f"{len(weights)} trained answers among {last + 1} messages: each is rendered with all before it"
             raise RenderError(reason, code="too_many_turns")
         for k in weights:
@@ -228,14 +230,12 @@ class Renderer:
             if has_two_reasonings(sample.messages[k].fields):
                 reason = f"messages[{k}]: its text opens with other reasoning than its field has"
                 raise RenderError(reason, code="wrong_type", message=k)
-        original = self.conversation(sample, template)
+        original = self.conversation(sample)
         stand_ins, conversation = self._control.hide(original, sample.template_kwargs)
         for k in weights:
             self._control.refuse_foreign_end(text_of(sample.messages[k].fields), f"messages[{k}]", k)
         conversation = renderable(conversation, last)
-        documents, num_trained = self._assigned(
-            conversation, weights, losses.of(conversation) if losses else None, history_rewrite
-        )
+        documents, num_trained = self._assigned(conversation, weights, losses.of(conversation))
         if not documents:
             raise RenderError("no assistant turn that the template can prompt for", code="nothing_trained")
         num_skipped = len(wanted) - num_trained
@@ -247,11 +247,7 @@ class Renderer:
         return RenderedRow(tuple(texts), num_skipped)
 
     def _assigned(
-        self,
-        conversation: Conversation,
-        weights: Mapping[int, float],
-        losses: ConversationLosses | None,
-        history_rewrite: HistoryRewrite | None = None,
+        self, conversation: Conversation, weights: Mapping[int, float], losses: ConversationLosses
     ) -> tuple[tuple[Document, ...], int]:
         """Render turn after turn, and assign each to a text; also return the number of trained turns.
 
@@ -259,15 +255,15 @@ class Renderer:
         """
         num_trained = 0
         assigner = TurnAssigner(
-            history_rewrite=history_rewrite or self._history_rewrite,
+            history_rewrite=self._history_rewrite,
             stops=self._turn_rules.stops,
             max_bytes=self._recipe.rows.max_render_bytes,
         )
         for turn in self._turns(conversation, weights):
-            lost = losses.find(turn) if losses else None
+            lost = losses.find(turn)
             if lost is not None:
                 raise refusal(lost)
-            if not self._is_blank(turn):
+            if not turn.is_blank(self._turn_rules.stops):
                 assigner.add(turn)
                 num_trained += 1
         return assigner.documents(), num_trained
@@ -281,12 +277,9 @@ class Renderer:
             if turn is not None:
                 yield turn
 
-    def _is_blank(self, turn: RenderedTurn) -> bool:
-        """Whether the template writes nothing for a turn: all of its content was dropped, as the recipe allows."""
-        stops = self._turn_rules.stops
-        stop = stops.search(turn.text, turn.prompt_end) if stops else None
-        written = turn.text[turn.prompt_end : stop.start() if stop else len(turn.text)]
-        return not ANY_TAG.sub("", written).strip()
+
+def _are_too_many(weights: Mapping[int, float]) -> bool:
+    return len(weights) * (max(weights) + 1) > MAX_TURN_MESSAGES
 
 
 def _turn_weights(sample: Sample, turns: Turns) -> dict[int, float]:

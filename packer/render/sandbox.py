@@ -18,10 +18,8 @@ import jinja2.utils
 from jinja2.compiler import CodeGenerator
 from jinja2.exceptions import SecurityError
 
+from packer.render.clear.questions import FILTERS
 from packer.render.compiler import OF_DICT, Compiler
-from packer.render.message_list import MessageList
-from packer.render.opening import FILTERS
-from packer.render.symbolic import OpaqueError, Unknown
 from packer.render.tojson import ToJson
 
 MAX_DEPTH = 100
@@ -34,7 +32,6 @@ MAX_PRODUCT = 2**20
 """Maximum size of a result of `*` and `**`, in characters, items or bits."""
 
 _NESTING = (jinja2.runtime.Macro, jinja2.runtime.LoopContext)
-_OF_LIST = frozenset(dir(list))
 _SCALARS = frozenset({str, int, bool})
 _PLAIN = frozenset({str, int, float, bool, type(None), list, dict})
 """Types that no rule of the sandbox is about."""
@@ -93,10 +90,6 @@ class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
                 return obj[attribute]
             except KeyError:
                 return self.undefined(obj=obj, name=attribute)
-        elif isinstance(obj, Unknown) and obj.is_number:
-            raise OpaqueError("an attribute of an unknown number")
-        elif isinstance(obj, MessageList) and attribute not in _OF_LIST:
-            return self.undefined(obj=obj, name=attribute)
         try:
             value = getattr(obj, attribute)
         except AttributeError:

@@ -15,7 +15,7 @@ from building import building_tables
 from cores import cores_tables
 from packing import groups_table, mixing_table, packing_table
 from reading import reading_tables
-from rendering import rendering_table
+from rendering import rendering_tables
 from rich.console import Console
 from rich.table import Table
 from training import training_table
@@ -38,7 +38,7 @@ def main() -> None:
     options = parser.parse_args()
     kinds: dict[str, Callable[[], Iterable[Table]]] = {
         "building": lambda: building_tables(huge=options.huge, peers=options.peers),
-        "rendering": lambda: [rendering_table()],
+        "rendering": rendering_tables,
         "packing": lambda: [
             packing_table(huge=options.huge),
             mixing_table(),

@@ -1,0 +1,274 @@
+"""Reads off a marked rendering, by place, what the definition asks of it: what is lost, where turns begin and end.
+
+A message's *place* is the part of a rendering between its mark and the next. What stands there was written for this
+message, so nothing needs to be asked of the template with placeholder words, as the definition does for texts that are
+short or occur twice.
+"""
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from packer.render.clear.extension import (
+    Extension,
+    Kind,
+    MarkedTemplate,
+    Message,
+    NotClearError,
+    Pieces,
+    Spelling,
+    key_of,
+)
+from packer.render.conversation import Conversation, RenderedTurn, TurnRules
+from packer.render.environment import RenderError
+from packer.render.message_form import changes_of, prints_none
+from packer.render.next_header import next_header
+from packer.render.readback import arguments_of, keys, leaves, spellings
+from packer.render.reasoning import closes_reasoning, goes_on, reasoning_of, shows_as_reasoning
+
+
+class Row(NamedTuple):
+    """The messages of a row up to the last that is trained. Nothing in them looks like a token or a tag."""
+
+    messages: Sequence[Message]
+    texts: Sequence[str]
+    """What they say, without white space around it."""
+
+    said: str
+    """All texts, and whatever else stands in texts."""
+
+    kind: Kind
+
+
+class Places:
+    """The marked renderings of one row, in the form in which the template accepts it."""
+
+    def __init__(
+        self, marked: MarkedTemplate, conversation: Conversation, row: Row, extension: Extension, rules: TurnRules
+    ) -> None:
+        self._marked = marked
+        self._row = row
+        self._extension = extension
+        self._rules = rules
+        self.conversation = conversation
+        self.sought: set[str] = set()
+        """Texts that the template looked for in those of the row."""
+
+        self._asked_first = next(
+            (k for k, each in enumerate(row.messages) if each["role"] == "user"), len(row.messages)
+        )
+
+    def render(self, end: int) -> Pieces:
+        """Render the messages up to `end`.
+
+        Raises:
+            RenderError: the template raised, or nothing can be cut from what it wrote.
+        """
+        conversation = self.conversation
+        pieces = self._marked.pieces(conversation.messages[: end + 1], conversation.tools, conversation.kwargs)
+        self.sought |= pieces.notes.sought
+        words = pieces.notes.words
+        if words and not words.isdisjoint(self._row.texts):
+            raise NotClearError("the template asks for a word that a message says")
+        return pieces
+
+    def render_all(self) -> Pieces:
+        """Render all messages, in the first form that the template accepts, as :func:`renderable` chooses it.
+
+        That function also looks for calls that cannot be read back; those of a clear row can.
+
+        Raises:
+            RenderError: as for :meth:`render`.
+        """
+        kind, original, end = self._row.kind, self.conversation, len(self._row.messages) - 1
+        failure: RenderError | None = None
+        for change in changes_of(nulls=kind.nulls, calls=bool(kind.calls)):
+            if change:
+                changed = [
+                    functools.reduce(lambda message, step: step(message), change, each) for each in original.messages
+                ]
+                self.conversation = Conversation(
+                    original.template, changed, tools=original.tools, kwargs=original.kwargs
+                )
+            try:
+                pieces = self.render(end)
+            except NotClearError:
+                raise
+            except RenderError as error:
+                failure = error
+                continue
+            if not kind.nulls or not prints_none(self.conversation, pieces.text, end):
+                return pieces
+        raise failure or RenderError("the template prints nulls")
+
+    def shows(self, k: int, pieces: Pieces) -> bool:
+        """Whether the text and the calls of a message that is context stand in its place."""
+        start, end = pieces.places[k] if k else 0, pieces.places[k + 1]
+        text, message = self._row.texts[k], self._row.messages[k]
+        if text and pieces.text.find(text, start, end) < 0:
+            as_json = json.dumps(text, ensure_ascii=False)[1:-1]
+            if message["role"] != "tool" or pieces.text.find(as_json, start, end) < 0:
+                return False
+        return self._shows_calls(k, pieces.text, start, end)
+
+    def turn(self, k: int, weight: float, pieces: Pieces, *, is_last: bool) -> RenderedTurn | None:
+        """Return the turn of a message; None if anything is not clear, or its text and calls do not stand in it.
+
+        `is_last`: whether the rendering ends with this message.
+        """
+        role = self._row.messages[k - 1]["role"]
+        headers, default = self._extension.headers.get(role, ()), self._extension.default.get(role)
+        start, end, whole = pieces.places[k], pieces.places[k + 1], pieces.text
+        opening = None if is_last else self._extension.openings.get(key_of(self._row.messages, k))
+        if opening is not None and opening.own != opening.longer:
+            if not whole.startswith(opening.longer, start):
+                return None
+            if self._row.texts[k] != (self._row.messages[k]["content"] or ""):
+                return None  # the white space around it may be cut in one of both only
+            rest = start + len(opening.longer)
+            whole = f"{whole[:start]}{opening.own}{whole[rest:end]}{pieces.ending}"
+            end += len(opening.own) - len(opening.longer)
+        elif opening is not None:
+            whole = whole[:end] + pieces.ending
+        elif not is_last:
+            return None
+        if default is not None and closes_reasoning(default) and not whole.startswith(default, start):
+            return None  # the definition has a rule for such turns
+        header = next((each for each in headers if self._fits(k, each, whole, start)), None)
+        if header is None:
+            return None
+        prompt_end = start + len(header)
+        text = self._terminated(k, prompt_end, whole)
+        if text is None or not self._shows_own(k, text, prompt_end, end):
+            return None
+        return RenderedTurn(
+            message=k,
+            num_messages=k + 1,
+            text=text,
+            prompt_end=prompt_end,
+            weight=weight,
+            prompt_ends=tuple([start + len(each) for each in headers if text.startswith(each, start)]),
+            whole=whole,
+            mode={},
+        )
+
+    def _fits(self, k: int, header: str, whole: str, start: int) -> bool:
+        """Whether a turn continues a prompt with this header, and shows its reasoning behind it."""
+        if not whole.startswith(header, start):
+            return False
+        completion = whole[start + len(header) :]
+        if not goes_on(header, completion):
+            return False
+        reasoning = reasoning_of(self._row.messages[k]) if self._row.kind.reasoning else ""
+        if not reasoning:
+            return True
+        text = self._row.texts[k]
+        before, found, _ = completion.rpartition(text) if text else ("", "", "")
+        prompt = header if header.strip() else whole[: start + len(header)]
+        return shows_as_reasoning(reasoning, prompt, before if found else completion)
+
+    def _terminated(self, k: int, prompt_end: int, whole: str) -> str | None:
+        """Return the turn up to and including its stop token, or None; as the definition does."""
+        stops, conversation = self._rules.stops, self.conversation
+        assert stops is not None
+        stop = stops.search(whole, prompt_end)
+        if stop is not None:
+            return whole[: stop.end()]
+        header = next_header(lambda messages: conversation.render(messages, {}), conversation.messages, k, whole, stops)
+        return None if header is None else whole + header
+
+    def _shows_own(self, k: int, turn: str, prompt_end: int, end: int) -> bool:
+        """Whether text, reasoning and calls of a message stand in what is trained of it."""
+        message, text = self._row.messages[k], self._row.texts[k]
+        if text and turn.find(text, prompt_end, end) < 0:
+            return False
+        if self._row.kind.reasoning:
+            reasoning = reasoning_of(message)
+            if reasoning and turn.find(reasoning, prompt_end, end) < 0:
+                return False
+        return self._shows_calls(k, turn, prompt_end, min(end, len(turn)))
+
+    def _shows_calls(self, k: int, text: str, start: int, end: int) -> bool:
+        message, spelling = self._row.messages[k], self._extension.spelling
+        calls = message.get("tool_calls")
+        if not calls:
+            return True
+        place = _Place(text, start, end, f"{self._row.texts[k]}\0{reasoning_of(message)}")
+        return all(_shows(call, place, spelling) for call in calls)
+
+
+def arguments_form(call: Any) -> Literal["text", "values"] | None:
+    """Return whether the arguments of a call are JSON or values; None if the call has another form."""
+    function = call.get("function") if type(call) is dict else None
+    if type(function) is not dict or type(function.get("name")) is not str or not function["name"]:
+        return None
+    arguments = function.get("arguments")
+    if type(arguments) is dict:
+        return "values"
+    return "text" if type(arguments) is str else None
+
+
+class _Place(NamedTuple):
+    """A part of a rendering in which a call should stand."""
+
+    text: str
+    start: int
+    end: int
+    said: str
+    """What else the message says there."""
+
+    def shows(self, part: str) -> bool:
+        """Whether a part of a call stands there, beside what else is said."""
+        num_said = self.said.count(part)
+        if not num_said:
+            return self.text.find(part, self.start, self.end) >= 0
+        return self.text.count(part, self.start, self.end) > num_said
+
+    def contains(self, part: str) -> bool:
+        return self.text.find(part, self.start, self.end) >= 0
+
+
+def _shows(call: Any, place: _Place, spelling: Spelling | None) -> bool:
+    """Whether a call stands in a place: its name, and its arguments."""
+    name, arguments = call["function"]["name"], call["function"]["arguments"]
+    if not place.shows(name) or place.contains(f"{name}("):  # it may be written as Python
+        return False
+    values = arguments_of(call)
+    if type(values) is not dict:
+        return False
+    as_json = json.dumps(values, ensure_ascii=False)
+    if place.shows(as_json):
+        return not place.contains(f'"{as_json}')
+    own: str | None = None
+    if type(arguments) is str:
+        own = arguments if place.shows(arguments) else None
+    elif spelling is not None:
+        own = _spelled(values, place, spelling)
+    # What the definition might object to in calls that are written in another way is not clear.
+    return (
+        own is not None
+        and not place.contains(f'"{own}')
+        and '\\"' not in place.text
+        and not any(f"{key}=" in place.text or f"{key} =" in place.text for key in keys(values))
+        and all(any(each in own for each in spellings(leaf)) for leaf in (*keys(values), *leaves(values)))
+        and all(json.dumps(leaf, ensure_ascii=False)[1:-1] == leaf for leaf in leaves(values) if type(leaf) is str)
+    )
+
+
+def _spelled(values: Mapping[str, Any], place: _Place, spelling: Spelling) -> str | None:
+    """Return where arguments are written key by key, in their order; None if they are not, or there are none."""
+    at = place.start
+    for key, value in values.items():
+        written = (value,) if type(value) is str else (json.dumps(value, ensure_ascii=False), str(value))
+        ends = [_end(f"{key}{spelling.between}{each}{spelling.behind}", place, at) for each in written]
+        at = max(ends)
+        if at < 0:
+            return None
+    return place.text[place.start : at] if values else None
+
+
+def _end(part: str, place: _Place, start: int) -> int:
+    """Return where a part ends that stands behind `start` in a place; -1 if it does not."""
+    found = place.text.find(part, start, place.end)
+    return found if found < 0 else found + len(part)

@@ -1,0 +1,246 @@
+"""Tries how far the renderings of a template serve for others, on small conversations of one kind.
+
+What is cut from marked renderings is compared with what the template writes by itself: every prompt in every mode, and
+every turn. A conversation that the template does not take (two calls at once, say) is no part of the trial, and then
+rows like it are not clear: they have neighbors that the trial had not.
+"""
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from packer.render.clear.extension import (
+    Extension,
+    Form,
+    Key,
+    Kind,
+    MarkedTemplate,
+    Message,
+    Opening,
+    Pair,
+    Pieces,
+    Reach,
+    Spelling,
+    ends_of_questions,
+    form_of,
+    key_of,
+    neighbors,
+)
+from packer.render.common_prefix import common_length
+from packer.render.conversation import Conversation
+from packer.render.environment import RenderError
+from packer.render.message_form import renderable
+from packer.render.readback import arguments_of
+
+
+def tried(marked: MarkedTemplate, kind: Kind, kwargs: Mapping[str, Any]) -> Extension | None:
+    """Try how far renderings of a kind serve; None if not even for the prompts of a turn."""
+    trial = _Trial(marked)
+    for messages in _conversations(kind):
+        tools = _TOOLS if kind.tools else None
+        conversation = Conversation(marked.plain, messages, tools=tools, kwargs=kwargs)
+        trial.add(renderable(conversation, len(messages) - 1))
+    return trial.outcome(kind)
+
+
+class _Trial:
+    def __init__(self, marked: MarkedTemplate) -> None:
+        self._marked = marked
+        self._left: list[Reach] = ["row", "question", "turn"]
+        self._headers: dict[str, dict[int, str]] = {}
+        self._agrees = True
+        self._seen_calls = self._seen = False
+        self._spellings: set[Spelling | None] = set()
+        self._neighbors: set[tuple[Form, ...]] = set()
+        self._openings: dict[Reach, dict[Key, Opening | None]] = {"row": {}, "question": {}, "turn": {}}
+        self._sought: set[str] = set()
+
+    def outcome(self, kind: Kind) -> Extension | None:
+        is_seen = self._seen_calls if kind.calls else self._seen
+        if not (is_seen and self._agrees and self._left):
+            return None
+        headers = {
+            role: tuple(sorted(set(by_mode.values()), key=len, reverse=True)) for role, by_mode in self._headers.items()
+        }
+        default = {role: by_mode[0] for role, by_mode in self._headers.items() if 0 in by_mode}
+        spelling = next(iter(self._spellings)) if len(self._spellings) == 1 else None
+        reach = self._left[0]
+        openings = {key: opening for key, opening in self._openings[reach].items() if opening is not None}
+        return Extension(reach, openings, headers, default, spelling, self._neighbors, frozenset(self._sought))
+
+    def add(self, conversation: Conversation) -> None:
+        """Compare what is cut from marked renderings with what the template writes."""
+        messages = conversation.messages
+        answers = [k for k, message in enumerate(messages) if message["role"] == "assistant"]
+        try:
+            conversation.render(messages[: answers[-1] + 1], {})
+        except RenderError:
+            return  # no conversation for this template
+        try:
+            self._compare(conversation, answers)
+        except RenderError:
+            self._agrees = False
+        self._seen = True
+        self._neighbors |= neighbors([form_of(message) for message in messages])
+        self._seen_calls |= any("tool_calls" in message for message in messages)
+
+    def _compare(self, conversation: Conversation, answers: Sequence[int]) -> None:
+        messages = conversation.messages
+        row = self._pieces(conversation, answers[-1])
+        ends = ends_of_questions(messages, answers)
+        question = row
+        for k in answers:
+            if k == answers[0] or question.num_messages <= k:
+                question = self._pieces(conversation, next(end for end in ends if end >= k))
+            own = next((each for each in (row, question) if each.num_messages == k + 1), None)
+            own = own or self._pieces(conversation, k)
+            self._agrees &= own.text == conversation.render(messages[: k + 1], {})
+            self._agrees &= self._adds_headers(conversation, k, own)
+            self._note_spelling(messages[k], own.text[own.places[k] :])
+            key = key_of(messages, k)
+            longer_ones: tuple[tuple[Reach, Pieces], ...] = (("row", row), ("question", question))
+            for reach, longer in longer_ones:
+                opening = _opening(longer, own, k)
+                known = opening if longer is own else self._openings[reach].setdefault(key, opening)
+                if reach in self._left and (opening is None or opening != known):
+                    self._left.remove(reach)
+
+    def _pieces(self, conversation: Conversation, k: int) -> Pieces:
+        return self._marked.pieces(conversation.messages[: k + 1], conversation.tools, conversation.kwargs)
+
+    def _adds_headers(self, conversation: Conversation, k: int, own: Pieces) -> bool:
+        """Whether each mode's prompt is the turn up to its mark and a header, and no mode changes the turn."""
+        messages = conversation.messages
+        found = self._headers.setdefault(messages[k - 1]["role"], {})
+        before = own.text[: own.places[k]]
+        is_first = not found
+        for number, mode in enumerate(conversation.modes):
+            try:
+                prompt = conversation.render(messages[:k], mode, prompt=True)
+            except RenderError:
+                if number in found:
+                    return False
+                continue
+            kwargs = {**conversation.kwargs, **mode}
+            watched_prompt = self._marked.pieces(messages[:k], conversation.tools, kwargs, prompt=True)
+            self._sought |= watched_prompt.notes.sought
+            if any(part in str(message["content"]) for part in self._sought for message in messages[:k]):
+                return False  # texts are compared with each other
+            header = prompt[len(before) :]
+            known = found.setdefault(number, header) if is_first else found.get(number)
+            if not prompt.startswith(before) or header != known or watched_prompt.text != prompt:
+                return False
+            if mode and conversation.render(messages[: k + 1], mode) != own.text:
+                return False
+        return bool(found)
+
+    def _note_spelling(self, message: Message, written: str) -> None:
+        calls: Sequence[Any] = message.get("tool_calls") or ()
+        if len(calls) == 1:
+            values = arguments_of(calls[0])
+            pairs = [_spelling(key, values[key], written) for key in ("place", "period")]
+            self._spellings.add(_common(*pairs))
+
+
+def _opening(longer: Pieces, own: Pieces, k: int) -> Opening | None:
+    """Return what a longer rendering has in place of what the turn of message k begins with; None if more differs."""
+    start, end = own.places[k], own.places[-1]
+    if longer.places[: k + 1] != own.places[:-1] or longer.text[:start] != own.text[:start]:
+        return None
+    if longer.ending != own.ending:
+        return None
+    one, other = longer.text[start : longer.places[k + 1]], own.text[start:end]
+    if one == other:
+        return Opening("", "")
+    num_common = common_length(one[::-1], other[::-1])
+    return Opening(one[: len(one) - num_common], other[: len(other) - num_common])
+
+
+def _spelling(key: str, value: str, written: str) -> Pair:
+    _, found, rest = written.partition(key)
+    between, found_value, behind = rest.partition(value)
+    return (between, behind) if found and found_value else None
+
+
+def _common(one: Pair, other: Pair) -> Spelling | None:
+    """Return how two pairs of key and value are written, if alike."""
+    if one is None or other is None:
+        return None
+    behind = "".join(
+        a for a, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one[1], other[1], strict=False))
+    )
+    return Spelling(one[0], behind) if one[0] == other[0] and one[0] and behind else None
+
+
+_TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "look",
+            "description": "Looks.",
+            "parameters": {
+                "type": "object",
+                "properties": {"place": {"type": "string"}, "period": {"type": "string"}},
+                "required": ["place"],
+            },
+        },
+    }
+]
+
+
+def rounds_of(kind: Kind) -> list[str]:
+    """Return the rounds of which conversations of a kind consist, as :func:`_conversations` names them."""
+    rounds = ["au"] + ["ct", "cb", "kt", "kb"] * bool(kind.calls) + ["dtt", "ett"] * kind.several
+    return rounds + [each[0].upper() + each[1:] for each in rounds] * bool(kind.reasoning)
+
+
+def _conversations(kind: Kind) -> Iterator[list[dict[str, Any]]]:
+    """Yield conversations of a kind in which each round comes behind each, and some that are as long as can be.
+
+    A round is an answer and the next question, or calls and their results: `a` answers, `c` calls, `k` calls and has a
+    text, `d` and `e` do the same with two calls at once; capitals have reasoning. `u` asks, `t` is a result, and `b` a
+    blank one.
+    """
+    rounds = rounds_of(kind)
+    for one, other in itertools.product(rounds, rounds):
+        yield _messages(kind, f"u{one}{other}a")
+    every = "".join(rounds)
+    yield _messages(kind, "u" + every * (kind.size // len(every) + 1) + "a")
+    if kind.calls:
+        yield _messages(kind, "u" + "ct" * (kind.size // 2) + "a")
+
+
+def _messages(kind: Kind, plan: str) -> list[dict[str, Any]]:
+    made: list[dict[str, Any]] = []
+    if kind.system:
+        made.append({"role": kind.system, "content": "Be kind in all of this."})
+    unanswered: list[int] = []
+    for number, letter in enumerate(plan):
+        if letter == "u":
+            made.append({"role": "user", "content": f"What of question {number}?"})
+        elif letter in "tb":
+            answered = f"call{unanswered.pop(0):05d}"
+            content = f'{{"found": "number {number}"}}' if letter == "t" else ""
+            made.append({"role": "tool", "content": content, "tool_call_id": answered, "name": "look"})
+        else:
+            unanswered = [] if letter in "aA" else [2 * number, 2 * number + 1][: 1 + (letter in "dDeE")]
+            made.append(_answer(kind, number, letter, unanswered))
+    return made
+
+
+def _answer(kind: Kind, number: int, letter: str, calls: Sequence[int]) -> dict[str, Any]:
+    blank = None if kind.nulls else ""
+    says = letter.lower() in "ake"
+    message: dict[str, Any] = {"role": "assistant", "content": f"This is answer {number}." if says else blank}
+    if letter.isupper():
+        message |= dict.fromkeys(kind.reasoning, f"This is thought {number}.")
+    if calls:
+        message["tool_calls"] = [_call(kind, each) for each in calls]
+    return message
+
+
+def _call(kind: Kind, number: int) -> dict[str, Any]:
+    values = {"place": f"Paris{number}", "period": f"Night{number}"}
+    arguments = json.dumps(values) if kind.calls == "text" else values
+    return {"id": f"call{number:05d}", "type": "function", "function": {"name": "look", "arguments": arguments}}

@@ -1,0 +1,200 @@
+"""Chats whose texts are filled into the rendering of others, or cut from few renderings, are those of the definition."""
+
+import random
+
+import pytest
+import twins
+from hypothesis import given
+from hypothesis import strategies as st
+from rendered_twice import assert_same, batch, hold, renderers
+from supervision_stages import assistant, chat, samples, user
+
+from packer.render.clear import compared, filling
+from packer.render.clear import rows as clear_rows
+
+TWO_MODES = """{%- for m in messages %}{{ '<|im_start|>' ~ m.role ~ '\n' }}
+{%- if m.role == 'assistant' and loop.last and enable_thinking is defined and not enable_thinking %}{{ '<think>\n\n</think>\n\n' }}
+{%- endif %}{{ m.content ~ '<|im_end|>\n' }}{% endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}
+{%- if enable_thinking is defined and not enable_thinking %}{{ '<think>\n\n</think>\n\n' }}{% endif %}{% endif %}"""
+TRIMS = twins.CHATML.replace("message['content']", "message['content'] | trim").replace("m.content", "m.content | trim")
+ECHOES = (
+    twins.CHATML
+    + "{% if not add_generation_prompt %}{{ '<!--' ~ messages[0].content ~ messages[0].content ~ '-->' }}{% endif %}"
+)
+DROPS_SYSTEM = "{% set messages = messages | rejectattr('role', 'equalto', 'system') | list %}" + twins.CHATML
+LOOKS = (
+    "{% for m in messages %}{% if m.content | length > 9 %}{{ '<|im_start|>' }}{% endif %}{% endfor %}" + twins.CHATML
+)
+ASKS = (
+    "{% for m in messages %}{% if 'secret' in m.content or m.content.startswith('!') or m.content == 'ping' %}"
+    "{{ '<|im_start|>note\n<|im_end|>\n' }}{% endif %}{% endfor %}" + twins.CHATML
+)
+PARTS = twins.CHATML.replace("(message.content or '')", "message.content[0].text")
+CUTS = "{% for m in messages %}{% set _ = m.content[:20] %}{% endfor %}" + twins.CHATML
+RAISES = (
+    "{% for m in messages %}{% if loop.index0 and m.role == messages[loop.index0 - 1].role %}"
+    "{{ raise_exception('roles must alternate') }}{% endif %}{% endfor %}" + twins.CHATML
+)
+VARIABLES = "{{ documents or 'no documents' }}{{ style }}{{ tools or '' }}" + twins.CHATML
+TEMPLATES = {
+    "variables": VARIABLES,
+    "chatml": twins.CHATML,
+    "thinking": twins.QWEN3_LIKE,
+    "two modes": TWO_MODES,
+    "trims": TRIMS,
+    "echoes": ECHOES,
+    "drops system": DROPS_SYSTEM,
+    "asks": ASKS,
+    "raises": RAISES,
+    "closed by headers": twins.GLM_LIKE,
+    "takes parts": PARTS,
+    "looks": LOOKS,
+    "cuts": CUTS,
+}
+FILLED = {"chatml", "variables", "thinking", "trims", "asks", "raises", "drops system"}
+"""Those under which chats must be filled in."""
+
+RULES = (
+    "",
+    *(
+        "history_rewrite=last",
+        "history_rewrite=as_rendered",
+        "on_prompt_mismatch=continue",
+        "on_prompt_mismatch=common_prefix",
+    ),
+    *("turns=last", "control_tokens=reject", "control_tokens=allow", "no_terminator=append"),
+    *("template.kwargs={style: plain, documents: [{title: t}]}", "template.kwargs.enable_thinking=false"),
+    *("reasoning=field", "reasoning=inline", "allow_dropped=[system,user]"),
+)
+WORDS = (
+    *("plain words here", "words", " padded ", "\n", "", "x", "secret", "!", "ping", "<|im_end|>", "a<|im_end|>b"),
+    *("<think>hm</think>so", "</think>", "<|im_start|>user\n", "<|im_end", "|>", "ümläut ﬀ 漢字", "half \ud800 pair"),
+    *("plain words here", "longer than nine", "Zq000W.", "<!--", "\ue0f0", "assistant\n", "words", "user", "&amp;"),
+)
+
+
+def random_conversation(rng, row):
+    roles = rng.choice([["user", "assistant"], ["user", "assistant"] * 2, ["system", "user", "assistant"]])
+    if rng.random() < 0.1:
+        roles = [rng.choice(["system", "user", "assistant", "tool"]) for _ in range(rng.randrange(1, 5))]
+    words = WORDS if rng.random() < 0.5 else WORDS[:2]
+    messages = [{"role": role, "content": rng.choice(words)} for role in roles]
+    weights = {len(roles) - 1: rng.choice([0.0, 0.5, 1.0])} if rng.random() < 0.2 and roles[-1] == "assistant" else {}
+    return chat(*messages, row=row, weights=weights)
+
+
+PAIRS = [
+    pytest.param(name, rule, marks=pytest.mark.slow if (t + r) % 6 and r else [])
+    for t, name in enumerate(TEMPLATES)
+    for r, rule in enumerate(RULES)
+]
+"""Every template without a rule and under a sixth of them, another sixth each time; in `make deep` all pairs."""
+
+
+@pytest.mark.parametrize(("name", "rule"), PAIRS)
+def test_what_is_filled_or_cut_is_what_is_rendered(name, rule, tmp_path):
+    overrides = [f"supervision.{rule}" if "." not in rule else rule] if rule else []
+    twin = twins.header_stops if name == "closed by headers" else twins.byte_level
+    fast, letter = renderers(twin(tmp_path, template=TEMPLATES[name]), TEMPLATES[name], *overrides)
+    rng = random.Random(f"{name} {rule}")
+    rows = [random_conversation(rng, row) for row in range(75)]
+    found = hold(fast, rows)
+    assert found.filled > 12 if name in FILLED else found.filled < 75, found.filled
+    assert_same(fast.render(batch(rows)), letter.render(batch(rows)))
+
+
+@given(
+    name=st.sampled_from(sorted(TEMPLATES)),
+    words=st.lists(
+        st.text(alphabet=st.sampled_from(list(" \n<>|/![]abcimnstx_ékd")), max_size=14) | st.sampled_from(WORDS),
+        min_size=2,
+        max_size=6,
+    ),
+)
+def test_any_words_are_filled_in_or_cut_as_they_are_rendered(name, words, made):
+    fast, _ = made[name]
+    roles = ["user", "assistant"] * 3
+    hold(fast, samples([[{"role": role, "content": word} for role, word in zip(roles, words, strict=False)]]))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    renderers_of = {}
+    for name, template in TEMPLATES.items():
+        twin = twins.header_stops if name == "closed by headers" else twins.byte_level
+        renderers_of[name] = renderers(twin(tmp_path_factory.mktemp("twin"), template=template), template)
+    return renderers_of
+
+
+def test_filling_is_prepared_for_a_form_that_is_frequent(tmp_path, monkeypatch):
+    monkeypatch.setattr(filling, "WORTH_FILLING", 4)
+    monkeypatch.setattr(clear_rows, "WORTH_A_TRIAL", 4)
+    fast, _ = renderers(twins.byte_level(tmp_path, template=twins.CHATML), twins.CHATML)
+    rows = samples([[user("one, or?"), assistant("One of them.")]] * 6)
+    assert [fast._fill(row) is not None for row in rows] == [False, False, False, True, True, True]
+    fast, _ = renderers(twins.byte_level(tmp_path, template=twins.CHATML), twins.CHATML)
+    assert [fast._cut(row) is not None for row in rows * 2] == [False] * 6 + [True] * 6
+
+
+@pytest.mark.parametrize("place", [0, compared.COMPARE_EVERY])
+def test_one_row_that_is_filled_in_otherwise_has_the_whole_batch_rendered(place, tmp_path, monkeypatch):
+    fast, letter = renderers(twins.byte_level(tmp_path, template=twins.CHATML), twins.CHATML)
+    rows = samples([[user(f"{number}, or?"), assistant("One of.")] for number in range(2 * compared.COMPARE_EVERY)])
+    fill = fast._fill
+
+    def wrong(sample):
+        return fill(rows[sample.row + 1]) if sample.row in (3, place) else fill(sample)
+
+    monkeypatch.setattr(fast, "_fill", wrong)
+    assert_same(fast.render(batch(rows)), letter.render(batch(rows)))
+
+
+def test_words_that_would_pass_the_limit_of_a_rendering_are_rendered(tmp_path):
+    """Which rejects them, or finds that they do not pass it."""
+    folder = twins.byte_level(tmp_path, template=twins.CHATML)
+    fast, letter = renderers(folder, twins.CHATML, "rows.max_render_bytes=1500")
+    rows = samples([[user("u " * size), assistant("a, b")] for size in (1, 5, 20, 30, *range(100, 850, 20))])
+    found = hold(fast, rows)
+    num_rejected = len(letter.render(batch(rows)).rejections)
+    assert 0 < num_rejected < len(rows)
+    assert 0 < found.cut < len(rows) - num_rejected
+    assert 0 < found.filled < len(rows) - num_rejected
+
+
+AROUND = """{% for m in messages %}{{ '<|im_start|>' ~ m.role ~ '\n' ~ BEFORE ~ m.content ~ BEHIND ~ '<|im_end|>\n' }}{% endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"""
+
+
+@pytest.mark.parametrize(
+    ("template", "contents"),
+    [
+        (AROUND.replace("BEFORE", "''").replace("BEHIND", "'>'"), ("hi", "<think")),
+        (AROUND.replace("BEFORE", "'<'").replace("BEHIND", "''"), ("hi", "/think>")),
+        (AROUND.replace("BEFORE", "'<'").replace("BEHIND", "'>'"), ("hi", "think")),
+        (AROUND.replace("BEFORE", "'&'").replace("BEHIND", "''"), ("hi", "lt; so it is")),
+        (AROUND.replace("BEFORE", "m.content").replace("BEHIND", "'THINK' ~ m.content"), ("hi", "][")),
+        (AROUND.replace("BEFORE", "'Zq000W.'").replace("BEHIND", "''"), ("one?", "One.")),
+        (AROUND.replace("BEFORE", "style").replace("BEHIND", "''"), ("one?", "One.")),
+        (
+            twins.CHATML.replace("message.content or", "'' if 'x' * 10 in message.content else message.content or"),
+            ("y" * 40,) * 2,
+        ),
+    ],
+)
+def test_words_that_the_template_around_them_gives_a_meaning_are_not_filled_in(template, contents, tmp_path):
+    """They complete a tag of reasoning or an escape, are those that are filled out, or those that losses are found with."""
+    kwargs = "template.kwargs={style: Zq001W.}"
+    fast, _ = renderers(twins.byte_level(tmp_path, template=template), template, kwargs)
+    roles = ("user", "assistant")
+    rows = samples([[{"role": role, "content": text} for role, text in zip(roles, contents, strict=True)]])
+    assert hold(fast, rows).filled == 0
+
+
+def test_generation_marks_are_not_taken_the_fast_way(tmp_path):
+    marked = twins.CHATML.replace("{{", "{% generation %}{{", 1).replace("}}", "}}{% endgeneration %}", 1)
+    folder = twins.byte_level(tmp_path, template=marked)
+    fast, _ = renderers(folder, marked, "supervision.source=generation_tags")
+    assert (fast._fill, fast._cut) != (None, None)
+    rows = samples([[user("one, or?"), assistant("One of them.")]])
+    assert [fast._fill(rows[0]), fast._cut(rows[0])] == [None, None]

@@ -1,0 +1,194 @@
+"""What the fast way reads off a rendering: nothing is taken for shown that the definition finds lost or garbled."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import pytest
+import twins
+from conversation_shapes import TOOL
+from rendered_twice import batch, hold
+from supervision_stages import Stages, assistant, call, chat, result, system, user
+
+from packer.recipe import make_recipe
+
+
+def source(body: str) -> str:
+    ending = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    return f"{{% for m in messages %}}<|im_start|>{{{{ m.role }}}}\n{body}<|im_end|>\n{{% endfor %}}{ending}"
+
+
+CALLS = "{% for c in m.tool_calls or [] %}{% set c = c.function %}{% set A = c.arguments %}{{ c.name }}: "
+
+
+def called(arguments: Any, text: str = "and so it is") -> list[dict[str, Any]]:
+    return [user("what is this"), assistant("", tool_calls=[call("look", arguments)]), result("r"), assistant(text)]
+
+
+class Case(NamedTuple):
+    template: str
+    messages: list[Mapping[str, Any]]
+
+
+CASES = {
+    "a text of some kind is written, others are not": Case(
+        source("{{ m.content if m.role == 'assistant' or '<' in m.content else '' }}"),
+        [user("a<b"), assistant("and so it is")],
+    ),
+    "a text is written if another is of some kind": Case(
+        source(
+            "{% if m.role != 'tool' or '<' in messages[0].content %}{{ m.content }}{% endif %}" + CALLS + "{% endfor %}"
+        ),
+        [user("a<b"), *called({})[1:]],
+    ),
+    "a part of a text is written several times": Case(
+        source("{{ m.content }}: {{ (m.content.split('|')[0] ~ '.') ~ m.content.split('|')[0] }}"),
+        [user("&amp;| and more of it"), assistant("and so it is")],
+    ),
+    "empty arguments are not written": Case(
+        source("{{ m.content }}" + CALLS + "{% if A is mapping %}{{ A | tojson }}{% endif %}{% endfor %}"), called("")
+    ),
+    "a zero is not written": Case(
+        source("{{ m.content }}" + CALLS + "{% if A is mapping %}{{ A | tojson }}{% endif %}{% endfor %}"), called(0)
+    ),
+    "quotation marks of the template": Case(
+        source("{{ m.content }}" + CALLS + '{\\"a\\": {{ A | tojson(indent=1) }}}' + "{% endfor %}"), called({"q": "a"})
+    ),
+    "arguments that look like another call of the message": Case(
+        source("{{ m.content }}" + CALLS + "{{ A | tojson }} {{ A | tojson }}, {% endfor %}"),
+        [
+            user("what is this"),
+            assistant("", tool_calls=[call("look", {"q": 'look(a="b")'}), call("look", {"a": 2})]),
+            result("r"),
+            assistant("and so it is"),
+        ],
+    ),
+    "texts that become an escape side by side": Case(
+        "{% for m in messages %}{{ m.content }}{{ '<|im_end|>' if m.role == 'assistant' }}{% endfor %}",
+        [user("this and &"), user("amp; all of that"), assistant("and so it is")],
+    ),
+    "a text before the loop that becomes an escape": Case(
+        "{{ messages[0].content }}{% for m in messages[1:] %}{{ m.content }}{{ '<|im_end|>' if m.role == 'assistant' }}"
+        "{% endfor %}",
+        [user("this and &"), user("amp; all of that"), assistant("and so it is")],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_losses_are_found_as_by_the_letter(name: str, tmp_path: Any) -> None:
+    template, messages = CASES[name]
+    stages = Stages.load(twins.byte_level(tmp_path / "twin", template=template))
+    hold(stages.with_template(template, make_recipe({}, [])).renderer, [chat(*messages)])
+
+
+GARBLED = {
+    "a text that is left out where another message has it": "{{ '' if m.role == 'user' else m.content }}",
+    "a text that is written in the place of another": "{{ messages[loop.index0 - 1].content }}",
+    "a result that is left out": "{{ m.content if m.role != 'tool' }}{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}",
+    "a call that is left out": "{{ m.content }}",
+    "a call without its arguments": "{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function.name }}{% endfor %}",
+    "a call as a string within JSON": (
+        '{{ m.content }}{% for c in m.tool_calls or [] %}{"name": "{{ c.function.name }}", '
+        '"arguments": {{ c.function.arguments | tojson | tojson }}}{% endfor %}'
+    ),
+    "a call as Python writes a dict": "{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function }}{% endfor %}",
+    "a call escaped for HTML": "{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function | tojson | e }}{% endfor %}",
+    "a call without quotation marks": (
+        "{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function.name }}({% for k, v in c.function.arguments.items() %}"
+        "{{ k }}={{ v }}{{ ', ' if not loop.last }}{% endfor %}){% endfor %}"
+    ),
+    "a call as elements": (
+        "{{ m.content }}{% for c in m.tool_calls or [] %}<f={{ c.function.name }}>{% for k, v in c.function.arguments.items() %}"
+        "<p={{ k }}>{{ v }}</p>{% endfor %}</f>{% endfor %}"
+    ),
+    "one argument of a call": (
+        "{{ m.content }}{% for c in m.tool_calls or [] %}<f={{ c.function.name }}>{% for k, v in c.function.arguments.items() %}"
+        "{% if loop.first %}<p={{ k }}>{{ v }}</p>{% endif %}{% endfor %}</f>{% endfor %}"
+    ),
+    "a call behind the stop token": (
+        "{{ m.content }}{% if m.tool_calls %}<|im_end|>\n{% for c in m.tool_calls %}{{ c.function | tojson }}{% endfor %}{% endif %}"
+    ),
+    "reasoning that is left out": "{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}",
+    "reasoning behind a closed block": (
+        "{% if m.role == 'assistant' %}<think></think>{% endif %}{{ m.reasoning_content }}{{ m.content }}"
+        "{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}"
+    ),
+    "all there is": "{{ m.reasoning_content }}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}",
+}
+"""Ways to write messages, most of which lose something."""
+
+ARGUMENTS: tuple[Any, ...] = (
+    {"q": "Paris, as ever"},
+    {"q": "a"},
+    {"q": 'he said "no"', "n": 7},
+    {"a": 1, "b": 1},
+    {"a": "a", "b": "b"},
+    {"where": {"city": "Oslo", "days": [1, 2.0, None, True]}},
+    {},
+    {"q": "x=y, z"},
+    {"q": "<b> & so on"},
+    {"text": "line\nline\ttab \\ é"},
+    '{"q":"Paris","n":1e3}',
+    '{"q": "Paris", "n": 2}',
+)
+
+
+@pytest.mark.parametrize("tools", [False, True])
+@pytest.mark.parametrize("name", GARBLED)
+def test_what_a_template_loses_is_never_taken_the_fast_way(name: str, tools: bool, tmp_path: Any) -> None:
+    opening = "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}"
+    template = opening + source(GARBLED[name])
+    stages = Stages.load(twins.byte_level(tmp_path / "twin", template=template))
+    rows = []
+    for reasoning in ({}, {"reasoning_content": "It may be so."}):
+        for arguments in ARGUMENTS:
+            for text in ("", "a", "I look it up."):
+                told = assistant(text, tool_calls=[call("look", arguments)], **reasoning)
+                talk = [
+                    user("Where is it?"),
+                    told,
+                    result("It is Paris, as ever."),
+                    assistant("It is so.", **reasoning),
+                ]
+                rows.append(chat(*talk, row=len(rows), tools=[TOOL] if tools else None))
+                rows.append(
+                    chat(*talk, user("I look it up."), *talk[1:], row=len(rows), tools=[TOOL] if tools else None)
+                )
+    found = hold(stages.renderer, rows)
+    assert found.cut > len(ARGUMENTS) or name != "all there is"
+
+
+def test_tools_that_only_a_text_names_are_lost(tmp_path: Any) -> None:
+    template = source("{{ m.content }}")
+    stages = Stages.load(twins.byte_level(tmp_path / "twin", template=template))
+    said = json.dumps(TOOL, ensure_ascii=False)
+    rows = [chat(user(f"This is a tool: {said}"), assistant("and so it is"), tools=[TOOL])]
+    assert hold(stages.renderer, rows * 2).cut == 0
+
+
+@pytest.mark.parametrize(
+    ("written", "cut"),
+    [
+        ("{{ t | tojson }}", True),
+        ("{{ t.function | tojson(indent=4) }}", True),
+        ("{{ t.function.name }}: {{ t.function.parameters.properties.keys() | list }}", True),
+        ("{{ t.function.name }}", False),
+        ("{{ t.function.parameters.properties.keys() | list }}", False),
+    ],
+)
+def test_tools_are_shown_or_their_row_is_not_taken_the_fast_way(written: str, cut: bool, tmp_path: Any) -> None:
+    template = f"{{% for t in tools or [] %}}{written}{{% endfor %}}" + source("{{ m.content }}")
+    stages = Stages.load(twins.byte_level(tmp_path / "twin", template=template))
+    rows = [chat(user("what is this"), assistant("and so it is"), tools=[TOOL])] * 2
+    assert hold(stages.renderer, rows).cut == 2 * cut
+
+
+def test_a_row_with_a_blank_text_tells_nothing_of_one_with_a_short_text(tmp_path: Any) -> None:
+    template = source("{{ m.content if m.role != 'system' }}")
+    stages = Stages.load(twins.byte_level(tmp_path / "twin", template=template))
+    rows = [[system(text), user("what"), assistant("and so it is")] for text in (" ", "so")]
+    samples = [chat(*row, row=number) for number, row in enumerate(rows)]
+    hold(stages.renderer, samples)
+    rejections = stages.renderer.render(batch(samples)).rejections
+    assert [(each.row, each.code) for each in rejections] == [(1, "dropped_system")]
