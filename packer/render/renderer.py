@@ -30,6 +30,7 @@ from packer.render.message_form import renderable
 from packer.render.placeholders import text_of
 from packer.render.readback import strings
 from packer.render.reasoning import cut_off, has_two_reasonings, with_reasoning_as
+from packer.render.result_order import in_order_of_calls, tells_results_apart
 from packer.render.rewritten_history import Document, EncodedText, HistoryRewrite, RenderedRow, TurnAssigner, encoded
 from packer.render.unread import refuse_unread_variables
 from packer.watchdog import ROW, place
@@ -60,6 +61,7 @@ class Renderer:
         self._template = self._compile(model, model.template)
         self._tool_template = self._compile(model, model.tool_template)
         self._marks = f"{model.template}{model.tool_template}"
+        self._results_apart: dict[int, bool] = {}
         self._control = TypedControl(model.control, rules.control_tokens)
         stops = re.compile(longest_of(model.stops)) if model.stops else None
         eos = model.content(model.eos_id) if model.eos_id is not None else None
@@ -160,12 +162,20 @@ class Renderer:
         if template is None:
             raise RenderError("the tokenizer has no chat template; pass one with --template FILE")
         messages = [with_reasoning_as(message.fields, self._rules.reasoning) for message in sample.messages]
+        ordered = in_order_of_calls(messages)
+        if ordered != messages and not self._tells_results_apart(template):
+            messages = ordered
         return Conversation(
             template,
             with_short_ids(messages) if self._recipe.rows.call_ids == "short" else messages,
             tools=sample.tools,
             kwargs={**self._recipe.template.kwargs, **sample.template_kwargs},
         )
+
+    def _tells_results_apart(self, template: ChatTemplate) -> bool:
+        if id(template) not in self._results_apart:
+            self._results_apart[id(template)] = tells_results_apart(template, self._recipe.template.kwargs)
+        return self._results_apart[id(template)]
 
     def _template_of(self, sample: Sample) -> ChatTemplate | None:
         return (self._tool_template if sample.tools else None) or self._template

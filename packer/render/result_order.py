@@ -1,0 +1,59 @@
+"""Results of tools in the order of their calls, for templates by which nobody could tell which result is whose.
+
+A row may have the results of parallel calls in any order, each with the id of its call. Most templates write no ids. If
+the results came back in another order, the model would then see those of `a` and `b` as those of `b` and `a`: two rows
+that mean different things would have one context. So they are put into the order of the calls, as some templates (Kimi
+K3, GLM 5.3) do by themselves.
+
+Whether a template tells results apart is tried: two calls of different tools are rendered with their results, and again
+with the ids of the results exchanged. If nothing changes, it does not.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from packer.render.environment import ChatTemplate, RenderError
+
+_IDS = ("a00000001", "b00000002")
+"""Of nine letters and digits, as Mistral's templates want them."""
+
+
+def tells_results_apart(template: ChatTemplate, kwargs: Mapping[str, Any]) -> bool:
+    """Whether a rendering changes if the ids of two results are exchanged; True for a template that takes none.
+
+    `kwargs` are the variables of the recipe.
+    """
+    calls = [
+        {"id": each, "type": "function", "function": {"name": f"tool_{each[0]}", "arguments": {"key": each[0]}}}
+        for each in _IDS
+    ]
+    asked: list[dict[str, Any]] = [{"role": "user", "content": "Which?"}, {"role": "assistant", "content": "", "tool_calls": calls}]
+    texts = []
+    for ids in (_IDS, _IDS[::-1]):
+        results = [{"role": "tool", "tool_call_id": each, "content": f"Result {k}."} for k, each in enumerate(ids)]
+        try:
+            texts.append(template.render([*asked, *results], tools=None, add_generation_prompt=False, kwargs=kwargs))
+        except RenderError:
+            return True
+    return texts[0] != texts[1]
+
+
+def in_order_of_calls(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the messages with the results after each message with calls in the order of these calls.
+
+    Results that do not all name a call of that message stay as they are.
+    """
+    ordered = list(messages)
+    for k, message in enumerate(messages):
+        if len(message.get("tool_calls") or ()) < 2:
+            continue
+        places = {str(call.get("id")): place for place, call in enumerate(message["tool_calls"])}
+        stop = k + 1
+        while stop < len(messages) and messages[stop]["role"] == "tool":
+            stop += 1
+        own = [places.get(str(result.get("tool_call_id"))) for result in messages[k + 1 : stop]]
+        if len(own) > 1 and None not in own:
+            ordered[k + 1 : stop] = sorted(
+                messages[k + 1 : stop], key=lambda result: places[str(result["tool_call_id"])]
+            )
+    return ordered

@@ -1,0 +1,79 @@
+"""Results of parallel calls are shown in the order of the calls, where nobody could tell which result is whose."""
+
+import itertools
+
+import pytest
+import twins
+from hypothesis import given
+from hypothesis import strategies as st
+from supervision_stages import Stages, chat
+
+from packer.render.result_order import in_order_of_calls
+
+USER = {"role": "user", "content": "How deep, how warm and how clear is it?"}
+SAID = {"role": "assistant", "content": "Deep, warm and clear."}
+PLAIN = twins.CHATML.replace(
+    "(message.content or '')",
+    "(message.content or '') + (message.tool_calls | tojson if message.tool_calls else '')",
+)
+WITH_IDS = PLAIN.replace("(message.content or '')", "(message.tool_call_id or '') + (message.content or '')")
+
+
+def calls(*ids):
+    made = [{"id": each, "type": "function", "function": {"name": "look", "arguments": {"at": each}}} for each in ids]
+    return {"role": "assistant", "content": "", "tool_calls": made}
+
+
+def result(name):
+    return {"role": "tool", "tool_call_id": name, "content": f"seen at {name}"}
+
+
+@pytest.fixture(scope="module", params=["definition", "as built"])
+def stages(request, tmp_path_factory):
+    """Stages by template, whose renderer is the definition or the one of a build."""
+    made = {
+        name: Stages.load(twins.byte_level(tmp_path_factory.mktemp("tokenizer"), template=template))
+        for name, template in (("plain", PLAIN), ("with ids", WITH_IDS))
+    }
+    for each in made.values():
+        each.renderer = each.renderer.by_reference() if request.param == "definition" else each.renderer
+    return made
+
+
+def last_prompt(stages, *results):
+    return stages.turns(chat(USER, calls("a", "b", "c"), *map(result, results), SAID))[-1][0]
+
+
+def test_results_are_put_into_the_order_of_the_calls_unless_the_template_writes_ids(stages):
+    in_order = last_prompt(stages["plain"], *"abc")
+    assert in_order.index("seen at a") < in_order.index("seen at b") < in_order.index("seen at c")
+    for order in itertools.permutations("abc"):
+        assert last_prompt(stages["plain"], *order) == in_order
+        places = [last_prompt(stages["with ids"], *order).index(f"seen at {name}") for name in order]
+        assert places == sorted(places), "as the row has them: the model can tell them apart"
+
+
+def test_results_that_do_not_all_name_a_call_stay_as_they_are(stages):
+    for order in ("ca", "cx", "c"):
+        messages = [calls("a", "b", "c"), *map(result, order)]
+        assert in_order_of_calls(messages) == (
+            [messages[0], *map(result, sorted(order))] if "x" not in order else messages
+        )
+
+
+@given(st.lists(st.lists(st.sampled_from("abcde"), unique=True, max_size=5), max_size=4), st.randoms())
+def test_nothing_is_lost_and_results_stay_with_their_calls(rounds, random):
+    messages = []
+    for ids in rounds:
+        answered = random.sample(ids, random.randint(0, len(ids)))
+        messages += [USER, calls(*ids), *map(result, answered)]
+    ordered = in_order_of_calls(messages)
+    assert in_order_of_calls(ordered) == ordered
+    starts = [k for k, message in enumerate(messages) if message["role"] != "tool"]
+    assert starts == [k for k, message in enumerate(ordered) if message["role"] != "tool"]
+    for start, stop in itertools.pairwise([*starts, len(messages)]):
+        before, after = messages[start + 1 : stop], ordered[start + 1 : stop]
+        assert sorted(map(str, before)) == sorted(map(str, after))
+        names = [each["tool_call_id"] for each in after]
+        asked = [call["id"] for call in ordered[start].get("tool_calls") or ()]
+        assert names == [each for each in asked if each in names]
