@@ -179,8 +179,7 @@ def compile_template() -> None:
     """That of the jobs, once for all experiments: it takes longer than the rest of their builds; and starts no thread."""
     from packer.model import load_model
     from packer.recipe import make_recipe
-    from packer.render import environment, recorder
-    from packer.render.symbolic_environment import SymbolicEnvironment, symbolic_environment
+    from packer.render import environment
     from packer.starter import write_starter
 
     recipe = make_recipe({})
@@ -189,7 +188,6 @@ def compile_template() -> None:
         write_starter(Path(place, "starter"))
         template = load_model(Path(place, "starter", "tokenizer")).template
     environment._compiled(environment.environment_of(date), template)
-    recorder._compiled(symbolic_environment(date, SymbolicEnvironment), template)
     assert threading.active_count() == 1
 
 
