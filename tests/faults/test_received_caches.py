@@ -203,8 +203,12 @@ def test_no_name_in_a_manifest_leads_out_of_the_cache(
     tally("names in a received cache", tried=len(pairs), held=held)
 
 
-def test_what_the_user_names_is_followed(project: Path, cache: Path, outside: Path, tmp_path: Path) -> None:
+def test_what_the_user_names_is_followed(
+    project: Path, cache: Path, outside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And the watch sees it: with the same names as roots, files are opened and requests are sent."""
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        monkeypatch.setenv(name, "0")
     for number, (root, seen) in enumerate(
         {
             str(outside / "secret.jsonl"): str(outside / "secret.jsonl"),
