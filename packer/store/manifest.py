@@ -19,7 +19,7 @@ from xxhash import xxh3_128_hexdigest
 from packer.display import in_shell
 from packer.errors import CheckError, InputError, UsageError
 from packer.names import FilePath, SplitName, in_words
-from packer.read_rules import Read
+from packer.read_rules import Read, Tokens
 from packer.row_schemas import ROW_SCHEMAS
 from packer.store.contained import ContainedPaths, is_inside
 from packer.store.entries import Hex, Place, Shard, StoredTable
@@ -150,8 +150,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 class _ReaderPack(msgspec.Struct, frozen=True):
     mode: Literal["isolated", "eos", "stream", "none"]
-    block_len: Annotated[int, Meta(ge=1, le=2**31 - 1)]
-    align: Annotated[int, Meta(ge=1, le=2**31 - 1)] = 1
+    block_len: Tokens
+    align: Tokens = 1
     pad_id: TokenId | None = None
 
 
