@@ -22,7 +22,6 @@ from msgspec import Meta
 from packer.display import repair_hint
 from packer.errors import CheckError, StorageError
 from packer.limits import storage_errors
-from packer.store.contained import is_inside
 from packer.store.files import CacheFiles
 from packer.store.manifest import REJECTED_NAME, Manifest
 from packer.store.totals import Count
@@ -119,21 +118,10 @@ def read_rejected(folder: Path, manifest: Manifest) -> Iterator[Rejected]:
                 raise CheckError(f"{path} line {number}: {error}", hint=hint) from None
 
 
-def refuse_outside(folder: Path, name: str) -> None:
-    """Refuse a rejected.jsonl that is a link out of the cache, before anything of it is read or shown.
-
-    Raises:
-        CheckError: it is one.
-    """
-    if not is_inside(folder.resolve(), name):
-        raise CheckError(f"{folder / name} is a link that leads out of the cache", hint="copy the file itself")
-
-
 def _open(folder: Path, manifest: Manifest) -> BufferedReader:
     """Open the staged file, or else the published one; files only ever move in that direction."""
     for name in (manifest.pending_rejected, REJECTED_NAME):
         path = folder / name
-        refuse_outside(folder, name)
         try:
             return CacheFiles(folder).open(name)
         except StorageError as error:
