@@ -215,13 +215,18 @@ def _decoded(files: Mapping[str, bytes], name: str) -> str | None:
     return files[name].decode() if name in files else None
 
 
+_PROBE = "a 1"
+
+
 def _load_tokenizer(content: bytes, where: Path) -> Tokenizer:
     try:
-        return load_backend(content)
+        backend = load_backend(content)
+        backend.encode(_PROBE, add_special_tokens=False)  # some settings load, and then fail on every text
     except BaseException as error:
         if not isinstance(error, Exception) and not is_panic(error):
             raise
         raise out_of(error) or InputError(f"tokenizer {where}: {TOKENIZER_FILE} cannot be loaded: {error}") from error
+    return backend
 
 
 def _read_json(files: Mapping[str, bytes], name: str, where: Path) -> dict[str, Any]:
