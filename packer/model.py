@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 
 from packer.backend import definition_of, load_backend
 from packer.errors import InputError, RecipeError
-from packer.limits import is_panic, out_of
+from packer.limits import is_panic, out_of, refuse_many_values
 from packer.named_templates import NAMED_TEMPLATES
 from packer.tokenizer_folder import MAX_IDS, MAX_TEMPLATE_BYTES, checked_vocab_size, read_folder, read_regular
 
@@ -233,6 +233,7 @@ def _read_json(files: Mapping[str, bytes], name: str, where: Path) -> dict[str, 
     if name not in files:
         return {}
     try:
+        refuse_many_values(files[name])
         value = json.loads(files[name])
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:

@@ -26,6 +26,9 @@ from packer.store.files import CacheFiles
 from packer.store.manifest import REJECTED_NAME, Manifest
 from packer.store.totals import Count
 
+_MAX_LINE_BYTES = 16 * 2**20
+"""Lines name a file and a reason; some hundred bytes."""
+
 
 class Rejected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """One line."""
@@ -111,7 +114,9 @@ def read_rejected(folder: Path, manifest: Manifest) -> Iterator[Rejected]:
         if found != manifest.rejected_sha256:
             raise CheckError(f"{path} is damaged: expected sha256 {manifest.rejected_sha256}, found {found}", hint=hint)
         file.seek(0)
-        for number, line in enumerate(file, 1):
+        for number, line in enumerate(iter(lambda: file.readline(_MAX_LINE_BYTES + 1), b""), 1):
+            if len(line) > _MAX_LINE_BYTES:
+                raise CheckError(f"{path} line {number}: expected at most {_MAX_LINE_BYTES:,} bytes", hint=hint)
             try:
                 yield decoder.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -24,8 +24,10 @@ from packer.pipeline.partition import PartitionResult, read_journal, write_journ
 from packer.recipe import load_recipe, make_recipe
 from packer.starter import write_starter
 from packer.store import manifest as manifest_module
+from packer.store import rejected as rejected_module
 from packer.store.cache import Cache, content_fingerprint
 from packer.store.manifest import read_manifest, sealed, write_manifest
+from packer.store.rejected import read_rejected
 from packer.store.views import document_rows
 from packer.store.writing import write_blocks
 
@@ -649,6 +651,16 @@ def test_a_build_reads_no_manifest_and_no_journal_that_a_link_leads_to_outside(s
     (cache / ".packer" / "partitions").rename(tmp_path / "partitions")
     (cache / ".packer" / "partitions").symlink_to(tmp_path / "partitions")
     assert read_journal(cache, PartitionResult, ["0" * 64]) == {}
+
+
+def test_a_line_of_a_rejected_list_that_has_no_end_is_not_held(starter_cache, tmp_path, monkeypatch):
+    manifest = read_manifest(starter_cache)
+    longest = max(map(len, (starter_cache / "rejected.jsonl").read_bytes().splitlines(keepends=True)))
+    monkeypatch.setattr(rejected_module, "_MAX_LINE_BYTES", longest)
+    assert [*read_rejected(starter_cache, manifest)]
+    monkeypatch.setattr(rejected_module, "_MAX_LINE_BYTES", longest - 1)
+    with pytest.raises(CheckError, match=f"expected at most {longest - 1:,} bytes"):
+        [*read_rejected(starter_cache, manifest)]
 
 
 def test_the_size_of_a_rejected_list_that_is_a_link_out_of_the_cache_is_not_counted(starter_cache, tmp_path):
