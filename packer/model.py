@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 
 from packer.backend import definition_of, load_backend
 from packer.errors import InputError, RecipeError
-from packer.limits import is_panic, out_of
+from packer.limits import is_panic, out_of, refuse_many_values
 from packer.named_templates import NAMED_TEMPLATES
 from packer.tokenizer_folder import MAX_IDS, MAX_TEMPLATE_BYTES, checked_vocab_size, read_folder, read_regular
 
@@ -215,19 +215,25 @@ def _decoded(files: Mapping[str, bytes], name: str) -> str | None:
     return files[name].decode() if name in files else None
 
 
+_PROBE = "a 1"
+
+
 def _load_tokenizer(content: bytes, where: Path) -> Tokenizer:
     try:
-        return load_backend(content)
+        backend = load_backend(content)
+        backend.encode(_PROBE, add_special_tokens=False)  # some settings load, and then fail on every text
     except BaseException as error:
         if not isinstance(error, Exception) and not is_panic(error):
             raise
         raise out_of(error) or InputError(f"tokenizer {where}: {TOKENIZER_FILE} cannot be loaded: {error}") from error
+    return backend
 
 
 def _read_json(files: Mapping[str, bytes], name: str, where: Path) -> dict[str, Any]:
     if name not in files:
         return {}
     try:
+        refuse_many_values(files[name])
         value = json.loads(files[name])
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:

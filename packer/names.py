@@ -94,6 +94,23 @@ def refuse_credentials(name: str, *, where: str | None = None) -> None:
         raise UsageError(f"{f'{where}: ' if where else ''}an address ({scheme}://…) holds credentials", hint=hint)
 
 
+_UNUSABLE = re.compile(r"[\x00-\x1f\x7f\\\ud800-\udfff]")
+"""Control characters, backslashes (which clients take for slashes on some systems), and halves of surrogate pairs."""
+
+
+def refuse_unusable(name: str) -> None:
+    """Refuse the name of something in a bucket or on the Hub that the clients would misread, or fail on.
+
+    Raises:
+        UsageError: it has a character that no such name has here.
+    """
+    if (found := _UNUSABLE.search(name)) is not None:
+        raise UsageError(
+            f"{name}: {found[0]!r} is in no name that packer reads or writes in a bucket or on the Hub",
+            hint="rename it there, without control characters and backslashes",
+        )
+
+
 def refuse_address(path: str, *, place: Literal["input", "cache", "file"]) -> None:
     """Refuse a URL where packer cannot use it.
 

@@ -4,7 +4,7 @@ They do not affect any byte of documents or blocks. The manifest stores them, so
 truncates and pads the same way by default: :class:`packer.load.PackedLoader` takes its defaults from them.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
@@ -14,7 +14,10 @@ from packer.row_rules import Rule
 BatchingName = Literal["packed", "padded", "padding_free", "token_budget"]
 Side = Literal["right", "left"]
 
-Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+MAX_BLOCK_LEN: Final = 2**20
+"""Limit for the length of blocks and of padded rows: batches are allocated by it, and a cache may come from anybody."""
+
+Tokens = Annotated[int, Meta(ge=1, le=MAX_BLOCK_LEN)]
 
 
 class Read(Rule, frozen=True, kw_only=True):

@@ -18,15 +18,15 @@ from msgspec import Meta
 from packer.errors import RecipeError
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.names import SplitName, is_address, refuse_credentials
-from packer.read_rules import Read, check_read
+from packer.read_rules import MAX_BLOCK_LEN, Read, Tokens, check_read
 from packer.row_rules import Condition, Decontaminate, Deduplicate, Filter, RowRules, Split, Take
 from packer.row_schemas import ROW_SCHEMAS
 from packer.rule_checks import check_rules
 from packer.strict_yaml import explain, load_mapping, parse_size, parse_yaml
 
-MAX_BLOCK_LEN = 1_048_576
-
 PositiveInt = Annotated[int, Meta(ge=1, le=2**62)]
+RowBytes = Annotated[int, Meta(ge=1, le=2**30)]
+"""A limit for one row. It has a limit itself: rows are held whole, several times over, and recipes may be anybody's."""
 
 SCHEMA_CHOICES = ("auto", *ROW_SCHEMAS)
 
@@ -69,8 +69,8 @@ class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Rows(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    max_bytes: PositiveInt = 64 * 2**20
-    max_render_bytes: PositiveInt = 64 * 2**20
+    max_bytes: RowBytes = 64 * 2**20
+    max_render_bytes: RowBytes = 64 * 2**20
     empty_user: Literal["reject", "keep"] = "reject"
     call_ids: Literal["short"] | None = None
 
@@ -120,12 +120,12 @@ class Pack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """``isolated``: documents in a block cannot attend to each other. ``eos``: they can, with an EOS between them.
     ``stream``: one stream of documents, cut at every block boundary. ``none``: no blocks."""
 
-    block_len: Annotated[int, Meta(ge=1, le=MAX_BLOCK_LEN)] = 4096
+    block_len: Tokens = 4096
     strategy: Literal["best_fit", "first_fit", "sequential"] = "best_fit"
     overlong: Literal["reject", "truncate_left", "truncate_right", "split"] = "reject"
     min_length: PositiveInt = 1
     max_documents: PositiveInt | None = None
-    align: Annotated[int, Meta(ge=1, le=MAX_BLOCK_LEN)] = 1
+    align: Tokens = 1
     """Round the slots of each document up to a multiple of this: 2·cp for context parallelism, tp for sequence
     parallelism."""
 

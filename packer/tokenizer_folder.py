@@ -131,6 +131,25 @@ def refuse_growth(definition: Any) -> None:
             raise ValueError(f"what its {what} may have the length {growth}; packer takes up to {MAX_GROWTH}")
 
 
+MAX_PIECE_BYTES = 4 * 2**20
+"""Limit for all pieces of a Unigram model together, as `tokenizers` takes up to 340 bytes of memory for each of theirs.
+A quarter of a million pieces of published ones have some two million."""
+
+
+def refuse_long_pieces(definition: Any) -> None:
+    """Refuse a Unigram model whose tree of pieces would take gigabytes.
+
+    Raises:
+        ValueError: more than `MAX_PIECE_BYTES`.
+    """
+    model = definition.get("model") if isinstance(definition, Mapping) else None
+    pieces = model.get("vocab") if isinstance(model, Mapping) else None
+    if isinstance(pieces, list):
+        texts = (piece[0] for piece in pieces if isinstance(piece, list) and piece and isinstance(piece[0], str))
+        if (size := sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)) > MAX_PIECE_BYTES:
+            raise ValueError(f"its pieces have {size} bytes together; packer takes up to {MAX_PIECE_BYTES}")
+
+
 def _steps(component: Any) -> Iterator[Mapping[str, Any]]:
     """Yield the steps of a component: itself, or those of a sequence."""
     if isinstance(component, list):

@@ -104,11 +104,21 @@ def test_keys_that_came_later_change_nothing_where_they_are_not_set() -> None:
         ({"multiple_of": 8}, "read.multiple_of: batching 'packed' pads no documents"),
         ({"batching": "padded", "multiple_of": 8, "length": 64}, "both read.length and read.multiple_of"),
         ({"batching": "padded", "length": 0}, "read.length: expected `int` >= 1"),
+        ({"batching": "padded", "length": 2**20 + 1}, "read.length: expected `int` <= 1048576"),
+        ({"batching": "token_budget", "multiple_of": 2**30}, "read.multiple_of: expected `int` <= 1048576"),
     ],
 )
 def test_rules_for_the_reader_that_mean_nothing_together_are_refused(rules: dict[str, object], message: str) -> None:
     with pytest.raises(RecipeError, match=re.escape(message)):
         make_recipe({"read": rules})
+
+
+@pytest.mark.parametrize("key", ["max_bytes", "max_render_bytes"])
+def test_the_limit_of_a_row_has_a_limit(key: str) -> None:
+    """A recipe may come from anybody, and a row is held whole."""
+    assert getattr(make_recipe({"rows": {key: "1GiB"}}).rows, key) == 2**30
+    with pytest.raises(RecipeError, match=rf"rows\.{key}: expected `int` <= {2**30}"):
+        make_recipe({"rows": {key: 2**30 + 1}})
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from packer import tokenizer_folder
+from packer import limits, tokenizer_folder
 from packer.backend import is_panic, load_backend
 from packer.tokenizer_folder import MAX_GROWTH, refuse_growth
 
@@ -115,3 +115,20 @@ def test_what_published_tokenizers_are_made_of_is_loaded() -> None:
     stored = definition(steps, [{"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}])
     refuse_growth(stored)
     assert growth_of(stored) == 72
+
+
+def test_pieces_that_would_take_gigabytes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["a" * 90, -1.0], ["é", -1.0]]}
+    content = json.dumps(definition(model=model)).encode()
+    monkeypatch.setattr(tokenizer_folder, "MAX_PIECE_BYTES", 97)
+    assert load_backend(content)
+    load_backend.cache_clear()
+    monkeypatch.setattr(tokenizer_folder, "MAX_PIECE_BYTES", 96)
+    with pytest.raises(ValueError, match="its pieces have 97 bytes together"):
+        load_backend(content)
+
+
+def test_a_tokenizer_of_too_many_values_is_refused_before_it_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_JSON_VALUES", 1000)
+    with pytest.raises(ValueError, match="more than 1,000 values"):
+        load_backend(json.dumps({**definition(), "more": [{}] * 600}).encode())

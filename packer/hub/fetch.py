@@ -64,6 +64,8 @@ def _translated(name: HubName, error: Exception) -> PackerError | None:
         return _unreachable(name, _first_line(error))
     if isinstance(error, RuntimeError) and isinstance(error.__cause__, Exception):
         return _translated(name, error.__cause__)  # the error of one of the uploaded files
+    if isinstance(error, ValueError):
+        return InputError(f"{name.label}: the Hub's client takes no such name, or no such answer: {_first_line(error)}")
     if isinstance(error, OSError):
         return StorageError(f"{name.label}: cannot be stored in {_cache()}: {_first_line(error)}")
     return None
@@ -202,10 +204,10 @@ def listed(name: HubName) -> list[str]:
     import huggingface_hub  # noqa: PLC0415 - as above
 
     commit = {"repo_type": name.kind, "revision": name.revision}
-    try:
-        return [file.path for file in huggingface_hub.get_cached_repo_tree(name.repository, **commit)]
-    except huggingface_hub.errors.CachedRepoTreeNotFoundError:
-        with client_request(name):
+    with client_request(name):
+        try:
+            return [file.path for file in huggingface_hub.get_cached_repo_tree(name.repository, **commit)]
+        except huggingface_hub.errors.CachedRepoTreeNotFoundError:
             return huggingface_hub.HfApi(library_name="packer").list_repo_files(name.repository, **commit)
 
 
@@ -236,7 +238,8 @@ def _cached(name: HubName) -> Path | None:
         return None
     from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - as above
 
-    found = try_to_load_from_cache(name.repository, name.path, revision=name.revision, repo_type=name.kind)
+    with client_request(name):
+        found = try_to_load_from_cache(name.repository, name.path, revision=name.revision, repo_type=name.kind)
     return Path(found) if isinstance(found, str) else None
 
 

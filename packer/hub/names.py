@@ -15,7 +15,7 @@ from typing import Literal
 from urllib.parse import quote, unquote
 
 from packer.errors import RecipeError
-from packer.names import refuse_credentials
+from packer.names import refuse_credentials, refuse_unusable
 
 SCHEME = "hf://"
 
@@ -63,10 +63,13 @@ def tokenizer_name(text: str) -> HubName | None:
 
     Raises:
         RecipeError: `hf://` followed by something else.
+        UsageError: it has characters that no name on the Hub has.
     """
     if not text.startswith(SCHEME) and Path(text).exists():
         return None
     match = _TOKENIZER.fullmatch(text)
+    if match is not None:
+        refuse_unusable(text)
     if match is None or match["repository"].startswith("datasets/"):
         if text.startswith(SCHEME):
             raise RecipeError(
@@ -91,11 +94,12 @@ def data_name(text: str) -> HubName | None:
 
     Raises:
         RecipeError: `hf://` followed by something else.
-        UsageError: it holds credentials.
+        UsageError: it holds credentials, or characters that no name on the Hub has.
     """
     if not text.startswith(SCHEME):
         return None
     refuse_credentials(text)
+    refuse_unusable(unquote(text))
     match = _DATA.fullmatch(text)
     if match is None:
         raise RecipeError(
@@ -103,7 +107,7 @@ def data_name(text: str) -> HubName | None:
             hint="a / within a revision is written %2F",
         )
     revision = None if match["revision"] is None else unquote(match["revision"])
-    if not {"", ".", ".."}.isdisjoint((revision or "main").split("/")) or "\0" in (revision or ""):
+    if not {"", ".", ".."}.isdisjoint((revision or "main").split("/")):
         # The client looks for a file of this name in its cache, and follows it wherever it leads.
         raise RecipeError(f"{text}: no revision has this name", hint="a revision is a branch, a tag or a commit")
     return HubName(

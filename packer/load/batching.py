@@ -15,10 +15,10 @@ import numpy as np
 
 from packer.batches import Int64
 from packer.errors import UsageError
-from packer.load.arguments import MAX_INT32, check_choice, check_integer
+from packer.load.arguments import check_choice, check_integer
 from packer.load.plan import PADDING_ROW
 from packer.load.rows import Rows
-from packer.read_rules import BatchingName, Read, Side, Tokens
+from packer.read_rules import MAX_BLOCK_LEN, BatchingName, Read, Side, Tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +86,10 @@ def as_batching(batching: Batching | BatchingName) -> Batching:
     padded = padded_of(value)
     if padded is None:
         return value
-    multiple_of, length = check_integer("multiple_of", padded.multiple_of, minimum=1, maximum=MAX_INT32), padded.length
+    multiple_of = check_integer("multiple_of", padded.multiple_of, minimum=1, maximum=MAX_BLOCK_LEN)
+    length = padded.length
     if length is not None:
-        length = check_integer("length", length, minimum=1, maximum=MAX_INT32)
+        length = check_integer("length", length, minimum=1, maximum=MAX_BLOCK_LEN)
         if multiple_of != 1:
             raise ValueError("a padded batching has either a length or a multiple_of")
     side = check_choice("side", padded.side, ("right", "left"))

@@ -8,7 +8,7 @@ from packer.display import repair_hint
 from packer.errors import CheckError
 from packer.model import TOKENIZER_FILE, Model, model_of
 from packer.recipe import Recipe
-from packer.store.contained import is_inside
+from packer.store.contained import leads_outside
 from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, Manifest, ModelFile, ModelRecord
 
@@ -37,10 +37,10 @@ def write_model(folder: Path, record: ModelRecord, files: Mapping[str, bytes]) -
     Raises:
         StorageError: the disk cannot be written.
     """
-    cache, root = CacheFiles(folder), folder.resolve()
+    cache = CacheFiles(folder)
     for file in record.files:
         name = f"model/{file.path}"
-        if is_inside(root, name) and cache.size(name) is not None and cache.sha256(name) == file.sha256:
+        if not leads_outside(folder, name) and cache.size(name) is not None and cache.sha256(name) == file.sha256:
             # A build that was killed may have named it without flushing the name.
             cache.sync(PurePosixPath(name).parent.as_posix())
         else:

@@ -22,7 +22,6 @@ from packer.progress import Progress
 from packer.recipe import Recipe, to_json
 from packer.source.file_bytes import FilePath, file_sha256
 from packer.source.partition import FileStatus
-from packer.store.contained import is_inside
 from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, Input, Manifest, Shard, StoredTable, read_manifest
 from packer.store.rejected import read_rejected, rejected_path
@@ -41,10 +40,8 @@ def refuse_other_files(folder: Path) -> None:
 
 
 def existing(folder: Path, progress: Progress) -> Manifest | None:
-    if CacheFiles(folder).size(MANIFEST_NAME) is None:
-        return None
     try:
-        return read_manifest(folder)
+        return None if CacheFiles(folder).size(MANIFEST_NAME) is None else read_manifest(folder)
     except CheckError as error:
         progress.note(f"{error.message}; building again")
         return None
@@ -63,12 +60,14 @@ def is_as_committed(folder: Path, manifest: Manifest) -> bool:
     """Whether every file of a cache exists and has its recorded length."""
     sizes = [(file.path, file.num_bytes) for file in manifest.stored]
     sizes += [(f"model/{file.path}", file.num_bytes) for file in manifest.model.files]
-    files, rejected = CacheFiles(folder), rejected_path(folder, manifest)
+    files = CacheFiles(folder)
     there = files.sizes(path for path, _ in sizes)
-    if not is_inside(folder.resolve(), rejected):
+    try:
+        rejected = rejected_path(folder, manifest)
+        if files.size(rejected) is None or files.sha256(rejected) != manifest.rejected_sha256:
+            return False  # every build uses the same name, so the file may be another build's
+    except CheckError:
         return False
-    if files.size(rejected) is None or files.sha256(rejected) != manifest.rejected_sha256:
-        return False  # every build uses the same name, so the file may be another build's
     return all(there[path] == size for path, size in sizes)
 
 

@@ -188,7 +188,7 @@ def make_cache(folder: Path, source: Source, options: BuildOptions, progress: Pr
         sweep_temporary(folder)
         # Read before it is decoded: if another command updates it in between, the commit is refused, as it must be.
         files = CacheFiles(folder)
-        before = None if files.size(MANIFEST_NAME) is None else files.read(MANIFEST_NAME)
+        before = None if files.url is None or files.size(MANIFEST_NAME) is None else files.read(MANIFEST_NAME)
         found = existing(folder, progress)
         if found is not None and not options.repair and up_to_date(folder, found, wanted):
             finish(folder, found)

@@ -20,12 +20,12 @@ from typing import Any, TypeVar
 
 from packer.credentials import shown_cause
 from packer.errors import CheckError, PackerError, StorageError, UsageError
-from packer.names import BUCKETS, credentials_hint, refuse_credentials
+from packer.names import BUCKETS, credentials_hint, refuse_credentials, refuse_unusable
 from packer.store.bucket_endpoint import refuse_bad_endpoint
 
 T = TypeVar("T")
 
-_URL = re.compile(rf"\A(?P<scheme>{'|'.join(BUCKETS)}):/{{1,2}}(?P<rest>[^/].*)\Z")
+_URL = re.compile(rf"\A(?P<scheme>{'|'.join(BUCKETS)}):/{{1,2}}(?P<rest>[^/].*)\Z", re.DOTALL)
 """A `Path` made from a URL has lost one of its two slashes."""
 
 _URL_HINT = "expected s3://BUCKET/FOLDER, gs:// or az://"
@@ -57,12 +57,13 @@ def bucket_url(place: Path | str) -> str | None:
     """Return the URL of a place in a bucket, without a trailing slash; None for anything else.
 
     Raises:
-        UsageError: it holds credentials.
+        UsageError: it holds credentials, or characters that no name in a bucket has.
     """
     found = _URL.match(os.fspath(place))
     if found is None:
         return None
     refuse_credentials(os.fspath(place))
+    refuse_unusable(os.fspath(place))
     return f"{found['scheme']}://{found['rest'].rstrip('/')}"
 
 
@@ -316,7 +317,7 @@ class Bucket:
         obstore, store = _opened(self.url)
         try:
             yield obstore, store
-        except (obstore.exceptions.BaseError, OSError) as error:
+        except (obstore.exceptions.BaseError, OSError, ValueError) as error:  # ValueError: it takes no such name
             denied = (obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError)
             scheme, _, rest = self.url.partition("://")
             why, hint = _first_line(error), "run the same command again: what was finished is kept"
@@ -325,6 +326,8 @@ class Bucket:
             elif _METADATA in str(error) and scheme == "s3":
                 why = "no AWS credentials in the environment"
                 hint = "profiles in ~/.aws are not read: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            elif isinstance(error, ValueError):
+                hint = "rename the object"
             elif _METADATA in str(error) or isinstance(error, denied):
                 hint = credentials_hint(scheme)
             elif _NO_ANSWER in str(error):

@@ -24,6 +24,7 @@ from packer.limits import storage_errors
 from packer.regular_file import open_descriptor, open_regular, regular_path
 from packer.store.bucket import CONNECTIONS, is_usable_here
 from packer.store.bucket_file import BucketFile
+from packer.store.contained import leads_outside, refuse_outside
 from packer.store.digest import FileDigest, digest_file, digest_file_xxh3
 from packer.store.fetch_ahead import FetchAhead
 from packer.store.folder import AtomicFile, inside, make_folder, sync_folder, temporary_path, write_atomically
@@ -37,7 +38,10 @@ T = TypeVar("T")
 class CacheFiles:
     """The files of one cache, each by its POSIX path relative to the folder.
 
+    What a link leads to outside of the folder is neither read nor measured; see :mod:`packer.store.contained`.
+
     Raises:
+        CheckError: from any method that reads, if there is such a link.
         StorageError: from any method, if the disk cannot be read or written.
     """
 
@@ -51,6 +55,7 @@ class CacheFiles:
 
     def size(self, name: str) -> int | None:
         """Return the size of a regular file in bytes; None if it does not exist."""
+        refuse_outside(self.folder, name)
         size = self._size_here(name)
         if size is None and (mirror := mirror_of(self.folder)) is not None:
             return mirror.bucket.size(name)
@@ -67,7 +72,10 @@ class CacheFiles:
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def sizes(self, names: Iterable[str]) -> dict[str, int | None]:
-        """Return the sizes of files by name, as :meth:`size`; for a bucket those of its objects, not of copies."""
+        """Return the sizes of files by name, as :meth:`size`; for a bucket those of its objects, not of copies.
+
+        Of files that a manifest names, whose links were looked at when it was decoded.
+        """
         mirror = mirror_of(self.folder)
         return {name: self._size_here(name) for name in names} if mirror is None else mirror.sizes(names)
 
@@ -86,8 +94,9 @@ class CacheFiles:
         """Return a file's local path, downloading it from the bucket if necessary.
 
         Raises:
-            CheckError: its bytes do not match the digest in its name.
+            CheckError: its bytes do not match the digest in its name, or it is a link out of the cache.
         """
+        refuse_outside(self.folder, name)
         path = self.folder / name
         if not path.exists() and (mirror := mirror_of(self.folder)) is not None:
             mirror.fetch(name)
@@ -172,7 +181,7 @@ class CacheFiles:
 
     def names(self, folder: str, suffix: str) -> list[str]:
         """Return the sorted paths of files directly in a folder with a suffix; none if the folder does not exist."""
-        return sorted(f"{folder}/{path.name}" for path in (self.folder / folder).glob(f"*{suffix}"))
+        return sorted(f"{folder}/{path.name}" for path in self._listed(folder, f"*{suffix}"))
 
     def sha256(self, name: str) -> str:
         """Compute the sha256 of a file."""
@@ -184,14 +193,17 @@ class CacheFiles:
 
     def contents(self, folder: str, names: Collection[str]) -> Iterator[tuple[str, bytes]]:
         """Yield name and content of each given small file in a folder that can be read; concurrently in a bucket."""
-        here = {path.name for path in (self.folder / folder).glob("*")} & {*names}
+        here = {path.name for path in self._listed(folder, "*")} & {*names}
         for name in sorted(here):
-            with suppress(StorageError):
+            with suppress(StorageError, CheckError):
                 yield name, self.read(f"{folder}/{name}")
         if len(here) < len(names) and (mirror := mirror_of(self.folder)) is not None:
             there = mirror.bucket.sizes(folder)
             wanted = [path for name in names if name not in here and (path := f"{folder}/{name}") in there]
             yield from ((PurePosixPath(path).name, content) for path, content in mirror.bucket.read_all(wanted))
+
+    def _listed(self, folder: str, pattern: str) -> Iterable[Path]:
+        return () if leads_outside(self.folder, folder) else (self.folder / folder).glob(pattern)
 
     def write(self, name: str, content: bytes | Iterable[bytes]) -> FileDigest:
         """Write a file atomically; return the digests of its bytes."""

@@ -18,10 +18,11 @@ from xxhash import xxh3_128_hexdigest
 
 from packer.display import in_shell
 from packer.errors import CheckError, InputError, UsageError
+from packer.limits import refuse_many_values
 from packer.names import FilePath, SplitName, in_words
-from packer.read_rules import Read
+from packer.read_rules import Read, Tokens
 from packer.row_schemas import ROW_SCHEMAS
-from packer.store.contained import ContainedPaths, is_inside
+from packer.store.contained import ContainedPaths
 from packer.store.entries import Hex, Place, Shard, StoredTable
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE
@@ -148,10 +149,17 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return f"{PRIVATE}/rejected-{self.rejected_sha256[:12]}.jsonl"
 
 
+class _FreeMappings(msgspec.Struct, frozen=True):
+    """The keys of a manifest that may hold anything, as bytes."""
+
+    recipe: msgspec.Raw = msgspec.Raw(b"{}")
+    versions: msgspec.Raw = msgspec.Raw(b"{}")
+
+
 class _ReaderPack(msgspec.Struct, frozen=True):
     mode: Literal["isolated", "eos", "stream", "none"]
-    block_len: Annotated[int, Meta(ge=1, le=2**31 - 1)]
-    align: Annotated[int, Meta(ge=1, le=2**31 - 1)] = 1
+    block_len: Tokens
+    align: Tokens = 1
     pad_id: TokenId | None = None
 
 
@@ -246,8 +254,6 @@ def manifest_bytes(folder: Path) -> bytes:
         CheckError: it is too large for a manifest, or a link that leads out of the cache.
         StorageError: it cannot be read.
     """
-    if not is_inside(folder.resolve(), MANIFEST_NAME):
-        raise CheckError(f"{folder / MANIFEST_NAME} is a link that leads out of the cache", hint="copy the file itself")
     size = CacheFiles(folder).size(MANIFEST_NAME)
     if size is None:
         named = in_shell(folder)
@@ -271,13 +277,16 @@ def decode_manifest(folder: Path, content: bytes) -> Manifest:
     path = folder / MANIFEST_NAME
     hint = f"it was changed or damaged after the build; packer build -c RECIPE -o {in_shell(folder)} fixes it"
     try:
-        manifest = msgspec.json.decode(_without_seal(content), type=Manifest)
+        _check_seal(content)
+        plain = _without_seal(content)
+        for free in msgspec.structs.astuple(msgspec.json.decode(plain, type=_FreeMappings)):
+            refuse_many_values(bytes(free))
+        manifest = msgspec.json.decode(plain, type=Manifest)
         root = ContainedPaths(folder)
         _check_paths(root, "shards[{}].path", [(shard.path, shard.kind) for shard in manifest.shards])
         _check_paths(root, "selection {}: path", [(table.path, "rows") for table in manifest.tables])
         _check_paths(root, "model.files[{}].path", [(f"model/{file.path}", "model") for file in manifest.model.files])
         msgspec.convert({"recipe": manifest.recipe}, _ReaderKeys)
-        _check_seal(content)
         _check_bounds(manifest)
     except msgspec.ValidationError as error:
         reason = in_words(str(error))

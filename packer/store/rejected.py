@@ -22,10 +22,12 @@ from msgspec import Meta
 from packer.display import repair_hint
 from packer.errors import CheckError, StorageError
 from packer.limits import storage_errors
-from packer.store.contained import is_inside
 from packer.store.files import CacheFiles
 from packer.store.manifest import REJECTED_NAME, Manifest
 from packer.store.totals import Count
+
+_MAX_LINE_BYTES = 16 * 2**20
+"""Lines name a file and a reason; some hundred bytes."""
 
 
 class Rejected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -112,28 +114,19 @@ def read_rejected(folder: Path, manifest: Manifest) -> Iterator[Rejected]:
         if found != manifest.rejected_sha256:
             raise CheckError(f"{path} is damaged: expected sha256 {manifest.rejected_sha256}, found {found}", hint=hint)
         file.seek(0)
-        for number, line in enumerate(file, 1):
+        for number, line in enumerate(iter(lambda: file.readline(_MAX_LINE_BYTES + 1), b""), 1):
+            if len(line) > _MAX_LINE_BYTES:
+                raise CheckError(f"{path} line {number}: expected at most {_MAX_LINE_BYTES:,} bytes", hint=hint)
             try:
                 yield decoder.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise CheckError(f"{path} line {number}: {error}", hint=hint) from None
 
 
-def refuse_outside(folder: Path, name: str) -> None:
-    """Refuse a rejected.jsonl that is a link out of the cache, before anything of it is read or shown.
-
-    Raises:
-        CheckError: it is one.
-    """
-    if not is_inside(folder.resolve(), name):
-        raise CheckError(f"{folder / name} is a link that leads out of the cache", hint="copy the file itself")
-
-
 def _open(folder: Path, manifest: Manifest) -> BufferedReader:
     """Open the staged file, or else the published one; files only ever move in that direction."""
     for name in (manifest.pending_rejected, REJECTED_NAME):
         path = folder / name
-        refuse_outside(folder, name)
         try:
             return CacheFiles(folder).open(name)
         except StorageError as error:

@@ -97,6 +97,8 @@ class Supervisor:
     def _are_terminated(self, turns: TurnBatch, tokens: TokenBatch) -> Bool:
         """Whether only the last id of each chat turn is a stop id, and each raw turn is closed if its text is."""
         first = tokens.offsets[tokens.turn_sequence]
+        if not len(tokens.ids):
+            return np.zeros(len(first), np.bool_)
         is_stop = np.isin(tokens.ids, self._stop_ids)
         stops = offsets_of(is_stop)
         start, end = first + tokens.prompt_tokens, first + tokens.completion_tokens

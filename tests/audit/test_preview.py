@@ -2,12 +2,15 @@
 
 import json
 import os
+import shutil
 import sys
+from pathlib import Path
 
 import msgspec
 import pytest
 from twins import byte_level
 
+from packer import model as model_module
 from packer.audit import preview, view_row
 from packer.errors import NothingKeptError, PackerError, UsageError
 from packer.pipeline.from_python import build
@@ -414,3 +417,14 @@ def test_the_hint_against_a_loss_keeps_the_losses_that_are_allowed_and_names_all
     assert "supervision.allow_dropped=[reasoning,system]" in built.value.hint
     allowed = recipe_of(path, template=SILENT, supervision={"allow_dropped": ["tool_call"]})
     assert "allow_dropped=[tool_call,system]" in preview(allowed).rows[0].hint
+
+
+def test_rows_of_which_no_text_can_be_encoded_are_left_out(starter, tmp_path, monkeypatch):
+    """Where the tokenizer fails on every text, so that a batch has no token at all."""
+    folder = Path(shutil.copytree(starter / "tokenizer", tmp_path / "tokenizer"))
+    definition = json.loads((folder / "tokenizer.json").read_bytes())
+    definition["pre_tokenizer"] = {"type": "FixedLength", "length": 0}
+    (folder / "tokenizer.json").write_text(json.dumps(definition))
+    monkeypatch.setattr(model_module, "_PROBE", "")  # or it would be refused when it is loaded
+    recipe = load_recipe(starter / "recipe.yaml", [f"tokenizer={folder}", "engine=reference"])
+    assert {line.code for row in preview(recipe, rows=2).rows for line in row.view.rejected} == {"not_encodable"}

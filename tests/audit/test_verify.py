@@ -14,17 +14,20 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from packer.audit import verify
+from packer.audit import stats, verify
 from packer.audit.verify import shard_checks
 from packer.audit.verify.shard_checks import MAX_ROWS, document_rules
 from packer.audit.verify.verify_report import Finding, VerifyReport
-from packer.errors import InputError, StorageError
+from packer.errors import CheckError, InputError, StorageError
 from packer.pipeline.from_python import build
+from packer.pipeline.partition import PartitionResult, read_journal, write_journal
 from packer.recipe import load_recipe, make_recipe
 from packer.starter import write_starter
 from packer.store import manifest as manifest_module
+from packer.store import rejected as rejected_module
 from packer.store.cache import Cache, content_fingerprint
 from packer.store.manifest import read_manifest, sealed, write_manifest
+from packer.store.rejected import read_rejected
 from packer.store.views import document_rows
 from packer.store.writing import write_blocks
 
@@ -633,6 +636,39 @@ def test_a_rejected_list_that_is_a_link_out_of_the_cache_is_not_read(cache, tmp_
         assert any("is a link that leads out of the cache" in finding.found for finding in report.findings)
         assert hashlib.sha256(b"a secret of this machine").hexdigest() not in repr(report)
         assert [entry.num_bytes for entry in report.checked if entry.kind == "rejected"] == [0]
+
+
+def test_a_build_reads_no_manifest_and_no_journal_that_a_link_leads_to_outside(starter_cache, tmp_path):
+    cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
+    recipe = make_recipe(read_manifest(cache).recipe)
+    (cache / "manifest.json").rename(tmp_path / "outside.json")
+    (cache / "manifest.json").symlink_to(tmp_path / "outside.json")
+    with pytest.raises(CheckError, match=r"manifest\.json is a link that leads out of the cache"):
+        Cache.open(cache)
+    assert build(recipe, cache, jobs=1).built and not (cache / "manifest.json").is_symlink() and verify(cache).ok
+    write_journal(cache, "0" * 64, PartitionResult(shard=read_manifest(cache).shards[0], rejected=()))
+    assert len(read_journal(cache, PartitionResult, ["0" * 64])) == 1
+    (cache / ".packer" / "partitions").rename(tmp_path / "partitions")
+    (cache / ".packer" / "partitions").symlink_to(tmp_path / "partitions")
+    assert read_journal(cache, PartitionResult, ["0" * 64]) == {}
+
+
+def test_a_line_of_a_rejected_list_that_has_no_end_is_not_held(starter_cache, tmp_path, monkeypatch):
+    manifest = read_manifest(starter_cache)
+    longest = max(map(len, (starter_cache / "rejected.jsonl").read_bytes().splitlines(keepends=True)))
+    monkeypatch.setattr(rejected_module, "_MAX_LINE_BYTES", longest)
+    assert [*read_rejected(starter_cache, manifest)]
+    monkeypatch.setattr(rejected_module, "_MAX_LINE_BYTES", longest - 1)
+    with pytest.raises(CheckError, match=f"expected at most {longest - 1:,} bytes"):
+        [*read_rejected(starter_cache, manifest)]
+
+
+def test_the_size_of_a_rejected_list_that_is_a_link_out_of_the_cache_is_not_counted(starter_cache, tmp_path):
+    cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
+    (cache / "rejected.jsonl").rename(tmp_path / "outside")
+    (cache / "rejected.jsonl").symlink_to(tmp_path / "outside")
+    with pytest.raises(CheckError, match=r"rejected\.jsonl is a link that leads out of the cache"):
+        stats(cache)
 
 
 def test_tokenizer_files_that_are_links_out_of_the_cache_are_replaced_or_refused(starter_cache, tmp_path):

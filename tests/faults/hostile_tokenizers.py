@@ -170,6 +170,7 @@ FOLDERS: dict[str, Folder] = {
         ("nothing changed", lambda _: None, 0, GOOD),
         # expressions
         ("split: one that would run away on other texts", cut_by(r"(a+)+$"), 0, GOOD),
+        ("split: pieces of no length", tokenizer(pre_tokenizer={"type": "FixedLength", "length": 0}), 3, LOADED),
         ("split: 100,000 brackets", cut_by("(" * 100_000 + ")" * 100_000), 3, LOADED),
         ("split: repetition of repetition", cut_by("(((a{1000}){1000}){1000}){1000}"), 0, GOOD),
         ("split: what is nowhere and everywhere", cut_by(""), 3, "is longer than a block"),

@@ -2,9 +2,10 @@
 
 import pytest
 
-from packer.errors import InputError, RecipeError
+from packer.errors import InputError, RecipeError, UsageError
 from packer.hub import data_name, tokenizer_name
-from packer.hub.fetch import choose
+from packer.hub.fetch import choose, client_request
+from packer.store.bucket import bucket_url
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -67,6 +68,31 @@ def test_a_source_on_the_hub_has_a_scheme(text, parts):
 def test_a_source_that_only_begins_like_one_of_the_hub_is_refused(text):
     with pytest.raises(RecipeError, match="expected hf://datasets/ORG/NAME/PATH"):
         data_name(text)
+
+
+@pytest.mark.parametrize("character", ["\0", "\x01", "\t", "\n", "\x7f", "\\", "\ud83d"])
+def test_a_name_with_a_character_that_clients_misread_is_refused_before_they_see_it(character):
+    for text in (f"hf://datasets/org/name/a{character}b.jsonl", f"hf://datasets/org/name@a{character}b/x"):
+        with pytest.raises(UsageError, match="is in no name that packer reads or writes"):
+            data_name(text)
+    for text in (
+        "hf://datasets/org/name@a%00b/x.jsonl",
+        "hf://datasets/org/name@%0a/x",
+        "hf://datasets/org/name@a%5C..%5Cb",
+    ):
+        with pytest.raises(UsageError, match="is in no name that packer reads or writes"):
+            data_name(text)
+    if character != "\n":
+        with pytest.raises(UsageError, match="is in no name that packer reads or writes"):
+            tokenizer_name(f"org/name@a{character}b")
+    with pytest.raises(UsageError, match="is in no name that packer reads or writes"):
+        bucket_url(f"s3://bucket/a{character}b")
+
+
+def test_a_value_that_the_client_refuses_is_an_error_about_the_name():
+    name = data_name("hf://datasets/org/name/a.jsonl")
+    with pytest.raises(InputError, match=r"hf://datasets/org/name/a\.jsonl: .*: no such thing"), client_request(name):
+        raise ValueError("no such thing")
 
 
 @pytest.mark.parametrize("text", ["hf://name", "hf://datasets/org/name", "hf://org/name/file"])

@@ -116,6 +116,8 @@ def test_what_is_no_argument_is_refused_by_its_name(name):
     [
         {"batching": "dynamic"},
         {"batching": Padded(length=64, multiple_of=8)},
+        {"batching": Padded(length=2**20 + 1)},
+        {"batching": TokenBudget(padded=Padded(multiple_of=2**20 + 1)), "micro_batch_size": 2**30},
         {"batching": TokenBudget(padded=PaddingFree())},
         {"batching": "padded", "cutoff_len": 1},
         {"batching": "padded", "world_size": None},

@@ -21,7 +21,8 @@ from pack.oracles import (
 from whole_documents import stream_of
 
 from packer.pack import REASONS, arrange, arrange_pairs, select
-from packer.recipe import MAX_BLOCK_LEN, Pack
+from packer.read_rules import MAX_BLOCK_LEN
+from packer.recipe import Pack
 
 LITERAL = {
     "best_fit": literal_best_fit_decreasing,

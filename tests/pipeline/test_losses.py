@@ -12,7 +12,8 @@ from packer.errors import CheckError, NothingKeptError
 from packer.pipeline.from_python import build
 from packer.pipeline.losses import WORTH_A_WARNING, fitting
 from packer.pipeline.repacking import repack
-from packer.recipe import MAX_BLOCK_LEN, load_recipe, make_recipe
+from packer.read_rules import MAX_BLOCK_LEN
+from packer.recipe import load_recipe, make_recipe
 from packer.store.cache import Cache
 from packer.store.manifest import read_manifest
 

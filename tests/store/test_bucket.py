@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -318,6 +319,14 @@ def test_a_panic_of_obstore_is_an_error_like_any_other(in_memory: Bucket, monkey
     monkeypatch.setattr(obstore, "get", panic)
     with pytest.raises(StorageError, match="cannot read s3://bucket/cache/x: obstore failed: request valid"):
         in_memory.read("x")
+
+
+@pytest.mark.parametrize("name", ["a\x01b", "../a", "a//b", "\ud83d"])
+def test_a_name_that_obstore_refuses_is_an_error_like_any_other(in_memory: Bucket, name: str) -> None:
+    for ask in (in_memory.read, in_memory.size, in_memory.sizes, partial(in_memory.create, content=b"")):
+        with pytest.raises(StorageError, match=r"cannot .* s3://bucket/cache/") as caught:
+            ask(name)
+        assert caught.value.hint == "rename the object"
 
 
 def test_a_folder_as_an_input_is_said_to_be_one(in_memory: Bucket) -> None:

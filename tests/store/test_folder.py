@@ -19,6 +19,7 @@ from packer.store import folder as folder_module
 from packer.store.cache import Cache
 from packer.store.contained import ContainedPaths, is_inside
 from packer.store.digest import digest_file, digest_file_xxh3
+from packer.store.files import CacheFiles
 from packer.store.folder import (
     AtomicFile,
     lock,
@@ -522,3 +523,29 @@ def test_many_paths_are_inside_as_each_one_is(tmp_path: Path) -> None:
             "documents/deep/out",
             "documents/out",
         ]
+
+
+@pytest.mark.parametrize("passes", ["a link", "a link to a link of the cache", "a folder that is a link"])
+def test_what_a_link_leads_to_outside_of_a_cache_is_neither_read_nor_measured(tmp_path: Path, passes: str) -> None:
+    cache, outside = tmp_path / "cache", tmp_path / "outside"
+    (cache / "own").mkdir(parents=True)
+    outside.mkdir()
+    (outside / "a.json").write_bytes(b"secret")
+    (cache / "own" / "a.json").write_bytes(b"own")
+    (cache / "inside").symlink_to(cache / "own")
+    if passes == "a folder that is a link":
+        (cache / "folder").symlink_to(outside)
+    else:
+        (cache / "folder").mkdir()
+        (cache / "link").symlink_to(outside / "a.json")
+        (cache / "folder" / "a.json").symlink_to(outside / "a.json" if passes == "a link" else cache / "link")
+    (tmp_path / "named").symlink_to(cache)
+    for folder in (cache, tmp_path / "named"):
+        files = CacheFiles(folder)
+        for read in (files.size, files.read, files.fetch, files.map, files.ranges, files.sha256, files.xxh3):
+            with pytest.raises(CheckError, match="is a link that leads out of the cache"):
+                read("folder/a.json")
+            read("inside/a.json")
+        assert [*files.contents("folder", ["a.json"])] == []
+        assert files.names("folder", ".json") == ([] if "folder" in passes else ["folder/a.json"])
+        assert [*files.contents("inside", ["a.json"])] == [("a.json", b"own")]

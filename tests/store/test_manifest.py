@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from store.samples import small_cache, small_manifest
 
+from packer import limits
 from packer.errors import CheckError, InputError, StorageError
 from packer.store import manifest as manifest_module
 from packer.store.manifest import (
@@ -22,7 +23,9 @@ from packer.store.manifest import (
 
 
 def _write(folder: Path, values: Any) -> None:
-    (folder / "manifest.json").write_text(values if isinstance(values, str) else json.dumps(values))
+    """A text as it is, values with their checksum."""
+    content = values.encode() if isinstance(values, str) else sealed(json.dumps(values).encode())
+    (folder / "manifest.json").write_bytes(content)
 
 
 def test_a_manifest_comes_back_as_it_was_written(tmp_path: Path) -> None:
@@ -115,6 +118,9 @@ def test_a_checksum_of_other_bytes_is_refused_and_so_is_none(tmp_path: Path) -> 
         (lambda v: v["totals"].update(rows=True), r"Expected `int`, got `bool` - at `\$.totals.rows`"),
         (lambda v: v["totals"].update(rows=-1), r"Expected `int` >= 0 - at `\$.totals.rows`"),
         (lambda v: v["totals"].update(rows=2**63), "totals.rows"),
+        (lambda v: v["recipe"]["pack"].update(block_len=2**20 + 1), r"<= 1048576 - at `\$.recipe.pack.block_len"),
+        (lambda v: v["recipe"].update(read={"length": 2**20 + 1}), r"<= 1048576 - at `\$.recipe.read.length"),
+        (lambda v: v["recipe"].update(read={"multiple_of": 2**30}), r"<= 1048576 - at `\$.recipe.read.multiple_of"),
         (lambda v: v.update(format="other"), r"Invalid enum value 'other' - at `\$.format`"),
         (lambda v: v.update(rejected_sha256="XY"), r"Expected `str` matching regex .* - at `\$.rejected_sha256`"),
         (
@@ -148,6 +154,25 @@ def test_what_is_not_json_is_refused(tmp_path: Path) -> None:
             read_manifest(tmp_path)
     (tmp_path / "manifest.json").write_bytes(b'{"engine": "\xff"}')
     with pytest.raises(CheckError, match=r"manifest\.json"):
+        read_manifest(tmp_path)
+
+
+def test_the_checksum_is_compared_before_anything_is_decoded(tmp_path: Path) -> None:
+    _write(tmp_path, json.dumps(_damaged(lambda v: v.update(extra=1))))
+    with pytest.raises(CheckError, match="its checksum"):
+        read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize("key", ["recipe", "versions"])
+def test_a_free_mapping_of_too_many_values_is_refused_before_it_is_decoded(
+    tmp_path: Path, key: str, monkeypatch
+) -> None:
+    _write(tmp_path, _damaged(lambda v: v[key].update(x="y")))
+    read_manifest(tmp_path)
+    monkeypatch.setattr(limits, "MAX_JSON_VALUES", 1000)
+    read_manifest(tmp_path)
+    _write(tmp_path, _damaged(lambda v: v[key].update(x=[{}] * 600)))
+    with pytest.raises(CheckError, match="more than 1,000 values"):
         read_manifest(tmp_path)
 
 

@@ -48,6 +48,7 @@ from packer.store.document_shards import DocumentShards
 from packer.store.files import CacheFiles
 from packer.store.manifest import (
     MANIFEST_NAME,
+    REJECTED_NAME,
     Input,
     Manifest,
     ModelFile,
@@ -58,7 +59,7 @@ from packer.store.manifest import (
     manifest_bytes,
 )
 from packer.store.place import checked_place
-from packer.store.rejected import refuse_outside, rejected_path
+from packer.store.rejected import rejected_path
 from packer.store.selected import documents_of
 
 _CHECKING_SPEEDUP = 128
@@ -226,14 +227,13 @@ class _Audit:
         return documents_of(self.folder, manifest) if self.level != "quick" and is_whole else {}
 
     def check_rejected(self) -> None:
-        name, totals = rejected_path(self.folder, self.manifest), self.manifest.totals
+        name, totals = REJECTED_NAME, self.manifest.totals
         try:
-            refuse_outside(self.folder, name)
+            name = rejected_path(self.folder, self.manifest)
+            size = CacheFiles(self.folder).size(name)
         except CheckError as error:
             self.record("rejected", [unreadable(name, error)], [0], 0)
             return
-        try:
-            size = CacheFiles(self.folder).size(name)
         except PackerError:
             size = None  # check_rejected reports why
         if self.level == "quick":
