@@ -27,7 +27,10 @@ def tells_results_apart(template: ChatTemplate, kwargs: Mapping[str, Any]) -> bo
         {"id": each, "type": "function", "function": {"name": f"tool_{each[0]}", "arguments": {"key": each[0]}}}
         for each in _IDS
     ]
-    asked: list[dict[str, Any]] = [{"role": "user", "content": "Which?"}, {"role": "assistant", "content": "", "tool_calls": calls}]
+    asked: list[dict[str, Any]] = [
+        {"role": "user", "content": "Which?"},
+        {"role": "assistant", "content": "", "tool_calls": calls},
+    ]
     texts = []
     for ids in (_IDS, _IDS[::-1]):
         results = [{"role": "tool", "tool_call_id": each, "content": f"Result {k}."} for k, each in enumerate(ids)]
