@@ -17,6 +17,7 @@ A root is a folder or a file of this machine, a dataset of the Hub (`hf://datase
     s3://other/d.jsonl         nowhere, and no request is sent
 """
 
+import glob
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -88,9 +89,13 @@ class SourceRoots:
         return place
 
     def _found(self, name: str) -> Iterator[tuple[str, str]]:
-        """Yield the paths for which a name may stand, each after the root that it is below."""
+        """Yield the paths for which a name may stand, each after the root that it is below.
+
+        From a root, a name is looked up only if something is there, so that what is missing is called so by its name.
+        """
         roots = [root for root in self.roots if not is_address(root) and root != STANDARD_INPUT and "\0" not in name]
-        for path, root in [(Path(name), root) for root in roots] + [(Path(root, name), root) for root in roots]:
+        there = [root for root in roots if glob.has_magic(name) or os.path.lexists(Path(root, name))]
+        for path, root in [(Path(name), root) for root in roots] + [(Path(root, name), root) for root in there]:
             if _absolute(path).is_relative_to(_absolute(root)):
                 yield root, os.path.normpath(path)
 

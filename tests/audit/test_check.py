@@ -387,3 +387,15 @@ def test_prompts_of_rows_of_ids_are_the_ids_before_the_answer(caches):
     assert counts(report)["prompts_between_splits"] == 1 and counts(report)["copies_between_splits"] == 0
     (found,) = [each for each in report.checks if each.code == "prompts_between_splits"]
     assert "split.group" in found.hint and "leakage" not in found.hint, "which compares words"
+
+
+def test_without_sources_no_input_is_read_and_nothing_is_said_of_it(caches):
+    rows = some_rows(99)
+    cache = caches.build(train=rows[:50], validation=[*rows[50:], rows[3]])
+    report = audit.check(cache, near=True)
+    assert [each.level for each in report.checks if each.code == "inputs"] == ["skipped"]
+    assert "copies_between_splits" not in levels(report) and levels(report)["splits"] != "failure"
+    assert all(
+        line.endswith(entry.sha256[:12])
+        for line, entry in zip(report.answers["files"], read_manifest(cache).inputs, strict=True)
+    )

@@ -596,7 +596,12 @@ def test_inputs_with_relative_names_are_looked_for_from_here_and_the_hint_says_s
     assert verify("cache", sources=["/"], reencode=True, sample=2, threads=1).ok
     monkeypatch.chdir(tmp_path)
     assert verify(folder / "cache", sources=[folder], reencode=True, sample=2, threads=1).ok
-    assert verify(folder / "cache", sources=["project/data", "project/tokenizer"]).ok is False
+    report = verify(folder / "cache", sources=[folder / "data"])
+    assert {finding.what for finding in report.findings} == {"input"}, "their names begin above this folder"
+    monkeypatch.chdir(folder)
+    report = verify("cache", sources=["data"])
+    assert report.ok and "tokenizer: not read: it is below no --sources" in report.notes[0]
+    monkeypatch.chdir(tmp_path)
     for sources in (["."], ["/"]):
         report = verify(folder / "cache", sources=sources, reencode=True, sample=2, threads=1)
         assert [finding.what for finding in report.findings] == ["input"] * 5 + ["tokenizer"]

@@ -103,7 +103,7 @@ def check(
             folder=cache.folder,
             fingerprint=cache.fingerprint,
             checks=tuple(each for each in checks if each is not None),
-            answers=answers(cache, recipe, [path for path, _ in missing]),
+            answers=answers(cache, recipe, [path for path, _ in missing] if roots else None),
         )
 
 

@@ -215,8 +215,8 @@ _SHOWN = 4
 _DIGITS = 12
 
 
-def answers(cache: Cache, recipe: Recipe, missing: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Return the five answers; `missing` are the paths of inputs that are missing or have changed."""
+def answers(cache: Cache, recipe: Recipe, missing: Collection[str] | None) -> dict[str, tuple[str, ...]]:
+    """Return the five answers; `missing` are the inputs that are missing or have changed, None if none was read."""
     manifest = cache.manifest
     return {
         "files": _files(manifest, missing),
@@ -239,19 +239,18 @@ def check_code(manifest: Manifest) -> Check:
     return Check.of("code", f"made {rules} as a build follows today", None)
 
 
-def _files(manifest: Manifest, missing: Collection[str]) -> tuple[str, ...]:
-    inputs = manifest.inputs
+def _files(manifest: Manifest, missing: Collection[str] | None) -> tuple[str, ...]:
+    shown, others = manifest.inputs[:_SHOWN], manifest.inputs[_SHOWN:]
     lines = [
-        f"{entry.path}: {entry.num_rows:,} rows, sha256 {entry.sha256[:_DIGITS]}, "
-        + ("not as it was" if entry.path in missing else "unchanged")
-        for entry in inputs[:_SHOWN]
+        f"{entry.path}: {entry.num_rows:,} rows, sha256 {entry.sha256[:_DIGITS]}"
+        + ("" if missing is None else ", not as it was" if entry.path in missing else ", unchanged")
+        for entry in shown
     ]
-    if len(inputs) > _SHOWN:
-        others = inputs[_SHOWN:]
-        changed = sum(entry.path in missing for entry in others)
+    if others:
+        changed = sum(entry.path in (missing or ()) for entry in others)
         lines.append(
-            f"and {len(others):,} more: {sum(entry.num_rows for entry in others):,} rows, "
-            + (f"{changed:,} not as they were" if changed else "unchanged")
+            f"and {len(others):,} more: {sum(entry.num_rows for entry in others):,} rows"
+            + ("" if missing is None else f", {changed:,} not as they were" if changed else ", unchanged")
         )
     return tuple(lines)
 
