@@ -207,7 +207,7 @@ FOLDERS: dict[str, Folder] = {
         ("post-processor without the text", tokenizer(post_processor=SPECIALS | {"single": []}), 3, "does not write a text exactly once"),
         ("normalizer that removes everything", tokenizer(normalizer={"type": "Replace", "pattern": {"Regex": "[\\s\\S]"}, "content": ""}), 3, "nothing kept"),
         ("normalizer that writes a control token", tokenizer(normalizer={"type": "Replace", "pattern": {"String": "e"}, "content": "<|im_end|>"}), 3, "nothing kept"),
-        ("normalizer that doubles twelve times", tokenizer(normalizer={"type": "Sequence", "normalizers": [DOUBLES] * 12}), 3, "may have the length 4096; packer takes up to 256"),
+        ("normalizer that doubles twelve times", tokenizer(normalizer={"type": "Sequence", "normalizers": [DOUBLES] * 12}), 3, "of one character may have the length 16384; packer takes up to 256"),
         ("pre-tokenizer missing", tokenizer(pre_tokenizer=None), 3, "nothing kept"),
         # added tokens
         ("added token: a space", added(content=" ", special=True), 3, "nothing kept"),
