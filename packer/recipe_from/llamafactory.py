@@ -27,6 +27,7 @@ from packer.recipe_from.config import (
     rows_of,
     shown,
 )
+from packer.regular_file import path_within
 from packer.source.roles import CALL_ROLES
 
 INFO_FILE = "dataset_info.json"
@@ -110,7 +111,7 @@ def _sources(
             f"dataset_dir: {name}: no {INFO_FILE} there; searched from {' and '.join(map(str, paths.bases))}",
             hint="run this where LLaMA-Factory is started, or give the file itself: --from …/dataset_info.json",
         )
-    info = load(folder / INFO_FILE)
+    info = load(path_within(folder, INFO_FILE))
     inner = replace(paths, bases=(folder,), absolute=Path(name).is_absolute())  # its files are beside it
     most = keys.take("max_samples", "number")
     limit = {} if most is None else {"limit": most}

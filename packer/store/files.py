@@ -21,10 +21,9 @@ import pyarrow as pa
 from packer.display import repair_hint
 from packer.errors import CheckError, StorageError
 from packer.limits import storage_errors
-from packer.regular_file import open_descriptor, open_regular, regular_path
+from packer.regular_file import leads_outside, open_descriptor, open_regular, regular_path
 from packer.store.bucket import CONNECTIONS, is_usable_here
 from packer.store.bucket_file import BucketFile
-from packer.store.contained import leads_outside, refuse_outside
 from packer.store.digest import FileDigest, digest_file, digest_file_xxh3
 from packer.store.fetch_ahead import FetchAhead
 from packer.store.folder import AtomicFile, inside, make_folder, sync_folder, temporary_path, write_atomically
@@ -38,7 +37,7 @@ T = TypeVar("T")
 class CacheFiles:
     """The files of one cache, each by its POSIX path relative to the folder.
 
-    What a link leads to outside of the folder is neither read nor measured; see :mod:`packer.store.contained`.
+    What a link leads to outside of the folder is neither read nor measured; see :mod:`packer.regular_file`.
 
     Raises:
         CheckError: from any method that reads, if there is such a link.
@@ -55,7 +54,7 @@ class CacheFiles:
 
     def size(self, name: str) -> int | None:
         """Return the size of a regular file in bytes; None if it does not exist."""
-        refuse_outside(self.folder, name)
+        self._refuse_outside(name)
         size = self._size_here(name)
         if size is None and (mirror := mirror_of(self.folder)) is not None:
             return mirror.bucket.size(name)
@@ -96,11 +95,16 @@ class CacheFiles:
         Raises:
             CheckError: its bytes do not match the digest in its name, or it is a link out of the cache.
         """
-        refuse_outside(self.folder, name)
+        self._refuse_outside(name)
         path = self.folder / name
         if not path.exists() and (mirror := mirror_of(self.folder)) is not None:
             mirror.fetch(name)
         return path
+
+    def _refuse_outside(self, name: str) -> None:
+        """Refuse a path that a link leads out of the cache, before anything of what it leads to is read or shown."""
+        if leads_outside(self.folder, name):
+            raise CheckError(f"{self.folder / name} is a link that leads out of the cache", hint="copy the file itself")
 
     def open(self, name: str) -> BufferedReader:
         """Open a file for reading."""

@@ -17,7 +17,7 @@ from packer.errors import BusyError, CheckError, ResourceError, StorageError
 from packer.limits import path_errors
 from packer.store import folder as folder_module
 from packer.store.cache import Cache
-from packer.store.contained import ContainedPaths, is_inside
+from packer.regular_file import ContainedPaths, is_inside
 from packer.store.digest import digest_file, digest_file_xxh3
 from packer.store.files import CacheFiles
 from packer.store.folder import (

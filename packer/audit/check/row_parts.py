@@ -24,6 +24,7 @@ from packer.pipeline.input_resolution import SourceFile
 from packer.pipeline.inputs import open_input
 from packer.pipeline.plan import input_of
 from packer.recipe import Recipe, Source
+from packer.regular_file import path_within
 from packer.source.detect import detect_format
 from packer.source.file_bytes import no_rows_error
 from packer.source.files import data_set_splits, expand, is_data_set
@@ -120,7 +121,8 @@ def find_files(asked: Sequence[tuple[str | None, Path]]) -> list[NamedFile]:
             files = sorted(file for file in path.rglob("*") if file.is_file() and data_ending(file.name) is not None)
             if not files:
                 raise InputError(f"{path}: no file in it that packer reads")
-            found += [(split or _split_of(file.relative_to(path)), file) for file in files]
+            named = (file.relative_to(path) for file in files)
+            found += [(split or _split_of(name), path_within(path, name.as_posix())) for name in named]
         else:
             found += [(split or _split_of(Path(file.name)), file) for file in expand([str(path)])]
     return found
