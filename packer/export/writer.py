@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from packer.batches import BlockBatch, Bool, Float32, Int8, Int32, Int64
+from packer.errors import UsageError
 from packer.export.formats import Unit
 from packer.layout import MASKED, offsets_of
 from packer.store.cache import BlockShards, Cache, DocumentShards
@@ -134,10 +135,17 @@ class Files(ExitStack):
 
         Raises:
             StorageError: the path is outside the folder.
+            UsageError: a split has the name of a file of the format.
         """
         place = inside(self._folder, path)
-        make_folder(place.parent)
-        file = self._opened[path] = self.enter_context(place.open("xb", 2**20))
+        try:
+            make_folder(place.parent)
+            file = self._opened[path] = self.enter_context(place.open("xb", 2**20))
+        except (FileExistsError, IsADirectoryError, NotADirectoryError) as error:
+            raise UsageError(
+                f"a split of the cache and a file of the export have the same name: {path}",
+                hint="give the split another name in the recipe, build again, and export that",
+            ) from error
         return file
 
     def write(self, path: str, content: bytes) -> None:

@@ -25,7 +25,9 @@ from packer.export.mds import turns_of
 from packer.export.run import export
 from packer.export.writer import Files, FlatDocuments, SplitRows
 from packer.layout import document_labels
+from packer.pipeline.from_python import build
 from packer.pipeline.repacking import repack
+from packer.recipe import make_recipe
 from packer.store.cache import Cache
 from packer.store.manifest import ModelRecord
 
@@ -44,9 +46,6 @@ def stream(starter_cache, tmp_path_factory):
 @pytest.fixture
 def texts(starter, tmp_path):
     """A cache where every token is trained but the first of each document."""
-    from packer.pipeline.from_python import build
-    from packer.recipe import make_recipe
-
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(json.dumps({"text": f"one two three {'four ' * i}"}) + "\n" for i in range(9)), "utf-8")
     sources = [{"path": str(rows), "schema": "text", "split": "train"}]
@@ -530,3 +529,12 @@ def test_rated_answers_to_one_prompt_are_refused_with_their_split(starter, tmp_p
             export(cache, tmp_path / "out", to=to)
         assert "--split NAME" in caught.value.hint and not (tmp_path / "out").exists()
         export(cache, tmp_path / to, to=to, split="train")
+
+
+@pytest.mark.parametrize("name", ["dataset_dict.json", "export.json"])
+def test_a_split_with_the_name_of_a_file_of_the_export_is_named(name, starter, tmp_path):
+    sources = [{"path": str(starter / "data" / "chat.jsonl"), "split": name}]
+    build(make_recipe({"sources": sources, "tokenizer": str(starter / "tokenizer")}), tmp_path / "cache", jobs=1)
+    with pytest.raises(UsageError, match=f"have the same name: {name}"):
+        export(tmp_path / "cache", tmp_path / "out", to="datasets")
+    assert not (tmp_path / "out").exists()
