@@ -144,7 +144,7 @@ class Files(ExitStack):
         except (FileExistsError, IsADirectoryError, NotADirectoryError) as error:
             raise UsageError(
                 f"a split of the cache and a file of the export have the same name: {path}",
-                hint="give the split another name in the recipe, build again, and export that",
+                hint="--split exports another split; a recipe may give this one another name",
             ) from error
         return file
 

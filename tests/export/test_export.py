@@ -533,7 +533,10 @@ def test_rated_answers_to_one_prompt_are_refused_with_their_split(starter, tmp_p
 
 @pytest.mark.parametrize("name", ["dataset_dict.json", "export.json"])
 def test_a_split_with_the_name_of_a_file_of_the_export_is_named(name, starter, tmp_path):
-    sources = [{"path": str(starter / "data" / "chat.jsonl"), "split": name}]
+    sources = [
+        {"path": str(starter / "data" / f"{data}.jsonl"), "split": split}
+        for data, split in (("chat", name), ("tools", "train"))
+    ]
     build(make_recipe({"sources": sources, "tokenizer": str(starter / "tokenizer")}), tmp_path / "cache", jobs=1)
     with pytest.raises(UsageError, match=f"have the same name: {name}"):
         export(tmp_path / "cache", tmp_path / "out", to="datasets")
