@@ -8,7 +8,7 @@ import shutil
 import stat
 import weakref
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,12 +22,11 @@ from packer.display import repair_hint
 from packer.errors import CheckError, StorageError
 from packer.limits import storage_errors
 from packer.regular_file import leads_outside, open_descriptor, open_regular, regular_path
-from packer.store.bucket import CONNECTIONS, is_usable_here
+from packer.store.bucket import CONNECTIONS
 from packer.store.bucket_file import BucketFile
 from packer.store.digest import FileDigest, digest_file, digest_file_xxh3
 from packer.store.fetch_ahead import FetchAhead
 from packer.store.folder import AtomicFile, inside, make_folder, sync_folder, temporary_path, write_atomically
-from packer.store.forked import ranges_in_another_process
 from packer.store.mirror import mirror_of
 
 T = TypeVar("T")
@@ -130,9 +129,6 @@ class CacheFiles:
             CheckError: a file is too short.
         """
         mirror = mirror_of(self.folder)
-        if mirror is not None and not is_usable_here():
-            yield from self._read_ranges_unforked(mirror.bucket.url, list(wanted))
-            return
 
         def read(name: str, ranges: list[tuple[int, int]]) -> bytes:
             if mirror is not None and not (self.folder / name).exists():
@@ -156,22 +152,10 @@ class CacheFiles:
             while ahead:
                 yield ahead.popleft().result()
 
-    def _read_ranges_unforked(self, url: str, wanted: Sequence[tuple[str, list[tuple[int, int]]]]) -> Iterator[bytes]:
-        """Yield as :meth:`read_ranges` does in a forked process: another process downloads for all files at once."""
-        remote = [each for each in wanted if not (self.folder / each[0]).exists()]
-        found = ranges_in_another_process(self.folder, url, remote)
-        asked = dict(zip((name for name, _ in remote), found, strict=True))
-        for name, ranges in wanted:
-            if name in asked:
-                yield asked[name]
-            else:
-                file = self.ranges(name)
-                yield b"".join(file.read(offset, size) for offset, size in ranges)
-
     def in_bucket_alone(self, name: str, num_bytes: int) -> BucketFile | None:
         """Open a file that is in a bucket and was not fetched, to read parts of it; None for any other."""
         mirror = mirror_of(self.folder)
-        if mirror is None or not is_usable_here() or (self.folder / name).exists():
+        if mirror is None or (self.folder / name).exists():
             return None
         return BucketFile(mirror.bucket, name, num_bytes)
 

@@ -14,7 +14,7 @@ from bucket_objects import NUM_FILES, files, objects
 from command_line import assert_refused, fields, run
 from processes import wait_until
 
-from packer.errors import CheckError
+from packer.errors import CheckError, StorageError
 from packer.store.bucket import Bucket
 from packer.store.cache import Cache
 
@@ -218,7 +218,7 @@ def test_a_bounded_cache_reads_the_same_and_keeps_its_bound(bucket, recipe, tmp_
     assert (kept / "foreign.arrow").exists()
 
 
-def test_a_training_loop_with_forked_workers_gets_the_batches_of_a_local_one(bucket, recipe, local):
+def test_a_training_loop_with_workers_gets_the_batches_of_a_local_one(bucket, recipe, local):
     from torch.utils.data import DataLoader
 
     from packer import PackedLoader
@@ -233,10 +233,25 @@ def test_a_training_loop_with_forked_workers_gets_the_batches_of_a_local_one(buc
     shutil.rmtree(os.environ["PACKER_CACHE_DIR"])
     for place in (local, bucket.url):  # of the bucket, its rows are fetched by the workers
         loader = DataLoader(
-            PackedDataset(place), batch_size=4, num_workers=2, collate_fn=collate, multiprocessing_context="fork"
+            PackedDataset(place), batch_size=4, num_workers=2, collate_fn=collate, multiprocessing_context="spawn"
         )
         steps.append([batch["input_ids"].numpy().tobytes() for batch in loader])
     assert steps[2] == steps[3]
+
+
+def test_a_forked_worker_that_must_fetch_says_how_it_can(bucket, recipe):
+    """The threads of the store's library do not survive a fork."""
+    from torch.utils.data import DataLoader
+
+    from packer.load.datasets import PackedDataset, collate
+
+    run("build", "-c", recipe, "-o", bucket.url)
+    loader = DataLoader(
+        PackedDataset(bucket.url), batch_size=4, num_workers=1, collate_fn=collate, multiprocessing_context="fork"
+    )
+    with pytest.raises(StorageError, match="was forked from one that had asked") as caught:
+        next(iter(loader))
+    assert 'multiprocessing_context="spawn"' in str(caught.value)
 
 
 def test_a_second_reader_fetches_nothing(bucket, recipe):
