@@ -290,7 +290,7 @@ def test_inputs_in_a_bucket_are_built_as_files_are(bucket, recipe, local, tmp_pa
         assert [entry.path for entry in cache.manifest.inputs] == sorted(
             f"{inputs.url}/{name}" for name in inputs.sizes()
         )[:-1]
-    run("verify", bucket.url, "--sources", "/")
+    run("verify", bucket.url, "--sources", "/", "--sources", inputs.url)
     assert (
         fields("build", f"{inputs.url}/*.jsonl", "--tokenizer", recipe.parent / "tokenizer", *SHORT, "-o", bucket.url)[
             "built"

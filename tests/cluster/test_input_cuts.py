@@ -91,7 +91,7 @@ def test_inputs_are_read_once_for_the_plan_and_never_copied(at_once, bucket, inp
     assert not list(tmp_path.glob("*/inputs")), "an input was copied"
     finish(inputs, recipe, tmp_path / "local")
     assert objects(bucket) == files(tmp_path / "local")
-    run("verify", bucket.url, "--sources", "/")
+    run("verify", bucket.url, "--sources", "/", "--sources", inputs.url)
 
 
 def test_an_input_that_was_replaced_after_the_shares_is_read_again(bucket, inputs, recipe, share, read, tmp_path):
