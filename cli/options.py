@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -58,6 +59,19 @@ class Command(click.Command):
     def __init__(self, name: str, **settings: Any) -> None:
         super().__init__(name, context_settings=HELP_OPTIONS, **settings)
         self.params += click.command(_output_options(lambda: None)).params
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments. An option, or a value of one, that was withdrawn says what takes its place."""
+        given = list(args)  # click consumes its own
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError:
+            from packer.withdrawn import refuse_withdrawn  # noqa: PLC0415 - only on this path
+
+            words = " ".join(given).replace("=", " ").split()
+            for name in (*words, *map(" ".join, pairwise(words))):
+                refuse_withdrawn(f"packer {self.name} {name}")
+            raise
 
     def invoke(self, ctx: click.Context) -> Any:
         asked = {option: ctx.params.pop(option) for option in ("verbose", "quiet", "as_json")}
@@ -132,16 +146,6 @@ sources_option = click.option(
     help="Folder, file or address (hf://, s3://) below which files that CACHE names may be read; - for standard input. "
     "May be repeated. Without it, nothing outside of CACHE is opened.",
 )
-
-
-def withdrawn_option(name: str, instead: str) -> Callable[[Function], Function]:
-    """An option that is gone: whoever passes it is told what takes its place."""
-
-    def refuse(_context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
-        if value is not None:
-            raise click.UsageError(f"{name} was withdrawn: {instead}")
-
-    return click.option(name, hidden=True, expose_value=False, callback=refuse)
 
 
 cache_argument = click.argument("cache", type=click.Path(path_type=Path))
