@@ -33,7 +33,6 @@ COMMANDS = {
     "view": "packer view cache",
     "diff": "packer diff old new",
     "export": "packer export cache --to datasets -o exported",
-    "push": "packer push cache ORG/NAME",
     "explain": "packer explain prompt_diverges",
 }
 """Commands with an example for the help, in the order a newcomer needs them; each is `packer_cli.<name>.command`."""

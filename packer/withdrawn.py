@@ -9,8 +9,12 @@ from packer.errors import UsageError
 
 _REFERENCE = "TRL does: DPOConfig(precompute_ref_log_probs=True); in a loop, answer_logps of the reference model"
 
+_UPLOAD = 'hf upload ORG/NAME CACHE --repo-type dataset --delete "*" puts it on the Hub, in one commit'
+
 WITHDRAWN: Final = {
     "packer inspect --why": "--row shows the row with the reason, which names the row that it lost to",
+    "packer push": _UPLOAD,
+    "packer.push_cache": _UPLOAD,
     "packer.load.Reference": _REFERENCE,
     "packer.load.fill_reference": _REFERENCE,
     "packer.load.read_reference": _REFERENCE,
