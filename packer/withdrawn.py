@@ -12,6 +12,7 @@ _REFERENCE = "TRL does: DPOConfig(precompute_ref_log_probs=True); in a loop, ans
 _UPLOAD = 'hf upload ORG/NAME CACHE --repo-type dataset --delete "*" puts it on the Hub, in one commit'
 
 WITHDRAWN: Final = {
+    "packer build --share": "--on ray builds on many machines",
     "packer inspect --why": "--row shows the row with the reason, which names the row that it lost to",
     "packer push": _UPLOAD,
     "packer.push_cache": _UPLOAD,
