@@ -11,9 +11,16 @@ _REFERENCE = "TRL does: DPOConfig(precompute_ref_log_probs=True); in a loop, ans
 
 _UPLOAD = 'hf upload ORG/NAME CACHE --repo-type dataset --delete "*" puts it on the Hub, in one commit'
 
+_OWN_FORMAT = "--to datasets writes rows with input_ids and labels; the trainer's own library makes its files from them"
+
 WITHDRAWN: Final = {
     "packer build --share": "--on ray builds on many machines",
+    "packer export --separate-mask": _OWN_FORMAT,
+    "packer export --to mds": _OWN_FORMAT,
+    "packer export --to megatron": _OWN_FORMAT,
+    "packer export --to olmo": _OWN_FORMAT,
     "packer inspect --why": "--row shows the row with the reason, which names the row that it lost to",
+    "packer stats --foreign": "packer verify --foreign has its numbers",
     "packer push": _UPLOAD,
     "packer.push_cache": _UPLOAD,
     "packer.load.Reference": _REFERENCE,
