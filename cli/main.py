@@ -33,7 +33,6 @@ COMMANDS = {
     "view": "packer view cache",
     "diff": "packer diff old new",
     "export": "packer export cache --to datasets -o exported",
-    "push": "packer push cache ORG/NAME",
     "explain": "packer explain prompt_diverges",
 }
 """Commands with an example for the help, in the order a newcomer needs them; each is `packer_cli.<name>.command`."""
@@ -73,7 +72,9 @@ class Packer(click.Group):
             import difflib  # noqa: PLC0415 - only on this path
 
             from packer.errors import UsageError  # noqa: PLC0415 - as above
+            from packer.withdrawn import refuse_withdrawn  # noqa: PLC0415 - as above
 
+            refuse_withdrawn(f"packer {args[0]}")
             close = difflib.get_close_matches(args[0], COMMANDS, n=1)
             hint = f"did you mean 'packer {close[0]}'?" if close else f"the commands: {', '.join(COMMANDS)}"
             raise UsageError(f"no command is called '{args[0]}'", hint=hint)

@@ -4,10 +4,10 @@ All commands use this code, so that `lint` and `preview` look at exactly what `b
 """
 
 import functools
-import re
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -22,7 +22,6 @@ from packer_cli.reply import Reply
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from packer.pipeline.documents import Share
     from packer.recipe import Recipe
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -58,6 +57,19 @@ class Command(click.Command):
     def __init__(self, name: str, **settings: Any) -> None:
         super().__init__(name, context_settings=HELP_OPTIONS, **settings)
         self.params += click.command(_output_options(lambda: None)).params
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments. An option, or a value of one, that was withdrawn says what takes its place."""
+        given = list(args)  # click consumes its own
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError:
+            from packer.withdrawn import refuse_withdrawn  # noqa: PLC0415 - only on this path
+
+            words = " ".join(given).replace("=", " ").split()
+            for name in (*words, *map(" ".join, pairwise(words))):
+                refuse_withdrawn(f"packer {self.name} {name}")
+            raise
 
     def invoke(self, ctx: click.Context) -> Any:
         asked = {option: ctx.params.pop(option) for option in ("verbose", "quiet", "as_json")}
@@ -134,29 +146,7 @@ sources_option = click.option(
 )
 
 
-def withdrawn_option(name: str, instead: str) -> Callable[[Function], Function]:
-    """An option that is gone: whoever passes it is told what takes its place."""
-
-    def refuse(_context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
-        if value is not None:
-            raise click.UsageError(f"{name} was withdrawn: {instead}")
-
-    return click.option(name, hidden=True, expose_value=False, callback=refuse)
-
-
 cache_argument = click.argument("cache", type=click.Path(path_type=Path))
-
-
-def share_of(_: click.Context, parameter: click.Parameter, value: str | None) -> "Share | None":
-    """Parse `I/N`, with I from 0."""
-    if value is None:
-        return None
-    from packer.pipeline.documents import Share  # noqa: PLC0415 - not for --help
-
-    match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", value)
-    if match is None or not int(match[1]) < int(match[2]):
-        raise click.BadParameter(f"'{value}': expected I/N with I from 0 to N - 1, such as 0/16", param=parameter)
-    return Share(index=int(match[1]), count=int(match[2]))
 
 
 jobs_option = click.option(

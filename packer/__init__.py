@@ -1,6 +1,6 @@
 """packer: chat files in; a verified, packed, fingerprinted token cache out.
 
-    from packer import build, verify_cache             # no torch; repack_cache, export_cache, push_cache, cache_stats
+    from packer import build, verify_cache             # no torch; repack_cache, export_cache, cache_stats
     from packer import PackedDataset, PackedLoader     # what training imports
 
 Names are imported lazily: importing packer costs almost nothing, and only the last two import torch.
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from packer.pipeline.from_python import build
     from packer.pipeline.repacking import repack as repack_cache
     from packer.recipe import Recipe, load_recipe, make_recipe
-    from packer.report.push import push as push_cache
     from packer.store.cache import Cache
 
 __all__ = [
@@ -36,7 +35,6 @@ __all__ = [
     "export_cache",
     "load_recipe",
     "make_recipe",
-    "push_cache",
     "repack_cache",
     "verify_cache",
 ]
@@ -53,7 +51,6 @@ _HOME = {
     "export_cache": "packer.export.run.export",
     "load_recipe": "packer.recipe.load_recipe",
     "make_recipe": "packer.recipe.make_recipe",
-    "push_cache": "packer.report.push.push",
     "repack_cache": "packer.pipeline.repacking.repack",
     "verify_cache": "packer.audit.verify.verify_cache.verify",
 }
@@ -65,6 +62,9 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
+        from packer.withdrawn import refuse_withdrawn  # noqa: PLC0415 - only on this path
+
+        refuse_withdrawn(f"{__name__}.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, _, attribute = _HOME[name].rpartition(".")
     return getattr(import_module(module), attribute)

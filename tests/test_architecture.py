@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 # From the bottom up: a module imports only from layers above its own line.
 LAYERS = (
-    "version", "credentials", "errors", "regular_file", "limits", "watchdog", "names", "row_schemas", "rejections", "literals", "display", "progress", "cache_dir", "batches", "layout", "strict_yaml", "named_templates", "row_rules", "rule_checks", "read_rules", "recipe", "hub", "tokenizer_folder", "trials", "backend",
+    "version", "credentials", "errors", "withdrawn", "regular_file", "limits", "watchdog", "names", "row_schemas", "rejections", "literals", "display", "progress", "cache_dir", "batches", "layout", "strict_yaml", "named_templates", "row_rules", "rule_checks", "read_rules", "recipe", "hub", "tokenizer_folder", "trials", "backend",
     "model", "token_bytes",
     "permute", "fork_server",
     "source", "curate", "render", "tokenize", "supervise", "pack", "store", "pipeline", "preload", "audit", "report", "load", "export", "starter",
@@ -135,7 +135,6 @@ OWN_FILES = {
     "recipe.py": "a file of the package",
     "starter/__init__.py": "files of the package",
     "report/shell.py": "files of the package",
-    "report/push.py": "a file of the package, and what the Hub's client fetched",
     "pipeline/suggestions.py": "a file of the package",
     "store/folder.py": "folders, and temporary files that are new",
     "export/writer.py": "files that it made",

@@ -4,10 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import packer
-from packer.errors import UsageError
 
 
 def test_public_names_are_sorted_and_all_load() -> None:
@@ -51,8 +48,3 @@ for name in ("PackedDataset", "PackedLoader"):
 """
     told = 'needs torch: pip install "token-packer[torch]"'
     assert printed(code) == [f"PackedDataset {told}", f"PackedLoader {told}"]
-
-
-def test_a_withdrawn_name_says_what_to_use() -> None:
-    with pytest.raises(UsageError, match=r"(?s)withdrawn.*answer_logps"):
-        from packer.load import fill_reference  # noqa: F401

@@ -55,9 +55,6 @@ class SplitRows:
     is_alone: bool
     """Whether this is the only split that is exported."""
 
-    separate_mask: bool
-    """Whether the loss mask is written to a separate file."""
-
     @property
     def shards(self) -> DocumentShards | BlockShards:
         return self.cache.documents(self.split) if self.unit == "documents" else self.cache.blocks(self.split)
@@ -170,7 +167,6 @@ class Writer:
     def __init__(self, files: Files, rows: SplitRows) -> None:
         self.files, self.rows = files, rows
         self.split, self.unit = rows.split, rows.unit
-        self.model = rows.cache.manifest.model
 
     @classmethod
     def refuse(cls, rows: Sequence[SplitRows]) -> None:

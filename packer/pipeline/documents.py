@@ -1,6 +1,6 @@
 """Provide the documents of a build: reuse finished partitions, and make the others here or in worker processes."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -48,16 +48,6 @@ class BuildOptions:
     dry_run: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """One of `count` equal shares of the partitions: those with number % count == index."""
-
-    index: int
-    """From 0."""
-
-    count: int
-
-
 def by_reference(recipe: Recipe) -> Recipe:
     """Return the recipe with the reference engine."""
     return msgspec.structs.replace(recipe, engine="reference")
@@ -94,7 +84,7 @@ class RowDocuments:
                 self._check_rejected(results[number])
         refuse_early(plan, results)
         num_built = len(plan.tasks) - len(results)
-        for number, made in self._make(self._missing(range(len(plan.tasks)), there, tables)):
+        for number, made in self._make(self._missing(there, tables)):
             self.stages.add(made.seconds)
             if made.traits is not None:
                 traits[number] = made.traits
@@ -110,24 +100,12 @@ class RowDocuments:
         check_rewrite_cost(plan, [result.shard for result in ordered])
         return Documents(results=ordered, traits=[traits[number] for number in sorted(traits)], num_built=num_built)
 
-    def make_share(self, found: Manifest | None, share: Share) -> tuple[int, int]:
-        """Make the missing partitions of a share; return how many were made, and how many existed already."""
-        own = range(share.index, len(self._plan.tasks), share.count)
-        tasks = [self._plan.tasks[number] for number in own]
-        missing = self._missing(own, *reusable(self._folder, found, tasks, repair=False))
-        for number, made in self._make(missing):
-            shard = None if made.result is None else made.result.shard
-            num_rows = self._plan.tasks[number].partition.num_rows
-            self._progress.advance(num_rows, 0 if shard is None else shard.num_tokens)
-        return len(missing), len(own) - len(missing)
-
     def _missing(
-        self, numbers: Iterable[int], there: Mapping[str, PartitionResult], tables: Mapping[str, StoredTable]
+        self, there: Mapping[str, PartitionResult], tables: Mapping[str, StoredTable]
     ) -> dict[int, PartitionTask]:
-        """Return tasks for the given partitions that lack something, each reduced to what is missing."""
+        """Return tasks for the partitions that lack something, each reduced to what is missing."""
         tasks = {}
-        for number in numbers:
-            task = self._plan.tasks[number]
+        for number, task in enumerate(self._plan.tasks):
             traits = None if task.traits is None or task.traits.key in tables else task.traits
             if task.key not in there or traits is not None:
                 tasks[number] = replace(task, has_documents=task.key in there, traits=traits)

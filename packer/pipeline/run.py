@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from packer.backend import load_fast_meanwhile
 from packer.fork_server import fork_server, jobs_for
@@ -21,7 +21,7 @@ from packer.pipeline import engine
 from packer.pipeline.benchmarks import pin_benchmarks
 from packer.pipeline.build_result import BuildResult
 from packer.pipeline.changes import Changes, changes
-from packer.pipeline.documents import BuildOptions, RowDocuments, Share, by_reference
+from packer.pipeline.documents import BuildOptions, RowDocuments, by_reference
 from packer.pipeline.executor import Processes, Workers
 from packer.pipeline.identity import Provenance
 from packer.pipeline.input_resolution import pin_recipe, tokenizer_place
@@ -40,7 +40,7 @@ from packer.pipeline.reuse import (
 from packer.pipeline.row_report import row_report
 from packer.pipeline.selecting import select
 from packer.pipeline.timing import Clock, Profile
-from packer.progress import Progress, Silent
+from packer.progress import Progress
 from packer.recipe import Recipe
 from packer.source.file_cuts import smallest_partition
 from packer.source.partition import FileStatus
@@ -51,8 +51,6 @@ from packer.store.mirror import shown
 from packer.store.place import build_place
 from packer.tokenize import EngineDiffersError, ReferenceFailsError
 from packer.trials import is_known_fast
-
-Result = TypeVar("Result")
 
 
 def build_recipe(recipe: Recipe, folder: Path, options: BuildOptions, progress: Progress) -> BuildResult:
@@ -88,42 +86,7 @@ def build_recipe(recipe: Recipe, folder: Path, options: BuildOptions, progress: 
 
         is_new = found is None and not options.dry_run
         with _loading(recipe, options.workers) if is_new else nullcontext():
-            return _with_plan(recipe, found, options, progress, made, clock=clock, folder=folder)
-
-
-def build_share(
-    recipe: Recipe, folder: Path | str, share: Share, *, jobs: int | None = None, progress: Progress | None = None
-) -> tuple[int, int]:
-    """Make a share of a cache's documents, so that several machines with a shared disk can build it together.
-
-    Shares may be made concurrently, in any order, and again after an interruption. :func:`packer.build` then reuses
-    them, makes what is missing, and commits; the result is byte-identical to a build on one machine.
-
-    Args:
-        recipe: what to build, the same for all shares.
-        folder: the cache, on a file system that all machines see.
-        share: which partitions to make.
-        jobs: processes; as for :func:`packer.build`.
-        progress: receives progress and notes.
-
-    Returns:
-        number of partitions made, and number of partitions that existed already
-
-    Raises:
-        PackerError: as for a build; BusyError while a build is writing the cache.
-    """
-    folder, progress = build_place(folder), progress or Silent()
-    options = BuildOptions(workers=Processes(jobs), copies_inputs=False)
-    with path_errors():
-        refuse_other_files(folder)
-        recipe = _pinned(recipe, progress)
-        with lock(folder, shared=True):
-            found = existing(folder, progress)
-
-            def made(plan: BuildPlan) -> tuple[int, int]:
-                return RowDocuments(plan, folder, options, progress).make_share(found, share)
-
-            return _with_plan(recipe, found, options, progress, made, clock=Clock(), folder=folder, share=share)
+            return _with_plan(recipe, found, options, progress, made, clock=clock)
 
 
 def _with_plan(
@@ -131,26 +94,15 @@ def _with_plan(
     found: Manifest | None,
     options: BuildOptions,
     progress: Progress,
-    work: Callable[[BuildPlan], Result],
+    work: Callable[[BuildPlan], BuildResult],
     *,
     clock: Clock,
-    folder: Path,
-    share: Share | None = None,
-) -> Result:
+) -> BuildResult:
     """Plan the build and do `work` on the plan; start over with the reference engine if the fast one differs."""
 
     def planned(recipe: Recipe) -> BuildPlan:
         with clock.of("plan"):
-            return plan_build(
-                recipe,
-                progress,
-                before=found,
-                workers=options.workers,
-                copies=options.copies_inputs,
-                folder=folder,
-                keeps=not options.dry_run,
-                turn=None if share is None else (share.index, share.count),
-            )
+            return plan_build(recipe, progress, before=found, workers=options.workers, copies=options.copies_inputs)
 
     plan = planned(recipe)
     try:

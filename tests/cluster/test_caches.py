@@ -86,17 +86,6 @@ def test_another_machine_finds_what_a_killed_build_finished(bucket, recipe, loca
     assert objects(bucket) == files(local)
 
 
-def test_shares_of_machines_without_a_common_disk_make_one_cache(bucket, recipe, local, tmp_path):
-    for share in range(2):
-        code, _, errors = ended(
-            build(recipe, bucket, "--share", f"{share}/2", PACKER_CACHE_DIR=str(tmp_path / str(share)))
-        )
-        assert code == 0, errors
-    told = fields("build", "-c", recipe, "-o", bucket.url)
-    assert (told["partitions_built"], told["partitions_reused"]) == (0, NUM_FILES)
-    assert objects(bucket) == files(local)
-
-
 def test_of_builds_that_race_the_loser_says_so_and_the_cache_is_whole(bucket, recipe, tmp_path):
     losers = 0
     for attempt in range(3):

@@ -193,7 +193,7 @@ def test_verify_and_readers_follow_the_selection(cache, tmp_path):
                 documents.locate(np.array([len(documents)]))
         row = view_row(opened, "a.jsonl", 62)
         assert {document.split for document in row.documents} == {""} and row.rejected[0].code == "duplicate"
-    exported = export(cache, tmp_path / "out", to="olmo", unit="documents")
+    exported = export(cache, tmp_path / "out", to="datasets")
     assert {each.split: each.num_rows for each in exported.splits} == {s: by_split[s].documents for s in by_split}
 
 

@@ -56,8 +56,8 @@ def commands(name: str, cache: Path, rows: Path, tokenizer: Path, out: Path) -> 
     yield "build", rows, *given, "-o", name
     yield "build", "-o", name, "--repair"
     yield "build", rows, *given, "-o", out / "new", "--on", name
-    for command in ("verify", "inspect", "stats", "check", "view", "report", "pack", "export", "push"):
-        to = {"report": ("-o", out / "page.html"), "pack": ("-o", out / "packed", "--block-len", "64"), "push": ("org/name",),
+    for command in ("verify", "inspect", "stats", "check", "view", "report", "pack", "export"):
+        to = {"report": ("-o", out / "page.html"), "pack": ("-o", out / "packed", "--block-len", "64"),
               "export": ("--to", "datasets", "-o", out / "saved")}.get(command, ())  # fmt: skip
         yield command, name, *to
         yield command, name, *to, "--json"
@@ -66,7 +66,6 @@ def commands(name: str, cache: Path, rows: Path, tokenizer: Path, out: Path) -> 
     yield "report", cache, "-o", name
     yield "pack", cache, "-o", name, "--block-len", "64"
     yield "export", cache, "--to", "datasets", "-o", name
-    yield "push", cache, name
     yield "check", cache, "--against", name
     yield "check", "--foreign", name
     yield "verify", "--foreign", name
@@ -139,7 +138,7 @@ def test_credentials_in_a_name_stand_in_nothing_that_a_command_prints_or_writes(
         assert SECRET not in text, (words, text)
         assert code in (0, 1, 2, 3, 5), (words, text)
         count += 1
-    assert count > 90
+    assert count > 75
     assert assert_unwritten(out) > 5
     if (tmp_path / "kept").exists():
         assert_unwritten(tmp_path / "kept")

@@ -74,7 +74,7 @@ def every_command(cache: Path, other: Path, out: Path) -> list[tuple[object, ...
     return [
         ("verify", cache), ("verify", "-v", "--full", cache), ("verify", cache, "--sources", "/"), ("stats", cache),
         ("inspect", cache), ("inspect", cache, "--row", f"{EVIL}:0"), ("inspect", cache, "--split", EVIL),
-        ("diff", cache, other), ("diff", "-v", other, cache), ("export", cache, "--to", "mds", "-o", out / "mds", "-v"),
+        ("diff", cache, other), ("diff", "-v", other, cache), ("export", cache, "--to", "datasets", "-o", out / "all", "-v"),
         ("export", cache, "--to", "datasets", "--split", EVIL, "-o", out / "data"), ("pack", cache, "-o", out / "packed"),
         ("build", "-o", cache, "--sources", "/", "--dry-run"), ("build", "-o", cache, "--sources", "/", "-v", "-j", "1"), ("verify", cache, "--expect", EVIL),
     ]  # fmt: skip

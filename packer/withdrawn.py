@@ -1,0 +1,39 @@
+"""What this version withdrew, each with what takes its place. Every error about it comes from this one table.
+
+A name is what people type: a command, a command with an option or with the option's value, or a name to import.
+"""
+
+from typing import Final
+
+from packer.errors import UsageError
+
+_REFERENCE = "TRL does: DPOConfig(precompute_ref_log_probs=True); in a loop, answer_logps of the reference model"
+
+_UPLOAD = 'hf upload ORG/NAME CACHE --repo-type dataset --delete "*" puts it on the Hub, in one commit'
+
+_OWN_FORMAT = "--to datasets writes rows with input_ids and labels; the trainer's own library makes its files from them"
+
+WITHDRAWN: Final = {
+    "packer build --share": "--on ray builds on many machines",
+    "packer export --separate-mask": _OWN_FORMAT,
+    "packer export --to mds": _OWN_FORMAT,
+    "packer export --to megatron": _OWN_FORMAT,
+    "packer export --to olmo": _OWN_FORMAT,
+    "packer inspect --why": "--row shows the row with the reason, which names the row that it lost to",
+    "packer stats --foreign": "packer verify --foreign has its numbers",
+    "packer push": _UPLOAD,
+    "packer.push_cache": _UPLOAD,
+    "packer.load.Reference": _REFERENCE,
+    "packer.load.fill_reference": _REFERENCE,
+    "packer.load.read_reference": _REFERENCE,
+}
+
+
+def refuse_withdrawn(name: str) -> None:
+    """Refuse a name of an earlier version.
+
+    Raises:
+        UsageError: the name was withdrawn; the hint says what to use.
+    """
+    if name in WITHDRAWN:
+        raise UsageError(f"{name} was withdrawn", hint=WITHDRAWN[name])
