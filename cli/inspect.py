@@ -8,7 +8,7 @@ import click
 
 from packer_cli.batch import batch_options, show_batch
 from packer_cli.foreign import Foreign, foreign_options, inspect_foreign, refuse_with_foreign
-from packer_cli.options import Command, file_and_row, head_option, pager_option, withdrawn_option
+from packer_cli.options import Command, file_and_row, head_option, pager_option
 from packer_cli.page import ViewPage, view_fields
 from packer_cli.reply import Reply
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 @click.option("--block", metavar="N", type=click.IntRange(min=0), help="A block of the split, from 0 [0].")
 @click.option("--doc", metavar="ID", type=int, help="A document by its doc_id.")
 @click.option("--row", metavar="FILE:N", help="Row N of an input file, from 0: what became of it. With --foreign: N.")
-@withdrawn_option("--why", "--row shows the row with the reason, which names the row that it lost to")
 @batch_options
 @click.option("--split", metavar="NAME", help="Split of the blocks and documents [the first].")
 @click.option("--ids", is_flag=True, help="Also show the ids of every run.")

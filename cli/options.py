@@ -59,6 +59,16 @@ class Command(click.Command):
         super().__init__(name, context_settings=HELP_OPTIONS, **settings)
         self.params += click.command(_output_options(lambda: None)).params
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the options; one that an earlier version had gets an error of its own."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            from packer.withdrawn import refuse_withdrawn  # noqa: PLC0415 - only on this path
+
+            refuse_withdrawn(f"{ctx.info_name} {error.option_name}")
+            raise
+
     def invoke(self, ctx: click.Context) -> Any:
         asked = {option: ctx.params.pop(option) for option in ("verbose", "quiet", "as_json")}
         ctx.params["reply"] = Reply(command=ctx.info_name or "", **asked)
@@ -132,16 +142,6 @@ sources_option = click.option(
     help="Folder, file or address (hf://, s3://) below which files that CACHE names may be read; - for standard input. "
     "May be repeated. Without it, nothing outside of CACHE is opened.",
 )
-
-
-def withdrawn_option(name: str, instead: str) -> Callable[[Function], Function]:
-    """An option that is gone: whoever passes it is told what takes its place."""
-
-    def refuse(_context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
-        if value is not None:
-            raise click.UsageError(f"{name} was withdrawn: {instead}")
-
-    return click.option(name, hidden=True, expose_value=False, callback=refuse)
 
 
 cache_argument = click.argument("cache", type=click.Path(path_type=Path))

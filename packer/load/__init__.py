@@ -6,7 +6,7 @@ Orders, step plans and state are plain arithmetic and do not need torch.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from packer.errors import UsageError
+from packer.withdrawn import refuse_withdrawn
 
 if TYPE_CHECKING:
     from packer.load.batch_view import view_batch as view_batch
@@ -41,21 +41,14 @@ _HOME = {
 
 __all__ = list(_HOME)
 
-_WITHDRAWN = ("Reference", "fill_reference", "read_reference")
-"""Names of the release before this one, whose users are told what to use in their place."""
-
 
 def __dir__() -> list[str]:
     return list(__all__)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _WITHDRAWN:
-        raise UsageError(
-            f"packer.load.{name} was withdrawn: packer computes no reference log-probabilities",
-            hint="TRL does: DPOConfig(precompute_ref_log_probs=True); in a loop, answer_logps of the reference model",
-        )
     if name not in _HOME:
+        refuse_withdrawn(f"{__name__}.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         module = import_module(f"{__name__}.{_HOME[name]}")

@@ -37,7 +37,6 @@ _COMMANDS = (
     "inspect --doc {doc} {cache}",
     "inspect --block 0 --ids {cache}",
     "inspect --step 0 {cache}",
-    "inspect --why chat.jsonl:12 {cache}",
     "check {cache}",
     "check --near {cache}",
     "report {cache} -o {out}/page.html --rows 9",
