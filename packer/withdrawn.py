@@ -7,6 +7,8 @@ from packer.errors import UsageError
 
 _INSTEAD = {
     # audits, recipes from configurations, pages
+    "diff --documents": "diff names the first three rows; inspect --row FILE:N shows one in each cache",
+    **dict.fromkeys(("diff --html", "lint --html"), "-v prints everything, --json has everything"),
     "inspect --why": "--row FILE:N shows the row with the reason, which names the row that it lost to",
     **dict.fromkeys(
         ("packer.load.Reference", "packer.load.fill_reference", "packer.load.read_reference"),

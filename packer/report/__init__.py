@@ -1,23 +1,18 @@
-"""HTML reports, written to one file or served locally.
+"""HTML reports, written to one file or served locally, and the cache card for pushing to the Hub.
 
-They show a cache's facts, plots and the tokens of a sample of documents, or the text of another report. The cache card
-for pushing to the Hub is written here too.
+A report shows a cache's facts, plots and the tokens of a sample of documents.
 """
 
 from packer.report.items import ReportContents
-from packer.report.pages import Report, report, text_page
+from packer.report.pages import Report, report
 from packer.report.push import Pushed, push
 from packer.report.server import PageServer
-from packer.report.shell import check_place, write_page
 
 __all__ = [
     "PageServer",
     "Pushed",
     "Report",
     "ReportContents",
-    "check_place",
     "push",
     "report",
-    "text_page",
-    "write_page",
 ]

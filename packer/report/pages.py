@@ -1,13 +1,9 @@
-"""Renders the pages: about a cache, and with the text of another report.
-
-`packer report` writes the page about a cache as one self-contained file; `server` serves it.
-"""
+"""Renders the page about a cache, which `packer report` writes as one self-contained file and `server` serves."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 from packer.audit.stats import Stats, stats
 from packer.audit.view import token_texts
@@ -36,10 +32,6 @@ SCRIPTS = (SCRIPT, "tokens.js")
 
 _SOURCES, _BARS = 20, 50
 """Maximum number of inputs listed (the rest is summed up), and of blocks drawn."""
-
-
-Line: TypeAlias = Sequence[tuple[str, str]]
-"""Segments of a line: text, and the names of its styles."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +86,6 @@ def cache_page(facts: PageFacts, items: Sequence[Item], *, note: str, packed: Pa
         bar_width=BAR_WIDTH,
         num_sources=_SOURCES,
     )
-
-
-def text_page(kind: str, *, title: str, lines: Sequence[Line]) -> bytes:
-    """Render the output of a command, whose name is `kind`, as a page; a line is a sequence of styled texts."""
-    return fill("text", kind=kind, title=title, lines=lines)
 
 
 MAX_BYTES = 5_000_000

@@ -27,7 +27,7 @@ from packer.store.folder import write_atomically
 from packer.store.mirror import shown
 from packer.version import __version__
 
-_TEMPLATES = ("base", "macros", "cache", "text")
+_TEMPLATES = ("base", "macros", "cache")
 _STYLE = "page.css"
 SCRIPT = "shell.js"
 

@@ -40,7 +40,7 @@ _COMMANDS = (
     "check {cache}",
     "check --near {cache}",
     "report {cache} -o {out}/page.html --rows 9",
-    "diff {cache} {whole} --documents",
+    "diff {cache} {whole}",
     "diff {whole} {cache}",
     "export {cache} --to datasets -o {out}/datasets --force",
     "export {cache} --to trl -o {out}/trl --force",

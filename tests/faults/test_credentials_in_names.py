@@ -73,7 +73,7 @@ def commands(name: str, cache: Path, rows: Path, tokenizer: Path, out: Path) -> 
     yield "inspect", cache, "--row", f"{name}:0"
     yield "inspect", cache, "--state", name
     yield "diff", cache, name
-    yield "diff", name, cache, "--html", out / "page.html"
+    yield "diff", name, cache
     yield "init", name
     yield "init", out / "init", "--from", rows.parent / "axolotl.yaml"
     yield "init", out / "init2", "--from", name

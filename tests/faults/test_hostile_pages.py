@@ -68,7 +68,7 @@ def look(cache: Path, other: Path, *, every: bool) -> str:
         commands += [
             ("inspect", cache), ("inspect", cache, "--json"), ("check", cache), ("check", cache, "--json"),
             ("verify", cache), ("verify", "--full", "-v", cache, "--json"), ("diff", other, cache), ("stats", cache, "--splits"),
-            ("diff", cache, other, "--json"), ("diff", other, cache, "-v", "--html", page), ("verify", cache, "--expect", EVIL),
+            ("diff", cache, other, "--json"), ("diff", other, cache, "-v"), ("verify", cache, "--expect", EVIL),
         ]  # fmt: skip
     shown = []
     for words in commands:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hostile_rows import FILE_NAME, HOSTILE
 
-from packer.report import PageServer, ReportContents, report, text_page
+from packer.report import PageServer, ReportContents, report
 from packer.store.cache import Cache
 
 AXE = os.environ.get("PACKER_AXE")
@@ -88,19 +88,6 @@ def test_every_view_opens_in_every_form_and_fits(form, page_file, opened):
         page.locator("#about strong").wait_for()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     _check_accessibility(page)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_the_page_of_a_report_fits_in_every_form(form, opened, tmp_path):
-    path = tmp_path / "page.html"
-    path.write_bytes(
-        text_page("diff", title="a", lines=[[("wide " * 100, "red bold")], *[[(text, "")] for text in HOSTILE]])
-    )
-    page = opened(path, **FORMS[form])
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    _check_accessibility(page)
-    page.locator("#theme").click()
-    assert page.locator("html").get_attribute("data-theme") == ("light" if form == "dark" else "dark")
 
 
 def test_a_row_is_read_and_found_by_keyboard_search_and_link(page_file, opened):
