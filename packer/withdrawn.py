@@ -9,6 +9,7 @@ _INSTEAD = {
     # audits, recipes from configurations, pages
     "diff --documents": "diff names the first three rows; inspect --row FILE:N shows one in each cache",
     **dict.fromkeys(("diff --html", "lint --html"), "-v prints everything, --json has everything"),
+    "view": "report CACHE -o FILE writes the page; --rows, --block and --doc choose what it holds",
     "inspect --why": "--row FILE:N shows the row with the reason, which names the row that it lost to",
     **dict.fromkeys(
         ("packer.load.Reference", "packer.load.fill_reference", "packer.load.read_reference"),

@@ -1,4 +1,4 @@
-"""HTML reports, written to one file or served locally, and the cache card for pushing to the Hub.
+"""HTML reports, written to one file, and the cache card for pushing to the Hub.
 
 A report shows a cache's facts, plots and the tokens of a sample of documents.
 """
@@ -6,10 +6,8 @@ A report shows a cache's facts, plots and the tokens of a sample of documents.
 from packer.report.items import ReportContents
 from packer.report.pages import Report, report
 from packer.report.push import Pushed, push
-from packer.report.server import PageServer
 
 __all__ = [
-    "PageServer",
     "Pushed",
     "Report",
     "ReportContents",

@@ -7,13 +7,12 @@ develop packer: without them these tests are skipped.
 
 import os
 import shutil
-import threading
 from pathlib import Path
 
 import pytest
-from hostile_rows import FILE_NAME, HOSTILE
+from hostile_rows import HOSTILE
 
-from packer.report import PageServer, ReportContents, report
+from packer.report import ReportContents, report
 from packer.store.cache import Cache
 
 AXE = os.environ.get("PACKER_AXE")
@@ -149,24 +148,6 @@ def test_the_policy_stops_what_escaping_might_let_through(page_file, browser, tm
         ran.append(page.evaluate("window.ran"))
     context.close()
     assert ran[0] is None and ran[1] is not None
-
-
-def test_a_served_page_opens_what_is_asked_for(hostile_cache, opened):
-    with PageServer(hostile_cache) as server:
-        thread = threading.Thread(target=server.serve)
-        thread.start()
-        try:
-            page = opened(server.url)
-            page.locator("#wanted").fill(f"row {FILE_NAME}:4")
-            page.locator("#open button").click()
-            page.locator("#about strong:has-text('row 4')").wait_for()
-            assert "row 4" in page.locator("#pick option:checked").inner_text()
-            page.locator("#text").focus()
-            page.keyboard.press("ArrowRight")
-            page.locator("#details dl").wait_for()
-        finally:
-            server.stop()
-            thread.join()
 
 
 def _check_accessibility(page):
