@@ -1,11 +1,10 @@
 """`packer lint`: report what a chat template does, before anything is built with it."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from packer_cli.options import MOST_ROWS, Command, RecipeOptions, html_option, pager_option, recipe_options
+from packer_cli.options import MOST_ROWS, Command, RecipeOptions, pager_option, recipe_options
 from packer_cli.output import print_table
 from packer_cli.page import FindingsPage, failed
 from packer_cli.reply import Reply, fields_of
@@ -19,9 +18,8 @@ if TYPE_CHECKING:
 @click.option(
     "-n", "--rows", metavar="N", type=click.IntRange(min=0), default=200, help="Rows of each input to examine [200]."
 )
-@html_option
 @pager_option
-def command(*, options: RecipeOptions, rows: int, html: Path | None, reply: Reply) -> None:
+def command(*, options: RecipeOptions, rows: int, reply: Reply) -> None:
     """Report what a chat template does under a tokenizer.
 
     With SOURCEs, also what becomes of their first rows. Conversations are rendered and encoded as in `packer build`;
@@ -29,19 +27,11 @@ def command(*, options: RecipeOptions, rows: int, html: Path | None, reply: Repl
     """
     from packer.audit import lint  # noqa: PLC0415 - not for --help
 
-    if html is not None:
-        from packer.report import check_place  # noqa: PLC0415 - as above
-
-        check_place(html)
     report = lint(options.resolve(), num_rows=min(rows, MOST_ROWS))
     message = failed(report, report.template or report.tokenizer)
     counts = {f"{level}s": report.count(level) for level in ("error", "warning", "note")}
     fields = {"ok": report.ok, **fields_of(report), "counts": counts}
-    show = lambda: _print(report, whole=reply.verbose, summary=not reply.quiet)  # noqa: E731
-    if html is not None:
-        title = (report.template or report.tokenizer).resolve().name
-        show = reply.page(lambda: _print(report, whole=True, summary=True), html, title=title)
-    reply.verdict(fields, show, message)
+    reply.verdict(fields, lambda: _print(report, whole=reply.verbose, summary=not reply.quiet), message)
 
 
 def _print(report: "LintReport", *, whole: bool, summary: bool) -> None:

@@ -30,7 +30,6 @@ COMMANDS = {
     "check": "packer check cache",
     "stats": "packer stats cache",
     "report": "packer report cache -o report.html",
-    "view": "packer view cache",
     "diff": "packer diff old new",
     "export": "packer export cache --to datasets -o exported",
     "explain": "packer explain prompt_diverges",

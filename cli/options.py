@@ -117,14 +117,6 @@ def head_option(what: str) -> Callable[[Function], Function]:
     return click.option("--head", metavar="N", type=click.IntRange(min=0), help=f"Only the first {what}.")
 
 
-html_option = click.option(
-    "--html",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Write the report as an HTML page to FILE instead of printing it.",
-)
-
-
 def completes_files(*names: str) -> Callable[[click.Context, click.Parameter, str], "list[CompletionItem]"]:
     """Shell completion for a text that may be one of some names or a file; offers the names first."""
 

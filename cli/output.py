@@ -191,37 +191,6 @@ class _Messages(Output):
         super()._write(masked(text))
 
 
-class _Recorder(Output):
-    """Records lines with their styles, formatted as for a pipe."""
-
-    def __init__(self) -> None:
-        self.lines: list[list[tuple[str, str]]] = []
-
-    @property
-    def edge(self) -> None:
-        return None
-
-    @property
-    def width(self) -> int:
-        return _WIDTH_OF_PIPES
-
-    def line(self, *parts: str | tuple[str, str]) -> None:
-        self.lines.append([(part, "") if isinstance(part, str) else part for part in parts])
-
-
-_recorders: list[_Recorder] = []
-
-
-@contextmanager
-def recorded() -> Iterator[list[list[tuple[str, str]]]]:
-    """Record what the body writes to stdout: texts with their styles, line by line."""
-    _recorders.append(_Recorder())
-    try:
-        yield _recorders[-1].lines
-    finally:
-        _recorders.pop()
-
-
 class _Guarded:
     """A stream for the output of others, such as warnings, tracebacks and libraries; escapes what would control a
     terminal, and masks credentials of addresses.
@@ -314,7 +283,7 @@ def guarded_streams() -> Iterator[None]:
 
 def stdout() -> Output:
     """Return the output for results."""
-    return _recorders[-1] if _recorders else Output(sys.stdout)
+    return Output(sys.stdout)
 
 
 def stderr() -> Output:
@@ -367,7 +336,7 @@ def print_checks(out: Output, checks: Sequence[tuple[str, str, str]]) -> None:
 
 def can_draw() -> bool:
     """Whether stdout can encode more than ASCII."""
-    encoding = "utf-8" if _recorders else getattr(sys.stdout, "encoding", None)
+    encoding = getattr(sys.stdout, "encoding", None)
     return (encoding or "ascii").lower().replace("-", "") in {"utf8", "utf16", "utf32"}
 
 

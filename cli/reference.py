@@ -38,7 +38,9 @@ _OPENING = """\
 # Command line
 
 Generated from the program's own help. Data goes to stdout, progress and errors to stderr. With `--json`, stdout is one
-JSON object with `"schema": 1`; an error is one too, under the key `error`. `NO_COLOR` is honored."""
+JSON object with `"schema": 1`; an error is one too, under the key `error`. `NO_COLOR` is honored.
+For completion with the Tab key, put `eval "$(_PACKER_COMPLETE=bash_source packer)"` into `~/.bashrc`; for zsh and fish
+it is `zsh_source` and `fish_source`."""
 
 _REJECTIONS = """\
 # Rejections

@@ -1,4 +1,4 @@
-"""How a command answers: with text, one JSON object, or a page."""
+"""How a command answers: with text or one JSON object."""
 
 import errno
 import os
@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer.credentials import masked
-from packer.display import size
 from packer.errors import PackerError
 from packer.limits import is_panic, out_of
 from packer.progress import Lines, Progress, Silent
-from packer_cli.output import bars_console, recorded, stderr, stdout, wrap_words
+from packer_cli.output import bars_console, stderr, stdout, wrap_words
 
 REPORT = "this is a bug in packer; please report it with the command and what it printed"
 
@@ -170,16 +169,6 @@ class Reply:
             if not self.as_json:
                 print_error(message, hint)
             raise click.exceptions.Exit(1)
-
-    def page(self, show: Callable[[], None], html: Path, *, title: str) -> Callable[[], None]:
-        """Write a report as a page; return what to print instead of it."""
-        from packer.report import text_page, write_page  # noqa: PLC0415 - not for --help
-
-        with recorded() as lines:
-            show()
-        page = text_page(self.command, title=title, lines=lines)
-        write_page(page, html)
-        return lambda: None if self.quiet else stdout().line(f"wrote {html}, {size(len(page))}")
 
 
 if TYPE_CHECKING:

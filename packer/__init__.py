@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from packer.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from packer.audit.diff.compare import diff as cache_diff
+    from packer.audit.diff import diff as cache_diff
     from packer.audit.stats import stats as cache_stats
     from packer.audit.verify.verify_cache import verify as verify_cache
     from packer.errors import PackerError
@@ -46,7 +46,7 @@ _HOME = {
     "PackerError": "packer.errors.PackerError",
     "Recipe": "packer.recipe.Recipe",
     "build": "packer.pipeline.from_python.build",
-    "cache_diff": "packer.audit.diff.compare.diff",
+    "cache_diff": "packer.audit.diff.diff",
     "cache_stats": "packer.audit.stats.stats",
     "export_cache": "packer.export.run.export",
     "load_recipe": "packer.recipe.load_recipe",

@@ -11,10 +11,16 @@ _REFERENCE = "TRL does: DPOConfig(precompute_ref_log_probs=True); in a loop, ans
 
 _UPLOAD = 'hf upload ORG/NAME CACHE --repo-type dataset --delete "*" puts it on the Hub, in one commit'
 
+_LESS = "-v prints everything, --json has everything"
+
 _OWN_FORMAT = "--to datasets writes rows with input_ids and labels; the trainer's own library makes its files from them"
 
 WITHDRAWN: Final = {
     "packer build --share": "--on ray builds on many machines",
+    "packer diff --documents": "diff names the first three rows; inspect --row FILE:N shows one in each cache",
+    "packer diff --html": _LESS,
+    "packer lint --html": _LESS,
+    "packer view": "packer report CACHE -o FILE writes the page; --rows, --block and --doc choose what it holds",
     "packer export --separate-mask": _OWN_FORMAT,
     "packer export --to mds": _OWN_FORMAT,
     "packer export --to megatron": _OWN_FORMAT,

@@ -1,7 +1,7 @@
 """Inspection of caches and of the inputs they are built from: integrity, contents, statistics and readable views."""
 
 from packer.audit.check.check import check, check_files
-from packer.audit.diff.compare import diff
+from packer.audit.diff import diff
 from packer.audit.lint.lint_report import lint
 from packer.audit.preview import preview
 from packer.audit.stats import rows_of_split, stats

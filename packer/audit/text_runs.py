@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.audit.token_texts import TokenTexts
-from packer.batches import Bool, Float32, Int32
+from packer.batches import Float32, Int32
 from packer.layout import MASKED
 
 RunKind: TypeAlias = Literal["trained", "masked", "separator", "padding"]
@@ -87,15 +87,6 @@ def common_start(one: IntArray, other: IntArray) -> int:
     length = min(len(one), len(other))
     differing = np.flatnonzero(one[:length] != other[:length])
     return int(differing[0]) if len(differing) else length
-
-
-def spans_of(mask: Bool) -> list[tuple[int, int]]:
-    """Return the start and end of each run of True.
-
-    Worked example: F T T F T gives (1, 3) and (4, 5).
-    """
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
-    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
 
 def make_runs(

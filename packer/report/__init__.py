@@ -1,19 +1,6 @@
-"""HTML reports, written to one file or served locally.
-
-They show a cache's facts, plots and the tokens of a sample of documents, or the text of another report.
-"""
+"""HTML reports, written to one file: a cache's facts, plots and the tokens of a sample of documents."""
 
 from packer.report.items import ReportContents
-from packer.report.pages import Report, report, text_page
-from packer.report.server import PageServer
-from packer.report.shell import check_place, write_page
+from packer.report.pages import Report, report
 
-__all__ = [
-    "PageServer",
-    "Report",
-    "ReportContents",
-    "check_place",
-    "report",
-    "text_page",
-    "write_page",
-]
+__all__ = ["Report", "ReportContents", "report"]

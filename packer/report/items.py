@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Literal, NamedTuple, TypeAlias, cast, get_args
-from urllib.parse import parse_qsl, urlencode
+from typing import Literal, NamedTuple, TypeAlias
+from urllib.parse import urlencode
 
 import numpy as np
 
@@ -17,8 +17,6 @@ Kind: TypeAlias = Literal["block", "row", "doc"]
 
 SAMPLE_BLOCKS, SAMPLE_TOKENS = 32, 300_000
 """Limits of the default sample: blocks, and approximately their tokens; at least one block of each split is shown."""
-
-_EXAMPLES = "expected for example block=train:0, row=FILE:0 or doc=ID"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,19 +116,11 @@ def sample(cache: Cache, documents: Documents) -> list[Name]:
     return names
 
 
-def parse_key(key: str) -> Name:
-    """Parse the name of an item in a link."""
-    pairs = parse_qsl(key)
-    if len(pairs) == 1 and pairs[0][0] in get_args(Kind):
-        return Name(cast("Kind", pairs[0][0]), pairs[0][1])
-    raise UsageError(f"'{key}' names no block, row or document", hint=_EXAMPLES)
-
-
 def read_item(cache: Cache, name: Name) -> Item:
     """Read the item with this name; digests are checked."""
     if name.kind == "block":
         split, _, index = name.value.rpartition(":")
-        block = view_block(cache, split, _number(index))
+        block = view_block(cache, split, int(index))
         return Item(
             key=name.key,
             kind=name.kind,
@@ -142,18 +132,11 @@ def read_item(cache: Cache, name: Name) -> Item:
         )
     if name.kind == "row":
         source, _, number = name.value.rpartition(":")
-        row = view_row(cache, source, _number(number))
+        row = view_row(cache, source, int(number))
         title = f"{PurePosixPath(row.source).name} row {row.row:,}"
         rejected = (f"left out, {line.code}: {line.reason}" for line in row.rejected)
         note = "; ".join(filter(None, (name.note, *rejected)))
         return Item(key=name.key, kind=name.kind, title=title, note=note, documents=row.documents)
-    document = view_document(cache, _number(name.value))
+    document = view_document(cache, int(name.value))
     title = f"document {document.doc_id}"
     return Item(key=name.key, kind=name.kind, title=title, note=name.note, documents=(document,))
-
-
-def _number(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise UsageError(f"'{text}' is not a number", hint=_EXAMPLES) from None

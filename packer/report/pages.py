@@ -1,13 +1,9 @@
-"""Renders the pages: about a cache, and with the text of another report.
-
-`packer report` writes the page about a cache as one self-contained file; `server` serves it.
-"""
+"""Renders the page about a cache, which `packer report` writes as one self-contained file."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 from packer.audit.stats import Stats, stats
 from packer.audit.view import token_texts
@@ -27,19 +23,13 @@ from packer.report.facts import (
     source_facts,
 )
 from packer.report.items import Item, Name, ReportContents, names_of, read_item, sample
-from packer.report.shell import SCRIPT, check_place, fill, write_page
+from packer.report.shell import check_place, fill, write_page
 from packer.report.tokens import PackedTokens, pack_tokens
 from packer.store.cache import Cache
 from packer.store.manifest import Manifest
 
-SCRIPTS = (SCRIPT, "tokens.js")
-
 _SOURCES, _BARS = 20, 50
 """Maximum number of inputs listed (the rest is summed up), and of blocks drawn."""
-
-
-Line: TypeAlias = Sequence[tuple[str, str]]
-"""Segments of a line: text, and the names of its styles."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,24 +59,16 @@ class PageFacts:
         )
 
 
-def cache_page(facts: PageFacts, items: Sequence[Item], *, note: str, packed: PackedTokens | None = None) -> bytes:
-    """Render the page about a cache, as UTF-8.
-
-    `note` says how the items were chosen; without `packed`, the page requests their tokens from a server.
-    """
+def cache_page(facts: PageFacts, items: Sequence[Item], *, note: str, packed: PackedTokens) -> bytes:
+    """Render the page about a cache, as UTF-8; `note` says how the items were chosen."""
     blocks = [item for item in items if item.kind == "block"]
     return fill(
-        "cache",
-        kind="report",
         title=facts.stats.folder.resolve().name,
-        scripts=SCRIPTS,
-        live=packed is None,
         facts=facts,
         found=facts.stats,
         recipe=json.dumps(facts.manifest.recipe, indent=2, ensure_ascii=False),
         bars=[(item, block_bar(item.documents, facts.stats.block_len)) for item in blocks[:_BARS]],
         num_blocks=len(blocks),
-        items=items,
         note=note,
         packed=packed,
         width=WIDTH,
@@ -94,11 +76,6 @@ def cache_page(facts: PageFacts, items: Sequence[Item], *, note: str, packed: Pa
         bar_width=BAR_WIDTH,
         num_sources=_SOURCES,
     )
-
-
-def text_page(kind: str, *, title: str, lines: Sequence[Line]) -> bytes:
-    """Render the output of a command, whose name is `kind`, as a page; a line is a sequence of styled texts."""
-    return fill("text", kind=kind, title=title, lines=lines)
 
 
 MAX_BYTES = 5_000_000

@@ -1,4 +1,4 @@
-"""The common part of all pages: frame, style and scripts, with a Content-Security-Policy that permits nothing else.
+"""A page's style and scripts, and where it may be written, with a Content-Security-Policy that permits nothing else.
 
 A page overwrites only another page, never an input, a file of a cache or anything else.
 
@@ -10,7 +10,6 @@ import base64
 import functools
 import hashlib
 import os
-from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -27,28 +26,23 @@ from packer.store.folder import write_atomically
 from packer.store.mirror import shown
 from packer.version import __version__
 
-_TEMPLATES = ("base", "macros", "cache", "text")
-_STYLE = "page.css"
-SCRIPT = "shell.js"
+_TEMPLATES = ("macros", "cache")
+_STYLE, _SCRIPTS = "page.css", ("shell.js", "tokens.js")
 
 _MARK, _HEAD_BYTES = b'<meta name="generator" content="packer ', 512
-"""Marker within the first bytes of every page."""
+"""Marker within the first bytes of a page."""
 
 
-def fill(template: str, *, title: str, scripts: Sequence[str] = (SCRIPT,), live: bool = False, **values: Any) -> bytes:
-    """Render a page as UTF-8.
-
-    `scripts` are files of this package; `live`: whether a server answers the page's requests.
-    """
+def fill(*, title: str, **values: Any) -> bytes:
+    """Render the page as UTF-8."""
     html: str = (
         _environment()
-        .get_template(template)
+        .get_template("cache")
         .render(
-            policy=content_security_policy(scripts, live=live),
+            policy=_content_security_policy(),
             style=Markup(_file(_STYLE)),  # noqa: S704 - a file of this package
-            scripts=[Markup(_file(name)) for name in scripts],  # noqa: S704 - as above
+            scripts=[Markup(_file(name)) for name in _SCRIPTS],  # noqa: S704 - as above
             title=title,
-            live=live,
             version=__version__,
             **values,
         )
@@ -56,13 +50,12 @@ def fill(template: str, *, title: str, scripts: Sequence[str] = (SCRIPT,), live:
     return html.encode("utf-8", "backslashreplace")
 
 
-def content_security_policy(scripts: Sequence[str], *, live: bool) -> str:
-    """Return the policy of a page: only its own scripts and style, and, if it is live, requests to its own server."""
+def _content_security_policy() -> str:
+    """Return the policy of the page: only its own scripts and style."""
     directives = [
         "default-src 'none'",
-        f"script-src {' '.join(map(_hash, scripts))}",
+        f"script-src {' '.join(map(_hash, _SCRIPTS))}",
         f"style-src {_hash(_STYLE)}",
-        *(["connect-src 'self'"] if live else []),
         "base-uri 'none'",
         "form-action 'none'",
         "require-trusted-types-for 'script'",

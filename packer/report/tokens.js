@@ -6,7 +6,6 @@
   // Characters that are invisible or change the text direction, except newlines and tabs.
   const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\ufff9-\ufffd]|[\u{e0000}-\u{e007f}]|[\ud800-\udfff]/gu;
   const KINDS = { t: "trained", m: "context", s: "separator", p: "padding" };
-  const live = "live" in document.body.dataset;
   const find = (id) => document.getElementById(id);
   const grouped = new Intl.NumberFormat("en-US");
 
@@ -50,7 +49,7 @@
 
   const decode = (buffer) => JSON.parse(new TextDecoder().decode(buffer));
 
-  // The items of a page, or of a server's answer, by key.
+  // The items of the page, by key.
   async function unpack(packedTable, packedItems) {
     const table = decode(await inflate(packedTable)), buffer = await inflate(packedItems);
     table.control = new Set(table.control);
@@ -66,23 +65,10 @@
     return items;
   }
 
-  const held = live ? null : unpack(find("table").textContent, find("items").textContent);
-  const answered = new Map();
-
-  async function ask(key) {
-    const answer = await fetch(`item?${key}`);
-    if (!answer.ok) throw new Error(await answer.text());
-    const { table, items } = await answer.json();
-    return unpack(table, items);
-  }
+  const held = unpack(find("table").textContent, find("items").textContent);
 
   async function open(key) {
-    if (live && !answered.has(key)) {
-      const asking = ask(key);
-      asking.catch(() => answered.delete(key));
-      answered.set(key, asking);
-    }
-    const found = (await (live ? answered.get(key) : held)).get(key);
+    const found = (await held).get(key);
     if (!found) throw new Error("This page does not hold it.");
     return found;
   }
@@ -159,7 +145,6 @@
     const padding = item.num_padding ? `, ${grouped.format(item.num_padding)} padding` : "";
     const left = item.documents.length ? ` · ${plural(item.documents.length, "document")}, ${plural(item.num_tokens, "token")}, ${grouped.format(item.num_trained)} trained${padding}` : "";
     find("about").replaceChildren(make("strong", "", item.title), left, item.note ? ` · ${item.note}` : "");
-    if (!Array.from(pick.options).some((option) => option.value === key)) list(item);
     pick.value = key;
     if (token >= 0) choose(token, true);
     else details.replaceChildren(make("p", "soft", "Choose a token to see its id, label, position, document and row."));
@@ -307,10 +292,8 @@
     return display(key);
   }
 
-  // Go to the previous or next item in the list; with a server, to the previous or next block.
+  // Go to the previous or next item in the list.
   function step(by) {
-    const block = live && shown && /^(block=.*%3A)(\d+)$/.exec(shown.item.key);
-    if (block) return go(block[1] + Math.max(0, +block[2] + by));
     const option = pick.options[pick.selectedIndex + by];
     if (option) go(option.value);
   }
@@ -328,11 +311,6 @@
   find("next").addEventListener("click", () => step(1));
   find("edges").addEventListener("change", (event) => text.classList.toggle("edges", event.target.checked));
   find("search").addEventListener("submit", (event) => { event.preventDefault(); search(find("query").value); });
-  find("open")?.addEventListener("submit", (event) => {
-    event.preventDefault();
-    const [kind, ...rest] = find("wanted").value.trim().split(/\s+/);
-    go(new URLSearchParams([[kind, rest.join(" ")]]).toString());
-  });
   // pointermove, not pointerover: ignore text that scrolls under a resting pointer.
   text.addEventListener("pointermove", (event) => {
     const token = event.target.closest(".token");
@@ -364,7 +342,7 @@
 
   async function start() {
     find("viewer").hidden = false;
-    if (!live) for (const { item } of (await held).values()) list(item);
+    for (const { item } of (await held).values()) list(item);
     if (!follow() && pick.options.length) display(pick.options[0].value);
   }
   start();

@@ -14,8 +14,6 @@ from packer.rejections import CODES
 from packer.starter import FAMILIES
 from packer_cli.main import COMMANDS, cli
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "completion.md"
-
 
 def completed(*words: str) -> list[tuple[str, str]]:
     *before, begun = words
@@ -37,9 +35,10 @@ def test_commands_options_codes_and_names_are_completed() -> None:
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="BASH MISSING: its completion is not tried")
-def test_bash_completes_with_the_line_of_the_page() -> None:
-    (line,) = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("eval") and "bash" in line]
-    script = f"{line}\nCOMP_WORDS=(packer explain unknown_r); COMP_CWORD=2; _packer_completion packer\necho ${{COMPREPLY[@]}}"
+def test_bash_completes() -> None:
+    script = """eval "$(_PACKER_COMPLETE=bash_source packer)"
+COMP_WORDS=(packer explain unknown_r); COMP_CWORD=2; _packer_completion packer
+echo ${COMPREPLY[@]}"""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     found = subprocess.run(
         ["bash", "-c", script], check=False, env={**os.environ, "PATH": path}, capture_output=True, text=True

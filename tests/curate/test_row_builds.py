@@ -17,7 +17,7 @@ from compared_rows import prompt, some_rows, with_copies
 from packed_caches import table
 from xxhash import xxh3_128_hexdigest
 
-from packer.audit import diff, preview, rows_of_split, stats, verify, view_row
+from packer.audit import preview, rows_of_split, stats, verify, view_row
 from packer.curate import near
 from packer.errors import CheckError, InputError, NothingKeptError, RecipeError
 from packer.export.run import export
@@ -270,20 +270,6 @@ def test_packing_again_gives_the_bytes_of_a_build(cache, asked, overrides, tmp_p
     build(make_recipe(asked, overrides), tmp_path / "built", jobs=1)
     assert digests(tmp_path / "again") == digests(tmp_path / "built")
     assert digests(cache) != digests(tmp_path / "built")
-
-
-def test_diff_counts_the_rows_that_moved(cache, tmp_path):
-    repack(cache, tmp_path / "again", {}, ["split.seed=1", "deduplicate=null"], jobs=1)
-    found = diff(cache, tmp_path / "again", documents=0)
-    places = []
-    for folder in (cache, tmp_path / "again"):
-        own = {row: split for split in ("train", "validation", "test") for row in rows_of(folder, split)}
-        lines = map(json.loads, (folder / "rejected.jsonl").read_text("utf-8").splitlines())
-        places.append(own | {line["row"]: f"left out: {line['code']}" for line in lines if "document" in line})
-    moved = Counter((places[0][row], places[1][row]) for row in places[0] if places[0][row] != places[1][row])
-    assert moved and {(each.old, each.new): each.rows for each in found.moved} == moved
-    plain = diff(cache, cache)
-    assert plain.moved == () and plain.same_bytes
 
 
 def rows_of(folder, split):

@@ -17,7 +17,6 @@ from packer.audit import stats
 from packer.errors import PackerError
 from packer.pipeline.from_python import build
 from packer.recipe import make_recipe
-from packer.report.server import PageServer
 from packer_cli.main import cli
 
 PAGE = "<script>alert(1)</script></script></title>\"><img src=x onerror='alert(1)'><a href=javascript:alert(1)>"
@@ -64,7 +63,7 @@ def look(cache: Path, other: Path, *, every: bool) -> str:
         commands += [
             ("inspect", cache), ("inspect", cache, "--json"), ("check", cache), ("check", cache, "--json"),
             ("verify", cache), ("verify", "--full", "-v", cache, "--json"), ("diff", other, cache), ("stats", cache, "--splits"),
-            ("diff", cache, other, "--json"), ("diff", other, cache, "-v", "--html", page), ("verify", cache, "--expect", EVIL),
+            ("diff", cache, other, "--json"), ("diff", other, cache, "-v"), ("verify", cache, "--expect", EVIL),
         ]  # fmt: skip
     shown = []
     for words in commands:
@@ -131,9 +130,6 @@ def test_all_texts_that_may_be_anything_are_text_at_once(cache: Path, hostile: P
     write(cache, merged | {"rejected_sha256": hashlib.sha256(ledger).hexdigest()})
     shown = look(cache, hostile, every=True)
     assert shown.count("hostile<script>alert(1)</script>") > 20, "it is shown, not dropped"
-    with PageServer(cache) as server:
-        _, kind, page = server.answer(f"127.0.0.1:{server.port}", server.url.partition(str(server.port))[2])
-    assert kind == "text/html" and "hostile<script>" in inert(page)
 
 
 def _is_rule(place: Place) -> bool:

@@ -37,7 +37,7 @@ READ = [
     "check {cache} --sources / -j 1",
     "report {cache} -o {here}/page.html",
     "diff {cache} WHOLE",
-    "diff WHOLE {cache} --html {here}/page.html",
+    "diff WHOLE {cache}",
     "export {cache} --to datasets -o {here}/exported",
     "pack {cache} --block-len 256 -o {here}/packed -j 1",
     "build -c JOB/recipe.yaml -o {cache} -j 1 --dry-run",
@@ -59,7 +59,7 @@ OF_JOB = {
     "state.json": ["inspect WHOLE --state {here}/there/state.json"],
     "axolotl.yaml": ["init {here}/new --from {here}/there/axolotl.yaml"],
     "dataset_info.json": ["init {here}/new --from {here}/there/dataset_info.json"],
-    "page.html": ["report WHOLE -o {here}/there/page.html", "lint -c JOB/recipe.yaml --html {here}/there/page.html"],
+    "page.html": ["report WHOLE -o {here}/there/page.html"],
     "new": ["init {here}/there/new", "init {here}/there/new --for qwen3"],
     "exported": [
         "export WHOLE --to datasets -o {here}/there/exported",

@@ -7,13 +7,12 @@ develop packer: without them these tests are skipped.
 
 import os
 import shutil
-import threading
 from pathlib import Path
 
 import pytest
-from hostile_rows import FILE_NAME, HOSTILE
+from hostile_rows import HOSTILE
 
-from packer.report import PageServer, ReportContents, report, text_page
+from packer.report import ReportContents, report
 from packer.store.cache import Cache
 
 AXE = os.environ.get("PACKER_AXE")
@@ -90,19 +89,6 @@ def test_every_view_opens_in_every_form_and_fits(form, page_file, opened):
     _check_accessibility(page)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_the_page_of_a_report_fits_in_every_form(form, opened, tmp_path):
-    path = tmp_path / "page.html"
-    path.write_bytes(
-        text_page("diff", title="a", lines=[[("wide " * 100, "red bold")], *[[(text, "")] for text in HOSTILE]])
-    )
-    page = opened(path, **FORMS[form])
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    _check_accessibility(page)
-    page.locator("#theme").click()
-    assert page.locator("html").get_attribute("data-theme") == ("light" if form == "dark" else "dark")
-
-
 def test_a_row_is_read_and_found_by_keyboard_search_and_link(page_file, opened):
     page = opened(page_file)
     text, details = page.locator("#text"), page.locator("#details")
@@ -162,24 +148,6 @@ def test_the_policy_stops_what_escaping_might_let_through(page_file, browser, tm
         ran.append(page.evaluate("window.ran"))
     context.close()
     assert ran[0] is None and ran[1] is not None
-
-
-def test_a_served_page_opens_what_is_asked_for(hostile_cache, opened):
-    with PageServer(hostile_cache) as server:
-        thread = threading.Thread(target=server.serve)
-        thread.start()
-        try:
-            page = opened(server.url)
-            page.locator("#wanted").fill(f"row {FILE_NAME}:4")
-            page.locator("#open button").click()
-            page.locator("#about strong:has-text('row 4')").wait_for()
-            assert "row 4" in page.locator("#pick option:checked").inner_text()
-            page.locator("#text").focus()
-            page.keyboard.press("ArrowRight")
-            page.locator("#details dl").wait_for()
-        finally:
-            server.stop()
-            thread.join()
 
 
 def _check_accessibility(page):

@@ -277,3 +277,20 @@ def test_the_command_writes_what_is_asked_for(starter_cache, tmp_path):
         run("report", starter_cache, "-o", path, *wrong, exit_code=2)
     assert_refused("no block", "report", starter_cache, "-o", path, "--block", "99999", exit_code=2)
     assert json.loads(run("report", starter_cache, "-o", path, "--json").stdout)["command"] == "report"
+
+
+def test_a_page_takes_the_place_of_a_page_and_of_nothing_else(starter_cache, starter, tmp_path):
+    kept = tmp_path / "rows.jsonl"
+    kept.write_text('{"text": "of value"}\n', "utf-8")
+    (tmp_path / "link.html").symlink_to(kept)
+    (tmp_path / "empty.html").touch()
+    manifest = (starter_cache / "manifest.json").read_bytes()
+    command = ("report", starter_cache, "-o")
+    for place in (kept, tmp_path / "link.html", starter / "tokenizer" / "tokenizer.json", tmp_path):
+        assert_refused(str(place), *command, place, exit_code=2)
+    run(*command, tmp_path / "empty.html")
+    run(*command, tmp_path / "empty.html")
+    for name in ("manifest.json", "new.html"):
+        assert_refused("is in the cache", *command, starter_cache / name, exit_code=2)
+    assert kept.read_text("utf-8") == '{"text": "of value"}\n' and not (starter_cache / "new.html").exists()
+    assert (starter_cache / "manifest.json").read_bytes() == manifest

@@ -1,0 +1,315 @@
+"""Why two caches differ: fingerprints, then what they were made from and what they hold.
+
+Documents are the same if their doc_ids are: a doc_id is a digest of ids, labels and weights. For preference data, side
+and margin must be the same too.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+
+from packer.batches import Bool, Int64
+from packer.display import in_shell
+from packer.errors import CheckError
+from packer.pipeline.changes import PLACES, flat_keys
+from packer.pipeline.identity import model_digests
+from packer.recipe import Recipe, to_json
+from packer.store.cache import Cache, content_fingerprint
+from packer.store.digest import digest_rows
+from packer.store.document_shards import DocumentShards
+from packer.store.manifest import Input
+from packer.store.selected import documents_of
+from packer.store.totals import Totals
+
+_ENGINE = ("engine", "engine_version", "rules_version")
+_IDS = ("vocab_size", "pad_id", "eos_id", "stop_ids", "control_ids")
+_CAUSES = {"rules": "rules", "inputs": "inputs", "model": "tokenizer or template", "engine": "engine"}
+_ROW_BITS, _NAMED_ROWS = 40, 3
+
+Entry = TypeVar("Entry")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A named value that differs; None if it is absent or null."""
+
+    key: str
+    old: Any
+    new: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputChange:
+    """An input that is not the same in both caches."""
+
+    kind: Literal["added", "removed", "changed", "renamed"]
+    """``renamed``: the same bytes read in the same way, under another path."""
+
+    path: str
+    """As the new manifest names it; for a removed input, as the old manifest does."""
+
+    split: str
+    num_rows: int
+    changes: tuple[Change, ...]
+    """Fields of the manifest's entry that differ; empty if only one cache has the input."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentsDiff:
+    """Document counts of a split, as multisets. If `only_old` and `only_new` are 0, their order or rows differ."""
+
+    split: str
+    only_old: int
+    only_new: int
+    both: int
+    first_old: tuple[str, ...]
+    """The first rows, at most three, of documents that only the old cache has: input and row number."""
+
+    first_new: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheDiff:
+    """Why two caches differ. Pairs are (old, new)."""
+
+    old: Path
+    new: Path
+    fingerprint: tuple[str, str]
+    content_fingerprint: tuple[str, str]
+    recipe_fingerprint: tuple[str, str]
+    causes: tuple[str, ...]
+    """The parts of the recipe fingerprint that differ: `rules`, `inputs`, `model`, `engine`."""
+
+    recipe: tuple[Change, ...]
+    """Recipe keys that differ, with defaults filled in. Keys that are paths are excluded: inputs and model files show
+    what those paths contained."""
+
+    inputs: tuple[InputChange, ...]
+    inputs_reordered: bool
+    """Whether the inputs that both caches have were read in a different order."""
+
+    model: tuple[Change, ...]
+    """Files of tokenizer and template by their sha256, then the ids that training depends on."""
+
+    documents: tuple[DocumentsDiff, ...]
+    """Splits whose documents differ."""
+
+    totals: tuple[Change, ...]
+    """Totals; also `rejected.CODE` (rows), `cut.CODE` (tokens in no block), `unused_keys.KEY` (messages)."""
+
+    software: tuple[Change, ...]
+    """Versions of engine and rules, then versions of libraries, which may not affect the data."""
+
+    @property
+    def same(self) -> bool:
+        """Whether content and recipe are the same; names, paths and versions may differ."""
+        pairs = (self.content_fingerprint, self.recipe_fingerprint)
+        return all(old == new for old, new in pairs)
+
+    @property
+    def same_bytes(self) -> bool:
+        """Whether every file is the same."""
+        return self.fingerprint[0] == self.fingerprint[1]
+
+    @property
+    def meaning(self) -> str:
+        """What the differing fingerprints mean, in one sentence without a full stop."""
+        if self.same_bytes:
+            return "the same bytes"
+        if self.same:
+            return "the same data by the same recipe; names, places or versions in the manifest differ"
+        if self.content_fingerprint[0] == self.content_fingerprint[1]:
+            data = "the same data"
+        elif not self.documents:
+            data = "the same documents in other blocks"
+        elif any(entry.only_old or entry.only_new for entry in self.documents):
+            data = "other documents"
+        else:
+            data = "the same documents in another order, or from other rows"
+        if self.recipe_fingerprint[0] == self.recipe_fingerprint[1]:
+            return f"{data} by the same recipe, which should not be: the versions of software may be the reason"
+        if not self.causes:
+            return f"{data} by another recipe: nothing in it differs that this version of packer knows of"
+        return f"{data} by another recipe: other {', '.join(_CAUSES[cause] for cause in self.causes)}"
+
+
+def diff(old: Path | str, new: Path | str) -> CacheDiff:
+    """Explain why two caches differ. Nothing is written.
+
+    Of the files, the columns that the content fingerprint is made of are read and checked; use `verify` to check all.
+
+    Raises:
+        InputError: one is not a cache, or its build did not finish.
+        CheckError: one is damaged; the message names it.
+        StorageError: a file cannot be read.
+    """
+    with Cache.open(old) as before, Cache.open(new) as after:
+        for cache in (before, after):
+            _check_content(cache)
+        return _compare(before, after)
+
+
+def _compare(old: Cache, new: Cache) -> CacheDiff:
+    before, after = old.manifest, new.manifest
+    splits = dict.fromkeys([*old.splits("documents"), *new.splits("documents")])
+    recipe, (inputs, reordered) = (
+        compare_recipes(before.recipe, after.recipe),
+        compare_inputs(before.inputs, after.inputs),
+    )
+    files = _changes(model_digests(before.model), model_digests(after.model))
+    ids = _changes(*({name: to_json(getattr(each.model, name)) for name in _IDS} for each in (before, after)))
+    engine = _changes(*({name: getattr(each, name) for name in _ENGINE} for each in (before, after)))
+    # Fewer rows of the same bytes are a rule: `limit`.
+    other = [each for each in inputs if each.kind != "renamed" and [it.key for it in each.changes] != ["num_rows"]]
+    differs = {"rules": recipe, "inputs": reordered or other, "model": files, "engine": engine}
+    return CacheDiff(
+        old=old.folder,
+        new=new.folder,
+        fingerprint=(old.fingerprint, new.fingerprint),
+        content_fingerprint=(before.content_fingerprint, after.content_fingerprint),
+        recipe_fingerprint=(before.recipe_fingerprint, after.recipe_fingerprint),
+        causes=tuple(name for name, found in differs.items() if found),
+        recipe=recipe,
+        inputs=inputs,
+        inputs_reordered=reordered,
+        model=(*files, *ids),
+        documents=tuple(found for split in splits if (found := _compare_documents(old, new, split)) is not None),
+        totals=_changes(_counts(before.totals), _counts(after.totals)),
+        software=(*engine, *_changes(before.versions, after.versions)),
+    )
+
+
+def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Change, ...]:
+    names = dict.fromkeys([*old, *new])
+    return tuple(
+        Change(key=name, old=old.get(name), new=new.get(name)) for name in names if old.get(name) != new.get(name)
+    )
+
+
+def compare_recipes(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Change, ...]:
+    """Return the keys that differ, such as `pack.seed`; a key that an older recipe lacks has its default.
+
+    Keys that are paths are excluded. So are keys of sources that the comparison of inputs covers; those that choose
+    rows are named by the source's path, `sources[PATH].take`.
+    """
+    rules = [flat_keys(to_json(Recipe())) | flat_keys(recipe) for recipe in (old, new)]
+    found = [change for change in _changes(*rules) if change.key not in PLACES]
+    sources = old.get("sources", ()), new.get("sources", ())
+    for i, j in _pairs(*sources, lambda source: source["path"], lambda _: None):
+        if i is not None and j is not None:
+            both = sources[0][i], sources[1][j]
+            chosen = [{name: source.get(name) or None for name in ("limit", "where", "take")} for source in both]
+            found += [replace(each, key=f"sources[{both[1]['path']}].{each.key}") for each in _changes(*chosen)]
+    return tuple(found)
+
+
+def compare_inputs(old: Sequence[Input], new: Sequence[Input]) -> tuple[tuple[InputChange, ...], bool]:
+    """Return the inputs that differ, renamed ones last; and whether those of both caches are in another order."""
+    pairs = _pairs(
+        old,
+        new,
+        lambda entry: (entry.sha256, entry.split),
+        lambda entry: (entry.path, entry.split),
+        lambda entry: entry.path,
+    )
+    found = []
+    for i, j in pairs:
+        entry = new[j] if j is not None else old[i or 0]
+        changes: tuple[Change, ...] = ()
+        kind: Literal["added", "removed", "changed", "renamed"] = "added" if i is None else "removed"
+        if i is not None and j is not None:
+            # The part of an input that a recipe takes is a change of the recipe.
+            changes = _changes(*({**to_json(each), "part": None} for each in (old[i], new[j])))
+            kind = "renamed" if [change.key for change in changes] == ["path"] else "changed"
+        if changes or kind != "changed":
+            found.append(
+                InputChange(kind=kind, path=entry.path, split=entry.split, num_rows=entry.num_rows, changes=changes)
+            )
+    order = [i for i, j in pairs if i is not None and j is not None]
+    return tuple(sorted(found, key=lambda each: each.kind == "renamed")), order != sorted(order)
+
+
+def _pairs(
+    old: Sequence[Entry], new: Sequence[Entry], *keys: Callable[[Entry], object]
+) -> list[tuple[int | None, int | None]]:
+    """Pair indices of two lists by the first key that is the same; in the order of `new`, then what only `old` has."""
+    left, found = dict.fromkeys(range(len(old))), dict[int, int]()
+    for key in keys:
+        waiting: dict[object, deque[int]] = {}
+        for i in left:
+            waiting.setdefault(key(old[i]), deque()).append(i)
+        for j in range(len(new)):
+            if j not in found and (same := waiting.get(key(new[j]))):
+                found[j] = same.popleft()
+                del left[found[j]]
+    return [*((found.get(j), j) for j in range(len(new))), *((i, None) for i in left)]
+
+
+def _compare_documents(old: Cache, new: Cache, split: str) -> DocumentsDiff | None:
+    """Count the documents of a split that only one cache has; None if documents, their order and rows are the same."""
+    (ids_old, rows_old), (ids_new, rows_new) = _documents(old, split), _documents(new, split)
+    if np.array_equal(ids_old, ids_new) and np.array_equal(rows_old, rows_new):
+        return None
+    left_old, left_new = unmatched(ids_old, ids_new), unmatched(ids_new, ids_old)
+    return DocumentsDiff(
+        split=split,
+        only_old=int(left_old.sum()),
+        only_new=int(left_new.sum()),
+        both=int((~left_old).sum()),
+        first_old=_named(old, rows_old[left_old]),
+        first_new=_named(new, rows_new[left_new]),
+    )
+
+
+def _documents(cache: Cache, split: str) -> tuple[Int64, Int64]:
+    """Return the identity of each document of a split, and its row: the index of the input in the high bits."""
+    found = cache.documents(split) if split in cache.splits("documents") else DocumentShards(cache.folder, ())
+    ids = found.doc_ids()
+    if found.is_preference:
+        margins = found.margins().view(np.int32)
+        ids = digest_rows(np.column_stack([ids, found.sides(), margins]), []).view(np.int64)
+    source, row = found.origins()
+    return ids, (source << _ROW_BITS) | row
+
+
+def _named(cache: Cache, rows: Int64) -> tuple[str, ...]:
+    places = (divmod(row, 1 << _ROW_BITS) for row in np.unique(rows)[:_NAMED_ROWS].tolist())
+    return tuple(f"{cache.manifest.inputs[source].path} row {row}" for source, row in places)
+
+
+def unmatched(own: Int64, other: Int64) -> Bool:
+    """Mark the entries of `own` that `other` does not have as often; of equal ones, the last.
+
+    Worked example: [7, 7, 7, 8] beside [9, 7, 7] gives [F, F, T, T].
+    """
+    values, inverse = np.unique(np.concatenate([own, other]), return_inverse=True)
+    mine = inverse[: len(own)]
+    order = np.argsort(mine, kind="stable")
+    # In sorted order, the number of equal entries before one is its index minus the index at which its group begins.
+    before = np.empty(len(own), np.int64)
+    before[order] = np.arange(len(own)) - np.searchsorted(mine[order], mine[order])
+    found: Bool = before >= np.bincount(inverse[len(own) :], minlength=len(values))[mine]
+    return found
+
+
+def _counts(totals: Totals) -> dict[str, Any]:
+    """Flatten the totals; codes that only one cache has are absent from the other's."""
+    counts: dict[str, Any] = to_json(totals)
+    rejected, cut, unused = counts.pop("rejected"), counts.pop("cut"), counts.pop("unused_keys", {})
+    counts |= {f"rejected.{code}": rows for code, rows in rejected.items()}
+    counts |= {f"unused_keys.{key}": messages for key, messages in unused.items()}
+    return counts | {f"cut.{code}": entry["tokens"] for code, entry in cut.items()}
+
+
+def _check_content(cache: Cache) -> None:
+    manifest = cache.manifest
+    found = content_fingerprint(cache.folder, manifest.shards, documents_of(cache.folder, manifest))
+    if found != manifest.content_fingerprint:
+        raise CheckError(
+            f"{cache.folder} is damaged: its documents or blocks are not those its manifest was written for",
+            hint=f"packer verify {in_shell(cache.folder)} names the files",
+        )
