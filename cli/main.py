@@ -24,7 +24,6 @@ COMMANDS = {
     "lint": "packer lint chats.jsonl --tokenizer MODEL_FOLDER",
     "preview": "packer preview chats.jsonl --tokenizer MODEL_FOLDER",
     "build": "packer build chats.jsonl --tokenizer MODEL_FOLDER --block-len 8192 -o cache",
-    "pack": "packer pack cache --block-len 16384 -o longer",
     "inspect": "packer inspect cache --row chats.jsonl:0",
     "verify": "packer verify cache",
     "check": "packer check cache",

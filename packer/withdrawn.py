@@ -15,6 +15,8 @@ _LESS = "-v prints everything, --json has everything"
 
 _OWN_FORMAT = "--to datasets writes rows with input_ids and labels; the trainer's own library makes its files from them"
 
+_REBUILD = "packer build with another --block-len and --force reuses every document"
+
 WITHDRAWN: Final = {
     "packer build --share": "--on ray builds on many machines",
     "packer diff --documents": "diff names the first three rows; inspect --row FILE:N shows one in each cache",
@@ -27,6 +29,8 @@ WITHDRAWN: Final = {
     "packer export --to olmo": _OWN_FORMAT,
     "packer inspect --why": "--row shows the row with the reason, which names the row that it lost to",
     "packer stats --foreign": "packer verify --foreign has its numbers",
+    "packer pack": _REBUILD,
+    "packer.repack_cache": _REBUILD,
     "packer push": _UPLOAD,
     "packer.push_cache": _UPLOAD,
     "packer.load.Reference": _REFERENCE,

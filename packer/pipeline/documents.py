@@ -11,7 +11,7 @@ from packer.errors import InputError
 from packer.model import TOKENIZER_FILE
 from packer.pipeline import engine
 from packer.pipeline.executor import HERE, Processes, Workers
-from packer.pipeline.inputs import note_later_fields, refuse_changed
+from packer.pipeline.inputs import note_later_fields
 from packer.pipeline.partition import (
     SHOWN_KEY,
     Documents,
@@ -57,8 +57,6 @@ class RowDocuments:
     """The documents of a build: made from rows, or reused from earlier builds."""
 
     def __init__(self, plan: BuildPlan, folder: Path, options: BuildOptions, progress: Progress) -> None:
-        self.wanted = plan.provenance
-        self.model_files = plan.model.files
         self.stages = Clock()
         self.processes = 0
         self.rejected_inputs: tuple[RejectedInput, ...] = ()
@@ -66,9 +64,6 @@ class RowDocuments:
         self._folder = folder
         self._options = options
         self._progress = progress
-
-    def refuse_changed(self) -> None:
-        refuse_changed(self._plan.files, self._plan.inputs)
 
     def documents(self, found: Manifest | None) -> Documents:
         """Return the result of every partition, in order, reusing finished ones and making the rest."""

@@ -7,11 +7,9 @@ Until the commit the existing cache stays as it was. Finished partitions are reu
 ends.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 from packer.backend import load_fast_meanwhile
 from packer.fork_server import fork_server, jobs_for
@@ -25,10 +23,10 @@ from packer.pipeline.documents import BuildOptions, RowDocuments, by_reference
 from packer.pipeline.executor import Processes, Workers
 from packer.pipeline.identity import Provenance
 from packer.pipeline.input_resolution import pin_recipe, tokenizer_place
+from packer.pipeline.inputs import refuse_changed
 from packer.pipeline.kept_tokenizer import write_model
 from packer.pipeline.losses import refuse_losses, token_losses
 from packer.pipeline.packing import commit, finish, finish_if_free, pack_documents
-from packer.pipeline.partition import Documents
 from packer.pipeline.plan import BuildPlan, plan_build, resolve_sources
 from packer.pipeline.reuse import (
     existing,
@@ -114,28 +112,9 @@ def _with_plan(
         return work(planned(by_reference(recipe)))
 
 
-class Source(Protocol):
-    """Where a cache's documents come from: the rows of a recipe, or an existing cache that is packed again."""
-
-    wanted: Provenance
-    model_files: Mapping[str, bytes]
-
-    def documents(self, found: Manifest | None) -> Documents:
-        """Put the document shards into the cache, and the trait tables if the recipe has rules about rows.
-
-        Args:
-            found: manifest of the cache that is replaced, if there is one.
-        """
-        ...
-
-    def refuse_changed(self) -> None:
-        """Refuse to commit if the inputs have changed since they were read."""
-        ...
-
-
-def make_cache(folder: Path, source: Source, options: BuildOptions, progress: Progress, clock: Clock) -> BuildResult:
-    """Make a cache from its documents, or find that it is up to date."""
-    wanted = source.wanted
+def _build(plan: BuildPlan, folder: Path, options: BuildOptions, progress: Progress, clock: Clock) -> BuildResult:
+    """Make the cache, or find that it is up to date."""
+    wanted, rows = plan.provenance, RowDocuments(plan, folder, options, progress)
     with lock(folder):
         sweep_temporary(folder)
         # Read before it is decoded: if another command updates it in between, the commit is refused, as it must be.
@@ -149,7 +128,7 @@ def make_cache(folder: Path, source: Source, options: BuildOptions, progress: Pr
         if replaced is not None and replaced.leaving:
             progress.note(f"{shown(folder)}: {replaced.sentences()[0]}")
         with clock.of("documents"):
-            made = source.documents(found)
+            made = rows.documents(found)
         results, shards = made.results, [result.shard for result in made.results]
         with clock.of("rows") if wanted.recipe.row_rules.is_set else nullcontext():
             progress.stage("selecting", 0, "rows")
@@ -157,8 +136,8 @@ def make_cache(folder: Path, source: Source, options: BuildOptions, progress: Pr
         with clock.of("blocks"):
             packed = pack_documents(folder, selection.documents, wanted, workers=options.workers, progress=progress)
         with clock.of("commit"):
-            write_model(folder, wanted.model, source.model_files)
-            source.refuse_changed()
+            write_model(folder, wanted.model, plan.model.files)
+            refuse_changed(plan.files, plan.inputs)
             manifest = commit(folder, wanted, results, packed, selection, before=before, fail_above=options.fail_above)
     return BuildResult(
         folder=folder,
@@ -169,16 +148,9 @@ def make_cache(folder: Path, source: Source, options: BuildOptions, progress: Pr
         num_partitions_reused=len(results) - made.num_built,
         left_out=token_losses(folder, manifest),
         rows=row_report(folder, manifest),
+        profile=Profile(parts=clock.take(), stages=rows.stages.take(), processes=rows.processes),
+        rejected_inputs=rows.rejected_inputs,
     )
-
-
-def _build(plan: BuildPlan, folder: Path, options: BuildOptions, progress: Progress, clock: Clock) -> BuildResult:
-    rows = RowDocuments(plan, folder, options, progress)
-    result = make_cache(folder, rows, options, progress, clock)
-    if not result.built or result.manifest is None:
-        return result
-    profile = Profile(parts=clock.take(), stages=rows.stages.take(), processes=rows.processes)
-    return replace(result, profile=profile, rejected_inputs=rows.rejected_inputs)
 
 
 def _replaced(folder: Path, found: Manifest, wanted: Provenance, options: BuildOptions) -> Changes:

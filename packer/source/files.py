@@ -136,8 +136,7 @@ def _not_a_data_set(folder: Path) -> InputError:
     if _is_cache(folder):
         return InputError(
             f"{folder}: is a cache of packer, not a source: its rows are already packed",
-            hint=f"for other blocks of the same documents: packer pack {in_shell(folder)} -o CACHE2; "
-            "for anything else, name the files it was built from",
+            hint="name the files that it was built from",
         )
     found = sorted(path for path in folder.rglob("*") if path.is_file())
     kinds = Counter(kind for path in found if (kind := data_ending(path.name)) is not None)

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path, PurePosixPath
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -231,24 +231,24 @@ class CacheFiles:
         if (mirror := mirror_of(self.folder)) is not None:
             mirror.bucket.replace(new, target)
 
-    def take(self, name: str, source: Self, old: str, *, sha256: str) -> None:
-        """Link a finished file of this or another cache under a name in this one; the old name stays.
+    def relink(self, old: str, name: str, *, sha256: str) -> None:
+        """Link a finished file under another name; the old name stays.
 
         Makes a hard link if the file system supports it, otherwise a copy whose digest is checked.
 
         Raises:
             CheckError: the file does not exist, or a copy's bytes do not match the digest.
         """
-        path, target = source.folder / old, inside(self.folder, name)
-        hint = repair_hint(source.folder)
+        path, target = self.folder / old, inside(self.folder, name)
+        hint = repair_hint(self.folder)
         if path == target:
             return
-        if source.size(old) is None:
+        if self.size(old) is None:
             raise CheckError(f"{path} is missing", hint=hint)
-        path = source.fetch(old)
+        path = self.fetch(old)
         if not _hard_linked(path, target, below=self.folder):
             with AtomicFile(target.parent, below=self.folder) as file:
-                with source.open(old) as content:
+                with self.open(old) as content:
                     shutil.copyfileobj(content, file, 4 * 2**20)
                 found = file.digest.sha256
                 if found != sha256:
@@ -268,7 +268,7 @@ def _hard_linked(path: Path, target: Path, *, below: Path) -> bool:
     with storage_errors("write", target):
         make_folder(target.parent, below=below)
         try:
-            temporary.hardlink_to(path.resolve())  # resolve the symbolic links that the Hub's client makes
+            temporary.hardlink_to(path.resolve())
         except OSError:
             return False
         temporary.replace(target)

@@ -44,7 +44,6 @@ def test_nothing_is_written_into_a_folder_that_a_url_looks_like(url, starter_cac
     if scheme != "s3":
         cache = f"packer does not write to {scheme}://, only to folders and buckets (s3://, gs://, az://)"
         assert_refused(cache, "build", "-c", starter / "recipe.yaml", "-o", url)
-        assert_refused(cache, "pack", starter_cache, "-o", url, "--block-len", 64)
     if scheme not in {"s3", "hf"}:
         read = f"packer does not read {scheme}://, only files, buckets"
         command = ("build", f"{url}.jsonl", "--tokenizer", starter / "tokenizer", "-o", "c")

@@ -54,7 +54,6 @@ def test_a_build_into_a_bucket_makes_the_objects_of_a_local_one(bucket, recipe, 
     assert there == here | {"folder": bucket.url}
     assert "the same bytes" in run("diff", local, bucket.url, "--no-pager").stdout
     assert fields("diff", local, bucket.url)["new"] == bucket.url
-    assert_refused("is the cache itself", "pack", bucket.url, "-o", bucket.url, "--block-len", 64, exit_code=2)
 
 
 @pytest.mark.parametrize("end", ["#v2", "?versionId=1", "%20x"])

@@ -56,15 +56,14 @@ def commands(name: str, cache: Path, rows: Path, tokenizer: Path, out: Path) -> 
     yield "build", rows, *given, "-o", name
     yield "build", "-o", name, "--repair"
     yield "build", rows, *given, "-o", out / "new", "--on", name
-    for command in ("verify", "inspect", "stats", "check", "report", "pack", "export"):
-        to = {"report": ("-o", out / "page.html"), "pack": ("-o", out / "packed", "--block-len", "64"),
+    for command in ("verify", "inspect", "stats", "check", "report", "export"):
+        to = {"report": ("-o", out / "page.html"),
               "export": ("--to", "datasets", "-o", out / "saved")}.get(command, ())  # fmt: skip
         yield command, name, *to
         yield command, name, *to, "--json"
         yield command, cache, *to, name
         yield command, cache, *to, "--split", name
     yield "report", cache, "-o", name
-    yield "pack", cache, "-o", name, "--block-len", "64"
     yield "export", cache, "--to", "datasets", "-o", name
     yield "check", cache, "--against", name
     yield "check", "--foreign", name

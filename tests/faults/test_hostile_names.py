@@ -17,7 +17,6 @@ from packer.export.run import export
 from packer.export.writer import Files
 from packer.names import is_file_name, is_file_path
 from packer.pipeline.identity import Provenance
-from packer.pipeline.repacking import repack
 from packer.recipe import make_recipe
 from packer.source.files import data_set_files, data_set_splits
 from packer.store.cache import Cache, content_fingerprint
@@ -68,8 +67,6 @@ def test_a_forged_split_is_found_and_nothing_is_written_outside(
     for form in FORMATS:
         with pytest.raises(CheckError, match="split"):
             export(cache, tmp_path / "out", to=form)
-    with pytest.raises(CheckError, match="split"):
-        repack(cache, tmp_path / "packed", {"block_len": 256}, jobs=1)
     assert everything(tmp_path) == before
 
 
