@@ -7,6 +7,7 @@ from packer.errors import UsageError
 
 _INSTEAD = {
     # audits, recipes from configurations, pages
+    "check --foreign": "build SOURCE... -o CACHE reads chats and prepared rows alike; then check CACHE --sources",
     "diff --documents": "diff names the first three rows; inspect --row FILE:N shows one in each cache",
     **dict.fromkeys(("diff --html", "lint --html"), "-v prints everything, --json has everything"),
     "view": "report CACHE -o FILE writes the page; --rows, --block and --doc choose what it holds",

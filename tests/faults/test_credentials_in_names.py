@@ -68,7 +68,6 @@ def commands(name: str, cache: Path, rows: Path, tokenizer: Path, out: Path) -> 
     yield "export", cache, "--to", "datasets", "-o", name
     yield "push", cache, name
     yield "check", cache, "--against", name
-    yield "check", "--foreign", name
     yield "verify", "--foreign", name
     yield "inspect", cache, "--row", f"{name}:0"
     yield "inspect", cache, "--state", name
