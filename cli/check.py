@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, get_args
 import click
 
 from packer.display import plural
-from packer_cli.options import Command, jobs_option, on_option, pager_option, sources_option
+from packer_cli.options import Command, cache_argument, jobs_option, on_option, pager_option, sources_option
 from packer_cli.output import print_checks, print_table
 from packer_cli.page import FindingsPage
 from packer_cli.reply import Reply, listener
@@ -20,14 +20,7 @@ _SIDE_BY_SIDE, _FEW = "near_between_splits", 2
 
 
 @click.command("check", cls=Command)
-@click.argument("cache", type=click.Path(path_type=Path), required=False)
-@click.option(
-    "--foreign",
-    metavar="[SPLIT=]PATH",
-    multiple=True,
-    help="Check rows instead of a cache: files as build takes them, or rows with input_ids (save_to_disk, "
-    "Parquet, Arrow, folders of these). Without SPLIT, names tell it: validation-0.parquet.",
-)
+@cache_argument
 @sources_option
 @click.option("--near", is_flag=True, help="Also look for near duplicates between splits and within them.")
 @click.option(
@@ -41,8 +34,7 @@ _SIDE_BY_SIDE, _FEW = "near_between_splits", 2
 @pager_option
 def command(
     *,
-    cache: Path | None,
-    foreign: tuple[str, ...],
+    cache: Path,
     roots: tuple[str, ...],
     near: bool,
     against: tuple[str, ...],
@@ -53,40 +45,31 @@ def command(
     """Check which rows a cache has: copies, leaks, benchmark questions.
 
     Rows are compared by their inputs, which are read again below --sources; without it, only what CACHE itself says is
-    checked. With --foreign, rows before a build or of another tool.
-    Exit code 1 if a check fails. With -v, all examples are shown, with their whole texts.
+    checked. Exit code 1 if a check fails. With -v, all examples are shown, with their whole texts.
     """
-    from packer.audit import check, check_files  # noqa: PLC0415 - not for --help
+    from packer.audit import check  # noqa: PLC0415 - not for --help
     from packer.audit.check.check_report import Level  # noqa: PLC0415 - as above
     from packer.pipeline.benchmarks import read_benchmark  # noqa: PLC0415 - as above
     from packer.store.mirror import shown  # noqa: PLC0415 - as above
 
-    if (cache is None) == (not foreign):
-        raise click.UsageError("name either a cache or --foreign PATH")
-    if foreign and roots:
-        raise click.UsageError("--sources is where the inputs of a CACHE are; with --foreign, name the files")
     benchmarks = [read_benchmark(path, column=column) for column, path in map(_name_and_path, against)]
     with listener(quiet=reply.quiet) as progress:
-        if cache is None:
-            asked = [(split, Path(path)) for split, path in map(_name_and_path, foreign)]
-            report = check_files(asked, near=near, against=benchmarks, jobs=jobs, on=on, progress=progress)
-        else:
-            report = check(cache, sources=roots, near=near, against=benchmarks, jobs=jobs, on=on, progress=progress)
+        report = check(cache, sources=roots, near=near, against=benchmarks, jobs=jobs, on=on, progress=progress)
     failed = [each.code for each in report.checks if each.level == "failure"]
     message = f"{shown(report.folder)}: {plural(len(failed), 'check')} failed: {', '.join(failed)}" if failed else None
     fields = {
         "ok": report.ok,
-        **({"foreign": foreign} if cache is None else {"cache": shown(cache)}),
+        "cache": shown(cache),
         "fingerprint": report.fingerprint,
         "checks": [asdict(each) for each in report.checks],
-        "answers": report.answers,
+        "facts": dict(report.facts),
         "counts": {level: report.count(level) for level in get_args(Level)},
     }
     reply.verdict(fields, lambda: _print(report, whole=reply.verbose, summary=not reply.quiet), message)
 
 
 def _name_and_path(text: str) -> tuple[str | None, str]:
-    """Split `--against COLUMN=FILE` or a named split; an existing path is a path, even if it contains `=`."""
+    """Split `--against COLUMN=FILE`; an existing path is a path, even if it contains `=`."""
     name, separator, path = text.partition("=")
     return (name, path) if separator and path and not Path(text).exists() else (None, text)
 
@@ -101,11 +84,7 @@ def _print(report: "CheckReport", *, whole: bool, summary: bool) -> None:
             _print_evidence(page, each, most=len(each.pairs) if whole or each.code == _SIDE_BY_SIDE else _FEW)
     if summary:
         page.out.line()
-        facts = [fact for question, lines in report.answers.items() for fact in _facts(question, lines)]
-        print_table(page.out, [("", "<"), ("", "<")], facts)
-        if report.fingerprint is not None:
-            page.out.line()
-            page.out.line(f"fingerprint  {report.fingerprint}")
+        print_table(page.out, [("", "<"), ("", "<")], [*report.facts, ("fingerprint", report.fingerprint)])
 
 
 def _print_evidence(page: FindingsPage, check: "Check", *, most: int) -> None:
@@ -116,10 +95,6 @@ def _print_evidence(page: FindingsPage, check: "Check", *, most: int) -> None:
         page.out.line()
     if check.hint is not None:
         page.words(f"hint: {check.hint}", 2)
-
-
-def _facts(question: str, lines: tuple[str, ...]) -> list[tuple[str, str]]:
-    return [("" if number else f"which {question}", line) for number, line in enumerate(lines)]
 
 
 def _name(check: "Check") -> str:

@@ -62,7 +62,7 @@ def command(
     """Write a starter recipe, samples and a small tokenizer.
 
     DIR must be new or empty. Nothing is downloaded. With --from, write only recipe.yaml, with the sources, columns,
-    tokenizer and lengths of FILE, and report what every other key of it means in packer. With --for, write only the
+    tokenizer, template, length and packing of FILE, and list every other key of it. With --for, write only the
     recipe.yaml that such models need for your own rows.
     """
     if config is not None and family is not None:
@@ -105,22 +105,15 @@ def _from_config(config: Path, folder: Path, datasets: tuple[str, ...], reply: R
         _print_keys(converted, verbose=reply.verbose)
         _print_next(folder, "" if "tokenizer" in converted.values else " --tokenizer FOLDER")
 
-    notes = [{name: getattr(note, name) for name in ("key", "shown", "kind", "says")} for note in converted.notes]
-    fields = {"kind": converted.kind, "carried": list(converted.carried), "notes": notes}
+    fields = {name: getattr(converted, name) for name in ("kind", "carried", "left", "left_out")}
     reply.summary({"folder": str(folder), "files": [str(path) for path in files], **fields}, show)
 
 
 def _print_keys(converted: "Converted", *, verbose: bool) -> None:
-    """Print how keys were converted, one line for each that was not carried over unchanged."""
-    if verbose and converted.carried:
-        stdout().line()
-        stdout().sentence(f"carried over: {', '.join(converted.carried)}")
-    if converted.differences:
-        stdout().line()
-        stdout().sentence("not carried over unchanged; the recipe contains these lines, too")
-    for note in converted.differences:
-        stdout().sentence(note.shown, indent=2)
-        stdout().sentence(note.says, indent=6)
-    for sentence in converted.others:
+    """Print which entries and keys were not carried over; the recipe says so, too."""
+    sentences = [f"left out: {entry}: {reason}" for entry, reason in converted.left_out.items()]
+    sentences += [f"not carried over: {', '.join(converted.left)}"] * bool(converted.left)
+    sentences += [f"carried over: {', '.join(converted.carried)}"] * verbose
+    for sentence in sentences:
         stdout().line()
         stdout().sentence(sentence)

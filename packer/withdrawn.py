@@ -19,6 +19,7 @@ _REBUILD = "packer build with another --block-len and --force reuses every docum
 
 WITHDRAWN: Final = {
     "packer build --share": "--on ray builds on many machines",
+    "packer check --foreign": "build SOURCE... -o CACHE reads chats and prepared rows; then check CACHE --sources",
     "packer diff --documents": "diff names the first three rows; inspect --row FILE:N shows one in each cache",
     "packer diff --html": _LESS,
     "packer lint --html": _LESS,

@@ -1,6 +1,6 @@
 """Inspection of caches and of the inputs they are built from: integrity, contents, statistics and readable views."""
 
-from packer.audit.check.check import check, check_files
+from packer.audit.check.check import check
 from packer.audit.diff import diff
 from packer.audit.lint.lint_report import lint
 from packer.audit.preview import preview
@@ -10,7 +10,6 @@ from packer.audit.view import view_block, view_document, view_pieces, view_row
 
 __all__ = [
     "check",
-    "check_files",
     "diff",
     "lint",
     "preview",

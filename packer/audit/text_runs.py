@@ -9,14 +9,12 @@ from itertools import pairwise
 from typing import Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from packer.audit.token_texts import TokenTexts
 from packer.batches import Float32, Int32
 from packer.layout import MASKED
 
 RunKind: TypeAlias = Literal["trained", "masked", "separator", "padding"]
-IntArray: TypeAlias = npt.NDArray[np.integer]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,13 +78,6 @@ def boundaries_of(labels: Int32, spans: Int32) -> list[int]:
     runs = np.where(labels == MASKED, np.int32(-2), spans)
     changes = np.flatnonzero(runs[1:] != runs[:-1]) + 1
     return [0, *changes.tolist(), len(labels)] if len(labels) else [0]
-
-
-def common_start(one: IntArray, other: IntArray) -> int:
-    """Return the length of the longest common prefix of two id sequences."""
-    length = min(len(one), len(other))
-    differing = np.flatnonzero(one[:length] != other[:length])
-    return int(differing[0]) if len(differing) else length
 
 
 def make_runs(

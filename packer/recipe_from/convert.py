@@ -12,7 +12,7 @@ from packer.errors import InputError, RecipeError, UsageError
 from packer.names import refuse_address
 from packer.recipe import make_recipe
 from packer.recipe_from.axolotl import TEMPLATE_FILE, read_axolotl
-from packer.recipe_from.config import ConfigPaths, Note, Report
+from packer.recipe_from.config import ConfigPaths, Report, shown
 from packer.recipe_from.llamafactory import is_dataset_info, names_of, read_entries, read_llamafactory
 from packer.store.folder import write_atomically
 from packer.strict_yaml import as_yaml, parse_mapping
@@ -39,22 +39,13 @@ class Converted:
     """Text of a chat template that is part of the configuration, else None."""
 
     carried: tuple[str, ...]
-    """Keys with the same meaning in the recipe."""
+    """Keys that decided something of the recipe."""
 
-    notes: tuple[Note, ...]
-    """The other keys, in the order in which they were read."""
+    left: dict[str, str]
+    """Keys that are not carried over, with their values, truncated."""
 
-    @property
-    def differences(self) -> list[Note]:
-        """The keys about rows whose meaning differs."""
-        return [note for note in self.notes if note.kind == "differs"]
-
-    @property
-    def others(self) -> list[str]:
-        """One sentence each for the trainer's own keys, and for unknown ones."""
-        kinds = {"training": "not about rows, by their names", "unknown": "not known to packer, but may be about rows"}
-        keys = {kind: [note.key for note in self.notes if note.kind == kind] for kind in kinds}
-        return [f"{says}: {', '.join(keys[kind])}" for kind, says in kinds.items() if keys[kind]]
+    left_out: dict[str, str]
+    """Entries whose rows packer cannot read, and why."""
 
 
 def read_config(path: Path, target: Path, *, datasets: Sequence[str] = ()) -> Converted:
@@ -83,10 +74,10 @@ def read_config(path: Path, target: Path, *, datasets: Sequence[str] = ()) -> Co
     else:
         beside = ConfigPaths(bases=(path.absolute().parent,), target=target, absolute=path.is_absolute())
         names = [part for name in datasets for part in ([name] if name in values else names_of([name]) or [name])]
-        recipe = {"sources": read_entries(values, names or list(values), beside, report, shared={})}
+        recipe = {"sources": read_entries(values, names or list(values), beside, report)}
     recipe = {key: value for key, value in recipe.items() if value not in (None, {}, [])}
     if "sources" not in recipe:
-        first = "".join(f"; {note.shown}: {note.says}" for note in report.left_out[:1])
+        first = "".join(f"; {entry}: {reason}" for entry, reason in list(report.left_out.items())[:1])
         hint = "fix the rows or the entry, then run it again" if first else f"expected {_EXPECTED}"
         raise RecipeError(f"{path}: contains no rows that packer reads{first}", hint=hint)
     make_recipe(recipe, where=f"{path} as a recipe")
@@ -95,8 +86,9 @@ def read_config(path: Path, target: Path, *, datasets: Sequence[str] = ()) -> Co
         path=path,
         values=recipe,
         template=template,
-        carried=report.carried,
-        notes=report.notes,
+        carried=tuple(report.carried),
+        left={key: shown(value) for key, value in report.left.items()},
+        left_out=report.left_out,
     )
 
 
@@ -122,9 +114,12 @@ def write_recipe(converted: Converted, folder: Path) -> tuple[Path, ...]:
 
 
 def _recipe_text(converted: Converted) -> str:
-    """Return the recipe in YAML, below comments with the notes."""
-    notes = [*(f"{note.shown}\n    {note.says}" for note in converted.differences), *converted.others]
-    head = [f"From {converted.path.name}; packer init --from wrote it.", *([""] if notes else []), *notes]
+    """Return the recipe in YAML, below comments with what it does not carry over."""
+    head = [f"From {converted.path.name}; packer init --from wrote it."]
+    head += [f"Left out: {entry}: {reason}" for entry, reason in converted.left_out.items()]
+    head += ["Not carried over:"] * bool(converted.left) + [
+        f"  {key}: {value}" for key, value in converted.left.items()
+    ]
     comments = "".join(f"# {_printable(line)}".rstrip() + "\n" for line in "\n".join(head).split("\n"))
     return f"{comments}\n{as_yaml({'version': 1, **converted.values})}"
 

@@ -65,19 +65,7 @@ def byte_level(template: str | None, **options: Any) -> Folder:
 
 
 EMPTY_REASONING = changed("{%- if m.reasoning_content %}{{ '<think>\\n' + m.reasoning_content", "{%- if m.role == 'assistant' %}{{ '<think>\\n' + (m.reasoning_content or '')")  # fmt: skip
-REASONED, CALLS = (
-    "{%- if m.reasoning_content %}",
-    "{%- for call in m.tool_calls or [] %}{{ '\\n' + call.function | tojson }}{% endfor %}",
-)
-MARKED = {
-    "a header": (marked(HEADER, END), ["<|im_start|>assistant\n"], "warning"),
-    "late": (marked(REASONED, END).replace("{%- generation %}", "{{- ': ' }}{%- generation %}"), [": "], "warning"),
-    "no stop": (marked(REASONED, CALLS), ["<|im_end|>"], "warning"),
-    "past the end": (marked(REASONED, END).replace("{{- '<|im_end|>' }}{%- end", "{{- '<|im_end|>\\n' }}{%- end"), ["\n"], "note"),
-    "missing": (FULL + "{% generation %}{% endgeneration %}", ["first answer<|im_end|>"], "warning"),
-    "a question": (changed(CONTENT, "{% generation %}{{- m.content or '' }}{% endgeneration %}"), ["<|im_end|>", "first question"], "warning"),
-}  # fmt: skip
-"""How marks differ from what is learned → template, the marked places, level."""
+REASONED = "{%- if m.reasoning_content %}"
 
 
 def with_eos(template: str, eos: str) -> Folder:
@@ -112,27 +100,25 @@ CASES: dict[str, Folder] = {
     "plain_chat_refused": byte_level("{{ raise_exception('never') }}"),
     "prompt_diverges": byte_level(changed(PROMPT, PROMPT.replace(r"\n'", r"\n\n'"))),
     "no_terminator": byte_level(twins.NO_TERMINATOR),
-    "header_learned": byte_level(changed(PROMPT, "")),
     "turn_end_is_no_stop": with_eos(EOS_AT_THE_END, "<|endoftext|>"),
     "chat_rewritten": REWRITING,
     "reasoning_forgotten": REWRITING,
-    "dropped_system": byte_level(changed(CONTENT, "{{- m.content or '' if m.role != 'system' }}")),
-    "dropped_user": byte_level(changed(CONTENT, "{{- m.content or '' if m.role != 'user' or not tools }}")),
-    "dropped_content": byte_level(changed(CONTENT, "{{- m.content or '' if not m.tool_calls }}")),
     "dropped_reasoning": byte_level(changed("{%- if m.reasoning_content %}", "{%- if false %}")),
-    "dropped_tool_call": byte_level(changed("in m.tool_calls or []", "in []")),
-    "dropped_tool_result": byte_level(changed(CONTENT, "{{- m.content or '' if m.role != 'tool' }}")),
-    "dropped_tools": byte_level(changed("{%- if tools %}", "{%- if false %}")),
     "shapes_rejected": byte_level(changed(END, CALL_WITHOUT_END)),
-    "bos_missing": byte_level(FULL, bos=True),
-    "marks_differ": byte_level(marked(HEADER, END)),
     "tokenizer_read_otherwise": of_class(twins.sentencepiece_like, "LlamaTokenizer"),
     "prompt_modes": REWRITING,
     "opening_learned": byte_level(changed(CONTENT, "{{- 'Answer: ' if m.role == 'assistant' }}{{- m.content or '' }}")),
-    "terminator": byte_level(FULL),
-    "default_system": byte_level(changed("{%- for m in messages %}", r"{%- if messages[0].role != 'system' %}{{ '<|im_start|>system\nBe kind and brief.<|im_end|>\n' }}{% endif %}{%- for m in messages %}")),
-    "reads_clock": byte_level("{{- strftime_now('%d %b %Y') }}" + FULL),
 }  # fmt: skip
+
+LOSSES: dict[str, Folder] = {
+    "dropped_system": byte_level(changed(CONTENT, "{{- m.content or '' if m.role != 'system' }}")),
+    "dropped_user": byte_level(changed(CONTENT, "{{- m.content or '' if m.role != 'user' or not tools }}")),
+    "dropped_content": byte_level(changed(CONTENT, "{{- m.content or '' if not m.tool_calls }}")),
+    "dropped_tool_call": byte_level(changed("in m.tool_calls or []", "in []")),
+    "dropped_tool_result": byte_level(changed(CONTENT, "{{- m.content or '' if m.role != 'tool' }}")),
+    "dropped_tools": byte_level(changed("{%- if tools %}", "{%- if false %}")),
+}  # fmt: skip
+"""Templates that lose something, by the code of rows that have it."""
 
 
 class Cases:
@@ -166,12 +152,30 @@ def test_a_template_that_earns_a_finding_gets_it(code: str, cases: Cases) -> Non
     assert len(set(codes(report))) == len(codes(report)), "a code is told twice"
 
 
+@pytest.mark.parametrize("code", LOSSES)
+def test_what_a_template_loses_is_among_the_shapes_that_are_rejected(code: str, tmp_path: Path) -> None:
+    folder = LOSSES[code](tmp_path / "tokenizer")
+    assert code in finding(of(folder), "shapes_rejected").message
+    kind = code.removeprefix("dropped_")
+    (override,) = hinted(of(folder), "shapes_rejected")
+    assert override == f"supervision.allow_dropped=[{kind}]"
+    assert code not in "".join(each.message for each in of(folder, override).findings), "the recipe allows it"
+
+
+def test_of_rows_only_what_they_have_is_reported(tmp_path: Path) -> None:
+    folder = LOSSES["dropped_system"](tmp_path / "tokenizer")
+    assert codes(of(folder, sources=write(tmp_path / "plain.jsonl", chat("Hi", "Hello")))) == []
+    row = {"messages": [{"role": "system", "content": "Be kind."}, *chat("Hi", "Hello")["messages"]]}
+    report = of(folder, sources=write(tmp_path / "rows.jsonl", row, chat("Hi", "Hello")))
+    assert codes(report) == ["rows_rejected"]
+
+
 def test_every_code_has_a_template_that_earns_it() -> None:
     assert {*CASES, *OF_ROWS, "no_marks"} == set(CODES)
 
 
 def test_a_template_that_renders_everything_as_it_is_gets_no_finding_but_its_terminator(tmp_path: Path) -> None:
-    assert codes(of(twins.byte_level(tmp_path / "tokenizer", template=FULL))) == ["terminator"]
+    assert codes(of(twins.byte_level(tmp_path / "tokenizer", template=FULL))) == []
 
 
 def test_nothing_is_said_of_a_chat_that_cannot_be_built(cases: Cases) -> None:
@@ -208,14 +212,10 @@ def places(report: LintReport, code: str) -> list[str]:
     ("code", "shown"),
     [
         ("prompt_diverges", ["\n", ""]),
-        ("header_learned", ["<|im_start|>assistant\n"]),
         ("turn_end_is_no_stop", ["<|im_end|>\n<|endoftext|>", ""]),
         ("chat_rewritten", ["<think>\n\n</think>\n\n", ""]),
         ("reasoning_forgotten", ["first thoughts", ""]),
         ("opening_learned", ["Answer: "]),
-        ("terminator", ["<|im_end|>"]),
-        ("default_system", ["<|im_start|>system\nBe kind and brief."]),
-        ("reads_clock", ["01 Jan 2026"]),
         ("prompt_modes", ["first answer<|im_end|>", "<think>\nfirst thoughts\n</think>\n\nfirst answer<|im_end|>"]),
     ],
 )
@@ -223,16 +223,8 @@ def test_the_marked_place_is_what_the_finding_is_about(code: str, shown: list[st
     assert places(cases.report(code), code) == shown
 
 
-@pytest.mark.parametrize("which", MARKED)
-def test_every_difference_of_marks_is_shown(which: str, tmp_path: Path) -> None:
-    template, shown, level = MARKED[which]
-    report = of(byte_level(template)(tmp_path))
-    assert places(report, "marks_differ") == shown
-    assert finding(report, "marks_differ").level == level
-
-
 def test_marks_that_agree_with_what_is_learned_are_no_finding(tmp_path: Path) -> None:
-    assert codes(of(byte_level(marked(REASONED, END))(tmp_path))) == ["terminator"]
+    assert codes(of(byte_level(marked(REASONED, END))(tmp_path))) == []
 
 
 def test_an_empty_reasoning_block_that_is_learned_is_a_warning(tmp_path: Path) -> None:
@@ -248,7 +240,6 @@ def test_what_the_hint_of_an_error_sets_leaves_no_error(code: str, cases: Cases)
     override, *_ = hinted(report, code)
     again = of(cases.folder(code), override)
     assert again.ok
-    assert "terminator" in codes(again)
 
 
 def test_a_plain_answer_that_only_a_prompt_for_reasoning_fits_is_an_error_with_its_prompt(tmp_path: Path) -> None:
@@ -306,16 +297,7 @@ def test_the_stop_that_is_proposed_against_rewriting_ends_it(cases: Cases) -> No
     hint = finding(cases.report("turn_end_is_no_stop"), "turn_end_is_no_stop").hint
     assert hint is not None
     (override,) = re.findall(r"--set '([^']*)'", hint)
-    assert codes(of(cases.folder("turn_end_is_no_stop"), override)) == ["terminator"]
-
-
-def test_a_turn_that_the_next_header_closes_is_said_to_be_so(tmp_path: Path) -> None:
-    report = of(twins.header_stops(tmp_path / "tokenizer"))
-    message = finding(report, "terminator").message
-    assert "'<|user|>'" in message
-    assert "the header of the next message" in message
-    assert "'<|observation|>'" not in message
-    assert "never written: <|endoftext|>" in message
+    assert codes(of(cases.folder("turn_end_is_no_stop"), override)) == []
 
 
 def test_as_rendered_is_proposed_only_where_it_makes_one_document(cases: Cases) -> None:
@@ -329,7 +311,6 @@ def test_as_rendered_is_proposed_only_where_it_makes_one_document(cases: Cases) 
 @pytest.mark.parametrize(
     ("code", "override"),
     [
-        ("dropped_reasoning", "supervision.allow_dropped=[reasoning]"),
         ("chat_rewritten", "supervision.history_rewrite=as_rendered"),
         ("reasoning_forgotten", "supervision.history_rewrite=exact"),
     ],
@@ -344,13 +325,6 @@ def test_reasoning_that_is_rendered_in_tags_alone_is_proposed_inline(cases: Case
     assert hint is not None
     assert "supervision.reasoning=inline" in hint
     assert "dropped_reasoning" not in codes(of(cases.folder("dropped_reasoning"), "supervision.reasoning=inline"))
-
-
-def test_a_system_prompt_that_stays_beside_the_rows_own_is_distinguished(cases: Cases, tmp_path: Path) -> None:
-    replaced = finding(cases.report("default_system"), "default_system")
-    assert "unless the row has a system message" in replaced.message
-    always = twins.byte_level(tmp_path / "always", template="{{- 'Be kind and brief.\n' }}" + FULL)
-    assert "even if the row has a system message" in finding(of(always), "default_system").message
 
 
 REFUSING = changed(HEADER, "{%- if m.role == 'system' %}{{ raise_exception('no rules here') }}{% endif %}" + HEADER)
@@ -388,7 +362,7 @@ def test_rows_that_are_kept_are_counted_and_need_no_finding(plain: Path, tmp_pat
     report = of(plain, sources=write(tmp_path / "rows.jsonl", *[chat("Hi", "Hello", "And?", "Fine")] * 7))
     (rows,) = report.rows
     assert (rows.num_rows, rows.num_kept, rows.num_turns, rows.schema, rows.is_whole) == (7, 7, 14, "messages", True)
-    assert codes(report) == ["terminator"]
+    assert codes(report) == []
 
 
 def test_only_the_first_rows_of_each_input_are_examined(plain: Path, tmp_path: Path) -> None:
@@ -479,7 +453,7 @@ def test_a_class_that_changes_nothing_is_no_finding(twin: Folder, tmp_path: Path
 SET = re.compile(r"--set ('[^']*'|\S+)")
 
 STAYS = {
-    ("marks_differ", "supervision.source"), ("split_marker", "supervision.markers"),
+    ("split_marker", "supervision.markers"),
     ("shapes_rejected", "supervision.on_prompt_mismatch"),
 }  # fmt: skip
 """Findings that may stay under a key of their hint, since it promises something else; that is asserted beside."""
@@ -508,7 +482,7 @@ def test_every_key_of_every_hint_does_what_the_hint_says(cases: Cases) -> None:
                 (override,) = shlex.split(quoted.rstrip(";:,"))
                 after = {other.code: other.level for other in cases.report(code, override).findings}
                 if (each.code, override.partition("=")[0]) in STAYS:
-                    assert each.code != "marks_differ" or each.code in after
+                    pass
                 else:
                     assert after.get(each.code, "note") == "note", f"{code}: {each.code} under {override}"
                 assert "plain_chat_refused" not in after or each.level == "error", f"{code}: {override}"
@@ -517,10 +491,6 @@ def test_every_key_of_every_hint_does_what_the_hint_says(cases: Cases) -> None:
 
 
 def test_no_hint_sets_what_the_recipe_has_set_already(tmp_path: Path) -> None:
-    folder = CASES["dropped_tool_call"](tmp_path / "tokenizer")
-    (override,) = hinted(of(folder), "dropped_tool_call")
-    assert override == "supervision.allow_dropped=[tool_call]"
-    assert hinted(of(folder, override), "dropped_tool_call") == []
     rewriting = byte_level(twins.QWEN3_LIKE)(tmp_path / "rewriting")
     for value in ("exact", "last", "as_rendered"):
         report = of(rewriting, f"supervision.history_rewrite={value}")
@@ -531,30 +501,6 @@ def test_no_hint_sets_what_the_recipe_has_set_already(tmp_path: Path) -> None:
 
 def hinted(report: LintReport, code: str) -> list[str]:
     return [shlex.split(each.rstrip(";:,"))[0] for each in SET.findall(finding(report, code).hint or "")]
-
-
-NO_TOOLS = "{%- for m in messages if m.role in ['user', 'assistant'] %}" + FULL[FULL.index("\n{{- '<|im_start|>' + m") :].replace(
-    r"{%- for call in m.tool_calls or [] %}{{ '\n' + call.function | tojson }}{% endfor %}", "")  # fmt: skip
-"""Renders questions and answers alone."""
-
-
-def test_a_lost_result_is_reported_behind_a_lost_call_and_the_hint_allows_all_that_is_lost(tmp_path: Path) -> None:
-    folder = byte_level(NO_TOOLS)(tmp_path / "tokenizer")
-    given = "supervision.allow_dropped=[reasoning]"
-    report = of(folder, given)
-    assert {"dropped_tools", "dropped_tool_call", "dropped_tool_result"} <= set(codes(report))
-    (override,) = hinted(report, "dropped_tool_result")
-    kinds = set(override.partition("=")[2].strip("[]").split(","))
-    assert kinds == {"reasoning", "tool_call", "tools", "tool_result"}, "what the recipe has, and what is lost"
-    call = {"type": "function", "function": {"name": "add", "arguments": {"a": 1}}}
-    tools = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}]
-    row = {"messages": [{"role": "user", "content": "Add"}, {"role": "assistant", "content": None, "tool_calls": [call]},
-                        {"role": "tool", "content": "it is forty-two"}, {"role": "assistant", "content": "42"}], "tools": tools}  # fmt: skip
-    sources = write(tmp_path / "rows.jsonl", row, chat("Hi", "Hello"))
-    assert of(folder, sources=sources).rows[0].num_kept == 1
-    assert of(folder, override, sources=sources).rows[0].num_kept == 2
-    (lost,) = hinted(of(folder, sources=sources), "rows_rejected")
-    assert lost == "supervision.allow_dropped=[tool_call]"
 
 
 def test_a_hinted_stop_keeps_the_stops_of_the_recipe(tmp_path: Path) -> None:
@@ -579,15 +525,6 @@ def test_marks_asked_for_where_there_are_none_are_an_error_with_a_report(tmp_pat
     assert hinted(report, "no_marks") == ["supervision.source=chat_server"]
 
 
-def test_under_marks_the_report_says_so_and_hints_nothing_that_is_set(cases: Cases) -> None:
-    ignored = finding(cases.report("marks_differ"), "marks_differ")
-    assert "packer does not go by them" in ignored.message
-    assert "supervision.source=generation_tags" in (ignored.hint or "")
-    own = finding(of(cases.folder("marks_differ"), "supervision.source=generation_tags"), "marks_differ")
-    assert (own.level, own.hint) == ("warning", None)
-    assert "the recipe goes by the marks" in own.message
-
-
 def test_what_inference_cannot_ask_for_is_no_error_where_marks_decide(tmp_path: Path) -> None:
     template = marked("{%- if m.reasoning_content %}", END).replace(PROMPT, PROMPT.replace(r"\n'", r"\n\n'"))
     folder = byte_level(template)(tmp_path / "tokenizer")
@@ -597,13 +534,6 @@ def test_what_inference_cannot_ask_for_is_no_error_where_marks_decide(tmp_path: 
     assert finding(report, "prompt_diverges").level == "note"
     assert report.ok
     assert report.rows[0].num_kept == 1
-
-
-def test_a_bos_behind_white_space_is_said_to_be_there(tmp_path: Path) -> None:
-    report = of(byte_level("{{ '\n' + bos_token }}" + FULL, bos=True)(tmp_path))
-    found = finding(report, "bos_missing")
-    assert "begins texts with '<|begin|>', but the template writes white space before it" in found.message
-    assert places(report, "bos_missing") == ["\n"]
 
 
 def test_of_a_template_for_another_tokenizer_nothing_else_is_said(cases: Cases) -> None:
@@ -688,9 +618,8 @@ def test_a_template_that_escapes_what_it_writes_is_reported_before_any_row(
 
 def test_a_template_that_changes_letters_is_reported_before_any_row(tmp_path: Path) -> None:
     lower = changed(CONTENT, "{{- (m.content or '') | lower }}")
-    found = finding(of(twins.byte_level(tmp_path, template=lower)), "dropped_content")
-    assert "capitals" in found.message
-    assert [example.note for example in found.examples] == ["changed"]
+    found = finding(of(twins.byte_level(tmp_path, template=lower)), "shapes_rejected")
+    assert "capitals" in " ".join(example.label for example in found.examples)
 
 
 def test_tools_are_only_recommended_where_they_help(tmp_path: Path) -> None:
@@ -698,11 +627,3 @@ def test_tools_are_only_recommended_where_they_help(tmp_path: Path) -> None:
     cut = changed(CONTENT, "{{- (m.content or '')[:12] }}")
     found = finding(of(twins.byte_level(tmp_path, template=cut)), "plain_chat_refused")
     assert "tool definitions" not in (found.hint or "")
-
-
-def test_calls_behind_the_end_of_their_turn_are_shown_there(tmp_path: Path) -> None:
-    """As GigaChat3's template writes them: the rendering has the call, and nothing of it is trained."""
-    early = changed(CONTENT, CONTENT + "{{- '<|im_end|>\\n' if m.tool_calls }}")
-    found = finding(of(twins.byte_level(tmp_path, template=early)), "dropped_tool_call")
-    assert "except behind the stop token" in found.message
-    assert [example.note for example in found.examples] == ["after the turn"]

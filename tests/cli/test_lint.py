@@ -99,9 +99,9 @@ def test_json_holds_every_text_whole_with_the_place(folder):
                 marked += 1
     assert marked > 5
     assert sum(found["counts"].values()) == len(found["findings"])
-    (terminator,) = (finding for finding in found["findings"] if finding["code"] == "terminator")
-    (example,) = terminator["examples"]
-    assert example["text"][slice(*example["mark"])] == "<|im_end|>"
+    (forgotten,) = (finding for finding in found["findings"] if finding["code"] == "reasoning_forgotten")
+    example = forgotten["examples"][0]
+    assert example["text"][slice(*example["mark"])] == "first thoughts"
 
 
 def test_json_of_an_error_has_the_report_too(refused):
@@ -140,16 +140,16 @@ def test_carets_stand_below_the_place(folder):
 
 
 def test_an_ascii_terminal_gets_ascii_with_carets_in_place(tmp_path):
-    template = "{{- '｜｜' }}" + twins.CHATML
+    template = "{{- '｜｜' }}" + twins.QWEN3_LIKE
     folder = twins.byte_level(tmp_path / "tokenizer", template=template)
-    result = CliRunner(charset="ascii", env={"COLUMNS": "80"}).invoke(cli, ["lint", "--tokenizer", str(folder)])
+    result = CliRunner(charset="ascii", env={"COLUMNS": "200"}).invoke(cli, ["lint", "--tokenizer", str(folder)])
     assert result.exit_code == 0
     assert result.stdout.isascii()
     lines = result.stdout.splitlines()
-    (number,) = (n for n, line in enumerate(lines) if line.endswith("^ trained"))
+    (number,) = (n for n, line in enumerate(lines) if line.endswith("^ only while it is the last"))
     match = CARETS.fullmatch(lines[number])
     assert match is not None
-    assert lines[number - 1][match.start(1) : match.end(1)] == "<|im_end|>"
+    assert lines[number - 1][match.start(1) : match.end(1)] == "first thoughts"
     assert "\\uff5c\\uff5c<|im_start|>user\\n" in result.stdout
 
 

@@ -66,7 +66,6 @@ def commands(name: str, cache: Path, rows: Path, tokenizer: Path, out: Path) -> 
     yield "report", cache, "-o", name
     yield "export", cache, "--to", "datasets", "-o", name
     yield "check", cache, "--against", name
-    yield "check", "--foreign", name
     yield "verify", "--foreign", name
     yield "inspect", cache, "--row", f"{name}:0"
     yield "inspect", cache, "--state", name

@@ -120,12 +120,7 @@ def test_no_part_of_a_dataset_is_read_through_a_link_out_of_its_folder(
     assert not (data_set.parent / "cache").exists()
 
 
-def test_no_file_of_a_folder_that_check_is_given_is_read_through_a_link_out_of_it(
-    received: Path, outside: Path
-) -> None:
-    (received / "rows").mkdir()
-    (received / "rows" / "a.jsonl").symlink_to(outside / "chat.jsonl")
-    refused(run("check", "--foreign", "rows"), "rows/a.jsonl")
+def test_no_table_of_a_folder_that_is_audited_is_read_through_a_link_out_of_it(received: Path, outside: Path) -> None:
     (received / "tables").mkdir()
     (received / "tables" / "a.parquet").symlink_to(outside / "chat.jsonl")
     refused(run("inspect", "--foreign", "tables", "--tokenizer", "tokenizer"), "tables/a.parquet")

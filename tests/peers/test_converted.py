@@ -167,8 +167,6 @@ PAIR = {"chosen": {"from": "gpt", "value": "yes"}, "rejected": {"from": "gpt", "
         ),
         ({"formatting": "sharegpt"}, [said(PLAIN, system="unread"), said(PLAIN[:1])], {}),
         ({"formatting": "sharegpt", "columns": {"messages": "messages", "system": "system"}, "tags": TAGS}, [chat(*PLAIN, system="be brief", functions=FUNCTIONS)], {}),
-        ({"formatting": "sharegpt"}, [said(PLAIN)], {"mask_history": True}),
-        ({"formatting": "sharegpt"}, [said(PLAIN), said(PLAIN[:1])], {"max_samples": 1}),
         (
             {"formatting": "sharegpt", "ranking": True, "columns": {"messages": "conversations", "chosen": "chosen", "rejected": "rejected"}},
             [{"conversations": said(PLAIN)["conversations"][:3], **PAIR}],

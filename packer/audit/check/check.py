@@ -5,11 +5,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from packer.audit.check import record_checks, row_checks
 from packer.audit.check.check_report import Check, CheckReport, RowPair, RowText
-from packer.audit.check.record_checks import answers, check_code
 from packer.audit.check.row_checks import BENCHMARK, NEAR_BETWEEN, CheckResult
 from packer.audit.check.row_facts import (
     RowFacts,
@@ -20,11 +17,9 @@ from packer.audit.check.row_facts import (
     splits_of,
     trained_on,
 )
-from packer.audit.check.row_parts import NamedFile, RowPart, find_files, open_files
 from packer.audit.input_parts import InputPart, cut_input, map_inputs
 from packer.batches import Sample
 from packer.curate.contamination import Questions
-from packer.curate.select import digests
 from packer.curate.texts import utterances
 from packer.errors import PackerError
 from packer.pipeline.benchmarks import Benchmark
@@ -32,13 +27,12 @@ from packer.pipeline.executor import Workers
 from packer.pipeline.ray_workers import workers_on
 from packer.pipeline.source_roots import SourceRoots
 from packer.progress import Progress, Silent
-from packer.recipe import Recipe, make_recipe
+from packer.recipe import make_recipe
 from packer.source.files import STANDARD_INPUT
 from packer.store.cache import Cache
 from packer.store.manifest import Input
 
 _PIPE = "it was standard input, and its rows are not piped in"
-_SHOWN_FILES = 8
 _ROW_CHECKS = ("copies", "prompts", "near copies", "benchmarks", "answers")
 
 
@@ -97,62 +91,14 @@ def check(
             record_checks.check_times(cache, recipe, trained),
             record_checks.check_sources(cache, recipe, trained),
             record_checks.check_rules(cache),
-            check_code(manifest),
+            record_checks.check_code(manifest),
         ]
         return CheckReport(
             folder=cache.folder,
             fingerprint=cache.fingerprint,
             checks=tuple(each for each in checks if each is not None),
-            answers=answers(cache, recipe, [path for path, _ in missing] if roots else None),
+            facts=record_checks.facts(manifest, recipe),
         )
-
-
-def check_files(
-    asked: Sequence[tuple[str | None, Path]],
-    *,
-    near: bool = False,
-    against: Sequence[Benchmark] = (),
-    jobs: int | None = None,
-    on: str | None = None,
-    progress: Progress | None = None,
-) -> CheckReport:
-    """Check rows that are not in a cache, or that another tool prepared, as :func:`check` does those of a cache.
-
-    `asked` has the split and the path of each file, folder of files, or saved data set; a split that is None is
-    inferred from names.
-
-    Raises:
-        InputError: a path contains nothing that packer reads, or a file changed while it was read.
-        WorkerDiedError: a process was killed.
-    """
-    recipe, files = Recipe(), find_files(asked)
-    search = _Search(open_files(files, recipe), recipe.rows.max_bytes, near=near, against=against)
-    progress = progress or Silent()
-    with workers_on(on, jobs, progress.note) as workers:
-        progress.stage("rows", 0, "rows")
-        rows = search.read(workers, progress)
-    splits = tuple(dict.fromkeys(split for split, _ in files))
-    is_read = digests(rows.table, "content") != b""
-    split = np.where(is_read, np.array([splits.index(name) for name, _ in files])[rows.source], -1)
-    counts = {name: int((split == number).sum()) for number, name in enumerate(splits)}
-    trained, names = trained_on(counts), [path.as_posix() for _, path in files]
-    of_file = np.bincount(rows.source, minlength=len(files)).tolist()
-    return CheckReport(
-        folder=asked[0][1],
-        fingerprint=None,
-        checks=(
-            *search.checks(facts_of(rows, split, files=names, splits=splits, trained=trained)),
-            record_checks.check_counts(counts, trained),
-            record_checks.check_read(len(split), int((~is_read).sum())),
-        ),
-        answers={"files": _files(files, of_file)},
-    )
-
-
-def _files(files: Sequence[NamedFile], num_rows: Sequence[int]) -> tuple[str, ...]:
-    pairs = zip(files, num_rows, strict=True)
-    lines = [f"{path.as_posix()}: {number:,} rows of {split}" for (split, path), number in pairs]
-    return (*lines[:_SHOWN_FILES], *([f"and {len(lines) - _SHOWN_FILES:,} more"] if len(lines) > _SHOWN_FILES else []))
 
 
 def _find_inputs(
@@ -202,7 +148,7 @@ class _Search:
     """Reads rows from parts of files, and compares them with each other and with the questions of benchmarks."""
 
     def __init__(
-        self, parts: Sequence[RowPart], max_row_bytes: int, *, near: bool, against: Sequence[Benchmark]
+        self, parts: Sequence[InputPart], max_row_bytes: int, *, near: bool, against: Sequence[Benchmark]
     ) -> None:
         self._parts, self._max_row_bytes, self._near, self._against = parts, max_row_bytes, near, against
         self._questions = Questions([each.questions for each in against]) if against else None
@@ -225,7 +171,7 @@ class _Search:
 
         def shown(row: int, check: Check) -> RowText:
             source, number = place = facts.place(row)
-            texts = [text for sample in samples.get(place, ()) for text in _texts(sample)]
+            texts = _texts(samples[place]) if place in samples else []
             prompt = [text for role, text in texts if role == "user"][:1] if check.code == NEAR_BETWEEN else []
             return RowText(
                 input=facts.files[source],

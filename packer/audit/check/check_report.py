@@ -61,14 +61,10 @@ class CheckReport:
     """The result of :func:`packer.audit.check`."""
 
     folder: Path
-    """The cache; for a check of files, the first path given."""
-
-    fingerprint: str | None
-    """None for a check of files."""
-
+    fingerprint: str
     checks: tuple[Check, ...]
-    answers: dict[str, tuple[str, ...]]
-    """What is recorded about `files`, `rows`, `tokenizer`, `packing` and `code`, as lines; of files, `files` alone."""
+    facts: tuple[tuple[str, str], ...]
+    """What the cache records about its files, rows, tokenizer, packing and code: names and lines."""
 
     def count(self, level: Level) -> int:
         return sum(check.level == level for check in self.checks)

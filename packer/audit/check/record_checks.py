@@ -1,10 +1,9 @@
 """Checks of what a cache records: split sizes and lengths, how many rows were rejected, and the code that built it.
 
-The module also answers the five questions that anyone training from a cache must be able to answer: which files, which
-rows, which tokenizer and template, which packing rules, and built by which code. None of this needs the inputs.
+None of this needs the inputs.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from math import sqrt
 
 import numpy as np
@@ -22,7 +21,7 @@ from packer.rejections import ROW_REASONS
 from packer.store.cache import Cache
 from packer.store.manifest import Manifest
 from packer.store.selected import read_selection
-from packer.version import __version__, code_digest
+from packer.version import code_digest
 
 FEW_ROWS = 100
 """With fewer held-out rows, the mean loss varies by over a tenth of its spread from one sample of rows to another."""
@@ -35,12 +34,7 @@ _SIGMAS = 4
 
 def check_sizes(cache: Cache, recipe: Recipe, trained: Sequence[str]) -> Check:
     """Look for splits that are empty, far from their requested share, or too small to be meaningful."""
-    kept = _rows_of_splits(cache, recipe)
-    return check_counts(kept, trained, _unlikely_shares(cache, recipe))
-
-
-def check_counts(kept: Mapping[str, int], trained: Sequence[str], off: Sequence[str] = ()) -> Check:
-    """Do :func:`check_sizes` for given row counts; `off` lists the splits that are far from their requested share."""
+    kept, off = _rows_of_splits(cache, recipe), _unlikely_shares(cache, recipe)
     empty = [name for name, number in kept.items() if not number]
     small = [name for name, number in kept.items() if 0 < number < FEW_ROWS and name not in trained]
     sizes = ", ".join(f"{number:,} in {name}" for name, number in kept.items())
@@ -170,13 +164,6 @@ def check_rejected(cache: Cache) -> Check:
     return Check.of("rejected", message, bad, count=number, hint=f"{cache.folder}/rejected.jsonl lists them")
 
 
-def check_read(num_rows: int, num_refused: int) -> Check:
-    """Check whether a large share of the rows in some files cannot be read."""
-    message = f"{num_refused:,} of {num_rows:,} rows cannot be read" if num_refused else "every row can be read"
-    bad: Level | None = "warning" if num_refused > _MUCH * num_rows else None
-    return Check.of("rejected", message, bad, count=num_refused, hint="packer preview FILE shows why")
-
-
 def _rows_of_splits(cache: Cache, recipe: Recipe) -> dict[str, int]:
     """Return the number of rows of each split that exists or was requested."""
     rule = recipe.split
@@ -211,20 +198,23 @@ def _median(lengths: Int32) -> int:
     return int(np.median(lengths)) if len(lengths) else 0
 
 
-_SHOWN = 4
-_DIGITS = 12
+_NAMED, _DIGITS = 4, 12
 
 
-def answers(cache: Cache, recipe: Recipe, missing: Collection[str] | None) -> dict[str, tuple[str, ...]]:
-    """Return the five answers; `missing` are the inputs that are missing or have changed, None if none was read."""
-    manifest = cache.manifest
-    return {
-        "files": _files(manifest, missing),
-        "rows": _rows(cache),
-        "tokenizer": _tokenizer(manifest, recipe),
-        "packing": _packing(manifest, recipe),
-        "code": _code(manifest),
-    }
+def facts(manifest: Manifest, recipe: Recipe) -> tuple[tuple[str, str], ...]:
+    """Return what a cache was made from: files, rows, tokenizer, packing rules and code."""
+    totals, pack, versions = manifest.totals, recipe.pack, manifest.versions
+    paths = [entry.path for entry in manifest.inputs[:_NAMED]] + ["…"] * (len(manifest.inputs) > _NAMED)
+    template = recipe.template.file or "the tokenizer's own"
+    packing = f"{pack.mode}, {pack.block_len:,} tokens, {pack.strategy}, overlong: {pack.overlong}, seed {pack.seed}"
+    code = versions.get(CODE_VERSION, "unknown")[:_DIGITS]
+    return (
+        ("files", f"{len(manifest.inputs):,}: {', '.join(paths)}"),
+        ("rows", f"{totals.kept:,} of {totals.rows:,} can be trained on"),
+        ("tokenizer", f"{recipe.tokenizer}; template: {template}"),
+        ("packing", "none: only documents" if pack.mode == "none" else f"{packing}; {totals.blocks:,} blocks"),
+        ("code", f"packer {versions.get('packer', '?')}, rules {manifest.rules_version}, source {code}"),
+    )
 
 
 def check_code(manifest: Manifest) -> Check:
@@ -237,57 +227,3 @@ def check_code(manifest: Manifest) -> Check:
         return Check.of("code", "made by the code that runs now", None)
     rules = "by the same rules" if theirs is None else "by another version of packer's source, with the same rules"
     return Check.of("code", f"made {rules} as a build follows today", None)
-
-
-def _files(manifest: Manifest, missing: Collection[str] | None) -> tuple[str, ...]:
-    shown, others = manifest.inputs[:_SHOWN], manifest.inputs[_SHOWN:]
-    lines = [
-        f"{entry.path}: {entry.num_rows:,} rows, sha256 {entry.sha256[:_DIGITS]}"
-        + ("" if missing is None else ", not as it was" if entry.path in missing else ", unchanged")
-        for entry in shown
-    ]
-    if others:
-        changed = sum(entry.path in (missing or ()) for entry in others)
-        lines.append(
-            f"and {len(others):,} more: {sum(entry.num_rows for entry in others):,} rows"
-            + ("" if missing is None else f", {changed:,} not as they were" if changed else ", unchanged")
-        )
-    return tuple(lines)
-
-
-def _rows(cache: Cache) -> tuple[str, ...]:
-    totals, report = cache.manifest.totals, row_report(cache.folder, cache.manifest)
-    codes = ", ".join(
-        f"{code} {number:,}" for code, number in sorted(totals.rejected.items(), key=lambda each: -each[1])
-    )
-    lines = [f"{totals.kept:,} of {totals.rows:,} can be trained on" + (f"; rejected: {codes}" if codes else "")]
-    if report is not None:
-        left_out = ", ".join(f"{each.rule or each.code} {each.rows:,}" for each in report.left_out)
-        splits = ", ".join(f"{each.split} {each.rows:,}" for each in report.splits)
-        lines.append(f"rules leave out: {left_out or 'none'}; splits: {splits}")
-    cut = ", ".join(f"{code} {each.tokens:,}" for code, each in totals.cut.items() if code not in ROW_REASONS)
-    return (*lines, *([f"tokens in no block: {cut}"] if cut else []))
-
-
-def _tokenizer(manifest: Manifest, recipe: Recipe) -> tuple[str, ...]:
-    digests = {file.path.rpartition("/")[2]: file.sha256[:_DIGITS] for file in manifest.model.files}
-    files = ", ".join(f"{name} {digest}" for name, digest in sorted(digests.items()))
-    template = recipe.template.file or "the tokenizer's own"
-    return (f"{recipe.tokenizer}; template: {template}", files)
-
-
-def _packing(manifest: Manifest, recipe: Recipe) -> tuple[str, ...]:
-    pack, blocks = recipe.pack, manifest.totals.blocks
-    if pack.mode == "none":
-        return ("none: only documents",)
-    length = f"{pack.block_len:,} tokens"
-    rules = f"{pack.mode}, {length}, {pack.strategy}, overlong: {pack.overlong}, seed {pack.seed}"
-    return (f"{rules}; {blocks:,} blocks",)
-
-
-def _code(manifest: Manifest) -> tuple[str, ...]:
-    code = manifest.versions.get(CODE_VERSION)
-    made = f"packer {manifest.versions.get('packer', '?')}, rules {manifest.rules_version}"
-    here = f"packer {__version__}, rules {RULES_VERSION}, source {code_digest()[:_DIGITS]}"
-    source = f", source {code[:_DIGITS]}" if code else ""
-    return (f"{made}{source}; engine {manifest.engine} {manifest.engine_version}", f"here: {here}")

@@ -4,7 +4,6 @@ Held-out splits are compared with training splits, not with each other.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -28,11 +27,6 @@ _LEAKAGE = (
 )
 
 _OTHER_NAME = "with sources.split: train for what is trained on, as rules take all other splits for held out, "
-
-_BY_GROUP = (
-    "--set split.group=FIELD with --set split.shares.validation=0.02 divides rows by a field of theirs; rules compare "
-    "words, which rows of ids do not have"
-)
 
 NEAR_BETWEEN, BENCHMARK = "near_between_splits", "benchmark"
 SHOWN = 5
@@ -63,8 +57,8 @@ def copies_between(facts: RowFacts) -> CheckResult:
 
 def prompts_between(facts: RowFacts) -> CheckResult:
     """Find held-out rows whose prompt is also that of a training row."""
-    long, has_words = facts.has_prompt, np.diff(facts.prompts.offsets) > 0
-    check, pairs = _between(
+    long = np.diff(facts.prompts.offsets) > 0
+    return _between(
         facts,
         "prompts_between_splits",
         lambda rows, among: _same(facts.prompt, rows[long[rows]], among[long[among]]),
@@ -72,9 +66,6 @@ def prompts_between(facts: RowFacts) -> CheckResult:
         none="no prompt of a held-out split is also in a split that is trained on",
         level=_level_of_prompts,
     )
-    if pairs and not has_words[[row for row, _, _ in pairs]].any():
-        check = replace(check, hint=_BY_GROUP)
-    return check, pairs
 
 
 def near_between(facts: RowFacts) -> CheckResult:

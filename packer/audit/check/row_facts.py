@@ -16,9 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
-from packer.audit.check.row_parts import RowPart
-from packer.audit.text_runs import common_start
-from packer.batches import Bool, Int32, Int64, PretokenizedTokens, RowBatch, Sample, UInt64, array_of, numbers_of
+from packer.audit.input_parts import InputPart
+from packer.batches import Int64, RowBatch, Sample, UInt64, array_of, numbers_of
 from packer.curate.contamination import Hits, Questions
 from packer.curate.select import column, digests
 from packer.curate.signatures import Signatures, signatures_in
@@ -50,8 +49,7 @@ class RowFacts:
     content: npt.NDArray[np.bytes_]  # [N] S16 digest of the trained content of a row and of what precedes it
     context: UInt64  # [N] hash of what precedes the only answer of a row, if the row ends with it; else 0
     name: UInt64  # [N] hash of the row's own id; 0 if it has none
-    prompt: UInt64  # [N] hash of the first prompt without case and white space, or of the ids before the answer
-    has_prompt: Bool  # [N] whether the row has a prompt, long enough to identify it
+    prompt: UInt64  # [N] hash of the first prompt without case and white space
     prompts: Signatures
     conversations: Signatures | None
     """None if near duplicates are not searched for."""
@@ -77,7 +75,7 @@ class Rows(NamedTuple):
 
 
 def read_parts(
-    parts: Sequence[RowPart],
+    parts: Sequence[InputPart],
     max_row_bytes: int,
     questions: Questions | None,
     workers: Workers,
@@ -117,7 +115,6 @@ def facts_of(
 ) -> RowFacts:
     """Return the facts of the rows that are in a split; `split` has the split index of each row, or -1."""
     kept, table = np.flatnonzero(split >= 0), rows.table
-    prompts, ids = signatures_in(table, "prompt", NGRAM).rows(kept), table.column("prompt_ids").take(kept)
     names = set(table.column_names)
     return RowFacts(
         source=rows.source[kept],
@@ -130,8 +127,7 @@ def facts_of(
         context=column(table, "context")[kept],
         name=column(table, "name")[kept],
         prompt=column(table, "prompt")[kept],
-        has_prompt=(np.diff(prompts.offsets) > 0) | _long_prompts(ids),
-        prompts=prompts,
+        prompts=signatures_in(table, "prompt", NGRAM).rows(kept),
         conversations=signatures_in(table, "conversation", NGRAM).rows(kept)
         if f"bands conversation {NGRAM}" in names
         else None,
@@ -151,13 +147,13 @@ def _questions_in(table: pa.Table, rows: Int64) -> Hits:
     )
 
 
-def read_rows_at(parts: Sequence[RowPart], places: Collection[Place], max_row_bytes: int) -> dict[Place, list[Sample]]:
-    """Return the samples of some rows; a row that packs several sequences has several."""
-    found: dict[Place, list[Sample]] = {}
-    for part in parts:
-        for row, sample in part.samples({row for source, row in places if source == part.source}, max_row_bytes):
-            found.setdefault((part.source, row), []).append(sample)
-    return found
+def read_rows_at(parts: Sequence[InputPart], places: Collection[Place], max_row_bytes: int) -> dict[Place, Sample]:
+    """Return some rows."""
+    return {
+        (part.source, row): sample
+        for part in parts
+        for row, sample in part.samples({row for source, row in places if source == part.source}, max_row_bytes)
+    }
 
 
 def trained_on(sizes: dict[str, int]) -> tuple[str, ...]:
@@ -166,11 +162,11 @@ def trained_on(sizes: dict[str, int]) -> tuple[str, ...]:
     return named or tuple(sorted(sizes, key=lambda name: -sizes[name])[:1])
 
 
-def _reader(max_row_bytes: int, questions: Questions | None, *, near: bool) -> Callable[[RowPart], pa.Table]:
+def _reader(max_row_bytes: int, questions: Questions | None, *, near: bool) -> Callable[[InputPart], pa.Table]:
     """Return the function that reads a part, in this or in another process."""
     maker = TraitMaker(TraitRules.for_check(NGRAM, near=near), questions, every_question=True)
 
-    def read(part: RowPart) -> pa.Table:
+    def read(part: InputPart) -> pa.Table:
         tables, first = [], 0
         for rows, numbers in part.batches(max_row_bytes):
             table = pa.Table.from_batches([maker.make(rows, first)]).append_column("row", array_of(numbers))
@@ -184,26 +180,12 @@ def _reader(max_row_bytes: int, questions: Questions | None, *, near: bool) -> C
 def _with_check_facts(table: pa.Table, rows: RowBatch, first: int) -> pa.Table:
     """Add the facts that only checks need to the traits of a batch."""
     context, name = np.zeros(rows.num_rows, np.uint64), np.zeros(rows.num_rows, np.uint64)
-    prompt = column(table, "prompt").copy()
-    ids: list[Int32 | None] = [None] * rows.num_rows
     for sample in rows.samples:
         at = sample.row - first
         context[at] = _context_key(sample)
         if sample.sample_id is not None:
             name[at] = xxh3_64_intdigest(sample.sample_id.encode()) or 1
-        if sample.pretokenized is not None:
-            asked = sample.pretokenized.input_ids[: _first_trained(sample.pretokenized)]
-            ids[at], prompt[at] = asked, xxh3_64_intdigest(asked.tobytes())
-    table = table.set_column(table.column_names.index("prompt"), "prompt", array_of(prompt))
-    columns = {"context": array_of(context), "name": array_of(name), "prompt_ids": pa.array(ids, pa.list_(pa.int32()))}
-    for column_name, values in columns.items():
-        table = table.append_column(column_name, values)
-    return table
-
-
-def _first_trained(pretokenized: PretokenizedTokens) -> int:
-    trained = pretokenized.weight > 0
-    return int(trained.argmax()) if trained.any() else 0
+    return table.append_column("context", array_of(context)).append_column("name", array_of(name))
 
 
 def _context_key(sample: Sample) -> int:
@@ -213,10 +195,6 @@ def _context_key(sample: Sample) -> int:
     """
     if sample.preference is not None:
         return 0
-    if sample.pretokenized is not None:
-        trained = sample.pretokenized.weight > 0
-        asked = sample.pretokenized.input_ids[: _first_trained(sample.pretokenized)]
-        return xxh3_64_intdigest(asked.tobytes()) or 1 if len(asked) and np.diff(trained).sum() <= 2 else 0
     if sample.kind == "completion":
         return xxh3_64_intdigest(sample.prompt.encode()) or 1
     answers = [i for i, message in enumerate(sample.messages) if message.role == "assistant"]
@@ -224,21 +202,3 @@ def _context_key(sample: Sample) -> int:
         return 0
     before = [message.fields for message in sample.messages[:-1]]
     return xxh3_64_intdigest(msgspec.json.encode([before, sample.tools, sample.template_kwargs])) or 1
-
-
-def _long_prompts(prompts: pa.ChunkedArray) -> Bool:
-    """Return which pretokenized rows have a prompt of at least three ids beyond the prefix and suffix common to all.
-
-    The common ids are what a template writes. Worked example: the prompts 1 2 7 3, 1 2 8 8 9 3 and 1 2 6 6 6 3 all
-    begin with 1 2 and end with 3, so the last two are long.
-    """
-    array = pa.concat_arrays(prompts.chunks)
-    offsets, values = numbers_of(array.offsets), numbers_of(array.values)
-    lengths = np.diff(offsets)
-    own = [values[offsets[i] : offsets[i + 1]] for i in np.flatnonzero(lengths).tolist()]
-    head = tail = min(map(len, own), default=0)
-    for ids in own:
-        head = common_start(own[0][:head], ids[:head])
-        tail = common_start(own[0][::-1][:tail], ids[::-1][:tail])
-    long: Bool = (lengths > 0) & (lengths >= min(head + tail, int(lengths.max(initial=0))) + NGRAM)
-    return long

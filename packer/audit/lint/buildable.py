@@ -14,11 +14,9 @@ from packer.audit.lint.codes import CODES, finding
 from packer.audit.lint.probed_template import (
     ANSWER,
     CHAT,
-    ESCAPABLE,
     FIELD,
     INLINE,
     PLAIN,
-    QUESTION,
     REASONED,
     REASONING,
     SHAPES,
@@ -42,18 +40,7 @@ from packer.rejections import rejection_hint
 from packer.render import ChatTemplate, RenderError
 from packer.render.common_prefix import common_length
 from packer.render.conversation import Conversation
-from packer.render.dropped import AS_TEXT, BEHIND
-
-_WITHOUT = {
-    "system": "the system message",
-    "user": "the user message",
-    "content": "the text",
-    "reasoning": "the reasoning",
-    "tool_call": "the call",
-    "tool_result": "the result",
-    "tools": "the tool definitions",
-}
-"""Kind of loss → name of the part that is missing in training if the loss is allowed."""
+from packer.render.dropped import AS_TEXT
 
 _UNDEFINED = re.compile(r"'(\w+)' is undefined")
 _VALUES: tuple[Any, ...] = ([], "", {}, False)
@@ -239,50 +226,34 @@ def _unterminated(probed: ProbedTemplate, row: Row, override: Override | None) -
     )
 
 
-def find_losses(probed: ProbedTemplate) -> Iterator[CodedFinding]:
-    """Report content that is not rendered, by kind; each kind is searched for after allowing the ones before it."""
-    found: dict[str, list[str]] = {}
-    for label, row in SHAPES.items():
-        for kind in probed.losses(row):
-            found.setdefault(kind, []).append(label)
-    for kind, labels in found.items():
-        if not USUAL.intersection(labels):
-            continue
-        allowed = kind in probed.allowed
-        code = f"dropped_{kind}"
+def find_dropped_reasoning(probed: ProbedTemplate, shapes: Mapping[str, Outcome]) -> Iterator[CodedFinding]:
+    """Report shapes whose reasoning is not rendered, with what was found to help."""
+    labels = [label for label, outcome in shapes.items() if _loses_reasoning(outcome)]
+    if labels:
         yield finding(
-            code,
-            f"{CODES[code].meaning}{_behind(probed.outcome(SHAPES[labels[0]]))} ({listed(labels)}); "
-            + ("the recipe allows it: rows are trained on without" if allowed else "such rows are rejected"),
-            examples=tuple(_example(probed, kind, probed.outcome(SHAPES[labels[0]]))),
-            hint=None if allowed else _hint(probed, kind, labels),
-            level="note" if allowed else "warning",
+            "dropped_reasoning",
+            f"{CODES['dropped_reasoning'].meaning} ({listed(labels)}); such rows are rejected",
+            examples=tuple(_example(probed, shapes[labels[0]])),
+            hint=_hint(probed, labels),
         )
 
 
-def _example(probed: ProbedTemplate, kind: str, outcome: Outcome) -> Iterator[Example]:
+def _loses_reasoning(outcome: Outcome) -> bool:
+    return outcome.rejection is not None and outcome.rejection.code == "dropped_reasoning"
+
+
+def _example(probed: ProbedTemplate, outcome: Outcome) -> Iterator[Example]:
     conversation = probed.conversation(outcome)
     try:
         text = conversation.render(conversation.messages, {})
     except RenderError:
         return
-    place = text.find(QUESTION if kind in ("system", "user", "tools") else ANSWER)
-    place = place if place >= 0 else len(text)
+    place, note = text.find(ANSWER), "nothing of it"
+    end = place = place if place >= 0 else len(text)
     if _is_written_as_text(outcome) and REASONING in text:
-        place = text.find(REASONING)
-        yield Example(label="rendered", text=text, mark=(place, place + len(REASONING)), note="after a closed block")
-        return
-    if _behind(outcome):
-        yield Example(label="rendered", text=text, mark=(len(text), len(text)), note="after the turn")
-        return
-    changed = kind == "content" and outcome is probed.outcome(ESCAPABLE) and text.startswith(ANSWER, place)
-    yield Example(label="rendered", text=text, mark=(place, place), note="changed" if changed else "nothing of it")
-
-
-def _behind(outcome: Outcome) -> str:
-    """Return where a template writes what a row is rejected for, if it is where nothing is trained."""
-    is_behind = outcome.rejection is not None and outcome.rejection.reason.endswith(BEHIND)
-    return f" except {BEHIND}" if is_behind else ""
+        place, note = text.find(REASONING), "after a closed block"
+        end = place + len(REASONING)
+    yield Example(label="rendered", text=text, mark=(place, end), note=note)
 
 
 def _is_written_as_text(outcome: Outcome) -> bool:
@@ -290,31 +261,28 @@ def _is_written_as_text(outcome: Outcome) -> bool:
     return outcome.rejection is not None and outcome.rejection.reason.endswith(AS_TEXT)
 
 
-def _hint(probed: ProbedTemplate, kind: str, labels: Sequence[str]) -> str:
-    """Suggest the other form of reasoning, if that one is rendered, and the losses to allow."""
+def _hint(probed: ProbedTemplate, labels: Sequence[str]) -> str:
+    """Suggest the other form of reasoning, if that one is rendered, and to allow the loss."""
     ways = []
-    if kind == "reasoning":
-        for form, label, what in (("inline", FIELD, "<think> tags"), ("field", TAGS, "a field")):
-            override, row = Override("supervision.reasoning", form), SHAPES[label]
-            if "reasoning" in probed.losses(row) and probed.render(row, override).rejection is None:
-                ways.append(f"{override} gives it to the template in {what}")
-        continues = Override("supervision.on_prompt_mismatch", "continue")
-        if all(probed.render(SHAPES[label], continues).rejection is None for label in labels):
-            ways.append(f"{continues} writes it after a prompt that opens the reasoning")
-        if _is_written_as_text(probed.outcome(SHAPES[labels[0]])):  # which nothing can allow
-            return "; or ".join(ways) or "take the reasoning out of such rows, or use another template"
-    lost = [other for other in probed.losses(SHAPES[labels[0]]) if other not in probed.allowed]
-    override = Override.allowing(probed.recipe_given, lost)
-    ways.append(f"{override} trains such rows without {listed([_WITHOUT[each] for each in lost])}")
-    return "; or ".join(ways)
+    for form, label, what in (("inline", FIELD, "<think> tags"), ("field", TAGS, "a field")):
+        override, row = Override("supervision.reasoning", form), SHAPES[label]
+        if _loses_reasoning(probed.outcome(row)) and probed.render(row, override).rejection is None:
+            ways.append(f"{override} gives it to the template in {what}")
+    continues = Override("supervision.on_prompt_mismatch", "continue")
+    if all(probed.render(SHAPES[label], continues).rejection is None for label in labels):
+        ways.append(f"{continues} writes it after a prompt that opens the reasoning")
+    if _is_written_as_text(probed.outcome(SHAPES[labels[0]])):  # which nothing can allow
+        return "; or ".join(ways) or "take the reasoning out of such rows, or use another template"
+    override = Override.allowing(probed.recipe_given, ["reasoning"])
+    return "; or ".join([*ways, f"{override} trains such rows without the reasoning"])
 
 
 def find_rejected_shapes(probed: ProbedTemplate, shapes: Mapping[str, Outcome]) -> Iterator[CodedFinding]:
-    """Report shapes that cannot be built; usual shapes that lose content have findings of their own."""
+    """Report shapes that cannot be built, or not without losing something."""
     rejected: dict[tuple[str, str], list[str]] = {}
     for label, outcome in shapes.items():
         rejection = outcome.rejection
-        if rejection is not None and not (rejection.code.startswith("dropped_") and label in USUAL):
+        if rejection is not None and not _loses_reasoning(outcome):
             reason = re.sub(r"^messages\[[0-9]+\]: ", "", rejection.reason)
             rejected.setdefault((rejection.code, reason), []).append(label)
     labels = [label for group in rejected.values() for label in group]
@@ -335,8 +303,8 @@ def find_rejected_shapes(probed: ProbedTemplate, shapes: Mapping[str, Outcome]) 
 def _shapes_hint(probed: ProbedTemplate, rejected: Mapping[tuple[str, str], Sequence[str]]) -> str | None:
     continues = Override("supervision.on_prompt_mismatch", "continue")
     for (code, _), labels in rejected.items():
-        if code.startswith("mangled_"):
-            return rejection_hint(code)
+        if code.startswith(("mangled_", "dropped_")):
+            return rejection_hint(code, allowed=probed.recipe_given.supervision.allow_dropped)
         if code == "prompt_diverges":
             helped = [label for label in labels if probed.render(SHAPES[label], continues).rejection is None]
             if helped:

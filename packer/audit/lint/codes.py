@@ -17,40 +17,23 @@ CODES: dict[str, Code] = {
     "rows_price": Code(
         "warning", "rewritten history makes the rows examined cost more tokens; a note if a build would not ask"
     ),
-    "header_learned": Code(
-        "warning", "the template ignores add_generation_prompt, so the header of an answer is trained as part of it"
-    ),
     "opening_learned": Code(
-        "warning", "every answer opens with text of the template, such as an empty reasoning block, which is trained"
+        "warning", "every answer opens with text of the template, which is trained: a header, an empty reasoning block"
     ),
     "turn_end_is_no_stop": Code(
         "warning", "the token that ends a turn in history is not a stop token; answers run on to another one"
     ),
     "chat_rewritten": Code("warning", "an earlier answer of a plain chat changes when the conversation continues"),
     "reasoning_forgotten": Code("warning", "the reasoning of an earlier answer is gone when the chat continues"),
-    "dropped_system": Code("warning", "a system or developer message is not rendered"),
-    "dropped_user": Code("warning", "a user message is not rendered"),
-    "dropped_content": Code("warning", "the text of an answer is not rendered"),
     "dropped_reasoning": Code("warning", "the reasoning of an answer is not rendered"),
-    "dropped_tool_call": Code("warning", "a tool call is not rendered"),
-    "dropped_tool_result": Code("warning", "a tool result is not rendered"),
-    "dropped_tools": Code("warning", "the tool definitions are not rendered"),
     "shapes_rejected": Code(
-        "warning", "a plain chat can be built, but other shapes of conversation cannot; a note if they are rare"
-    ),
-    "bos_missing": Code("warning", "the tokenizer begins texts with a BOS, but the template writes none, or not first"),
-    "marks_differ": Code(
-        "warning", "the generation marks mark other text than inference asks for; a note where only trainers that go "
-        "by them train too little or white space",
+        "warning", "a plain chat can be built, but other shapes of conversation are rejected; a note if they are rare"
     ),
     "tokenizer_read_otherwise": Code(
         "warning", "transformers 5 gives a chat other ids than tokenizer.json does, because of its tokenizer_class"
     ),
     # good to know
     "prompt_modes": Code("note", "the template knows several prompts; which answers are trained under which"),
-    "terminator": Code("note", "which stop token ends a turn, and which are never written"),
-    "default_system": Code("note", "the template opens a chat with text of its own"),
-    "reads_clock": Code("note", "the template writes today's date; builds see the recipe's"),
 }  # fmt: skip
 """Code → level and meaning, in the order of a report."""
 

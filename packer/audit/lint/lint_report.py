@@ -10,16 +10,13 @@ from itertools import islice
 from pathlib import Path
 
 from packer.audit.findings import LEVELS, CodedFinding, Example, Findings, in_order
-from packer.audit.lint.buildable import find_losses, find_rejected_shapes, prepare_probes
+from packer.audit.lint.buildable import find_dropped_reasoning, find_rejected_shapes, prepare_probes
 from packer.audit.lint.codes import CODES, finding
-from packer.audit.lint.history import find_forgotten_reasoning, find_marks, find_rewriting, find_terminators
-from packer.audit.lint.probed_template import CHAT, PLAIN, SHAPES, ProbedTemplate
+from packer.audit.lint.history import find_forgotten_reasoning, find_rewriting
+from packer.audit.lint.probed_template import SHAPES, ProbedTemplate
 from packer.audit.lint.prompts import (
-    find_bos,
-    find_clock,
     find_modes,
     find_openings,
-    find_own_text,
     find_tokenizer_difference,
 )
 from packer.batches import RowBatch
@@ -233,13 +230,14 @@ def lint(recipe: Recipe, *, num_rows: int = 200) -> LintReport:
 
 def _lint(recipe: Recipe, num_rows: int) -> LintReport:
     usable = prepare_probes(recipe)
-    findings = [*usable.findings, *(() if usable.probed is None else _checks(usable.probed))]
-    files: list[FirstRows] = []
+    findings, files = [*usable.findings], list[FirstRows]()
     if recipe.sources and num_rows and usable.model is not None:
         questions = Questions(recipe, usable.model)
         read = read_first_rows(recipe, usable.model, questions, num_rows=num_rows)
         files = [found for _, found in read]
         findings += find_in_rows(read, questions, recipe, usable.model)
+    if usable.probed is not None:
+        findings += _checks(usable.probed, files)
     schemas = {each.schema for each in files}
     if schemas and not any(SCHEMAS[schema].is_templated for schema in schemas):
         findings = [replace(each, level="note") if each.code == "no_template" else each for each in findings]
@@ -261,19 +259,16 @@ def _lint(recipe: Recipe, num_rows: int) -> LintReport:
     )
 
 
-def _checks(probed: ProbedTemplate) -> Iterator[CodedFinding]:
-    shapes = {
-        label: probed.outcome(row) for label, row in {"a plain answer": PLAIN, "a plain chat": CHAT, **SHAPES}.items()
-    }
+def _checks(probed: ProbedTemplate, files: Sequence[FirstRows]) -> Iterator[CodedFinding]:
+    """Check the template. If there are rows, they show which shapes of conversation are rejected."""
+    shapes = {label: probed.outcome(row) for label, row in SHAPES.items()}
     yield from find_openings(probed)
     yield from find_modes(probed)
-    yield from find_own_text(probed)
-    yield from find_clock(probed, shapes)
     yield from find_rewriting(probed)
-    yield from find_forgotten_reasoning(probed)
-    yield from find_terminators(probed, shapes)
-    yield from find_losses(probed)
-    yield from find_rejected_shapes(probed, shapes)
-    yield from find_bos(probed)
+    if not files or _rewrite_cost(files) > 1:
+        yield from find_forgotten_reasoning(probed)
+    if not files or any("dropped_reasoning" in each.rejected for each in files):
+        yield from find_dropped_reasoning(probed, shapes)
+    if not files:
+        yield from find_rejected_shapes(probed, shapes)
     yield from find_tokenizer_difference(probed)
-    yield from find_marks(probed)

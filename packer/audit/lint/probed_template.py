@@ -223,7 +223,7 @@ class RenderOutcome(NamedTuple):
 
 
 class ProbedTemplate:
-    """A model under a recipe, probed with rows. Losses are detected even if the recipe allows them."""
+    """A model under a recipe, probed with rows."""
 
     def __init__(self, recipe: Recipe, model: Model) -> None:
         """Take a model that includes the role markers of its template.
@@ -231,12 +231,9 @@ class ProbedTemplate:
         Raises:
             InputError: the ids of this kind of vocabulary cannot be verified.
         """
-        rules = msgspec.structs.replace(
-            recipe.supervision, turns="all", history_rewrite="exact", source="chat_server", allow_dropped=()
-        )
+        rules = msgspec.structs.replace(recipe.supervision, turns="all", history_rewrite="exact", source="chat_server")
         self.recipe_given = recipe
         self.recipe = msgspec.structs.replace(recipe, supervision=rules)
-        self.allowed = frozenset(recipe.supervision.allow_dropped)
         self.model = model
         self.encoder = ReferenceEncoder(model.files[TOKENIZER_FILE])
         self._stages = Stages(self.recipe, model)
@@ -249,22 +246,6 @@ class ProbedTemplate:
         recipe = functools.reduce(lambda changed, override: override.apply(changed), overrides, self.recipe_given)
         supervision = msgspec.structs.replace(recipe.supervision, turns="all", source="chat_server")
         return self._rendered(row, msgspec.structs.replace(recipe, supervision=supervision))
-
-    def losses(self, row: Row) -> tuple[str, ...]:
-        """Return the kinds of content that a row loses; each is found after allowing the ones before it.
-
-        Reasoning that is written as text stays a rejection when it is allowed.
-        """
-        kinds: list[str] = []
-        rejection = self.outcome(row).rejection
-        while rejection is not None and rejection.code.startswith("dropped_"):
-            kind = rejection.code.removeprefix("dropped_")
-            if kind in kinds:
-                break
-            kinds.append(kind)
-            allowed = Override("supervision.allow_dropped", kinds).apply(self.recipe)
-            rejection = self._rendered(row, allowed).rejection
-        return tuple(kinds)
 
     def kept_by_marks(self, row: Row) -> bool:
         """Whether a row can be rendered when the template's generation marks decide what is trained."""
@@ -322,11 +303,6 @@ class ProbedTemplate:
         except RenderError:
             return None
         return next((mode for prompt, mode in prompts if prompt == turn.prompt), None)
-
-    def whole(self, outcome: Outcome, turn: TrainedTurn) -> str:
-        """Return the rendering up to a turn, including what the template writes after its terminator."""
-        conversation = self.conversation(outcome)
-        return conversation.render(conversation.messages[: turn.message + 1], self.mode(outcome, turn) or {})
 
     def keeps_history(self, row: Row) -> Override | None:
         """Return a template variable that stops the template from changing earlier turns; None if there is none."""

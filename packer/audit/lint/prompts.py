@@ -1,12 +1,8 @@
-"""Checks of what precedes an answer (BOS, prompts, openings that the model must write), and of the ids of a chat."""
+"""Checks of what precedes an answer (prompts, openings that the model must write), and of the ids of a chat."""
 
-import datetime as dt
 import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
-
-import msgspec
 
 from packer.audit.findings import CodedFinding, Example
 from packer.audit.lint.codes import finding
@@ -14,25 +10,15 @@ from packer.audit.lint.probed_template import (
     ANSWER,
     CHAT,
     INLINE,
-    NEXT_QUESTION,
     PLAIN,
-    QUESTION,
     REASONED,
-    WITH_SYSTEM,
-    Outcome,
     ProbedTemplate,
     TrainedTurn,
     mode_name,
 )
-from packer.errors import InputError
 from packer.model import CONFIG_FILE, TOKENIZER_FILE
-from packer.pipeline.stages import compile_template
-from packer.render import RenderError
-from packer.render.common_prefix import common_length
 from packer.render.reasoning import EMPTY_BLOCK
-from packer.tokenize import ReferenceEncoder, prefix_and_suffix_ids
-
-_WORDS = re.compile(r"[^\W\d_]{2,}[\s,:;.'’-]+[^\W\d_]{2,}")
+from packer.tokenize import ReferenceEncoder
 
 
 def find_openings(probed: ProbedTemplate) -> Iterator[CodedFinding]:
@@ -45,15 +31,6 @@ def find_openings(probed: ProbedTemplate) -> Iterator[CodedFinding]:
     trained = Example(
         label="turn", text=turn.text, mark=(turn.prompt_end, turn.prompt_end + at), note="trained before the answer"
     )
-    if _ignores_prompt(probed):
-        yield finding(
-            "header_learned",
-            "the template ignores add_generation_prompt: what it writes before an answer is trained, and the "
-            "model has to write it itself",
-            examples=(trained,),
-            hint="use a template that writes it into the prompt if add_generation_prompt=True",
-        )
-        return
     before = turn.prompt + opening
     if any(block.end() == len(before) for block in EMPTY_BLOCK.finditer(before)):
         yield finding(
@@ -62,21 +39,14 @@ def find_openings(probed: ProbedTemplate) -> Iterator[CodedFinding]:
             "it learns to skip its reasoning",
             examples=(trained,),
             hint="right if the model is to answer at once under this prompt; else train on rows with reasoning only",
-            level="warning",
         )
         return
     yield finding(
         "opening_learned",
         "every answer begins with text of the template, which the model learns to write",
         examples=(trained,),
-        level="note",
+        hint="a template that writes it into the prompt, if add_generation_prompt=True, leaves it to the prompt",
     )
-
-
-def _ignores_prompt(probed: ProbedTemplate) -> bool:
-    conversation = probed.conversation(probed.outcome(PLAIN))
-    upto = conversation.messages[:-1]
-    return conversation.render(upto, {}) == conversation.render(upto, {}, prompt=True)
 
 
 def find_modes(probed: ProbedTemplate) -> Iterator[CodedFinding]:
@@ -102,93 +72,6 @@ def find_modes(probed: ProbedTemplate) -> Iterator[CodedFinding]:
 
 def _prompt_example(label: str, turn: TrainedTurn) -> Example:
     return Example(label=label, text=turn.text, mark=(turn.prompt_end, len(turn.text)), note="trained")
-
-
-def find_own_text(probed: ProbedTemplate) -> Iterator[CodedFinding]:
-    """Look for text of the template, such as a default system prompt, at the beginning of a chat."""
-    head = _before(probed.plain.text, QUESTION)
-    chat = probed.outcome(CHAT).turns[-1].text
-    between = chat[chat.find(ANSWER) + len(ANSWER) : max(chat.find(NEXT_QUESTION), 0)]
-    header = _common_suffix(head, between)
-    own = head[: len(head) - header]
-    for token in probed.model.added_tokens:
-        own = own.replace(token.content, "\0")
-    if not _WORDS.search(own):
-        return
-    with_system = probed.outcome(WITH_SYSTEM)
-    row_head = _before(with_system.turns[-1].text, QUESTION) if with_system.rejection is None else ""
-    stays = max(_WORDS.findall(own), key=len) in row_head
-    yield finding(
-        "default_system",
-        "the template opens a chat with text of its own"
-        + (", even if the row has a system message" if stays else ", unless the row has a system message"),
-        examples=(
-            Example(label="opening", text=probed.plain.text, mark=(0, len(head) - header), note="not the row's"),
-        ),
-        hint=None if stays else "to replace that text, give rows a system message",
-    )
-
-
-def _before(text: str, word: str) -> str:
-    return text[: max(text.find(word), 0)]
-
-
-def _common_suffix(a: str, b: str) -> int:
-    return common_length(a[::-1], b[::-1])
-
-
-def find_clock(probed: ProbedTemplate, shapes: Mapping[str, Outcome]) -> Iterator[CodedFinding]:
-    """Look for text that depends on the date, by rendering the same conversation for another date."""
-    recipe, model = probed.recipe, probed.model
-    day = dt.date.fromisoformat(recipe.template.date)
-    other_day = dt.date(day.year - 1 if day.year > 1 else day.year + 1, day.month % 12 + 1, day.day % 28 + 1)
-    changed = msgspec.structs.replace(recipe, template=msgspec.structs.replace(recipe.template, date=str(other_day)))
-    assert model.template is not None
-    template = compile_template(model.template, model, changed)
-    for outcome in (each for each in shapes.values() if each.turns):
-        conversation = probed.conversation(outcome)
-        try:
-            there = template.render(conversation.messages, tools=conversation.tools, kwargs=conversation.kwargs)
-            here = conversation.render(conversation.messages, {})
-        except RenderError:
-            continue
-        if here != there:
-            start = common_length(here, there)
-            while start and here[start - 1].isalnum():
-                start -= 1
-            end = len(here) - _common_suffix(here[start:], there[start:])
-            yield finding(
-                "reads_clock",
-                f"the template writes today's date; to be reproducible, every build uses {recipe.template.date}",
-                examples=(Example(label="rendered", text=here, mark=(start, end), note="depends on the day"),),
-                hint="set template.date in the recipe; a chat server writes the date of the request",
-            )
-            return
-
-
-def find_bos(probed: ProbedTemplate) -> Iterator[CodedFinding]:
-    """Check that a rendered chat begins with the BOS that the tokenizer itself adds to texts."""
-    text = probed.outcome(CHAT).turns[-1].text
-    try:
-        before, _ = prefix_and_suffix_ids(probed.model.files[TOKENIZER_FILE])
-    except InputError:
-        return
-    if not len(before):
-        return
-    own = int(before[0])
-    if probed.ids(text)[:1] == [own]:
-        return
-    name = probed.model.content(own)
-    space = len(text) - len(text.lstrip()) if text.lstrip().startswith(name) else 0
-    yield finding(
-        "bos_missing",
-        f"the tokenizer begins texts with '{name}', but the template writes white space before it"
-        if space
-        else f"the tokenizer begins texts with '{name}', but the template does not write it: chats are trained without "
-        "a BOS, as apply_chat_template and chat servers give them",
-        examples=(Example(label="rendered", text=text, mark=(0, space), note="before the BOS" if space else "no BOS"),),
-        hint="if the model was trained with one, begin the template with {{- bos_token }}",
-    )
 
 
 def find_tokenizer_difference(probed: ProbedTemplate) -> Iterator[CodedFinding]:
