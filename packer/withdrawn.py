@@ -1,6 +1,7 @@
 """What this version withdrew, each with what takes its place. Every error about it comes from this one table.
 
-A name is what people type: a command, a command with an option or with the option's value, or a name to import.
+A name is what people type: a command, a command with an option or with the option's value, or a name to import; or what
+a cache of an earlier version has.
 """
 
 from typing import Final
@@ -15,7 +16,10 @@ _OWN_FORMAT = "--to datasets writes rows with input_ids and labels; the trainer'
 
 _REBUILD = "packer build with another --block-len and --force reuses every document"
 
+BLOCKS_OF_PAIRS: Final = "blocks of preference data"
+
 WITHDRAWN: Final = {
+    BLOCKS_OF_PAIRS: "the same build with --force keeps its documents, which readers batch padded or without padding",
     "packer build --share": "--on ray builds on many machines",
     "packer export --separate-mask": _OWN_FORMAT,
     "packer export --to mds": _OWN_FORMAT,

@@ -138,7 +138,7 @@ def plan_build(
         inputs.append(entry)
         files.append((each.path, statuses[each.path]))
     planner.refuse_absent([(file, part) for _, file, part in opened], progress.note)
-    refuse_mixed(inputs, recipe)
+    recipe = suited(recipe, inputs)
     record = model_record(model)
     BlockForm.of(recipe.pack, pad_id=record.pad_id, eos_id=record.eos_id, stop_ids=record.stop_ids)
     return BuildPlan(
@@ -220,8 +220,8 @@ def refuse_untemplated(file: InputFile, model: Model, recipe: Recipe) -> None:
         )
 
 
-def refuse_mixed(inputs: Sequence[Input], recipe: Recipe) -> None:
-    """Refuse preference data beside other rows, or with packing rules that would separate the answers of a pair.
+def suited(recipe: Recipe, inputs: Sequence[Input]) -> Recipe:
+    """Return the recipe for these inputs: preference data, whose answers are compared whole, has no blocks.
 
     Raises:
         RecipeError: a cache of several kinds of rows, or of preference data with a mode that cuts or joins documents.
@@ -234,14 +234,14 @@ def refuse_mixed(inputs: Sequence[Input], recipe: Recipe) -> None:
         raise RecipeError(
             f"{named}; a cache has one kind of rows", hint="build a cache of each: trainers read one kind"
         )
-    pack = recipe.pack
-    if EXAMPLES in first_of or pack.mode == "none":
-        return
-    if pack.mode != "isolated" or pack.overlong != "reject":
+    if EXAMPLES in first_of or not first_of:
+        return recipe
+    if recipe.pack.mode in {"eos", "stream"}:
         raise RecipeError(
-            f"pack.mode={pack.mode} with pack.overlong={pack.overlong} is not for preference data",
-            hint="answers are compared whole: --set pack.mode=isolated --set pack.overlong=reject",
+            f"pack.mode={recipe.pack.mode} is not for preference data, whose answers are compared whole",
+            hint="--set pack.mode=none",
         )
+    return msgspec.structs.replace(recipe, pack=msgspec.structs.replace(recipe.pack, mode="none"))
 
 
 def load_recipe_model(recipe: Recipe) -> Model:
