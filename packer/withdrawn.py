@@ -16,10 +16,16 @@ _OWN_FORMAT = "--to datasets writes rows with input_ids and labels; the trainer'
 
 _REBUILD = "packer build with another --block-len and --force reuses every document"
 
+_FUNCTION = "order takes a function of the epoch that gives row numbers; packer.load.ordering.weighted(weights) is one"
+
 BLOCKS_OF_PAIRS: Final = "blocks of preference data"
 
 WITHDRAWN: Final = {
     BLOCKS_OF_PAIRS: "the same build with --force keeps its documents, which readers batch padded or without padding",
+    "order curriculum": _FUNCTION,
+    "order weighted": _FUNCTION,
+    "packer.load.ordering.Curriculum": _FUNCTION,
+    "packer.load.ordering.Weighted": _FUNCTION,
     "packer build --share": "--on ray builds on many machines",
     "packer export --separate-mask": _OWN_FORMAT,
     "packer export --to mds": _OWN_FORMAT,
