@@ -26,7 +26,7 @@ from packer.pipeline.suggestions import templates_hint
 from packer.pipeline.trait_planner import TraitPlanner
 from packer.pipeline.unread_fields import Questions
 from packer.progress import Progress
-from packer.recipe import Recipe
+from packer.recipe import Pack, Recipe
 from packer.row_schemas import EXAMPLES, PREFERENCE_SCHEMAS
 from packer.source.file_bytes import FilePath
 from packer.source.partition import FilePartitions, FileStatus
@@ -138,7 +138,9 @@ def plan_build(
         inputs.append(entry)
         files.append((each.path, statuses[each.path]))
     planner.refuse_absent([(file, part) for _, file, part in opened], progress.note)
-    recipe = suited(recipe, inputs)
+    asked, recipe = recipe.pack, suited(recipe, inputs)
+    if recipe.pack != asked != Pack():
+        progress.note("preference data has no blocks: `pack` has no effect; a filter on `tokens` leaves out long rows")
     record = model_record(model)
     BlockForm.of(recipe.pack, pad_id=record.pad_id, eos_id=record.eos_id, stop_ids=record.stop_ids)
     return BuildPlan(

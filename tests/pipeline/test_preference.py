@@ -80,12 +80,17 @@ def rows() -> list[dict[str, Any]]:
     return [*found, {**row(46), "rejected": row(46)["chosen"]}, {**row(47), "chosen": []}]
 
 
-@pytest.mark.parametrize("pack", [{}, {"mode": "none"}, {"mode": "isolated", "block_len": 16}])
-def test_pairs_are_built_whole_and_verified(
-    pack: dict[str, Any], starter: Path, tmp_path: Path, rows: list[dict[str, Any]]
+@pytest.mark.parametrize("pack", [{"mode": "none"}, {"mode": "isolated", "block_len": 16}])
+def test_pairs_are_built_whole_and_verified_and_rules_of_packing_are_said_to_have_no_effect(
+    pack: dict[str, Any],
+    starter: Path,
+    tmp_path: Path,
+    rows: list[dict[str, Any]],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     recipe = recipe_of(starter, [write(tmp_path / "pairs.jsonl", rows)], pack=pack)
-    result = build(recipe, tmp_path / "cache", jobs=1)
+    result = build(recipe, tmp_path / "cache", jobs=1, progress=True)
+    assert ("`pack` has no effect" in capsys.readouterr().err) == (pack["mode"] == "isolated")
     assert result.manifest is not None
     assert result.manifest.totals.rejected == {"pair_empty_side": 1, "pair_identical": 1}
     assert not result.manifest.totals.cut and result.left_out is None
