@@ -269,12 +269,12 @@ def recipe_options(function: Function) -> Function:
     return gathered
 
 
-def file_and_row(text: str, option: str = "--row") -> tuple[str, int]:
+def file_and_row(text: str) -> tuple[str, int]:
     """Split `--row FILE:N`."""
     source, _, digits = text.rpartition(":")
     row = number_of(digits)
     if not source or row is None:
-        raise click.UsageError(f"{option} {text}: expected FILE:N, for example {option} data/chat.jsonl:0")
+        raise click.UsageError(f"--row {text}: expected FILE:N, for example --row data/chat.jsonl:0")
     return source, row
 
 

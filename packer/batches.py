@@ -275,8 +275,6 @@ class DocumentColumns:
     start: Int64  # [N] place of its first token in the chunk's flat columns
     length: Int32  # [N] tokens
     doc_id: Int64  # [N]
-    paired: bool = False
-    """Documents 2i and 2i + 1 are the chosen and the rejected answer of pair i."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,7 +329,6 @@ class BlockBatch:
     doc_offsets: Int64  # [B + 1] entries of the doc_ columns of each block
     length: Int32  # [B] tokens of the pieces
     num_trained: Int32  # [B]
-    pairs: Int64 | None = None  # [P / 2] pair that pieces 2i and 2i + 1 are; None where documents are in no pairs
 
     @property
     def num_blocks(self) -> int:

@@ -82,7 +82,7 @@ CODES: dict[str, str] = {
     "pair_prompt_differs": "the ids before the two answers of a pair are not the same",
     "pair_identical": "both answers of a pair are the same",
     # packed
-    "overlong": "the document, or its pair, is longer than a block",
+    "overlong": "the document is longer than a block",
     "too_short": "the document, or the piece of one, is shorter than pack.min_length",
     "truncated": "the part of a document that is beyond the length of a block",
     "untrained": "nothing is trained in a piece of a document, or in a block of a stream",

@@ -1,6 +1,7 @@
 """What this version withdrew, each with what takes its place. Every error about it comes from this one table.
 
-A name is what people type: a command, a command with an option or with the option's value, or a name to import.
+A name is what people type: a command, a command with an option or with the option's value, or a name to import; or what
+a cache of an earlier version has.
 """
 
 from typing import Final
@@ -17,7 +18,16 @@ _OWN_FORMAT = "--to datasets writes rows with input_ids and labels; the trainer'
 
 _REBUILD = "packer build with another --block-len and --force reuses every document"
 
+_FUNCTION = "order takes a function of the epoch that gives row numbers; packer.load.ordering.weighted(weights) is one"
+
+BLOCKS_OF_PAIRS: Final = "blocks of preference data"
+
 WITHDRAWN: Final = {
+    BLOCKS_OF_PAIRS: "the same build with --force keeps its documents, which readers batch padded or without padding",
+    "order curriculum": _FUNCTION,
+    "order weighted": _FUNCTION,
+    "packer.load.ordering.Curriculum": _FUNCTION,
+    "packer.load.ordering.Weighted": _FUNCTION,
     "packer build --share": "--on ray builds on many machines",
     "packer check --foreign": "build SOURCE... -o CACHE reads chats and prepared rows; then check CACHE --sources",
     "packer diff --documents": "diff names the first three rows; inspect --row FILE:N shows one in each cache",

@@ -14,10 +14,10 @@ import numpy as np
 
 from packer.audit.token_texts import TokenTexts
 from packer.audit.view import DocumentView, RowView, find_inputs, make_document_view
-from packer.batches import CHOSEN, DocumentBatch, Rejection, Sample, has_content
+from packer.batches import DocumentBatch, Rejection, Sample, has_content
 from packer.errors import UsageError
 from packer.model import Model
-from packer.pack import REASONS, arrange_pairs, cut, select, trained_counter
+from packer.pack import REASONS, cut, select, trained_counter
 from packer.pipeline.input_resolution import pin_recipe
 from packer.pipeline.inputs import note_dialogues, note_labels, open_inputs
 from packer.pipeline.plan import load_recipe_model, refuse_untemplated, resolve_sources
@@ -284,17 +284,14 @@ class _Maker:
     def _left_out(self, source: str, views: Sequence[DocumentView], documents: DocumentBatch) -> Iterator[Rejected]:
         """Yield the parts of documents that packing would drop; for a stream only those that are too short."""
         pack = self._recipe.pack
-        if pack.mode == "none":
+        if pack.mode == "none" or documents.side is not None:  # preference data is in no blocks
             return
         lengths = np.diff(documents.offsets)
         count = trained_counter(documents.offsets, documents.run_offsets, documents.run_start, documents.run_end)
-        if documents.side is not None and CHOSEN in documents.side:
-            _, left_out = arrange_pairs(lengths, pack, count)
-        else:
-            selected = select(lengths, pack)
-            if pack.mode == "stream":  # a stream has no overlong documents
-                pack = msgspec.structs.replace(pack, block_len=max(int(lengths.max(initial=0)), 1))
-            _, left_out = cut(selected, pack, count)
+        selected = select(lengths, pack)
+        if pack.mode == "stream":  # a stream has no overlong documents
+            pack = msgspec.structs.replace(pack, block_len=max(int(lengths.max(initial=0)), 1))
+        _, left_out = cut(selected, pack, count)
         for number, start, tokens, code in zip(
             left_out.document.tolist(),
             left_out.start.tolist(),

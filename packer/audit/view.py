@@ -9,7 +9,7 @@ import numpy as np
 
 from packer.audit.text_runs import Run, Spans, make_runs, untrained_run
 from packer.audit.token_texts import TokenTexts
-from packer.batches import CHOSEN, REJECTED, SIDES, BlockBatch, Int32, Side
+from packer.batches import SIDES, BlockBatch, Int32, Side
 from packer.display import in_shell
 from packer.errors import UsageError
 from packer.layout import MASKED
@@ -105,11 +105,7 @@ def view_block(cache: Cache, split: str, index: int) -> BlockView:
     missing = _padding(cache, batch)
     filled = shards.block_len - missing
     views = []
-    numbers: list[int | None] = [None] * len(batch.doc_ids)
-    if batch.pairs is not None:
-        numbers = [2 * pair + side for pair in batch.pairs.tolist() for side in (CHOSEN, REJECTED)]
-    for number, doc_id, start, length, place, end in zip(
-        numbers,
+    for doc_id, start, length, place, end in zip(
         batch.doc_ids.tolist(),
         batch.doc_starts.tolist(),
         batch.doc_lengths.tolist(),
@@ -118,7 +114,7 @@ def view_block(cache: Cache, split: str, index: int) -> BlockView:
         strict=True,
     ):
         piece, behind = slice(place, place + length), ids[place + length : end]
-        views.append(reader.piece(doc_id, start, ids[piece], labels[piece], behind=behind, number=number))
+        views.append(reader.piece(doc_id, start, ids[piece], labels[piece], behind=behind))
     path, shard_row = shards.place(index)
     return BlockView(
         split=split,
@@ -234,15 +230,13 @@ class _Reader:
         labels: Int32,
         *,
         behind: Int32 | None = None,
-        number: int | None = None,
     ) -> DocumentView:
         """View a piece as it appears in a block.
 
-        `behind` are the ids between it and the next piece. `number` is the index of its document; None if only the
-        doc_id is known.
+        `behind` are the ids between it and the next piece.
         """
-        index = self._documents.find(doc_id) if number is None else number
-        if index is None or index >= len(self._documents):
+        index = self._documents.find(doc_id)
+        if index is None:
             raise UsageError(
                 f"block names document {doc_id}, which is in no document shard of split '{self._split}'",
                 hint=f"packer verify {in_shell(self._cache.folder)} --full",

@@ -237,11 +237,6 @@ def _refuse_kind(to: str, form: Format, rows: SplitRows) -> None:
             reason = "examples to imitate, and {} is for pairs and rated answers"
         able = ", ".join(f"--to {name}" for name, other in FORMATS.items() if kind in other.kinds)
         raise UsageError(f"{folder} holds {reason.format(to)}", hint=f"for such a cache: {able}")
-    if kind == "preference" and rows.unit == "blocks":
-        raise UsageError(
-            f"{folder} contains preference data, but blocks do not record which answer was chosen",
-            hint="leave out --blocks: documents are exported with their sides",
-        )
 
 
 def _write_split(writer: Writer, progress: Progress) -> ExportedSplit:

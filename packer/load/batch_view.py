@@ -170,7 +170,7 @@ _WINDOWS: dict[str, Callable[[int], Any]] = {"length_bucketed": LengthBucketed, 
 
 
 def _saved_arguments(state: ReaderState, *, order: Any) -> dict[str, Any]:
-    """Return the arguments of the loader that saved a state, except weights; `order` is the order if it is known.
+    """Return the arguments of the loader that saved a state, except a function; `order` is the order if it is known.
 
     Raises:
         UsageError: a state of several caches, or of an order that only an argument can describe.
@@ -178,9 +178,9 @@ def _saved_arguments(state: ReaderState, *, order: Any) -> dict[str, Any]:
     if state.shares is not None:
         hint = "only the loader of the run can show it: it has the caches of the mixture"
         raise UsageError("the state was saved by a loader of several caches", hint=hint)
-    if order is None and state.order in {"weighted", "curriculum"}:
+    if order is None and state.order == "function":
         hint = "packer.load.view_batch takes it as order="
-        raise UsageError(f"the state was saved with a {state.order} order, whose rows a state does not name", hint=hint)
+        raise UsageError("the state was saved with a function as order, whose rows a state does not name", hint=hint)
     names = ("split", "cutoff_len", "order", "seed", "end", "micro_batch_size")
     arguments = {name: getattr(state, name) for name in names}
     if state.order in _WINDOWS and state.order_by is not None:

@@ -73,8 +73,8 @@ class PackedLoader:
         world_size: number of processes; must be given together with `rank`.
         seed: seed of the order.
         order: ``random``; ``sequential``, as stored; ``windowed``, a few shards at a time, for caches in a bucket; for
-            documents ``length_bucketed``, which keeps documents of similar length together; or a value from
-            :mod:`packer.load.ordering`, such as weights.
+            documents ``length_bucketed``, which keeps documents of similar length together; a value from
+            :mod:`packer.load.ordering`; or a function of the epoch that gives row numbers.
         end: what happens to the blocks left at the end of an epoch when they are fewer than a step. ``drop`` leaves
             them out and lists them in :attr:`left_out`. ``pad`` fills the step with fully masked rows of the pad id:
             summed losses and `num_items_in_batch` do not change, a mean over rows does. ``short`` yields a smaller

@@ -17,24 +17,26 @@ b d f c a h g e, buckets bd fc ah ge, shuffled for example ah bd ge fc.
 The windows correspond to the mega-batches of transformers' ``LengthGroupedSampler``, which only moves the longest one
 to the front; here the buckets are shuffled.
 
-``weighted`` assigns the n positions of an epoch to rows by weight, and shuffles the positions as ``random`` does rows.
-The weights are laid end to end on a line, and n equally spaced points select the rows they fall on, so that a row with
-a fraction w of the total weight gets ⌊n·w⌋ or ⌈n·w⌉ positions. The location of the first point is drawn for each epoch.
+``windowed`` is defined in :mod:`packer.load.windows`.
+
+Any other order is a function from an epoch to its row numbers. :func:`weighted` returns one that assigns the n
+positions of an epoch to rows by weight, and shuffles the positions. The weights are laid end to end on a line, and n
+equally spaced points select the rows they fall on, so that a row with a fraction w of the total weight gets ⌊n·w⌋ or
+⌈n·w⌉ positions. The location of the first point is drawn for each epoch.
 
 Worked example, weights 3 1 0 2, n = 4, points 1.5 apart from 0.6 on: 0.6 2.1 3.6 5.1 fall on rows 0 0 1 3; the
 positions come shuffled, for example 3 0 1 0.
 
 This is systematic sampling: W. G. Madow and L. H. Madow, "On the Theory of Systematic Sampling, I", The Annals of
 Mathematical Statistics 15 (1944); with unequal weights W. G. Madow, "II", the same 20 (1949).
-
-``windowed`` is defined in :mod:`packer.load.windows`.
 """
 
 import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from functools import partial
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -42,10 +44,12 @@ import numpy.typing as npt
 from packer.batches import Int32, Int64
 from packer.load.arguments import MAX_INT32, check_integer
 from packer.permute import permutation_key, permute
+from packer.withdrawn import refuse_withdrawn
 
-OrderName: TypeAlias = Literal["random", "sequential", "length_bucketed", "windowed", "weighted", "curriculum"]
-Column: TypeAlias = Literal["length", "num_trained"]
-"""Counts that are stored for every row."""
+OrderName: TypeAlias = Literal["random", "sequential", "length_bucketed", "windowed", "function"]
+RowsOfEpoch: TypeAlias = Callable[[int], npt.ArrayLike]
+"""A pure function from an epoch to its row numbers, as in ``step.block_ids``. They need not include all rows, nor be as
+many in every epoch."""
 
 Float64: TypeAlias = npt.NDArray[np.float64]
 
@@ -82,37 +86,9 @@ class Windowed:
     is as many as have 4 GiB on average."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Weighted:
-    """Rows sampled by weight: a row of twice the weight comes twice as often, one of weight 0 never.
-
-    An epoch has as many rows as the split, and each of them comes as often as its fraction of the total weight says,
-    rounded up or down. With equal weights this is the ``random`` order.
-    """
-
-    by: Mapping[str, float] | npt.ArrayLike | Column
-    """A weight for each row, numbered as in ``step.block_ids``; a column; or, for documents, a weight for each input,
-    keyed by its name in the manifest."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Curriculum:
-    """Rows in an order of your own."""
-
-    by: Callable[[int], npt.ArrayLike] | npt.ArrayLike | Column
-    """A pure function from an epoch to its row numbers, which need not include all rows nor have the same count in
-    every epoch; or the row numbers, the same in every epoch; or a column to sort by, ascending."""
-
-
-Ordering: TypeAlias = LengthBucketed | Windowed | Weighted | Curriculum
+Ordering: TypeAlias = LengthBucketed | Windowed | RowsOfEpoch
 OrderKind: TypeAlias = Literal["random", "sequential", "length_bucketed", "windowed"] | Ordering
 
-_NAMES: dict[type, OrderName] = {
-    LengthBucketed: "length_bucketed",
-    Windowed: "windowed",
-    Weighted: "weighted",
-    Curriculum: "curriculum",
-}
 _DEFAULTS: dict[str, Ordering] = {"length_bucketed": LengthBucketed(), "windowed": Windowed()}
 
 
@@ -124,21 +100,59 @@ def ordering_of(order: Any) -> Ordering | Literal["random", "sequential"]:
     """
     if isinstance(order, str) and order in _DEFAULTS:
         return _DEFAULTS[order]
-    if isinstance(order, LengthBucketed | Windowed) and order != Windowed():
-        check_integer("window", order.window, minimum=1, maximum=MAX_INT32)
-    by = getattr(order, "by", None)
-    is_value = isinstance(order, Ordering) and not (isinstance(by, str) and by not in get_args(Column))
-    if not is_value and (not isinstance(order, str) or order not in ("random", "sequential")):
+    if isinstance(order, LengthBucketed | Windowed):
+        if order != Windowed():
+            check_integer("window", order.window, minimum=1, maximum=MAX_INT32)
+    elif not callable(order) and (not isinstance(order, str) or order not in ("random", "sequential")):
         raise ValueError(
-            f"order is {reprlib.repr(order)}; expected random, sequential, length_bucketed, windowed, or a "
-            "value like Weighted(weights) or Curriculum('length')"
+            f"order is {reprlib.repr(order)}; expected random, sequential, length_bucketed, windowed, or a function "
+            "of the epoch that gives row numbers, such as weighted(weights)"
         )
     return order  # type: ignore[no-any-return]
 
 
 def order_name(order: Ordering | str) -> OrderName:
     """Return the name of an order's kind."""
-    return order if isinstance(order, str) else _NAMES[type(order)]  # type: ignore[return-value]
+    if isinstance(order, str):
+        return order  # type: ignore[return-value]
+    if isinstance(order, LengthBucketed | Windowed):
+        return "length_bucketed" if isinstance(order, LengthBucketed) else "windowed"
+    return "function"
+
+
+def weighted(weights: npt.ArrayLike, *, seed: int = 0) -> Callable[[int], Int64]:
+    """Return an order that samples rows by weight: of twice the weight, twice as often; of weight 0, never.
+
+    An epoch has as many rows as there are weights. Each row comes as often as its fraction of the total weight says,
+    rounded up or down.
+
+    Args:
+        weights: one for each row of the split, numbered as in ``step.block_ids``.
+        seed: shuffles; the loader's own seed has no influence.
+
+    Raises:
+        ValueError: not a list of numbers, none below 0 and one above.
+    """
+    given = np.asarray(weights, np.float64)
+    if given.ndim != 1 or not np.isfinite(given).all() or given.min(initial=0) < 0 or not given.any():
+        raise ValueError(f"weights of shape {given.shape}; expected numbers, none below 0 and one above")
+    return partial(_weighted_rows, np.cumsum(given), seed)
+
+
+def _weighted_rows(cumulative_weights: Float64, seed: int, epoch: int) -> Int64:
+    """Return the rows of an epoch.  # int64[n]"""
+    num_rows, total = len(cumulative_weights), cumulative_weights[-1]
+    key = permutation_key("packer.load.weighted", seed, epoch)
+    first = float(permutation_key("packer.load.first", seed, epoch)[0] >> np.uint64(11)) / 2**53
+    points = (permute(np.arange(num_rows), num_rows, key) + first) * (total / num_rows)
+    last_positive = np.searchsorted(cumulative_weights, total)
+    rows: Int64 = np.minimum(np.searchsorted(cumulative_weights, points, side="right"), last_positive)
+    return rows
+
+
+def __getattr__(name: str) -> Any:
+    refuse_withdrawn(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class Order(ABC):
@@ -160,7 +174,7 @@ class Order(ABC):
             self._cached_slice, offset = (epoch, start, rows), 0
         return rows[offset : offset + stop - start]
 
-    def length(self, epoch: int) -> int:  # noqa: ARG002 - only curricula use it
+    def length(self, epoch: int) -> int:  # noqa: ARG002 - only functions use it
         """Return the number of rows of an epoch."""
         return self.num_items
 
@@ -204,27 +218,7 @@ class EpochOrder(Order):
         return permute(index, self.num_items, key)
 
 
-class WeightedOrder(EpochOrder):
-    """Rows sampled by weight, shuffled; the cost of a slice is that of its rows and a binary search for each.
-
-    Weights are those of the rows to put in order, non-negative, at least one positive.  # float64[n]
-    """
-
-    def __init__(self, *, fingerprint: str, seed: int, weights: Float64, rows: Int64 | None = None) -> None:
-        super().__init__(fingerprint=fingerprint, seed=seed, num_items=len(weights), shuffled=True, rows=rows)
-        self._cumulative_weights = np.cumsum(weights)
-        self._last_positive = int(np.flatnonzero(weights)[-1])
-
-    def _indices(self, epoch: int, start: int, stop: int) -> Int64:
-        positions = super()._indices(epoch, start, stop)
-        key = permutation_key("packer.load.weighted", self.fingerprint, self.seed, epoch)
-        first = float(key[0] >> np.uint64(11)) / 2**53
-        points = (positions + first) * (self._cumulative_weights[-1] / self.num_items)
-        rows: Int64 = np.minimum(np.searchsorted(self._cumulative_weights, points, side="right"), self._last_positive)
-        return rows
-
-
-class CurriculumOrder(Order):
+class FunctionOrder(Order):
     """The rows that a function returns for each epoch, at least one, in its order."""
 
     def __init__(self, rows_of_epoch: Callable[[int], Int64]) -> None:

@@ -50,8 +50,8 @@ def preference_documents(cache: str | Path | Cache, split: str = "train") -> tup
 def answer_logps(logits: Tensor, micro_batch: MicroBatch) -> tuple[Tensor, Tensor]:
     """Return the log-probabilities of the chosen and of the rejected answers of a micro-batch, in float32 at least.
 
-    Each is summed over the tokens where ``completion_mask`` is 1. Works for padded rows, rows without padding and
-    blocks of pairs.
+    Each is summed over the tokens where ``completion_mask`` is 1. Works for padded rows and for rows
+    without padding.
 
     Args:
         logits: the model's output for the micro-batch's ids.  # [B, T, V]

@@ -163,7 +163,7 @@ class StepReader:
             sizes[is_real] = sides[np.arange(len(real)), real % self._rows.num_sides]
         micro_batches = self._layout.micro_batches(found, parts, sizes)
         if self._rows.content != "examples":
-            micro_batches = with_sides(micro_batches, parts, self._rows, found)
+            micro_batches = with_sides(micro_batches, parts, self._rows)
         if self._shifted:
             micro_batches = [shift_labels(micro_batch) for micro_batch in micro_batches]
         # Copies from page-locked memory to a device do not block the host.

@@ -1,12 +1,10 @@
 """The order of a loader's rows: the requested order, built for each cache and mixed if there are several."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from fractions import Fraction
 from hashlib import sha256
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from packer.batches import Int64
 from packer.errors import UsageError
@@ -15,14 +13,11 @@ from packer.load.options import Options
 from packer.load.ordering import (
     WINDOW,
     BucketedOrder,
-    Curriculum,
-    CurriculumOrder,
     EpochOrder,
-    Float64,
+    FunctionOrder,
     LengthBucketed,
     Order,
-    Weighted,
-    WeightedOrder,
+    RowsOfEpoch,
     Windowed,
     order_name,
 )
@@ -39,7 +34,7 @@ class RowOrders:
 
     Raises:
         UsageError: the order needs more shards at a time than a bounded cache may keep.
-        ValueError: invalid weights or row numbers.
+        ValueError: invalid row numbers.
     """
 
     def __init__(self, rows: Rows, source: Cache | Mixture, options: Options) -> None:
@@ -48,7 +43,6 @@ class RowOrders:
         self._caches = source.caches if isinstance(source, Mixture) else (source,)
         self.fingerprint = self._mixture.fingerprint if self._mixture else self._caches[0].manifest.content_fingerprint
         self._ordered = [rows.ordered_rows(number) for number in range(len(self._caches))]
-        self._weights = self._checked_weights(options.order.by) if isinstance(options.order, Weighted) else None
         self._windows = [self._shards_per_window(number) for number in range(len(self._caches))]
         self._prefetchers = {
             number: ShardPrefetcher(rows, number, self._windowed_order(number), fetcher)
@@ -72,8 +66,8 @@ class RowOrders:
         order, seed = self._options.order, self._options.seed
         if self._mixture is None and (taken is not None or mix is not None):
             raise ValueError("rows taken of each cache, but there is only one cache")
-        if isinstance(order, Curriculum):
-            return CurriculumOrder(lambda epoch: self._curriculum_rows(order.by, epoch))
+        if callable(order):
+            return FunctionOrder(lambda epoch: self._rows_of_epoch(order, epoch))
         orders = [self._cache_order(number) for number in range(len(self._caches))]
         start = cursor - cursor % order.window if isinstance(order, LengthBucketed) else cursor
         mixed = orders[0] if self._mixture is None else self._mixture_order(orders, epoch, start, taken, mix)
@@ -131,9 +125,6 @@ class RowOrders:
         """Build the order of the rows of one cache."""
         seed, rows = self._options.seed, self._ordered[number]
         fingerprint = self._caches[number].manifest.content_fingerprint
-        if self._weights is not None:
-            weights = self._ordered_values(number, self._weights)
-            return WeightedOrder(fingerprint=fingerprint, seed=seed, weights=weights, rows=rows)
         if isinstance(self._options.order, Windowed):
             return self._windowed_order(number)
         shuffled, num_items = self._options.order != "sequential", self._num_ordered(number)
@@ -169,12 +160,6 @@ class RowOrders:
         bounds, ordered = self._rows.shard_bounds(number), self._ordered[number]
         return np.diff(bounds if ordered is None else np.searchsorted(ordered, bounds))
 
-    def _ordered_values(self, number: int, values: Float64) -> Float64:
-        """Return the values of the rows of one cache that are put in order, given those of all rows.  # float64[n]"""
-        first, end = self._rows.bounds[number : number + 2]
-        ordered = self._ordered[number]
-        return values[first:end] if ordered is None else values[first:end][ordered]
-
     def _num_ordered(self, number: int) -> int:
         ordered = self._ordered[number]
         return int(np.diff(self._rows.bounds)[number]) if ordered is None else len(ordered)
@@ -187,38 +172,19 @@ class RowOrders:
         if isinstance(order, Windowed):
             sizes = np.concatenate([self._rows_per_shard(number) for number in range(len(self._caches))])
             return f"{','.join(map(str, self._windows))} of {sha256(sizes.tobytes()).hexdigest()[:16]}"
-        if isinstance(order, Curriculum):
-            return sha256(self._curriculum_rows(order.by, 0).tobytes()).hexdigest()[:16]
-        return None if self._weights is None else sha256(self._weights.tobytes()).hexdigest()[:16]
+        return sha256(self._rows_of_epoch(order, 0).tobytes()).hexdigest()[:16] if callable(order) else None
 
-    def _checked_weights(self, by: Any) -> Float64:
-        if isinstance(by, Mapping):
-            by = self._rows.values_by_input(self._caches, by)
-        weights = np.asarray(self._row_values(by), np.float64)
-        if weights.shape != (len(self._rows),) or not np.isfinite(weights).all() or weights.min(initial=0) < 0:
-            raise ValueError(f"weights of shape {weights.shape}; expected {len(self._rows)} numbers, none below 0")
-        for number, cache in enumerate(self._caches):
-            if not self._ordered_values(number, weights).any():
-                raise ValueError(f"no row of {cache.folder} has a weight above 0")
-        return weights
-
-    def _curriculum_rows(self, by: Any, epoch: int) -> Int64:
-        """Return the rows of an epoch of a curriculum, checked."""
-        values = by(epoch) if callable(by) else by
-        rows = np.argsort(self._row_values(values), kind="stable") if isinstance(values, str) else np.asarray(values)
+    def _rows_of_epoch(self, function: RowsOfEpoch, epoch: int) -> Int64:
+        """Return the rows that a function gives for an epoch, checked."""
+        rows = np.asarray(function(epoch))
         if rows.ndim != 1 or rows.dtype.kind not in "iu":
-            raise ValueError(f"a curriculum of {rows.dtype} {list(rows.shape)}; expected the numbers of rows")
+            raise ValueError(f"order: epoch {epoch} is {rows.dtype} {list(rows.shape)}; expected the numbers of rows")
         if not len(rows) or rows.min() < 0 or rows.max() >= len(self._rows):
-            raise ValueError(f"a curriculum's epoch {epoch}: expected some of the rows 0 to {len(self._rows) - 1}")
+            raise ValueError(f"order: epoch {epoch}: expected some of the rows 0 to {len(self._rows) - 1}")
         kept: Int64 = rows[~np.isin(rows, self._rows.untrained)].astype(np.int64)
         if not len(kept):
-            raise ValueError(f"a curriculum's epoch {epoch} has no row with a trained token")
+            raise ValueError(f"order: epoch {epoch} has no row with a trained token")
         return kept
-
-    def _row_values(self, by: Any) -> npt.ArrayLike:
-        if not isinstance(by, str):
-            return by  # type: ignore[no-any-return]
-        return self._rows.lengths if by == "length" else self._rows.num_trained
 
 
 def check_order(kind: RowKind, options: Options, mixture: Mixture | None) -> None:
@@ -238,7 +204,7 @@ def check_order(kind: RowKind, options: Options, mixture: Mixture | None) -> Non
             "order='length_bucketed' is for documents; all blocks are of one length",
             hint="choose batching='padded', 'padding_free' or 'token_budget'",
         )
-    if mixture is not None and isinstance(order, Curriculum):
-        raise UsageError("a curriculum says which row comes next, and so do the proportions of a mixture")
+    if mixture is not None and callable(order):
+        raise UsageError("a function says which row comes next, and so do the proportions of a mixture")
     if mixture is not None and mixture.schedule is not None and isinstance(order, LengthBucketed):
         raise UsageError("proportions cannot follow a schedule where windows of a mixture are sorted by length")

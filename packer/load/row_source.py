@@ -14,7 +14,7 @@ from packer.load.batching import Packed, TokenBudget, check_rows_fit, name_of, p
 from packer.load.layouts import Ids
 from packer.load.mixture import Mixture, MixtureOrder, Shares
 from packer.load.options import Options
-from packer.load.ordering import Curriculum, Order, Weighted, order_name
+from packer.load.ordering import Order, order_name
 from packer.load.plan import StepPlan, check_batch_size, check_fits, plan_step, steps_left
 from packer.load.row_orders import RowOrders, check_order
 from packer.load.rows import RowKind, Rows, check_weights
@@ -50,7 +50,7 @@ class RowSource:
         self.unit = "pairs" if self.rows.num_sides == 2 else kind
         """What one row is: ``blocks``, ``documents`` or ``pairs``."""
 
-        self._epochs_vary = isinstance(options.order, Curriculum)
+        self._epochs_vary = callable(options.order)
         self._num_items = self.orders.build().num_items
         self._checked_micro_batch_size = 0  # a micro-batch size that every row is known to fit into
         check_weights(weighted=self.rows.weighted, wanted=options.form.weighted)
@@ -191,7 +191,7 @@ class RowSource:
             return
         if not self._counts_tokens:
             check_fits(size=batch_size, num_items=self._num_items, unit=self.unit)
-        elif self._mixture is None and not isinstance(self._options.order, Weighted | Curriculum):
+        elif self._mixture is None and not self._epochs_vary:
             check_fits(size=batch_size, num_items=self.rows.num_tokens(0), unit="tokens")
 
     def order_at(self, state: ReaderState) -> Order:

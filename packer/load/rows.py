@@ -5,7 +5,7 @@ read without the tokens, 8 bytes per row, when a step first needs a row of their
 if the batching or the order needs all of them.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from packer.batches import CHOSEN, REJECTED, Float32, Int32, Int64
 from packer.errors import InputError, UsageError
 from packer.layout import offsets_of
-from packer.load.content import content_of_all
+from packer.load.content import Content, content_of_all
 from packer.load.plan import PADDING_ROW
 from packer.store.cache import BlockShards, Cache, DocumentShards, FoundBlocks, FoundDocuments
 from packer.store.row_columns import RowColumns
@@ -36,16 +36,17 @@ class Rows:
     """
 
     def __init__(self, caches: Sequence[Cache], split: str, *, kind: RowKind, cutoff_len: int | None = None) -> None:
+        self.content = content_of_all(caches)
+        if self.content != "examples":
+            _check_preference(self.content, kind, cutoff_len)
         self._parts: list[Any] = [
             cache.blocks(split) if kind == "blocks" else cache.documents(split) for cache in caches
         ]
         self._counts = [RowColumns(part, {"length": np.int32, "num_trained": np.int32}) for part in self._parts]
         self._cutoff_len = cutoff_len
-        self.content = content_of_all(caches)
-        self.num_sides = 2 if (kind, self.content) == ("documents", "pairs") else 1
+        self.num_sides = 2 if self.content == "pairs" else 1
         """Documents per row: pair i consists of documents 2i and 2i + 1."""
 
-        _check_preference(self, caches, kind, cutoff_len)
         self.bounds = offsets_of([len(part) // self.num_sides for part in self._parts])
         for number, (cache, part) in enumerate(zip(caches, self._parts, strict=True)):
             if not len(part):
@@ -64,7 +65,7 @@ class Rows:
         """Whether fractional loss weights are stored."""
 
         self._weight_sums: Float64 | None = None  # NaN if not yet known
-        if kind == "documents" and self.content != "examples":
+        if self.content != "examples":
             _ = self.sides, self.margins  # read now: forked workers would each read them again
 
     def __len__(self) -> int:
@@ -143,10 +144,8 @@ class Rows:
         return [np.concatenate([next(sides) for _ in range(self.num_sides)] if real else none) for real in is_real]
 
     def num_pairs(self, rows: Int64) -> int | None:
-        """Count the pairs in some rows; None for other data. Blocks of any rank are read for this."""
-        if self.content != "pairs":
-            return None
-        return len(rows) if self.num_sides == 2 else sum(map(len, self.locate(rows).values("pairs")))
+        """Count the pairs in some rows; None for other data."""
+        return len(rows) if self.num_sides == 2 else None
 
     @cached_property
     def untrained(self) -> Int64:
@@ -181,22 +180,6 @@ class Rows:
     def shard_bounds(self, number: int) -> Int64:
         """Return the first row of each shard of one cache, and the end, relative to its first row.  # int64[S + 1]"""
         return offsets_of(self._parts[number].num_of_shards() // self.num_sides)
-
-    def values_by_input(self, caches: Sequence[Cache], values: Mapping[str, float]) -> Float64:
-        """Return, for each document, the value of its input file, keyed by name in the manifest.  # float64[N]
-
-        Raises:
-            UsageError: blocks, which have documents of several inputs; or names that do not match the inputs exactly.
-        """
-        if self.block_len:
-            raise UsageError("weights by input are for documents: a block may contain documents of several inputs")
-        names = [[entry.path for entry in cache.manifest.inputs] for cache in caches]
-        if set(values) != (known := {name for each in names for name in each}):
-            differing = ", ".join(sorted(set(values) ^ known))
-            raise UsageError(f"weights by input: expected one for each input file, without {differing}")
-        of_cache = [np.array([values[name] for name in each], np.float64) for each in names]
-        of_documents = [own[part.origins()[0]] for own, part in zip(of_cache, self._parts, strict=True)]
-        return np.concatenate(of_documents)[:: self.num_sides]
 
     def weight_sums(self, rows: Int64) -> Float64:
         """Sum the loss weights of some rows; each row of any rank is read once for this.  # float64[R]"""
@@ -235,20 +218,17 @@ def documents_of_pairs(pairs: Int64) -> Int64:
     return np.concatenate(sides)
 
 
-def _check_preference(rows: Rows, caches: Sequence[Cache], kind: RowKind, cutoff_len: int | None) -> None:
+def _check_preference(content: Content, kind: RowKind, cutoff_len: int | None) -> None:
     """Refuse ways of reading that preference data does not allow.
 
     Raises:
-        UsageError: a cutoff, weights, or blocks that do not say which answer is which.
+        UsageError: a cutoff, or blocks.
     """
-    if rows.content == "examples":
-        return
     if cutoff_len is not None:
         raise UsageError("cutoff_len would cut answers that are compared whole", hint="leave it out")
-    if kind == "blocks" and (rows.content != "pairs" or len(caches) > 1):
-        what = "rated answers" if rows.content != "pairs" else "pairs of several caches"
+    if kind == "blocks":
         raise UsageError(
-            f"blocks do not record which {what} they hold", hint="batching='padding_free', 'padded' or 'token_budget'"
+            f"there are no blocks of {content}", hint="batching='padding_free', 'padded' or 'token_budget'"
         )
 
 

@@ -2,7 +2,7 @@
 
 A row of a reader of pairs is a pair: two documents, the chosen and the rejected answer, that are ordered, divided among
 ranks and resumed as one. In a micro-batch all chosen answers come before the rejected ones, both in the same order, as
-trainers concatenate them. Blocks contain pairs as they were packed, each chosen answer before its rejected one.
+trainers concatenate them.
 """
 
 from typing import Any
@@ -10,38 +10,34 @@ from typing import Any
 import numpy as np
 import torch
 
-from packer.batches import CHOSEN, REJECTED, Int64
+from packer.batches import Int64
 from packer.layout import MASKED
 from packer.load.plan import PADDING_ROW
 from packer.load.rows import Rows
 from packer.load.step import MicroBatch
-from packer.store.cache import FoundBlocks
 
 NO_SIDE = -1
 """Sentinel for the side of padding."""
 
 
-def with_sides(micro_batches: list[MicroBatch], parts: list[Int64], rows: Rows, found: Any) -> list[MicroBatch]:
+def with_sides(micro_batches: list[MicroBatch], parts: list[Int64], rows: Rows) -> list[MicroBatch]:
     """Add the columns of preference data to micro-batches.
 
     Args:
         micro_batches: of tokens.
-        parts: blocks or documents of each, PADDING_ROW for padding; for pairs the chosen documents, then the
-            rejected ones.
+        parts: documents of each, PADDING_ROW for padding; for pairs the chosen documents, then the rejected ones.
         rows: the rows they belong to.
-        found: the same blocks or documents as read.
     """
-    of_all = _block_columns(parts, found) if rows.block_len else [_document_columns(part, rows) for part in parts]
     extended = []
-    for micro_batch, columns in zip(micro_batches, of_all, strict=True):
-        labels = micro_batch.get("labels")
+    for micro_batch, part in zip(micro_batches, parts, strict=True):
+        columns, labels = _columns(part, rows), micro_batch.get("labels")
         if labels is not None:
             columns["completion_mask"] = (labels != MASKED).to(torch.int64)
         extended.append(micro_batch | columns)
     return extended
 
 
-def _document_columns(documents: Int64, rows: Rows) -> MicroBatch:
+def _columns(documents: Int64, rows: Rows) -> MicroBatch:
     """Return the columns of one micro-batch of documents, with an entry per answer or pair."""
     is_real = documents != PADDING_ROW
     columns = {"sides": np.where(is_real, rows.sides[documents], NO_SIDE)}
@@ -53,23 +49,3 @@ def _document_columns(documents: Int64, rows: Rows) -> MicroBatch:
         margins: Any = np.where(is_real, rows.margins[documents], np.float32(np.nan))
         columns["margins"] = margins[: len(firsts)]
     return {name: torch.from_numpy(column) for name, column in columns.items()}
-
-
-def _block_columns(parts: list[Int64], found: FoundBlocks) -> list[MicroBatch]:
-    """Return a side for each sequence and a number for each pair, for every micro-batch.
-
-    Worked example, a block of one pair and padding: sides 0 1 -1.
-    """
-    pairs, sequences = iter(found.values("pairs")), iter(found.values("seq_lengths"))
-    columns = []
-    for part in parts:
-        sides, numbers = [], [np.zeros(0, np.int64)]
-        for is_real in (part != PADDING_ROW).tolist():
-            pair_ids = next(pairs).astype(np.int64) if is_real else np.zeros(0, np.int64)
-            row_sides = np.full(len(next(sequences)) if is_real else 1, NO_SIDE, np.int64)
-            row_sides[: 2 * len(pair_ids)] = np.tile((CHOSEN, REJECTED), len(pair_ids))
-            sides.append(row_sides)
-            numbers.append(pair_ids)
-        arrays = {"sides": np.concatenate(sides), "pair_ids": np.concatenate(numbers)}
-        columns.append({name: torch.from_numpy(of_all) for name, of_all in arrays.items()})
-    return columns

@@ -18,6 +18,7 @@ from packer.load.mixture import Count, Shares
 from packer.load.ordering import OrderName
 from packer.load.plan import End
 from packer.read_rules import BatchingName
+from packer.withdrawn import WITHDRAWN
 
 STATE_VERSION: Final = 5
 
@@ -72,7 +73,7 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     cutoff_len: Annotated[int, Meta(ge=2, le=2**31 - 1)] | None
     order: OrderName
     order_by: str | None
-    """Parameters of the order: a non-default window; a hash of the weights, or of a curriculum's epoch 0."""
+    """Parameters of the order: a non-default window; a hash of a function's rows of epoch 0."""
 
     seed: int
     end: End
@@ -131,6 +132,9 @@ def decode_state(value: Any) -> ReaderState:
             f"reader state: expected version {STATE_VERSION}, found {value['version']!r}",
             hint="it was saved by another release of packer: continue with that one, or start over",
         )
+    order = f"order {value.get('order')}" if isinstance(value, dict) else ""
+    if order in WITHDRAWN:
+        raise CheckError(f"reader state: {order} was withdrawn", hint=f"start over: {WITHDRAWN[order]}")
     try:
         return msgspec.convert(value, ReaderState)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:

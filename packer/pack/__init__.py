@@ -4,7 +4,6 @@ from packer.pack.arrange import EndsOpen, arrange
 from packer.pack.gather import gather
 from packer.pack.overlong import CountTrained, DropCount, DroppedTokens, Pieces, cut, trained_counter
 from packer.pack.pack_plan import plan
-from packer.pack.pairs import arrange_pairs, slots_of_pairs
 from packer.pack.select import REASONS, Selection, select
 from packer.pack.stream import stream
 
@@ -17,12 +16,10 @@ __all__ = [
     "Pieces",
     "Selection",
     "arrange",
-    "arrange_pairs",
     "cut",
     "gather",
     "plan",
     "select",
-    "slots_of_pairs",
     "stream",
     "trained_counter",
 ]

@@ -74,7 +74,6 @@ def gather(
         doc_offsets=offsets,
         length=np.diff(offsets_of(length)[offsets]).astype(np.int32),
         num_trained=(labels != MASKED).sum(axis=1, dtype=np.int32),
-        pairs=plan.document[::2] // 2 if columns.paired else None,
     )
 
 

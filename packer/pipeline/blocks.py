@@ -25,7 +25,6 @@ from packer.pack import (
     DroppedTokens,
     EndsOpen,
     arrange,
-    arrange_pairs,
     gather,
     select,
     trained_counter,
@@ -108,9 +107,6 @@ class BlockTask:
     documents: DocumentShards
     """The split's document shards from the first to the last one that these blocks use."""
 
-    first_document: int
-    """Index within the split of the first document of `documents`."""
-
     weighted: bool
     """Whether some document of the split has fractional loss weights."""
 
@@ -135,7 +131,6 @@ class BlockTask:
                 index=self.index + number,
                 first_row=self.first_row + first,
                 documents=own,
-                first_document=self.first_document + before,
                 num_blocks=plan.num_blocks,
                 plan=replace(plan, document=plan.document - before),
             )
@@ -207,7 +202,8 @@ def pack_split(
     weighted = documents.weighted
     blocks_per_shard = max(1, shard_bytes // (pack.block_len * (16 if weighted else 12)))
     index = first_row = 0
-    for number, (first, last) in enumerate(pairwise(_group_bounds(documents, pack))):
+    bounds = [*range(0, len(documents), pack.group_documents), len(documents)]
+    for number, (first, last) in enumerate(pairwise(bounds)):
         own, before = documents.of_shards(documents.shard_of(first), documents.shard_of(last - 1))
         packed, plan = _packed(own, Group(number=number, first=first - before, end=last - before), pack, stop_ids)
         yield (
@@ -218,7 +214,6 @@ def pack_split(
                 first_row=first_row,
                 blocks_per_shard=blocks_per_shard,
                 documents=own,
-                first_document=before,
                 weighted=weighted,
                 num_blocks=plan.num_blocks,
                 plan=plan,
@@ -226,14 +221,6 @@ def pack_split(
         )
         index += -(-plan.num_blocks // blocks_per_shard)
         first_row += plan.num_blocks
-
-
-def _group_bounds(documents: DocumentShards, pack: Pack) -> list[int]:
-    """Return the first document of each group, and the end of the last; the two documents of a pair share a group."""
-    size = pack.group_documents
-    if documents.is_paired:
-        size = max(2, size - size % 2)
-    return [*range(0, len(documents), size), len(documents)]
 
 
 def _packed(
@@ -263,11 +250,8 @@ def _arranged(
     lengths = np.concatenate([values for _, (values,) in documents.by_shard({"length": np.int32})])
     lengths = lengths[group.first : group.end]
     count_trained = _trained_in(documents, group.first)
-    if documents.is_paired:
-        planned, left_out = arrange_pairs(lengths, pack, count_trained, group=group.number)
-    else:
-        ends_open = _ends_open(documents, group.first, stop_ids)
-        planned, left_out = arrange(select(lengths, pack), pack, count_trained, ends_open, group=group.number)
+    ends_open = _ends_open(documents, group.first, stop_ids)
+    planned, left_out = arrange(select(lengths, pack), pack, count_trained, ends_open, group=group.number)
     return (
         replace(planned, document=planned.document + group.first),
         replace(left_out, document=left_out.document + group.first),
@@ -336,10 +320,9 @@ def block_worker(
             last = min(first + task.blocks_per_shard, plan.num_blocks)
             shard = write_blocks(
                 folder,
-                _gathered(form, plan, first, last, opened[key], first_pair=task.first_document // 2),
+                _gathered(form, plan, first, last, opened[key]),
                 block_len=form.block_len,
                 weighted=task.weighted,
-                paired=documents.is_paired,
                 split=task.split,
                 index=task.index + len(shards),
             )
@@ -350,11 +333,8 @@ def block_worker(
     return make
 
 
-def _gathered(
-    form: BlockForm, plan: PackPlan, first: int, last: int, columns: DocumentColumns, *, first_pair: int
-) -> Iterator[BlockBatch]:
-    """Yield the blocks of a plan, one record batch at a time; pairs are numbered from `first_pair` on."""
+def _gathered(form: BlockForm, plan: PackPlan, first: int, last: int, columns: DocumentColumns) -> Iterator[BlockBatch]:
+    """Yield the blocks of a plan, one record batch at a time."""
     size = max(1, _BATCH_TOKENS // form.block_len)
     for start in range(first, last, size):
-        batch = form.gather(plan.between(start, min(start + size, last)), columns)
-        yield batch if batch.pairs is None else replace(batch, pairs=batch.pairs + first_pair)
+        yield form.gather(plan.between(start, min(start + size, last)), columns)

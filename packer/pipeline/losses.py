@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.errors import CheckError
-from packer.pack import slots_of_pairs
 from packer.read_rules import MAX_BLOCK_LEN
 from packer.rejections import ROW_REASONS
 from packer.store.manifest import Manifest
@@ -40,7 +39,7 @@ class TokenLosses:
     """Fraction `tokens / of_tokens`."""
 
     fits_all: int | None
-    """Block length that fits the longest document or pair: a multiple of 64 and of `pack.align`. None if a longer block
+    """Block length that fits the longest document: a multiple of 64 and of `pack.align`. None if a longer block
     does not help, because the documents are too short or the block would exceed the limit."""
 
     fits_most: int | None
@@ -64,14 +63,10 @@ def token_losses(folder: Path, manifest: Manifest) -> TokenLosses | None:
     if share <= WORTH_A_WARNING:
         return None
     fits_all = fits_most = None
-    what, whole = "document", False
     splits = [*documents_of(folder, manifest).values()]  # a handmade manifest may have none
     if splits and pack["mode"] != "stream" and cut.keys() - {"too_short"}:
         step = math.lcm(_STEP, pack.get("align", 1))
-        whole = any(documents.is_preference for documents in splits)
         lengths: npt.NDArray[np.integer] = np.concatenate([documents.lengths() for documents in splits])
-        if any(documents.is_paired for documents in splits):
-            lengths, what = slots_of_pairs(lengths, pack.get("align", 1)), "pair"
         fits_all, fits_most = fitting(lengths, step=step)
     most = fits_most if fits_most != fits_all and (fits_most or 0) > pack["block_len"] else None
     return TokenLosses(
@@ -80,7 +75,7 @@ def token_losses(folder: Path, manifest: Manifest) -> TokenLosses | None:
         share=share,
         fits_all=fits_all,
         fits_most=most,
-        ways_out=tuple(_remedies(cut, fits_all, most, what=what, whole=whole)),
+        ways_out=tuple(_remedies(cut, fits_all, most)),
     )
 
 
@@ -101,16 +96,14 @@ def fitting(lengths: npt.NDArray[np.integer], *, step: int) -> tuple[int | None,
     return all_, most_
 
 
-def _remedies(
-    cut: Mapping[str, Cut], fits_all: int | None, fits_most: int | None, *, what: str, whole: bool
-) -> list[str]:
-    """List options that keep more; `what` is packed as a unit, and if `whole`, units must not be cut."""
+def _remedies(cut: Mapping[str, Cut], fits_all: int | None, fits_most: int | None) -> list[str]:
+    """List options that keep more."""
     sentences = []
     if fits_all is not None:
-        sentences.append(f"--block-len {fits_all} fits every {what}")
+        sentences.append(f"--block-len {fits_all} fits every document")
     if fits_most is not None:
-        sentences.append(f"--block-len {fits_most} fits {what}s with 99 % of the tokens")
-    if "overlong" in cut and not whole:
+        sentences.append(f"--block-len {fits_most} fits documents with 99 % of the tokens")
+    if "overlong" in cut:
         sentences.append("--set pack.overlong=split cuts long documents, =truncate_right keeps their beginning")
     if "truncated" in cut:
         sentences.append("--set pack.overlong=split keeps what is cut off")

@@ -203,13 +203,11 @@ def _nothing_packed(
     documents: Mapping[str, DocumentShards], packed: Mapping[str, Sequence[PackedGroup]]
 ) -> NothingKeptError:
     num_documents = sum(len(own) for own in documents.values())
-    may_cut = not any(own.is_preference for own in documents.values())
     groups = [group for split in packed.values() for group in split]
     counts = {code: sum(group.losses[code].num_documents for group in groups) for code in REASONS}
     reasons = ", ".join(f"{count:,} × {code} ({CODES[code]})" for code, count in counts.items() if count)
     return NothingKeptError(
         f"nothing kept: of {num_documents:,} documents {reasons}",
         hint="--block-len N makes blocks longer, "
-        + "--set pack.overlong=split cuts documents, " * may_cut
-        + "--set pack.min_length=1 keeps short ones",
+        "--set pack.overlong=split cuts documents, --set pack.min_length=1 keeps short ones",
     )

@@ -26,7 +26,7 @@ from packer.pipeline.suggestions import templates_hint
 from packer.pipeline.trait_planner import TraitPlanner
 from packer.pipeline.unread_fields import Questions
 from packer.progress import Progress
-from packer.recipe import Recipe
+from packer.recipe import Pack, Recipe
 from packer.row_schemas import EXAMPLES, PREFERENCE_SCHEMAS
 from packer.source.file_bytes import FilePath
 from packer.source.partition import FilePartitions, FileStatus
@@ -138,7 +138,9 @@ def plan_build(
         inputs.append(entry)
         files.append((each.path, statuses[each.path]))
     planner.refuse_absent([(file, part) for _, file, part in opened], progress.note)
-    refuse_mixed(inputs, recipe)
+    asked, recipe = recipe.pack, suited(recipe, inputs)
+    if recipe.pack != asked != Pack():
+        progress.note("preference data has no blocks: `pack` has no effect; a filter on `tokens` leaves out long rows")
     record = model_record(model)
     BlockForm.of(recipe.pack, pad_id=record.pad_id, eos_id=record.eos_id, stop_ids=record.stop_ids)
     return BuildPlan(
@@ -220,8 +222,8 @@ def refuse_untemplated(file: InputFile, model: Model, recipe: Recipe) -> None:
         )
 
 
-def refuse_mixed(inputs: Sequence[Input], recipe: Recipe) -> None:
-    """Refuse preference data beside other rows, or with packing rules that would separate the answers of a pair.
+def suited(recipe: Recipe, inputs: Sequence[Input]) -> Recipe:
+    """Return the recipe for these inputs: preference data, whose answers are compared whole, has no blocks.
 
     Raises:
         RecipeError: a cache of several kinds of rows, or of preference data with a mode that cuts or joins documents.
@@ -234,14 +236,14 @@ def refuse_mixed(inputs: Sequence[Input], recipe: Recipe) -> None:
         raise RecipeError(
             f"{named}; a cache has one kind of rows", hint="build a cache of each: trainers read one kind"
         )
-    pack = recipe.pack
-    if EXAMPLES in first_of or pack.mode == "none":
-        return
-    if pack.mode != "isolated" or pack.overlong != "reject":
+    if EXAMPLES in first_of or not first_of:
+        return recipe
+    if recipe.pack.mode in {"eos", "stream"}:
         raise RecipeError(
-            f"pack.mode={pack.mode} with pack.overlong={pack.overlong} is not for preference data",
-            hint="answers are compared whole: --set pack.mode=isolated --set pack.overlong=reject",
+            f"pack.mode={recipe.pack.mode} is not for preference data, whose answers are compared whole",
+            hint="--set pack.mode=none",
         )
+    return msgspec.structs.replace(recipe, pack=msgspec.structs.replace(recipe.pack, mode="none"))
 
 
 def load_recipe_model(recipe: Recipe) -> Model:

@@ -17,7 +17,7 @@ from packer.pipeline.identity import RULES_VERSION, Provenance, model_digests, s
 from packer.pipeline.input_resolution import tokenizer_place
 from packer.pipeline.inputs import CUTTING_SPEEDUP, readers
 from packer.pipeline.partition import PartitionResult, PartitionTask, RejectedRow, TaskOutput, read_journal
-from packer.pipeline.plan import resolve_sources
+from packer.pipeline.plan import resolve_sources, suited
 from packer.progress import Progress
 from packer.recipe import Recipe, to_json
 from packer.source.file_bytes import FilePath, file_sha256
@@ -201,7 +201,7 @@ def _same_recipe(manifest: Manifest, recipe: Recipe) -> bool:
     if digests_of(files) != model_digests(manifest.model):
         return False
     engine = resolve_engine(recipe.engine, files[TOKENIZER_FILE], before=manifest.engine)
-    wanted = to_json(msgspec.structs.replace(recipe, engine=engine.name))
+    wanted = to_json(msgspec.structs.replace(suited(recipe, manifest.inputs), engine=engine.name))
     # Compared as JSON: in Python true, 1 and 1.0 are equal, but a template may print them.
     return _written(wanted) == _written(manifest.recipe) and engine.version == manifest.engine_version
 

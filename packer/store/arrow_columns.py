@@ -14,7 +14,6 @@ from packer.layout import MASKED
 
 _DOCUMENT_HEADER = struct.Struct("<9q")
 _SIDES = struct.Struct("<2q")
-_PAIRS = struct.Struct("<q")
 _BLOCK_HEADER = struct.Struct("<9q")
 _DTYPES: dict[pa.DataType, type[np.generic]] = {
     pa.int8(): np.int8,
@@ -112,7 +111,6 @@ class BlockRows:
     length: Int32  # [R]
     num_trained: Int32  # [R]
     loss_weights: Float32 | None  # [R, L]
-    pairs: Ragged | None  # int64
 
     @classmethod
     def of(cls, batch: BlockBatch, *, weighted: bool) -> Self:
@@ -132,7 +130,6 @@ class BlockRows:
             length=batch.length,
             num_trained=batch.num_trained,
             loss_weights=weights,
-            pairs=None if batch.pairs is None else Ragged(values=batch.pairs, offsets=batch.doc_offsets // 2),
         )
 
     def digests(self, indices: Int64 | None = None) -> UInt64:
@@ -153,10 +150,6 @@ class BlockRows:
             state.update(values.data)
         if self.loss_weights is not None:
             state.update(self.loss_weights[row].data)
-        if self.pairs is not None:
-            pairs = self.pairs[row]
-            state.update(_PAIRS.pack(len(pairs)))
-            state.update(pairs.data)
         return state.intdigest()
 
 

@@ -52,15 +52,6 @@ class BlockShards(NumberedRows[BlockRows]):
         return next(self.schemas(self.shards[:1]))
 
     @property
-    def is_paired(self) -> bool:
-        """Whether the blocks contain pairs.
-
-        Raises:
-            CheckError: the first shard is damaged.
-        """
-        return bool(self.shards) and "pairs" in self._schema.names
-
-    @property
     def block_len(self) -> int:
         """Tokens per block; 0 if there are no shards.
 
@@ -86,7 +77,6 @@ class BlockShards(NumberedRows[BlockRows]):
             found.copy("loss_weights", weights)
         seq_lengths, seq_offsets = _join(found.values("seq_lengths"), np.int32)
         doc_ids, doc_offsets = _join(found.values("doc_ids"), np.int64)
-        pairs = _join(found.values("pairs"), np.int64)[0] if self.is_paired else None
         pieces: dict[str, Int32] = {}
         for name in BLOCK_PIECES[1:]:
             pieces[name], _ = _join(found.values(name), np.int32)
@@ -99,7 +89,6 @@ class BlockShards(NumberedRows[BlockRows]):
             doc_ids=doc_ids,
             **pieces,
             doc_offsets=doc_offsets,
-            pairs=pairs,
         )
 
     def locate(self, indices: Int64) -> FoundBlocks:

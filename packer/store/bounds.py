@@ -98,10 +98,6 @@ def check_blocks(rows: BlockRows, shard: Shard) -> None:
     _counts("seq_lengths", rows.seq_lengths)
     _check(_values(rows.seq_lengths) > 0, "seq_lengths: expected at least 1", rows.seq_lengths.offsets)
     _check(_row_sums(rows.seq_lengths) == block_len, f"seq_lengths: expected a sum of {block_len}")
-    if rows.pairs is not None:
-        _check(2 * _counts("pairs", rows.pairs) == num_pieces, "pairs: expected one for two pieces")
-        pairs = _values(rows.pairs)
-        _check((pairs >= 0) & (pairs < 2**53), "pairs: expected 0 or more, below 2^53", rows.pairs.offsets)
 
 
 def _counts(name: str, column: Ragged) -> npt.NDArray[np.integer]:

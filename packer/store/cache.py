@@ -10,6 +10,7 @@ import numpy as np
 
 from packer.batches import Int64, UInt64
 from packer.errors import CheckError, UsageError
+from packer.row_schemas import PREFERENCE_SCHEMAS
 from packer.store.block_shards import BlockShards, FoundBlocks
 from packer.store.document_shards import Document, DocumentShards, FoundDocuments
 from packer.store.files import CacheFiles
@@ -19,6 +20,7 @@ from packer.store.mirror import arrived, shown
 from packer.store.place import cache_place
 from packer.store.schema import Kind
 from packer.store.selected import documents_of, split_documents
+from packer.withdrawn import BLOCKS_OF_PAIRS, WITHDRAWN
 
 __all__ = [
     "BlockShards",
@@ -83,6 +85,7 @@ class Cache:
         folder = cache_place(folder, keep_in=cache_dir, keep_bytes=cache_bytes)
         content = manifest_bytes(folder)
         manifest = decode_manifest(folder, content)
+        _refuse_withdrawn(folder, manifest)
         check_sizes(folder, manifest.stored)
         return cls(folder, manifest, fingerprint_of(content), mmap=mmap)
 
@@ -151,6 +154,17 @@ class Cache:
     def _no_split(self, kind: Kind, split: str) -> UsageError:
         there = ", ".join(self.splits(kind)) or "none"
         return UsageError(f"{self.folder} has no {kind} of split '{split}'", hint=f"splits with {kind}: {there}")
+
+
+def _refuse_withdrawn(folder: Path, manifest: Manifest) -> None:
+    """Refuse a cache that an earlier version packed in a way that this one does not read.
+
+    Raises:
+        CheckError: it has blocks of preference data.
+    """
+    is_packed = any(shard.kind == "blocks" for shard in manifest.shards)
+    if is_packed and any(entry.schema in PREFERENCE_SCHEMAS for entry in manifest.inputs):
+        raise CheckError(f"{folder} has {BLOCKS_OF_PAIRS}, which were withdrawn", hint=WITHDRAWN[BLOCKS_OF_PAIRS])
 
 
 def check_conservation(manifest: Manifest) -> None:

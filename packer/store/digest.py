@@ -16,8 +16,7 @@ contains the length of every list, so that no two different rows have the same b
   ends, sample_id.
 - blocks: header = length, num_trained, L, 1 with loss_weights or 0 without, then the lengths of doc_ids, doc_starts,
   doc_lengths, doc_places and seq_lengths. Bytes: input_ids, labels, position_ids, doc_ids, doc_starts, doc_lengths,
-  doc_places, seq_lengths, loss_weights; only if the file has the column, then the number of pairs, an int64, and
-  pairs.
+  doc_places, seq_lengths, loss_weights.
 
 **File digest**: xxh3-128 (fast, detects accidental damage) and sha256 (identity) of all bytes of a file.
 """

@@ -239,7 +239,6 @@ class DocumentShards(NumberedRows[DocumentRows]):
             start=self.own(np.concatenate([np.zeros(0, np.int64), *starts])),
             length=self.lengths(),
             doc_id=self.doc_ids(),
-            paired=self.is_paired,
         )
 
     def locate(self, indices: Int64) -> FoundDocuments:

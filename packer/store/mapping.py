@@ -163,7 +163,7 @@ def check_schema(shard: Shard, schema: pa.Schema) -> int:
         expected = documents_schema(weighted=weighted, preference="side" in schema.names)
     else:
         block_len = block_len_of(schema)
-        expected = blocks_schema(block_len, weighted=weighted, paired="pairs" in schema.names)
+        expected = blocks_schema(block_len, weighted=weighted)
     if not schema.equals(expected, check_metadata=True):
         raise ValueError(f"its schema is not the one of {shard.kind}")
     return block_len

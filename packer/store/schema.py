@@ -37,11 +37,8 @@ def documents_schema(*, weighted: bool, preference: bool = False) -> pa.Schema:
     return pa.schema(fields, metadata=_metadata("documents"))
 
 
-def blocks_schema(block_len: int, *, weighted: bool, paired: bool = False) -> pa.Schema:
-    """Return the schema of a shard with blocks of ``block_len`` tokens; ``weighted`` and ``paired`` add columns.
-
-    ``weighted`` adds loss_weights, ``paired`` adds pairs.
-    """
+def blocks_schema(block_len: int, *, weighted: bool) -> pa.Schema:
+    """Return the schema of a shard with blocks of ``block_len`` tokens; ``weighted`` adds loss_weights."""
     weights = [pa.field("loss_weights", pa.list_(pa.float32(), block_len))] if weighted else []
     fields = [
         pa.field("input_ids", pa.list_(pa.int32(), block_len)),
@@ -55,7 +52,6 @@ def blocks_schema(block_len: int, *, weighted: bool, paired: bool = False) -> pa
         pa.field("length", pa.int32()),
         pa.field("num_trained", pa.int32()),
         *weights,
-        *([pa.field("pairs", pa.list_(pa.int64()))] if paired else []),
         pa.field("digest", pa.uint64()),
     ]
     return pa.schema(fields, metadata=_metadata("blocks"))

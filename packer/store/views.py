@@ -111,7 +111,6 @@ def block_rows(batch: pa.RecordBatch, block_len: int, read: BufferReader = MAPPE
         length=flat_view(batch, "length", np.int32, num_rows, read),
         num_trained=flat_view(batch, "num_trained", np.int32, num_rows, read),
         loss_weights=tokens("loss_weights", np.float32) if "loss_weights" in batch.schema.names else None,
-        pairs=_ragged(batch, "pairs", np.int64, np.int32, read) if "pairs" in batch.schema.names else None,
     )
 
 

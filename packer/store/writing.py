@@ -192,7 +192,6 @@ def write_blocks(
     weighted: bool,
     split: str,
     index: int,
-    paired: bool = False,
 ) -> Shard:
     """Write a block shard.
 
@@ -206,7 +205,6 @@ def write_blocks(
         weighted: write loss_weights; a batch without weights gets 1 for trained tokens.
         split: of the blocks.
         index: index of the shard within its split.
-        paired: whether the blocks contain pairs.
 
     Raises:
         StorageError: the disk cannot be written.
@@ -214,7 +212,7 @@ def write_blocks(
     return write_shard(
         cache,
         (block_record_batch(BlockRows.of(batch, weighted=weighted)) for batch in batches if batch.num_blocks),
-        schema=blocks_schema(block_len, weighted=weighted, paired=paired),
+        schema=blocks_schema(block_len, weighted=weighted),
         kind="blocks",
         split=split,
         index=index,
@@ -224,7 +222,7 @@ def write_blocks(
 def block_record_batch(rows: BlockRows) -> pa.RecordBatch:
     """Convert rows of a block shard to Arrow, with their digests."""
     num_rows, block_len = rows.input_ids.shape
-    schema = blocks_schema(block_len, weighted=rows.loss_weights is not None, paired=rows.pairs is not None)
+    schema = blocks_schema(block_len, weighted=rows.loss_weights is not None)
     columns = {
         "length": flat_array(pa.int32(), rows.length),
         "num_trained": flat_array(pa.int32(), rows.num_trained),
@@ -237,6 +235,4 @@ def block_record_batch(rows: BlockRows) -> pa.RecordBatch:
             columns[name] = pa.Array.from_buffers(kind, num_rows, [None], children=[values])
     for name in (*BLOCK_PIECES, "seq_lengths"):
         columns[name] = _list(schema, name, getattr(rows, name))
-    if rows.pairs is not None:
-        columns["pairs"] = _list(schema, "pairs", rows.pairs)
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)

@@ -53,7 +53,7 @@ def test_what_is_cut_is_reported_by_tokens_and_reason(starter, tmp_path):
         f"in no block: {totals.cut_tokens:,} of {totals.tokens:,} tokens, {trained:,} of them trained;\nlisted in"
     )
     assert expected in told
-    assert f"  {totals.cut_tokens:,} tokens  overlong  the document, or its pair, is longer than a block" in told
+    assert f"  {totals.cut_tokens:,} tokens  overlong  the document is longer than a block" in told
     assert "--set pack.overlong=split cuts documents" not in told, "the warning says it"
     stats = run("stats", tmp_path / "again").stdout
     warning = f"warning: {totals.cut_tokens / totals.tokens:.1%}".replace("%", " %") + " of the tokens are in no block"

@@ -343,7 +343,7 @@ def test_pairs_in_the_columns_of_trl_are_parted_where_training_begins(pairs, tmp
 
 
 def test_preference_data_is_refused_where_it_would_be_imitated(pairs, starter, starter_cache, tmp_path):
-    with pytest.raises(UsageError, match="blocks do not record"):
+    with pytest.raises(UsageError, match="has no blocks"):
         export(pairs, tmp_path / "out", to="datasets", unit="blocks")
     with pytest.raises(UsageError, match="examples to imitate"):
         export(starter_cache, tmp_path / "out", to="trl")

@@ -49,8 +49,6 @@ def write_jobs(folder: Path) -> dict[str, Job]:
     for i, each in enumerate(rows["ids"]):
         each["loss_weights"] = [0.0, *(0.5 if i % 2 else 1.0 for _ in each["input_ids"][1:])]
     rules = {
-        "pairs": "pack: {block_len: 128}\n",
-        "rated": "pack: {mode: none}\n",
         "ids": "pack: {block_len: 64, mode: eos, overlong: split}\n",
         "chats": "pack: {block_len: 64, align: 8}\n",
         "selected": "pack: {block_len: 64, mode: stream}\nsplit: {shares: {validation: 0.3}, group: topic}\n"
@@ -60,7 +58,7 @@ def write_jobs(folder: Path) -> dict[str, Job]:
         (job.folder / "chat.jsonl").write_bytes(b"".join(json.dumps(each).encode() + b"\n" for each in rows[name]))
         job.recipe.write_text(
             "version: 1\nsources: [{path: chat.jsonl}]\ntokenizer: tokenizer\nengine: reference\n"
-            f"partition_bytes: 16KiB\nshard_bytes: 3KiB\n{rules[name]}"
+            f"partition_bytes: 16KiB\nshard_bytes: 3KiB\n{rules.get(name, '')}"
         )
     return jobs
 

@@ -98,7 +98,6 @@ def test_every_column_and_every_field_is_forged(jobs: Path) -> None:
         "documents: sample_id bytes",
         "documents: side",
         "blocks: seq_lengths",
-        "blocks: pairs",
         "rows/selection: kept",
         "rows/traits: content",
         "manifest: shards.0.places.0.columns.row",

@@ -19,12 +19,7 @@ from small_documents import PAD_ID, small_document_cache  # noqa: E402
 from packer.errors import InputError, UsageError  # noqa: E402
 from packer.load import Mixture, PackedLoader  # noqa: E402
 from packer.load.batching import Padded, PaddingFree, TokenBudget  # noqa: E402
-from packer.load.ordering import (  # noqa: E402
-    Curriculum,
-    EpochOrder,
-    LengthBucketed,
-    Weighted,
-)
+from packer.load.ordering import EpochOrder, LengthBucketed, weighted  # noqa: E402
 
 BATCHINGS = [
     "padded",
@@ -38,8 +33,8 @@ ORDERS = {
     "random": "random",
     "sequential": "sequential",
     "length_bucketed": "length_bucketed",
-    "weighted": Weighted("length"),
-    "curriculum": Curriculum(lambda epoch: np.arange(31 - 5 * epoch)[::-1]),
+    "weighted": weighted(1 + np.arange(31) % 5),
+    "function": lambda epoch: np.arange(31 - 5 * epoch)[::-1],
     "mixed, in windows": LengthBucketed(window=7),
     "mixed, changing": "random",
 }

@@ -1,7 +1,6 @@
 """Preference data in the reader: pairs are the unit, in every layout, and no trainer of examples gets them."""
 
 import itertools
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ from packer.load.adapters import huggingface  # noqa: E402
 from packer.load.attention import block_diagonal_mask  # noqa: E402
 from packer.load.attention import documents_of as documents_of_batch  # noqa: E402
 from packer.load.batching import Padded, TokenBudget  # noqa: E402
-from packer.load.ordering import Weighted  # noqa: E402
+from packer.load.ordering import weighted  # noqa: E402
 from packer.load.trainers import BlockSource  # noqa: E402
 from packer.load.trainers.evaluation import EvaluationBatches  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
@@ -52,7 +51,7 @@ def caches(starter, tmp_path_factory):
         pairs.append({"prompt": asked, "chosen": said[0], "rejected": said[1], **margin})
         rated.append({"prompt": asked, "completion": said[0], "label": number % 4 == 0})
     for name, rows in (("pairs", pairs), ("rated", rated)):
-        packer.build(rows, folder / name, tokenizer=str(starter / "tokenizer"), pack={"block_len": 256})
+        packer.build(rows, folder / name, tokenizer=str(starter / "tokenizer"))
     return folder
 
 
@@ -127,9 +126,9 @@ def test_every_pair_is_whole_in_one_micro_batch_chosen_answers_first(
     assert len(set(taken)) == len(taken) == (NUM_PAIRS if end != "drop" else len(taken))
 
 
-@pytest.mark.parametrize("batching", ["packed", "padded", "token_budget"])
+@pytest.mark.parametrize("batching", ["padding_free", "padded", "token_budget"])
 def test_pairs_resume_on_other_ranks_and_the_loss_of_a_pair_needs_no_other_rank(caches, batching):
-    size = {"packed": 1, "padded": 1, "token_budget": 300}[batching]
+    size = {"padding_free": 1, "padded": 1, "token_budget": 300}[batching]
 
     def run(loaders):
         for _ in range(2):
@@ -151,36 +150,6 @@ def test_pairs_resume_on_other_ranks_and_the_loss_of_a_pair_needs_no_other_rank(
         assert rest[: len(whole) - taken - 1] == [step[:2] for step in whole[taken + 1 :]]
 
 
-@pytest.mark.parametrize("flatten", [True, False])
-def test_blocks_of_pairs_say_which_sequence_is_which_answer_of_which_pair(caches, flatten):
-    cache = Cache.open(caches / "pairs")
-    documents, seen = documents_of(cache), Counter()
-    for step in loader_of(cache, micro_batch_size=2, end="pad", flatten=flatten):
-        for micro_batch in step:
-            numbers, pairs = iter(micro_batch["sides"].tolist()), micro_batch["pair_ids"].tolist()
-            ids, mask = (micro_batch[name].flatten() for name in ("input_ids", "completion_mask"))
-            of_row = micro_batch["document_ids"] if not flatten else None
-            bounds = (
-                micro_batch["cu_seq_lens_q"].tolist()
-                if flatten
-                else [0, *(torch.nonzero(torch.diff(of_row.flatten())).flatten() + 1).tolist(), ids.numel()]
-            )
-            place = 0
-            for start, stop in itertools.pairwise(bounds):
-                side = next(numbers)
-                if side < 0:
-                    assert not mask[start:stop].any()
-                    continue
-                document = documents[2 * pairs[place // 2] + place % 2]
-                assert side == place % 2
-                assert ids[start:stop].tolist() == document.input_ids.tolist()
-                assert mask[start:stop].tolist() == (document.labels != -100).astype(int).tolist()
-                seen[pairs[place // 2]] += 1
-                place += 1
-            assert place == 2 * len(pairs)
-    assert seen == dict.fromkeys(range(NUM_PAIRS), 2)
-
-
 MODEL = TinyDecoder(vocab_size=4096, width=8)
 
 
@@ -198,7 +167,6 @@ def alone(caches):
 @pytest.mark.parametrize(
     ("batching", "options"),
     [
-        *(("packed", {"flatten": flatten}) for flatten in (True, False)),
         *((batching, {}) for batching in BATCHINGS),
         ("padded", {"columns": (..., "document_ids")}),
     ],
@@ -218,7 +186,7 @@ def test_log_probabilities_of_every_answer_are_those_of_the_answer_alone(caches,
     assert [found[number] for number in range(2 * NUM_PAIRS)] == pytest.approx(alone, abs=1e-9)
 
 
-@pytest.mark.parametrize("batching", ["packed", "padded", "padding_free"])
+@pytest.mark.parametrize("batching", ["padded", "padding_free"])
 def test_a_step_of_pairs_is_shown_document_by_document_and_keeps_the_contract(caches, batching):
     cache = Cache.open(caches / "pairs")
     documents = cache.documents("train")
@@ -226,8 +194,6 @@ def test_a_step_of_pairs_is_shown_document_by_document_and_keeps_the_contract(ca
     shown = [(part.doc_id, part.input_ids.tolist()) for part in view.parts if part.kind == "document"]
     pairs = view.micro_batch["pair_ids"].tolist()
     numbers = [2 * pair + side for side in (0, 1) for pair in pairs]
-    if batching == "packed":
-        numbers = sorted(numbers, key=lambda number: pairs.index(number // 2))
     assert shown == [(documents.read(number).doc_id, documents.read(number).input_ids.tolist()) for number in numbers]
     assert view.check.ok, str(view.check)
 
@@ -250,7 +216,7 @@ def test_rated_answers_are_documents_with_a_side_and_margins_nobody_has_are_no_c
 
 
 def test_of_pairs_all_that_says_rows_says_pairs(caches):
-    loader = loader_of(caches / "pairs", batching="padded", order=Weighted(np.arange(NUM_PAIRS)), micro_batch_size=2)
+    loader = loader_of(caches / "pairs", batching="padded", order=weighted(np.arange(NUM_PAIRS)), micro_batch_size=2)
     assert (loader.num_blocks, loader.content) == (NUM_PAIRS, "pairs")
     assert "PackedLoader of pairs" in repr(loader)
     ids = Cache.open(caches / "pairs").documents("train").doc_ids()
@@ -262,7 +228,7 @@ def test_of_pairs_all_that_says_rows_says_pairs(caches):
     assert {int(number) for step in both for number in step.block_ids} <= set(range(2 * NUM_PAIRS))
 
 
-@pytest.mark.parametrize("batching", ["packed", *BATCHINGS], ids=str)
+@pytest.mark.parametrize("batching", BATCHINGS, ids=str)
 def test_weights_of_pairs_are_summed_over_both_answers(batching, starter, tmp_path):
     rng = np.random.default_rng(0)
 
@@ -272,7 +238,7 @@ def test_weights_of_pairs_are_summed_over_both_answers(batching, starter, tmp_pa
     asked = [{"role": "user", "content": "Which?"}]
     weights = [(1, 0.5), (0.25, 1), (1, 1), (0.5, 0.75)] * 2
     rows = [{"prompt": asked, "chosen": side("good", a), "rejected": side("bad", b)} for a, b in weights]
-    packer.build(rows, tmp_path / "cache", tokenizer=str(starter / "tokenizer"), pack={"block_len": 128})
+    packer.build(rows, tmp_path / "cache", tokenizer=str(starter / "tokenizer"))
     num_steps = 0
     for step in loader_of(tmp_path / "cache", batching=batching, weights="use", end="short", micro_batch_size=128):
         found = sum(float(micro_batch["loss_weights"].sum()) for micro_batch in step)
@@ -299,6 +265,10 @@ def test_no_consumer_of_examples_gets_preference_data(name, caches):
         loader_of(caches / name, batching="padded", cutoff_len=64)
 
 
-def test_blocks_of_rated_answers_do_not_say_which_is_which_and_are_refused(caches):
-    with pytest.raises(UsageError, match="blocks do not record which rated answers"):
-        loader_of(caches / "rated")
+@pytest.mark.parametrize("name", ["pairs", "rated"])
+def test_preference_data_is_in_no_blocks_and_a_reader_says_how_it_is_batched(name, caches):
+    with Cache.open(caches / name) as cache:
+        assert cache.splits("blocks") == () and cache.manifest.recipe["pack"]["mode"] == "none"
+    with pytest.raises(UsageError, match="there are no blocks of") as caught:
+        loader_of(caches / name)
+    assert "batching='padding_free'" in caught.value.hint

@@ -105,13 +105,13 @@ def test_shards_of_this_window_and_the_next_are_fetched_while_its_first_step_is_
         assert seen == {Path(firsts.place(row)[0]).name for row in rows}
 
 
-def test_opening_a_loader_of_blocks_or_pairs_fetches_no_shard(in_memory, starter, tmp_path):
+def test_opening_a_loader_of_pairs_fetches_no_shard(in_memory, starter, tmp_path):
     said = [[{"role": "assistant", "content": text}] for text in "abc"]
     asked = [{"role": "user", "content": "a"}]
     rows = [{"prompt": asked, "chosen": said[0], "rejected": each} for each in said[1:]]
-    packer.build(rows, tmp_path / "pairs", tokenizer=str(starter / "tokenizer"), pack={"block_len": 256})
+    packer.build(rows, tmp_path / "pairs", tokenizer=str(starter / "tokenizer"))
     put(in_memory, tmp_path / "pairs")
-    for batching in ("packed", "padded"):
+    for batching in ("padding_free", "padded"):
         kept = tmp_path / batching
         loader = PackedLoader(in_memory.url, batching=batching, cache_dir=kept, order="windowed", end="short", **ALONE)
         assert loader.content == "pairs" and loader.summary().steps == len(loader) > 0 and not shards_in(kept)

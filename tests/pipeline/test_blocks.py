@@ -44,11 +44,12 @@ def test_a_task_has_the_shards_of_its_groups_and_writes_what_all_documents_would
         for packed, group in pack_split(
             split, documents, recipe.pack, stop_ids=model.stop_ids, shard_bytes=recipe.shard_bytes
         ):
-            own = range(group.first_document + packed.group.first, group.first_document + packed.group.end)
+            first = _first(group, documents)
+            own = range(first + packed.group.first, first + packed.group.end)
             assert own == range(20 * packed.group.number, min(20 * (packed.group.number + 1), len(documents)))
             of_first = replace(packed.group, number=0)
             moved = moved or [*work(replace(group, plan=of_first))] != [*work(group)]
-            assert {*(group.plan.document + group.first_document).tolist()} <= {*own}
+            assert {*(group.plan.document + first).tolist()} <= {*own}
             tasks = list(group.by_shard())
             most = max([most, *(len(task.documents.shards) for task in tasks)])
             shards = [shard for task in tasks for shard in work(task)]
@@ -66,9 +67,15 @@ def test_a_task_has_the_shards_of_its_groups_and_writes_what_all_documents_would
 
 def _of_all(task: BlockTask, documents: DocumentShards) -> BlockTask:
     """The task with all documents of its split."""
-    assert documents.find(int(task.documents.doc_ids()[0])) == task.first_document
-    plan = replace(task.plan, document=task.plan.document + task.first_document)
-    return replace(task, documents=documents, first_document=0, plan=plan)
+    plan = replace(task.plan, document=task.plan.document + _first(task, documents))
+    return replace(task, documents=documents, plan=plan)
+
+
+def _first(task: BlockTask, documents: DocumentShards) -> int:
+    """The index within the split of the first document of a task."""
+    found = documents.find(int(task.documents.doc_ids()[0]))
+    assert found is not None
+    return found
 
 
 def test_document_shards_are_let_go_once_their_blocks_are_written(

@@ -1,22 +1,22 @@
-"""Caches of pairs: whatever selects, packs or packs again, the two answers of a row stay together, or go together."""
+"""Caches of pairs: whatever selects, the two answers of a row stay together, or go together."""
 
 import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from packed_again import packed_again
 
 from packer.audit import verify
-from packer.errors import CheckError, NothingKeptError, RecipeError
+from packer.errors import CheckError, RecipeError
 from packer.layout import MASKED
 from packer.pipeline.from_python import build
 from packer.recipe import Recipe, load_recipe, make_recipe, to_json
 from packer.store.cache import Cache
-from packer.store.manifest import read_manifest
+from packer.store.manifest import read_manifest, write_manifest
 
 WORDS = ("yes", "no", "a fox", "the lazy dog", "it depends on the weather, and on much else that nobody knows")
 
@@ -67,15 +67,7 @@ def assert_pairs_stand_together(cache: Cache) -> list[int]:
             assert start == int(np.flatnonzero(rejected.labels != MASKED)[0])
             assert chosen.input_ids[:start].tolist() == rejected.input_ids[:start].tolist()
             rows.append(numbered(chosen.sample_id))
-    for split in cache.splits("blocks"):
-        documents, blocks = cache.documents(split), cache.blocks(split)
-        batch = blocks.read(np.arange(len(blocks)))
-        assert batch.pairs is not None
-        pieces = np.stack([2 * batch.pairs, 2 * batch.pairs + 1], axis=1).reshape(-1)
-        assert batch.doc_ids.tolist() == documents.doc_ids()[pieces].tolist()
-        assert batch.doc_lengths.tolist() == documents.lengths()[pieces].tolist()
-        assert not (np.diff(batch.doc_offsets) % 2).any()
-        assert len(np.unique(batch.pairs)) == len(batch.pairs)
+    assert cache.splits("blocks") == ()
     return rows
 
 
@@ -88,33 +80,53 @@ def rows() -> list[dict[str, Any]]:
     return [*found, {**row(46), "rejected": row(46)["chosen"]}, {**row(47), "chosen": []}]
 
 
-def test_pairs_are_built_packed_again_and_verified(starter: Path, tmp_path: Path, rows: list[dict[str, Any]]) -> None:
-    recipe = recipe_of(starter, [write(tmp_path / "pairs.jsonl", rows)])
-    result = build(recipe, tmp_path / "cache", jobs=1)
+@pytest.mark.parametrize("pack", [{"mode": "none"}, {"mode": "isolated", "block_len": 16}])
+def test_pairs_are_built_whole_and_verified_and_rules_of_packing_are_said_to_have_no_effect(
+    pack: dict[str, Any],
+    starter: Path,
+    tmp_path: Path,
+    rows: list[dict[str, Any]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    recipe = recipe_of(starter, [write(tmp_path / "pairs.jsonl", rows)], pack=pack)
+    result = build(recipe, tmp_path / "cache", jobs=1, progress=True)
+    assert ("`pack` has no effect" in capsys.readouterr().err) == (pack["mode"] == "isolated")
     assert result.manifest is not None
     assert result.manifest.totals.rejected == {"pair_empty_side": 1, "pair_identical": 1}
-    assert result.manifest.totals.cut["overlong"].documents > 0
+    assert not result.manifest.totals.cut and result.left_out is None
     with Cache.open(tmp_path / "cache") as cache:
         assert sorted(assert_pairs_stand_together(cache)) == sorted([*range(46), *range(5)])
     assert not verify(tmp_path / "cache", level="full", sources=["/"], reencode=True, threads=1).findings
-    packed_again(tmp_path / "cache", tmp_path / "longer", {"block_len": 1024, "align": 8, "max_documents": 7})
-    with Cache.open(tmp_path / "longer") as cache:
-        assert_pairs_stand_together(cache)
-        assert not cache.manifest.totals.cut
-    assert not verify(tmp_path / "longer", level="full").findings
+    assert not build(recipe, tmp_path / "cache", jobs=1).built
 
 
-@pytest.mark.parametrize("pack", [{"strategy": "sequential"}, {"group_documents": 31}])
-def test_blocks_of_later_shards_name_their_pairs_by_the_split(
-    pack: dict[str, Any], starter: Path, tmp_path: Path, rows: list[dict[str, Any]]
+def test_pairs_longer_than_a_filter_lets_pass_are_left_out_whole(
+    starter: Path, tmp_path: Path, rows: list[dict[str, Any]]
 ) -> None:
-    sources = [write(tmp_path / "rows.jsonl", rows)]
-    build(recipe_of(starter, sources, pack=pack, shard_bytes=2**14), tmp_path / "cache", jobs=1)
-    manifest = read_manifest(tmp_path / "cache")
-    assert all(sum(shard.kind == kind for shard in manifest.shards) > 2 for kind in ("documents", "blocks"))
-    assert not verify(tmp_path / "cache", level="full").findings
+    source = [write(tmp_path / "pairs.jsonl", rows)]
+    build(recipe_of(starter, source, filters=[{"name": "long", "tokens": {"max": 200}}]), tmp_path / "cache", jobs=1)
     with Cache.open(tmp_path / "cache") as cache:
-        assert_pairs_stand_together(cache)
+        kept = assert_pairs_stand_together(cache)
+        assert cache.documents("train").lengths().max() <= 200
+    assert {*range(40)} - {*kept} == set() and {*range(40, 46)} - {*kept}
+
+
+def test_blocks_of_an_earlier_version_are_refused_and_built_over(
+    starter: Path, tmp_path: Path, rows: list[dict[str, Any]], starter_cache: Path
+) -> None:
+    """As the manifest says: their shards are not looked at."""
+    recipe = recipe_of(starter, [write(tmp_path / "pairs.jsonl", rows)])
+    cache = tmp_path / "cache"
+    build(recipe, cache, jobs=1)
+    manifest, block = read_manifest(cache), next(s for s in read_manifest(starter_cache).shards if s.kind == "blocks")
+    packed = {**manifest.recipe, "pack": {**manifest.recipe["pack"], "mode": "isolated"}}
+    write_manifest(cache, msgspec.structs.replace(manifest, recipe=packed, shards=(*manifest.shards, block)))
+    with pytest.raises(CheckError, match="has blocks of preference data, which were withdrawn") as caught:
+        Cache.open(cache)
+    assert "--force" in caught.value.hint
+    result = build(recipe, cache, jobs=1, force=True)
+    assert (result.built, result.num_partitions_built) == (True, 0)
+    assert read_manifest(cache) == manifest
 
 
 def test_rules_about_rows_take_whole_pairs(starter: Path, tmp_path: Path, rows: list[dict[str, Any]]) -> None:
@@ -138,16 +150,13 @@ def test_a_cache_has_one_kind_of_rows_and_answers_are_whole(starter: Path, tmp_p
     chats = write(tmp_path / "chats.jsonl", [{"messages": [*row(0)["prompt"], *row(0)["chosen"]]}])
     with pytest.raises(RecipeError, match=r"pairs\.jsonl holds pairs, .*chats\.jsonl holds examples"):
         build(recipe_of(starter, [pairs, chats]), tmp_path / "cache", jobs=1)
-    for pack in ({"mode": "eos"}, {"mode": "stream"}, {"overlong": "split"}):
-        with pytest.raises(RecipeError, match="is not for preference data"):
-            build(recipe_of(starter, [pairs], pack=pack), tmp_path / "cache", jobs=1)
-    assert build(recipe_of(starter, [pairs], pack={"mode": "none"}), tmp_path / "cache", jobs=1).built
-    with pytest.raises(NothingKeptError) as caught:
-        build(recipe_of(starter, [pairs], pack={"block_len": 16}), tmp_path / "cache", jobs=1, force=True)
-    assert "split" not in str(caught.value.hint)
+    for mode in ("eos", "stream"):
+        with pytest.raises(RecipeError, match=f"pack.mode={mode} is not for preference data") as caught:
+            build(recipe_of(starter, [pairs], pack={"mode": mode}), tmp_path / "cache", jobs=1)
+        assert caught.value.hint == "--set pack.mode=none"
 
 
-def test_rated_answers_keep_their_rating_and_are_packed_as_documents(starter: Path, tmp_path: Path) -> None:
+def test_rated_answers_keep_their_rating(starter: Path, tmp_path: Path) -> None:
     rated = [{"prompt": row(n)["prompt"], "completion": row(n)["chosen"], "label": n % 3 > 0} for n in range(9)]
     build(recipe_of(starter, [write(tmp_path / "rated.jsonl", rated)]), tmp_path / "cache", jobs=1)
     with Cache.open(tmp_path / "cache") as cache:
@@ -155,7 +164,7 @@ def test_rated_answers_keep_their_rating_and_are_packed_as_documents(starter: Pa
         sides = [documents.read(number).side for number in range(len(documents))]
         assert sides == ["desirable" if each["label"] else "undesirable" for each in rated]
         assert not documents.is_paired
-        assert cache.blocks("train").read(np.array([0])).pairs is None
+        assert cache.splits("blocks") == ()
     assert not verify(tmp_path / "cache", level="full").findings
 
 

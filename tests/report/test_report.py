@@ -107,11 +107,10 @@ def test_a_page_names_the_sides_of_a_pair(starter, tmp_path):
     cache = preference_rows.built(
         tmp_path / "cache", [preference_rows.pair(n) for n in range(4)], starter / "tokenizer"
     )
-    ((_, item, _),) = page_of(cache, tmp_path / "page.html", blocks=((None, 0),)).items()
-    assert [(each["row"], each["side"]) for each in item["documents"][:2]] == [
-        (item["documents"][0]["row"], "chosen"),
-        (item["documents"][0]["row"], "rejected"),
-    ]
+    with Cache.open(cache) as opened:
+        source = opened.manifest.inputs[0].path
+    ((_, item, _),) = page_of(cache, tmp_path / "page.html", rows=((source, 2),)).items()
+    assert [(each["row"], each["side"]) for each in item["documents"]] == [(2, "chosen"), (2, "rejected")]
     assert "two a row" in Page((tmp_path / "page.html").read_bytes()).text()
 
 

@@ -123,15 +123,8 @@ class _Comparison:
         if 0 in counts:
             raise ValueError("no pieces")
         doc_id, start, length = map(np.concatenate, pieces)
-        if rows.pairs is None:
-            places = np.searchsorted(self.doc_id[self._order], doc_id)
-            document = self._order[np.minimum(places, len(self._order) - 1)]
-        else:
-            pairs = np.concatenate([rows.pairs[row] for row in range(first, last)])
-            document = np.repeat(2 * pairs, 2)
-            document[1::2] += 1
-            if (document >= len(self.doc_id)).any():
-                raise ValueError("pairs that are not those of its documents")
+        places = np.searchsorted(self.doc_id[self._order], doc_id)
+        document = self._order[np.minimum(places, len(self._order) - 1)]
         missing = np.flatnonzero(self.doc_id[document] != doc_id)
         if len(missing):
             raise ValueError(f"document {doc_id[missing[0]]}, which is in no document shard")

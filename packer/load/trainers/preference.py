@@ -127,8 +127,6 @@ class _CacheTrainer:
         return dataset
 
     def _precompute_ref_logps(self, dataset: Dataset, *args: Any) -> Dataset:
-        if set(_REFERENCE) <= set(dataset.column_names):
-            return dataset
         if self.accelerator.num_processes > 1:
             raise UsageError(
                 "precompute_ref_log_probs of rows in memory does not work in several processes",
