@@ -74,7 +74,7 @@ class Packer(click.Group):
             from packer.errors import UsageError  # noqa: PLC0415 - as above
             from packer.withdrawn import refuse_withdrawn  # noqa: PLC0415 - as above
 
-            refuse_withdrawn(args[0])
+            refuse_withdrawn(f"packer {args[0]}")
             close = difflib.get_close_matches(args[0], COMMANDS, n=1)
             hint = f"did you mean 'packer {close[0]}'?" if close else f"the commands: {', '.join(COMMANDS)}"
             raise UsageError(f"no command is called '{args[0]}'", hint=hint)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -60,13 +61,16 @@ class Command(click.Command):
         self.params += click.command(_output_options(lambda: None)).params
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the options; one that an earlier version had gets an error of its own."""
+        """Parse the arguments. An option, or a value of one, that was withdrawn says what takes its place."""
+        given = list(args)  # click consumes its own
         try:
             return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
+        except click.UsageError:
             from packer.withdrawn import refuse_withdrawn  # noqa: PLC0415 - only on this path
 
-            refuse_withdrawn(f"{ctx.info_name} {error.option_name}")
+            words = " ".join(given).replace("=", " ").split()
+            for name in (*words, *map(" ".join, pairwise(words))):
+                refuse_withdrawn(f"packer {self.name} {name}")
             raise
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -4,12 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import packer
-from packer.errors import UsageError
-from packer.withdrawn import _INSTEAD
-from packer_cli.main import cli
 
 
 def test_public_names_are_sorted_and_all_load() -> None:
@@ -53,22 +48,3 @@ for name in ("PackedDataset", "PackedLoader"):
 """
     told = 'needs torch: pip install "token-packer[torch]"'
     assert printed(code) == [f"PackedDataset {told}", f"PackedLoader {told}"]
-
-
-def test_a_withdrawn_name_says_what_to_use() -> None:
-    with pytest.raises(UsageError, match=r"(?s)withdrawn.*answer_logps"):
-        from packer.load import fill_reference  # noqa: F401
-
-
-def test_every_withdrawn_option_is_gone_and_says_what_to_use(capsys: pytest.CaptureFixture[str]) -> None:
-    checked = 0
-    for name, instead in _INSTEAD.items():
-        if name.startswith("packer."):
-            continue
-        with pytest.raises(SystemExit) as end:
-            cli.main([*name.split(), "here"])
-        told = " ".join(capsys.readouterr().err.split())
-        assert end.value.code == 2
-        assert f"{name} was withdrawn" in told and " ".join(instead.split()) in told
-        checked += 1
-    assert checked
