@@ -42,7 +42,7 @@ deep: $(DEV) ## The same properties, searched much longer, and the slow tests
 faults: $(DEV) ## Every fault of docs/explanation/guarantees.md as often as it says, with a table; about half an hour
 	PACKER_FAULTS=full .venv/bin/python -m pytest -q -n 2 tests/faults
 
-peers: $(DEV) ## Other trainers over what packer gives them: installs OLMo-core, megatron-core, axolotl, LLaMA-Factory, torchtitan, …
+peers: $(DEV) ## Other trainers over what packer gives them: installs axolotl, LLaMA-Factory, torchtitan, …
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement tests/requirements-peers.txt
 	.venv/bin/python -m pytest -q -rs tests/peers
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from packer.display import in_shell, number, plural
+from packer.display import in_shell
 from packer_cli.options import (
     Command,
     RecipeOptions,
@@ -15,14 +15,12 @@ from packer_cli.options import (
     jobs_option,
     on_option,
     recipe_options,
-    share_of,
     sources_option,
 )
 from packer_cli.reply import Reply, listener
 from packer_cli.result import print_lines, print_profile, profile_fields, result_fields
 
 if TYPE_CHECKING:
-    from packer.pipeline.documents import Share
     from packer.recipe import Recipe
 
 
@@ -49,12 +47,6 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Only report what would be done.")
 @click.option("--force", is_flag=True, help="Replace a cache that was built by another recipe or from other inputs.")
 @click.option("--repair", is_flag=True, help="Check every byte of the existing cache; rebuild what is damaged.")
-@click.option(
-    "--share",
-    metavar="I/N",
-    callback=share_of,
-    help="Build only share I of N (from 0) of the documents, as in a SLURM array. A build without --share finishes.",
-)
 @on_option
 @click.option("--profile", is_flag=True, help="Show where the time went.")
 def command(
@@ -63,7 +55,6 @@ def command(
     output: Path,
     block_len: int | None,
     roots: tuple[str, ...],
-    share: "Share | None",
     profile: bool,
     reply: Reply,
     **rules: Any,
@@ -81,9 +72,6 @@ def command(
     from packer.fork_server import begin_loading  # noqa: PLC0415 - not for --help
 
     recipe = _recipe(options, output, block_len, roots)
-    if share is not None:
-        _make_share(recipe, output, share, rules | {"profile": profile}, reply)
-        return
     is_here = rules["on"] is None and not rules["dry_run"]
     with begin_loading(recipe, output, rules["jobs"]) if is_here else nullcontext():
         from packer.pipeline.from_python import build  # noqa: PLC0415 - meanwhile
@@ -99,22 +87,6 @@ def command(
             print_profile(result.profile)
 
     reply.summary(result_fields(result, seconds) | (profile_fields(result.profile) if profile else {}), show)
-
-
-def _make_share(recipe: "Recipe", cache: Path, share: "Share", rules: dict[str, Any], reply: Reply) -> None:
-    from packer.errors import UsageError  # noqa: PLC0415 - not for --help
-    from packer.pipeline.run import build_share  # noqa: PLC0415 - not for --help
-
-    jobs = rules.pop("jobs")
-    for name, value in rules.items():
-        if value not in (None, False, "reject"):
-            option = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{option} is not for a share", hint="pass it to the final build, the one without --share")
-    with listener(quiet=reply.quiet) as progress:
-        num_made, num_there = build_share(recipe, cache, share, jobs=jobs, progress=progress)
-    fields = {"share": f"{share.index}/{share.count}", "partitions_built": num_made, "partitions_reused": num_there}
-    made = f"share {share.index} of {share.count}: {plural(num_made, 'partition')} made, {number(num_there)} there"
-    reply.summary(fields, lambda: print_lines([made, "when all shares are made: the same command without --share"]))
 
 
 def _recipe(options: RecipeOptions, cache: Path, block_len: int | None, roots: tuple[str, ...]) -> "Recipe":

@@ -24,7 +24,6 @@ COMMANDS = {
     "lint": "packer lint chats.jsonl --tokenizer MODEL_FOLDER",
     "preview": "packer preview chats.jsonl --tokenizer MODEL_FOLDER",
     "build": "packer build chats.jsonl --tokenizer MODEL_FOLDER --block-len 8192 -o cache",
-    "pack": "packer pack cache --block-len 16384 -o longer",
     "inspect": "packer inspect cache --row chats.jsonl:0",
     "verify": "packer verify cache",
     "check": "packer check cache",
@@ -32,7 +31,6 @@ COMMANDS = {
     "report": "packer report cache -o report.html",
     "diff": "packer diff old new",
     "export": "packer export cache --to datasets -o exported",
-    "push": "packer push cache ORG/NAME",
     "explain": "packer explain prompt_diverges",
 }
 """Commands with an example for the help, in the order a newcomer needs them; each is `packer_cli.<name>.command`."""

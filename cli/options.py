@@ -4,7 +4,6 @@ All commands use this code, so that `lint` and `preview` look at exactly what `b
 """
 
 import functools
-import re
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
@@ -23,7 +22,6 @@ from packer_cli.reply import Reply
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from packer.pipeline.documents import Share
     from packer.recipe import Recipe
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -141,18 +139,6 @@ sources_option = click.option(
 
 
 cache_argument = click.argument("cache", type=click.Path(path_type=Path))
-
-
-def share_of(_: click.Context, parameter: click.Parameter, value: str | None) -> "Share | None":
-    """Parse `I/N`, with I from 0."""
-    if value is None:
-        return None
-    from packer.pipeline.documents import Share  # noqa: PLC0415 - not for --help
-
-    match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", value)
-    if match is None or not int(match[1]) < int(match[2]):
-        raise click.BadParameter(f"'{value}': expected I/N with I from 0 to N - 1, such as 0/16", param=parameter)
-    return Share(index=int(match[1]), count=int(match[2]))
 
 
 jobs_option = click.option(

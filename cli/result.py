@@ -1,4 +1,4 @@
-"""Print the results of `packer build` and `packer pack`."""
+"""Print the result of `packer build`."""
 
 import re
 from collections.abc import Iterable

@@ -1,6 +1,6 @@
 """packer: chat files in; a verified, packed, fingerprinted token cache out.
 
-    from packer import build, verify_cache             # no torch; repack_cache, export_cache, push_cache, cache_stats
+    from packer import build, verify_cache             # no torch; export_cache, cache_stats
     from packer import PackedDataset, PackedLoader     # what training imports
 
 Names are imported lazily: importing packer costs almost nothing, and only the last two import torch.
@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from packer.export.run import export as export_cache
     from packer.load import PackedDataset, PackedLoader
     from packer.pipeline.from_python import build
-    from packer.pipeline.repacking import repack as repack_cache
     from packer.recipe import Recipe, load_recipe, make_recipe
-    from packer.report.push import push as push_cache
     from packer.store.cache import Cache
 
 __all__ = [
@@ -36,8 +34,6 @@ __all__ = [
     "export_cache",
     "load_recipe",
     "make_recipe",
-    "push_cache",
-    "repack_cache",
     "verify_cache",
 ]
 
@@ -53,8 +49,6 @@ _HOME = {
     "export_cache": "packer.export.run.export",
     "load_recipe": "packer.recipe.load_recipe",
     "make_recipe": "packer.recipe.make_recipe",
-    "push_cache": "packer.report.push.push",
-    "repack_cache": "packer.pipeline.repacking.repack",
     "verify_cache": "packer.audit.verify.verify_cache.verify",
 }
 

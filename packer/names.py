@@ -141,7 +141,7 @@ def refuse_address(path: str, *, place: Literal["input", "cache", "file"]) -> No
             f"{path}: packer does not write this to {scheme}://, only to a path of this machine",
             hint="write it here, and copy it",
         )
-    then = "packer push CACHE ORG/NAME" if scheme == "hf" else "copy it: a cache may be anywhere"
+    then = "hf upload ORG/NAME CACHE --repo-type dataset" if scheme == "hf" else "copy it: a cache may be anywhere"
     raise UsageError(
         f"{path}: packer does not write to {scheme}://, only to folders and {_IN_BUCKETS}",
         hint=f"build into a local folder, and {then}",

@@ -51,8 +51,8 @@ CODES: dict[str, str] = {
     # rendered
     "template_error": "the chat template raised an error for this row",
     "render_too_large": "a rendering, or all texts of a rewritten history, are larger than rows.max_render_bytes",
-    "too_many_turns": "the row's trained answers, times its messages, are more than 4,194,304: 1,448 answers among "
-    "2,896 messages",
+    "too_many_turns": "the row's trained answers, times its messages, are more than 4,194,304 (1,448 answers among "
+    "2,896 messages), or its tools and calls more than 4,096",
     "prompt_diverges": "the turn that the template renders does not continue any of its prompts",
     "no_terminator": "the template writes no stop token after a turn",
     "bad_marks": "generation blocks of the template do not say which message they belong to",

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 
 from packer.errors import InputError, PackerError
 from packer.limits import out_of
-from packer.regular_file import open_regular
+from packer.regular_file import open_regular, path_within
 
 MAX_TOKENIZER_BYTES = 64 * 2**20
 """Limit for `tokenizer.json`. The largest published ones have some forty million bytes."""
@@ -38,7 +38,7 @@ def read_folder(tokenizer: Path, name: str, others: Mapping[str, str]) -> dict[s
         others: optional files, each with the name to return it under; of equal names the last one is taken.
 
     Raises:
-        InputError: there is no main file, or a file cannot be read.
+        InputError: there is no main file, a file cannot be read, or a link leads out of the folder.
     """
     try:
         if not tokenizer.is_dir():
@@ -50,10 +50,11 @@ def read_folder(tokenizer: Path, name: str, others: Mapping[str, str]) -> dict[s
                 f"tokenizer {tokenizer}: no {name} in this folder (found: {', '.join(found) or 'nothing'})",
                 hint="AutoTokenizer.from_pretrained(...).save_pretrained(DIR) in transformers writes one",
             )
-        files = {name: _main_file(main, tokenizer)}
+        files = {name: _main_file(path_within(tokenizer, name), tokenizer)}
         for file, other in others.items():
             if os.path.lexists(tokenizer / file):
-                files[other] = read_regular(tokenizer / file, max_bytes=MAX_FILE_BYTES, what=f"tokenizer {tokenizer}")
+                place = path_within(tokenizer, file)
+                files[other] = read_regular(place, max_bytes=MAX_FILE_BYTES, what=f"tokenizer {tokenizer}")
     except OSError as error:
         raise _unreadable(f"tokenizer {tokenizer}", Path(error.filename or tokenizer), error) from error
     return files

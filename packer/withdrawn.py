@@ -9,14 +9,21 @@ from packer.errors import UsageError
 
 _REFERENCE = "TRL does: DPOConfig(precompute_ref_log_probs=True); in a loop, answer_logps of the reference model"
 
-_SAID = "-v prints all of the report, --json has it as fields"
+_UPLOAD = 'hf upload ORG/NAME CACHE --repo-type dataset --delete "*" puts it on the Hub, in one commit'
+
+_LESS = "-v prints everything, --json has everything"
 
 _NOTED = "packer preview shows where an answer begins and ends, and what is trained"
 
+_OWN_FORMAT = "--to datasets writes rows with input_ids and labels; the trainer's own library makes its files from them"
+
+_REBUILD = "packer build with another --block-len and --force reuses every document"
+
 WITHDRAWN: Final = {
-    "packer check --foreign": "packer build reads these rows, and packer check CACHE --sources ROOT compares them",
-    "packer diff --documents": "three rows are named; packer inspect --row FILE:N shows one in each cache",
-    "packer diff --html": _SAID,
+    "packer build --share": "--on ray builds on many machines",
+    "packer check --foreign": "build SOURCE... -o CACHE reads chats and prepared rows; then check CACHE --sources",
+    "packer diff --documents": "diff names the first three rows; inspect --row FILE:N shows one in each cache",
+    "packer diff --html": _LESS,
     "packer explain bos_missing": _NOTED,
     "packer explain default_system": _NOTED,
     "packer explain duplicate_key": "of a key that an object has twice, the last value counts",
@@ -24,9 +31,18 @@ WITHDRAWN: Final = {
     "packer explain marks_differ": "supervision.source: generation_tags trains by the marks",
     "packer explain reads_clock": "template.date is the date that a template writes",
     "packer explain terminator": _NOTED,
-    "packer lint --html": _SAID,
+    "packer lint --html": _LESS,
     "packer view": "packer report CACHE -o FILE writes the page; --rows, --block and --doc choose what it holds",
+    "packer export --separate-mask": _OWN_FORMAT,
+    "packer export --to mds": _OWN_FORMAT,
+    "packer export --to megatron": _OWN_FORMAT,
+    "packer export --to olmo": _OWN_FORMAT,
     "packer inspect --why": "--row shows the row with the reason, which names the row that it lost to",
+    "packer stats --foreign": "packer verify --foreign has its numbers",
+    "packer pack": _REBUILD,
+    "packer.repack_cache": _REBUILD,
+    "packer push": _UPLOAD,
+    "packer.push_cache": _UPLOAD,
     "packer.load.Reference": _REFERENCE,
     "packer.load.fill_reference": _REFERENCE,
     "packer.load.read_reference": _REFERENCE,

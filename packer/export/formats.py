@@ -5,6 +5,7 @@ from importlib import import_module
 from typing import Any, Literal, TypeAlias
 
 from packer.errors import UsageError
+from packer.withdrawn import refuse_withdrawn
 
 Unit: TypeAlias = Literal["documents", "blocks"]
 Kind: TypeAlias = Literal["examples", "preference"]
@@ -25,9 +26,6 @@ class Format:
 
     holds_weights: bool = False
     """Whether it can store fractional loss weights; if not, a cache that has them is refused."""
-
-    separates_mask: bool = False
-    """Whether the loss mask can be written to a separate file."""
 
     kinds: tuple[Kind, ...] = ("examples",)
     """The kinds of rows it supports. Preference data needs a way to record which answer was chosen."""
@@ -51,11 +49,6 @@ FORMATS: dict[str, Format] = {
         help="pairs and rated answers, in the columns of TRL's DPO and KTO trainers",
         kinds=("preference",),
     ),
-    "megatron": Format(writer="megatron.MegatronWriter", help=".bin and .idx of Megatron-LM", separates_mask=True),
-    "olmo": Format(
-        writer="olmo.OlmoWriter", help="arrays of ids and masks for OLMo-core", units=("documents", "blocks")
-    ),
-    "mds": Format(writer="mds.MdsWriter", help="MosaicML streaming shards for llm-foundry"),
 }
 
 
@@ -66,5 +59,6 @@ def format_of(name: str) -> Format:
         UsageError: there is none.
     """
     if name not in FORMATS:
+        refuse_withdrawn(f"packer export --to {name}")
         raise UsageError(f"there is no format '{name}'", hint=f"formats: {', '.join(FORMATS)}")
     return FORMATS[name]

@@ -143,7 +143,6 @@ def export(
     to: str,
     split: str | None = None,
     unit: Unit | None = None,
-    separate_mask: bool = False,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Exported:
@@ -155,7 +154,6 @@ def export(
         to: one of ``packer.export.formats.FORMATS``.
         split: export only this split; all splits by default.
         unit: documents or blocks; by default the first unit that the format supports.
-        separate_mask: `megatron` only: write the loss mask as a second pair of files.
         force: replace a folder that an export wrote.
         progress: receives progress; counts rows.
 
@@ -174,10 +172,7 @@ def export(
     with Cache.open(cache) as opened:
         splits = _splits(opened, split, unit)
         alone = len(splits) == 1
-        rows = [
-            SplitRows(cache=opened, split=name, unit=unit, is_alone=alone, separate_mask=separate_mask)
-            for name in splits
-        ]
+        rows = [SplitRows(cache=opened, split=name, unit=unit, is_alone=alone) for name in splits]
         _refuse(to, form, rows)
         kind.refuse(rows)
         with replacing(opened.folder, out, force=force) as folder:
@@ -217,9 +212,6 @@ def _refuse(to: str, form: Format, rows: Sequence[SplitRows]) -> None:
     """Raise a UsageError for what the format does not support."""
     if rows[0].unit not in form.units:
         raise UsageError(f"{to} takes documents, not blocks", hint="its trainer packs them itself: leave --blocks out")
-    if rows[0].separate_mask and not form.separates_mask:
-        able = ", ".join(name for name, other in FORMATS.items() if other.separates_mask)
-        raise UsageError(f"--separate-mask is for {able}; {to} has the mask with the tokens", hint="leave it out")
     _refuse_kind(to, form, rows[0])
     if not any(each.weighted for each in rows):
         return

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from packer.batches import BlockBatch, Bool, Float32, Int8, Int32, Int64
+from packer.errors import UsageError
 from packer.export.formats import Unit
 from packer.layout import MASKED, offsets_of
 from packer.store.cache import BlockShards, Cache, DocumentShards
@@ -53,9 +54,6 @@ class SplitRows:
     unit: Unit
     is_alone: bool
     """Whether this is the only split that is exported."""
-
-    separate_mask: bool
-    """Whether the loss mask is written to a separate file."""
 
     @property
     def shards(self) -> DocumentShards | BlockShards:
@@ -134,10 +132,17 @@ class Files(ExitStack):
 
         Raises:
             StorageError: the path is outside the folder.
+            UsageError: a split has the name of a file of the format.
         """
         place = inside(self._folder, path)
-        make_folder(place.parent)
-        file = self._opened[path] = self.enter_context(place.open("xb", 2**20))
+        try:
+            make_folder(place.parent)
+            file = self._opened[path] = self.enter_context(place.open("xb", 2**20))
+        except (FileExistsError, IsADirectoryError, NotADirectoryError) as error:
+            raise UsageError(
+                f"a split of the cache and a file of the export have the same name: {path}",
+                hint="--split exports another split; a recipe may give this one another name",
+            ) from error
         return file
 
     def write(self, path: str, content: bytes) -> None:
@@ -162,7 +167,6 @@ class Writer:
     def __init__(self, files: Files, rows: SplitRows) -> None:
         self.files, self.rows = files, rows
         self.split, self.unit = rows.split, rows.unit
-        self.model = rows.cache.manifest.model
 
     @classmethod
     def refuse(cls, rows: Sequence[SplitRows]) -> None:

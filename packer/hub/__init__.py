@@ -5,7 +5,7 @@ the same bytes, and needs no network once they are cached. `huggingface_hub` is 
 Hub.
 """
 
-from packer.hub.fetch import fetch_data, fetch_tokenizer, listed, pin, snapshot
+from packer.hub.fetch import fetch_data, fetch_tokenizer, pin, snapshot
 from packer.hub.names import SCHEME, HubName, data_name, may_be_repository, tokenizer_name
 
 __all__ = [
@@ -14,7 +14,6 @@ __all__ = [
     "data_name",
     "fetch_data",
     "fetch_tokenizer",
-    "listed",
     "may_be_repository",
     "pin",
     "snapshot",

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from packer.credentials import masked, shown_cause
-from packer.errors import BusyError, InputError, PackerError, RecipeError, StorageError
+from packer.credentials import shown_cause
+from packer.errors import InputError, PackerError, RecipeError, StorageError
 from packer.hub.names import HubName
 from packer.names import data_ending, fits
 
@@ -26,9 +26,6 @@ _LOG_IN = "log in with hf auth login, or set HF_TOKEN"
 
 class UnreachableError(InputError):
     """Something is not in the client's cache, and the Hub cannot be reached or gives no usable answer."""
-
-    reason = ""
-    """Why the Hub was not reached, or what it answered."""
 
 
 @contextmanager
@@ -62,8 +59,6 @@ def _translated(name: HubName, error: Exception) -> PackerError | None:
         return RecipeError(f"{name.label}: {_first_line(error)}", hint="a name on the Hub is ORG/NAME")
     if isinstance(error, ConnectionError | TimeoutError) or type(error).__module__.startswith(_NETWORK):
         return _unreachable(name, _first_line(error))
-    if isinstance(error, RuntimeError) and isinstance(error.__cause__, Exception):
-        return _translated(name, error.__cause__)  # the error of one of the uploaded files
     if isinstance(error, ValueError):
         return InputError(f"{name.label}: the Hub's client takes no such name, or no such answer: {_first_line(error)}")
     if isinstance(error, OSError):
@@ -95,8 +90,6 @@ def _refusal(name: HubName, error: BaseException | None) -> PackerError:
             here = "no file or folder here, and " * (name.kind == "model" and kind == "RepositoryNotFoundError")
             return InputError(f"{name.label}: {here}{says.format(**places)}", hint=hint.format(**places))
     status = getattr(getattr(error, "response", None), "status_code", 0)
-    if status in {409, 412}:
-        return BusyError(f"{name.label}: somebody else is changing it", hint="check what was changed, then try again")
     if status in {401, 403}:
         return InputError(f"{name.label}: the Hub refuses it (HTTP {status})", hint=f"see {places['place']}; {_LOG_IN}")
     return _unreachable(name, f"it answers HTTP {status}")
@@ -110,12 +103,10 @@ def _unreachable(name: HubName, reason: str) -> UnreachableError:
     why, hint = f"{constants.ENDPOINT} does not answer: {reason}", "check the network"
     if constants.HF_HUB_OFFLINE:
         why, hint = "HF_HUB_OFFLINE is set", "unset HF_HUB_OFFLINE"
-    found = UnreachableError(
+    return UnreachableError(
         f"{name.label}: {here}not in the cache of the Hub, {_cache()}, and {why}",
         hint=f"{hint}, or download it where there is a network: {fetch}",
     )
-    found.reason = masked(why)
-    return found
 
 
 def _cache() -> str:

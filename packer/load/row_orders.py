@@ -231,7 +231,7 @@ def check_order(kind: RowKind, options: Options, mixture: Mixture | None) -> Non
     if kind == "blocks" and options.cutoff_len is not None:
         raise UsageError(
             "cutoff_len is for documents; blocks were cut when they were packed",
-            hint="choose a batching of documents, or packer pack --block-len",
+            hint="choose a batching of documents, or build with another --block-len",
         )
     if kind == "blocks" and isinstance(order, LengthBucketed):
         raise UsageError(

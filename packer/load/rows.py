@@ -270,6 +270,6 @@ def _block_len(parts: Sequence[BlockShards]) -> int:
     if len(lengths) > 1:
         raise UsageError(
             f"caches of different block lengths cannot be mixed: {', '.join(map(str, lengths))}",
-            hint="packer pack CACHE -o OTHER --block-len N packs one of them again, without tokenizing",
+            hint="a build of one of them with --block-len N and --force packs it again, without tokenizing",
         )
     return lengths[0]

@@ -1,4 +1,4 @@
-"""The result of a build or of a repacking, and its text form."""
+"""The result of a build, and its text form."""
 
 import shlex
 from collections.abc import Iterator
@@ -54,12 +54,11 @@ class BuildResult:
         """The cache, opened."""
         return Cache.open(self.folder)
 
-    def lines(self, seconds: float, *, done: str = "built", verbose: bool = False) -> Iterator[str]:
+    def lines(self, seconds: float, *, verbose: bool = False) -> Iterator[str]:
         """Yield the report as lines of text.
 
         Args:
             seconds: elapsed time of the build.
-            done: the verb: ``built``, ``packed``.
             verbose: include the content and recipe fingerprints.
         """
         manifest, reused, name = self.manifest, self.num_partitions_reused, shown(self.folder)
@@ -74,7 +73,7 @@ class BuildResult:
             speed = f"{rate(manifest.totals.tokens, seconds)} tokens/s" if not reused else None
             engine = f", engine {manifest.engine}" if self.num_partitions_built else ""
             how = speed or f"{plural(reused, 'partition')} reused"
-            yield f"{done} {name} in {duration(seconds)}, {how}{engine}"
+            yield f"built {name} in {duration(seconds)}, {how}{engine}"
         yield ""
         for entry in self.rejected_inputs:
             yield from summary.of_rejected_input(entry)

@@ -1,6 +1,6 @@
 """Provide the documents of a build: reuse finished partitions, and make the others here or in worker processes."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from packer.errors import InputError
 from packer.model import TOKENIZER_FILE
 from packer.pipeline import engine
 from packer.pipeline.executor import HERE, Processes, Workers
-from packer.pipeline.inputs import note_later_fields, refuse_changed
+from packer.pipeline.inputs import note_later_fields
 from packer.pipeline.partition import (
     SHOWN_KEY,
     Documents,
@@ -48,16 +48,6 @@ class BuildOptions:
     dry_run: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """One of `count` equal shares of the partitions: those with number % count == index."""
-
-    index: int
-    """From 0."""
-
-    count: int
-
-
 def by_reference(recipe: Recipe) -> Recipe:
     """Return the recipe with the reference engine."""
     return msgspec.structs.replace(recipe, engine="reference")
@@ -67,8 +57,6 @@ class RowDocuments:
     """The documents of a build: made from rows, or reused from earlier builds."""
 
     def __init__(self, plan: BuildPlan, folder: Path, options: BuildOptions, progress: Progress) -> None:
-        self.wanted = plan.provenance
-        self.model_files = plan.model.files
         self.stages = Clock()
         self.processes = 0
         self.rejected_inputs: tuple[RejectedInput, ...] = ()
@@ -76,9 +64,6 @@ class RowDocuments:
         self._folder = folder
         self._options = options
         self._progress = progress
-
-    def refuse_changed(self) -> None:
-        refuse_changed(self._plan.files, self._plan.inputs)
 
     def documents(self, found: Manifest | None) -> Documents:
         """Return the result of every partition, in order, reusing finished ones and making the rest."""
@@ -94,7 +79,7 @@ class RowDocuments:
                 self._check_rejected(results[number])
         refuse_early(plan, results)
         num_built = len(plan.tasks) - len(results)
-        for number, made in self._make(self._missing(range(len(plan.tasks)), there, tables)):
+        for number, made in self._make(self._missing(there, tables)):
             self.stages.add(made.seconds)
             if made.traits is not None:
                 traits[number] = made.traits
@@ -110,24 +95,12 @@ class RowDocuments:
         check_rewrite_cost(plan, [result.shard for result in ordered])
         return Documents(results=ordered, traits=[traits[number] for number in sorted(traits)], num_built=num_built)
 
-    def make_share(self, found: Manifest | None, share: Share) -> tuple[int, int]:
-        """Make the missing partitions of a share; return how many were made, and how many existed already."""
-        own = range(share.index, len(self._plan.tasks), share.count)
-        tasks = [self._plan.tasks[number] for number in own]
-        missing = self._missing(own, *reusable(self._folder, found, tasks, repair=False))
-        for number, made in self._make(missing):
-            shard = None if made.result is None else made.result.shard
-            num_rows = self._plan.tasks[number].partition.num_rows
-            self._progress.advance(num_rows, 0 if shard is None else shard.num_tokens)
-        return len(missing), len(own) - len(missing)
-
     def _missing(
-        self, numbers: Iterable[int], there: Mapping[str, PartitionResult], tables: Mapping[str, StoredTable]
+        self, there: Mapping[str, PartitionResult], tables: Mapping[str, StoredTable]
     ) -> dict[int, PartitionTask]:
-        """Return tasks for the given partitions that lack something, each reduced to what is missing."""
+        """Return tasks for the partitions that lack something, each reduced to what is missing."""
         tasks = {}
-        for number in numbers:
-            task = self._plan.tasks[number]
+        for number, task in enumerate(self._plan.tasks):
             traits = None if task.traits is None or task.traits.key in tables else task.traits
             if task.key not in there or traits is not None:
                 tasks[number] = replace(task, has_documents=task.key in there, traits=traits)

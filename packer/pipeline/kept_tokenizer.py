@@ -8,7 +8,7 @@ from packer.display import repair_hint
 from packer.errors import CheckError
 from packer.model import TOKENIZER_FILE, Model, model_of
 from packer.recipe import Recipe
-from packer.store.contained import leads_outside
+from packer.regular_file import leads_outside
 from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, Manifest, ModelFile, ModelRecord
 

@@ -48,7 +48,7 @@ class TokenLosses:
     than the current blocks."""
 
     ways_out: tuple[str, ...]
-    """Options of a build or a repacking that keep more, each with its effect."""
+    """Options of a build that keep more, each with its effect."""
 
 
 def token_losses(folder: Path, manifest: Manifest) -> TokenLosses | None:

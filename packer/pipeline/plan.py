@@ -16,7 +16,7 @@ from packer.pipeline.bucket_inputs import copy_objects
 from packer.pipeline.engine import Engine, resolve_engine
 from packer.pipeline.executor import ALONE, Workers
 from packer.pipeline.identity import RULES_VERSION, Provenance, documents_identity, partition_key
-from packer.pipeline.input_cuts import InputCuts
+from packer.pipeline.input_cuts import cut_inputs
 from packer.pipeline.input_resolution import SourceFile, source_files, tokenizer_place
 from packer.pipeline.inputs import are_here, note_dialogues, open_inputs, readers
 from packer.pipeline.kept_tokenizer import model_record
@@ -71,9 +71,6 @@ def plan_build(
     before: Manifest | None = None,
     workers: Workers = ALONE,
     copies: bool = True,
-    folder: Path | None = None,
-    keeps: bool = True,
-    turn: tuple[int, int] | None = None,
 ) -> BuildPlan:
     """Read the inputs once and determine all work.
 
@@ -82,10 +79,7 @@ def plan_build(
         progress: receives progress and notes.
         before: manifest of the existing cache, if there is one.
         workers: used to read the files if they are large, or if none of them is on this machine.
-        copies: whether to copy inputs in buckets to this machine first, unless other processes have begun to cut them.
-        folder: the cache, beside which it is kept where inputs in buckets were cut; None to keep and find nothing.
-        keeps: whether to write there.
-        turn: index and number of this process among those that plan the same build at the same time, if there are some.
+        copies: whether to copy inputs in buckets to this machine first.
 
     Raises:
         UsageError: the manifest would be larger than readers accept.
@@ -102,8 +96,6 @@ def plan_build(
     planner = TraitPlanner(recipe)
     statuses = {file.path: FileStatus.of(file.path) for file in paths}
     refuse_too_many([status.num_bytes for status in statuses.values()], recipe.partition_bytes)
-    input_cuts = InputCuts(folder, paths, recipe, keeps=keeps, turn=turn)
-    copies = copies and not input_cuts.any_known
     if copies:
         copy_objects(statuses)
     progress.stage("reading", sum(status.num_bytes for status in statuses.values()), "bytes")
@@ -125,12 +117,8 @@ def plan_build(
         opened.append((each, file, number if planner.has_rules else None))
     questions.refuse()
     sizes = [statuses[each.path].num_bytes for each, _, _ in opened]
-    cuts = input_cuts.cut(
-        [(file, part) for _, file, part in opened],
-        sizes,
-        readers([*statuses], workers, copies=copies),
-        progress,
-    )
+    files_read_by = readers([*statuses], workers, copies=copies)
+    cuts = cut_inputs([(file, part) for _, file, part in opened], sizes, recipe, files_read_by, progress)
     for (each, file, part), (cut, seen) in zip(opened, cuts, strict=True):
         entry = input_of(file, cut, part=part)
         planner.record_fields(seen, part)

@@ -7,11 +7,9 @@ Until the commit the existing cache stays as it was. Finished partitions are reu
 ends.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, TypeVar
 
 from packer.backend import load_fast_meanwhile
 from packer.fork_server import fork_server, jobs_for
@@ -21,14 +19,14 @@ from packer.pipeline import engine
 from packer.pipeline.benchmarks import pin_benchmarks
 from packer.pipeline.build_result import BuildResult
 from packer.pipeline.changes import Changes, changes
-from packer.pipeline.documents import BuildOptions, RowDocuments, Share, by_reference
+from packer.pipeline.documents import BuildOptions, RowDocuments, by_reference
 from packer.pipeline.executor import Processes, Workers
 from packer.pipeline.identity import Provenance
 from packer.pipeline.input_resolution import pin_recipe, tokenizer_place
+from packer.pipeline.inputs import refuse_changed
 from packer.pipeline.kept_tokenizer import write_model
 from packer.pipeline.losses import refuse_losses, token_losses
 from packer.pipeline.packing import commit, finish, finish_if_free, pack_documents
-from packer.pipeline.partition import Documents
 from packer.pipeline.plan import BuildPlan, plan_build, resolve_sources
 from packer.pipeline.reuse import (
     existing,
@@ -40,7 +38,7 @@ from packer.pipeline.reuse import (
 from packer.pipeline.row_report import row_report
 from packer.pipeline.selecting import select
 from packer.pipeline.timing import Clock, Profile
-from packer.progress import Progress, Silent
+from packer.progress import Progress
 from packer.recipe import Recipe
 from packer.source.file_cuts import smallest_partition
 from packer.source.partition import FileStatus
@@ -51,8 +49,6 @@ from packer.store.mirror import shown
 from packer.store.place import build_place
 from packer.tokenize import EngineDiffersError, ReferenceFailsError
 from packer.trials import is_known_fast
-
-Result = TypeVar("Result")
 
 
 def build_recipe(recipe: Recipe, folder: Path, options: BuildOptions, progress: Progress) -> BuildResult:
@@ -88,42 +84,7 @@ def build_recipe(recipe: Recipe, folder: Path, options: BuildOptions, progress: 
 
         is_new = found is None and not options.dry_run
         with _loading(recipe, options.workers) if is_new else nullcontext():
-            return _with_plan(recipe, found, options, progress, made, clock=clock, folder=folder)
-
-
-def build_share(
-    recipe: Recipe, folder: Path | str, share: Share, *, jobs: int | None = None, progress: Progress | None = None
-) -> tuple[int, int]:
-    """Make a share of a cache's documents, so that several machines with a shared disk can build it together.
-
-    Shares may be made concurrently, in any order, and again after an interruption. :func:`packer.build` then reuses
-    them, makes what is missing, and commits; the result is byte-identical to a build on one machine.
-
-    Args:
-        recipe: what to build, the same for all shares.
-        folder: the cache, on a file system that all machines see.
-        share: which partitions to make.
-        jobs: processes; as for :func:`packer.build`.
-        progress: receives progress and notes.
-
-    Returns:
-        number of partitions made, and number of partitions that existed already
-
-    Raises:
-        PackerError: as for a build; BusyError while a build is writing the cache.
-    """
-    folder, progress = build_place(folder), progress or Silent()
-    options = BuildOptions(workers=Processes(jobs), copies_inputs=False)
-    with path_errors():
-        refuse_other_files(folder)
-        recipe = _pinned(recipe, progress)
-        with lock(folder, shared=True):
-            found = existing(folder, progress)
-
-            def made(plan: BuildPlan) -> tuple[int, int]:
-                return RowDocuments(plan, folder, options, progress).make_share(found, share)
-
-            return _with_plan(recipe, found, options, progress, made, clock=Clock(), folder=folder, share=share)
+            return _with_plan(recipe, found, options, progress, made, clock=clock)
 
 
 def _with_plan(
@@ -131,26 +92,15 @@ def _with_plan(
     found: Manifest | None,
     options: BuildOptions,
     progress: Progress,
-    work: Callable[[BuildPlan], Result],
+    work: Callable[[BuildPlan], BuildResult],
     *,
     clock: Clock,
-    folder: Path,
-    share: Share | None = None,
-) -> Result:
+) -> BuildResult:
     """Plan the build and do `work` on the plan; start over with the reference engine if the fast one differs."""
 
     def planned(recipe: Recipe) -> BuildPlan:
         with clock.of("plan"):
-            return plan_build(
-                recipe,
-                progress,
-                before=found,
-                workers=options.workers,
-                copies=options.copies_inputs,
-                folder=folder,
-                keeps=not options.dry_run,
-                turn=None if share is None else (share.index, share.count),
-            )
+            return plan_build(recipe, progress, before=found, workers=options.workers, copies=options.copies_inputs)
 
     plan = planned(recipe)
     try:
@@ -162,28 +112,9 @@ def _with_plan(
         return work(planned(by_reference(recipe)))
 
 
-class Source(Protocol):
-    """Where a cache's documents come from: the rows of a recipe, or an existing cache that is packed again."""
-
-    wanted: Provenance
-    model_files: Mapping[str, bytes]
-
-    def documents(self, found: Manifest | None) -> Documents:
-        """Put the document shards into the cache, and the trait tables if the recipe has rules about rows.
-
-        Args:
-            found: manifest of the cache that is replaced, if there is one.
-        """
-        ...
-
-    def refuse_changed(self) -> None:
-        """Refuse to commit if the inputs have changed since they were read."""
-        ...
-
-
-def make_cache(folder: Path, source: Source, options: BuildOptions, progress: Progress, clock: Clock) -> BuildResult:
-    """Make a cache from its documents, or find that it is up to date."""
-    wanted = source.wanted
+def _build(plan: BuildPlan, folder: Path, options: BuildOptions, progress: Progress, clock: Clock) -> BuildResult:
+    """Make the cache, or find that it is up to date."""
+    wanted, rows = plan.provenance, RowDocuments(plan, folder, options, progress)
     with lock(folder):
         sweep_temporary(folder)
         # Read before it is decoded: if another command updates it in between, the commit is refused, as it must be.
@@ -197,7 +128,7 @@ def make_cache(folder: Path, source: Source, options: BuildOptions, progress: Pr
         if replaced is not None and replaced.leaving:
             progress.note(f"{shown(folder)}: {replaced.sentences()[0]}")
         with clock.of("documents"):
-            made = source.documents(found)
+            made = rows.documents(found)
         results, shards = made.results, [result.shard for result in made.results]
         with clock.of("rows") if wanted.recipe.row_rules.is_set else nullcontext():
             progress.stage("selecting", 0, "rows")
@@ -205,8 +136,8 @@ def make_cache(folder: Path, source: Source, options: BuildOptions, progress: Pr
         with clock.of("blocks"):
             packed = pack_documents(folder, selection.documents, wanted, workers=options.workers, progress=progress)
         with clock.of("commit"):
-            write_model(folder, wanted.model, source.model_files)
-            source.refuse_changed()
+            write_model(folder, wanted.model, plan.model.files)
+            refuse_changed(plan.files, plan.inputs)
             manifest = commit(folder, wanted, results, packed, selection, before=before, fail_above=options.fail_above)
     return BuildResult(
         folder=folder,
@@ -217,16 +148,9 @@ def make_cache(folder: Path, source: Source, options: BuildOptions, progress: Pr
         num_partitions_reused=len(results) - made.num_built,
         left_out=token_losses(folder, manifest),
         rows=row_report(folder, manifest),
+        profile=Profile(parts=clock.take(), stages=rows.stages.take(), processes=rows.processes),
+        rejected_inputs=rows.rejected_inputs,
     )
-
-
-def _build(plan: BuildPlan, folder: Path, options: BuildOptions, progress: Progress, clock: Clock) -> BuildResult:
-    rows = RowDocuments(plan, folder, options, progress)
-    result = make_cache(folder, rows, options, progress, clock)
-    if not result.built or result.manifest is None:
-        return result
-    profile = Profile(parts=clock.take(), stages=rows.stages.take(), processes=rows.processes)
-    return replace(result, profile=profile, rejected_inputs=rows.rejected_inputs)
 
 
 def _replaced(folder: Path, found: Manifest, wanted: Provenance, options: BuildOptions) -> Changes:

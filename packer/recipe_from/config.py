@@ -12,6 +12,7 @@ from typing import Any
 from packer.errors import RecipeError
 from packer.hub import SCHEME, may_be_repository
 from packer.names import data_ending
+from packer.source.files import matches
 from packer.source.roles import ROLES
 
 _MOST_SHOWN = 60
@@ -139,7 +140,7 @@ class ConfigPaths:
         """Return the file or folder that a path names, or the pattern if it matches files; None if there is none."""
         places = [base / text for base in self.bases]
         there = next((place for place in places if os.path.lexists(place)), None)
-        return there or next((place for place in places if glob.glob(str(place))), None)  # noqa: PTH207 - as sources are globbed
+        return there or next((place for place in places if matches(str(place))), None)
 
     def in_recipe(self, path: Path, *, like: str) -> str:
         """Return a path for the recipe: absolute if `like` is, else relative to the recipe's folder."""

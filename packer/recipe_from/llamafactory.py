@@ -23,6 +23,7 @@ from packer.recipe_from.config import (
     rows_of,
     shown,
 )
+from packer.regular_file import path_within
 
 INFO_FILE = "dataset_info.json"
 
@@ -83,7 +84,7 @@ def read_llamafactory(
             f"dataset_dir: {name}: no {INFO_FILE} there; searched from {' and '.join(map(str, paths.bases))}",
             hint="run this where LLaMA-Factory is started, or give the file itself: --from …/dataset_info.json",
         )
-    info = load(folder / INFO_FILE)
+    info = load(path_within(folder, INFO_FILE))
     inner = replace(paths, bases=(folder,), absolute=Path(name).is_absolute())  # its files are beside it
     sources = []
     for key, split in (("dataset", {}), ("eval_dataset", {"split": "validation"})):

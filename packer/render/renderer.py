@@ -42,6 +42,9 @@ The definition renders every answer's prompt from the first message, so this is 
 for each mode of the template. Rendering that many takes ten to twenty seconds.
 """
 
+MAX_TOOLS_AND_CALLS = 2**12
+"""Largest number of a row's tools and calls together: each is looked for in a prompt that has them all."""
+
 
 class Renderer:
     """Renders samples with one model's templates under one recipe's rules.
@@ -144,7 +147,7 @@ class Renderer:
         weights = _turn_weights(sample, self._rules.turns)
         if not weights or not all(has_content(sample.messages[k].fields) for k in weights):
             return None
-        if _are_too_many(weights):
+        if _too_many(sample, weights):
             return None
         return rows.rendered(self.conversation(sample), weights, at_once=at_once)
 
@@ -231,8 +234,7 @@ class Renderer:
         if not weights:
             raise RenderError("no assistant turn to train on", code="nothing_trained")
         last = max(weights)
-        if not self._by_marks and _are_too_many(weights):
-            reason = f"{len(weights)} trained answers among {last + 1} messages: each is rendered with all before it"
+        if not self._by_marks and (reason := _too_many(sample, weights)) is not None:
             raise RenderError(reason, code="too_many_turns")
         for k in weights:
             if (how := cut_off(sample.messages[k].fields)) is not None:
@@ -288,8 +290,15 @@ class Renderer:
                 yield turn
 
 
-def _are_too_many(weights: Mapping[int, float]) -> bool:
-    return len(weights) * (max(weights) + 1) > MAX_TURN_MESSAGES
+def _too_many(sample: Sample, weights: Mapping[int, float]) -> str | None:
+    """Return what a row has too many of to be rendered in seconds, or None."""
+    num_messages = max(weights) + 1
+    if len(weights) * num_messages > MAX_TURN_MESSAGES:
+        return f"{len(weights)} trained answers among {num_messages} messages: each is rendered with all before it"
+    number = len(sample.tools or ()) + sum(len(each.fields.get("tool_calls") or ()) for each in sample.messages)
+    if number > MAX_TOOLS_AND_CALLS:
+        return f"{number} tools and calls: each is looked for in the whole prompt"
+    return None
 
 
 def _turn_weights(sample: Sample, turns: Turns) -> dict[int, float]:

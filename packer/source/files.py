@@ -19,7 +19,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -30,7 +30,7 @@ from packer.errors import InputError, StorageError, UsageError
 from packer.hub import may_be_repository
 from packer.limits import out_of
 from packer.names import SPLIT_NAME, FileName, data_ending, fits, in_words, is_file_name
-from packer.regular_file import open_regular, read_regular_bytes
+from packer.regular_file import open_regular, path_within, read_regular_bytes
 from packer.source.file_bytes import PIPED, no_rows_error
 
 T = TypeVar("T")
@@ -82,10 +82,47 @@ def _matches(pattern: str) -> list[Path]:
             )
         on_hub = f"a data set of the Hub is named hf://datasets/{pattern}/FILE; " if may_be_repository(pattern) else ""
         raise InputError(f"{pattern}: no such file", hint=on_hub + looked)
-    files = sorted(Path(match) for match in glob.glob(pattern, recursive=True) if Path(match).is_file())  # noqa: PTH207 - Path.glob accepts no absolute pattern
+    files = [match for match in matches(pattern) if match.is_file()]
     if not files:
         raise InputError(f"{pattern}: no file matches", hint=looked)
     return files
+
+
+def matches(pattern: str) -> list[Path]:
+    """Return what a pattern matches, sorted.
+
+    As in a shell, ``*`` and ``?`` do not match names that begin with a dot, ``*`` follows links to folders, and ``**``
+    does not. For each part of the pattern, a folder is searched once, under whatever names links give it, so that links
+    that lead in circles end. `glob.glob` follows them for ever, and `Path.glob` takes no absolute pattern.
+    """
+    path = Path(pattern)
+    found, parts = [Path(path.anchor)], list(path.parts[bool(path.anchor) :])
+    if parts[-1:] == ["**"]:
+        parts.append("*")
+    for number, part in enumerate(parts, 1):
+        found = sorted(match for folder in found for match in _part_matches(folder, part))
+        if number < len(parts):
+            once: dict[tuple[int, int], Path] = {}
+            for folder in (match for match in found if match.is_dir()):
+                status = folder.stat()
+                once.setdefault((status.st_dev, status.st_ino), folder)
+            found = [*once.values()]
+    return found
+
+
+def _part_matches(folder: Path, part: str) -> Iterator[Path]:
+    """Yield what one part of a pattern matches, seen from a folder."""
+    if part == "**":
+        yield from _folders_below(folder)
+    else:
+        yield from (folder / name for name in glob.glob(part, root_dir=folder))  # noqa: PTH207 - not hidden files
+
+
+def _folders_below(folder: Path) -> Iterator[Path]:
+    """Yield a folder and all below it that are not hidden, without following links."""
+    for parent, folders, _ in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield Path(parent)
 
 
 _HELD_OUT = re.compile(r"(?<![^/_.-])(?:test|validation|valid|val|dev|eval)(?![^/_.-])", re.IGNORECASE)
@@ -99,8 +136,7 @@ def _not_a_data_set(folder: Path) -> InputError:
     if _is_cache(folder):
         return InputError(
             f"{folder}: is a cache of packer, not a source: its rows are already packed",
-            hint=f"for other blocks of the same documents: packer pack {in_shell(folder)} -o CACHE2; "
-            "for anything else, name the files it was built from",
+            hint="name the files that it was built from",
         )
     found = sorted(path for path in folder.rglob("*") if path.is_file())
     kinds = Counter(kind for path in found if (kind := data_ending(path.name)) is not None)
@@ -189,26 +225,27 @@ def data_set_splits(folder: Path) -> list[tuple[str | None, list[Path]]]:
     Unlike in :func:`data_set_files`, a split may have any name that a folder can have.
 
     Raises:
-        InputError: the dataset is incomplete, or its rows are a selection from its files.
+        InputError: the dataset is incomplete, its rows are a selection from its files, or a link leads out of it.
     """
     if (folder / _STATE).is_file():
         return [(None, _arrow_files(folder))]
-    splits = _read(folder / _SPLITS, _Splits).splits
+    splits = _read(path_within(folder, _SPLITS), _Splits).splits
     strange = next((split for split in splits if not is_file_name(split)), None)
     if strange is not None:
         raise InputError(f"{folder / _SPLITS}: '{strange}' does not name a folder within it", hint=_SAVE_AGAIN_HINT)
-    return [(split, _arrow_files(folder / split)) for split in splits]
+    return [(split, _arrow_files(folder, split)) for split in splits]
 
 
-def _arrow_files(folder: Path) -> list[Path]:
-    state = _read(folder / _STATE, _State)
+def _arrow_files(top: Path, split: str = "") -> list[Path]:
+    folder = top / split
+    state = _read(path_within(top, (Path(split) / _STATE).as_posix()), _State)
     selected = [*(state.indices_files or ()), *(state.indices_data_files or ())]
     if selected:
         raise InputError(
             f"{folder}: its rows are a selection of its files, by {selected[0].filename}",
             hint="save it so that its files contain only its rows: load_from_disk(…).flatten_indices().save_to_disk(…)",
         )
-    files = [folder / file.filename for file in state.data_files]
+    files = [path_within(top, (Path(split) / file.filename).as_posix()) for file in state.data_files]
     missing = next((file for file in files if not file.is_file()), None)
     if missing is not None:
         raise InputError(f"{missing}: no such file, and {_STATE} names it", hint=_SAVE_AGAIN_HINT)

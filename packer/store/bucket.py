@@ -67,11 +67,6 @@ def bucket_url(place: Path | str) -> str | None:
     return f"{found['scheme']}://{found['rest'].rstrip('/')}"
 
 
-def is_usable_here() -> bool:
-    """Whether this process can send requests; False if it was forked from one that did."""
-    return _owner in (None, os.getpid())
-
-
 @dataclass(frozen=True, slots=True)
 class VersionedContent:
     """Content and version of a small object."""
@@ -312,8 +307,11 @@ class Bucket:
     @contextmanager
     def _errors(self, action: str, name: str) -> Iterator[tuple[Any, Any]]:
         """Yield obstore and the store, converting their errors to packer's own."""
-        if not is_usable_here():
-            raise StorageError(f"{self.url}: this process was forked from one that reads it", hint="spawn it instead")
+        if _owner not in (None, os.getpid()):
+            raise StorageError(
+                f"{self.url}: this process was forked from one that had asked the store",
+                hint='a DataLoader takes multiprocessing_context="spawn"; without workers, rows are fetched ahead, too',
+            )
         obstore, store = _opened(self.url)
         try:
             yield obstore, store

@@ -8,27 +8,25 @@ import shutil
 import stat
 import weakref
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path, PurePosixPath
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from packer.display import repair_hint
 from packer.errors import CheckError, StorageError
 from packer.limits import storage_errors
-from packer.regular_file import open_descriptor, open_regular, regular_path
-from packer.store.bucket import CONNECTIONS, is_usable_here
+from packer.regular_file import leads_outside, open_descriptor, open_regular, regular_path
+from packer.store.bucket import CONNECTIONS
 from packer.store.bucket_file import BucketFile
-from packer.store.contained import leads_outside, refuse_outside
 from packer.store.digest import FileDigest, digest_file, digest_file_xxh3
 from packer.store.fetch_ahead import FetchAhead
 from packer.store.folder import AtomicFile, inside, make_folder, sync_folder, temporary_path, write_atomically
-from packer.store.forked import ranges_in_another_process
 from packer.store.mirror import mirror_of
 
 T = TypeVar("T")
@@ -38,7 +36,7 @@ T = TypeVar("T")
 class CacheFiles:
     """The files of one cache, each by its POSIX path relative to the folder.
 
-    What a link leads to outside of the folder is neither read nor measured; see :mod:`packer.store.contained`.
+    What a link leads to outside of the folder is neither read nor measured; see :mod:`packer.regular_file`.
 
     Raises:
         CheckError: from any method that reads, if there is such a link.
@@ -55,7 +53,7 @@ class CacheFiles:
 
     def size(self, name: str) -> int | None:
         """Return the size of a regular file in bytes; None if it does not exist."""
-        refuse_outside(self.folder, name)
+        self._refuse_outside(name)
         size = self._size_here(name)
         if size is None and (mirror := mirror_of(self.folder)) is not None:
             return mirror.bucket.size(name)
@@ -96,11 +94,16 @@ class CacheFiles:
         Raises:
             CheckError: its bytes do not match the digest in its name, or it is a link out of the cache.
         """
-        refuse_outside(self.folder, name)
+        self._refuse_outside(name)
         path = self.folder / name
         if not path.exists() and (mirror := mirror_of(self.folder)) is not None:
             mirror.fetch(name)
         return path
+
+    def _refuse_outside(self, name: str) -> None:
+        """Refuse a path that a link leads out of the cache, before anything of what it leads to is read or shown."""
+        if leads_outside(self.folder, name):
+            raise CheckError(f"{self.folder / name} is a link that leads out of the cache", hint="copy the file itself")
 
     def open(self, name: str) -> BufferedReader:
         """Open a file for reading."""
@@ -126,9 +129,6 @@ class CacheFiles:
             CheckError: a file is too short.
         """
         mirror = mirror_of(self.folder)
-        if mirror is not None and not is_usable_here():
-            yield from self._read_ranges_unforked(mirror.bucket.url, list(wanted))
-            return
 
         def read(name: str, ranges: list[tuple[int, int]]) -> bytes:
             if mirror is not None and not (self.folder / name).exists():
@@ -152,22 +152,10 @@ class CacheFiles:
             while ahead:
                 yield ahead.popleft().result()
 
-    def _read_ranges_unforked(self, url: str, wanted: Sequence[tuple[str, list[tuple[int, int]]]]) -> Iterator[bytes]:
-        """Yield as :meth:`read_ranges` does in a forked process: another process downloads for all files at once."""
-        remote = [each for each in wanted if not (self.folder / each[0]).exists()]
-        found = ranges_in_another_process(self.folder, url, remote)
-        asked = dict(zip((name for name, _ in remote), found, strict=True))
-        for name, ranges in wanted:
-            if name in asked:
-                yield asked[name]
-            else:
-                file = self.ranges(name)
-                yield b"".join(file.read(offset, size) for offset, size in ranges)
-
     def in_bucket_alone(self, name: str, num_bytes: int) -> BucketFile | None:
         """Open a file that is in a bucket and was not fetched, to read parts of it; None for any other."""
         mirror = mirror_of(self.folder)
-        if mirror is None or not is_usable_here() or (self.folder / name).exists():
+        if mirror is None or (self.folder / name).exists():
             return None
         return BucketFile(mirror.bucket, name, num_bytes)
 
@@ -243,24 +231,24 @@ class CacheFiles:
         if (mirror := mirror_of(self.folder)) is not None:
             mirror.bucket.replace(new, target)
 
-    def take(self, name: str, source: Self, old: str, *, sha256: str) -> None:
-        """Link a finished file of this or another cache under a name in this one; the old name stays.
+    def relink(self, old: str, name: str, *, sha256: str) -> None:
+        """Link a finished file under another name; the old name stays.
 
         Makes a hard link if the file system supports it, otherwise a copy whose digest is checked.
 
         Raises:
             CheckError: the file does not exist, or a copy's bytes do not match the digest.
         """
-        path, target = source.folder / old, inside(self.folder, name)
-        hint = repair_hint(source.folder)
+        path, target = self.folder / old, inside(self.folder, name)
+        hint = repair_hint(self.folder)
         if path == target:
             return
-        if source.size(old) is None:
+        if self.size(old) is None:
             raise CheckError(f"{path} is missing", hint=hint)
-        path = source.fetch(old)
+        path = self.fetch(old)
         if not _hard_linked(path, target, below=self.folder):
             with AtomicFile(target.parent, below=self.folder) as file:
-                with source.open(old) as content:
+                with self.open(old) as content:
                     shutil.copyfileobj(content, file, 4 * 2**20)
                 found = file.digest.sha256
                 if found != sha256:
@@ -280,7 +268,7 @@ def _hard_linked(path: Path, target: Path, *, below: Path) -> bool:
     with storage_errors("write", target):
         make_folder(target.parent, below=below)
         try:
-            temporary.hardlink_to(path.resolve())  # resolve the symbolic links that the Hub's client makes
+            temporary.hardlink_to(path.resolve())
         except OSError:
             return False
         temporary.replace(target)

@@ -43,10 +43,8 @@ _SWEPT = ("documents", "blocks", "rows", "model", PRIVATE)
 
 
 @contextmanager
-def lock(folder: Path, *, shared: bool = False) -> Iterator[None]:
+def lock(folder: Path) -> Iterator[None]:
     """Lock out every other writer of a cache while the body runs; creates the folder if it does not exist.
-
-    With `shared`, other holders of a shared lock may write too: they only add content-addressed files, and remove none.
 
     The kernel ties the lock to the open file, so it is released when the process ends for whatever reason. If the body
     fails, the temporary files of processes that it ended are removed.
@@ -61,7 +59,7 @@ def lock(folder: Path, *, shared: bool = False) -> Iterator[None]:
         descriptor = open_descriptor(folder / PRIVATE / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
     try:
         with storage_errors("lock", folder):
-            _take(descriptor, folder, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+            _take(descriptor, folder, fcntl.LOCK_EX)
             if os.fstat(descriptor).st_nlink == 1:  # otherwise it is also a file of another folder
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)

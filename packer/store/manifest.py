@@ -21,8 +21,8 @@ from packer.errors import CheckError, InputError, UsageError
 from packer.limits import refuse_many_values
 from packer.names import FilePath, SplitName, in_words
 from packer.read_rules import Read, Tokens
+from packer.regular_file import ContainedPaths
 from packer.row_schemas import ROW_SCHEMAS
-from packer.store.contained import ContainedPaths
 from packer.store.entries import Hex, Place, Shard, StoredTable
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE

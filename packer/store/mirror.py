@@ -33,9 +33,8 @@ import msgspec
 from packer.display import repair_hint
 from packer.errors import BusyError, CheckError, StorageError, show_as_url
 from packer.limits import hint_at_disk, storage_errors
-from packer.store.bucket import CONNECTIONS, Bucket, bucket_url, is_usable_here
+from packer.store.bucket import CONNECTIONS, Bucket, bucket_url
 from packer.store.folder import PRIVATE, TEMPORARY_PREFIX, AtomicFile, inside, make_folder, write_atomically
-from packer.store.forked import DownloadRequest, in_another_process
 from packer.store.own_files import locked, open_own, read_own, take_lock
 
 _URLS: dict[Path, str] = {}
@@ -94,9 +93,6 @@ class Mirror:
             CheckError: its bytes do not match the digest in its name.
         """
         target = inside(self.folder, name) if not name.startswith(f"{PRIVATE}/") else self.folder / name
-        if not is_usable_here():
-            in_another_process(DownloadRequest(os.fspath(self.folder), self.bucket.url, fetch=name))
-            return
         with hint_at_disk(OTHER_DISK), self._locked(_lock_of(name)):
             if not target.exists():
                 self._download(name, target, lambda: True)
@@ -112,9 +108,6 @@ class Mirror:
             CheckError: as :meth:`fetch`.
         """
         target = inside(self.folder, name)
-        if not is_usable_here():
-            in_another_process(DownloadRequest(os.fspath(self.folder), self.bucket.url, fetch=name))
-            return True
         with self._locked(_lock_of(name), wait=False) as is_alone, suppress(_DownloadCanceledError):
             if is_alone and not target.exists():
                 self._download(name, target, is_wanted)

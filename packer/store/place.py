@@ -188,7 +188,7 @@ def _fetched(name: HubName) -> Path:
     if files.size(MANIFEST_NAME) is None:
         raise InputError(
             f"{name} is not a cache: it has no {MANIFEST_NAME}",
-            hint="packer push CACHE ORG/NAME puts a cache there; rows are what packer build takes",
+            hint="hf upload ORG/NAME CACHE --repo-type dataset puts a cache there; rows are what packer build takes",
         )
     digests = read_manifest(folder).digests
     missing = [file for file in digests if files.size(file) is None]
@@ -196,7 +196,7 @@ def _fetched(name: HubName) -> Path:
         snapshot(name, [str(inside / file) for file in missing])
     for file in missing:
         if files.size(file) is None:
-            raise CheckError(f"{name} has no {file}", hint="packer push CACHE ORG/NAME --replace puts it there")
+            raise CheckError(f"{name} has no {file}", hint="hf upload ORG/NAME CACHE --repo-type dataset puts it there")
         found = files.sha256(file)
         if found != digests[file]:
             (folder / file).resolve().unlink()  # or the Hub's client would consider it downloaded

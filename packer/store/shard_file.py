@@ -100,14 +100,12 @@ def input_path(batch: pa.RecordBatch, *, base: int, first_row: int) -> Place:
     return Place(first_row=first_row, num_rows=batch.num_rows, columns=columns)
 
 
-def relink(cache: Path, shard: Shard, *, index: int, source: Path | None = None) -> str:
+def relink(cache: Path, shard: Shard, *, index: int) -> str:
     """Link a shard's bytes under the name for another index, and return its relative path; the old name stays.
 
-    `source` is the cache that contains the shard, if it is another one.
-
     Raises:
-        CheckError, StorageError: as :meth:`packer.store.files.CacheFiles.take`.
+        CheckError, StorageError: as :meth:`packer.store.files.CacheFiles.relink`.
     """
     name = f"{shard.kind}/{shard_name(split=shard.split, index=index, sha256=shard.sha256)}"
-    CacheFiles(cache).take(name, CacheFiles(source or cache), shard.path, sha256=shard.sha256)
+    CacheFiles(cache).relink(shard.path, name, sha256=shard.sha256)
     return name

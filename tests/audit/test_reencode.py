@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 import twins
+from packed_again import packed_again
 from rejected_lines import write_rejected
 
 from packer.audit import input_parts, verify
@@ -20,7 +21,6 @@ from packer.layout import offsets_of
 from packer.pipeline.engine import resolve_engine
 from packer.pipeline.from_python import build
 from packer.pipeline.identity import Provenance
-from packer.pipeline.repacking import repack
 from packer.pipeline.stages import Stages
 from packer.recipe import load_recipe, make_recipe
 from packer.source.file_cuts import partition_file
@@ -507,7 +507,7 @@ def test_a_template_that_the_build_did_not_use_is_not_used_again(small):
 
 def test_a_cache_packed_again_yields_its_documents_again_from_its_own_tokenizer(small):
     build(small_recipe(small), small / "cache", jobs=1)
-    repack(small / "cache", small / "again", {"mode": "eos", "block_len": 64, "pad_id": 5}, jobs=1)
+    packed_again(small / "cache", small / "again", {"mode": "eos", "block_len": 64, "pad_id": 5})
     shutil.rmtree(small / "cache")
     shutil.rmtree(small / "tokenizer")
     sources = [entry.path for entry in read_manifest(small / "again").inputs]

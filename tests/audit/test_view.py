@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from packed_again import packed_again
 from twins import byte_level, metaspace_first, sentencepiece_like
 
 from packer.audit import view_block, view_document, view_row
@@ -16,7 +17,6 @@ from packer.errors import CheckError, UsageError
 from packer.layout import MASKED
 from packer.model import TOKENIZER_FILE, load_model
 from packer.pipeline.from_python import build
-from packer.pipeline.repacking import repack
 from packer.recipe import load_recipe, make_recipe
 from packer.store.cache import Cache
 
@@ -71,7 +71,7 @@ MODES = [
 
 @pytest.mark.parametrize("pack", MODES, ids=lambda pack: "-".join(map(str, pack.values())))
 def test_a_block_of_any_mode_shows_every_slot_once_in_order(pack, starter_cache, tmp_path):
-    repack(starter_cache, tmp_path / "again", pack, jobs=1)
+    packed_again(starter_cache, tmp_path / "again", pack)
     kinds, num_pieces = set(), 0
     with Cache.open(tmp_path / "again") as cache:
         blocks = cache.blocks("eval")

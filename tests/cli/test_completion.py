@@ -28,7 +28,7 @@ def test_commands_options_codes_and_names_are_completed() -> None:
     assert [value for _, value in completed("init", "--for", "")] == [*FAMILIES]
     assert completed("explain", "unknown_r") == [("plain", "unknown_role")]
     assert {*CODES} <= {value for _, value in completed("explain", "")}
-    assert ("plain", "megatron") in completed("export", "c", "--to", "m")
+    assert ("plain", "datasets") in completed("export", "c", "--to", "d")
     assert completed("build", "--template", "ch")[1:] == [("plain", n) for n in NAMED_TEMPLATES if n.startswith("ch")]
     for words in (["build", "x"], ["build", "--tokenizer", "x"], ["build", "--template", "x"], ["verify", "x"]):
         assert completed(*words) == [("file", "x")], words

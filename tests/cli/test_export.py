@@ -7,13 +7,13 @@ from packer.store.cache import Cache
 
 
 def test_it_reports_rows_files_and_what_the_trainer_does_otherwise(starter_cache, tmp_path):
-    told = run("export", starter_cache, "--to", "megatron", "--separate-mask", "-o", tmp_path / "out", "-v").stdout
-    assert told.startswith(f"exported documents to {tmp_path / 'out'} in ")
-    assert "train_loss_mask_document.idx" in told
-    assert "note: Megatron's own GPTDataset does not read the mask, and trains every token" in " ".join(told.split())
+    told = run("export", starter_cache, "--to", "datasets", "--blocks", "-o", tmp_path / "out", "-v").stdout
+    assert told.startswith(f"exported blocks to {tmp_path / 'out'} in ")
+    assert "dataset_dict.json" in told
+    assert "note: blocks keep documents apart only if the trainer reads" in " ".join(told.split())
     assert f"made from    {Cache.open(starter_cache).fingerprint}" in told
     assert all(len(line) <= 80 for line in told.splitlines()[1:]), "the first line has the path"
-    assert run("export", starter_cache, "--to", "mds", "-o", tmp_path / "quiet", "-q").stdout == ""
+    assert run("export", starter_cache, "--to", "datasets", "-o", tmp_path / "quiet", "-q").stdout == ""
 
 
 def test_json_has_splits_and_files(starter_cache, tmp_path):
@@ -37,14 +37,12 @@ def test_nothing_is_written_into_a_folder_that_a_url_looks_like(url, starter_cac
         assert words in told and " hint: " in told
 
     local = f"packer does not write this to {scheme}://, only to a path of this machine"
-    assert_refused(local, "export", starter_cache, "--to", "megatron", "-o", url)
+    assert_refused(local, "export", starter_cache, "--to", "datasets", "-o", url)
     assert_refused(local, "report", starter_cache, "-o", f"{url}.html")
     assert_refused(local, "init", url)
     if scheme != "s3":
         cache = f"packer does not write to {scheme}://, only to folders and buckets (s3://, gs://, az://)"
         assert_refused(cache, "build", "-c", starter / "recipe.yaml", "-o", url)
-        assert_refused(cache, "build", "-c", starter / "recipe.yaml", "-o", url, "--share", "0/2")
-        assert_refused(cache, "pack", starter_cache, "-o", url, "--block-len", 64)
     if scheme not in {"s3", "hf"}:
         read = f"packer does not read {scheme}://, only files, buckets"
         command = ("build", f"{url}.jsonl", "--tokenizer", starter / "tokenizer", "-o", "c")
@@ -55,11 +53,11 @@ def test_nothing_is_written_into_a_folder_that_a_url_looks_like(url, starter_cac
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "words"),
     [
-        ("{cache} --to megatron -o {new}", 2, "--separate-mask writes the mask"),
-        ("{cache} --to mds --blocks -o {new}", 2, "takes documents"),
-        ("{cache} --to olmo -o {taken}", 2, "is not an export"),
-        ("{missing} --to olmo -o {new}", 3, "is not a cache"),
-        ("{cache} --to olmo", 2, "-o"),
+        ("{cache} --to trl -o {new}", 2, "examples to imitate"),
+        ("{cache} --to trl --blocks -o {new}", 2, "takes documents"),
+        ("{cache} --to datasets -o {taken}", 2, "is not an export"),
+        ("{missing} --to datasets -o {new}", 3, "is not a cache"),
+        ("{cache} --to datasets", 2, "-o"),
     ],
 )
 def test_every_error_has_its_exit_code_a_message_and_a_hint(arguments, exit_code, words, starter_cache, tmp_path):

@@ -92,8 +92,8 @@ def test_a_build_by_a_client_is_a_local_one_and_can_be_verified_checked_and_pack
     ran("verify", there, "--on", head)
     ran("check", there, "--sources", "/", "--on", head)
     for cache, options in ((here, ()), (there, ("--on", head))):
-        ran("pack", cache, "-o", tmp_path / f"{cache.name}-again", "--block-len", 256, *options)
-    assert files(tmp_path / "client-again") == files(tmp_path / "local-again")
+        ran("build", "-c", recipe, "-o", cache, "--block-len", 256, "--force", *options)
+    assert files(there) == files(here)
 
 
 @pytest.mark.usefixtures("interruptible")

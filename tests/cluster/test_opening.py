@@ -50,7 +50,8 @@ def local(tmp_path_factory):
         patch.setattr(writing, "BATCH_TOKENS", 2**18)
         documents = documents_of(NUM_SHARDS * 700, longest=2048)
         write_document_cache(folder, [documents[i * 700 : (i + 1) * 700] for i in range(NUM_SHARDS)])
-    shards = [*Cache.open(folder).manifest.shards]
+    documents_alone = Cache.open(folder).manifest
+    shards = [*documents_alone.shards]
     assert all(len(shard.places) == NUM_BATCHES for shard in shards)
     one = random_blocks(4, 1024)
     for index in range(NUM_SHARDS):
@@ -58,7 +59,8 @@ def local(tmp_path_factory):
         shard = write_blocks(folder, batches, block_len=1024, weighted=False, split="train", index=index)
         assert len(shard.places) == NUM_BATCHES
         shards.append(msgspec.structs.replace(shard, first_row=index * NUM_BATCHES * 256))
-    write_manifest(folder, manifest_of(shards, num_blocks=NUM_SHARDS * NUM_BATCHES * 256))
+    whole = manifest_of(shards, num_blocks=NUM_SHARDS * NUM_BATCHES * 256)
+    write_manifest(folder, msgspec.structs.replace(whole, inputs=documents_alone.inputs))
     return folder
 
 

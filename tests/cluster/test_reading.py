@@ -162,14 +162,14 @@ def test_how_fast_it_is_and_that_a_second_run_begins_with_what_is_there(local, u
     print("\n".join(("", *told)))
 
 
-def test_forked_workers_share_steps_and_fetch_in_processes_of_their_own(local, url, kept, most):
+def test_workers_share_steps_and_fetch_for_themselves(local, url, kept, most):
     loaders = [
         PackedLoader(place, rank=0, world_size=1, **OPTIONS, **options)
         for place, options in ((url, {"cache_dir": kept, "cache_bytes": most}), (local, {}))
     ]
     expected = [taken(step) for step in islice(loaders[1], 12)]
     workers = DataLoader(
-        StepDataset(loaders[0], transform=taken), batch_size=None, num_workers=2, multiprocessing_context="fork"
+        StepDataset(loaders[0], transform=taken), batch_size=None, num_workers=2, multiprocessing_context="spawn"
     )
     assert [tuple(step) for step in islice(workers, 12)] == expected
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from compared_rows import prompt, some_rows, with_copies
+from packed_again import packed_again
 from packed_caches import table
 from xxhash import xxh3_128_hexdigest
 
@@ -23,7 +24,6 @@ from packer.errors import CheckError, InputError, NothingKeptError, RecipeError
 from packer.export.run import export
 from packer.pipeline import executor, partition, run, selecting
 from packer.pipeline.from_python import build
-from packer.pipeline.repacking import repack
 from packer.progress import Silent
 from packer.recipe import make_recipe, to_json
 from packer.source import detect
@@ -193,7 +193,7 @@ def test_verify_and_readers_follow_the_selection(cache, tmp_path):
                 documents.locate(np.array([len(documents)]))
         row = view_row(opened, "a.jsonl", 62)
         assert {document.split for document in row.documents} == {""} and row.rejected[0].code == "duplicate"
-    exported = export(cache, tmp_path / "out", to="olmo", unit="documents")
+    exported = export(cache, tmp_path / "out", to="datasets")
     assert {each.split: each.num_rows for each in exported.splits} == {s: by_split[s].documents for s in by_split}
 
 
@@ -232,7 +232,7 @@ def test_another_rule_tokenizes_nothing_and_another_tokenizer_makes_no_traits(as
 
 
 @pytest.mark.parametrize("names_versions", [True, False])
-def test_traits_by_another_version_are_made_again_and_not_packed_again(names_versions, asked, tmp_path, monkeypatch):
+def test_traits_by_another_version_are_made_again(names_versions, asked, tmp_path, monkeypatch):
     """The tables of Unicode, for example; caches built before versions were recorded have traits of an unknown one."""
     values = asked | {"deduplicate": {"near": {}}}
     before = build(make_recipe(values), tmp_path / "cache", jobs=1).manifest
@@ -242,8 +242,6 @@ def test_traits_by_another_version_are_made_again_and_not_packed_again(names_ver
     else:
         versions = {name: version for name, version in before.versions.items() if name != "packer_traits"}
         write_manifest(tmp_path / "cache", msgspec.structs.replace(before, versions=versions))
-    with pytest.raises(RecipeError, match="has traits of its rows by"):
-        repack(tmp_path / "cache", tmp_path / "again", {}, ["split.seed=1"], jobs=1)
     assert any(
         "versions of traits" in note
         for note in verify(tmp_path / "cache", sources=["/"], reencode=True, threads=1).notes
@@ -264,9 +262,8 @@ def test_traits_by_another_version_are_made_again_and_not_packed_again(names_ver
         ["deduplicate=null", "pack.block_len=64"],
     ],
 )
-def test_packing_again_gives_the_bytes_of_a_build(cache, asked, overrides, tmp_path):
-    repacked = repack(cache, tmp_path / "again", {}, overrides, jobs=1)
-    assert repacked.num_partitions_built == 0
+def test_other_rules_in_a_cache_give_the_bytes_of_a_new_build(cache, asked, overrides, tmp_path):
+    packed_again(cache, tmp_path / "again", {}, overrides)
     build(make_recipe(asked, overrides), tmp_path / "built", jobs=1)
     assert digests(tmp_path / "again") == digests(tmp_path / "built")
     assert digests(cache) != digests(tmp_path / "built")
@@ -276,29 +273,12 @@ def rows_of(folder, split):
     return [row for rows in rows_of_split(folder, split).values() for row in rows]
 
 
-def test_packing_again_without_rules_gives_the_bytes_of_a_build_without(asked, tmp_path):
+def test_a_build_without_rules_in_a_cache_with_some_gives_the_bytes_of_a_new_build(asked, tmp_path):
     values = {**without_rules(asked), "deduplicate": {"exact": "bytes"}}
     build(make_recipe(values), tmp_path / "cache", jobs=1)
-    repack(tmp_path / "cache", tmp_path / "again", {}, ["deduplicate=null"], jobs=1)
+    packed_again(tmp_path / "cache", tmp_path / "again", {}, ["deduplicate=null"])
     build(make_recipe(without_rules(asked)), tmp_path / "built", jobs=1)
     assert digests(tmp_path / "again") == digests(tmp_path / "built")
-    with pytest.raises(RecipeError, match="has no traits"):
-        repack(tmp_path / "built", tmp_path / "other", {}, ["split.shares.test=0.1"], jobs=1)
-
-
-def test_packing_again_refuses_what_nobody_asked_of_the_rows(cache, tmp_path):
-    for override, word in (("split.group=null", "group"), ("filters=[]", "filters"), ("sources.where={}", "where")):
-        with pytest.raises(RecipeError, match=word):
-            repack(cache, tmp_path / "again", {}, [override], jobs=1)
-    assert not (tmp_path / "again").exists()
-
-
-def test_packing_again_tells_true_from_1_in_a_rule(asked, tmp_path):
-    """In Python they are equal."""
-    rules = [{"name": "few", "field": "meta.user", "in": [value, 2, 3]} for value in (1, True)]
-    build(make_recipe(asked | {"filters": rules[:1]}), tmp_path / "cache", jobs=1)
-    with pytest.raises(RecipeError, match="no traits for other filters"):
-        repack(tmp_path / "cache", tmp_path / "again", {}, [f"filters={json.dumps(rules[1:])}"], jobs=1)
 
 
 def forged(cache, folder, table, *, num_rows=None):
@@ -374,7 +354,7 @@ def test_blocks_of_a_damaged_document_shard_are_not_compared(cache, tmp_path):
 
 
 def test_blocks_are_not_counted_where_the_selection_is_damaged(cache, tmp_path):
-    repack(cache, tmp_path / "cache", {"block_len": 16, "overlong": "split"}, jobs=1)
+    packed_again(cache, tmp_path / "cache", {"block_len": 16, "overlong": "split"})
     manifest = read_manifest(tmp_path / "cache")
     assert manifest.totals.piece_starts > 0
     path = tmp_path / "cache" / manifest.selection.table.path

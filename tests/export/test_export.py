@@ -9,7 +9,6 @@ import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from export import readers
 from hypothesis import given, settings
@@ -17,42 +16,17 @@ from hypothesis import strategies as st
 from preference_rows import built, long_pair, pair, rated
 from processes import HANG_S, start
 
-import packer.export.mds
 from packer.errors import BusyError, CheckError, InputError, StorageError, UsageError
 from packer.export import run
-from packer.export.formats import FORMATS
-from packer.export.mds import turns_of
+from packer.export.datasets_folder import DatasetsWriter
 from packer.export.run import export
 from packer.export.writer import Files, FlatDocuments, SplitRows
 from packer.layout import document_labels
-from packer.pipeline.repacking import repack
+from packer.pipeline.from_python import build
+from packer.recipe import make_recipe
 from packer.store.cache import Cache
-from packer.store.manifest import ModelRecord
 
 SPLITS = ("train", "eval")
-OF_EXAMPLES = [name for name, entry in FORMATS.items() if "examples" in entry.kinds]
-
-
-@pytest.fixture(scope="module")
-def stream(starter_cache, tmp_path_factory):
-    """The same documents as blocks that are one run."""
-    folder = tmp_path_factory.mktemp("stream") / "cache"
-    repack(starter_cache, folder, {"mode": "stream", "block_len": 128}, (), jobs=1)
-    return folder
-
-
-@pytest.fixture
-def texts(starter, tmp_path):
-    """A cache where every token is trained but the first of each document."""
-    from packer.pipeline.from_python import build
-    from packer.recipe import make_recipe
-
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text("".join(json.dumps({"text": f"one two three {'four ' * i}"}) + "\n" for i in range(9)), "utf-8")
-    sources = [{"path": str(rows), "schema": "text", "split": "train"}]
-    recipe = make_recipe({"sources": sources, "tokenizer": str(starter / "tokenizer")}, ())
-    build(recipe, tmp_path / "cache", jobs=1)
-    return tmp_path / "cache"
 
 
 def test_datasets_documents_are_those_of_the_cache(starter_cache, tmp_path):
@@ -90,88 +64,6 @@ def test_datasets_loads_the_folder_as_it_is(starter_cache, tmp_path):
     assert str(one.split) == "eval"
 
 
-def test_megatron_files_hold_the_documents_and_their_mask(starter_cache, tmp_path):
-    export(starter_cache, tmp_path / "out", to="megatron", separate_mask=True)
-    for split in SPLITS:
-        expected = readers.cache_documents(starter_cache, split)
-        assert readers.megatron_sequences(tmp_path / f"out/{split}_text_document") == [ids for ids, _ in expected]
-        masks = readers.megatron_sequences(tmp_path / f"out/{split}_loss_mask_document")
-        assert masks == [[int(label != -100) for label in labels] for _, labels in expected]
-
-
-def test_megatron_refuses_a_mask_it_would_not_read(starter_cache, texts, tmp_path):
-    with pytest.raises(UsageError, match="trains every token") as caught:
-        export(starter_cache, tmp_path / "out", to="megatron")
-    masked = sum(
-        label == -100 for s in SPLITS for _, labels in readers.cache_documents(starter_cache, s) for label in labels[1:]
-    )
-    assert f"{masked:,} of " in caught.value.message and "--separate-mask" in caught.value.hint
-    export(texts, tmp_path / "out", to="megatron")
-    found = readers.megatron_sequences(tmp_path / "out/train_text_document")
-    assert found == [ids for ids, _ in readers.cache_documents(texts, "train")] and len(found) == 9
-
-
-def test_olmo_parts_hold_ids_masks_and_boundaries(starter_cache, tmp_path):
-    export(starter_cache, tmp_path / "out", to="olmo")
-    for split in SPLITS:
-        expected = readers.cache_documents(starter_cache, split)
-        ((ids, mask, borders),) = readers.olmo_parts(tmp_path / "out" / split, 2)
-        assert [
-            (ids[a:b], [i if m else -100 for i, m in zip(ids[a:b], mask[a:b], strict=True)]) for a, b in borders
-        ] == expected
-        assert borders[-1][1] == len(ids) == len(mask)
-
-
-def test_olmo_blocks_are_one_run_or_refused(starter_cache, stream, tmp_path):
-    export(stream, tmp_path / "out", to="olmo", unit="blocks", split="train")
-    ((ids, mask, borders),) = readers.olmo_parts(tmp_path / "out/train", 2)
-    blocks = readers.cache_blocks(stream, "train")
-    assert ids == [i for block in blocks for i in block["input_ids"]]
-    assert mask == [int(label != -100) for block in blocks for label in block["labels"]]
-    assert borders == []
-    with pytest.raises(UsageError, match="boundaries of isolated blocks"):
-        export(starter_cache, tmp_path / "isolated", to="olmo", unit="blocks")
-
-
-def test_olmo_says_whether_eos_ends_the_documents(starter_cache, texts, tmp_path):
-    assert any("use_array_if_local=False" in note for note in export(starter_cache, tmp_path / "a", to="olmo").notes)
-    assert export(texts, tmp_path / "b", to="olmo").notes == ()
-
-
-def test_mds_turns_join_to_the_documents(starter_cache, tmp_path):
-    export(starter_cache, tmp_path / "out", to="mds")
-    several = 0
-    for split in SPLITS:
-        samples = readers.mds_samples(tmp_path / "out" / split)
-        assert [readers.stitched(turns) for turns in samples] == readers.cache_documents(starter_cache, split)
-        several += sum(len(turns) > 1 for turns in samples)
-    assert several > 10
-
-
-def test_mds_shards_end_before_their_limit_and_lose_nothing(starter_cache, tmp_path, monkeypatch):
-    monkeypatch.setattr(packer.export.mds, "_MAX_BYTES", 6000)
-    monkeypatch.setitem(packer.export.mds._CONFIG, "size_limit", 6000)
-    monkeypatch.setattr(packer.export.mds, "_CONFIG_BYTES", json.dumps(packer.export.mds._CONFIG).encode())
-    export(starter_cache, tmp_path / "out", to="mds", split="train")
-    index = json.loads((tmp_path / "out/train/index.json").read_text())
-    assert len(index["shards"]) > 5
-    samples = readers.mds_samples(tmp_path / "out/train")
-    assert [readers.stitched(turns) for turns in samples] == readers.cache_documents(starter_cache, "train")
-
-
-@given(st.lists(st.booleans(), min_size=1, max_size=40))
-def test_turns_join_to_any_document_but_for_what_stands_behind_its_last_target(trained):
-    trained[0] = False
-    ids = np.arange(len(trained), dtype=np.int32) + 7
-    labels = np.where(trained, ids, -100).astype(np.int32)
-    turns, left_out = turns_of(ids, labels)
-    kept = len(ids) - left_out
-    assert readers.stitched(turns) == (ids[:kept].tolist(), labels[:kept].tolist())
-    assert (labels[kept:] == -100).all()
-    assert all(turn["labels"] for turn in turns)
-    assert not turns or left_out == trained[::-1].index(True)
-
-
 @pytest.fixture(scope="module")
 def scratch(tmp_path_factory):
     return tmp_path_factory.mktemp("any")
@@ -179,60 +71,41 @@ def scratch(tmp_path_factory):
 
 @settings(max_examples=10)
 @given(st.data())
-def test_any_documents_come_back_from_every_format(scratch, data):
+def test_any_documents_come_back(scratch, data):
     from store.samples import document_batch
 
     folder = Path(tempfile.mkdtemp(dir=scratch))
-    vocab_size = data.draw(st.sampled_from([40_000, 65_499, 65_500, 65_536, 65_537, 150_000]))
-    model = ModelRecord(files=(), vocab_size=vocab_size, pad_id=0, eos_id=1, stop_ids=(1,), control_ids=())
     batches = [document_batch(data.draw(st.integers(1, 6)), seed=data.draw(st.integers(0, 99))) for _ in range(2)]
     expected = []
     for batch in batches:
         labels = document_labels(batch)
         bounds = zip(batch.offsets[:-1].tolist(), batch.offsets[1:].tolist(), strict=True)
         expected += [(batch.input_ids[a:b].tolist(), labels[a:b].tolist()) for a, b in bounds]
-    assert max(i for ids, _ in expected for i in ids) < 40_000
-    for name in OF_EXAMPLES:
-        (folder / name).mkdir()
-        with Files(folder / name) as files:
-            cache = SimpleNamespace(
-                manifest=SimpleNamespace(model=model, content_fingerprint="0" * 64),
-                documents=lambda split: SimpleNamespace(weighted=False),
-                is_preference=False,
-                is_paired=False,
+    with Files(folder) as files:
+        cache = SimpleNamespace(
+            manifest=SimpleNamespace(content_fingerprint="0" * 64),
+            documents=lambda split: SimpleNamespace(weighted=False),
+            is_preference=False,
+            is_paired=False,
+        )
+        writer = DatasetsWriter(files, SplitRows(cache=cache, split="train", unit="documents", is_alone=True))
+        for batch in batches:
+            labels = document_labels(batch)
+            writer.documents(
+                FlatDocuments(input_ids=batch.input_ids, labels=labels, loss_weights=None, offsets=batch.offsets)
             )
-            rows = SplitRows(cache=cache, split="train", unit="documents", is_alone=True, separate_mask=True)
-            writer = FORMATS[name].load()(files, rows)
-            for batch in batches:
-                labels = document_labels(batch)
-                writer.documents(
-                    FlatDocuments(input_ids=batch.input_ids, labels=labels, loss_weights=None, offsets=batch.offsets)
-                )
-            writer.finish()
-    rows = readers.datasets_rows(folder / "datasets")
-    assert [(row["input_ids"], row["labels"]) for row in rows] == expected
-    index = (folder / "megatron/train_text_document.idx").read_bytes()
-    assert index[17] == (8 if vocab_size < 65_500 else 4)
-    assert readers.megatron_sequences(folder / "megatron/train_text_document") == [ids for ids, _ in expected]
-    ((ids, mask, borders),) = readers.olmo_parts(folder / "olmo/train", 2 if vocab_size <= 65_536 else 4)
-    assert [ids[a:b] for a, b in borders] == [each for each, _ in expected]
-    assert mask == [int(label != -100) for _, labels in expected for label in labels]
-    for turns, (ids, labels) in zip(
-        readers.mds_samples(folder / "mds/train"), [e for e in expected if set(e[1]) != {-100}], strict=True
-    ):
-        found = readers.stitched(turns)
-        assert found == (ids[: len(found[0])], labels[: len(found[0])]) and set(labels[len(found[0]) :]) <= {-100}
+        writer.finish()
+    assert [(row["input_ids"], row["labels"]) for row in readers.datasets_rows(folder)] == expected
 
 
 def test_the_same_cache_gives_the_same_bytes_and_the_record_has_their_digests(starter_cache, tmp_path):
-    for form in OF_EXAMPLES:
-        mask = form == "megatron"
-        first = export(starter_cache, tmp_path / f"{form}1", to=form, separate_mask=mask)
-        export(starter_cache, tmp_path / f"{form}2", to=form, separate_mask=mask)
+    for unit in ("documents", "blocks"):
+        first = export(starter_cache, tmp_path / f"{unit}1", to="datasets", unit=unit)
+        export(starter_cache, tmp_path / f"{unit}2", to="datasets", unit=unit)
         files = sorted(path.relative_to(first.folder) for path in first.folder.rglob("*") if path.is_file())
         assert len(files) == len(first.files) + 1
         for path in files:
-            assert (tmp_path / f"{form}1" / path).read_bytes() == (tmp_path / f"{form}2" / path).read_bytes(), path
+            assert (tmp_path / f"{unit}1" / path).read_bytes() == (tmp_path / f"{unit}2" / path).read_bytes(), path
         record = json.loads((first.folder / "export.json").read_text())
         assert record["source"]["fingerprint"] == Cache.open(starter_cache).fingerprint
         for file in record["files"]:
@@ -244,32 +117,30 @@ def test_what_is_no_export_is_never_replaced(starter_cache, tmp_path):
     mine.mkdir()
     (mine / "thesis.txt").write_text("kept")
     with pytest.raises(UsageError, match="is not an export"):
-        export(starter_cache, mine, to="olmo", force=True)
+        export(starter_cache, mine, to="datasets", force=True)
     assert (mine / "thesis.txt").read_text() == "kept"
-    export(starter_cache, tmp_path / "out", to="olmo")
+    export(starter_cache, tmp_path / "out", to="datasets")
     with pytest.raises(UsageError, match="already exists"):
-        export(starter_cache, tmp_path / "out", to="mds")
-    export(starter_cache, tmp_path / "out", to="mds", force=True)
-    assert (tmp_path / "out/train/index.json").exists() and not (
-        tmp_path / "out/train/token_ids_part_0000.npy"
-    ).exists()
+        export(starter_cache, tmp_path / "out", to="datasets")
+    export(starter_cache, tmp_path / "out", to="datasets", split="eval", force=True)
+    assert (tmp_path / "out/state.json").exists() and not (tmp_path / "out/dataset_dict.json").exists()
     with pytest.raises(UsageError, match="is inside the cache"):
-        export(starter_cache, starter_cache / "out", to="mds")
+        export(starter_cache, starter_cache / "out", to="datasets")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "out"]
 
 
 def test_force_never_takes_a_cache_or_anything_else_with_the_export(starter_cache, tmp_path):
-    export(starter_cache, tmp_path / "out", to="olmo")
+    export(starter_cache, tmp_path / "out", to="datasets")
     shutil.copytree(starter_cache, tmp_path / "out" / "cache")
     with pytest.raises(UsageError, match="contains the cache"):
-        export(tmp_path / "out" / "cache", tmp_path / "out", to="olmo", force=True)
+        export(tmp_path / "out" / "cache", tmp_path / "out", to="datasets", force=True)
     with pytest.raises(UsageError, match="files that no export wrote, such as cache/"):
-        export(starter_cache, tmp_path / "out", to="olmo", force=True)
+        export(starter_cache, tmp_path / "out", to="datasets", force=True)
     with pytest.raises(UsageError, match="is the cache"):
-        export(starter_cache, starter_cache, to="olmo", force=True)
+        export(starter_cache, starter_cache, to="datasets", force=True)
     assert Cache.open(tmp_path / "out" / "cache").fingerprint == Cache.open(starter_cache).fingerprint
     shutil.rmtree(tmp_path / "out" / "cache")
-    export(starter_cache, tmp_path / "out", to="olmo", force=True)
+    export(starter_cache, tmp_path / "out", to="datasets", force=True)
 
 
 WRITES = """
@@ -288,25 +159,25 @@ def test_an_export_that_is_killed_leaves_the_old_one_and_a_live_one_is_alone(sta
     def working_folders():
         return [path.name for path in tmp_path.iterdir() if path.name.startswith(".tmp-packer-")]
 
-    export(starter_cache, tmp_path / "out", to="olmo")
+    export(starter_cache, tmp_path / "out", to="datasets")
     before = (tmp_path / "out" / "export.json").read_bytes()
     with start(WRITES, tmp_path / "out", interactive=True) as process:
         assert process.stdout.readline() == "writing\n"
         live = working_folders()
         with pytest.raises(BusyError, match="another process is writing"):
-            export(starter_cache, tmp_path / "out", to="mds", force=True)
-        export(starter_cache, tmp_path / "other", to="olmo")
+            export(starter_cache, tmp_path / "out", to="datasets", force=True)
+        export(starter_cache, tmp_path / "other", to="datasets")
         assert working_folders() == live and (tmp_path / live[0] / "new" / "part").exists()
         process.communicate(timeout=HANG_S)
     assert process.returncode == -signal.SIGKILL
     assert working_folders() == live and (tmp_path / "out" / "export.json").read_bytes() == before
-    export(starter_cache, tmp_path / "out", to="mds", force=True)
+    export(starter_cache, tmp_path / "out", to="datasets", unit="blocks", force=True)
     assert working_folders() == [] and (tmp_path / "out" / "export.json").read_bytes() != before
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, OSError])
 def test_an_export_that_ends_between_its_renames_leaves_what_was_there(interrupt, starter_cache, tmp_path, monkeypatch):
-    export(starter_cache, tmp_path / "out", to="olmo")
+    export(starter_cache, tmp_path / "out", to="datasets")
     rename, asked = Path.rename, []
 
     def interrupted(self, target):
@@ -319,7 +190,7 @@ def test_an_export_that_ends_between_its_renames_leaves_what_was_there(interrupt
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", interrupted)
         with pytest.raises((KeyboardInterrupt, StorageError)):
-            export(starter_cache, tmp_path / "out", to="mds", force=True)
+            export(starter_cache, tmp_path / "out", to="datasets", force=True)
     assert asked[0] == "out" and len(asked) == 3
     assert (tmp_path / "out" / "export.json").read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
@@ -335,7 +206,7 @@ def test_what_somebody_put_at_the_place_meanwhile_is_not_lost(force, starter_cac
     write = run.Files.write
     monkeypatch.setattr(run.Files, "write", meanwhile)
     with pytest.raises(UsageError, match="is not an export"):
-        export(starter_cache, tmp_path / "out", to="olmo", force=force)
+        export(starter_cache, tmp_path / "out", to="datasets", force=force)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["own.txt"]
 
@@ -356,7 +227,7 @@ def test_a_damaged_row_ends_the_export_and_leaves_nothing(starter_cache, tmp_pat
 
 
 def test_a_disk_that_refuses_leaves_what_was_there(starter_cache, tmp_path, monkeypatch):
-    export(starter_cache, tmp_path / "out", to="olmo")
+    export(starter_cache, tmp_path / "out", to="datasets")
     before = (tmp_path / "out/export.json").read_bytes()
 
     def full(self):
@@ -369,20 +240,16 @@ def test_a_disk_that_refuses_leaves_what_was_there(starter_cache, tmp_path, monk
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_what_cannot_be_held_is_refused_with_a_way_out(starter_cache, weighted_cache, tmp_path):
+def test_what_is_not_there_is_refused_with_a_way_out(starter_cache, tmp_path):
     for cache, arguments, words in (
-        (starter_cache, {"to": "mds", "unit": "blocks"}, "takes documents"),
-        (starter_cache, {"to": "olmo", "separate_mask": True}, "is for megatron"),
-        (starter_cache, {"to": "olmo", "split": "test"}, "no documents of split 'test'"),
-        (weighted_cache, {"to": "olmo"}, "fractional loss weights"),
-        (weighted_cache, {"to": "mds"}, "fractional loss weights"),
+        (starter_cache, {"to": "datasets", "split": "test"}, "no documents of split 'test'"),
         (starter_cache, {"to": "parquet"}, "no format 'parquet'"),
     ):
         with pytest.raises(UsageError, match=words) as caught:
             export(cache, tmp_path / "out", **arguments)
         assert caught.value.hint
     with pytest.raises(InputError):
-        export(tmp_path, tmp_path / "out", to="mds")
+        export(tmp_path, tmp_path / "out", to="datasets")
     assert not (tmp_path / "out").exists()
 
 
@@ -476,10 +343,6 @@ def test_pairs_in_the_columns_of_trl_are_parted_where_training_begins(pairs, tmp
 
 
 def test_preference_data_is_refused_where_it_would_be_imitated(pairs, starter, starter_cache, tmp_path):
-    for to in ("olmo", "mds", "megatron"):
-        with pytest.raises(UsageError, match="no place for which answer was chosen") as caught:
-            export(pairs, tmp_path / "out", to=to)
-        assert caught.value.hint == "for such a cache: --to datasets, --to trl"
     with pytest.raises(UsageError, match="blocks do not record"):
         export(pairs, tmp_path / "out", to="datasets", unit="blocks")
     with pytest.raises(UsageError, match="examples to imitate"):
@@ -507,11 +370,6 @@ def test_a_split_without_documents_is_exported_as_what_the_cache_holds(row, empt
     if row is rated:
         rows[empty], columns = [{"prompt": [], "completion": [], "label": True}], {"schema": "rated"}
     cache = built(tmp_path / "cache", rows, starter / "tokenizer", **columns)
-    for to in ("olmo", "mds", "megatron"):
-        with pytest.raises(UsageError, match="no place for which answer was chosen"):
-            export(cache, tmp_path / "out", to=to)
-        with pytest.raises(UsageError, match="no place for which answer was chosen"):
-            export(cache, tmp_path / "out", to=to, split=empty)
     for to in ("datasets", "trl"):
         found = export(cache, tmp_path / to, to=to)
         assert [each.num_rows for each in found.splits] == [
@@ -530,3 +388,15 @@ def test_rated_answers_to_one_prompt_are_refused_with_their_split(starter, tmp_p
             export(cache, tmp_path / "out", to=to)
         assert "--split NAME" in caught.value.hint and not (tmp_path / "out").exists()
         export(cache, tmp_path / to, to=to, split="train")
+
+
+@pytest.mark.parametrize("name", ["dataset_dict.json", "export.json"])
+def test_a_split_with_the_name_of_a_file_of_the_export_is_named(name, starter, tmp_path):
+    sources = [
+        {"path": str(starter / "data" / f"{data}.jsonl"), "split": split}
+        for data, split in (("chat", name), ("tools", "train"))
+    ]
+    build(make_recipe({"sources": sources, "tokenizer": str(starter / "tokenizer")}), tmp_path / "cache", jobs=1)
+    with pytest.raises(UsageError, match=f"have the same name: {name}"):
+        export(tmp_path / "cache", tmp_path / "out", to="datasets")
+    assert not (tmp_path / "out").exists()

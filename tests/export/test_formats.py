@@ -8,6 +8,7 @@ from types import ModuleType
 import pytest
 from click.testing import CliRunner
 from export import readers
+from preference_rows import built, pair
 
 from packer.errors import UsageError
 from packer.export.formats import FORMATS, Format
@@ -52,7 +53,9 @@ class LinesWriter(Writer):
         return {"path": f"{self.split}.jsonl"}
 
 
-def test_one_module_and_one_entry_make_a_format(starter_cache, tmp_path, monkeypatch):
+def test_one_module_and_one_entry_make_a_format_and_what_it_cannot_hold_is_refused(
+    starter, starter_cache, tmp_path, monkeypatch
+):
     module = ModuleType("packer.export.lines")
     module.LinesWriter = LinesWriter
     monkeypatch.setitem(sys.modules, "packer.export.lines", module)
@@ -63,3 +66,12 @@ def test_one_module_and_one_entry_make_a_format(starter_cache, tmp_path, monkeyp
     assert [file.path for file in found.files] == ["train.jsonl"]
     with pytest.raises(UsageError, match="lines takes documents"):
         export(starter_cache, tmp_path / "blocks", to="lines", unit="blocks")
+    rows = [pair(n) for n in range(3)]
+    with pytest.raises(UsageError, match="no place for which answer was chosen") as caught:
+        export(built(tmp_path / "pairs", rows, starter / "tokenizer"), tmp_path / "no", to="lines")
+    assert caught.value.hint == "for such a cache: --to datasets, --to trl"
+    answer = {"role": "assistant", "content": "Half.", "weight": 0.5}
+    rows = [{"messages": [{"role": "user", "content": f"{n}?"}, answer]} for n in range(3)]
+    with pytest.raises(UsageError, match="lines has no place for them") as caught:
+        export(built(tmp_path / "weighted", rows, starter / "tokenizer"), tmp_path / "no", to="lines")
+    assert "--to datasets" in caught.value.hint and not (tmp_path / "no").exists()

@@ -74,8 +74,8 @@ def every_command(cache: Path, other: Path, out: Path) -> list[tuple[object, ...
     return [
         ("verify", cache), ("verify", "-v", "--full", cache), ("verify", cache, "--sources", "/"), ("stats", cache),
         ("inspect", cache), ("inspect", cache, "--row", f"{EVIL}:0"), ("inspect", cache, "--split", EVIL),
-        ("diff", cache, other), ("diff", "-v", other, cache), ("export", cache, "--to", "mds", "-o", out / "mds", "-v"),
-        ("export", cache, "--to", "datasets", "--split", EVIL, "-o", out / "data"), ("pack", cache, "-o", out / "packed"),
+        ("diff", cache, other), ("diff", "-v", other, cache), ("export", cache, "--to", "datasets", "-o", out / "all", "-v"),
+        ("export", cache, "--to", "datasets", "--split", EVIL, "-o", out / "data"),
         ("build", "-o", cache, "--sources", "/", "--dry-run"), ("build", "-o", cache, "--sources", "/", "-v", "-j", "1"), ("verify", cache, "--expect", EVIL),
     ]  # fmt: skip
 
@@ -134,7 +134,7 @@ def test_no_name_of_a_file_steers_a_terminal(starter: Path, tmp_path: Path, run:
         ("inspect", folder / "cache", "--row", f"{rows}:20"), ("verify", folder / "cache", "--sources", "/", "--full", "-v"),
         ("export", folder / "cache", "--to", "datasets", "-o", folder / "saved", "-v"), ("verify", "--foreign", folder / "saved"),
         ("inspect", "--foreign", folder / "saved"),
-        ("pack", folder / "cache", "-o", folder / "packed", "--block-len", "256"), ("init", folder / "new", "-v"),
+        ("init", folder / "new", "-v"), ("build", pattern, "--tokenizer", tokenizer, "-o", folder / "packed", "--block-len", "256"),
         ("diff", folder / "cache", folder / "packed"), ("verify", folder), ("stats", rows), ("build", "-c", rows, "-o", "x"),
         ("verify", folder / NO_TEXT), ("build", folder / NO_TEXT, "--tokenizer", tokenizer, "-o", folder / "cache"),
     ):  # fmt: skip

@@ -1,4 +1,4 @@
-"""A Hub on this machine, for the tests of what is fetched from one and pushed to it."""
+"""A Hub on this machine, for the tests of what is fetched from one."""
 
 from pathlib import Path
 

@@ -7,13 +7,13 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
 
+from packed_again import packed_again  # noqa: E402
 from packed_caches import table  # noqa: E402
 from tiny_decoder import TinyDecoder, causal, summed_loss  # noqa: E402
 
 from packer.load import Mixture, PackedDataset, PackedLoader, collate  # noqa: E402
 from packer.load.attention import block_diagonal_mask, document_ids  # noqa: E402
 from packer.load.batching import Padded  # noqa: E402
-from packer.pipeline.repacking import repack  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
 
 
@@ -30,7 +30,7 @@ def caches(starter_cache, tmp_path_factory):
         "aligned as short": {"block_len": 64, "align": 8, "overlong": "split"},
     }
     for name, pack in rules.items():
-        repack(starter_cache, folder / name, pack, jobs=1)
+        packed_again(starter_cache, folder / name, pack)
     return folder
 
 

@@ -7,11 +7,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
 
+from packed_again import packed_again  # noqa: E402
+
 from packer.errors import UsageError  # noqa: E402
 from packer.load import Mixture, PackedLoader, view_batch  # noqa: E402
 from packer.load.batching import Padded, PaddingFree, TokenBudget, batching_from_recipe  # noqa: E402
 from packer.pipeline.from_python import build  # noqa: E402
-from packer.pipeline.repacking import repack  # noqa: E402
 from packer.read_rules import Read  # noqa: E402
 from packer.recipe import load_recipe  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
@@ -75,7 +76,7 @@ def test_rules_change_without_force_and_tokenize_nothing(starter, ruled, tmp_pat
     result = build(load_recipe(starter / "recipe.yaml", LEFT), tmp_path / "cache", jobs=1)
     assert (result.num_partitions_built, result.built) == (0, True)
     assert not build(load_recipe(starter / "recipe.yaml", LEFT), tmp_path / "cache", jobs=1).built
-    repack(tmp_path / "cache", tmp_path / "other", {}, ["read.side=right"])
+    packed_again(tmp_path / "cache", tmp_path / "other", {}, ["read.side=right"])
     cache = Cache.open(tmp_path / "other")
     assert cache.manifest.recipe["read"]["side"] == "right"
     assert cache.manifest.content_fingerprint == Cache.open(ruled / "plain").manifest.content_fingerprint

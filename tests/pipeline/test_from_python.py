@@ -422,8 +422,6 @@ def test_a_result_prints_what_the_command_prints(starter, tmp_path, monkeypatch)
     assert "rows       200  197 kept, 3 rejected" in results[0] and "is up to date" in results[1]
     assert "nothing was written" in results[2]
     assert re.search(r"built one in [\d.]+ s, [\d.]+k? tokens/s", results[0])
-    again = packer.repack_cache("one", "packed", {"block_len": 256})
-    assert re.match(r"built packed in [\d.]+ s", repr(again))
 
 
 def test_progress_where_no_terminal_is_comes_in_lines(monkeypatch, capsys):

@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from packed_again import packed_again
 
 from packer.audit import stats
 from packer.errors import CheckError, NothingKeptError
 from packer.pipeline.from_python import build
 from packer.pipeline.losses import WORTH_A_WARNING, fitting
-from packer.pipeline.repacking import repack
 from packer.read_rules import MAX_BLOCK_LEN
 from packer.recipe import load_recipe, make_recipe
 from packer.store.cache import Cache
-from packer.store.manifest import read_manifest
 
 
 def one_build(starter, folder, *overrides, **options):
@@ -47,7 +46,7 @@ def test_the_length_that_is_proposed_keeps_what_it_says(starter, tmp_path):
     assert any("pack.overlong=split" in way for way in told.ways_out)
     lengths = np.concatenate([Cache.open(tmp_path / "cache").documents(split).lengths() for split in ("train", "eval")])
     for length in range(64, told.fits_all + 64, 64):
-        whole = repack(tmp_path / "cache", tmp_path / str(length), {"block_len": length}, jobs=1)
+        whole = packed_again(tmp_path / "cache", tmp_path / str(length), {"block_len": length})
         cut = whole.manifest.totals.cut_tokens
         assert cut == lengths[lengths > length].sum()
         assert (cut == 0) == (length >= told.fits_all)
@@ -103,17 +102,6 @@ def test_more_than_is_allowed_commits_nothing_and_loses_no_work(starter, tmp_pat
     assert not (new / "manifest.json").exists()
     other = one_build(starter, new, "pack.block_len=128", fail_above=0.99)
     assert (other.num_partitions_built, other.num_partitions_reused) == (0, 5)
-
-
-def test_packing_again_is_held_to_the_same(starter_cache, tmp_path):
-    cache = tmp_path / "cache"
-    with pytest.raises(CheckError, match="are in no block"):
-        repack(starter_cache, cache, {"block_len": 128}, jobs=1, fail_above=0.1)
-    assert not (cache / "manifest.json").exists()
-    repack(starter_cache, cache, {"block_len": 128}, jobs=1)
-    assert read_manifest(cache).totals.cut_tokens
-    with pytest.raises(CheckError, match="are in no block"):
-        repack(starter_cache, cache, {"block_len": 128}, jobs=1, fail_above=0.1)
 
 
 def test_a_developers_messages_that_a_template_drops_become_system_messages_as_the_hint_says(starter, tmp_path):

@@ -7,11 +7,11 @@ import pytest
 import row_likeness
 import twins
 from command_line import assert_refused, run
+from packed_again import packed_again
 
 from packer.audit import check, verify, view_row
 from packer.errors import InputError
 from packer.pipeline.from_python import build
-from packer.pipeline.repacking import repack
 from packer.recipe import make_recipe
 from packer.store.cache import Cache
 
@@ -125,7 +125,7 @@ def test_rows_divided_at_random_fail(built, tmp_path):
 
 
 def test_another_threshold_needs_no_reading(built, tmp_path):
-    repack(built / "cache", tmp_path / "packed", {}, ["deduplicate.near.jaccard=0.95"])
+    packed_again(built / "cache", tmp_path / "packed", {}, ["deduplicate.near.jaccard=0.95"])
     build(recipe_of(built, "deduplicate.near.jaccard=0.95"), tmp_path / "built", jobs=1)
     assert left_out(tmp_path / "packed") == left_out(tmp_path / "built") != left_out(built / "cache")
 

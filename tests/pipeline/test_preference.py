@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from packed_again import packed_again
 
 from packer.audit import verify
 from packer.errors import CheckError, NothingKeptError, RecipeError
 from packer.layout import MASKED
 from packer.pipeline.from_python import build
-from packer.pipeline.repacking import repack
 from packer.recipe import Recipe, load_recipe, make_recipe, to_json
 from packer.store.cache import Cache
 from packer.store.manifest import read_manifest
@@ -97,7 +97,7 @@ def test_pairs_are_built_packed_again_and_verified(starter: Path, tmp_path: Path
     with Cache.open(tmp_path / "cache") as cache:
         assert sorted(assert_pairs_stand_together(cache)) == sorted([*range(46), *range(5)])
     assert not verify(tmp_path / "cache", level="full", sources=["/"], reencode=True, threads=1).findings
-    repack(tmp_path / "cache", tmp_path / "longer", {"block_len": 1024, "align": 8, "max_documents": 7})
+    packed_again(tmp_path / "cache", tmp_path / "longer", {"block_len": 1024, "align": 8, "max_documents": 7})
     with Cache.open(tmp_path / "longer") as cache:
         assert_pairs_stand_together(cache)
         assert not cache.manifest.totals.cut
@@ -142,11 +142,8 @@ def test_a_cache_has_one_kind_of_rows_and_answers_are_whole(starter: Path, tmp_p
         with pytest.raises(RecipeError, match="is not for preference data"):
             build(recipe_of(starter, [pairs], pack=pack), tmp_path / "cache", jobs=1)
     assert build(recipe_of(starter, [pairs], pack={"mode": "none"}), tmp_path / "cache", jobs=1).built
-    for pack in ({"mode": "eos"}, {"mode": "stream"}, {"mode": "isolated", "overlong": "split"}):
-        with pytest.raises(RecipeError, match="is not for preference data"):
-            repack(tmp_path / "cache", tmp_path / "packed", pack, jobs=1)
     with pytest.raises(NothingKeptError) as caught:
-        repack(tmp_path / "cache", tmp_path / "packed", {"mode": "isolated", "block_len": 16}, jobs=1)
+        build(recipe_of(starter, [pairs], pack={"block_len": 16}), tmp_path / "cache", jobs=1, force=True)
     assert "split" not in str(caught.value.hint)
 
 

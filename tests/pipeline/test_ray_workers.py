@@ -160,7 +160,6 @@ def test_a_client_without_grpcio_names_what_to_install(
         ("token-packer[ray]", ["--on", "ray"]),
         ("token-packer[ray]", ["--on", "ray://head:10001"]),
         ("--on spark: not a place packer can work on", ["--on", "spark"]),
-        ("--on is not for a share", ["--on", "ray", "--share", "0/2"]),
     ],
 )
 def test_what_cannot_be_built_on_is_said_before_anything_is_made(

@@ -14,14 +14,13 @@ from rejected_lines import write_rejected
 from packer import __version__
 from packer.audit import verify
 from packer.display import repair_hint
-from packer.errors import CheckError, InputError, StorageError
+from packer.errors import InputError, StorageError
 from packer.pipeline import packing, plan, record, run
 from packer.pipeline.engine import Engine
 from packer.pipeline.from_python import build
 from packer.pipeline.inputs import refuse_changed
 from packer.pipeline.packing import finish_if_free
 from packer.pipeline.partition import JOURNALS, PartitionResult
-from packer.pipeline.repacking import repack
 from packer.pipeline.reuse import committed
 from packer.recipe import Pack, Supervision, load_recipe, make_recipe, to_json
 from packer.source.partition import FileStatus
@@ -192,23 +191,6 @@ def test_an_input_that_can_no_longer_be_read_is_an_input_error(starter_cache, tm
     path.mkdir()
     with pytest.raises(InputError, match="Is a directory"):
         refuse_changed([(path, status)], [entry])
-
-
-def test_a_ledger_that_is_damaged_is_refused_with_the_cache_it_lies_in(starter_cache, cache, tmp_path):
-    path = cache / "rejected.jsonl"
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(CheckError, match=r"rejected\.jsonl is not what was written") as caught:
-        repack(cache, tmp_path / "again", {"block_len": 256}, jobs=1)
-    assert caught.value.hint == repair_hint(cache)
-
-
-def test_packing_again_over_a_damaged_cache_of_the_same_rules_mends_it(starter_cache, tmp_path):
-    repack(starter_cache, tmp_path / "once", {"block_len": 256}, jobs=1)
-    repack(starter_cache, tmp_path / "again", {"block_len": 256}, jobs=1)
-    (tmp_path / "again" / "rejected.jsonl").unlink()
-    assert repack(starter_cache, tmp_path / "again", {"block_len": 256}, jobs=1).built
-    assert digests(tmp_path / "again") == digests(tmp_path / "once")
-    assert verify(tmp_path / "again").ok
 
 
 def inodes(cache):

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from packed_again import packed_again
 from packed_caches import check_packing, table
 from token_rows import write_token_rows
 
 from packer.audit import preview, verify, view_row
 from packer.pipeline.from_python import build
-from packer.pipeline.repacking import repack
 from packer.recipe import load_recipe, make_recipe, to_json
 from packer.store.cache import Cache
 from packer.supervise import PretokenizedSupervisor
@@ -97,7 +97,7 @@ def test_chats_and_tokens_go_into_one_build_and_are_packed_again(starter, of_tok
     manifest = manifest_of(tmp_path / "cache")
     assert [entry["schema"] for entry in manifest["inputs"]] == ["messages", "tokens", "tokens"]
     assert check_packing(tmp_path / "cache")[0] > 1
-    repack(tmp_path / "cache", tmp_path / "packed", {"block_len": 1024}, jobs=1)
+    packed_again(tmp_path / "cache", tmp_path / "packed", {"block_len": 1024})
     assert check_packing(tmp_path / "packed")[0] > 0
 
 

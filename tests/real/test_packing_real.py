@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pack.oracles import best_fit_count, first_fit_count
+from packed_again import packed_again
 from packed_caches import check_packing
 
 from packer.audit import stats, verify
 from packer.pipeline.from_python import build
-from packer.pipeline.repacking import repack
 from packer.recipe import make_recipe
 from packer.store.cache import Cache
 
@@ -47,7 +47,7 @@ RULES = [
 
 @pytest.mark.parametrize("pack", RULES, ids=lambda pack: pack["mode"] + str(pack["block_len"]))
 def test_every_token_is_in_one_block_or_in_the_ledger(pack, documents, tmp_path):
-    repack(documents, tmp_path / "again", pack, jobs=1)
+    packed_again(documents, tmp_path / "again", pack)
     num_blocks, num_pieces, _ = check_packing(tmp_path / "again")
     assert num_blocks > 10 and num_pieces >= num_blocks
     report = verify(tmp_path / "again", level="full")
@@ -61,14 +61,12 @@ def test_blocks_are_as_many_as_classic_packing_needs(block_len, documents, tmp_p
     fitting = lengths[lengths <= block_len].tolist()
     assert fitting
     for strategy, count in (("best_fit", best_fit_count), ("first_fit", first_fit_count)):
-        repack(
-            documents, tmp_path / strategy, {"mode": "isolated", "block_len": block_len, "strategy": strategy}, jobs=1
-        )
+        packed_again(documents, tmp_path / strategy, {"mode": "isolated", "block_len": block_len, "strategy": strategy})
         assert stats(tmp_path / strategy).blocks == count(fitting, block_len)
 
 
 def test_every_document_of_a_corpus_is_in_a_block(documents, tmp_path):
-    repack(documents, tmp_path / "mixed", {"mode": "isolated", "block_len": 8192}, jobs=1)
+    packed_again(documents, tmp_path / "mixed", {"mode": "isolated", "block_len": 8192})
     with Cache.open(tmp_path / "mixed") as cache:
         blocks = cache.blocks("train")
         batch = blocks.read(np.arange(len(blocks)))

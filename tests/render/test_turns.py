@@ -528,6 +528,17 @@ def test_what_a_row_may_be_depends_on_its_trained_answers_and_the_messages_up_to
     assert make(twins.CHATML, "supervision.turns=last").render([chat(*longer)]).turn_message.tolist() == [7]
 
 
+@pytest.mark.parametrize("num_tools", [0, 1])
+def test_what_a_row_may_be_depends_on_its_tools_and_calls(
+    num_tools: int, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("packer.render.renderer.MAX_TOOLS_AND_CALLS", 2)
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}] * num_tools
+    calls = [{"type": "function", "function": {"name": "f", "arguments": {}}}] * 2
+    found = make(twins.CHATML).render([chat(user("a"), assistant("", tool_calls=calls), tools=tools or None)])
+    assert ("too_many_turns" in [each.code for each in found.rejections]) == bool(num_tools)
+
+
 def told(text: str, *before: str) -> str:
     """A prompt whose last question is opened by the system message."""
     chat = "".join(f"<|im_start|>{('user', 'assistant')[i % 2]}\n{each}<|im_end|>\n" for i, each in enumerate(before))

@@ -13,13 +13,13 @@ from command_line import assert_refused, fields, run
 from hostile_rows import FILE_NAME, HOSTILE
 from hypothesis import given
 from hypothesis import strategies as st
+from packed_again import packed_again
 from report_page import Page
 
 from packer.audit import stats, view_row
 from packer.errors import UsageError
 from packer.layout import MASKED
 from packer.pipeline.from_python import build
-from packer.pipeline.repacking import repack
 from packer.recipe import make_recipe
 from packer.report import ReportContents, report
 from packer.report.facts import BAR_WIDTH, BATCH, Documents, block_bar, histograms, padding
@@ -41,7 +41,7 @@ def labels_of(item, tokens):
 @pytest.mark.parametrize("mode", ["isolated", "eos", "stream"])
 def test_a_page_holds_the_ids_and_labels_of_its_blocks(mode, starter_cache, tmp_path):
     pack = {"mode": mode, "block_len": 192} | ({} if mode == "stream" else {"overlong": "split"})
-    repack(starter_cache, tmp_path / "cache", pack, jobs=1)
+    packed_again(starter_cache, tmp_path / "cache", pack)
     page = page_of(tmp_path / "cache", tmp_path / "page.html", blocks=tuple(("train", n) for n in range(4)))
     with Cache.open(tmp_path / "cache") as cache:
         blocks = cache.blocks("train").read(np.arange(4))
@@ -191,7 +191,7 @@ def test_what_is_not_there_is_refused_and_nothing_is_written(starter_cache, tmp_
     ):
         with pytest.raises(UsageError):
             report(starter_cache, tmp_path / "page.html", chosen=chosen)
-    repack(starter_cache, tmp_path / "cache", {"mode": "none"}, jobs=1)
+    packed_again(starter_cache, tmp_path / "cache", {"mode": "none"})
     with pytest.raises(UsageError, match="no blocks"):
         report(tmp_path / "cache", tmp_path / "page.html", chosen=ReportContents(blocks=((None, 0),)))
     assert not (tmp_path / "page.html").exists()

@@ -7,8 +7,8 @@ NUM_FILES = 12
 
 
 def objects(bucket):
-    """Every object of a cache but the notes about finished partitions and cut inputs."""
-    names = [name for name in bucket.sizes() if not name.startswith((".packer/partitions/", ".packer/cuts/"))]
+    """Every object of a cache but the notes about finished partitions."""
+    names = [name for name in bucket.sizes() if not name.startswith(".packer/partitions/")]
     return dict(bucket.read_all(names))
 
 

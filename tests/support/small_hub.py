@@ -1,6 +1,5 @@
 """A Hub of a few files on this machine, which speaks what the Hub's real client asks; started for a test."""
 
-import base64
 import hashlib
 import json
 import threading
@@ -22,10 +21,6 @@ class SmallHub:
     def __init__(self):
         self.repositories = {}
         self.asked = []
-        self.uploaded = {}
-        """Large files by their sha256, before and after a commit names them."""
-        self.most_uploads = None
-        """After how many it answers no."""
         self.closed = False
         """Whether it breaks off every connection."""
 
@@ -39,22 +34,12 @@ class SmallHub:
         repository["access"] = access
         return commit
 
-    def answer(self, method, target, token, sent=b""):
+    def answer(self, method, target, token):
         """Status, headers and body."""
         path = unquote(urlsplit(target).path)
         self.asked.append(f"{method} {path}")
-        if path == "/api/validate-yaml":
-            return _json({})
-        if method == "PUT":
-            return self._put(path.rpartition("/")[2], sent)
-        if method == "POST" and token != TOKEN:
-            return 401, {"X-Error-Message": "Invalid username or password."}, b""
-        if path == "/api/repos/create":
-            return self._create(**json.loads(sent))
         api = path.startswith("/api/")
         parts = path.removeprefix("/api").strip("/").split("/")
-        if path.endswith(".git/info/lfs/objects/batch"):
-            return self._batch(json.loads(sent)["objects"])
         kind = "dataset" if parts[0] == "datasets" else "model"
         if parts[0] == "datasets" or (api and parts[0] == "models"):
             parts = parts[1:]
@@ -62,8 +47,6 @@ class SmallHub:
         repository = self.repositories.get((kind, name))
         if repository is None or (repository["access"] == "private" and token != TOKEN):
             return 401, {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Repository not found"}, b""
-        if method == "POST":
-            return self._change(name, repository, rest, sent)
         if api:
             return self._api(name, repository, rest)
         return self._file(repository, rest, token)
@@ -84,59 +67,6 @@ class SmallHub:
         siblings = [{"rfilename": path} for path in sorted(files)]
         private = repository["access"] == "private"
         return _json({"id": name, "modelId": name, "sha": commit, "siblings": siblings, "private": private, "tags": []})
-
-    def _create(self, *, name, organization, type, visibility):  # noqa: A002 - the Hub's name for it
-        whole = f"{organization}/{name}"
-        access = "private" if visibility == "private" else "open"
-        self.commit(type, whole, {".gitattributes": b"*.arrow filter=lfs"}, access=access)
-        return _json({"url": f"http://127.0.0.1/datasets/{whole}"})
-
-    def _change(self, name, repository, rest, sent):
-        """What `create_commit` asks; as on the Hub, Arrow files are uploaded before the commit, others in it."""
-        what, branch = rest
-        if what == "preupload":
-            paths = [file["path"] for file in json.loads(sent)["files"]]
-            modes = ["lfs" if path.endswith(".arrow") else "regular" for path in paths]
-            entries = zip(paths, modes, strict=True)
-            return _json(
-                {"files": [{"path": path, "uploadMode": mode, "shouldIgnore": False} for path, mode in entries]}
-            )
-        assert what == "commit", rest
-        header, *operations = map(json.loads, sent.splitlines())
-        before = repository["branches"][branch]
-        if header["value"].get("parentCommit", before) != before:
-            return 412, {"X-Error-Message": "A commit has happened since. Please refresh and try again."}, b""
-        files = dict(repository["commits"][before])
-        for operation in operations:
-            value = operation["value"]
-            if operation["key"] == "file":
-                files[value["path"]] = base64.b64decode(value["content"])
-            elif operation["key"] == "lfsFile":
-                assert value["algo"] == "sha256" and value["size"] == len(self.uploaded[value["oid"]]), value
-                files[value["path"]] = self.uploaded[value["oid"]]
-            else:
-                assert operation["key"] == "deletedFile", operation
-                del files[value["path"]]
-        commit = self.commit("dataset", name, files, branch=branch, access=repository["access"])
-        address = f"http://127.0.0.1/datasets/{name}/commit/{commit}"
-        return _json({"commitOid": commit, "commitUrl": address})
-
-    def _batch(self, objects):
-        """Where large files are to be put, as the Hub's LFS endpoint says it; those that are there are not asked for."""
-        actions = [
-            each
-            if each["oid"] in self.uploaded
-            else each | {"actions": {"upload": {"href": f"{self.address}/lfs/{each['oid']}"}}}
-            for each in objects
-        ]
-        return _json({"transfer": "basic", "objects": actions})
-
-    def _put(self, oid, sent):
-        assert hashlib.sha256(sent).hexdigest() == oid
-        if len(self.uploaded) == self.most_uploads:
-            return 400, {}, b""
-        self.uploaded[oid] = sent
-        return 200, {}, b""
 
     def _file(self, repository, rest, token):
         assert rest[0] == "resolve", rest
@@ -168,8 +98,7 @@ class SmallHub:
                     self.connection.close()
                     return
                 token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
-                sent = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                status, headers, body = hub.answer(self.command, self.path, token, sent)
+                status, headers, body = hub.answer(self.command, self.path, token)
                 self.send_response(status)
                 for key, value in headers.items():
                     self.send_header(key, value)
@@ -178,7 +107,7 @@ class SmallHub:
                 if self.command != "HEAD":
                     self.wfile.write(body)
 
-            do_GET = do_HEAD = do_POST = do_PUT = answer  # noqa: N815 - names that http.server looks for
+            do_GET = do_HEAD = answer  # noqa: N815 - names that http.server looks for
 
             def log_message(self, *_):
                 pass

@@ -6,11 +6,11 @@ import sys
 
 import numpy as np
 import pytest
+from packed_again import packed_again
 from small_blocks import small_cache
 
 from packer.errors import UsageError
 from packer.load.trainers.grain import BlockSource
-from packer.pipeline.repacking import repack
 
 
 def test_a_row_is_the_block_as_stored_with_its_documents_numbered_from_1():
@@ -38,7 +38,7 @@ def test_a_row_is_the_block_as_stored_with_its_documents_numbered_from_1():
 
 @pytest.mark.parametrize("pack", [{"block_len": 96, "align": 8}, {"block_len": 64, "mode": "eos", "overlong": "split"}])
 def test_segments_are_the_runs_of_every_packing_mode_and_padding_is_0(pack, starter_cache, tmp_path):
-    repack(starter_cache, tmp_path / "cache", pack, jobs=1)
+    packed_again(starter_cache, tmp_path / "cache", pack)
     source, num_rows = BlockSource(tmp_path / "cache"), 0
     for i in range(len(source)):
         row = source[i]

@@ -16,7 +16,7 @@ from packer.display import in_shell
 from packer.errors import InputError
 from packer.layout import offsets_of
 from packer.limits import out_of
-from packer.regular_file import regular_path
+from packer.regular_file import path_within, regular_path
 from packer.source.files import data_set_splits, is_data_set
 from packer.source.table_files import ARROW_MAGIC, open_parquet
 from packer.store.manifest import MANIFEST_NAME
@@ -104,6 +104,7 @@ def open_foreign(path: Path) -> tuple[str, tuple[ForeignPart, ...]]:
         files = [path] if path.suffix in {".parquet", ".arrow"} else []
     else:
         files = next((found for found in (sorted(path.glob(pattern)) for pattern in _PATTERNS) if found), [])
+        files = [path_within(path, file.relative_to(path).as_posix()) for file in files]
     if files:
         names = [""] if len(files) == 1 else [file.relative_to(path).as_posix() for file in files]
         return files[0].suffix[1:], tuple(ForeignPart(*each, [each[0]]) for each in zip(files, names, strict=True))

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from packed_again import packed_again
 
 from packer.audit.foreign import audit_foreign, view_foreign_row
 from packer.audit.foreign.tokenizer_facts import load_facts
 from packer.errors import InputError, UsageError
 from packer.export.run import export
-from packer.pipeline.repacking import repack
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -44,7 +44,7 @@ def caches(starter_cache, tmp_path_factory):
     for mode, changes in CACHES.items():
         made[mode] = starter_cache if changes is None else tmp_path_factory.mktemp("repacked") / "cache"
         if changes is not None:
-            repack(starter_cache, made[mode], changes, (), jobs=1)
+            packed_again(starter_cache, made[mode], changes)
     return made
 
 

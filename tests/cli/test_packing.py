@@ -1,43 +1,29 @@
-"""`packer pack` as people see it."""
+"""Blocks as people see them: what a build says of what is cut, and what `inspect` shows of a block."""
 
 import json
 from pathlib import Path
 
 import msgspec
 import pytest
-from command_line import assert_refused, fields, run
+from command_line import fields, run
 
-from packer.audit import verify
 from packer.pipeline.build_result import BuildResult
 from packer.store.manifest import read_manifest
 from packer_cli.result import print_lines
 
 
-@pytest.fixture
-def open_ended(starter, tmp_path):
+def built(starter, folder, *options):
+    """What a build of the starter's rows says."""
+    return run("build", "-c", starter / "recipe.yaml", "-o", folder, "-j", "1", *options).stdout
+
+
+def open_ended(starter, folder, *options):
     """A cache of plain texts without an EOS at their end."""
-    rows = tmp_path / "text.jsonl"
+    rows = folder.with_suffix(".jsonl")
     rows.write_text("".join(json.dumps({"text": "one two three " * (3 + i)}) + "\n" for i in range(20)))
     keys = ("--schema", "text", "--set", "text.append_eos=false", "-j", "1")
-    run("build", rows, "--tokenizer", starter / "tokenizer", "-o", tmp_path / "texts", *keys)
-    return tmp_path / "texts"
-
-
-def test_options_and_set_reach_the_recipe_and_the_rest_stays(starter_cache, tmp_path):
-    folder = tmp_path / "again"
-    told = run(
-        "pack", starter_cache, "-o", folder, "--block-len", "64", "--mode", "eos", "--strategy", "first_fit",
-        "--overlong", "split", "--set", "pack.seed=9", "--set", "shard_bytes=20KiB", "-j", "1",
-    )  # fmt: skip
-    old, new = read_manifest(starter_cache).recipe, read_manifest(folder).recipe
-    changed = {"block_len": 64, "mode": "eos", "strategy": "first_fit", "overlong": "split", "seed": 9}
-    assert new["pack"] == old["pack"] | changed
-    assert new["shard_bytes"] == 20 * 1024
-    assert {key for key in old if old[key] != new[key]} == {"pack", "shard_bytes"}
-    assert told.stdout.startswith(f"packed {folder} in ")
-    assert "5 partitions reused" in told.stdout
-    assert f"fingerprint  {verify(folder, level='full').fingerprint}" in told.stdout
-    assert f"next: packer inspect {folder}" in told.stdout
+    run("build", rows, "--tokenizer", starter / "tokenizer", "-o", folder, *keys, *options)
+    return folder
 
 
 @pytest.mark.parametrize(("price", "is_told"), [(1.0, False), (1.004, False), (1.5, True)])
@@ -58,8 +44,8 @@ def test_rewritten_history_is_reported_where_it_costs_anything(starter_cache, ca
     assert all(len(line) <= 72 for line in told)
 
 
-def test_what_is_cut_is_reported_by_tokens_and_reason(starter_cache, open_ended, tmp_path):
-    told = run("pack", starter_cache, "-o", tmp_path / "again", "--block-len", "64", "-j", "1").stdout
+def test_what_is_cut_is_reported_by_tokens_and_reason(starter, tmp_path):
+    told = built(starter, tmp_path / "again", "--block-len", "64")
     totals = read_manifest(tmp_path / "again").totals
     trained = totals.cut["overlong"].trained
     assert trained > 0
@@ -74,7 +60,8 @@ def test_what_is_cut_is_reported_by_tokens_and_reason(starter_cache, open_ended,
     assert told.splitlines()[2].startswith(warning) and stats.startswith(warning)
     assert "\n  --set pack.overlong=split cuts long documents" in told
     assert f"in no block: {totals.cut_tokens:,} tokens" in stats
-    run("pack", open_ended, "-o", tmp_path / "eos", "--block-len", "20", "--mode", "eos", "--overlong", "split")
+    cut = ("--set", "pack.mode=eos", "--set", "pack.overlong=split")
+    open_ended(starter, tmp_path / "eos", "--block-len", "20", *cut)
     totals = read_manifest(tmp_path / "eos").totals
     stats = run("stats", tmp_path / "eos").stdout.split()
     for name, count in (("separators", totals.separators), ("padding", totals.padding)):
@@ -92,9 +79,9 @@ def test_what_is_cut_is_reported_by_tokens_and_reason(starter_cache, open_ended,
         *((text, 2, "expected a share from 0 to below 1") for text in ("100%", "-1%", "nan")),
     ],
 )
-def test_a_script_says_which_share_is_too_much(starter_cache, tmp_path, share, exit_code, message):
+def test_a_script_says_which_share_is_too_much(starter, tmp_path, share, exit_code, message):
     folder = tmp_path / "again"
-    asked = ("pack", starter_cache, "-o", folder, "--block-len", "64", "--fail-above", share)
+    asked = ("build", "-c", starter / "recipe.yaml", "-o", folder, "--block-len", "64", "--fail-above", share)
     found = fields(*asked, exit_code=exit_code)
     assert (folder / "manifest.json").exists() == (message is None)
     if message is None:
@@ -104,36 +91,12 @@ def test_a_script_says_which_share_is_too_much(starter_cache, tmp_path, share, e
         assert message in found["error"]["message"]
 
 
-def test_json_has_what_build_has(starter_cache, tmp_path):
-    asked = ("pack", starter_cache, "-o", tmp_path / "again", "--mode", "stream")
-    found, again = fields(*asked), fields(*asked)
-    assert (found["command"], found["built"], again["built"]) == ("pack", True, False)
-    assert found["fingerprint"] == again["fingerprint"] == verify(tmp_path / "again").fingerprint
-    assert found["totals"]["tokens"] == read_manifest(starter_cache).totals.tokens
-
-
-@pytest.mark.parametrize(
-    ("arguments", "exit_code", "words"),
-    [
-        ("{missing} -o {new}", 3, "is not a cache"),
-        ("{cache} -o {cache}", 2, "is the cache itself"),
-        ("{cache} -o {new} --set tokenizer=x", 2, "packing again can change only pack.*, shard_bytes"),
-        ("{cache} -o {new} --mode stream --overlong split", 2, "a stream is cut wherever"),
-        ("{cache} -o {new} --block-len 3", 3, "197 × overlong"),
-        ("{cache}", 2, "-o"),
-    ],
-)
-def test_every_error_has_its_exit_code_a_message_and_a_hint(arguments, exit_code, words, starter_cache, tmp_path):
-    places = {"missing": tmp_path / "missing", "new": tmp_path / "new", "cache": starter_cache}
-    assert_refused(words, "pack", *arguments.format(**places).split(), exit_code=exit_code)
-
-
-def test_inspect_shows_the_piece_of_a_document_and_what_is_behind_it(starter_cache, open_ended, tmp_path):
-    run("pack", starter_cache, "-o", tmp_path / "split", "--block-len", "64", "--overlong", "split", "-j", "1")
+def test_inspect_shows_the_piece_of_a_document_and_what_is_behind_it(starter, tmp_path):
+    built(starter, tmp_path / "split", "--block-len", "64", "--set", "pack.overlong=split")
     assert "from token" in run("inspect", tmp_path / "split").stdout
-    run("pack", starter_cache, "-o", tmp_path / "aligned", "--set", "pack.align=64", "-j", "1")
+    built(starter, tmp_path / "aligned", "--set", "pack.align=64")
     assert " padding tokens after it" in run("inspect", tmp_path / "aligned").stdout
-    run("pack", open_ended, "-o", tmp_path / "eos", "--mode", "eos", "--block-len", "64", "-j", "1")
+    open_ended(starter, tmp_path / "eos", "--set", "pack.mode=eos", "--block-len", "64")
     assert "<|im_end|>\n   between the documents, not trained" in run("inspect", tmp_path / "eos").stdout
     run_of = json.loads(run("inspect", tmp_path / "eos", "--json").stdout)["block"]["documents"][0]["behind"]
     assert (run_of["kind"], run_of["num_tokens"], run_of["text"]) == ("separator", 1, "<|im_end|>")

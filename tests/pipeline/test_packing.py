@@ -1,4 +1,4 @@
-"""Packing again: every mode, checked literally; the bytes a build would make; nothing lost whatever happens."""
+"""Packing: every mode, checked literally; other blocks of the same documents; nothing lost whatever happens."""
 
 import hashlib
 import shutil
@@ -8,14 +8,15 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from packed_again import packed_again
 from packed_caches import check_packing, ledger, table
 from rejected_lines import write_rejected
 
 from packer.audit import verify
-from packer.errors import CheckError, NothingKeptError, RecipeError, StorageError, UsageError
-from packer.pipeline import packing, repacking, run
+from packer.errors import CheckError, NothingKeptError, RecipeError, StorageError
+from packer.pipeline import packing, run
+from packer.pipeline.blocks import BlockForm
 from packer.pipeline.from_python import build
-from packer.pipeline.repacking import repack
 from packer.progress import Silent
 from packer.recipe import load_recipe, make_recipe
 from packer.store.manifest import read_manifest, write_manifest
@@ -82,7 +83,7 @@ MODES = [
 )
 def test_every_token_is_in_one_block_or_in_the_ledger_and_no_target_crosses_a_border(which, pack, request, tmp_path):
     cache = request.getfixturevalue(which)
-    repack(cache, tmp_path / "again", {"block_len": 64, **pack}, jobs=1)
+    packed_again(cache, tmp_path / "again", {"block_len": 64, **pack})
     num_blocks, num_pieces, num_parts = check_packing(tmp_path / "again")
     assert num_blocks > 3 and num_pieces >= num_blocks
     assert (num_parts > 0) >= (pack.get("overlong", "").startswith("trunc") and which == "starter_cache")
@@ -100,16 +101,17 @@ def test_every_token_is_in_one_block_or_in_the_ledger_and_no_target_crosses_a_bo
 )
 def test_blocks_may_be_very_short_or_very_long(mode, block_len, weighted_cache, tmp_path):
     overlong = {} if mode == "stream" else {"overlong": "split"}
-    repack(weighted_cache, tmp_path / "again", {"block_len": block_len, "mode": mode, **overlong}, jobs=1)
+    packed_again(weighted_cache, tmp_path / "again", {"block_len": block_len, "mode": mode, **overlong})
     num_blocks, _, _ = check_packing(tmp_path / "again")
     assert num_blocks == 1 if block_len > 1000 else num_blocks > 500
 
 
 def test_blocks_of_one_token_hold_no_target_and_are_refused(weighted_cache, tmp_path):
     for pack in ({"overlong": "split"}, {"mode": "stream"}, {"mode": "eos", "overlong": "truncate_left"}):
+        folder = tmp_path / pack.get("mode", "isolated")
         with pytest.raises(NothingKeptError, match="nothing is trained in a piece"):
-            repack(weighted_cache, tmp_path / "again", {"mode": "isolated", "block_len": 1, **pack}, jobs=1)
-    assert not (tmp_path / "again" / "manifest.json").exists()
+            packed_again(weighted_cache, folder, {"mode": "isolated", "block_len": 1, **pack})
+        assert digests(folder) == digests(weighted_cache), "what was there stays"
 
 
 BUILT = [
@@ -122,87 +124,31 @@ BUILT = [
 
 
 @pytest.mark.parametrize("keys", BUILT, ids=" ".join)
-def test_packing_again_makes_the_bytes_a_build_makes(keys, starter, starter_cache, tmp_path):
+def test_other_rules_of_packing_make_the_bytes_of_a_new_build_and_no_document(keys, starter, starter_cache, tmp_path):
     recipe = load_recipe(starter / "recipe.yaml", keys)
-    built = build(recipe, tmp_path / "built", jobs=1)
-    again = repack(starter_cache, tmp_path / "again", {}, keys, jobs=2 if keys is BUILT[0] else 1)
+    built = build(recipe, tmp_path / "built", jobs=2 if keys is BUILT[0] else 1)
+    again = packed_again(starter_cache, tmp_path / "again", {}, keys)
     assert digests(tmp_path / "again") == digests(tmp_path / "built")
     assert again.fingerprint == built.fingerprint
     assert not build(recipe, tmp_path / "again", jobs=1).built, "a build finds nothing to do"
 
 
-def test_what_was_packed_again_can_be_packed_again(starter_cache, tmp_path):
-    repack(starter_cache, tmp_path / "one", {"mode": "stream", "block_len": 64}, jobs=1)
-    shutil.copytree(tmp_path / "one", tmp_path / "moved")
-    shutil.rmtree(tmp_path / "one")
-    repack(tmp_path / "moved", tmp_path / "back", {"mode": "isolated", "block_len": 512}, jobs=1)
-    assert digests(tmp_path / "back") == digests(starter_cache)
-
-
-def documents_of(folder):
-    return {path.name: path for path in (folder / "documents").iterdir()}
-
-
-def test_document_shards_are_hard_links_or_copies(starter_cache, tmp_path, monkeypatch):
-    repack(starter_cache, tmp_path / "linked", {"block_len": 128}, jobs=1)
-    ours, theirs = documents_of(tmp_path / "linked"), documents_of(starter_cache)
-    assert ours.keys() == theirs.keys() and len(ours) == 5
-    assert all(ours[name].samefile(theirs[name]) for name in ours)
-
-    def across_devices(*_):
-        raise OSError(18, "Invalid cross-device link")
-
-    monkeypatch.setattr(Path, "hardlink_to", across_devices)
-    repack(starter_cache, tmp_path / "copied", {"block_len": 128}, jobs=1)
-    assert not any(path.samefile(theirs[name]) for name, path in documents_of(tmp_path / "copied").items())
-    assert digests(tmp_path / "copied") == digests(tmp_path / "linked")
-
-
-def test_the_same_rules_again_do_nothing_and_others_need_force(starter_cache, tmp_path):
-    first = repack(starter_cache, tmp_path / "again", {"block_len": 128}, jobs=1)
-    second = repack(starter_cache, tmp_path / "again", {"block_len": 128}, jobs=1)
-    assert (first.built, second.built, second.fingerprint) == (True, False, first.fingerprint)
-    with pytest.raises(UsageError, match=r"pack\.block_len was 128, is 256"):
-        repack(starter_cache, tmp_path / "again", {"block_len": 256}, jobs=1)
-    third = repack(starter_cache, tmp_path / "again", {"block_len": 256}, jobs=1, force=True)
-    assert third.fingerprint != first.fingerprint
-    assert verify(tmp_path / "again", level="full").strays == ()
-
-
-def test_what_makes_no_sense_is_refused_and_touches_nothing(starter_cache, tmp_path):
-    before = digests(starter_cache)
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "thesis.txt").write_text("years of work")
-    for folder, pack, keys, error, words in [
-        ("again", {"block_len": 100, "align": 16}, [], RecipeError, "does not divide pack.block_len 100"),
-        ("again", {"mode": "eos", "align": 16}, [], RecipeError, "pack.align: in mode 'eos'"),
-        ("again", {"mode": "stream", "overlong": "split"}, [], RecipeError, "pack.overlong: a stream is cut"),
-        ("again", {"mode": "stream", "max_documents": 4}, [], RecipeError, "pack.max_documents: a stream"),
-        ("again", {}, ["supervision.turns=last"], RecipeError, "supervision: packing again can change"),
-        ("again", {}, ["text.append_eos=false", "partition_bytes=1MiB"], RecipeError, "partition_bytes, text: packing"),
-        ("again", {"blok_len": 3}, [], RecipeError, "unknown key 'pack.blok_len'"),
-        ("again", {"min_length": 10_000}, [], RecipeError, "min_length: 10000 is more than pack.block_len 512"),
-        ("again", {"min_length": 400}, [], NothingKeptError, "197 × too_short"),
-        ("again", {"pad_id": 9_999_999}, [], RecipeError, "pack.pad_id 9999999: the vocabulary ends at"),
-        ("full", {}, [], UsageError, "contains other files"),
-        (starter_cache, {"block_len": 64}, [], UsageError, "is the cache itself"),
-        (starter_cache / "blocks" / "mine", {"block_len": 64}, [], UsageError, "are inside one another"),
-        (starter_cache.parent, {"block_len": 64}, [], UsageError, "contains other files|are inside one another"),
+def test_what_makes_no_sense_is_refused_and_touches_nothing(starter, starter_cache, tmp_path):
+    cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
+    for keys, error, words in [
+        (["pack.block_len=100", "pack.align=16"], RecipeError, "does not divide pack.block_len 100"),
+        (["pack.mode=eos", "pack.align=16"], RecipeError, "pack.align: in mode 'eos'"),
+        (["pack.mode=stream", "pack.overlong=split"], RecipeError, "pack.overlong: a stream is cut"),
+        (["pack.mode=stream", "pack.max_documents=4"], RecipeError, "pack.max_documents: a stream"),
+        (["pack.blok_len=3"], RecipeError, "unknown key 'pack.blok_len'"),
+        (["pack.min_length=10000"], RecipeError, "min_length: 10000 is more than pack.block_len 512"),
+        (["pack.min_length=400"], NothingKeptError, "197 × too_short"),
+        (["pack.pad_id=9999999"], RecipeError, "pack.pad_id 9999999: the vocabulary ends at"),
     ]:
         with pytest.raises(error, match=words) as caught:
-            repack(starter_cache, tmp_path / folder, pack, keys, jobs=1)
+            build(load_recipe(starter / "recipe.yaml", keys), cache, jobs=1, force=True)
         assert caught.value.hint
-    assert digests(starter_cache) == before
-    assert not (tmp_path / "again" / "manifest.json").exists()
-    assert [path.name for path in (tmp_path / "full").iterdir()] == ["thesis.txt"]
-
-
-def test_documents_of_other_rules_than_this_versions_are_not_taken_for_its_own(starter_cache, tmp_path):
-    cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
-    manifest = read_manifest(cache)
-    write_manifest(cache, msgspec.structs.replace(manifest, rules_version=manifest.rules_version + 1))
-    with pytest.raises(CheckError, match="not what this version of packer makes of its recipe"):
-        repack(cache, tmp_path / "again", {"block_len": 64}, jobs=1)
+    assert digests(cache) == digests(starter_cache)
 
 
 @pytest.mark.parametrize("mode", ["isolated", "stream"])
@@ -213,62 +159,35 @@ def test_a_damaged_document_is_refused_with_the_cache_it_lies_in(mode, starter_c
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     with pytest.raises(CheckError, match="is damaged") as caught:
-        repack(cache, tmp_path / "again", {"mode": mode, "block_len": 64}, jobs=1)
-    assert f"packer build -o {cache} --repair" in str(caught.value.hint)
-    assert not (tmp_path / "again" / "manifest.json").exists()
+        packed_again(cache, tmp_path / "again", {"mode": mode, "block_len": 64})
+    assert f"packer build -o {tmp_path / 'again'} --repair" in str(caught.value.hint)
+    assert read_manifest(tmp_path / "again") == read_manifest(cache), "nothing was committed"
 
 
 @pytest.mark.parametrize("step", ["pack_split", "stage_rejected", "write_manifest"])
-def test_packing_that_dies_leaves_no_cache_and_is_done_again_to_the_same_bytes(
-    step, starter_cache, tmp_path, monkeypatch
+def test_packing_that_dies_leaves_the_old_cache_and_is_done_again_to_the_same_bytes(
+    step, starter, starter_cache, tmp_path, monkeypatch
 ):
     def die(*_, **__):
         raise StorageError("no space left on device")
 
+    cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
+    recipe = load_recipe(starter / "recipe.yaml", ["pack.block_len=64", "pack.mode=eos"])
     monkeypatch.setattr(packing, step, die)
     with pytest.raises(StorageError):
-        repack(starter_cache, tmp_path / "again", {"block_len": 64, "mode": "eos"}, jobs=1)
+        build(recipe, cache, jobs=1, force=True)
     monkeypatch.undo()
-    assert not (tmp_path / "again" / "manifest.json").exists()
-    repack(starter_cache, tmp_path / "again", {"block_len": 64, "mode": "eos"}, jobs=1)
-    repack(starter_cache, tmp_path / "once", {"block_len": 64, "mode": "eos"}, jobs=1)
-    assert digests(tmp_path / "again") == digests(tmp_path / "once")
+    assert read_manifest(cache) == read_manifest(starter_cache) and verify(cache).ok
+    build(recipe, cache, jobs=1, force=True)
+    build(recipe, tmp_path / "once", jobs=1)
+    assert digests(cache) == digests(tmp_path / "once")
 
 
-def test_without_an_eos_documents_cannot_be_separated(starter_cache, tmp_path):
-    cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
-    manifest = read_manifest(cache)
-    model = msgspec.structs.replace(manifest.model, eos_id=None, stop_ids=())
-    write_manifest(cache, msgspec.structs.replace(manifest, model=model))
+def test_without_an_eos_documents_cannot_be_separated(starter, starter_cache):
+    model = read_manifest(starter_cache).model
+    pack = load_recipe(starter / "recipe.yaml", ["pack.mode=eos"]).pack
     with pytest.raises(RecipeError, match="the tokenizer has no EOS"):
-        repack(cache, tmp_path / "again", {"mode": "eos"}, jobs=1)
-    assert not (tmp_path / "again").exists(), "it is known before anything is written"
-
-
-def test_a_key_that_the_cache_has_and_the_mode_does_not_take_is_reset_by_the_hint(starter_cache, tmp_path):
-    """What is not named stays as the cache has it; so the hint names what to type, all at once."""
-    repack(starter_cache, tmp_path / "split", {"block_len": 64, "overlong": "split", "max_documents": 3}, jobs=1)
-    with pytest.raises(RecipeError, match=r"pack\.overlong and pack\.max_documents: a stream") as caught:
-        repack(tmp_path / "split", tmp_path / "stream", {"mode": "stream"}, jobs=1)
-    keys = str(caught.value.hint).partition(", or")[0].split("--set ")[1:]
-    repack(tmp_path / "split", tmp_path / "stream", {"mode": "stream"}, [key.strip() for key in keys], jobs=1)
-    repack(starter_cache, tmp_path / "aligned", {"align": 8}, jobs=1)
-    with pytest.raises(RecipeError, match=r"pack\.align: in mode 'eos'") as caught:
-        repack(tmp_path / "aligned", tmp_path / "eos", {"mode": "eos"}, jobs=1)
-    assert str(caught.value.hint).startswith("--set pack.align=1")
-    repack(tmp_path / "aligned", tmp_path / "none", {"mode": "none", "align": 3}, jobs=1)
-
-
-def test_a_damaged_cache_takes_nothing_from_one_that_is_whole(starter_cache, tmp_path):
-    cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
-    repack(starter_cache, tmp_path / "whole", {"block_len": 64}, jobs=1)
-    path = cache / read_manifest(cache).shards[0].path
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(CheckError, match="is damaged"):
-        repack(cache, tmp_path / "whole", {"block_len": 128}, jobs=1, force=True)
-    assert verify(tmp_path / "whole", level="full").ok
+        BlockForm.of(pack, pad_id=model.pad_id, eos_id=None, stop_ids=())
 
 
 def test_a_file_in_two_splits_with_rejected_rows_is_packed_again_and_reused(starter, tmp_path):
@@ -282,23 +201,10 @@ def test_a_file_in_two_splits_with_rejected_rows_is_packed_again_and_reused(star
         }
     )
     build(recipe, tmp_path / "cache", jobs=1)
-    repack(tmp_path / "cache", tmp_path / "again", {"mode": "stream", "block_len": 64}, jobs=1)
+    packed_again(tmp_path / "cache", tmp_path / "again", {"mode": "stream", "block_len": 64})
     assert verify(tmp_path / "again", level="full").ok
     found = build(recipe, tmp_path / "cache", jobs=1, repair=True)
     assert (found.num_partitions_built, found.num_partitions_reused) == (0, 2)
-
-
-def test_a_cache_that_is_built_again_meanwhile_is_said_to_be(starter, starter_cache, tmp_path, monkeypatch):
-    cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
-    right = repacking.committed
-
-    def rebuild_first(folder, manifest):
-        build(load_recipe(starter / "recipe.yaml", ["supervision.turns=last"]), folder, jobs=1, force=True)
-        return right(folder, manifest)
-
-    monkeypatch.setattr(repacking, "committed", rebuild_first)
-    with pytest.raises(CheckError, match="was built again while it was read"):
-        repack(cache, tmp_path / "again", {"block_len": 64}, jobs=1)
 
 
 def test_a_split_without_a_block_is_reported_and_tiled_all_the_same(starter_cache, tmp_path):
@@ -311,7 +217,7 @@ def test_a_split_without_a_block_is_reported_and_tiled_all_the_same(starter_cach
 
     folder, notes = tmp_path / "again", Notes()
     longest = max(line["length"] for line in table(starter_cache, "documents", "eval"))
-    repack(starter_cache, folder, {"block_len": longest + 40, "min_length": longest + 1}, jobs=1, progress=notes)
+    packed_again(starter_cache, folder, {"block_len": longest + 40, "min_length": longest + 1}, progress=notes)
     assert notes.notes == ["split 'eval' has no block: nothing of its 25 documents could be packed"]
     assert verify(folder, level="full").ok
     lines = list(read_rejected(folder, read_manifest(folder)))
@@ -332,7 +238,7 @@ def tampered(totals, **changes):
 def test_a_full_audit_counts_every_total_again(weighted_cache, tmp_path):
     """Each change keeps the laws between the totals, but not what lies in the blocks."""
     folder = tmp_path / "again"
-    repack(weighted_cache, folder, {"mode": "eos", "block_len": 20, "overlong": "split", "min_length": 9}, jobs=1)
+    packed_again(weighted_cache, folder, {"mode": "eos", "block_len": 20, "overlong": "split", "min_length": 9})
     manifest = read_manifest(folder)
     totals = manifest.totals
     assert totals.separators > 3 and totals.piece_starts > 3 and sum(cut.trained for cut in totals.cut.values()) > 3
@@ -353,7 +259,7 @@ def test_a_full_audit_counts_every_total_again(weighted_cache, tmp_path):
 def test_a_full_audit_finds_a_ledger_that_names_other_tokens(starter_cache, tmp_path):
     """Every digest and every law holds; one line names the tokens behind those that are left out."""
     folder = tmp_path / "again"
-    repack(starter_cache, folder, {"block_len": 64, "overlong": "truncate_left"}, jobs=1)
+    packed_again(starter_cache, folder, {"block_len": 64, "overlong": "truncate_left"})
     lines = list(read_rejected(folder, read_manifest(folder)))
     at = next(i for i, line in enumerate(lines) if line.code == "truncated" and line.tokens and line.tokens > 3)
     lines[at] = msgspec.structs.replace(lines[at], start=1)
@@ -365,7 +271,7 @@ def test_a_full_audit_finds_a_ledger_that_names_other_tokens(starter_cache, tmp_
 
 
 def test_a_split_document_is_whole_again_from_its_pieces(starter_cache, tmp_path):
-    repack(starter_cache, tmp_path / "again", {"block_len": 64, "overlong": "split"}, jobs=1)
+    packed_again(starter_cache, tmp_path / "again", {"block_len": 64, "overlong": "split"})
     from packer.store.cache import Cache
 
     with Cache.open(tmp_path / "again") as cache:
@@ -385,9 +291,7 @@ def test_a_split_document_is_whole_again_from_its_pieces(starter_cache, tmp_path
     assert [token for start in sorted(parts) for token in parts[start]] == document.input_ids.tolist()
 
 
-def test_packing_that_keeps_nothing_takes_nothing_from_a_folder_that_was_not_empty(
-    starter, starter_cache, tmp_path, monkeypatch
-):
+def test_packing_that_keeps_nothing_takes_nothing_from_a_folder_that_was_not_empty(starter, tmp_path, monkeypatch):
     """What a build has finished there is worth hours."""
 
     def dies(*_, **__):
@@ -400,6 +304,8 @@ def test_packing_that_keeps_nothing_takes_nothing_from_a_folder_that_was_not_emp
     before = digests(tmp_path / "cache")
     assert len(before) == 5
     with pytest.raises(NothingKeptError):
-        repack(starter_cache, tmp_path / "cache", {"block_len": 2, "min_length": 2}, jobs=1)
+        build(
+            load_recipe(starter / "recipe.yaml", ["pack.block_len=2", "pack.min_length=2"]), tmp_path / "cache", jobs=1
+        )
     assert before.items() <= digests(tmp_path / "cache").items()
     assert build(load_recipe(starter / "recipe.yaml"), tmp_path / "cache", jobs=1).num_partitions_reused == 5
