@@ -26,7 +26,6 @@ CODES: dict[str, str] = {
     # read
     "not_utf8": "the row is not valid UTF-8, or contains half of a surrogate pair",
     "not_json": "the row is not valid JSON",
-    "duplicate_key": "an object of the row has the same key twice, and nothing says which value counts",
     "row_too_large": "the row is larger than rows.max_bytes",
     # understood
     "unknown_schema": "the row has none of the fields its schema needs",
@@ -94,7 +93,6 @@ _HINTS = {
     "not_utf8": "write the file as UTF-8: iconv -f ENCODING -t UTF-8 FILE; half of a surrogate pair is part "
     "of a character that was cut",
     "not_json": "correct or remove the row; NaN and Infinity are not JSON",
-    "duplicate_key": "keep one of the two; Python's json.loads takes the last",
     "row_too_large": "--set rows.max_bytes=256MiB reads larger rows",
     "wrong_type": "the reason has the path of the value, what was expected there, and what was found",
     "unread_content": "--set 'sources.columns={chat_template_kwargs: null}' leaves out all variables of rows",

@@ -14,6 +14,8 @@ _UPLOAD = 'hf upload ORG/NAME CACHE --repo-type dataset --delete "*" puts it on 
 
 _LESS = "-v prints everything, --json has everything"
 
+_NOTED = "packer preview shows where an answer begins and ends, and what is trained"
+
 _OWN_FORMAT = "--to datasets writes rows with input_ids and labels; the trainer's own library makes its files from them"
 
 _REBUILD = "packer build with another --block-len and --force reuses every document"
@@ -32,6 +34,13 @@ WITHDRAWN: Final = {
     "packer check --foreign": "build SOURCE... -o CACHE reads chats and prepared rows; then check CACHE --sources",
     "packer diff --documents": "diff names the first three rows; inspect --row FILE:N shows one in each cache",
     "packer diff --html": _LESS,
+    "packer explain bos_missing": _NOTED,
+    "packer explain default_system": _NOTED,
+    "packer explain duplicate_key": "of a key that an object has twice, the last value counts",
+    "packer explain header_learned": "it is an opening_learned",
+    "packer explain marks_differ": "supervision.source: generation_tags trains by the marks",
+    "packer explain reads_clock": "template.date is the date that a template writes",
+    "packer explain terminator": _NOTED,
     "packer lint --html": _LESS,
     "packer view": "packer report CACHE -o FILE writes the page; --rows, --block and --doc choose what it holds",
     "packer export --separate-mask": _OWN_FORMAT,

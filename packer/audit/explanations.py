@@ -7,6 +7,7 @@ from packer import rejections
 from packer.audit.lint.codes import CODES
 from packer.errors import UsageError
 from packer.recipe import recipe_keys
+from packer.withdrawn import refuse_withdrawn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,7 @@ def explain(name: str) -> list[Explanation]:
     every = explanations()
     found = [each for each in every if each.name == name]
     if not found:
+        refuse_withdrawn(f"packer explain {name}")
         close = difflib.get_close_matches(name, [each.name for each in every], n=1)
         hint = f"did you mean '{close[0]}'?" if close else "packer explain lists them all"
         raise UsageError(f"no code is called '{name}'", hint=hint)

@@ -128,8 +128,6 @@ def _map_converter(kind: pa.MapType, where: str, *, for_rules: bool) -> Convert:
             plain_name = name if key is None else key(name)
             if not isinstance(plain_name, str):
                 raise Refused("wrong_type", f"expected `str`, got `{type_name(plain_name)}` for a key at {where}")
-            if plain_name in found:
-                raise Refused("duplicate_key", f"an object has the key `{plain_name[:40]}` twice")
             found[plain_name] = entry if item is None or entry is None else item(entry)
         return found
 

@@ -82,15 +82,6 @@ def chat(question, answer, **fields):
     )
 
 
-def longer_answer(number):
-    def change(lines):
-        row = json.loads(lines[number])
-        row["messages"][-1]["content"] += " And so on."
-        lines[number] = json.dumps(row)
-
-    return change
-
-
 def test_a_cache_and_its_copy_are_the_same_bytes_and_nothing_is_reported(starter_cache, tmp_path):
     copy = Path(shutil.copytree(starter_cache, tmp_path / "copy"))
     found = diff(starter_cache, copy)

@@ -39,7 +39,6 @@ def test_nothing_is_written_into_a_folder_that_a_url_looks_like(url, starter_cac
     local = f"packer does not write this to {scheme}://, only to a path of this machine"
     assert_refused(local, "export", starter_cache, "--to", "datasets", "-o", url)
     assert_refused(local, "report", starter_cache, "-o", f"{url}.html")
-    assert_refused(local, "diff", starter_cache, starter_cache, "--html", f"{url}.html")
     assert_refused(local, "init", url)
     if scheme != "s3":
         cache = f"packer does not write to {scheme}://, only to folders and buckets (s3://, gs://, az://)"

@@ -59,7 +59,7 @@ def test_a_build_and_stats_say_which_rows(place):
     seed = fields("build", folder / "a.jsonl", "--tokenizer", tokenizer, "--force", *other)
     assert seed["partitions_built"] == 0 and seed["rows"]["left_out"] == found["selected"]["left_out"]
     moved = run("diff", cache, folder / "other", exit_code=1).stdout
-    assert "rows moved by rules about rows" in moved and "train -> validation" in moved.replace("→", "->")
+    assert "split.seed" in moved and "only in old" in moved and "only in new" in moved
     shown = run("inspect", cache, "--row", "a.jsonl:26").stdout
     assert "duplicate" in shown
 

@@ -2,8 +2,6 @@
 
 import json
 import re
-from collections import Counter
-from decimal import Decimal
 from typing import Any
 
 from packer.rejections import CODES
@@ -25,28 +23,18 @@ def what_it_is(line: bytes) -> str:
         text = line.decode()
     except UnicodeDecodeError:
         return "not_utf8"
-    repeated, lost = [], []
-
-    def number(digits: str) -> float:
-        lost.extend([digits] if float(digits) == 0 and Decimal(digits) != 0 else [])
-        return float(digits)
 
     def noted(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        repeated.extend(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
         return {f"{number} {key}": value for number, (key, value) in enumerate(pairs)}
 
     try:
-        value = json.loads(text, parse_constant=refuse, parse_float=number, object_pairs_hook=noted)
+        value = json.loads(text, parse_constant=refuse, object_pairs_hook=noted)
     except (ValueError, RecursionError):
         return "not_json"
-    if lost:
-        return "out of range"
     if depth(value) > 256:
         return "not_json"
     if _HALF.search(json.dumps(value, ensure_ascii=False)):
         return "not_utf8"
-    if repeated:
-        return "duplicate_key"
     return "row" if isinstance(value, dict) else "no object"
 
 
@@ -63,6 +51,6 @@ def agrees(line: bytes, code: str, reason: str) -> bool:
     if found == "no object":
         return code == "wrong_type" and reason.startswith("expected `object`, got")
     if found == "row":  # a text within it may be JSON that is none
-        is_about_json = code in ("not_json", "not_utf8", "duplicate_key")
+        is_about_json = code in ("not_json", "not_utf8")
         return code != "row_too_large" and (not is_about_json or reason.startswith("the JSON in "))
     return code == found

@@ -39,7 +39,6 @@ READ = [
     "diff {cache} WHOLE",
     "diff WHOLE {cache}",
     "export {cache} --to datasets -o {here}/exported",
-    "pack {cache} --block-len 256 -o {here}/packed -j 1",
     "build -c JOB/recipe.yaml -o {cache} -j 1 --dry-run",
 ]
 WRITTEN = [
@@ -47,7 +46,6 @@ WRITTEN = [
     "build -c JOB/recipe.yaml -o {cache} -j 1 --set pack.block_len=256 --force",
     "build -c JOB/recipe.yaml -o {cache} -j 1 --repair",
     "build -c JOB/recipe.yaml -o {cache} -j 1 --set partition_bytes=1KiB --force",
-    "pack WHOLE -o {cache} -j 1 --force",
 ]
 BUILT = "build -c {here}/there/recipe.yaml -o {here}/cache -j 1 -q"
 OF_JOB = {

@@ -322,12 +322,11 @@ def test_a_number_of_a_call_is_the_rows_to_the_precision_of_a_float_or_refuses_t
         found = read_row(decode_json(text.encode()), number=0, schema="messages", columns={})
     except Refused as refused:
         assert "a number is out of range" in refused.reason
-        assert abs(Decimal(number)) > Decimal("1.79e308") or abs(Decimal(number)) < Decimal("5e-324")
+        assert abs(Decimal(number)) > Decimal("1.79e308")
         return
     value = found.messages[0].fields["tool_calls"][0]["function"]["arguments"]["x"]
     exact = Decimal(number)
     if isinstance(value, int):
         assert value == exact
     else:
-        assert (value == 0) == (exact == 0)
         assert abs(Decimal(value) - exact) <= max(abs(exact) * Decimal(2) ** -53, Decimal("2.5e-324"))

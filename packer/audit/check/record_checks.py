@@ -205,15 +205,15 @@ def facts(manifest: Manifest, recipe: Recipe) -> tuple[tuple[str, str], ...]:
     """Return what a cache was made from: files, rows, tokenizer, packing rules and code."""
     totals, pack, versions = manifest.totals, recipe.pack, manifest.versions
     paths = [entry.path for entry in manifest.inputs[:_NAMED]] + ["…"] * (len(manifest.inputs) > _NAMED)
-    template = recipe.template.file or "the tokenizer's own"
+    template = recipe.template.name or recipe.template.file or "the tokenizer's own"
     packing = f"{pack.mode}, {pack.block_len:,} tokens, {pack.strategy}, overlong: {pack.overlong}, seed {pack.seed}"
-    code = versions.get(CODE_VERSION, "unknown")[:_DIGITS]
+    code = f", source {versions[CODE_VERSION][:_DIGITS]}" if CODE_VERSION in versions else ""
     return (
         ("files", f"{len(manifest.inputs):,}: {', '.join(paths)}"),
         ("rows", f"{totals.kept:,} of {totals.rows:,} can be trained on"),
         ("tokenizer", f"{recipe.tokenizer}; template: {template}"),
         ("packing", "none: only documents" if pack.mode == "none" else f"{packing}; {totals.blocks:,} blocks"),
-        ("code", f"packer {versions.get('packer', '?')}, rules {manifest.rules_version}, source {code}"),
+        ("code", f"packer {versions.get('packer', '?')}, rules {manifest.rules_version}{code}"),
     )
 
 
