@@ -134,8 +134,12 @@ def is_inside(root: Path, path: str) -> bool:
 
     The Hub's client keeps files in `blobs/`, and links to them in `snapshots/COMMIT/` beside it: these count as inside.
     """
-    # Unlike Path.resolve, this does not raise for circular links on any version of Python; opening them fails later.
-    place = Path(os.path.realpath(root / path))
+    try:
+        place = Path(os.path.realpath(root / path, strict=True))
+    except FileNotFoundError:
+        place = Path(os.path.realpath(root / path))
+    except OSError:  # a path too long to be looked up as one can be opened link by link
+        return False
     blobs = next((parent.parent / "blobs" for parent in root.parents if parent.name == "snapshots"), None)
     return place.is_relative_to(root) or (blobs is not None and not blobs.is_symlink() and place.parent == blobs)
 

@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 # From the bottom up: a module imports only from layers above its own line.
 LAYERS = (
-    "version", "credentials", "errors", "withdrawn", "regular_file", "limits", "watchdog", "names", "row_schemas", "rejections", "literals", "display", "progress", "cache_dir", "batches", "layout", "strict_yaml", "named_templates", "row_rules", "rule_checks", "read_rules", "recipe", "hub", "tokenizer_folder", "trials", "backend",
+    "version", "credentials", "errors", "withdrawn", "regular_file", "limits", "watchdog", "names", "row_schemas", "rejections", "literals", "display", "progress", "cache_dir", "batches", "layout", "arrow_messages", "strict_yaml", "named_templates", "row_rules", "rule_checks", "read_rules", "recipe", "hub", "tokenizer_folder", "trials", "backend",
     "model", "token_bytes",
     "permute", "fork_server",
     "source", "curate", "render", "tokenize", "supervise", "pack", "store", "pipeline", "preload", "audit", "report", "load", "export", "starter",

@@ -208,6 +208,12 @@ def signature_columns(rows: Signatures, of: str, ngram: int) -> dict[str, pa.Arr
     return {f"shingles {of} {ngram}": shingles, f"bands {of} {ngram}": bands}
 
 
+def signature_types(of: str, ngram: int) -> dict[str, pa.DataType]:
+    """Return the types of these columns."""
+    bands = pa.list_(pa.uint32(), NUM_BANDS)
+    return {f"shingles {of} {ngram}": pa.large_list(pa.uint32()), f"bands {of} {ngram}": bands}
+
+
 def signatures_in(table: pa.Table, of: str, ngram: int) -> Signatures:
     """Read signatures from the columns of a table of rows."""
     parts = [

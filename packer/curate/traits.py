@@ -30,7 +30,7 @@ import pyarrow as pa
 from packer.batches import Int64, RowBatch, Sample, array_of
 from packer.curate.contamination import Hits, Questions
 from packer.curate.filters import ConditionTester
-from packer.curate.signatures import Signatures, Words, signature_columns, signatures, words_of
+from packer.curate.signatures import Signatures, Words, signature_columns, signature_types, signatures, words_of
 from packer.curate.texts import content_key, integral_as_int, prompt_key, utterances, value_key
 from packer.curate.trait_rules import TraitRules
 from packer.layout import offsets_of
@@ -38,8 +38,29 @@ from packer.row_rules import Split
 from packer.rule_checks import microseconds, zone_of
 
 NO_TIME = -(2**63)
+_OF_EVERY_ROW = {
+    "content": pa.binary(16),
+    "folded": pa.binary(16),
+    "prompt": pa.uint64(),
+    "failed": pa.uint64(),
+    "known": pa.uint64(),
+}
 _UNITS = {"s": Fraction(10**6), "ms": Fraction(10**3), "us": Fraction(1), "ns": Fraction(1, 10**3)}
 """Microseconds per unit."""
+
+
+def trait_schema(rules: TraitRules) -> pa.Schema:
+    """Return the columns of traits under some rules, which are those of every source of a recipe."""
+    columns = dict(_OF_EVERY_ROW)
+    if rules.group is not None:
+        columns |= {"group": pa.uint64(), "group_text": pa.uint64()}
+    if rules.time is not None:
+        columns["time"] = pa.int64()
+    for of, ngram in rules.compared:
+        columns |= signature_types(of, ngram)
+    if rules.questions is not None:
+        columns |= {"question": pa.int32(), "cover": pa.float32()}
+    return pa.schema(columns)
 
 
 class TraitMaker:

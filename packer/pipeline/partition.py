@@ -25,6 +25,7 @@ from packer.pipeline.benchmarks import questions_of
 from packer.pipeline.stages import Stages, named_row, overruns_at
 from packer.pipeline.timing import Clock
 from packer.recipe import Recipe
+from packer.rejections import CODES
 from packer.source.chat import unused_keys
 from packer.source.partition import Partition
 from packer.source.rows import InputFile, read_rows
@@ -91,6 +92,16 @@ class PartitionResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     rejected: tuple[RejectedRow, ...]
     unread: tuple[str, ...] = ()
     """Fields of its rows that are not read; of a partition that was reused, none."""
+
+    def __post_init__(self) -> None:
+        """Refuse counts of rows that do not add up, and rejections that the partition cannot have."""
+        shard, rows = self.shard, [each.row for each in self.rejected]
+        if not len(rows) == shard.num_rejected == shard.num_input_rows - shard.num_kept:
+            raise ValueError("its rows are not those that were kept and those that were rejected")
+        if not all(0 <= row < shard.num_input_rows for row in rows):
+            raise ValueError("it rejects a row that it does not have")
+        if not CODES.keys() >= {each.code for each in self.rejected}:
+            raise ValueError("it rejects a row for no known reason")
 
 
 Finished = TypeVar("Finished", PartitionResult, StoredTable)
@@ -266,7 +277,7 @@ def publish_finished(folder: Path, key: str, finished: PartitionResult | StoredT
 
 
 def read_journal(folder: Path, kind: type[Finished], keys: Collection[str]) -> dict[str, Finished]:
-    """Return what unfinished builds have finished, by key; unreadable entries count as missing."""
+    """Return what unfinished builds have finished, by key; entries that no build writes count as missing."""
     entries: dict[str, Finished] = {}
     for name, content in CacheFiles(folder).contents(JOURNALS[kind], [f"{key}.json" for key in keys]):
         with suppress(msgspec.MsgspecError):

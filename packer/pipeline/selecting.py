@@ -122,7 +122,7 @@ def select(folder: Path, wanted: Provenance, shards: Sequence[Shard], traits: Se
     rules = wanted.recipe.row_rules
     if not rules.is_set:
         return Selected(documents=split_documents(folder, shards, None), record=None, left_out=None)
-    rows = decide(folder, rules, wanted.inputs, shards, read_traits(folder, traits))
+    rows = decide(folder, rules, wanted.inputs, shards, read_traits(folder, traits, rules))
     if not rows.splits:
         raise _nothing_left(rows, rules)
     row = rows_of_documents(folder, shards)
@@ -151,13 +151,17 @@ def _nothing_left(rows: SelectedRows, rules: RowRules) -> NothingKeptError:
     )
 
 
-def read_traits(folder: Path, traits: Sequence[StoredTable]) -> pa.Table:
+def read_traits(folder: Path, traits: Sequence[StoredTable], rules: RowRules) -> pa.Table:
     """Return the traits of all rows, in the order of the partitions.
 
     Raises:
-        CheckError: a file is damaged.
+        CheckError: a file is damaged, or has not the traits that the rules need.
     """
-    return pa.concat_tables([read_table(folder, each) for each in traits])
+    from packer.curate.trait_rules import TraitRules  # noqa: PLC0415 - not loaded by builds without rules
+    from packer.curate.traits import trait_schema  # noqa: PLC0415 - not loaded by builds without rules
+
+    schema = trait_schema(TraitRules.of(rules, 0))
+    return pa.concat_tables([read_table(folder, each, schema) for each in traits])
 
 
 def decide(

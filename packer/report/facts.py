@@ -245,7 +245,7 @@ def padding(found: Stats, lengths: Int32) -> list[Padding]:
 
     A document longer than a block counts as if cut to its length, so that all layouts contain the same tokens.
     """
-    rows = [Padding("packed, as here", found.slots, found.padding / found.slots)] if found.blocks else []
+    rows = [Padding("packed, as here", found.slots, found.padding / max(found.slots, 1))] if found.blocks else []
     if not len(lengths):
         return rows
     own = np.minimum(lengths, found.block_len).astype(np.int64)

@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from packer.arrow_messages import BatchSize, batch_sizes
 from packer.errors import InputError
 from packer.limits import out_of
 from packer.regular_file import regular_path
@@ -40,7 +41,11 @@ _BUFFER_BYTES = 2**20
 
 MAX_DECODED_BYTES = 256 * 2**20
 MAX_RATIO = 100
-"""Text is compressed to a tenth, rarely to a fiftieth. A row group of Parquet that exceeds both limits is refused."""
+"""Text is compressed to a tenth, rarely to a fiftieth. A row group or batch that exceeds both limits is refused."""
+
+MAX_HOLLOW_ROWS = 2**20
+"""A file of more rows than this has at least a byte for each. Columns of nulls, and others that take no bytes, can
+claim billions of rows, each of which would be rejected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,13 +166,20 @@ def _parquet_groups(path: FilePath, metadata: Any) -> tuple[Group, ...]:
             raise ValueError(f"a row group of a file of {file_bytes:,} bytes decodes to {num_bytes:,}")
         groups.append(Group(start=start, stop=start + num_bytes, num_rows=num_rows, num_bytes=num_bytes))
         start += num_bytes
+    _refuse_hollow(sum(group.num_rows for group in groups), file_bytes)
     return tuple(groups)
+
+
+def _refuse_hollow(num_rows: int, file_bytes: int) -> None:
+    if num_rows > max(MAX_HOLLOW_ROWS, file_bytes):
+        raise ValueError(f"it claims {num_rows:,} rows in {file_bytes:,} bytes")
 
 
 def _arrow_groups(path: FilePath) -> tuple[Group, ...]:
     """Return the record batches; a single group starting at byte 0 if dictionaries are needed to read them."""
     with _opened(path) as file:
         is_file = file.read(len(ARROW_MAGIC)) == ARROW_MAGIC
+        _refuse_hollow(sum(each.num_rows for each in stream_batches(file)), file.size())
         reader = _open_stream(file)
         groups = []
         position = file.tell()
@@ -201,25 +213,84 @@ def _arrow_batches(path: FilePath, start: int, stop: int | None) -> Iterator[pa.
             yield batch
 
 
+def arrow_sizes(path: FilePath) -> tuple[pa.Schema, list[BatchSize]]:
+    """Return the columns of an Arrow file, and the sizes of what can be read of it alone, without decoding any.
+
+    That is each record batch, or all of them if they need dictionaries.
+
+    Raises:
+        ValueError, OSError, pyarrow.ArrowException: the file is damaged.
+    """
+    with _opened(path) as file:
+        schema = _open_stream(file).schema
+        sizes = stream_batches(file)
+    num_rows = sum(size.num_rows for size in sizes)
+    _refuse_hollow(num_rows, FileStatus.of(path).num_bytes)
+    if sizes and any(map(_holds_dictionary, schema.types)):
+        sizes = [sizes[-1]._replace(start=0, num_rows=num_rows)]
+    return schema, sizes
+
+
+def read_arrow(path: FilePath, size: BatchSize, columns: Sequence[str]) -> pa.Table:
+    """Return some columns of what :func:`arrow_sizes` found.
+
+    Raises:
+        ValueError, OSError, pyarrow.ArrowException: the file is damaged.
+    """
+    with _opened(path) as file:
+        reader = _open_stream(file)
+        if size.start:
+            file.seek(size.start)
+        table = pa.Table.from_batches([each.select(columns) for each in _read_batches(file, reader, size.stop)])
+    table.validate(full=True)
+    return table
+
+
 def _opened(path: FilePath) -> pa.NativeFile:
     return pa.OSFile(regular_path(os.fspath(path)))
 
 
 def _open_stream(file: pa.NativeFile) -> Any:
+    _to_stream(file)
+    return pa.ipc.open_stream(file)
+
+
+def _to_stream(file: pa.NativeFile) -> None:
     file.seek(0)
     file.seek(_STREAM_START if file.read(len(ARROW_MAGIC)) == ARROW_MAGIC else 0)
-    return pa.ipc.open_stream(file)
+
+
+def stream_batches(file: pa.NativeFile) -> list[BatchSize]:
+    """Return the sizes of the record batches of an Arrow file, without decoding any.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    _to_stream(file)
+    return [each for each in batch_sizes(file) if not each.is_dictionary]
 
 
 def _read_batches(file: pa.NativeFile, reader: Any, stop: int | None) -> Iterator[pa.RecordBatch]:
     """Yield the record batches from the current position of the file on."""
     while stop is None or file.tell() < stop:
+        _refuse_growth(file)
         try:
             yield reader.read_next_batch()
         except StopIteration:
             return
         except pa.ArrowMemoryError as error:  # usually a damaged length
             raise ValueError(f"a record batch claims more bytes than there is memory for: {error}") from None
+
+
+def _refuse_growth(file: pa.NativeFile) -> None:
+    """Refuse a record batch that decodes to far more than the file, and the dictionaries before it, unread."""
+    start, most = file.tell(), max(MAX_DECODED_BYTES, MAX_RATIO * file.size())
+    for size in batch_sizes(file):
+        if size.num_bytes > most:
+            raise ValueError(f"a record batch of a file of {file.size():,} bytes decodes to {size.num_bytes:,}")
+        if not size.is_dictionary:
+            break
+    file.seek(start)
 
 
 def _holds_dictionary(kind: pa.DataType) -> bool:

@@ -7,8 +7,10 @@ time.
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from xxhash import xxh3_128_hexdigest
 
+from packer.arrow_messages import batch_sizes
 from packer.display import repair_hint
 from packer.errors import CheckError
 from packer.store.files import CacheFiles
@@ -18,6 +20,9 @@ from packer.store.mapping import check_size
 from packer.store.shard_file import IPC_OPTIONS
 
 FOLDER = "rows"
+
+_MAGIC = b"ARROW1\0\0"
+"""Begins an Arrow file; its messages follow."""
 
 
 def write_table(cache: Path, batches: list[pa.RecordBatch], *, kind: str, key: str | None) -> StoredTable:
@@ -46,11 +51,11 @@ def write_table(cache: Path, batches: list[pa.RecordBatch], *, kind: str, key: s
     )
 
 
-def read_table(cache: Path, stored: StoredTable) -> pa.Table:
-    """Read a table whole.
+def read_table(cache: Path, stored: StoredTable, schema: pa.Schema) -> pa.Table:
+    """Read a table whole. What it holds is where it is in the file: nothing is decoded, so it takes no more memory.
 
     Raises:
-        CheckError: it is missing, or differs from what the manifest records.
+        CheckError: it is missing, differs from what the manifest records, or is none of this schema without nulls.
         StorageError: it cannot be read.
     """
     path = cache / stored.path
@@ -59,10 +64,29 @@ def read_table(cache: Path, stored: StoredTable) -> pa.Table:
     if xxh3_128_hexdigest(content) != stored.xxh3:
         raise CheckError(f"{path} is damaged: its xxh3 is not the manifest's", hint=repair_hint(cache))
     try:
-        table = pa.ipc.open_file(pa.BufferReader(content)).read_all()
-        table.validate(full=True)
+        table = _table(content, schema)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CheckError(f"{path} is damaged: {error}", hint=repair_hint(cache)) from error
     if table.num_rows != stored.num_rows:
         raise CheckError(f"{path}: expected {stored.num_rows} rows, found {table.num_rows}", hint=repair_hint(cache))
     return table
+
+
+def _table(content: bytes, schema: pa.Schema) -> pa.Table:
+    with pa.BufferReader(content) as file:
+        reader = pa.ipc.open_file(file)
+        if not reader.schema.equals(schema):
+            raise ValueError(f"expected the columns {', '.join(schema.names)}, each of its type")
+        file.seek(len(_MAGIC))
+        if any(each.is_compressed for each in batch_sizes(file)):
+            raise ValueError("it is compressed")
+        table = reader.read_all()
+    table.validate(full=True)
+    if any(map(_num_nulls, table.columns)):
+        raise ValueError("it has nulls")
+    return table
+
+
+def _num_nulls(column: pa.ChunkedArray) -> int:
+    is_list = pa.types.is_large_list(column.type) or pa.types.is_fixed_size_list(column.type)
+    return int(column.null_count) + (int(pc.list_flatten(column).null_count) if is_list else 0)

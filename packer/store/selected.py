@@ -46,9 +46,9 @@ def read_selection(cache: Path, selection: RowSelection) -> SelectedRows:
         CheckError: it is missing, or differs from what the manifest records.
         StorageError: it cannot be read.
     """
-    table = read_table(cache, selection.table)
-    columns = {name: numbers_of(table.column(name)) for name in _SCHEMA.names} if table.schema == _SCHEMA else {}
-    if not columns or not _in_range(columns, len(selection.splits)):
+    table = read_table(cache, selection.table, _SCHEMA)
+    columns = {name: numbers_of(table.column(name)) for name in _SCHEMA.names}
+    if not _in_range(columns, len(selection.splits)):
         raise CheckError(f"{cache / selection.table.path} is not a selection", hint=repair_hint(cache))
     return SelectedRows(splits=selection.splits, **columns, num_capped=selection.num_capped)
 

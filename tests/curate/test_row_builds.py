@@ -304,6 +304,13 @@ def forged(cache, folder, table, *, num_rows=None):
     return folder
 
 
+def compressed(content):
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, content.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(content)
+    return sink.getvalue().to_pybytes()
+
+
 def with_split(content, row, split):
     column = content.column("split").to_numpy().copy()
     column[row] = split
@@ -323,7 +330,12 @@ def test_a_changed_selection_is_found(cache, tmp_path):
     [
         (lambda _: b"no table", "is damaged"),
         (lambda content: content.slice(1), "expected 90 rows, found 89"),
-        (lambda content: content.drop_columns(["kept"]), "is not a selection"),
+        (lambda content: content.drop_columns(["kept"]), "is damaged: expected the columns split, reason, kept"),
+        (
+            lambda content: content.set_column(0, "split", pa.nulls(len(content), pa.int32())),
+            "is damaged: it has nulls",
+        ),
+        (compressed, "is damaged: it is compressed"),
         (lambda content: with_split(content, 0, 3), "is not a selection"),
         (lambda content: with_split(content, 0, -2), "is not a selection"),
     ],
@@ -334,6 +346,37 @@ def test_a_selection_that_is_none_is_refused(cache, change, words, tmp_path):
     with pytest.raises(CheckError, match=words):
         Cache.open(folder).documents("train")
     assert any("selection" in finding.path for finding in verify(folder).findings)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: content.drop_columns(["prompt"]),
+        lambda content: content.set_column(2, "prompt", pa.array([0.5] * len(content))),
+        lambda content: content.set_column(2, "prompt", pa.array([[1]] * len(content))),
+        lambda content: content.set_column(2, "prompt", pa.nulls(len(content), pa.uint64())),
+        compressed,
+    ],
+)
+def test_traits_that_the_rules_do_not_make_are_refused(asked, cache, change, tmp_path):
+    """Also by a build that would decide by them which rows it keeps."""
+    folder = shutil.copytree(cache, tmp_path / "forged")
+    manifest = read_manifest(cache)
+    stored = manifest.selection.traits[0]
+    table = change(pa.ipc.open_file(cache / stored.path).read_all())
+    if isinstance(table, bytes):
+        (folder / stored.path).write_bytes(table)
+    else:
+        with pa.ipc.new_file(folder / stored.path, table.schema) as writer:
+            writer.write_table(table)
+    raw = (folder / stored.path).read_bytes()
+    digests = {"num_bytes": len(raw), "xxh3": xxh3_128_hexdigest(raw), "sha256": hashlib.sha256(raw).hexdigest()}
+    mended = (msgspec.structs.replace(stored, **digests), *manifest.selection.traits[1:])
+    selection = msgspec.structs.replace(manifest.selection, traits=mended)
+    write_manifest(folder, msgspec.structs.replace(manifest, selection=selection))
+    with pytest.raises(CheckError, match=r"is damaged: (expected the columns|it has nulls|it is compressed)"):
+        build(make_recipe(asked, ["split.seed=7"]), folder, jobs=1, force=True)
+    assert any(selection.table.path == each.path for each in verify(folder).findings)
 
 
 def test_documents_of_rows_that_no_selection_has_are_refused(cache, tmp_path):

@@ -19,6 +19,7 @@ from packer.limits import out_of, path_errors, storage_errors
 from packer.pipeline.executor import WorkerDiedError, run_tasks
 from packer.recipe import load_recipe
 from packer.source import table_files
+from packer.source.table_files import arrow_sizes, read_arrow, row_groups
 from packer.source.tables import table_rows
 
 
@@ -89,6 +90,52 @@ def test_a_small_parquet_file_that_decodes_to_gigabytes_is_refused_before_it_is_
         list(table_rows(path, "parquet", ["text"], max_row_bytes=99, columns={}))
     assert pa.default_memory_pool().max_memory() == before
     tally("decompression bombs", tried=1, held=1)
+
+
+@pytest.mark.parametrize("dictionary", [False, True])
+def test_a_small_arrow_file_that_decodes_to_gigabytes_is_refused_before_it_is_decoded(
+    dictionary: bool, tmp_path: Path, monkeypatch, tally
+) -> None:
+    limit, path = amount(small=2**24, full=table_files.MAX_DECODED_BYTES), tmp_path / "cell.arrow"
+    monkeypatch.setattr(table_files, "MAX_DECODED_BYTES", limit)
+    text = pa.array(["x" * (limit + 1)])
+    table = pa.table({"input_ids": text.dictionary_encode() if dictionary else text})
+    with pa.ipc.new_file(path, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(table)
+    assert path.stat().st_size < 60_000
+    before = pa.default_memory_pool().max_memory()
+    for read in (
+        lambda: [*table_rows(path, "arrow", ["input_ids"], max_row_bytes=99, columns={})],
+        lambda: row_groups(path, "arrow"),
+    ):
+        with pytest.raises(InputError, match=r"decodes to [\d,]+"):
+            read()
+    schema, (size,) = arrow_sizes(path)
+    with pytest.raises(ValueError, match=r"decodes to [\d,]+"):
+        read_arrow(path, size, schema.names)
+    assert pa.default_memory_pool().max_memory() == before
+    tally("decompression bombs", tried=3, held=3)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.nulls(2**31 - 1),
+        pa.Array.from_buffers(pa.struct([]), 2**31 - 1, [None], children=[]),
+        pa.Array.from_buffers(pa.list_(pa.int32(), 0), 2**31 - 1, [None], children=[pa.array([], pa.int32())]),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_a_file_that_claims_rows_without_bytes_is_refused(column: pa.Array, tmp_path: Path, tally) -> None:
+    path = tmp_path / "rows.arrow"
+    with pa.ipc.new_file(path, pa.schema({"messages": column.type})) as writer:
+        writer.write_batch(pa.record_batch({"messages": column}))
+    with pytest.raises(InputError, match="claims 2,147,483,647 rows in"):
+        row_groups(path, "arrow")
+    pq.write_table(pa.table({"text": pa.nulls(2**21, pa.string())}), tmp_path / "rows.parquet")
+    with pytest.raises(InputError, match="claims 2,097,152 rows in"):
+        row_groups(tmp_path / "rows.parquet", "parquet")
+    tally("rows without bytes", tried=2, held=2)
 
 
 @pytest.mark.parametrize("form", ["[{}]", "{{a: {0}, b: {0}, c: {0}, d: {0}, e: {0}, f: {0}, g: {0}, h: {0}}}"])

@@ -71,6 +71,21 @@ def test_no_file_of_a_tokenizer_is_read_through_a_link_out_of_its_folder(
     assert not (received / "cache").exists()
 
 
+def test_a_link_is_not_followed_where_its_path_is_longer_than_any_name_may_be(received: Path, outside: Path) -> None:
+    """The kernel looks up link by link what is too long to be looked up at once."""
+    folder, names = received / "tokenizer", ["d" * 200] * 20
+    before = Path.cwd()
+    for name in (folder, *names):
+        os.chdir(name) if Path(name).is_dir() else (Path(name).mkdir(), os.chdir(name))
+    Path("last").symlink_to(outside / "secret.json")
+    os.chdir(before)
+    (folder / "far").symlink_to("/".join(names))
+    replace(folder / "chat_template.jinja", Path("far", "last"))
+    assert SECRET in (folder / "chat_template.jinja").read_text()
+    for command in COMMANDS:
+        refused(run(*command), "tokenizer/chat_template.jinja")
+
+
 @pytest.mark.parametrize("name", FOLDER_FILES)
 def test_no_root_that_a_user_names_makes_a_link_in_a_tokenizer_one_that_is_followed(
     name: str, received: Path, outside: Path

@@ -142,6 +142,23 @@ def test_a_journal_entry_that_cannot_be_read_costs_its_partition_alone(left, sta
     assert (result.num_partitions_built, result.num_partitions_reused) == (1, 4)
 
 
+@pytest.mark.parametrize(
+    "rejected", [[[2**60, "not_json", "", 1]], [[0, "x", "", 1]], [[0, "not_json", "", 1]] * 2, [[-1, "not_json", ""]]]
+)
+def test_a_journal_entry_that_no_build_writes_costs_its_partition_alone(
+    rejected, starter, starter_cache, cache, tmp_path
+):
+    """Somebody may have sent the folder, with a right shard beside it."""
+    shard = next(each for each in read_manifest(starter_cache).shards if each.num_rejected == 0 and each.key)
+    entry = cache / JOURNALS[PartitionResult] / f"{shard.key}.json"
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    forged = msgspec.structs.replace(shard, num_rejected=1, num_kept=shard.num_kept - 1)
+    entry.write_bytes(msgspec.json.encode({"shard": forged, "rejected": rejected}))
+    (cache / "manifest.json").unlink()
+    again(starter, cache)
+    assert digests(cache) == digests(starter_cache)
+
+
 def test_a_document_shard_that_is_missing_is_made_again_and_only_it(starter, starter_cache, cache):
     shards = [shard for shard in read_manifest(cache).shards if shard.kind == "documents"]
     (cache / shards[1].path).unlink()

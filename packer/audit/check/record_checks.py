@@ -54,7 +54,7 @@ def check_groups(cache: Cache, recipe: Recipe) -> Check | None:
     selection = cache.manifest.selection
     if selection is None or recipe.split is None or recipe.split.group is None:
         return None
-    traits = read_traits(cache.folder, selection.traits)
+    traits = read_traits(cache.folder, selection.traits, recipe.row_rules)
     split, group = read_selection(cache.folder, selection).split, numbers_of(traits.column("group_text"))
     known = (split >= 0) & (group != 0)  # rows of other sources need no group
     own = np.unique(np.stack([group[known].view(np.int64), split[known]], axis=1), axis=0)
@@ -76,7 +76,7 @@ def check_times(cache: Cache, recipe: Recipe, trained: Sequence[str]) -> Check |
     selection = cache.manifest.selection
     if selection is None or recipe.split is None or recipe.split.time is None:
         return None
-    time = numbers_of(read_traits(cache.folder, selection.traits).column("time"))
+    time = numbers_of(read_traits(cache.folder, selection.traits, recipe.row_rules).column("time"))
     split = read_selection(cache.folder, selection).split
     is_trained = np.isin(split, [number for number, name in enumerate(selection.splits) if name in trained])
     held = (split >= 0) & ~is_trained & (time != NO_TIME)

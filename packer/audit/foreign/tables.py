@@ -16,9 +16,9 @@ from packer.display import in_shell
 from packer.errors import InputError
 from packer.layout import offsets_of
 from packer.limits import out_of
-from packer.regular_file import path_within, regular_path
+from packer.regular_file import path_within
 from packer.source.files import data_set_splits, is_data_set
-from packer.source.table_files import ARROW_MAGIC, open_parquet
+from packer.source.table_files import arrow_sizes, open_parquet, read_arrow
 from packer.store.manifest import MANIFEST_NAME
 
 _READ = ("input_ids", "seq_lengths", *TOKEN_COLUMNS)
@@ -28,7 +28,7 @@ _MOST_NAMED = 4
 
 
 class _Group(NamedTuple):
-    """Rows that are read together: a Parquet row group, or a mapped Arrow file."""
+    """Rows that are read together: a row group of Parquet, or a record batch of Arrow."""
 
     num_rows: int
     read: Callable[[], pa.Table]
@@ -142,15 +142,10 @@ def _parquet(path: Path) -> tuple[pa.Schema, list[_Group]]:
 
 
 def _arrow(path: Path) -> tuple[pa.Schema, list[_Group]]:
-    """Map an Arrow file or stream."""
-    with pa.memory_map(regular_path(path)) as file:
-        is_stream = file.read(len(ARROW_MAGIC)) != ARROW_MAGIC
-        file.seek(0)
-        table = (pa.ipc.open_stream if is_stream else pa.ipc.open_file)(file).read_all()
-    schema = table.schema
-    table = table.select([place for place, name in enumerate(schema.names) if name in _READ])
-    table.validate(full=True)
-    return schema, [_Group(table.num_rows, lambda: table)]
+    """Open an Arrow file or stream."""
+    schema, sizes = arrow_sizes(path)
+    columns = [name for name in _READ if name in schema.names]
+    return schema, [_Group(size.num_rows, partial(read_arrow, path, size, columns)) for size in sizes]
 
 
 def _lists(column: pa.ChunkedArray, *, weights: bool) -> list[Int64]:

@@ -111,7 +111,7 @@ def check_selection(folder: Path, manifest: Manifest, level: Level, *, is_whole:
     try:
         rules = make_recipe(manifest.recipe).row_rules
         stored = read_selection(folder, selection)
-        made = decide(folder, rules, manifest.inputs, shards, read_traits(folder, selection.traits))
+        made = decide(folder, rules, manifest.inputs, shards, read_traits(folder, selection.traits, rules))
     except (PackerError, ValueError, IndexError, KeyError) as error:
         return [unreadable(selection.table.path, error)]
     names = [column.name for column in fields(stored)]

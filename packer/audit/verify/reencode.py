@@ -23,7 +23,7 @@ from packer.audit.verify.shard_checks import MAX_ROWS
 from packer.audit.verify.verify_report import Finding, differing, unreadable
 from packer.batches import Int32, Int64, RowBatch, UInt64
 from packer.curate.trait_rules import TraitRules, traits_version
-from packer.curate.traits import TraitMaker
+from packer.curate.traits import TraitMaker, trait_schema
 from packer.errors import CheckError, InputError, PackerError, StorageError
 from packer.layout import offsets_of
 from packer.limits import out_of
@@ -198,7 +198,10 @@ def _compare_partition(task: _Task, folder: Path, stages: Stages, max_row_bytes:
         CheckError, StorageError: the shard cannot be read.
     """
     stored, weighted = _stored_documents(folder, task.shard)
-    traits = None if task.traits is None else (TraitMaker(task.traits[0]), read_table(folder, task.traits[1]))
+    traits = None
+    if task.traits is not None:
+        rules, table = task.traits
+        traits = TraitMaker(rules), read_table(folder, table, trait_schema(rules))
     partition, path, first, num_tokens = task.part.partition, task.part.entry.path, 0, 0
     others: list[tuple[int, str, str]] = []
     for batch in task.part.rows(max_row_bytes, () if task.traits is None else task.traits[0].fields):
