@@ -79,7 +79,7 @@ CREDENTIALS = {
 def credentials_hint(scheme: str) -> str:
     """Say which variables hold the credentials of a store."""
     variables = CREDENTIALS.get(scheme, CREDENTIALS["az"])
-    return f"credentials are taken from the environment: {variables}; see docs/how-to/object-storage.md"
+    return f"credentials are taken from the environment: {variables}; see docs/how-to/scale.md"
 
 
 def refuse_credentials(name: str, *, where: str | None = None) -> None:
