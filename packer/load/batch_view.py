@@ -21,7 +21,7 @@ from packer.load.loader import PackedLoader
 from packer.load.options import resolve_batching
 from packer.load.ordering import LengthBucketed, Windowed
 from packer.load.plan import PADDING_ROW
-from packer.load.row_source import pad_id_of
+from packer.load.reading import pad_id_of
 from packer.load.rows import documents_of_pairs
 from packer.load.state import UNCHANGED, ReaderState, decode_state
 from packer.load.step import MicroBatch, Step
@@ -178,9 +178,9 @@ def _saved_arguments(state: ReaderState, *, order: Any) -> dict[str, Any]:
     if state.shares is not None:
         hint = "only the loader of the run can show it: it has the caches of the mixture"
         raise UsageError("the state was saved by a loader of several caches", hint=hint)
-    if order is None and state.order in {"weighted", "curriculum"}:
+    if order is None and state.order == "function":
         hint = "packer.load.view_batch takes it as order="
-        raise UsageError(f"the state was saved with a {state.order} order, whose rows a state does not name", hint=hint)
+        raise UsageError("the state was saved with an order of its own, whose rows a state does not name", hint=hint)
     names = ("split", "cutoff_len", "order", "seed", "end", "micro_batch_size")
     arguments = {name: getattr(state, name) for name in names}
     if state.order in _WINDOWS and state.order_by is not None:

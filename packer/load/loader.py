@@ -73,8 +73,9 @@ class PackedLoader:
         world_size: number of processes; must be given together with `rank`.
         seed: seed of the order.
         order: ``random``; ``sequential``, as stored; ``windowed``, a few shards at a time, for caches in a bucket; for
-            documents ``length_bucketed``, which keeps documents of similar length together; or a value from
-            :mod:`packer.load.ordering`, such as weights.
+            documents ``length_bucketed``, which keeps documents of similar length together; a value of
+            :mod:`packer.load.ordering`; or a pure function from an epoch to its row numbers, such as ``weighted(…)``
+            of that module.
         end: what happens to the blocks left at the end of an epoch when they are fewer than a step. ``drop`` leaves
             them out and lists them in :attr:`left_out`. ``pad`` fills the step with fully masked rows of the pad id:
             summed losses and `num_items_in_batch` do not change, a mean over rows does. ``short`` yields a smaller
@@ -342,7 +343,7 @@ class PackedLoader:
         """Stop the background threads and end the running iteration. The loader can be iterated again."""
         self._iteration = None
         self._stop_prefetch()
-        self._source.orders.close()
+        self._source.close()
 
     def __enter__(self) -> Self:
         return self

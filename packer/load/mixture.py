@@ -215,7 +215,7 @@ class MixtureOrder(Order):
         lead = [round(Fraction(each * _LEAD_UNITS, self._unit)) for each in self._leads_after(taken)[:-1]]
         return Shares(shares=tuple(map(str, shares)), since=taken, lead=(*lead, -sum(lead)))
 
-    def _rows(self, epoch: int, start: int, stop: int) -> Int64:
+    def _computed(self, epoch: int, start: int, stop: int) -> Int64:
         first = epoch * self.num_items + start
         counts = self._counts(first)
         self._before, self._picks, self._start = counts, self._picks[first - self._start :], first
@@ -303,7 +303,7 @@ def _slice_across_epochs(order: EpochOrder, first: int, number: int) -> Int64:
     while number:
         epoch, start = divmod(position, order.num_items)
         stop = min(start + number, order.num_items)
-        parts.append(order.slice(epoch=epoch, start=start, stop=stop))
+        parts.append(order.rows(epoch, start, stop))
         position += stop - start
         number -= stop - start
     return np.concatenate(parts)

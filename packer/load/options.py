@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 import torch
@@ -37,7 +37,7 @@ class Options:
     rank: int
     world_size: int
     seed: int
-    order: Ordering | Literal["random", "sequential"]
+    order: Ordering
     end: End
     device: torch.device
     form: BatchFormat

@@ -17,37 +17,29 @@ b d f c a h g e, buckets bd fc ah ge, shuffled for example ah bd ge fc.
 The windows correspond to the mega-batches of transformers' ``LengthGroupedSampler``, which only moves the longest one
 to the front; here the buckets are shuffled.
 
-``weighted`` assigns the n positions of an epoch to rows by weight, and shuffles the positions as ``random`` does rows.
-The weights are laid end to end on a line, and n equally spaced points select the rows they fall on, so that a row with
-a fraction w of the total weight gets ⌊n·w⌋ or ⌈n·w⌉ positions. The location of the first point is drawn for each epoch.
-
-Worked example, weights 3 1 0 2, n = 4, points 1.5 apart from 0.6 on: 0.6 2.1 3.6 5.1 fall on rows 0 0 1 3; the
-positions come shuffled, for example 3 0 1 0.
-
-This is systematic sampling: W. G. Madow and L. H. Madow, "On the Theory of Systematic Sampling, I", The Annals of
-Mathematical Statistics 15 (1944); with unequal weights W. G. Madow, "II", the same 20 (1949).
+A function of the epoch gives the row numbers itself; :func:`weighted` returns such a function.
 
 ``windowed`` is defined in :mod:`packer.load.windows`.
 """
 
 import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from packer.batches import Int32, Int64
+from packer.errors import UsageError
 from packer.load.arguments import MAX_INT32, check_integer
 from packer.permute import permutation_key, permute
 
-OrderName: TypeAlias = Literal["random", "sequential", "length_bucketed", "windowed", "weighted", "curriculum"]
-Column: TypeAlias = Literal["length", "num_trained"]
-"""Counts that are stored for every row."""
-
-Float64: TypeAlias = npt.NDArray[np.float64]
+OrderName: TypeAlias = Literal["random", "sequential", "length_bucketed", "windowed", "function"]
+RowsOfEpoch: TypeAlias = Callable[[int], npt.ArrayLike]
+"""A pure function from an epoch to its row numbers, as in ``step.block_ids``: in any order, any of them, any number of
+times. Epochs may differ in length. With an attribute ``num_rows``, it is refused for a split of another size."""
 
 WINDOW = 8192
 """Documents that ``length_bucketed`` sorts together."""
@@ -83,62 +75,96 @@ class Windowed:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Weighted:
-    """Rows sampled by weight: a row of twice the weight comes twice as often, one of weight 0 never.
+class _SampledRows:
+    """What :func:`weighted` returns: a value that can be pickled, for processes that are spawned."""
 
-    An epoch has as many rows as the split, and each of them comes as often as its fraction of the total weight says,
-    rounded up or down. With equal weights this is the ``random`` order.
+    cumulative: npt.NDArray[np.float64]
+    seed: int
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.cumulative)
+
+    def __call__(self, epoch: int) -> Int64:
+        key = permutation_key("packer.load.weighted", self.seed, epoch)
+        first = float(key[0] >> np.uint64(11)) / 2**53
+        positions = permute(np.arange(self.num_rows), self.num_rows, key)
+        points = (positions + first) * (self.cumulative[-1] / self.num_rows)
+        last = np.searchsorted(self.cumulative, self.cumulative[-1])  # rounding must not lead past it
+        rows: Int64 = np.minimum(np.searchsorted(self.cumulative, points, side="right"), last)
+        return rows
+
+
+def weighted(weights: npt.ArrayLike, *, seed: int = 0) -> RowsOfEpoch:
+    """Return the rows of an epoch as a function of it, sampled by weight and shuffled: for a loader's `order`.
+
+    An epoch has as many rows as there are weights. A row with a fraction w of the total weight comes n·w times in an
+    epoch of n, rounded up or down; one of weight 0 never. The weights are laid end to end on a line, and n equally
+    spaced points select the rows that they fall on; where the first one lies is drawn for each epoch.
+
+    Worked example, weights 3 1 0 2, n = 4, points 1.5 apart from 0.6 on: 0.6 2.1 3.6 5.1 fall on rows 0 0 1 3; they
+    come shuffled, for example 3 0 1 0.
+
+    This is systematic sampling: W. G. Madow and L. H. Madow, "On the Theory of Systematic Sampling, I", The Annals of
+    Mathematical Statistics 15 (1944); with unequal weights W. G. Madow, "II", the same 20 (1949).
+
+    Args:
+        weights: one for each row of the split, none negative.
+        seed: of the drawing and the shuffling.
+
+    Raises:
+        ValueError: no weight above 0, or one that is negative or not finite.
     """
-
-    by: Mapping[str, float] | npt.ArrayLike | Column
-    """A weight for each row, numbered as in ``step.block_ids``; a column; or, for documents, a weight for each input,
-    keyed by its name in the manifest."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Curriculum:
-    """Rows in an order of your own."""
-
-    by: Callable[[int], npt.ArrayLike] | npt.ArrayLike | Column
-    """A pure function from an epoch to its row numbers, which need not include all rows nor have the same count in
-    every epoch; or the row numbers, the same in every epoch; or a column to sort by, ascending."""
+    values = np.asarray(weights, np.float64)
+    if values.ndim != 1 or not np.isfinite(values).all() or values.min(initial=0) < 0 or not values.any():
+        raise ValueError(f"weights of shape {values.shape}; expected a number for each row, none below 0, some above")
+    return _SampledRows(np.cumsum(values), check_integer("seed", seed))
 
 
-Ordering: TypeAlias = LengthBucketed | Windowed | Weighted | Curriculum
-OrderKind: TypeAlias = Literal["random", "sequential", "length_bucketed", "windowed"] | Ordering
+OrderKind: TypeAlias = (
+    Literal["random", "sequential", "length_bucketed", "windowed"] | LengthBucketed | Windowed | RowsOfEpoch
+)
+Ordering: TypeAlias = Literal["random", "sequential"] | LengthBucketed | Windowed | RowsOfEpoch
 
-_NAMES: dict[type, OrderName] = {
-    LengthBucketed: "length_bucketed",
-    Windowed: "windowed",
-    Weighted: "weighted",
-    Curriculum: "curriculum",
-}
 _DEFAULTS: dict[str, Ordering] = {"length_bucketed": LengthBucketed(), "windowed": Windowed()}
 
 
-def ordering_of(order: Any) -> Ordering | Literal["random", "sequential"]:
+def __getattr__(name: str) -> Any:
+    if name in ("Curriculum", "Weighted"):
+        raise UsageError(
+            f"packer.load.ordering.{name} was withdrawn: an order of your own is a function of the epoch",
+            hint="order=weighted(weights), from packer.load.ordering"
+            if name == "Weighted"
+            else "order=lambda epoch: rows, the numbers of the epoch's rows",
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def ordering_of(order: Any) -> Ordering:
     """Resolve the name of an order, or return the value itself.
 
     Raises:
         ValueError: unknown order.
     """
-    if isinstance(order, str) and order in _DEFAULTS:
-        return _DEFAULTS[order]
+    if isinstance(order, str):
+        order = _DEFAULTS.get(order, order)
     if isinstance(order, LengthBucketed | Windowed) and order != Windowed():
         check_integer("window", order.window, minimum=1, maximum=MAX_INT32)
-    by = getattr(order, "by", None)
-    is_value = isinstance(order, Ordering) and not (isinstance(by, str) and by not in get_args(Column))
-    if not is_value and (not isinstance(order, str) or order not in ("random", "sequential")):
+    is_function = callable(order) and not isinstance(order, type)
+    if not is_function and not isinstance(order, LengthBucketed | Windowed) and order not in ("random", "sequential"):
         raise ValueError(
-            f"order is {reprlib.repr(order)}; expected random, sequential, length_bucketed, windowed, or a "
-            "value like Weighted(weights) or Curriculum('length')"
+            f"order is {reprlib.repr(order)}; expected random, sequential, length_bucketed, windowed, a value like "
+            "Windowed(4), or a function of the epoch like weighted(weights)"
         )
     return order  # type: ignore[no-any-return]
 
 
-def order_name(order: Ordering | str) -> OrderName:
+def order_name(order: Ordering) -> OrderName:
     """Return the name of an order's kind."""
-    return order if isinstance(order, str) else _NAMES[type(order)]  # type: ignore[return-value]
+    if isinstance(order, str):
+        return order
+    names: dict[type, OrderName] = {LengthBucketed: "length_bucketed", Windowed: "windowed"}
+    return names.get(type(order), "function")
 
 
 class Order(ABC):
@@ -150,17 +176,18 @@ class Order(ABC):
 
         self._cached_slice: tuple[int, int, Int64] = (-1, 0, np.zeros(0, np.int64))  # epoch, start, rows
 
-    def slice(self, *, epoch: int, start: int, stop: int) -> Int64:
-        """Return Ω[start:stop] of an epoch, with 0 <= start <= stop <= its length, as a read-only array."""
+    def rows(self, epoch: int, start: int = 0, stop: int | None = None) -> Int64:
+        """Return Ω[start:stop] of an epoch, by default all of it, with stop <= its length, as a read-only array."""
+        stop = self.length(epoch) if stop is None else stop
         cached_epoch, cached_start, rows = self._cached_slice
         offset = start - cached_start
         if epoch != cached_epoch or offset < 0 or stop - cached_start > len(rows):
-            rows = self._rows(epoch, start, min(start + max(stop - start, SLICE), self.length(epoch)))
+            rows = self._computed(epoch, start, min(start + max(stop - start, SLICE), self.length(epoch)))
             rows.flags.writeable = False  # steps hold views of it
             self._cached_slice, offset = (epoch, start, rows), 0
         return rows[offset : offset + stop - start]
 
-    def length(self, epoch: int) -> int:  # noqa: ARG002 - only curricula use it
+    def length(self, epoch: int) -> int:  # noqa: ARG002 - only functions of the epoch use it
         """Return the number of rows of an epoch."""
         return self.num_items
 
@@ -169,7 +196,7 @@ class Order(ABC):
         return None
 
     @abstractmethod
-    def _rows(self, epoch: int, start: int, stop: int) -> Int64:
+    def _computed(self, epoch: int, start: int, stop: int) -> Int64:
         """Compute Ω[start:stop] of an epoch.  # int64[stop - start]"""
 
 
@@ -191,7 +218,7 @@ class EpochOrder(Order):
         self.fingerprint, self.seed = fingerprint, seed
         self._shuffled, self._numbers = shuffled, rows
 
-    def _rows(self, epoch: int, start: int, stop: int) -> Int64:
+    def _computed(self, epoch: int, start: int, stop: int) -> Int64:
         index = self._indices(epoch, start, stop)
         return index if self._numbers is None else self._numbers[index]
 
@@ -204,27 +231,7 @@ class EpochOrder(Order):
         return permute(index, self.num_items, key)
 
 
-class WeightedOrder(EpochOrder):
-    """Rows sampled by weight, shuffled; the cost of a slice is that of its rows and a binary search for each.
-
-    Weights are those of the rows to put in order, non-negative, at least one positive.  # float64[n]
-    """
-
-    def __init__(self, *, fingerprint: str, seed: int, weights: Float64, rows: Int64 | None = None) -> None:
-        super().__init__(fingerprint=fingerprint, seed=seed, num_items=len(weights), shuffled=True, rows=rows)
-        self._cumulative_weights = np.cumsum(weights)
-        self._last_positive = int(np.flatnonzero(weights)[-1])
-
-    def _indices(self, epoch: int, start: int, stop: int) -> Int64:
-        positions = super()._indices(epoch, start, stop)
-        key = permutation_key("packer.load.weighted", self.fingerprint, self.seed, epoch)
-        first = float(key[0] >> np.uint64(11)) / 2**53
-        points = (positions + first) * (self._cumulative_weights[-1] / self.num_items)
-        rows: Int64 = np.minimum(np.searchsorted(self._cumulative_weights, points, side="right"), self._last_positive)
-        return rows
-
-
-class CurriculumOrder(Order):
+class FunctionOrder(Order):
     """The rows that a function returns for each epoch, at least one, in its order."""
 
     def __init__(self, rows_of_epoch: Callable[[int], Int64]) -> None:
@@ -235,7 +242,7 @@ class CurriculumOrder(Order):
     def length(self, epoch: int) -> int:
         return len(self._cached_rows(epoch))
 
-    def _rows(self, epoch: int, start: int, stop: int) -> Int64:
+    def _computed(self, epoch: int, start: int, stop: int) -> Int64:
         return self._cached_rows(epoch)[start:stop].copy()
 
     def _cached_rows(self, epoch: int) -> Int64:
@@ -267,7 +274,7 @@ class BucketedOrder(Order):
                 del self._taken_before_window[old]
         return self._taken_before_window[epoch, first]
 
-    def _rows(self, epoch: int, start: int, stop: int) -> Int64:
+    def _computed(self, epoch: int, start: int, stop: int) -> Int64:
         first = start // self._size
         windows = [self._window(epoch, window) for window in range(first, -(-stop // self._size))]
         rows = np.concatenate([np.zeros(0, np.int64), *windows])
@@ -283,7 +290,7 @@ class BucketedOrder(Order):
     def _sorted_window(self, epoch: int, window: int) -> Int64:
         first = window * self._size
         self.taken(epoch=epoch, cursor=first)  # now, before the slice below moves the mixed order past it
-        rows = self._order.slice(epoch=epoch, start=first, stop=min(first + self._size, self.num_items))
+        rows = self._order.rows(epoch, first, min(first + self._size, self.num_items))
         ascending = rows[np.argsort(self._lengths[rows], kind="stable")]
         key = permutation_key("packer.load.bucketed", *self._key, epoch, window)
         num_buckets = -(-len(rows) // BUCKET)

@@ -180,7 +180,7 @@ def _rows_that_fit(order: Order, lengths: Int32 | None, epoch: int, start: int, 
     num_requested, length = remaining if lengths is None else _MIN_SLICE_ROWS, order.length(epoch)
     while True:
         stop = min(start + num_requested, length)
-        rows = order.slice(epoch=epoch, start=start, stop=stop)
+        rows = order.rows(epoch, start, stop)
         if lengths is None:
             return rows
         num_fitting = int(np.searchsorted(np.cumsum(lengths[rows], dtype=np.int64), remaining, side="right"))

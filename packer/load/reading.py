@@ -12,13 +12,14 @@ from torch.utils._pytree import tree_map_only
 from packer.batches import Int64
 from packer.layout import offsets_of
 from packer.load.batching import TokenBudget, padded_of, split_by_tokens
-from packer.load.layouts import layout_of
+from packer.load.layouts import Ids, layout_of
 from packer.load.options import Options
 from packer.load.plan import PADDING_ROW, StepPlan
 from packer.load.row_source import RowSource
 from packer.load.sides import with_sides
 from packer.load.state import Counters, ReaderState
 from packer.load.step import MicroBatch, Step, shift_labels
+from packer.store.manifest import Manifest
 
 _MAX_STEPS = 16
 """Steps that are read together, to spread the fixed cost of reading over several of them."""
@@ -43,9 +44,9 @@ class StepReader:
 
     def __init__(self, source: RowSource, options: Options) -> None:
         form, block_len = options.form, source.rows.block_len
-        self._rows, self._orders = source.rows, source.orders
+        self._rows, self._source = source.rows, source
         self._batching, self._padded = options.batching, padded_of(options.batching)
-        self._layout = layout_of(options.batching, block_len=block_len, ids=source.ids, form=form)
+        self._layout = layout_of(options.batching, block_len=block_len, ids=_ids_of(source), form=form)
         self._rank, self._world_size = options.rank, options.world_size
         self._shifted = form.shifted
         self._sums_weights = form.weighted and source.rows.weighted  # else every target has weight 1
@@ -67,8 +68,8 @@ class StepReader:
             CheckError: a row of this rank does not match its digest.
         """
         first, own, num_workers = worker
-        for group in group_steps(plans, max_rows=self._max_rows, window_after=self._orders.window_after):
-            self._orders.prefetch_from(state)
+        for group in group_steps(plans, max_rows=self._max_rows, window_after=self._source.window_after):
+            self._source.prefetch_from(state)
             shares = [self._share(plan) for plan in group]
             is_own = [(state.counters.steps + number - first) % num_workers == own for number in range(len(group))]
             counts = self._counts(group)
@@ -168,6 +169,22 @@ class StepReader:
             micro_batches = [shift_labels(micro_batch) for micro_batch in micro_batches]
         # Copies from page-locked memory to a device do not block the host.
         return tree_map_only(Tensor, Tensor.pin_memory, micro_batches) if self._pin else micro_batches
+
+
+def pad_id_of(manifest: Manifest) -> int:
+    """Return the id used for padding: the recipe's, else the tokenizer's."""
+    pad_id = manifest.recipe.get("pack", {}).get("pad_id")
+    return manifest.model.pad_id if pad_id is None else int(pad_id)
+
+
+def _ids_of(source: RowSource) -> Ids:
+    model = source.caches[0].manifest.model
+    separated = np.array([cache.manifest.recipe["pack"]["mode"] == "eos" for cache in source.caches])
+    return Ids(
+        pad=pad_id_of(source.caches[0].manifest),
+        special=np.array(sorted({*model.control_ids, *model.stop_ids}), np.int64),
+        separated=lambda rows: separated[source.rows.caches_of(rows)],
+    )
 
 
 class _Share(NamedTuple):

@@ -5,7 +5,7 @@ read without the tokens, 8 bytes per row, when a step first needs a row of their
 if the batching or the order needs all of them.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -181,22 +181,6 @@ class Rows:
     def shard_bounds(self, number: int) -> Int64:
         """Return the first row of each shard of one cache, and the end, relative to its first row.  # int64[S + 1]"""
         return offsets_of(self._parts[number].num_of_shards() // self.num_sides)
-
-    def values_by_input(self, caches: Sequence[Cache], values: Mapping[str, float]) -> Float64:
-        """Return, for each document, the value of its input file, keyed by name in the manifest.  # float64[N]
-
-        Raises:
-            UsageError: blocks, which have documents of several inputs; or names that do not match the inputs exactly.
-        """
-        if self.block_len:
-            raise UsageError("weights by input are for documents: a block may contain documents of several inputs")
-        names = [[entry.path for entry in cache.manifest.inputs] for cache in caches]
-        if set(values) != (known := {name for each in names for name in each}):
-            differing = ", ".join(sorted(set(values) ^ known))
-            raise UsageError(f"weights by input: expected one for each input file, without {differing}")
-        of_cache = [np.array([values[name] for name in each], np.float64) for each in names]
-        of_documents = [own[part.origins()[0]] for own, part in zip(of_cache, self._parts, strict=True)]
-        return np.concatenate(of_documents)[:: self.num_sides]
 
     def weight_sums(self, rows: Int64) -> Float64:
         """Sum the loss weights of some rows; each row of any rank is read once for this.  # float64[R]"""

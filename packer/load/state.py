@@ -72,7 +72,7 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     cutoff_len: Annotated[int, Meta(ge=2, le=2**31 - 1)] | None
     order: OrderName
     order_by: str | None
-    """Parameters of the order: a non-default window; a hash of the weights, or of a curriculum's epoch 0."""
+    """Parameters of the order: a non-default window, or a hash of the rows that a function gives for epoch 0."""
 
     seed: int
     end: End
@@ -130,6 +130,11 @@ def decode_state(value: Any) -> ReaderState:
         raise CheckError(
             f"reader state: expected version {STATE_VERSION}, found {value['version']!r}",
             hint="it was saved by another release of packer: continue with that one, or start over",
+        )
+    if isinstance(value, dict) and value.get("order") in ("curriculum", "weighted"):
+        raise CheckError(
+            f"reader state: {value['order']} orders were withdrawn; an order of your own is a function of the epoch",
+            hint="continue with the release of packer that saved it, or start over with such a function",
         )
     try:
         return msgspec.convert(value, ReaderState)

@@ -20,7 +20,7 @@ import numpy as np
 from packer.batches import Int64
 from packer.errors import UsageError
 from packer.layout import offsets_of
-from packer.load.ordering import SLICE, EpochOrder
+from packer.load.ordering import SLICE, EpochOrder, LengthBucketed, Ordering, Windowed, order_name
 from packer.load.rows import Rows
 from packer.permute import permutation_key, permute
 from packer.store.cache import BlockShards, DocumentShards
@@ -31,13 +31,24 @@ WINDOW_BYTES: Final = 4 * 2**30
 """Average size of a window if no number of shards is given."""
 
 
-def default_window(shards: BlockShards | DocumentShards) -> int:
-    """Return the default number of shards per window; it depends on the data, never on the space available."""
-    mean = sum(shard.num_bytes for shard in shards.shards) / len(shards.shards)
-    return max(round(WINDOW_BYTES / mean), 1)
+def shards_per_window(order: Ordering, shards: BlockShards | DocumentShards) -> int:
+    """Return the shards per window of a cache's rows; 0 if they are not read shard by shard.
+
+    Without a number, it depends on the data, never on the space available.
+
+    Raises:
+        UsageError: the cache is bounded and too small for the order.
+    """
+    window = 0
+    if order == "sequential" or isinstance(order, Windowed):
+        mean = sum(shard.num_bytes for shard in shards.shards) / len(shards.shards)
+        window = (order.window if isinstance(order, Windowed) else None) or max(round(WINDOW_BYTES / mean), 1)
+    if order == "random" or isinstance(order, LengthBucketed | Windowed):
+        _check_window_fits(shards, order_name(order), window)
+    return window
 
 
-def check_window_fits(shards: BlockShards | DocumentShards, order: str, window: int) -> None:
+def _check_window_fits(shards: BlockShards | DocumentShards, order: str, window: int) -> None:
     """Refuse an order that reads `window` shards at a time (0: all of them) if a bounded cache cannot keep as many.
 
     Raises:

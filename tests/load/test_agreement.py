@@ -15,7 +15,7 @@ from torchrun import torchrun  # noqa: E402
 from packer.errors import UsageError  # noqa: E402
 from packer.load import Mixture, PackedLoader, StepDataset, agreement  # noqa: E402
 from packer.load.batching import Padded  # noqa: E402
-from packer.load.ordering import Weighted  # noqa: E402
+from packer.load.ordering import weighted  # noqa: E402
 
 NUM_BLOCKS, WORLD_SIZE = 40, 3
 CACHE, OTHER = small_cache(NUM_BLOCKS), small_cache(NUM_BLOCKS, fingerprint="cafe")
@@ -66,7 +66,7 @@ DIFFERENT = {
     "fingerprint": lambda rank: open_rank(rank, OTHER),
     "shares": lambda rank: open_rank(rank, Mixture([(CACHE, 1), (OTHER, 1)])),
     "order": lambda rank: open_rank(rank, order="sequential"),
-    "order_by": lambda rank: open_rank(rank, order=Weighted([1.0] * NUM_BLOCKS)),
+    "order_by": lambda rank: open_rank(rank, order=weighted([1.0] * NUM_BLOCKS)),
     "opened_batch_size": lambda rank: open_rank(rank, global_batch_size=12),
     "batch_size": resized,
     "micro_batch_size": lambda rank: open_rank(rank, micro_batch_size=2),

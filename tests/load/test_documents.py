@@ -19,12 +19,7 @@ from small_documents import PAD_ID, small_document_cache  # noqa: E402
 from packer.errors import InputError, UsageError  # noqa: E402
 from packer.load import Mixture, PackedLoader  # noqa: E402
 from packer.load.batching import Padded, PaddingFree, TokenBudget  # noqa: E402
-from packer.load.ordering import (  # noqa: E402
-    Curriculum,
-    EpochOrder,
-    LengthBucketed,
-    Weighted,
-)
+from packer.load.ordering import EpochOrder, LengthBucketed, weighted  # noqa: E402
 
 BATCHINGS = [
     "padded",
@@ -38,8 +33,8 @@ ORDERS = {
     "random": "random",
     "sequential": "sequential",
     "length_bucketed": "length_bucketed",
-    "weighted": Weighted("length"),
-    "curriculum": Curriculum(lambda epoch: np.arange(31 - 5 * epoch)[::-1]),
+    "weighted": weighted(np.arange(31) % 7),
+    "function": lambda epoch: np.arange(31 - 5 * epoch)[::-1],
     "mixed, in windows": LengthBucketed(window=7),
     "mixed, changing": "random",
 }
@@ -56,7 +51,7 @@ def ranks_of(cache, world_size, **options):
 
 def omega(num_documents, epoch=0, seed=0):
     order = EpochOrder(fingerprint="d0c5", seed=seed, num_items=num_documents, shuffled=True)
-    return order.slice(epoch=epoch, start=0, stop=num_documents).tolist()
+    return order.rows(epoch, 0, num_documents).tolist()
 
 
 def trained_within(documents, cutoff):

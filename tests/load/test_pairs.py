@@ -21,7 +21,7 @@ from packer.load.adapters import huggingface  # noqa: E402
 from packer.load.attention import block_diagonal_mask  # noqa: E402
 from packer.load.attention import documents_of as documents_of_batch  # noqa: E402
 from packer.load.batching import Padded, TokenBudget  # noqa: E402
-from packer.load.ordering import Weighted  # noqa: E402
+from packer.load.ordering import weighted  # noqa: E402
 from packer.load.trainers import BlockSource  # noqa: E402
 from packer.load.trainers.evaluation import EvaluationBatches  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
@@ -250,7 +250,7 @@ def test_rated_answers_are_documents_with_a_side_and_margins_nobody_has_are_no_c
 
 
 def test_of_pairs_all_that_says_rows_says_pairs(caches):
-    loader = loader_of(caches / "pairs", batching="padded", order=Weighted(np.arange(NUM_PAIRS)), micro_batch_size=2)
+    loader = loader_of(caches / "pairs", batching="padded", order=weighted(np.arange(NUM_PAIRS)), micro_batch_size=2)
     assert (loader.num_blocks, loader.content) == (NUM_PAIRS, "pairs")
     assert "PackedLoader of pairs" in repr(loader)
     ids = Cache.open(caches / "pairs").documents("train").doc_ids()
