@@ -13,12 +13,11 @@ import numpy as np
 from packer.batches import Int32, Int64
 from packer.errors import CheckError, InputError, UsageError
 from packer.layout import concatenated_ranges
-from packer.load.arguments import open_cache
 from packer.load.attention import documents_of
 from packer.load.batching import Packed
 from packer.load.contract import BatchCheck, check_batch
 from packer.load.loader import PackedLoader
-from packer.load.options import resolve_batching
+from packer.load.options import open_cache, resolve_batching
 from packer.load.ordering import LengthBucketed, Windowed
 from packer.load.plan import PADDING_ROW
 from packer.load.reading import pad_id_of

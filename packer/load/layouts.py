@@ -4,10 +4,10 @@ Each column is written once, converting the file's int32 to int64, and then spli
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,79 +15,13 @@ import torch
 
 from packer.batches import Bool, Int32, Int64
 from packer.layout import MASKED, concatenated_ranges, offsets_of, positions
-from packer.load.batching import Batching, Packed, Padded, padded_of
+from packer.load.batching import SEQUENCES, BatchFormat, Batching, Packed, Padded, padded_of
 from packer.load.plan import PADDING_ROW
 from packer.load.step import MicroBatch
 from packer.store.cache import FoundBlocks, FoundDocuments
 
-_SEQUENCES = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
-
-_OPTIONAL_COLUMNS = ("attention_mask", "document_ids", "special_tokens_mask")
-"""Columns that micro-batches of every format can have on request."""
-
 Columns: TypeAlias = dict[str, Sequence[Any]]
 """By name, one value for each micro-batch."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchFormat:
-    """Which columns a micro-batch has, and their form."""
-
-    flatten: bool
-    shifted: bool
-    weighted: bool
-    columns: frozenset[str]
-
-    def has_any(self, *names: str) -> bool:
-        """Whether it has at least one of these columns."""
-        return not self.columns.isdisjoint(names)
-
-
-def batch_format(
-    batching: Batching,
-    *,
-    flatten: bool,
-    labels: Literal["unshifted", "shifted"],
-    weighted: bool,
-    columns: Collection[Any] | None,
-) -> BatchFormat:
-    """Return the format that a loader's arguments ask for.
-
-    Raises:
-        ValueError: a column that micro-batches of this kind cannot have, or shifted labels without the column labels.
-        TypeError: not a collection of names.
-    """
-    if columns is not None and (
-        isinstance(columns, str)
-        or not isinstance(columns, Collection)
-        or not all(isinstance(name, str) or name is ... for name in columns)
-    ):
-        raise TypeError(f"columns is {columns!r}; expected names")
-    default = list(_columns(batching, flatten=flatten, weighted=weighted))
-    available = list(dict.fromkeys((*default, *_OPTIONAL_COLUMNS)))
-    wanted = frozenset(default if columns is None else columns)
-    if ... in wanted:
-        wanted = wanted - {...} | frozenset(default)
-    if not wanted or not wanted <= frozenset(available):
-        found = ", ".join(sorted(wanted - frozenset(available))) or "none"
-        raise ValueError(f"columns {found}: expected some of {', '.join(available)}")
-    if "special_tokens_mask" in wanted and "input_ids" not in wanted:
-        raise ValueError("the column special_tokens_mask needs the column input_ids")
-    if labels == "shifted" and "labels" not in wanted:
-        raise ValueError("labels='shifted' needs the column labels")
-    return BatchFormat(flatten=flatten, shifted=labels == "shifted", weighted=weighted, columns=wanted)
-
-
-def _columns(batching: Batching, *, flatten: bool, weighted: bool) -> Iterator[str]:
-    yield from ("input_ids", "labels", "position_ids")
-    if padded_of(batching) is not None:
-        yield "attention_mask"
-    elif isinstance(batching, Packed) and not flatten:
-        yield "document_ids"
-    else:
-        yield from _SEQUENCES
-    if weighted:
-        yield "loss_weights"
 
 
 class Layout(Protocol):
@@ -159,7 +93,7 @@ class BlockLayout:
             if form.has_any("special_tokens_mask"):
                 arrays["special_tokens_mask"] = self._ids.special_tokens(arrays["input_ids"], real)
         columns: Columns = {}
-        if form.has_any("document_ids", *_SEQUENCES):
+        if form.has_any("document_ids", *SEQUENCES):
             lengths, num_sequences = self._sequences(found, len(parts), num_rows)
             if form.has_any("document_ids"):
                 arrays["document_ids"] = sequence_ids(lengths, num_sequences)
@@ -290,7 +224,7 @@ def sequence_columns(lengths: Int32, num_sequences: list[int], form: BatchFormat
         num_sequences: how many each micro-batch has, at least one.
         form: says which columns are wanted.
     """
-    if not form.has_any(*_SEQUENCES):
+    if not form.has_any(*SEQUENCES):
         return {}
     firsts = offsets_of(num_sequences)[:-1]
     bounds = np.zeros(len(lengths) + len(num_sequences), np.int32)

@@ -12,18 +12,15 @@ import torch
 from packer.batches import Int64
 from packer.errors import CheckError
 from packer.load.agreement import Agreement
-from packer.load.arguments import MAX_INT32, check_instance, check_integer
 from packer.load.batching import Batching
-from packer.load.content import Content
 from packer.load.figures import Figures, ThroughputMeter, figures_of
 from packer.load.mixture import Mixture, opened_source
-from packer.load.options import Schedule, resolve_options
+from packer.load.options import MAX_INT32, Schedule, check_instance, check_integer, ranks_when_spawning, resolve_options
 from packer.load.ordering import OrderKind
 from packer.load.plan import End, StepPlan
-from packer.load.ranks import ranks_when_spawning
-from packer.load.read_ahead import Prefetch
-from packer.load.reading import EpochSummary, StepReader
+from packer.load.reading import EpochSummary, Prefetch, StepReader
 from packer.load.row_source import RowSource
+from packer.load.rows import Content
 from packer.load.state import UNCHANGED, Counters, ReaderState, restore
 from packer.load.step import Step
 from packer.read_rules import BatchingName

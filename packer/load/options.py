@@ -1,27 +1,57 @@
-"""The options of a loader, checked and with defaults filled in."""
+"""The arguments of the reader's public names, checked early and with defaults filled in.
 
+Nothing here needs torch before a loader is opened.
+"""
+
+import operator
+import os
 import reprlib
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from multiprocessing.context import get_spawning_popen
 from types import SimpleNamespace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import msgspec
-import torch
 
 from packer.errors import UsageError
-from packer.load.arguments import MAX_INT32, check_callable, check_choice, check_instance, check_integer
-from packer.load.batching import Batching, as_batching, batching_from_recipe
-from packer.load.layouts import BatchFormat, batch_format
-from packer.load.ordering import Ordering, ordering_of
+from packer.load.batching import (
+    BATCHINGS,
+    BatchFormat,
+    Batching,
+    Packed,
+    Padded,
+    PaddingFree,
+    TokenBudget,
+    batch_format,
+    batching_from_name,
+    batching_from_recipe,
+    name_of,
+    padded_of,
+)
+from packer.load.ordering import LengthBucketed, Ordering, Windowed
 from packer.load.plan import End
-from packer.load.ranks import resolve_rank
-from packer.read_rules import BatchingName, Read
+from packer.read_rules import MAX_BLOCK_LEN, BatchingName, Read
 from packer.store.cache import Cache
+
+if TYPE_CHECKING:
+    import torch
+
+Kind = TypeVar("Kind")
 
 Schedule: TypeAlias = Callable[[int, int], int | tuple[int, int]]
 """Maps the index of a step and the size of the step before it to the step's size, or to step and micro-batch size."""
+
+MAX_INT32: Final = 2**31 - 1
+"""Upper bound of sizes and lengths, which are counted in int32."""
+
+_ORDERS: dict[str, Ordering] = {
+    "random": "random",
+    "sequential": "sequential",
+    "length_bucketed": LengthBucketed(),
+    "windowed": Windowed(),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +69,7 @@ class Options:
     seed: int
     order: Ordering
     end: End
-    device: torch.device
+    device: "torch.device"
     form: BatchFormat
     prefetch: int
 
@@ -115,13 +145,59 @@ def resolve_batching(
     return resolved, cutoff_len
 
 
-def resolve_device(device: Any) -> torch.device:
+def as_batching(batching: Batching | BatchingName) -> Batching:
+    """Resolve the name of a batching, or return an equal value, checked and with Python's integers.
+
+    Raises:
+        ValueError: unknown name, or an invalid value.
+    """
+    value = BATCHINGS.get(batching) if isinstance(batching, str) else batching
+    if not isinstance(value, Packed | Padded | PaddingFree | TokenBudget) or (
+        isinstance(value, TokenBudget) and not isinstance(value.padded, Padded | None)
+    ):
+        raise ValueError(  # noqa: TRY004 - as for an unknown name
+            f"batching {batching!r}: expected one of {', '.join(BATCHINGS)}, or a value like TokenBudget() or Padded()"
+        )
+    padded = padded_of(value)
+    if padded is None:
+        return value
+    multiple_of = check_integer("multiple_of", padded.multiple_of, minimum=1, maximum=MAX_BLOCK_LEN)
+    length = padded.length
+    if length is not None:
+        length = check_integer("length", length, minimum=1, maximum=MAX_BLOCK_LEN)
+        if multiple_of != 1:
+            raise ValueError("a padded batching has either a length or a multiple_of")
+    side = check_choice("side", padded.side, ("right", "left"))
+    return batching_from_name(name_of(value), Padded(length=length, multiple_of=multiple_of, side=side))
+
+
+def ordering_of(order: Any) -> Ordering:
+    """Resolve the name of an order, or return the value itself.
+
+    Raises:
+        ValueError: unknown order.
+    """
+    value = _ORDERS.get(order) if isinstance(order, str) else order
+    if isinstance(value, LengthBucketed | Windowed) and value != Windowed():
+        check_integer("window", value.window, minimum=1, maximum=MAX_INT32)
+    is_function = callable(value) and not isinstance(value, type)
+    if not is_function and not isinstance(value, str | LengthBucketed | Windowed):
+        raise ValueError(
+            f"order is {reprlib.repr(order)}; expected {', '.join(_ORDERS)}, a value like Windowed(4), or a function "
+            "of the epoch like weighted(weights)"
+        )
+    return value  # type: ignore[return-value]
+
+
+def resolve_device(device: Any) -> "torch.device":
     """Return the device micro-batches are placed on; None is ``cpu``.
 
     Raises:
         ValueError: not the name of a device, or a device other than ``cpu`` and ``cuda``.
         UsageError: a GPU that does not exist.
     """
+    import torch  # noqa: PLC0415 - orders and plans need no torch
+
     resolved = torch.device("cpu") if device is None else device
     if isinstance(resolved, str) and resolved.partition(":")[0] in ("cpu", "cuda"):
         resolved = torch.device(resolved)
@@ -152,3 +228,96 @@ def resolve_end(end: Any, drop_last: Any) -> Any:
     if drop_last and end != "drop":
         raise ValueError(f"drop_last=True and end='{end}' contradict each other; pass only one of them")
     return "short" if end == "drop" and not drop_last else end
+
+
+def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """Return rank and world size: as given, else those of `torch.distributed`, else 0 of 1.
+
+    Raises:
+        ValueError: only one of the two is given, or the rank is not below the world size.
+        UsageError: the environment announces several processes, but `torch.distributed` is not initialized:
+            every process would read everything.
+    """
+    if (rank is None) != (world_size is None):
+        raise ValueError("pass rank and world_size together, or neither")
+    if rank is not None and world_size is not None:
+        rank, world_size = check_integer("rank", rank), check_integer("world_size", world_size, minimum=1)
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank {rank} is not in 0..{world_size - 1}")
+        return rank, world_size
+    import torch  # noqa: PLC0415 - as above
+
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    announced = os.environ.get("WORLD_SIZE", "1")
+    if announced != "1":
+        raise UsageError(
+            f"WORLD_SIZE is {announced} but torch.distributed is not initialized: all processes would read the same",
+            hint="call torch.distributed.init_process_group() first, or pass rank= and world_size=",
+        )
+    return 0, 1
+
+
+def ranks_when_spawning(rank: int, world_size: int) -> dict[str, int]:
+    """Return what a process that is being spawned must be told; nothing for any other pickle.
+
+    A worker of a DataLoader has no `torch.distributed` unless it was forked. Left to itself, it would take itself for
+    the only rank, and every rank would read everything.
+    """
+    return {} if get_spawning_popen() is None else {"rank": rank, "world_size": world_size}
+
+
+def check_integer(name: str, value: Any, *, minimum: int | None = None, maximum: int | None = None) -> int:
+    """Return a Python or numpy integer as a Python int, which a state can store; raise ValueError for anything else."""
+    integer: Any = None if isinstance(value, bool) else value
+    try:
+        number = operator.index(integer)
+    except TypeError:
+        raise ValueError(f"{name} is {reprlib.repr(value)}; expected a whole number") from None
+    if (minimum is not None and number < minimum) or (maximum is not None and number > maximum):
+        one_sided = f"at most {maximum}" if minimum is None else f"at least {minimum}"
+        bound = one_sided if minimum is None or maximum is None else f"{minimum} to {maximum}"
+        raise ValueError(f"{name} is {number}; expected {bound}")
+    return number
+
+
+def check_choice(name: str, value: Any, names: tuple[str, ...]) -> Any:
+    """Return the value; raise ValueError if it is not one of `names`."""
+    if not isinstance(value, str) or value not in names:
+        raise ValueError(f"{name} is {reprlib.repr(value)}; expected one of {', '.join(names)}")
+    return value
+
+
+def check_instance(name: str, value: Any, kind: type[Kind], expected: str) -> Kind:
+    """Return the value; raise TypeError if it is of another type."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} is {reprlib.repr(value)}; expected {expected}")
+    return value
+
+
+def check_callable(name: str, value: Any, expected: str) -> None:
+    """Raise TypeError if the value is not callable."""
+    if not callable(value):
+        raise TypeError(f"{name} is {reprlib.repr(value)}; expected {expected}")
+
+
+def open_cache(cache: Any, **limits: Any) -> Cache:
+    """Open a cache by its folder or URL, or return one that is open already.
+
+    Args:
+        cache: the cache.
+        limits: `cache_dir` and `cache_bytes` of a cache in a bucket, as for :meth:`Cache.open`.
+
+    Raises:
+        TypeError: neither a path nor a cache.
+        UsageError: limits were given for a cache that is open already.
+        InputError: the folder is not a cache.
+        CheckError: the cache is damaged.
+    """
+    if isinstance(cache, str | os.PathLike):
+        return Cache.open(os.fspath(cache), **limits)
+    if any(value is not None for value in limits.values()):
+        raise UsageError(
+            "cache_dir and cache_bytes are of a cache that is opened here", hint="pass them to Cache.open(url, …)"
+        )
+    return check_instance("cache", cache, Cache, "the folder of a cache, or what Cache.open gave")

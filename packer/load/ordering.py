@@ -22,10 +22,10 @@ A function of the epoch gives the row numbers itself; :func:`weighted` returns s
 ``windowed`` is defined in :mod:`packer.load.windows`.
 """
 
-import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import index
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -33,7 +33,6 @@ import numpy.typing as npt
 
 from packer.batches import Int32, Int64
 from packer.errors import UsageError
-from packer.load.arguments import MAX_INT32, check_integer
 from packer.permute import permutation_key, permute
 
 OrderName: TypeAlias = Literal["random", "sequential", "length_bucketed", "windowed", "function"]
@@ -113,20 +112,19 @@ def weighted(weights: npt.ArrayLike, *, seed: int = 0) -> RowsOfEpoch:
         seed: of the drawing and the shuffling.
 
     Raises:
+        TypeError: a seed that is not an integer.
         ValueError: no weight above 0, or one that is negative or not finite.
     """
     values = np.asarray(weights, np.float64)
     if values.ndim != 1 or not np.isfinite(values).all() or values.min(initial=0) < 0 or not values.any():
         raise ValueError(f"weights of shape {values.shape}; expected a number for each row, none below 0, some above")
-    return _SampledRows(np.cumsum(values), check_integer("seed", seed))
+    return _SampledRows(np.cumsum(values), index(seed))
 
 
 OrderKind: TypeAlias = (
     Literal["random", "sequential", "length_bucketed", "windowed"] | LengthBucketed | Windowed | RowsOfEpoch
 )
 Ordering: TypeAlias = Literal["random", "sequential"] | LengthBucketed | Windowed | RowsOfEpoch
-
-_DEFAULTS: dict[str, Ordering] = {"length_bucketed": LengthBucketed(), "windowed": Windowed()}
 
 
 def __getattr__(name: str) -> Any:
@@ -138,25 +136,6 @@ def __getattr__(name: str) -> Any:
             else "order=lambda epoch: rows, the numbers of the epoch's rows",
         )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def ordering_of(order: Any) -> Ordering:
-    """Resolve the name of an order, or return the value itself.
-
-    Raises:
-        ValueError: unknown order.
-    """
-    if isinstance(order, str):
-        order = _DEFAULTS.get(order, order)
-    if isinstance(order, LengthBucketed | Windowed) and order != Windowed():
-        check_integer("window", order.window, minimum=1, maximum=MAX_INT32)
-    is_function = callable(order) and not isinstance(order, type)
-    if not is_function and not isinstance(order, LengthBucketed | Windowed) and order not in ("random", "sequential"):
-        raise ValueError(
-            f"order is {reprlib.repr(order)}; expected random, sequential, length_bucketed, windowed, a value like "
-            "Windowed(4), or a function of the epoch like weighted(weights)"
-        )
-    return order  # type: ignore[no-any-return]
 
 
 def order_name(order: Ordering) -> OrderName:

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from packer.batches import CHOSEN, REJECTED, Bool, Int32, Int64
 from packer.errors import UsageError
 from packer.layout import MASKED, crossed
-from packer.load.arguments import open_cache
 from packer.load.attention import documents_of
+from packer.load.options import open_cache
 from packer.load.step import MicroBatch
 from packer.store.cache import Cache, DocumentShards
 

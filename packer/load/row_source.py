@@ -15,10 +15,9 @@ import numpy as np
 
 from packer.batches import Int64
 from packer.errors import UsageError
-from packer.load.arguments import MAX_INT32, check_integer
 from packer.load.batching import Packed, TokenBudget, check_rows_fit, name_of, padded_of
-from packer.load.mixture import Mixture, MixtureOrder, Shares
-from packer.load.options import Options
+from packer.load.mixture import Mixture, MixtureOrder
+from packer.load.options import MAX_INT32, Options, check_integer
 from packer.load.ordering import (
     WINDOW,
     BucketedOrder,
@@ -29,7 +28,7 @@ from packer.load.ordering import (
     Windowed,
     order_name,
 )
-from packer.load.plan import StepPlan, check_batch_size, check_fits, plan_step, steps_left
+from packer.load.plan import Shares, StepPlan, check_batch_size, check_fits, plan_step, steps_left
 from packer.load.rows import RowKind, Rows, check_weights
 from packer.load.state import STATE_VERSION, ZERO_COUNTERS, ReaderState
 from packer.load.windows import ShardPrefetcher, WindowedOrder, shards_per_window

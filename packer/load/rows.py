@@ -5,7 +5,7 @@ read without the tokens, 8 bytes per row, when a step first needs a row of their
 if the batching or the order needs all of them.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -15,12 +15,12 @@ import numpy.typing as npt
 from packer.batches import CHOSEN, REJECTED, Float32, Int32, Int64
 from packer.errors import InputError, UsageError
 from packer.layout import offsets_of
-from packer.load.content import content_of_all
 from packer.load.plan import PADDING_ROW
 from packer.store.cache import BlockShards, Cache, DocumentShards, FoundBlocks, FoundDocuments
 from packer.store.row_columns import RowColumns
 
 RowKind: TypeAlias = Literal["blocks", "documents"]
+Content: TypeAlias = Literal["examples", "pairs", "rated answers"]
 Float64: TypeAlias = npt.NDArray[np.float64]
 
 
@@ -217,6 +217,40 @@ def documents_of_pairs(pairs: Int64) -> Int64:
     """
     sides = [np.where(pairs == PADDING_ROW, PADDING_ROW, 2 * pairs + side) for side in (CHOSEN, REJECTED)]
     return np.concatenate(sides)
+
+
+def content_of(cache: Cache) -> Content:
+    """Return the kind of content of a cache: examples to imitate, or preference data."""
+    if not cache.is_preference:
+        return "examples"
+    return "pairs" if cache.is_paired else "rated answers"
+
+
+def content_of_all(caches: Iterable[Cache]) -> Content:
+    """Return the kind of content that several caches share.
+
+    Raises:
+        UsageError: they have different kinds of content.
+    """
+    found = {content_of(cache): cache.folder for cache in caches}
+    if len(found) > 1:
+        names = " and ".join(f"{content} ({folder})" for content, folder in found.items())
+        raise UsageError(f"{names} cannot be mixed", hint="read each with a loader of its own")
+    return next(iter(found))
+
+
+def refuse_preference(content: Content, what: str) -> None:
+    """Keep a consumer that trains on every answer from imitating rejected answers.
+
+    Raises:
+        UsageError: the content is preference data.
+    """
+    if content != "examples":
+        raise UsageError(
+            f"{what} trains examples, and this cache holds {content}: it would imitate rejected answers too",
+            hint="a loop of your own over PackedLoader gives them with their sides; trainers of pairs are in "
+            "packer.load.trainers",
+        )
 
 
 def _check_preference(rows: Rows, caches: Sequence[Cache], kind: RowKind, cutoff_len: int | None) -> None:

@@ -19,7 +19,7 @@ from trl import DPOConfig, DPOTrainer, KTOConfig, KTOTrainer
 from packer.batches import CHOSEN, DESIRABLE, Int64
 from packer.errors import UsageError
 from packer.layout import partners
-from packer.load.arguments import check_instance, check_integer
+from packer.load.options import check_instance, check_integer
 from packer.load.preference import mismatched_documents, padded_documents, preference_documents
 from packer.load.rows import documents_of_pairs
 from packer.load.step import MicroBatch
