@@ -9,7 +9,7 @@ none waits.
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
@@ -24,11 +24,15 @@ from packer.read_rules import BatchingName, Read, Side, Tokens
 class Packed:
     """The cache's blocks, as they were packed. Sizes count blocks."""
 
+    name: ClassVar[BatchingName] = "packed"
+    padded: ClassVar[None] = None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Padded:
     """Documents as rows, padded to one length. Sizes count documents."""
 
+    name: ClassVar[BatchingName] = "padded"
     length: Tokens | None = None
     """Tokens to which every micro-batch is padded; None pads to its longest document."""
 
@@ -36,6 +40,11 @@ class Padded:
     """The longest length is rounded up to a multiple of this: 8 or 128 suit matrix units."""
 
     side: Side = "right"
+
+    @property
+    def padded(self) -> "Padded":
+        """How documents are padded; None for a batching that does not pad."""
+        return self
 
     def rounded(self, longest: int) -> int:
         """Return the padded row length of a micro-batch whose longest document has `longest` tokens."""
@@ -46,6 +55,9 @@ class Padded:
 class PaddingFree:
     """Documents concatenated in one row, kept apart by ``cu_seq_lens``. Sizes count documents."""
 
+    name: ClassVar[BatchingName] = "padding_free"
+    padded: ClassVar[None] = None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenBudget:
@@ -54,6 +66,7 @@ class TokenBudget:
     A step takes documents until `global_batch_size` tokens are full; the number of micro-batches varies.
     """
 
+    name: ClassVar[BatchingName] = "token_budget"
     padded: Padded | None = None
     """None concatenates documents as :class:`PaddingFree` does, and the budget counts their tokens. Otherwise documents
     are padded, and the budget counts rows times padded length."""
@@ -70,7 +83,7 @@ BATCHINGS: dict[BatchingName, Batching] = {
 
 
 def batching_from_name(name: BatchingName, padded: Padded | None) -> Batching:
-    """Return the batching with this name and padding; :func:`name_of` and :func:`padded_of` are the inverse."""
+    """Return the batching with this name and padding."""
     if name == "token_budget":
         return TokenBudget(padded=padded)
     return padded if name == "padded" and padded is not None else BATCHINGS[name]
@@ -82,18 +95,7 @@ def batching_from_recipe(read: Read) -> Batching:
     return batching_from_name(read.batching, padded if read.is_padded else None)
 
 
-def padded_of(batching: Batching) -> Padded | None:
-    """Return how documents are padded; None if they are not."""
-    shape = batching.padded if isinstance(batching, TokenBudget) else batching
-    return shape if isinstance(shape, Padded) else None
-
-
-def name_of(batching: Batching) -> BatchingName:
-    """Return the name of a batching's kind: what it counts and orders, whatever the shape of its micro-batches."""
-    return next(name for name, value in BATCHINGS.items() if type(value) is type(batching))
-
-
-SEQUENCES = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
+SEQUENCES = frozenset({"cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"})
 
 _OPTIONAL_COLUMNS = ("attention_mask", "document_ids", "special_tokens_mask")
 """Columns that micro-batches of every format can have on request."""
@@ -107,10 +109,6 @@ class BatchFormat:
     shifted: bool
     weighted: bool
     columns: frozenset[str]
-
-    def has_any(self, *names: str) -> bool:
-        """Whether it has at least one of these columns."""
-        return not self.columns.isdisjoint(names)
 
 
 def batch_format(
@@ -150,12 +148,12 @@ def batch_format(
 
 def _columns(batching: Batching, *, flatten: bool, weighted: bool) -> Iterator[str]:
     yield from ("input_ids", "labels", "position_ids")
-    if padded_of(batching) is not None:
+    if batching.padded is not None:
         yield "attention_mask"
     elif isinstance(batching, Packed) and not flatten:
         yield "document_ids"
     else:
-        yield from SEQUENCES
+        yield from ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
     if weighted:
         yield "loss_weights"
 
@@ -166,7 +164,7 @@ def check_rows_fit(batching: Batching, micro_batch_size: int, rows: Rows) -> Non
     Raises:
         UsageError: gives their number and the length of the longest.
     """
-    padded, limits = padded_of(batching), []
+    padded, limits = batching.padded, []
     if padded is not None and padded.length is not None:
         limits.append((padded.length, rows.lengths_of_sides.max(1), f"micro-batches are padded to {padded.length}"))
     if isinstance(batching, TokenBudget):

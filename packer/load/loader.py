@@ -14,8 +14,16 @@ from packer.errors import CheckError
 from packer.load.agreement import Agreement
 from packer.load.batching import Batching
 from packer.load.figures import Figures, ThroughputMeter, figures_of
-from packer.load.mixture import Mixture, opened_source
-from packer.load.options import MAX_INT32, Schedule, check_instance, check_integer, ranks_when_spawning, resolve_options
+from packer.load.mixture import Mixture
+from packer.load.options import (
+    MAX_INT32,
+    Schedule,
+    check_instance,
+    check_integer,
+    open_cache,
+    ranks_when_spawning,
+    resolve_options,
+)
 from packer.load.ordering import OrderKind
 from packer.load.plan import End, StepPlan
 from packer.load.reading import EpochSummary, Prefetch, StepReader
@@ -138,7 +146,11 @@ class PackedLoader:
         cache_bytes: int | str | None = None,
     ) -> None:
         self._arguments = {name: value for name, value in locals().items() if name not in _NOT_PICKLED}
-        self._cache = opened_source(cache, cache_dir=cache_dir, cache_bytes=cache_bytes)
+        self._cache = (
+            cache
+            if isinstance(cache, Mixture) and cache_dir is None and cache_bytes is None
+            else open_cache(cache, cache_dir=cache_dir, cache_bytes=cache_bytes)
+        )
         caches = self._cache.caches if isinstance(self._cache, Mixture) else (self._cache,)
         self._options = resolve_options(caches, SimpleNamespace(**self._arguments))
         self._source = RowSource(self._cache, self._options)

@@ -124,13 +124,6 @@ class Mixture:
         return floor(min(lengths)) if self.epoch == "first_exhausted" else ceil(max(lengths))
 
 
-def opened_source(source: Any, **limits: Any) -> Cache | Mixture:
-    """Return a mixture as it is, or open a cache as :func:`packer.load.options.open_cache` does."""
-    if isinstance(source, Mixture) and not any(value is not None for value in limits.values()):
-        return source
-    return open_cache(source, **limits)
-
-
 class MixtureOrder(Order):
     """The order of a mixture: rows of all caches, numbered consecutively.
 

@@ -27,8 +27,6 @@ from packer.load.batching import (
     batch_format,
     batching_from_name,
     batching_from_recipe,
-    name_of,
-    padded_of,
 )
 from packer.load.ordering import LengthBucketed, Ordering, Windowed
 from packer.load.plan import End
@@ -158,7 +156,7 @@ def as_batching(batching: Batching | BatchingName) -> Batching:
         raise ValueError(  # noqa: TRY004 - as for an unknown name
             f"batching {batching!r}: expected one of {', '.join(BATCHINGS)}, or a value like TokenBudget() or Padded()"
         )
-    padded = padded_of(value)
+    padded = value.padded
     if padded is None:
         return value
     multiple_of = check_integer("multiple_of", padded.multiple_of, minimum=1, maximum=MAX_BLOCK_LEN)
@@ -168,7 +166,7 @@ def as_batching(batching: Batching | BatchingName) -> Batching:
         if multiple_of != 1:
             raise ValueError("a padded batching has either a length or a multiple_of")
     side = check_choice("side", padded.side, ("right", "left"))
-    return batching_from_name(name_of(value), Padded(length=length, multiple_of=multiple_of, side=side))
+    return batching_from_name(value.name, Padded(length=length, multiple_of=multiple_of, side=side))
 
 
 def ordering_of(order: Any) -> Ordering:

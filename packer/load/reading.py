@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map_only
 
 from packer.batches import Int64
 from packer.layout import offsets_of
-from packer.load.batching import TokenBudget, padded_of, split_by_tokens
+from packer.load.batching import TokenBudget, split_by_tokens
 from packer.load.layouts import Ids, layout_of
 from packer.load.options import Options
 from packer.load.plan import PADDING_ROW, StepPlan
@@ -53,7 +53,7 @@ class StepReader:
     def __init__(self, source: RowSource, options: Options) -> None:
         form, block_len = options.form, source.rows.block_len
         self._rows, self._source = source.rows, source
-        self._batching, self._padded = options.batching, padded_of(options.batching)
+        self._batching, self._padded = options.batching, options.batching.padded
         self._layout = layout_of(options.batching, block_len=block_len, ids=_ids_of(source), form=form)
         self._rank, self._world_size = options.rank, options.world_size
         self._shifted = form.shifted

@@ -15,7 +15,7 @@ import numpy as np
 
 from packer.batches import Int64
 from packer.errors import UsageError
-from packer.load.batching import Packed, TokenBudget, check_rows_fit, name_of, padded_of
+from packer.load.batching import Packed, TokenBudget, check_rows_fit
 from packer.load.mixture import Mixture, MixtureOrder
 from packer.load.options import MAX_INT32, Options, check_integer
 from packer.load.ordering import (
@@ -95,8 +95,8 @@ class RowSource:
             version=STATE_VERSION,
             fingerprint=self._fingerprint,
             split=options.split,
-            batching=name_of(options.batching),
-            padded=padded_of(options.batching),
+            batching=options.batching.name,
+            padded=options.batching.padded,
             cutoff_len=options.cutoff_len,
             order=order_name(options.order),
             order_by=self._order_by(),
