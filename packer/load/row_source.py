@@ -58,23 +58,16 @@ class RowSource:
         self.unit = "pairs" if rows.num_sides == 2 else kind
         """What one row is: ``blocks``, ``documents`` or ``pairs``."""
 
-        self._fingerprints = [cache.manifest.content_fingerprint for cache in self.caches]
-        self._fingerprint = self._fingerprints[0] if self._mixture is None else self._mixture.fingerprint
-        numbers = range(len(self.caches))
-        self._ordered = [rows.ordered_rows(number) for number in numbers]
-        sizes = np.diff(rows.bounds).tolist()
-        self._num_ordered = [
-            size if ordered is None else len(ordered) for size, ordered in zip(sizes, self._ordered, strict=True)
-        ]
-        self._windows = [shards_per_window(options.order, rows.shards_of(number)) for number in numbers]
+        self._fingerprint = rows.parts[0].fingerprint if self._mixture is None else self._mixture.fingerprint
+        self._windows = [shards_per_window(options.order, part.shards) for part in rows.parts]
         self._prefetchers = {
-            number: ShardPrefetcher(rows, number, self._windowed_order(number), fetcher)
-            for number, cache in enumerate(self.caches)
-            if self._windows[number] and (fetcher := CacheFiles(cache.folder).fetch_ahead()) is not None
+            number: ShardPrefetcher(part, self._windowed_order(number), fetcher)
+            for number, part in enumerate(rows.parts)
+            if self._windows[number] and (fetcher := CacheFiles(part.shards.folder).fetch_ahead()) is not None
         }
-        self._mean_lengths = [Fraction(1)] * len(self.caches)
+        self._mean_lengths = [Fraction(1)] * len(rows.parts)
         if self._mixture is not None and self._mixture.by == "tokens":
-            self._mean_lengths = [Fraction(rows.num_tokens(number), self._num_ordered[number]) for number in numbers]
+            self._mean_lengths = [Fraction(part.num_tokens(), part.num_ordered) for part in rows.parts]
         self._num_items = self._order().num_items
         self._checked_micro_batch_size = 0  # a micro-batch size that every row is known to fit into
         check_weights(weighted=rows.weighted, wanted=options.form.weighted)
@@ -216,7 +209,7 @@ class RowSource:
         if not self._counts_tokens:
             check_fits(size=batch_size, num_items=self._num_items, unit=self.unit)
         elif self._mixture is None and not self._is_function:
-            check_fits(size=batch_size, num_items=self.rows.num_tokens(0), unit="tokens")
+            check_fits(size=batch_size, num_items=self.rows.parts[0].num_tokens(), unit="tokens")
 
     def order_at(self, state: ReaderState) -> Order:
         """Return the order, ready to continue from a state.
@@ -246,7 +239,10 @@ class RowSource:
     ) -> Iterator[tuple[ShardPrefetcher, tuple[int, int]]]:
         """Yield the prefetcher of each cache in a bucket that is read by shards, with the position in its order."""
         for number, prefetcher in self._prefetchers.items():
-            yield prefetcher, (epoch, cursor) if taken is None else divmod(taken[number], self._num_ordered[number])
+            yield (
+                prefetcher,
+                (epoch, cursor) if taken is None else divmod(taken[number], self.rows.parts[number].num_ordered),
+            )
 
     def _order(
         self, epoch: int = 0, cursor: int = 0, taken: tuple[int, ...] | None = None, mix: Shares | None = None
@@ -261,7 +257,7 @@ class RowSource:
         found: Order = orders[0]
         if mixture is not None:
             initial = mixture.of_rows(mixture.shares, self._mean_lengths)
-            num_items = mixture.num_items(initial, self._num_ordered)
+            num_items = mixture.num_items(initial, [part.num_ordered for part in self.rows.parts])
             found = MixtureOrder(
                 orders,
                 initial if mix is None else mixture.of_rows(mix.fractions(len(orders)), self._mean_lengths),
@@ -278,32 +274,28 @@ class RowSource:
 
     def _cache_order(self, number: int) -> EpochOrder:
         """Build the order of the rows of one cache."""
-        order = self._options.order
+        order, part = self._options.order, self.rows.parts[number]
         if isinstance(order, Windowed):
             return self._windowed_order(number)
         return EpochOrder(
-            fingerprint=self._fingerprints[number],
+            fingerprint=part.fingerprint,
             seed=self._options.seed,
-            num_items=self._num_ordered[number],
+            num_items=part.num_ordered,
             shuffled=order != "sequential",
-            rows=self._ordered[number],
+            rows=part.ordered,
         )
 
     def _windowed_order(self, number: int) -> WindowedOrder:
         """Build the windowed order of one cache; for the sequential order only its windows are used."""
+        part = self.rows.parts[number]
         return WindowedOrder(
-            fingerprint=self._fingerprints[number],
+            fingerprint=part.fingerprint,
             seed=self._options.seed,
-            sizes=self._rows_per_shard(number),
+            sizes=part.rows_per_shard(),
             window=self._windows[number],
             shuffled=self._options.order != "sequential",
-            rows=self._ordered[number],
+            rows=part.ordered,
         )
-
-    def _rows_per_shard(self, number: int) -> Int64:
-        """Count the ordered rows in each shard of one cache.  # int64[shards]"""
-        bounds, ordered = self.rows.shard_bounds(number), self._ordered[number]
-        return np.diff(bounds if ordered is None else np.searchsorted(ordered, bounds))
 
     def _rows_of_function(self, epoch: int) -> Int64:
         """Return the rows that an order of one's own gives for an epoch, checked, without those that train nothing."""
@@ -327,7 +319,7 @@ class RowSource:
         if isinstance(order, LengthBucketed):
             return None if order.window == WINDOW else str(order.window)
         if isinstance(order, Windowed):
-            sizes = np.concatenate([self._rows_per_shard(number) for number in range(len(self.caches))])
+            sizes = np.concatenate([part.rows_per_shard() for part in self.rows.parts])
             return f"{','.join(map(str, self._windows))} of {sha256(sizes.tobytes()).hexdigest()[:16]}"
         return sha256(self._rows_of_function(0).tobytes()).hexdigest()[:16] if self._is_function else None
 
