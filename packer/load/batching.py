@@ -15,8 +15,8 @@ import numpy as np
 
 from packer.batches import Int64
 from packer.errors import UsageError
-from packer.load.plan import PADDING_ROW
-from packer.load.rows import Rows
+from packer.load.ordered_rows import OrderedRows
+from packer.load.step_plan import PADDING_ROW
 from packer.read_rules import BatchingName, Read, Side, Tokens
 
 
@@ -158,7 +158,7 @@ def _columns(batching: Batching, *, flatten: bool, weighted: bool) -> Iterator[s
         yield "loss_weights"
 
 
-def check_rows_fit(batching: Batching, micro_batch_size: int, rows: Rows) -> None:
+def check_rows_fit(batching: Batching, micro_batch_size: int, rows: OrderedRows) -> None:
     """Refuse rows that fit into no micro-batch.
 
     Raises:

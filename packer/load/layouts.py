@@ -16,8 +16,8 @@ import torch
 from packer.batches import Bool, Int32, Int64
 from packer.layout import MASKED, concatenated_ranges, offsets_of, positions
 from packer.load.batching import SEQUENCES, BatchFormat, Batching, Packed, Padded
-from packer.load.plan import PADDING_ROW
 from packer.load.step import MicroBatch
+from packer.load.step_plan import PADDING_ROW
 from packer.store.cache import FoundBlocks, FoundDocuments
 
 Columns: TypeAlias = dict[str, Sequence[Any]]

@@ -12,10 +12,7 @@ import torch
 from packer.batches import Int64
 from packer.errors import CheckError
 from packer.load.agreement import Agreement
-from packer.load.batching import Batching
-from packer.load.figures import Figures, ThroughputMeter, figures_of
-from packer.load.mixture import Mixture
-from packer.load.options import (
+from packer.load.arguments import (
     MAX_INT32,
     Schedule,
     check_instance,
@@ -24,13 +21,16 @@ from packer.load.options import (
     ranks_when_spawning,
     resolve_options,
 )
+from packer.load.batching import Batching
+from packer.load.figures import Figures, ThroughputMeter, figures_of
+from packer.load.mixture import Mixture
+from packer.load.ordered_rows import Content
 from packer.load.ordering import OrderKind
-from packer.load.plan import End, StepPlan
 from packer.load.reading import EpochSummary, Prefetch, StepReader
 from packer.load.row_source import RowSource
-from packer.load.rows import Content
 from packer.load.state import UNCHANGED, Counters, ReaderState, restore
 from packer.load.step import Step
+from packer.load.step_plan import End, StepPlan
 from packer.read_rules import BatchingName
 from packer.store.cache import Cache
 

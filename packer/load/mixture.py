@@ -29,9 +29,9 @@ import numpy as np
 
 from packer.batches import Int32, Int64
 from packer.errors import UsageError
-from packer.load.options import check_callable, check_choice, open_cache
+from packer.load.arguments import check_callable, check_choice, open_cache
 from packer.load.ordering import EpochOrder, Order
-from packer.load.plan import Shares
+from packer.load.step_plan import Shares
 from packer.store.cache import Cache
 
 MixtureEnd = Literal["first_exhausted", "all_exhausted"]

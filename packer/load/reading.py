@@ -17,14 +17,14 @@ from torch.utils._pytree import tree_map_only
 
 from packer.batches import Int64
 from packer.layout import offsets_of
+from packer.load.arguments import LoaderOptions
 from packer.load.batching import TokenBudget, split_by_tokens
 from packer.load.layouts import Ids, layout_of
-from packer.load.options import Options
-from packer.load.plan import PADDING_ROW, StepPlan
 from packer.load.row_source import RowSource
 from packer.load.sides import with_sides
 from packer.load.state import Counters, ReaderState
 from packer.load.step import MicroBatch, Step, shift_labels
+from packer.load.step_plan import PADDING_ROW, StepPlan
 from packer.store.manifest import Manifest
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ class EpochSummary(NamedTuple):
 class StepReader:
     """Reads one rank's rows of planned steps, into page-locked memory for a GPU. Not thread-safe."""
 
-    def __init__(self, source: RowSource, options: Options) -> None:
+    def __init__(self, source: RowSource, options: LoaderOptions) -> None:
         form, block_len = options.form, source.rows.block_len
         self._rows, self._source = source.rows, source
         self._batching, self._padded = options.batching, options.batching.padded

@@ -15,9 +15,10 @@ import numpy as np
 
 from packer.batches import Int64
 from packer.errors import UsageError
+from packer.load.arguments import MAX_INT32, LoaderOptions, check_integer
 from packer.load.batching import Packed, TokenBudget, check_rows_fit
 from packer.load.mixture import Mixture, MixtureOrder
-from packer.load.options import MAX_INT32, Options, check_integer
+from packer.load.ordered_rows import OrderedRows, RowKind, check_weights
 from packer.load.ordering import (
     WINDOW,
     BucketedOrder,
@@ -28,9 +29,8 @@ from packer.load.ordering import (
     Windowed,
     order_name,
 )
-from packer.load.plan import Shares, StepPlan, check_batch_size, check_fits, plan_step, steps_left
-from packer.load.rows import RowKind, Rows, check_weights
 from packer.load.state import STATE_VERSION, ZERO_COUNTERS, ReaderState
+from packer.load.step_plan import Shares, StepPlan, check_batch_size, check_fits, plan_step, steps_left
 from packer.load.windows import ShardPrefetcher, WindowedOrder, shards_per_window
 from packer.store.cache import Cache
 from packer.store.files import CacheFiles
@@ -46,7 +46,7 @@ class RowSource:
         ValueError: invalid row numbers.
     """
 
-    def __init__(self, source: Cache | Mixture, options: Options) -> None:
+    def __init__(self, source: Cache | Mixture, options: LoaderOptions) -> None:
         self._options = options
         self._mixture = source if isinstance(source, Mixture) else None
         self.caches = source.caches if isinstance(source, Mixture) else (source,)
@@ -54,7 +54,7 @@ class RowSource:
         self._counts_tokens = isinstance(options.batching, TokenBudget)
         self._is_function = order_name(options.order) == "function"
         self._check_order(kind)
-        self.rows = rows = Rows(self.caches, options.split, kind=kind, cutoff_len=options.cutoff_len)
+        self.rows = rows = OrderedRows(self.caches, options.split, kind=kind, cutoff_len=options.cutoff_len)
         self.unit = "pairs" if rows.num_sides == 2 else kind
         """What one row is: ``blocks``, ``documents`` or ``pairs``."""
 

@@ -14,16 +14,16 @@ from torch import Tensor
 from packer.batches import CHOSEN, REJECTED, Int64
 from packer.layout import MASKED
 from packer.load.attention import documents_of
-from packer.load.plan import PADDING_ROW
-from packer.load.rows import Rows
+from packer.load.ordered_rows import OrderedRows
 from packer.load.step import MicroBatch
+from packer.load.step_plan import PADDING_ROW
 from packer.store.cache import FoundBlocks
 
 NO_SIDE = -1
 """Sentinel for the side of padding."""
 
 
-def with_sides(micro_batches: list[MicroBatch], parts: list[Int64], rows: Rows, found: Any) -> list[MicroBatch]:
+def with_sides(micro_batches: list[MicroBatch], parts: list[Int64], rows: OrderedRows, found: Any) -> list[MicroBatch]:
     """Add the columns of preference data to micro-batches.
 
     Args:
@@ -43,7 +43,7 @@ def with_sides(micro_batches: list[MicroBatch], parts: list[Int64], rows: Rows, 
     return extended
 
 
-def _document_columns(documents: Int64, rows: Rows) -> MicroBatch:
+def _document_columns(documents: Int64, rows: OrderedRows) -> MicroBatch:
     """Return the columns of one micro-batch of documents, with an entry per answer or pair."""
     is_real = documents != PADDING_ROW
     columns = {"sides": np.where(is_real, rows.sides[documents], NO_SIDE)}

@@ -15,7 +15,7 @@ from msgspec import Meta
 from packer.errors import CheckError
 from packer.load.batching import Batching, Padded, batching_from_name
 from packer.load.ordering import OrderName
-from packer.load.plan import Count, End, Shares
+from packer.load.step_plan import Count, End, Shares
 from packer.read_rules import BatchingName
 
 STATE_VERSION: Final = 5

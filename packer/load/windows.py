@@ -20,8 +20,8 @@ import numpy as np
 from packer.batches import Int64
 from packer.errors import UsageError
 from packer.layout import offsets_of
+from packer.load.ordered_rows import CacheRows
 from packer.load.ordering import SLICE, EpochOrder, LengthBucketed, Ordering, Windowed, order_name
-from packer.load.rows import CacheRows
 from packer.permute import permutation_key, permute
 from packer.store.cache import BlockShards, DocumentShards
 from packer.store.fetch_ahead import FetchAhead

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from packer.errors import UsageError
 from packer.load.batching import _assign_to_emptiest, split_by_tokens
 from packer.load.ordering import EpochOrder
-from packer.load.plan import PADDING_ROW, check_batch_size, plan_step, steps_left
+from packer.load.step_plan import PADDING_ROW, check_batch_size, plan_step, steps_left
 
 
 def order_of(num_blocks, *, fingerprint="f00d", seed=0, kind="random"):

@@ -11,9 +11,9 @@ which is 10 / 4. The mean of means would be (2 + 4) / 2 = 3.
 from collections.abc import Callable, Iterator
 
 from packer.errors import UsageError
+from packer.load.arguments import check_instance
 from packer.load.loader import PackedLoader
-from packer.load.options import check_instance
-from packer.load.rows import refuse_preference
+from packer.load.ordered_rows import refuse_preference
 from packer.load.step import MicroBatch
 
 Adapter = Callable[[MicroBatch], MicroBatch]

@@ -5,10 +5,10 @@ from typing import Any
 
 from lightning.pytorch import LightningDataModule
 
+from packer.load.arguments import check_callable
 from packer.load.datasets import StepDataset
 from packer.load.figures import Figures
 from packer.load.loader import PackedLoader
-from packer.load.options import check_callable
 from packer.load.trainers.evaluation import Adapter, EvaluationBatches
 
 

@@ -20,8 +20,8 @@ from trl import DPOConfig, DPOTrainer, KTOConfig, KTOTrainer
 from packer.batches import CHOSEN, DESIRABLE, Int32, Int64
 from packer.errors import UsageError
 from packer.layout import MASKED, crossed, partners
-from packer.load.options import check_instance, check_integer, open_cache
-from packer.load.rows import documents_of_pairs
+from packer.load.arguments import check_instance, check_integer, open_cache
+from packer.load.ordered_rows import documents_of_pairs
 from packer.load.step import MicroBatch
 from packer.permute import permutation_key, permute
 from packer.store.cache import Cache

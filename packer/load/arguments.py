@@ -29,7 +29,7 @@ from packer.load.batching import (
     batching_from_recipe,
 )
 from packer.load.ordering import LengthBucketed, Ordering, Windowed
-from packer.load.plan import End
+from packer.load.step_plan import End
 from packer.read_rules import MAX_BLOCK_LEN, BatchingName, Read
 from packer.store.cache import Cache
 
@@ -53,7 +53,7 @@ _ORDERS: dict[str, Ordering] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class LoaderOptions:
     """The checked arguments of :class:`packer.load.PackedLoader`, where they are documented."""
 
     split: str
@@ -72,7 +72,7 @@ class Options:
     prefetch: int
 
 
-def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> Options:
+def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> LoaderOptions:
     """Check the arguments of a loader and fill in defaults.
 
     Raises:
@@ -93,7 +93,7 @@ def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> Options:
         weighted=check_choice("weights", given.weights, ("refuse", "use")) == "use",
         columns=given.columns,
     )
-    return Options(
+    return LoaderOptions(
         split=check_instance("split", given.split, str, "the name of a split"),
         micro_batch_size=micro_batch_size,
         global_batch_size=check_integer("global_batch_size", global_batch_size, maximum=MAX_INT32),

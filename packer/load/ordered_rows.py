@@ -15,7 +15,7 @@ import numpy.typing as npt
 from packer.batches import CHOSEN, REJECTED, Float32, Int32, Int64
 from packer.errors import InputError, UsageError
 from packer.layout import offsets_of
-from packer.load.plan import PADDING_ROW
+from packer.load.step_plan import PADDING_ROW
 from packer.store.cache import BlockShards, Cache, FoundBlocks, FoundDocuments
 from packer.store.row_columns import RowColumns
 
@@ -81,7 +81,7 @@ class CacheRows:
         return np.diff(bounds if self.ordered is None else np.searchsorted(self.ordered, bounds))
 
 
-class Rows:
+class OrderedRows:
     """The rows of one split of some caches. Safe to read from two threads.
 
     Of each document `cutoff_len` tokens are read; None reads it whole.
