@@ -256,7 +256,7 @@ def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
     return 0, 1
 
 
-def ranks_when_spawning(rank: int, world_size: int) -> dict[str, int]:
+def spawning_ranks(rank: int, world_size: int) -> dict[str, int]:
     """Return what a process that is being spawned must be told; nothing for any other pickle.
 
     A worker of a DataLoader has no `torch.distributed` unless it was forked. Left to itself, it would take itself for

@@ -12,22 +12,14 @@ import torch
 from packer.batches import Int64
 from packer.errors import CheckError
 from packer.load.agreement import Agreement
-from packer.load.arguments import (
-    MAX_INT32,
-    Schedule,
-    check_instance,
-    check_integer,
-    open_cache,
-    ranks_when_spawning,
-    resolve_options,
-)
+from packer.load.arguments import MAX_INT32, Schedule, check_instance, check_integer, resolve_options, spawning_ranks
 from packer.load.batching import Batching
 from packer.load.figures import Figures, ThroughputMeter, figures_of
 from packer.load.mixture import Mixture
 from packer.load.ordered_rows import Content
 from packer.load.ordering import OrderKind
 from packer.load.reading import EpochSummary, Prefetch, StepReader
-from packer.load.row_source import RowSource
+from packer.load.row_source import RowSource, opened_source
 from packer.load.state import UNCHANGED, Counters, ReaderState, restore
 from packer.load.step import Step
 from packer.load.step_plan import End, StepPlan
@@ -146,11 +138,7 @@ class PackedLoader:
         cache_bytes: int | str | None = None,
     ) -> None:
         self._arguments = {name: value for name, value in locals().items() if name not in _NOT_PICKLED}
-        self._cache = (
-            cache
-            if isinstance(cache, Mixture) and cache_dir is None and cache_bytes is None
-            else open_cache(cache, cache_dir=cache_dir, cache_bytes=cache_bytes)
-        )
+        self._cache = opened_source(cache, cache_dir=cache_dir, cache_bytes=cache_bytes)
         caches = self._cache.caches if isinstance(self._cache, Mixture) else (self._cache,)
         self._options = resolve_options(caches, SimpleNamespace(**self._arguments))
         self._source = RowSource(self._cache, self._options)
@@ -320,10 +308,7 @@ class PackedLoader:
         Raises:
             UsageError: the size is not a whole number of micro-batches.
         """
-        size = check_integer("global_batch_size", global_batch_size, maximum=MAX_INT32)
-        self._source.check_sizes(size, self._state.micro_batch_size)
-        self._stop_prefetch()
-        self._state = msgspec.structs.replace(self._state, batch_size=size)
+        self._resize(batch_size=check_integer("global_batch_size", global_batch_size, maximum=MAX_INT32))
 
     def set_micro_batch_size(self, micro_batch_size: int) -> None:
         """Change the size of micro-batches from the next step on; the rows of a step stay the same.
@@ -332,9 +317,7 @@ class PackedLoader:
             UsageError: the global batch size is not a whole number of such micro-batches, or a document does not fit.
         """
         size = check_integer("micro_batch_size", micro_batch_size, minimum=1, maximum=MAX_INT32)
-        self._source.check_sizes(self._state.batch_size, size)
-        self._stop_prefetch()
-        self._state = msgspec.structs.replace(self._state, micro_batch_size=size)
+        self._resize(micro_batch_size=size)
 
     def set_shares(self, proportions: Sequence[float]) -> None:
         """Change the proportions of a mixture, one per cache, from the next step on; 0 leaves a cache out.
@@ -361,7 +344,7 @@ class PackedLoader:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        arguments = self._arguments | ranks_when_spawning(self._options.rank, self.world_size)
+        arguments = self._arguments | spawning_ranks(self._options.rank, self.world_size)
         return {"cache": self._cache, "arguments": arguments, "state": self.state_dict()}
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
@@ -400,6 +383,12 @@ class PackedLoader:
         if last_epoch is not None and self._state.epoch == last_epoch:
             self._epoch_end = self._state
             self._state = self._source.state_at_epoch(self._state, last_epoch + 1)
+
+    def _resize(self, **sizes: int) -> None:
+        state = msgspec.structs.replace(self._state, **sizes)
+        self._source.check_sizes(state.batch_size, state.micro_batch_size)
+        self._stop_prefetch()
+        self._state = state
 
     def _stop_prefetch(self) -> None:
         prefetch, self._prefetch = self._prefetch, None

@@ -15,7 +15,7 @@ import numpy as np
 
 from packer.batches import Int64
 from packer.errors import UsageError
-from packer.load.arguments import MAX_INT32, LoaderOptions, check_integer
+from packer.load.arguments import MAX_INT32, LoaderOptions, check_integer, open_cache
 from packer.load.batching import Packed, TokenBudget, check_rows_fit
 from packer.load.mixture import Mixture, MixtureOrder
 from packer.load.ordered_rows import OrderedRows, RowKind, check_weights
@@ -373,6 +373,13 @@ class RowSource:
         if micro_batch_size != self._checked_micro_batch_size:
             check_rows_fit(self._options.batching, micro_batch_size, self.rows)
             self._checked_micro_batch_size = micro_batch_size
+
+
+def opened_source(source: Any, **limits: Any) -> Cache | Mixture:
+    """Return a mixture as it is, or open a cache as :func:`packer.load.arguments.open_cache` does."""
+    if isinstance(source, Mixture) and not any(value is not None for value in limits.values()):
+        return source
+    return open_cache(source, **limits)
 
 
 def _schedule_name(schedule: Any) -> str | None:
