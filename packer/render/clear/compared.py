@@ -24,6 +24,7 @@ COMPARE_EVERY = 128
 """One row in this many, including the first of each batch, is compared."""
 
 _NOBODY = -1
+_NONE: frozenset[Any] = frozenset()
 
 Define: TypeAlias = Callable[[Sample], RenderedRow | Rejection]
 FastWay: TypeAlias = Callable[[Sample], RenderedRow | None]
@@ -53,7 +54,7 @@ class ComparedRows:
         """
         if sample.kind != "chat":
             return self._define(sample)
-        row, neighbors = self._fill(sample), frozenset[Any]()
+        row, neighbors = self._fill(sample), _NONE
         if row is None:
             neighbors = self._neighbors(sample)
             row = self._cut(sample) if self._refused.isdisjoint(neighbors) else None

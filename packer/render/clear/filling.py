@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from packer.batches import Message, Sample
-from packer.literals import longest_of
+from packer.literals import finder
 from packer.render.clear.rows import ClearRows
 from packer.render.rewritten_history import EncodedText, EncodedTurn, RenderedRow
 
@@ -60,15 +60,12 @@ class _Outline:
         parts = list(self.parts)
         for place, number, cut in self.slots:
             parts[place] = cut(texts[number]).encode()
-        ends, end = [0], 0
-        for part in parts:
-            end += len(part)
-            ends.append(end)
+        ends = list(itertools.accumulate(map(len, parts), initial=0))
         return EncodedText(b"".join(parts), tuple([(k, ends[a], ends[b], weight) for k, a, b, weight in self.turns]))
 
 
-_Known = tuple[tuple[_Outline, ...], re.Pattern[str]]
-"""The documents of a form, and what no text that is filled in may contain."""
+_Known = tuple[tuple[_Outline, ...], Callable[[str], bool]]
+"""The documents of a form, and whether texts contain what none that is filled in may contain."""
 
 
 class Filling:
@@ -108,11 +105,11 @@ class Filling:
             self._made[form] = self._make(sample)
         return self._made[form]
 
-    def _fill(self, outlines: Sequence[_Outline], odd: re.Pattern[str], texts: Sequence[str]) -> RenderedRow | None:
+    def _fill(
+        self, outlines: Sequence[_Outline], is_odd: Callable[[str], bool], texts: Sequence[str]
+    ) -> RenderedRow | None:
         said = "\0".join(texts)
-        if "&" in said or "\ufffd" in said or odd.search(said):
-            return None
-        if not all(self._rows.is_own(text.strip()) for text in texts):
+        if is_odd(said) or self._rows.constants.include_any(said):
             return None
         try:
             documents = tuple([outline.filled(texts) for outline in outlines])
@@ -144,7 +141,7 @@ class Filling:
             outlines.append(_outline(text, cuts))
         if any(_touches(outline, self._rows.odd) for outline in outlines):
             return None
-        known = tuple(outlines), re.compile(longest_of([*self._rows.odd, *sought]))
+        known = tuple(outlines), finder([*self._rows.odd, *sought, "&", "\ufffd"])
         for hard in _HARD:
             texts = [hard.format(k=number) for number in range(len(words))]
             filled = self._fill(*known, texts)

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from packer.batches import REASONING_FIELDS
-from packer.literals import longest_of
+from packer.literals import finder
 from packer.render.clear.extension import (
     MARK,
     Extension,
@@ -37,6 +37,7 @@ from packer.render.clear.extension import (
     size_of,
 )
 from packer.render.clear.places import Places, Row, arguments_form
+from packer.render.clear.questions import Constants
 from packer.render.clear.trial import rounds_of, tried
 from packer.render.control import FOREIGN_ENDS
 from packer.render.conversation import Conversation, RenderedTurn, TurnRules
@@ -57,6 +58,7 @@ _PRIVATE = "\ue0f0\ue0f1\ue0f2\ue0f3\ue0f4" + MARK
 _LONG = 1000
 """Texts of this many characters are not part of a template."""
 
+_FEW_LETTERS = 6
 _MOST_KEPT = 1000
 
 
@@ -79,11 +81,15 @@ class ClearRows:
         self._history_rewrite = history_rewrite
         self.max_bytes = max_bytes
         self._marks = marks
+        self._beginnings = {marks[k : k + size] for size in range(1, _FEW_LETTERS + 1) for k in range(len(marks))}
+        """What a text that the template contains begins with."""
+
         self.odd = tuple({*control, *FOREIGN_ENDS, *(tag for pair in TAGS for tag in pair), *_PRIVATE})
         """What no text of a clear row contains."""
 
-        self._odd = re.compile(longest_of(self.odd))
-        self._openings = tuple({odd[:2] for odd in self.odd})
+        self.is_odd = finder(self.odd)
+        """Whether a text contains any of them."""
+
         self._num_rows = 0
         self._num_seen: dict[Any, int] = {}
         self.last_sought: set[str] = set()
@@ -136,15 +142,15 @@ class ClearRows:
             return False
         return neighbors([form_of(message) for message in row.messages]) <= extension.neighbors
 
-    def is_odd(self, said: str) -> bool:
-        """Whether a text contains a token, a tag or the like."""
-        return any(opening in said for opening in self._openings) and self._odd.search(said) is not None
+    @functools.cached_property
+    def constants(self) -> Constants:
+        """What the template compares texts with."""
+        assert self._marked.constants is not None
+        return self._marked.constants
 
-    def is_own(self, text: str) -> bool:
-        """Whether the template neither asks for a text nor says it; there is no white space around the text."""
-        constants = self._marked.constants
-        assert constants is not None
-        return text not in constants and (len(text) >= _LONG or text not in self._marks)
+    def _may_be_written(self, text: str) -> bool:
+        """Whether the template itself may write a text; there is no white space around the text."""
+        return text[:_FEW_LETTERS] in self._beginnings and len(text) < _LONG and text in self._marks
 
     def _read(self, conversation: Conversation, last: int) -> Row | None:
         """Return the messages of a row up to the last that is trained; None if one of them is not clear."""
@@ -174,13 +180,15 @@ class ClearRows:
             for name in () if _REASONING.isdisjoint(message) else reasoning_fields(message):
                 reasoning[name] = None
                 said.append(message[name])
-            if text and (text == message["role"] or text == message.get("name") or not self.is_own(text)):
+            if text and (text == message["role"] or text == message.get("name") or self._may_be_written(text)):
                 return None
         forms = [arguments_form(call) for call in calls]
         form = forms[0] if forms else ""
         if form is None or any(each != form for each in forms) or len(blanks) > 1:
             return None
         joined = "\0".join(said)
+        if self.constants.include_any(joined):
+            return None
         kind = Kind(
             tools=bool(conversation.tools),
             system="" if messages[0]["role"] in ("user", "assistant") else messages[0]["role"],
