@@ -129,7 +129,7 @@ def made(tmp_path_factory):
 
 def test_filling_is_prepared_for_a_form_that_is_frequent(tmp_path, monkeypatch):
     monkeypatch.setattr(filling, "WORTH_FILLING", 4)
-    monkeypatch.setattr(clear_rows, "WORTH_A_TRIAL", 4)
+    monkeypatch.setattr(clear_rows, "WORTH_A_TRIAL", 25)
     fast, _ = renderers(twins.byte_level(tmp_path, template=twins.CHATML), twins.CHATML)
     rows = samples([[user("one, or?"), assistant("One of them.")]] * 6)
     assert [fast._fill(row) is not None for row in rows] == [False, False, False, True, True, True]

@@ -6,12 +6,12 @@ word is replaced by the text. What remains to be known:
 
 - What the template looks for in texts. It is noted while the words are rendered. A text that contains any of it is not
   filled in, and neither is one that is not clear (:mod:`packer.render.clear.rows`).
-- How white space around a text is cut. The words are rendered once more with white space around them, and each slot
-  takes the cut that explains what is left.
+- How white space around a text is cut. Each slot takes the cut that explains what is left of that around other words.
 - That a text cannot form a token or a tag together with what the template writes beside it. This is checked for all
   texts at once.
 
-The words are rendered by the definition, too, and hard texts both ways: if anything differs, nothing is filled in.
+The definition renders such words once, with white space around them and a hard text behind. If what is filled in with
+them differs from that, nothing is filled in.
 """
 
 import itertools
@@ -39,7 +39,9 @@ _CUTS: tuple[Cut, ...] = (
 """How templates cut white space around a text."""
 
 _WORD = re.compile(rb"Zq(\d{3})W\.")
-_HARD = ("\n  A {k} b\tc\n\nd  ", "Ünd ß {k} \u2028 “x”\t{{{{ {k} }}}} %s \\n '\"<b>None</b>" + "x" * 2000 + "\r\n")
+_HARD = " b\tc\n\nd Ünd ß \u2028 “x”\t{{ 3 }} %s \\n '\"<b>None</b>\r\n"
+"""What stands behind the words that are rendered by the definition, unless the template looks for something of it."""
+
 
 Form = tuple[object, ...]
 Render = Callable[[Sample], RenderedRow | None]
@@ -125,29 +127,24 @@ class Filling:
 
     def _make(self, sample: Sample) -> _Known | None:
         words = [f"Zq{number:03d}W." for number in range(len(sample.messages))]
-        plain = _with_texts(sample, words)
-        rendered = self._render(plain)
+        rendered = self._render(_with_texts(sample, words))
         sought = self._rows.last_sought
-        spaced = self._define(_with_texts(sample, [f"{_SPACE}{word}{_SPACE}" for word in words]))
-        if rendered is None or spaced is None or rendered != self._define(plain):
-            return None
-        if "" in sought or any("Zq" in each for each in sought):  # texts are compared with each other
+        if rendered is None or "" in sought or any("Zq" in each for each in sought):
+            return None  # texts are compared with each other
+        is_odd = finder([*self._rows.odd, *sought, "&", "\ufffd"])
+        hard = [f"{_SPACE}{word}{'' if is_odd(_HARD) else _HARD}{_SPACE}" for word in words]
+        defined = self._define(_with_texts(sample, hard))
+        if defined is None or len(defined.texts) != len(rendered.texts):
             return None
         outlines = []
-        for text, other in zip(rendered.texts, spaced.texts, strict=True):
-            cuts = _cuts(text.content, other.content)
+        for text, other in zip(rendered.texts, defined.texts, strict=True):
+            cuts = _cuts(text.content, other.content, hard)
             if cuts is None:
                 return None
             outlines.append(_outline(text, cuts))
         if any(_touches(outline, self._rows.odd) for outline in outlines):
             return None
-        known = tuple(outlines), finder([*self._rows.odd, *sought, "&", "\ufffd"])
-        for hard in _HARD:
-            texts = [hard.format(k=number) for number in range(len(words))]
-            filled = self._fill(*known, texts)
-            if filled is not None and filled != self._define(_with_texts(sample, texts)):
-                return None
-        return known
+        return (tuple(outlines), is_odd) if self._fill(outlines, is_odd, hard) == defined else None
 
 
 def _with_texts(sample: Sample, texts: Sequence[str]) -> Sample:
@@ -158,21 +155,19 @@ def _with_texts(sample: Sample, texts: Sequence[str]) -> Sample:
     return Sample(kind="chat", row=sample.row, messages=tuple(messages))
 
 
-def _cuts(content: bytes, spaced: bytes) -> list[Cut] | None:
-    """Return how white space is cut in each slot: the one way that explains a document of words amid space."""
+def _cuts(content: bytes, other: bytes, texts: Sequence[str]) -> list[Cut] | None:
+    """Return how white space is cut in each slot: the one way that explains a document of other texts."""
     first, *rest = _WORD.split(content)  # text, number, text, number, …, text
-    if not spaced.startswith(first):
-        return None
     at, cuts = len(first), []
     for number, behind in zip(rest[::2], rest[1::2], strict=True):
-        word = f"{_SPACE}Zq{number.decode()}W.{_SPACE}"
-        fitting = {cut(word): cut for cut in _CUTS if spaced.startswith(cut(word).encode() + behind, at)}
+        text = texts[int(number)]
+        fitting = {cut(text): cut for cut in _CUTS if other.startswith(cut(text).encode() + behind, at)}
         if len(fitting) != 1:
             return None
         ((left, cut),) = fitting.items()
         cuts.append(cut)
         at += len(left.encode()) + len(behind)
-    return cuts if at == len(spaced) else None
+    return cuts
 
 
 def _outline(text: EncodedText, cuts: Sequence[Cut]) -> _Outline:

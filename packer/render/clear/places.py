@@ -12,20 +12,27 @@ from typing import Any, Literal, NamedTuple
 
 from packer.render.clear.extension import (
     Extension,
+    Form,
     Kind,
     MarkedTemplate,
     Message,
     NotClearError,
     Pieces,
     Spelling,
-    key_of,
 )
 from packer.render.conversation import Conversation, RenderedTurn, TurnRules
 from packer.render.environment import RenderError
 from packer.render.message_form import changes_of, prints_none
 from packer.render.next_header import next_header
-from packer.render.readback import arguments_of, keys, leaves, spellings
-from packer.render.reasoning import closes_reasoning, goes_on, reasoning_of, shows_as_reasoning
+from packer.render.placeholders import KINDS, Loss
+from packer.render.readback import ESCAPE, arguments_of, keys, leaves, num_garbled, spellings
+from packer.render.reasoning import closes_reasoning, goes_on, reasoning_fields, reasoning_of, shows_as_reasoning
+
+_OTHER = "Zq0W."
+"""Another text, which occurs nowhere."""
+
+_written = json.JSONEncoder(ensure_ascii=False).encode
+"""Writes a value as `tojson` does."""
 
 
 class Row(NamedTuple):
@@ -39,25 +46,39 @@ class Row(NamedTuple):
     """All texts, and whatever else stands in texts."""
 
     kind: Kind
+    forms: Sequence[Form]
+
+
+class LostError(Exception):
+    """A template writes something of a row nowhere, whatever it says."""
+
+    def __init__(self, loss: Loss) -> None:
+        super().__init__(loss)
+        self.loss = loss
 
 
 class Places:
     """The marked renderings of one row, in the form in which the template accepts it."""
 
     def __init__(
-        self, marked: MarkedTemplate, conversation: Conversation, row: Row, extension: Extension, rules: TurnRules
+        self,
+        marked: MarkedTemplate,
+        conversation: Conversation,
+        row: Row,
+        extension: Extension,
+        *,
+        rules: TurnRules,
+        allowed: frozenset[str],
     ) -> None:
+        """`allowed`: kinds of content that may be lost."""
         self._marked = marked
         self._row = row
         self._extension = extension
         self._rules = rules
         self.conversation = conversation
+        self._allowed = allowed
         self.sought: set[str] = set()
         """Texts that the template looked for in those of the row."""
-
-        self._asked_first = next(
-            (k for k, each in enumerate(row.messages) if each["role"] == "user"), len(row.messages)
-        )
 
     def render(self, end: int) -> Pieces:
         """Render the messages up to `end`.
@@ -99,28 +120,61 @@ class Places:
                 failure = error
                 continue
             if not kind.nulls or not prints_none(self.conversation, pieces.text, end):
+                self._whole = pieces.text
                 return pieces
         raise failure or RenderError("the template prints nulls")
 
     def shows(self, k: int, pieces: Pieces) -> bool:
-        """Whether the text and the calls of a message that is context stand in its place."""
+        """Whether the text and the calls of a message that is context stand in its place.
+
+        Raises:
+            LostError: the text is not written at all.
+        """
         start, end = pieces.places[k] if k else 0, pieces.places[k + 1]
-        text, message = self._row.texts[k], self._row.messages[k]
-        if text and pieces.text.find(text, start, end) < 0:
-            as_json = json.dumps(text, ensure_ascii=False)[1:-1]
-            if message["role"] != "tool" or pieces.text.find(as_json, start, end) < 0:
-                return False
-        return self._shows_calls(k, pieces.text, start, end)
+        text, role = self._row.texts[k], self._row.messages[k]["role"]
+        spelled = (text, _written(text)[1:-1]) if role == "tool" else (text,)
+        if all(pieces.text.find(each, start, end) < 0 for each in spelled):
+            if role != "assistant":
+                self._refuse_if_lost(KINDS.get(role, "user"), k, pieces, {"content": text})
+            return False
+        return not self._row.forms[k][1] or self._shows_calls(k, pieces.text, start, end)
+
+    def _refuse_if_lost(self, kind: str, k: int, pieces: Pieces, said: Mapping[str, str]) -> None:
+        """Refuse a row if the template writes the same with other texts in these fields of a message.
+
+        The definition, which looks for placeholder words, then finds none of them, and nothing else is lost before.
+
+        Raises:
+            LostError: it does.
+        """
+        if kind in self._allowed or any(text in pieces.text for text in said.values()) or not self._reads_back():
+            return
+        messages = self.conversation.messages[: pieces.num_messages]
+        messages[k] = {**messages[k], **dict.fromkeys(said, _OTHER)}
+        if self.conversation.render(messages, {}) == pieces.text:
+            raise LostError(Loss(kind, k))
+
+    def _reads_back(self) -> bool:
+        """Whether the row's rendering has no escapes, and all of its calls can be read from it.
+
+        Of a row that shows everything this is known by place; from one that does not, the definition may learn that it
+        has to render the messages in another form.
+        """
+        tools = self.conversation.tools
+        return ESCAPE.search(self._whole) is None and not num_garbled(self._row.messages, self._whole, tools=tools)
 
     def turn(self, k: int, weight: float, pieces: Pieces, *, is_last: bool) -> RenderedTurn | None:
         """Return the turn of a message; None if anything is not clear, or its text and calls do not stand in it.
 
         `is_last`: whether the rendering ends with this message.
+
+        Raises:
+            LostError: its text or its reasoning is not written at all.
         """
         role = self._row.messages[k - 1]["role"]
         headers, default = self._extension.headers.get(role, ()), self._extension.default.get(role)
         start, end, whole = pieces.places[k], pieces.places[k + 1], pieces.text
-        opening = None if is_last else self._extension.openings.get(key_of(self._row.messages, k))
+        opening = None if is_last else self._extension.openings.get((role, self._row.forms[k]))
         if opening is not None and opening.own != opening.longer:
             if not whole.startswith(opening.longer, start):
                 return None
@@ -135,12 +189,12 @@ class Places:
             return None
         if default is not None and closes_reasoning(default) and not whole.startswith(default, start):
             return None  # the definition has a rule for such turns
-        header = next((each for each in headers if self._fits(k, each, whole, start)), None)
+        header, reasons = self._header(k, headers, whole, start)
         if header is None:
             return None
         prompt_end = start + len(header)
         text = self._terminated(k, prompt_end, whole)
-        if text is None or not self._shows_own(k, text, prompt_end, end):
+        if text is None or not self._shows_own(k, text, pieces, (prompt_end, end), reasons=reasons):
             return None
         return RenderedTurn(
             message=k,
@@ -153,20 +207,27 @@ class Places:
             mode={},
         )
 
-    def _fits(self, k: int, header: str, whole: str, start: int) -> bool:
-        """Whether a turn continues a prompt with this header, and shows its reasoning behind it."""
-        if not whole.startswith(header, start):
-            return False
-        completion = whole[start + len(header) :]
-        if not goes_on(header, completion):
-            return False
-        reasoning = reasoning_of(self._row.messages[k]) if self._row.kind.reasoning else ""
-        if not reasoning:
-            return True
-        text = self._row.texts[k]
-        before, found, _ = completion.rpartition(text) if text else ("", "", "")
-        prompt = header if header.strip() else whole[: start + len(header)]
-        return shows_as_reasoning(reasoning, prompt, before if found else completion)
+    def _header(self, k: int, headers: Sequence[str], whole: str, start: int) -> tuple[str | None, bool]:
+        """Return the header of the prompt that a turn continues, and whether the turn shows its reasoning behind it.
+
+        As the definition does, take the longest, and if possible one of those behind which the reasoning is shown.
+        """
+        fitting = None
+        for header in headers:
+            if not whole.startswith(header, start):
+                continue
+            completion = whole[start + len(header) :]
+            if not goes_on(header, completion):
+                continue
+            if not self._row.forms[k][3]:
+                return header, True
+            text = self._row.texts[k]
+            before, found, _ = completion.rpartition(text) if text else ("", "", "")
+            prompt = header if header.strip() else whole[: start + len(header)]
+            if shows_as_reasoning(reasoning_of(self._row.messages[k]), prompt, before if found else completion):
+                return header, True
+            fitting = fitting or header
+        return (fitting if self._rules.on_prompt_mismatch == "refuse" else None), False
 
     def _terminated(self, k: int, prompt_end: int, whole: str) -> str | None:
         """Return the turn up to and including its stop token, or None; as the definition does."""
@@ -178,24 +239,29 @@ class Places:
         header = next_header(lambda messages: conversation.render(messages, {}), conversation.messages, k, whole, stops)
         return None if header is None else whole + header
 
-    def _shows_own(self, k: int, turn: str, prompt_end: int, end: int) -> bool:
-        """Whether text, reasoning and calls of a message stand in what is trained of it."""
-        message, text = self._row.messages[k], self._row.texts[k]
-        if text and turn.find(text, prompt_end, end) < 0:
+    def _shows_own(self, k: int, turn: str, pieces: Pieces, place: tuple[int, int], *, reasons: bool) -> bool:
+        """Whether text, reasoning and calls of a message stand in what is trained of it: in a place of its turn.
+
+        `reasons`: whether the turn shows the reasoning, if there is any.
+        """
+        text, form = self._row.texts[k], self._row.forms[k]
+        if text and turn.find(text, *place) < 0:
+            self._refuse_if_lost("content", k, pieces, {"content": text})
             return False
-        if self._row.kind.reasoning:
+        if form[3]:
+            message = self._row.messages[k]
             reasoning = reasoning_of(message)
-            if reasoning and turn.find(reasoning, prompt_end, end) < 0:
+            if not reasons:
+                self._refuse_if_lost("reasoning", k, pieces, dict.fromkeys(reasoning_fields(message), reasoning))
+            if not reasons or turn.find(reasoning, *place) < 0:
                 return False
-        return self._shows_calls(k, turn, prompt_end, min(end, len(turn)))
+        return not form[1] or self._shows_calls(k, turn, *place)
 
     def _shows_calls(self, k: int, text: str, start: int, end: int) -> bool:
         message, spelling = self._row.messages[k], self._extension.spelling
-        calls = message.get("tool_calls")
-        if not calls:
-            return True
-        place = _Place(text, start, end, f"{self._row.texts[k]}\0{reasoning_of(message)}")
-        return all(_shows(call, place, spelling) for call in calls)
+        reasoning = reasoning_of(message) if self._row.forms[k][3] else ""
+        place = _Place(text, start, min(end, len(text)), f"{self._row.texts[k]}\0{reasoning}")
+        return all(_shows(call, place, spelling) for call in message["tool_calls"])
 
 
 def arguments_form(call: Any) -> Literal["text", "values"] | None:
@@ -237,7 +303,7 @@ def _shows(call: Any, place: _Place, spelling: Spelling | None) -> bool:
     values = arguments_of(call)
     if type(values) is not dict:
         return False
-    as_json = json.dumps(values, ensure_ascii=False)
+    as_json = _written(values)
     if place.shows(as_json):
         return not place.contains(f'"{as_json}')
     own: str | None = None
@@ -252,7 +318,7 @@ def _shows(call: Any, place: _Place, spelling: Spelling | None) -> bool:
         and '\\"' not in place.text
         and not any(f"{key}=" in place.text or f"{key} =" in place.text for key in keys(values))
         and all(any(each in own for each in spellings(leaf)) for leaf in (*keys(values), *leaves(values)))
-        and all(json.dumps(leaf, ensure_ascii=False)[1:-1] == leaf for leaf in leaves(values) if type(leaf) is str)
+        and all(_written(leaf)[1:-1] == leaf for leaf in leaves(values) if type(leaf) is str)
     )
 
 
@@ -260,7 +326,7 @@ def _spelled(values: Mapping[str, Any], place: _Place, spelling: Spelling) -> st
     """Return where arguments are written key by key, in their order; None if they are not, or there are none."""
     at = place.start
     for key, value in values.items():
-        written = (value,) if type(value) is str else (json.dumps(value, ensure_ascii=False), str(value))
+        written = (value,) if type(value) is str else (_written(value), str(value))
         ends = [_end(f"{key}{spelling.between}{each}{spelling.behind}", place, at) for each in written]
         at = max(ends)
         if at < 0:
