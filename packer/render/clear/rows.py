@@ -262,7 +262,7 @@ class ClearRows:
         return RenderedRow(tuple([encoded(each.text, each.turns) for each in documents]), 0)
 
     def _refuse_lost_tools(self, conversation: Conversation, row: Row, turn: RenderedTurn) -> None:
-        """Refuse a row whose tools show neither as JSON, which no text of the row is, nor to the definition's own check.
+        """Refuse a row whose tools show neither as JSON that no text of the row holds, nor to the definition's check.
 
         This is found out once for the same tools in rows of a kind.
 
