@@ -67,18 +67,6 @@ class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
         super().__init__(optimized=False, **options)
         self.filters = {**self.filters, "random": _refuse_chance, "tojson": ToJson(), **FILTERS}
 
-    def parse(self, source: str, name: str | None = None, filename: str | None = None) -> jinja2.nodes.Template:
-        """Return the syntax tree of a template, a new one each time.
-
-        What compiles a template changes its tree, and several things are compiled of each template: its parts, and what
-        records them. A copy takes a tenth of the time of parsing.
-        """
-        try:
-            tree: jinja2.nodes.Template = _copied(_parsed(self, source))
-        except RecursionError:  # the parser needs less of the stack for a long sum
-            return super().parse(source, name, filename)
-        return tree
-
     def getattr(self, obj: Any, attribute: str) -> Any:
         """Return `obj.attribute`; mostly `obj` is a namespace or a message."""
         if type(obj) is _Namespace:
@@ -124,22 +112,6 @@ class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
             return super().call(__context, __obj, *args, **kwargs)
         finally:
             __context.depth -= 1
-
-
-@functools.lru_cache(maxsize=16)
-def _parsed(environment: Environment, source: str) -> jinja2.nodes.Template:
-    return super(Environment, environment).parse(source)
-
-
-def _copied(part: Any) -> Any:
-    """Return a copy of a syntax tree; names, constants and the environment are shared."""
-    if isinstance(part, list | tuple):
-        return type(part)(map(_copied, part))
-    if not isinstance(part, jinja2.nodes.Node):
-        return part
-    copy = object.__new__(type(part))
-    copy.__dict__.update({name: _copied(value) for name, value in part.__dict__.items()})
-    return copy
 
 
 class GenerationMarks(jinja2.ext.Extension):

@@ -47,6 +47,8 @@ class Row(NamedTuple):
 
     kind: Kind
     forms: Sequence[Form]
+    asked: Sequence[int]
+    """As :func:`questions` returns it."""
 
 
 class LostError(Exception):
@@ -173,20 +175,17 @@ class Places:
         """
         role = self._row.messages[k - 1]["role"]
         headers, default = self._extension.headers.get(role, ()), self._extension.default.get(role)
-        start, end, whole = pieces.places[k], pieces.places[k + 1], pieces.text
-        opening = None if is_last else self._extension.openings.get((role, self._row.forms[k]))
-        if opening is not None and opening.own != opening.longer:
-            if not whole.startswith(opening.longer, start):
+        if is_last or self._extension.are_same:
+            start, end = pieces.places[k], pieces.places[k + 1]
+            whole = pieces.text if is_last else pieces.text[:end] + pieces.ending
+        else:
+            parts = self._parts(k, pieces)
+            if parts is None:
                 return None
-            if self._row.texts[k] != (self._row.messages[k]["content"] or ""):
-                return None  # the white space around it may be cut in one of both only
-            rest = start + len(opening.longer)
-            whole = f"{whole[:start]}{opening.own}{whole[rest:end]}{pieces.ending}"
-            end += len(opening.own) - len(opening.longer)
-        elif opening is not None:
-            whole = whole[:end] + pieces.ending
-        elif not is_last:
-            return None
+            whole = "".join(parts)
+            end = len(whole)
+            start = end - len(parts[-1])
+            whole += pieces.ending
         if default is not None and closes_reasoning(default) and not whole.startswith(default, start):
             return None  # the definition has a rule for such turns
         header, reasons = self._header(k, headers, whole, start)
@@ -206,6 +205,26 @@ class Places:
             whole=whole,
             mode={},
         )
+
+    def _parts(self, k: int, pieces: Pieces) -> list[str] | None:
+        """Return what stands before the question of a message, and what is written for each message since, up to it."""
+        row, openings = self._row, self._extension.openings
+        asked = row.asked[k]
+        is_current = asked == row.asked[pieces.num_messages - 1]
+        parts = [pieces.text[: pieces.places[asked]]]
+        for number in range(asked, k + 1):
+            part, message = pieces.of(number), row.messages[number]
+            if message["role"] == "assistant":
+                key = row.messages[number - 1]["role"], row.forms[number], is_current, number == k
+                opening = openings.get(key)
+                if opening is None or not part.startswith(opening.longer):
+                    return None
+                if opening.longer != opening.own:
+                    if row.texts[number] != (message["content"] or ""):
+                        return None  # the white space around it may be cut in one of both only
+                    part = opening.own + part[len(opening.longer) :]
+            parts.append(part)
+        return parts
 
     def _header(self, k: int, headers: Sequence[str], whole: str, start: int) -> tuple[str | None, bool]:
         """Return the header of the prompt that a turn continues, and whether the turn shows its reasoning behind it.

@@ -36,6 +36,7 @@ from packer.render.clear.extension import (
     ends_of_questions,
     form_of,
     neighbors,
+    questions,
     size_of,
 )
 from packer.render.clear.places import LostError, Places, Row, arguments_form
@@ -216,7 +217,9 @@ class ClearRows:
         )
         others = [calls, conversation.tools, conversation.kwargs, conversation.messages[last + 1 :]]
         is_odd = self.is_odd(joined) or (any(others) and self._is_odd_data(others))
-        return None if is_odd else Row(messages, texts, joined, kind, [form_of(message) for message in messages])
+        if is_odd:
+            return None
+        return Row(messages, texts, joined, kind, [form_of(message) for message in messages], questions(messages))
 
     def _is_clear(self, message: Message, text: str) -> bool:
         """Whether a message has fields with a known meaning alone, and says something."""
@@ -235,7 +238,7 @@ class ClearRows:
         last = wanted[-1]
         ends = wanted if extension.reach == "turn" else [last]
         if extension.reach == "question":
-            ends = ends_of_questions(row.messages, wanted)
+            ends = ends_of_questions(row.asked, wanted)
         assigner = TurnAssigner(
             history_rewrite=self._history_rewrite, stops=self._rules.stops, max_bytes=self.max_bytes
         )
