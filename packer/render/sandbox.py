@@ -109,6 +109,10 @@ class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
         if __context.depth > MAX_DEPTH:
             raise SecurityError(f"macros or loops are nested more than {MAX_DEPTH} deep")
         try:
+            if type(__obj) is jinja2.runtime.Macro:  # always safe; what else Jinja asks takes most of the time
+                kwargs.pop("_loop_vars", None)
+                kwargs.pop("_block_vars", None)
+                return __obj(__context.eval_ctx, *args, **kwargs)
             return super().call(__context, __obj, *args, **kwargs)
         finally:
             __context.depth -= 1

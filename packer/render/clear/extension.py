@@ -47,7 +47,7 @@ Reach: TypeAlias = Literal["row", "question", "turn"]
 Message: TypeAlias = Mapping[str, Any]
 
 _REASONING = frozenset(REASONING_FIELDS)
-_FEWEST = 16
+FEWEST = 16
 """Messages of the longest conversation in a trial for conversations that are no longer."""
 
 
@@ -265,4 +265,4 @@ def form_of(message: Message) -> Form:
 
 def size_of(num_messages: int) -> int:
     """Return a number of messages, rounded up to a power of two."""
-    return max(_FEWEST, 1 << (num_messages - 1).bit_length())
+    return max(FEWEST, 1 << (num_messages - 1).bit_length())

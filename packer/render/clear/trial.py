@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from packer.render.clear.extension import (
+    FEWEST,
     Extension,
     Form,
     Key,
@@ -140,7 +141,8 @@ class _Trial:
         found = self._headers.setdefault(messages[k - 1]["role"], {})
         before = own.text[: own.places[k]]
         is_first = not found
-        for number, mode in enumerate(conversation.modes):
+        # Of what a template counts, all modes are taken to see the same.
+        for number, mode in enumerate(conversation.modes if k < FEWEST else conversation.modes[:1]):
             try:
                 prompt = conversation.render(messages[:k], mode, prompt=True)
             except RenderError:
