@@ -18,6 +18,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from packer.batches import Message, Sample
 from packer.literals import finder
@@ -43,6 +44,9 @@ _HARD = " b\tc\n\nd Ünd ß \u2028 “x”\t{{ 3 }} %s \\n '\"<b>None</b>\r\n"
 """What stands behind the words that are rendered by the definition, unless the template looks for something of it."""
 
 
+_Slot = tuple[int, Cut]
+"""The number of a message, and how white space is cut."""
+
 Form = tuple[object, ...]
 Render = Callable[[Sample], RenderedRow | None]
 
@@ -52,22 +56,29 @@ class _Outline:
     """One document: fixed texts and slots."""
 
     parts: tuple[bytes, ...]
-    slots: tuple[tuple[int, int, Cut], ...]
-    """For each slot its place among the parts, the number of its message, and how it cuts white space."""
+    slots: tuple[tuple[int, int], ...]
+    """For each slot its place among the parts, and its number."""
 
     turns: tuple[EncodedTurn, ...]
     """Turns, whose positions are numbers of parts."""
 
-    def filled(self, texts: Sequence[str]) -> EncodedText:
+    def filled(self, texts: Sequence[bytes]) -> EncodedText:
         parts = list(self.parts)
-        for place, number, cut in self.slots:
-            parts[place] = cut(texts[number]).encode()
+        for place, slot in self.slots:
+            parts[place] = texts[slot]
         ends = list(itertools.accumulate(map(len, parts), initial=0))
         return EncodedText(b"".join(parts), tuple([(k, ends[a], ends[b], weight) for k, a, b, weight in self.turns]))
 
 
-_Known = tuple[tuple[_Outline, ...], Callable[[str], bool]]
-"""The documents of a form, and whether texts contain what none that is filled in may contain."""
+class _Known(NamedTuple):
+    """The documents of a form."""
+
+    outlines: Sequence[_Outline]
+    slots: Sequence[_Slot]
+    """In several documents, a text is nearly always cut in the same way."""
+
+    is_odd: Callable[[str], bool]
+    """Whether texts contain what none that is filled in may contain."""
 
 
 class Filling:
@@ -95,7 +106,7 @@ class Filling:
             form += (fields["role"], message.weight)
             texts.append(text)
         known = self._known(tuple(form), sample)
-        return None if known is None else self._fill(*known, texts)
+        return None if known is None else self._fill(known, texts)
 
     def _known(self, form: Form, sample: Sample) -> _Known | None:
         if form not in self._made:
@@ -107,21 +118,21 @@ class Filling:
             self._made[form] = self._make(sample)
         return self._made[form]
 
-    def _fill(
-        self, outlines: Sequence[_Outline], is_odd: Callable[[str], bool], texts: Sequence[str]
-    ) -> RenderedRow | None:
+    def _fill(self, known: _Known, texts: Sequence[str]) -> RenderedRow | None:
         said = "\0".join(texts)
-        if is_odd(said) or self._rows.constants.include_any(said):
+        if known.is_odd(said) or self._rows.constants.include_any(said):
             return None
         try:
-            documents = tuple([outline.filled(texts) for outline in outlines])
+            encoded = [cut(texts[number]).encode() for number, cut in known.slots]
+            documents = tuple([outline.filled(encoded) for outline in known.outlines])
         except UnicodeEncodeError:  # half of a surrogate pair
             return None
         if sum([len(each.content) for each in documents]) > self._rows.max_bytes // 2:
             return None  # the renderings may be larger, by the headers of prompts
         # A turn is trained in the last document that begins with it.
-        for one, later in itertools.combinations(documents, 2):
-            if later.content.startswith(one.content[: one.turns[0][2]]):
+        for number, document in enumerate(documents[:-1], 1):
+            first = document.content[: document.turns[0][2]]
+            if any(later.content.startswith(first) for later in documents[number:]):
                 return None
         return RenderedRow(documents, 0)
 
@@ -136,15 +147,16 @@ class Filling:
         defined = self._define(_with_texts(sample, hard))
         if defined is None or len(defined.texts) != len(rendered.texts):
             return None
-        outlines = []
+        outlines, slots = [], dict[_Slot, int]()
         for text, other in zip(rendered.texts, defined.texts, strict=True):
             cuts = _cuts(text.content, other.content, hard)
             if cuts is None:
                 return None
-            outlines.append(_outline(text, cuts))
+            outlines.append(_outline(text, cuts, slots))
         if any(_touches(outline, self._rows.odd) for outline in outlines):
             return None
-        return (tuple(outlines), is_odd) if self._fill(outlines, is_odd, hard) == defined else None
+        known = _Known(outlines, list(slots), is_odd)
+        return known if self._fill(known, hard) == defined else None
 
 
 def _with_texts(sample: Sample, texts: Sequence[str]) -> Sample:
@@ -170,15 +182,18 @@ def _cuts(content: bytes, other: bytes, texts: Sequence[str]) -> list[Cut] | Non
     return cuts
 
 
-def _outline(text: EncodedText, cuts: Sequence[Cut]) -> _Outline:
-    slots = [match.span() for match in _WORD.finditer(text.content)]
+def _outline(text: EncodedText, cuts: Sequence[Cut], known: dict[_Slot, int]) -> _Outline:
+    """Return the outline of a document of words; new slots are numbered in `known`."""
+    words = [match.span() for match in _WORD.finditer(text.content)]
+    slots = [(int(text.content[a + 2 : b - 2]), cut) for (a, b), cut in zip(words, cuts, strict=True)]
     positions = {place for _, *places, _ in text.turns for place in places}
-    bounds = sorted({0, len(text.content), *positions, *(place for slot in slots for place in slot)})
+    bounds = sorted({0, len(text.content), *positions, *(place for word in words for place in word)})
     parts = [text.content[a:b] for a, b in itertools.pairwise(bounds)]
     number_of = {place: number for number, place in enumerate(bounds)}
+    places = [number_of[a] for a, _ in words]
     return _Outline(
         tuple(parts),
-        tuple([(number_of[a], int(text.content[a + 2 : b - 2]), cut) for (a, b), cut in zip(slots, cuts, strict=True)]),
+        tuple([(place, known.setdefault(slot, len(known))) for place, slot in zip(places, slots, strict=True)]),
         tuple([(message, number_of[a], number_of[b], weight) for message, a, b, weight in text.turns]),
     )
 
