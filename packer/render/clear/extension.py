@@ -77,6 +77,9 @@ class Pieces(NamedTuple):
         return self.text[self.places[k] : self.places[k + 1]]
 
 
+Arguments: TypeAlias = Literal["", "text", "values"]
+
+
 class Kind(NamedTuple):
     """What a trial is for: all that conversations have in common with it."""
 
@@ -84,7 +87,7 @@ class Kind(NamedTuple):
     system: str
     """The role of the first message if it is neither a question nor an answer."""
 
-    calls: Literal["", "text", "values"]
+    calls: Arguments
     """Whether they contain calls, and whether the arguments are JSON or values."""
 
     several: bool

@@ -8,9 +8,10 @@ short or occur twice.
 import functools
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from packer.render.clear.extension import (
+    Arguments,
     Extension,
     Form,
     Kind,
@@ -283,7 +284,7 @@ class Places:
         return all(_shows(call, place, spelling) for call in message["tool_calls"])
 
 
-def arguments_form(call: Any) -> Literal["text", "values"] | None:
+def arguments_form(call: Any) -> Arguments | None:
     """Return whether the arguments of a call are JSON or values; None if the call has another form."""
     function = call.get("function") if type(call) is dict else None
     if type(function) is not dict or type(function.get("name")) is not str or not function["name"]:

@@ -20,7 +20,7 @@ token behind that.
 import functools
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -29,6 +29,7 @@ from packer.batches import REASONING_FIELDS
 from packer.literals import finder
 from packer.render.clear.extension import (
     MARK,
+    Arguments,
     Extension,
     Kind,
     MarkedTemplate,
@@ -174,10 +175,8 @@ class ClearRows:
         messages = conversation.messages[: last + 1]
         texts: list[str] = []
         said: list[str] = []
-        calls: list[Any] = []
         reasoning: dict[str, None] = {}
         blanks: set[str | None] = set()
-        num_calls = 0
         for message in messages:
             text = message.get("content")
             own = message.get("tool_calls")
@@ -191,44 +190,45 @@ class ClearRows:
             texts.append(text)
             if (len(message) > 2 or not text) and not self._is_clear(message, text):
                 return None
-            if own:
-                calls += own
-                num_calls = max(num_calls, len(own))
             for name in () if _REASONING.isdisjoint(message) else reasoning_fields(message):
                 reasoning[name] = None
                 said.append(message[name])
             if text and (text == message["role"] or text == message.get("name") or self._may_be_written(text)):
                 return None
-        forms = [arguments_form(call) for call in calls]
-        form = forms[0] if forms else ""
-        if form is None or any(each != form for each in forms) or len(blanks) > 1:
-            return None
         joined = "\0".join(said)
-        if self.constants.include_any(joined):
+        calls = [call for message in messages for call in message.get("tool_calls") or ()]
+        forms: set[Arguments | None] = {arguments_form(call) for call in calls} or {""}
+        form = forms.pop()
+        others = [calls, conversation.tools, conversation.kwargs, conversation.messages[last + 1 :]]
+        if (
+            form is None
+            or forms
+            or len(blanks) > 1
+            or self.constants.include_any(joined)
+            or self._are_odd(joined, others)
+        ):
             return None
+        forms_of = [form_of(message) for message in messages]
         kind = Kind(
             tools=bool(conversation.tools),
             system="" if messages[0]["role"] in ("user", "assistant") else messages[0]["role"],
             calls=form,
-            several=num_calls > 1,
+            several=any(num_calls > 1 for _, num_calls, *_ in forms_of),
             nulls=None in blanks,
             reasoning=tuple(reasoning),
             size=size_of(len(messages)),
         )
-        others = [calls, conversation.tools, conversation.kwargs, conversation.messages[last + 1 :]]
-        is_odd = self.is_odd(joined) or (any(others) and self._is_odd_data(others))
-        if is_odd:
-            return None
-        return Row(messages, texts, joined, kind, [form_of(message) for message in messages], questions(messages))
+        return Row(messages, texts, joined, kind, forms_of, questions(messages))
 
     def _is_clear(self, message: Message, text: str) -> bool:
         """Whether a message has fields with a known meaning alone, and says something."""
         says = bool(text or message.get("tool_calls") or message["role"] == "tool")
         return says and _FIELDS.issuperset(message)
 
-    def _is_odd_data(self, data: Any) -> bool:
+    def _are_odd(self, said: str, others: Sequence[Any]) -> bool:
+        """Whether texts, or any others of a row, contain a token or the like."""
         try:
-            return self.is_odd(msgspec.json.encode(data).decode())
+            return self.is_odd(said) or (any(others) and self.is_odd(msgspec.json.encode(others).decode()))
         except (TypeError, ValueError):
             return True
 
