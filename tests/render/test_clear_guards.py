@@ -40,6 +40,15 @@ def looking_ahead(test: str) -> str:
     return f"{ONCE}{{% if {test} %}}!{{% endif %}}{{% endif %}}" + framed("") + ENDING
 
 
+PAIR = [user("Why, then?"), assistant("It is so.")]
+MARKED = framed("").replace("{{ m.role }}\n", "{{ m.role }}\n{{ '~' if m.role == 'assistant' }}")
+TOLD = "{% for c in m.tool_calls or [] %}"
+CALLED = [
+    user("Where is it?"),
+    assistant("I look for it.", tool_calls=[call("look", {"q": "a place"})]),
+    result("Found."),
+    *PAIR[1:],
+]
 LATE = said("What of this, then?", "It is so.", "And what of that?", "Not at all, or is it?")
 GUARDS = {
     "a constant in a later text": Guard(looking_ahead("'Not at' in messages[-1].content"), LATE),
@@ -180,6 +189,42 @@ GUARDS = {
     "an answer that is all reasoning": Guard(
         framed("").replace("{{ m.content }}", "<{{ m.content }}>") + ENDING, said("Why, then?", "think")
     ),
+    "a constant that only a prompt looks for": Guard(
+        MARKED + ENDING.replace("assistant\n", "assistant\n{% if 'Not at' not in messages[-1].content %}~{% endif %}"),
+        said("Not at all, or is it?", "It is so.", "And then?", "It is so."),
+    ),
+    "texts that only a prompt compares": Guard(
+        MARKED
+        + ENDING.replace(
+            "assistant\n",
+            "assistant\n{% if messages[-1].content != messages[0].content or messages | length < 2 %}~{% endif %}",
+        ),
+        said("Why, then?", "It is so.", "Why, then?", "It is so."),
+        None,
+    ),
+    "a header for every second question": Guard(
+        MARKED + ENDING.replace("assistant\n", "assistant\n{% if messages | length % 4 == 1 %}~{% endif %}"), TALK, None
+    ),
+    "a name that the text says, too": Guard(
+        framed(TOLD + "{{ c.function.arguments | tojson }}{% endfor %}") + ENDING, CALLED
+    ),
+    "arguments as a string within JSON": Guard(
+        framed(
+            TOLD + '{"name": "{{ c.function.name }}", "arguments": "{{ c.function.arguments | tojson }}"}{% endfor %}'
+        )
+        + ENDING,
+        [user("Where is it?"), assistant("", tool_calls=[call("look", {})]), result("Found."), *PAIR],
+    ),
+    "a call as Python, and its arguments as JSON for something else": Guard(
+        framed(TOLD + "{{ c.function.name }}(q='other') {{ c.function.arguments | tojson }}{% endfor %}") + ENDING,
+        CALLED,
+    ),
+    "an answer behind its stop token": Guard(
+        framed("").replace("{{ m.content }}", "{% if m.role == 'assistant' %}<|im_end|>{% endif %}{{ m.content }}")
+        + ENDING,
+        PAIR,
+        None,
+    ),
 }
 """Rows for which a template is not what it is for others."""
 
@@ -248,89 +293,6 @@ def test_variables_of_a_row_are_part_of_its_kind(base: Stages) -> None:
     renderer = base.with_template(template, make_recipe({}, [])).renderer
     rows = [chat(*TALK, row=row, flag=flag) for row, flag in enumerate((False, True, False, True))]
     assert hold(renderer, rows).cut >= 2
-
-
-PAIR = [user("Why, then?"), assistant("It is so.")]
-TOLD = "{% for c in m.tool_calls or [] %}"
-CALLED = [
-    user("Where is it?"),
-    assistant("I look for it.", tool_calls=[call("look", {"q": "a place"})]),
-    result("Found."),
-    *PAIR[1:],
-]
-
-
-@pytest.mark.parametrize(
-    ("name", "template", "talk"),
-    [
-        (
-            "messages that are compared",
-            looking_ahead("messages[-1] == {'role': 'assistant', 'content': 'It is so.'}"),
-            said("What of it?", "And?", "And what of that?", "It is so."),
-        ),
-        (
-            "texts in their order",
-            looking_ahead("(messages | sort(attribute='content') | map(attribute='role') | first) == 'assistant'"),
-            said("Why, then?", "So it is.", "Yes, but then?", "And so it is."),
-        ),
-        (
-            "a constant that only a prompt looks for",
-            framed("").replace("{{ m.role }}\n", "{{ m.role }}\n{{ '~' if m.role == 'assistant' }}")
-            + ENDING.replace("assistant\n", "assistant\n{% if 'Not at' not in messages[-1].content %}~{% endif %}"),
-            said("Not at all, or is it?", "It is so.", "And then?", "It is so."),
-        ),
-        (
-            "texts that only a prompt compares",
-            framed("").replace("{{ m.role }}\n", "{{ m.role }}\n{{ '~' if m.role == 'assistant' }}")
-            + ENDING.replace(
-                "assistant\n",
-                "assistant\n{% if messages[-1].content != messages[0].content or messages | length < 2 %}~{% endif %}",
-            ),
-            said("Why, then?", "It is so.", "Why, then?", "It is so."),
-        ),
-        (
-            "a header for every second question",
-            framed("").replace("{{ m.role }}\n", "{{ m.role }}\n{{ '~' if m.role == 'assistant' }}")
-            + ENDING.replace("assistant\n", "assistant\n{% if messages | length % 4 == 1 %}~{% endif %}"),
-            TALK,
-        ),
-        (
-            "a name that the text says, too",
-            framed(TOLD + "{{ c.function.arguments | tojson }}{% endfor %}") + ENDING,
-            CALLED,
-        ),
-        (
-            "arguments as a string within JSON",
-            framed(
-                TOLD
-                + '{"name": "{{ c.function.name }}", "arguments": "{{ c.function.arguments | tojson }}"}{% endfor %}'
-            )
-            + ENDING,
-            [user("Where is it?"), assistant("", tool_calls=[call("look", {})]), result("Found."), *PAIR[1:]],
-        ),
-        (
-            "a call as Python, and its arguments as JSON for something else",
-            framed(TOLD + "{{ c.function.name }}(q='other') {{ c.function.arguments | tojson }}{% endfor %}") + ENDING,
-            CALLED,
-        ),
-        (
-            "an answer behind its stop token",
-            framed("").replace("{{ m.content }}", "{% if m.role == 'assistant' %}<|im_end|>{% endif %}{{ m.content }}")
-            + ENDING,
-            PAIR,
-        ),
-        (
-            "what the template says itself",
-            framed("").replace("{{ m.content }}", "{{ m.content if m.role == 'assistant' else 'Or?' }}") + ENDING,
-            said("Or?", "It is so."),
-        ),
-    ],
-)
-def test_what_only_one_guard_finds_is_rendered_as_the_definition_does(
-    name: str, template: str, talk: list[dict[str, Any]], base: Stages
-) -> None:
-    renderer = base.with_template(template, make_recipe({}, [])).renderer
-    hold(renderer, [chat(*PAIR), chat(*TALK), chat(*talk), chat(*talk)])
 
 
 @pytest.mark.parametrize(
