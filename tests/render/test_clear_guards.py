@@ -43,12 +43,15 @@ def looking_ahead(test: str) -> str:
 PAIR = [user("Why, then?"), assistant("It is so.")]
 MARKED = framed("").replace("{{ m.role }}\n", "{{ m.role }}\n{{ '~' if m.role == 'assistant' }}")
 TOLD = "{% for c in m.tool_calls or [] %}"
-CALLED = [
-    user("Where is it?"),
-    assistant("I look for it.", tool_calls=[call("look", {"q": "a place"})]),
-    result("Found."),
-    *PAIR[1:],
-]
+BY_KEY = "{% for k, v in c.function.arguments.items() %}"
+
+
+def calling(arguments: Any, text: str | None = "I look for it.") -> list[dict[str, Any]]:
+    told = {**assistant(""), "content": text, "tool_calls": [call("look", arguments)]}
+    return [user("Where is it?"), told, result("Found."), *PAIR[1:]]
+
+
+CALLED = calling({"q": "a place"})
 LATE = said("What of this, then?", "It is so.", "And what of that?", "Not at all, or is it?")
 GUARDS = {
     "a constant in a later text": Guard(looking_ahead("'Not at' in messages[-1].content"), LATE),
@@ -93,7 +96,7 @@ GUARDS = {
         None,
     ),
     "a later message that is an earlier one": Guard(
-        looking_ahead("messages[-1] == messages[1]"),
+        looking_ahead("messages | length > 2 and messages[-1] == messages[1]"),
         said("What of it?", "It is so.", "And what of that?", "It is so."),
         None,
     ),
@@ -102,8 +105,8 @@ GUARDS = {
         looking_ahead("messages[-1].content is upper"), said("Why, then?", "It is so.", "And then?", "IT IS SO."), None
     ),
     "texts in their order": Guard(
-        looking_ahead("(messages | sort(attribute='content') | first).role == 'assistant'"),
-        said("Why, then?", "So it is.", "Yes, but then?", "And so it is."),
+        looking_ahead("(messages | sort(attribute='content') | first).role == 'user'"),
+        said("Why, then?", "It is so.", "An example?", "So is this."),
         None,
     ),
     "a text with nothing left": Guard(
@@ -197,7 +200,7 @@ GUARDS = {
         MARKED
         + ENDING.replace(
             "assistant\n",
-            "assistant\n{% if messages[-1].content != messages[0].content or messages | length < 2 %}~{% endif %}",
+            "assistant\n{% if messages | length < 2 or messages[-1].content != messages[0].content %}~{% endif %}",
         ),
         said("Why, then?", "It is so.", "Why, then?", "It is so."),
         None,
@@ -224,6 +227,73 @@ GUARDS = {
         + ENDING,
         PAIR,
         None,
+    ),
+    "a mark that the template writes itself": Guard(
+        "\ue0f5{{ messages[0].content }}|" + framed("").replace("in messages", "in messages[1:]") + ENDING, TALK, None
+    ),
+    "messages outside of the loop": Guard(
+        framed("").replace("in messages", "in messages[:2]")
+        + framed("").replace("in messages", "in messages[2:]")
+        + ENDING,
+        TALK,
+        None,
+    ),
+    "a prompt that begins otherwise": Guard(
+        "{{ '!' if add_generation_prompt else '.' }}" + framed("") + ENDING, TALK, None
+    ),
+    "a mode that refuses longer chats": Guard(
+        "{% if enable_thinking and messages | length > 2 %}{{ raise_exception('no') }}{% endif %}"
+        + framed("")
+        + ENDING.replace("assistant\n", "assistant\n{{ '~' if enable_thinking }}"),
+        said("Why, then?", "~It is so.", "And then?", "~That is so."),
+        None,
+    ),
+    "the last question": Guard(
+        "{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}"
+        "{% endif %}{% endfor %}" + framed("{{ '!' if loop.index0 == ns.last }}") + ENDING,
+        TALK,
+    ),
+    "a stop token behind the loop": Guard(
+        framed("").replace("<|im_end|>", "")
+        + "{% if not add_generation_prompt %}{{ messages | length }}<|im_end|>{% endif %}"
+        + ENDING,
+        TALK,
+        None,
+    ),
+    "reasoning that is not closed": Guard(
+        framed("").replace("{{ m.content }}", "{{ '<think>' if m.role == 'assistant' }}{{ m.content }}")
+        + ENDING.replace("assistant\n", "assistant\n<think>"),
+        TALK,
+        None,
+    ),
+    "an answer with a name": Guard(
+        framed("")
+        .replace("{{ m.role }}", "{{ m.name or m.role }}")
+        .replace("{{ m.content }}", "{{ '~' if loop.last and m.role == 'assistant' }}{{ m.content }}")
+        + ENDING,
+        [user("Why, then?"), {**assistant("It is so."), "name": "assistant_bob"}, *TALK[2:]],
+    ),
+    "a null that is printed": Guard(
+        framed(TOLD + "{{ c.function.name }}: {{ c.function.arguments | tojson }}{% endfor %}") + ENDING,
+        calling({"q": "a place"}, None),
+    ),
+    "an escaped quotation mark beside a call": Guard(
+        framed(TOLD + '{{ c.function.name }}: {{ c.function.arguments }} \\"x\\"{% endfor %}') + ENDING,
+        calling('{"q":"a place"}'),
+    ),
+    "arguments once more without quotation marks": Guard(
+        framed(
+            TOLD
+            + "{{ c.function.name }}: "
+            + BY_KEY
+            + "<{{ k }}>{{ v }}</{{ k }}> ({{ k }}={{ v }}){% endfor %}{% endfor %}"
+        )
+        + ENDING,
+        calling({"q": "a place"}),
+    ),
+    "an argument with quotation marks": Guard(
+        framed(TOLD + "{{ c.function.name }}: " + BY_KEY + '"{{ k }}": "{{ v }}"; {% endfor %}{% endfor %}') + ENDING,
+        calling({"q": 'a "place" or so'}),
     ),
 }
 """Rows for which a template is not what it is for others."""
@@ -295,20 +365,65 @@ def test_variables_of_a_row_are_part_of_its_kind(base: Stages) -> None:
     assert hold(renderer, rows).cut >= 2
 
 
-@pytest.mark.parametrize(
-    "ending", ["{{ '' if add_generation_prompt else messages[-1].role ~ messages | length }}", "{{ '<|im_end|>' }}"]
-)
-def test_what_stands_behind_the_loop_is_part_of_a_turn(ending: str, base: Stages) -> None:
-    template = framed("").replace("<|im_end|>", "") + ending + ENDING
-    renderer = base.with_template(template, make_recipe({}, ["supervision.no_terminator=append"])).renderer
-    hold(renderer, [chat(*PAIR), chat(*TALK), chat(*TALK * 2)])
-
-
 @pytest.mark.parametrize("answer", ["It is so.", "<no> It is so."])
 def test_a_mode_that_changes_turns_is_rendered_as_the_definition_does(answer: str, base: Stages) -> None:
     template = framed("").replace(
-        "{{ m.content }}", "{{ '~' if enable_thinking and m.role == 'assistant' }}{{ m.content }}"
+        "{{ m.content }}", "{{ '~' if enable_thinking and m.role == 'assistant' and loop.last }}{{ m.content }}"
     )
     template += ENDING.replace("assistant\n", "assistant\n{{ '~' if enable_thinking }}")
     renderer = base.with_template(template, make_recipe({}, [])).renderer
     hold(renderer, [chat(*said("Why, then?", answer)), chat(*said("Why, then?", f"~{answer}"))])
+
+
+CALLS = TOLD + "{{ c.function.name }}: {{ c.function.arguments | tojson }}{% endfor %}"
+
+
+@pytest.mark.parametrize("where", ["nowhere", "behind", "tools", "calls"])
+def test_a_row_with_a_token_anywhere_is_for_the_definition(where: str, base: Stages) -> None:
+    template = "{{ tools | tojson }}" + framed(CALLS) + ENDING
+    renderer = base.with_template(template, make_recipe({}, ["supervision.control_tokens=reject"])).renderer
+    said = {where: "<|im_start|>"}
+    tool = {"name": "look", "description": said.get("tools", "Looks."), "parameters": {"type": "object"}}
+    talk = [*calling({"q": said.get("calls", "a place")}), user(said.get("behind", "And then?"))]
+    found = hold(renderer, [chat(*talk, tools=[{"type": "function", "function": tool}])] * 2)
+    assert (found.cut, found.kept) == ((2, 2) if where == "nowhere" else (0, 0))
+
+
+@pytest.mark.parametrize(
+    ("written", "told", "text"),
+    [
+        ("{{ m.content if not m.tool_calls }}" + CALLS, {"q": "a place"}, "place"),
+        ("{{ m.content if not m.tool_calls }}" + CALLS, {"q": 275}, "275"),
+        ("{{ m.content if m.role != 'tool' else m.tool_call_id }}" + CALLS, {"q": "a place"}, "7"),
+        ("{{ m.content if m.role != 'tool' else m.name }}" + CALLS, {"q": "a place"}, "finder"),
+    ],
+)
+def test_a_text_that_another_field_contains_is_not_taken_for_shown(
+    written: str, told: dict[str, Any], text: str, base: Stages
+) -> None:
+    template = framed("").replace("{{ m.content }}", written) + ENDING
+    renderer = base.with_template(template, make_recipe({}, [])).renderer
+    called = assistant(text, tool_calls=[{**call("look", told), "id": "call_7"}])
+    found = {**result(text), "tool_call_id": "call_7", "name": "the finder"}
+    assert hold(renderer, [chat(user("Where is it?"), called, found, *PAIR[1:])] * 2).kept == 0
+
+
+@pytest.mark.parametrize(
+    ("written", "text", "reasoning"),
+    [
+        ("{{ m.reasoning_content or m.content }}", "It is so.", "It may be that it is. It is so."),
+        ("{{ m.content }}", "It is so, I know.", "It is so"),
+        ("{{ m.content }}{{ m.reasoning_content }}", "It is so.", "It is so."),
+    ],
+)
+def test_reasoning_and_text_are_both_shown(written: str, text: str, reasoning: str, base: Stages) -> None:
+    renderer = base.with_template(framed("").replace("{{ m.content }}", written) + ENDING, make_recipe({}, [])).renderer
+    hold(renderer, [chat(user("Why, then?"), assistant(text, reasoning_content=reasoning))] * 2)
+
+
+def test_a_turn_that_lacks_its_reasoning_may_continue_another_prompt(base: Stages) -> None:
+    opened = "assistant\n{{ '' if enable_thinking is defined and not enable_thinking else '<think>\n' }}"
+    template = framed("") + ENDING.replace("assistant\n", opened)
+    renderer = base.with_template(template, make_recipe({}, ["supervision.on_prompt_mismatch=continue"])).renderer
+    found = hold(renderer, [chat(user("Why, then?"), assistant("It is so.", reasoning_content="It may be."))] * 2)
+    assert (found.refused, found.kept) == (0, 2)

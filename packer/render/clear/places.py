@@ -189,12 +189,12 @@ class Places:
             whole += pieces.ending
         if default is not None and closes_reasoning(default) and not whole.startswith(default, start):
             return None  # the definition has a rule for such turns
-        header, reasons = self._header(k, headers, whole, start)
+        header = self._header(k, headers, whole, start)
         if header is None:
             return None
         prompt_end = start + len(header)
         text = self._terminated(k, prompt_end, whole)
-        if text is None or not self._shows_own(k, text, pieces, (prompt_end, end), reasons=reasons):
+        if text is None or not self._shows_own(k, text, pieces, (prompt_end, end)):
             return None
         return RenderedTurn(
             message=k,
@@ -227,27 +227,28 @@ class Places:
             parts.append(part)
         return parts
 
-    def _header(self, k: int, headers: Sequence[str], whole: str, start: int) -> tuple[str | None, bool]:
-        """Return the header of the prompt that a turn continues, and whether the turn shows its reasoning behind it.
+    def _header(self, k: int, headers: Sequence[str], whole: str, start: int) -> str | None:
+        """Return the header of the prompt that a turn continues: the longest, as in the definition.
 
-        As the definition does, take the longest, and if possible one of those behind which the reasoning is shown.
+        That also prefers prompts behind which the turn shows its reasoning as such. But what stands before the
+        reasoning is the same for all of them, as long as the template does not say it itself.
         """
-        fitting = None
         for header in headers:
-            if not whole.startswith(header, start):
-                continue
-            completion = whole[start + len(header) :]
-            if not goes_on(header, completion):
-                continue
-            if not self._row.forms[k][3]:
-                return header, True
-            text = self._row.texts[k]
-            before, found, _ = completion.rpartition(text) if text else ("", "", "")
-            prompt = header if header.strip() else whole[: start + len(header)]
-            if shows_as_reasoning(reasoning_of(self._row.messages[k]), prompt, before if found else completion):
-                return header, True
-            fitting = fitting or header
-        return (fitting if self._rules.on_prompt_mismatch == "refuse" else None), False
+            if whole.startswith(header, start) and goes_on(header, whole[start + len(header) :]):
+                if self._rules.on_prompt_mismatch == "continue" and not self._reasons(k, header, whole, start):
+                    return None  # the definition may continue another prompt
+                return header
+        return None
+
+    def _reasons(self, k: int, header: str, whole: str, start: int) -> bool:
+        """Whether a turn shows its reasoning as such, if it has any."""
+        if not self._row.forms[k][3]:
+            return True
+        text, completion = self._row.texts[k], whole[start + len(header) :]
+        before, found, _ = completion.rpartition(text) if text else ("", "", "")
+        return shows_as_reasoning(
+            reasoning_of(self._row.messages[k]), whole[: start + len(header)], before if found else completion
+        )
 
     def _terminated(self, k: int, prompt_end: int, whole: str) -> str | None:
         """Return the turn up to and including its stop token, or None; as the definition does."""
@@ -259,22 +260,19 @@ class Places:
         header = next_header(lambda messages: conversation.render(messages, {}), conversation.messages, k, whole, stops)
         return None if header is None else whole + header
 
-    def _shows_own(self, k: int, turn: str, pieces: Pieces, place: tuple[int, int], *, reasons: bool) -> bool:
+    def _shows_own(self, k: int, turn: str, pieces: Pieces, place: tuple[int, int]) -> bool:
         """Whether text, reasoning and calls of a message stand in what is trained of it: in a place of its turn.
 
-        `reasons`: whether the turn shows the reasoning, if there is any.
+        If the text contains the reasoning, or the other way round, both must stand there.
         """
-        text, form = self._row.texts[k], self._row.forms[k]
-        if text and turn.find(text, *place) < 0:
+        message, text, form = self._row.messages[k], self._row.texts[k], self._row.forms[k]
+        reasoning = reasoning_of(message) if form[3] else ""
+        if text and turn.count(text, *place) <= reasoning.count(text):
             self._refuse_if_lost("content", k, pieces, {"content": text})
             return False
-        if form[3]:
-            message = self._row.messages[k]
-            reasoning = reasoning_of(message)
-            if not reasons:
-                self._refuse_if_lost("reasoning", k, pieces, dict.fromkeys(reasoning_fields(message), reasoning))
-            if not reasons or turn.find(reasoning, *place) < 0:
-                return False
+        if reasoning and turn.count(reasoning, *place) <= text.count(reasoning):
+            self._refuse_if_lost("reasoning", k, pieces, dict.fromkeys(reasoning_fields(message), reasoning))
+            return False
         return not form[1] or self._shows_calls(k, turn, *place)
 
     def _shows_calls(self, k: int, text: str, start: int, end: int) -> bool:
@@ -325,7 +323,7 @@ def _shows(call: Any, place: _Place, spelling: Spelling | None) -> bool:
         return False
     as_json = _written(values)
     if place.shows(as_json):
-        return not place.contains(f'"{as_json}')
+        return True
     own: str | None = None
     if type(arguments) is str:
         own = arguments if place.shows(arguments) else None
@@ -334,7 +332,6 @@ def _shows(call: Any, place: _Place, spelling: Spelling | None) -> bool:
     # What the definition might object to in calls that are written in another way is not clear.
     return (
         own is not None
-        and not place.contains(f'"{own}')
         and '\\"' not in place.text
         and not any(f"{key}=" in place.text or f"{key} =" in place.text for key in keys(values))
         and all(any(each in own for each in spellings(leaf)) for leaf in (*keys(values), *leaves(values)))

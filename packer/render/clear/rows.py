@@ -62,6 +62,7 @@ _FIELDS = frozenset({"role", "content", "tool_calls", "tool_call_id", "name", *R
 """Fields of clear messages; a template may do anything with others."""
 
 _REASONING = frozenset(REASONING_FIELDS)
+_SAID = frozenset({"content", *REASONING_FIELDS})
 _PRIVATE = "\ue0f0\ue0f1\ue0f2\ue0f3\ue0f4" + MARK
 _LONG = 1000
 """Texts of this many characters are not part of a template."""
@@ -166,9 +167,14 @@ class ClearRows:
         assert self._marked.constants is not None
         return self._marked.constants
 
-    def _may_be_written(self, text: str) -> bool:
-        """Whether the template itself may write a text; there is no white space around the text."""
-        return text[:_FEW_LETTERS] in self._beginnings and len(text) < _LONG and text in self._losses.marks
+    def _is_distinct(self, message: Message, text: str) -> bool:
+        """Whether what a message says, without white space around it, is no part of the template or of other fields."""
+        if text[:_FEW_LETTERS] in self._beginnings and len(text) < _LONG and text in self._losses.marks:
+            return False
+        for name, value in message.items():
+            if name not in _SAID and text in (value if type(value) is str else json.dumps(value, ensure_ascii=False)):
+                return False
+        return True
 
     def _read(self, conversation: Conversation, last: int) -> Row | None:
         """Return the messages of a row up to the last that is trained; None if one of them is not clear."""
@@ -193,13 +199,15 @@ class ClearRows:
             for name in () if _REASONING.isdisjoint(message) else reasoning_fields(message):
                 reasoning[name] = None
                 said.append(message[name])
-            if text and (text == message["role"] or text == message.get("name") or self._may_be_written(text)):
+                if not self._is_distinct(message, message[name].strip()):
+                    return None
+            if text and not self._is_distinct(message, text):
                 return None
         joined = "\0".join(said)
         calls = [call for message in messages for call in message.get("tool_calls") or ()]
         forms: set[Arguments | None] = {arguments_form(call) for call in calls} or {""}
         form = forms.pop()
-        others = [calls, conversation.tools, conversation.kwargs, conversation.messages[last + 1 :]]
+        others = [calls, conversation.tools, conversation.messages[last + 1 :]]
         if (
             form is None
             or forms

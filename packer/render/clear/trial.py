@@ -156,7 +156,7 @@ class _Trial:
                 return False  # texts are compared with each other
             header = prompt[len(before) :]
             known = found.setdefault(number, header) if is_first else found.get(number)
-            if not prompt.startswith(before) or header != known or watched_prompt.text != prompt:
+            if not prompt.startswith(before) or header != known:
                 return False
             if mode and conversation.render(messages[: k + 1], mode) != own.text:
                 return False
