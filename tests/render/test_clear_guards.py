@@ -164,7 +164,7 @@ GUARDS = {
     "a text that the template says itself": Guard(
         framed("").replace("{{ m.content }}", "{{ m.content if m.role == 'assistant' else 'Here is a question' }}")
         + ENDING,
-        said("Here is a question", "It is so."),
+        said("is a question", "It is so."),
         None,
     ),
     "a role as a text": Guard(
@@ -345,7 +345,8 @@ def test_reasoning_is_shown_as_the_definition_has_it(
 
 def test_calls_with_blank_and_null_contents_are_no_one_kind(base: Stages) -> None:
     template = framed("{{ '!' if m.content is none }}").replace(
-        "{{ m.content }}", "{{ m.content or '' }}{{ m.tool_calls | tojson if m.tool_calls }}"
+        "{{ m.content }}",
+        "{{ '~' if m.content is none and loop.last }}{{ m.content or '' }}{{ m.tool_calls | tojson if m.tool_calls }}",
     )
     renderer = base.with_template(template + ENDING, make_recipe({}, [])).renderer
     for contents in (("", ""), (None, None), ("", None), (None, "")):
@@ -427,3 +428,17 @@ def test_a_turn_that_lacks_its_reasoning_may_continue_another_prompt(base: Stage
     renderer = base.with_template(template, make_recipe({}, ["supervision.on_prompt_mismatch=continue"])).renderer
     found = hold(renderer, [chat(user("Why, then?"), assistant("It is so.", reasoning_content="It may be."))] * 2)
     assert (found.refused, found.kept) == (0, 2)
+
+
+def test_calls_of_two_forms_are_for_the_definition(base: Stages) -> None:
+    renderer = base.with_template(framed(CALLS) + ENDING, make_recipe({}, [])).renderer
+    talk = [*CALLED, *calling('{"q": "a place"}')]
+    assert [hold(renderer, [chat(*each)] * 2).cut for each in (CALLED, talk)] == [2, 0]
+
+
+def test_tools_that_rows_of_one_kind_show_may_be_lost_in_others(base: Stages) -> None:
+    template = "{{ tools | tojson if messages[0].role == 'system' }}" + framed("") + ENDING
+    renderer = base.with_template(template, make_recipe({}, [])).renderer
+    tool = {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {"type": "object"}}}
+    found = hold(renderer, [chat(*talk, tools=[tool]) for talk in ([system("Be brief, so."), *PAIR], PAIR)])
+    assert (found.cut, found.refused) == (1, 1)
