@@ -177,6 +177,7 @@ GUARDS = {
         said("It is so.", "It is so."),
         None,
     ),
+    "an empty question": Guard(framed("") + ENDING, said("", "It is so.")),
     "an escape": Guard(framed("") + ENDING, said("What of &amp;, then?", "It is so.")),
     "a text that an escape changes": Guard(
         framed("").replace("{{ m.content }}", "{{ m.content | e }}") + ENDING, said("What of <b>, then?", "It's so.")

@@ -2,8 +2,8 @@
 
 A row is clear if all of the following can be read off its rendering (:mod:`packer.render.clear.places`) or the row:
 
-- Each text stands in the place of its own message. So none is lost, however often a text occurs, and however short it
-  is.
+- Each text stands in the place of its own message, beside what else that message says there. So none is lost, however
+  often a text occurs, and however short it is. If the template writes the same with another text instead, it is lost.
 - Each call stands there: its name, and its arguments as JSON, or key by key as the template was seen to write them. So
   none is lost or garbled, and none is written as a string within JSON. The tools stand in the rendering as JSON; if a
   template writes them in another way, the definition's own check of tools is made.
