@@ -177,6 +177,14 @@ GUARDS = {
         said("It is so.", "It is so."),
         None,
     ),
+    "an escape that the template completes": Guard(framed(";") + ENDING, said("What of R&amp", "It is so.")),
+    "a text with which two ways to write it are one": Guard(
+        framed("{{ '~' if m.role == 'assistant' and not loop.last }}").replace(
+            "{{ m.content }}", "{{ '~' if m.role == 'assistant' and loop.last }}{{ m.content }}"
+        )
+        + ENDING,
+        said("Why, then?", "~~", "And then?", "It is so."),
+    ),
     "an empty question": Guard(framed("") + ENDING, said("", "It is so.")),
     "an escape": Guard(framed("") + ENDING, said("What of &amp;, then?", "It is so.")),
     "a text that an escape changes": Guard(
