@@ -238,7 +238,13 @@ GUARDS = {
         None,
     ),
     "a mark that the template writes itself": Guard(
-        "\ue0f5{{ messages[0].content }}|" + framed("").replace("in messages", "in messages[1:]") + ENDING, TALK, None
+        "<|im_start|>user\n{{ messages[0].content }}<|im_end|>\n"
+        + framed("")
+        .replace("in messages", "in messages[1:]")
+        .replace("{{ m.content }}", "{{ '\ue0f5' if loop.last and m.role == 'assistant' }}{{ m.content }}")
+        + ENDING,
+        PAIR,
+        None,
     ),
     "messages outside of the loop": Guard(
         framed("").replace("in messages", "in messages[:2]")
