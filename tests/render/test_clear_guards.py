@@ -457,3 +457,9 @@ def test_tools_that_rows_of_one_kind_show_may_be_lost_in_others(base: Stages) ->
     tool = {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {"type": "object"}}}
     found = hold(renderer, [chat(*talk, tools=[tool]) for talk in ([system("Be brief, so."), *PAIR], PAIR)])
     assert (found.cut, found.refused) == (1, 1)
+
+
+def test_reasoning_that_a_call_contains_is_not_taken_for_shown(base: Stages) -> None:
+    renderer = base.with_template(framed(CALLS) + ENDING, make_recipe({}, [])).renderer
+    told = assistant("I look for it.", tool_calls=[call("look", {"q": "a place"})], reasoning_content="a place")
+    assert hold(renderer, [chat(user("Where is it?"), told, result("Found."), *PAIR[1:])] * 2).kept == 0

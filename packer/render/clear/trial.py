@@ -166,7 +166,7 @@ class _Trial:
         calls: Sequence[Any] = message.get("tool_calls") or ()
         if len(calls) == 1:
             values = arguments_of(calls[0])
-            pairs = [_spelling(key, values[key], written) for key in ("place", "period")]
+            pairs = [_spelling(key, values[key], written) for key in ("place", "hour")]
             self._spellings.add(_common(*pairs))
 
 
@@ -202,7 +202,7 @@ _TOOLS = [
             "description": "Looks.",
             "parameters": {
                 "type": "object",
-                "properties": {"place": {"type": "string"}, "period": {"type": "string"}},
+                "properties": {"place": {"type": "string"}, "hour": {"type": "string"}},
                 "required": ["place"],
             },
         },
@@ -262,6 +262,6 @@ def _answer(kind: Kind, number: int, letter: str, calls: Sequence[int]) -> dict[
 
 
 def _call(kind: Kind, number: int) -> dict[str, Any]:
-    values = {"place": f"Paris{number}", "period": f"Night{number}"}
+    values = {"place": f"Paris{number}", "hour": f"Night{number}"}
     arguments = json.dumps(values) if kind.calls == "text" else values
     return {"id": f"call{number:05d}", "type": "function", "function": {"name": "look", "arguments": arguments}}
