@@ -140,8 +140,8 @@ class Filling:
         words = [f"Zq{number:03d}W." for number in range(len(sample.messages))]
         rendered = self._render(_with_texts(sample, words))
         sought = self._rows.last_sought
-        if rendered is None or "" in sought:
-            return None
+        if rendered is None or "" in sought or any("Zq" in each for each in sought):
+            return None  # texts, or what is put together of them, are compared with something
         is_odd = finder([*self._rows.odd, *sought, "&", "\ufffd"])
         hard = [f"{_SPACE}{word}{'' if is_odd(_HARD) else _HARD}{_SPACE}" for word in words]
         defined = self._define(_with_texts(sample, hard))

@@ -194,7 +194,7 @@ class ClearRows:
             said.append(text)
             text = text.strip()
             texts.append(text)
-            if (len(message) > 2 or not text) and not self._is_clear(message, text):
+            if len(message) > 2 and not _FIELDS.issuperset(message):
                 return None
             for name in () if _REASONING.isdisjoint(message) else reasoning_fields(message):
                 reasoning[name] = None
@@ -228,11 +228,6 @@ class ClearRows:
         )
         return Row(messages, texts, joined, kind, forms_of, questions(messages))
 
-    def _is_clear(self, message: Message, text: str) -> bool:
-        """Whether a message has fields with a known meaning alone, and says something."""
-        says = bool(text or message.get("tool_calls") or message["role"] == "tool")
-        return says and _FIELDS.issuperset(message)
-
     def _are_odd(self, said: str, others: Sequence[Any]) -> bool:
         """Whether texts, or any others of a row, contain a token or the like."""
         try:
@@ -251,8 +246,6 @@ class ClearRows:
             history_rewrite=self._history_rewrite, stops=self._rules.stops, max_bytes=self.max_bytes
         )
         whole = places.render_all()
-        if len(whole.text) * 8 > self.max_bytes:
-            return None
         begin = first = 0
         for end in ends:
             pieces = whole if end == last else places.render(end)
