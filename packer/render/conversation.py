@@ -39,8 +39,7 @@ PromptMismatch = Literal["refuse", "common_prefix", "continue"]
 JSONMessage = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RenderedTurn:
+class RenderedTurn(NamedTuple):
     """A turn as the template writes it."""
 
     message: int

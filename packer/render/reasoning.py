@@ -5,7 +5,7 @@ some drop it. Some write the opening tag into the prompt, so that the model cont
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from packer.batches import REASONING_FIELDS
@@ -41,8 +41,6 @@ _INLINE = re.compile(
 
 _ALL_OPENING, _ALL_CLOSING = zip(*TAGS, strict=True)
 _ALL = (*_ALL_OPENING, *_ALL_CLOSING)
-_BEGINS_TAG = re.compile("(?:" + "|".join(re.escape(tag[:k]) for tag in _ALL for k in range(1, len(tag))) + r")\Z")
-_ENDS_TAG = re.compile("|".join(re.escape(tag[k:]) for tag in _ALL for k in range(1, len(tag))))
 
 Message = Mapping[str, Any]
 
@@ -58,15 +56,6 @@ class ReasoningOpening(NamedTuple):
     """White space after the opening tag."""
 
     closed: bool
-
-
-def may_make_tags(between: Sequence[str]) -> bool:
-    """Whether texts inserted between these fixed texts may form a reasoning tag together with them."""
-    return (
-        any(text in tag for text in between[1:-1] for tag in _ALL)
-        or any(_BEGINS_TAG.search(text) for text in between[:-1])
-        or any(_ENDS_TAG.match(text) for text in between[1:])
-    )
 
 
 def opened_by(prompt: str) -> ReasoningOpening | None:

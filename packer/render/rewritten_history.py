@@ -166,7 +166,8 @@ class TurnAssigner:
             prompt_ends=turn.prompt_ends,
         )
         moved = [place for kept in self._kept for place in kept.yield_to(turn.text)]
-        moved.sort(key=lambda place: (place.completion_end, place.message))
+        if len(self._kept) > 1:
+            moved.sort(key=lambda place: (place.completion_end, place.message))
         self._kept = [kept for kept in self._kept if kept.placed]
         self._kept.append(_Kept(turn.text, [*moved, own]))
         if len(self._kept) > 1 and self._num_bytes() > self.max_bytes:
