@@ -326,7 +326,7 @@ class Conversation:
             return False
         completion = tried.whole[len(tried.prompt) :]
         inline = split_inline(self.messages[k].get("content"))
-        text = (inline[2] if inline else str(self.messages[k].get("content") or "")).strip()
+        text = (inline.answer if inline else str(self.messages[k].get("content") or "")).strip()
         before, found, _ = completion.rpartition(text) if text else ("", "", "")
         return not shows_as_reasoning(reasoning, tried.prompt, before if found else completion)
 
@@ -347,7 +347,7 @@ class Conversation:
                 whole[len(prompt) if attempt.is_open else opened.start :],
             )
             before, written, rest = (
-                answer.partition(inline[0]) if inline and split_inline(answer) is None else ("",) * 3
+                answer.partition(inline.block) if inline and split_inline(answer) is None else ("",) * 3
             )
             if written and not closes_reasoning(before):
                 reasoning = ""  # the template treats the block as part of the text

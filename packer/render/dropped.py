@@ -296,7 +296,7 @@ def _inline_losses(message: Message, turn: RenderedTurn) -> Iterator[Loss]:
     if not ANY_TAG.search(text):
         return
     inline = split_inline(text)
-    reasoning = inline[1].strip() or inline[0] if inline else ""  # an empty block is found by its tags
+    reasoning = inline.reasoning or inline.block if inline else ""  # an empty block is found by its tags
     prompt = turn.text[: turn.prompt_end]
     if reasoning and reasoning in completion and not shows_as_reasoning(reasoning, prompt, completion):
         yield Loss("reasoning", turn.message, AS_TEXT)
@@ -304,7 +304,7 @@ def _inline_losses(message: Message, turn: RenderedTurn) -> Iterator[Loss]:
     for before, part, after in zip(tags, map(str.strip, ANY_TAG.split(text)), tags[1:], strict=False):
         place = completion.find(part, at)
         if place < 0:
-            inside = before in OPENING or (not before and after not in OPENING)
+            inside = OPENING.fullmatch(before) or (not before and not OPENING.fullmatch(after))
             yield Loss("reasoning" if inside else "content", turn.message)
         else:
             at = place + len(part)

@@ -29,7 +29,7 @@ from packer.model import CONFIG_FILE, TOKENIZER_FILE
 from packer.pipeline.stages import compile_template
 from packer.render import RenderError
 from packer.render.common_prefix import common_length
-from packer.render.reasoning import EMPTY_BLOCK
+from packer.render.reasoning import opened_by
 from packer.tokenize import ReferenceEncoder, prefix_and_suffix_ids
 
 _WORDS = re.compile(r"[^\W\d_]{2,}[\s,:;.'’-]+[^\W\d_]{2,}")
@@ -55,7 +55,7 @@ def find_openings(probed: ProbedTemplate) -> Iterator[CodedFinding]:
         )
         return
     before = turn.prompt + opening
-    if any(block.end() == len(before) for block in EMPTY_BLOCK.finditer(before)):
+    if (opened := opened_by(before)) is not None and opened.closed:
         yield finding(
             "opening_learned",
             "an answer without reasoning is trained after an empty reasoning block that the model has to write: "

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from packer.batches import Message, Sample
 from packer.literals import longest_of
 from packer.render.clear.rows import ClearRows
+from packer.render.reasoning import ANY_TAG, may_make_tag
 from packer.render.rewritten_history import EncodedText, EncodedTurn, RenderedRow
 
 WORTH_FILLING = 4
@@ -144,7 +145,7 @@ class Filling:
             outlines.append(_outline(text, cuts))
         if any(_touches(outline, self._rows.odd) for outline in outlines):
             return None
-        known = tuple(outlines), re.compile(longest_of([*self._rows.odd, *sought]))
+        known = tuple(outlines), re.compile(f"{longest_of([*self._rows.odd, *sought])}|{ANY_TAG.pattern}")
         for hard in _HARD:
             texts = [hard.format(k=number) for number in range(len(words))]
             filled = self._fill(*known, texts)
@@ -196,6 +197,8 @@ def _touches(outline: _Outline, odd: Iterable[str]) -> bool:
     slots = {place for place, *_ in outline.slots}
     fixed = "".join("\0" if place in slots else part.decode() for place, part in enumerate(outline.parts)).split("\0")
     if "" in fixed[1:-1] or any("&" in before[-8:] for before in fixed[:-1]):
+        return True
+    if any(may_make_tag(*around) for around in {*itertools.pairwise(fixed)}):
         return True
     begun = tuple({token[:size] for token in odd for size in range(1, len(token))})
     left = tuple({token[size:] for token in odd for size in range(1, len(token))})

@@ -43,7 +43,7 @@ from packer.render.conversation import Conversation, RenderedTurn, TurnRules
 from packer.render.dropped import LossCheck
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.readback import ESCAPE, function_of
-from packer.render.reasoning import TAGS, reasoning_fields
+from packer.render.reasoning import ANY_TAG, reasoning_fields
 from packer.render.rewritten_history import HistoryRewrite, RenderedRow, TurnAssigner, encoded
 
 WORTH_A_TRIAL = 4
@@ -79,8 +79,8 @@ class ClearRows:
         self._history_rewrite = history_rewrite
         self.max_bytes = max_bytes
         self._marks = marks
-        self.odd = tuple({*control, *FOREIGN_ENDS, *(tag for pair in TAGS for tag in pair), *_PRIVATE})
-        """What no text of a clear row contains."""
+        self.odd = tuple({*control, *FOREIGN_ENDS, *_PRIVATE})
+        """What no text of a clear row contains, beside tags of reasoning."""
 
         self._odd = re.compile(longest_of(self.odd))
         self._openings = tuple({odd[:2] for odd in self.odd})
@@ -138,7 +138,8 @@ class ClearRows:
 
     def is_odd(self, said: str) -> bool:
         """Whether a text contains a token, a tag or the like."""
-        return any(opening in said for opening in self._openings) and self._odd.search(said) is not None
+        has_odd = any(opening in said for opening in self._openings) and self._odd.search(said) is not None
+        return has_odd or ANY_TAG.search(said) is not None
 
     def is_own(self, text: str) -> bool:
         """Whether the template neither asks for a text nor says it; there is no white space around the text."""
