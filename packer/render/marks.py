@@ -26,7 +26,9 @@ def marked_turns(conversation: Conversation, weights: Mapping[int, float], rules
     last = max(weights)
     messages = conversation.messages[: last + 1]
     assert isinstance(conversation.template, ChatTemplate)
-    text, ranges = conversation.template.render_marked(messages, tools=conversation.tools, kwargs=conversation.kwargs)
+    template = conversation.template
+    shown = template.reasoning.apply(messages)
+    text, ranges = template.render_marked(shown, tools=conversation.tools, kwargs=conversation.kwargs)
     for k, own in sorted(_by_message(conversation, last, text, ranges).items()):
         if k not in weights:
             continue

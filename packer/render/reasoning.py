@@ -191,6 +191,12 @@ def split_inline(content: Any) -> InlineBlock | None:
     return InlineBlock(f"{tags[0]}{inside}{closed}", inside.strip(), answer.lstrip(), *tags)
 
 
+def writes_tags(inline: InlineBlock, text: str, start: int) -> bool:
+    """Whether a text writes a block behind a place with its own opening tag, which may stand before the place."""
+    written = re.compile(rf"{re.escape(inline.opening)}\s*{re.escape(inline.reasoning or inline.closing)}")
+    return written.search(text, max(start - _LONGEST, 0)) is not None
+
+
 def cut_off(message: Message) -> str | None:
     """Return how an answer shows that its generation was cut off within its reasoning, or None."""
     content = message.get("content")

@@ -131,7 +131,8 @@ class Renderer:
         return _turn_batch(texts, owners, skipped, rejections)
 
     def _loss_check(self) -> LossCheck:
-        return LossCheck(self._allow_dropped, self._turn_rules.stops, marks=self._marks)
+        is_meant = self._rules.reasoning == "inline"
+        return LossCheck(self._allow_dropped, self._turn_rules.stops, marks=self._marks, tags_are_text=is_meant)
 
     def _fill(self, sample: Sample) -> RenderedRow | None:
         return self._filling.filled(sample) if self._filling else None

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
-from packer.render.conversation import Mode, RenderedTurn
+from packer.render.asked_modes import Mode
+from packer.render.conversation import RenderedTurn
 from packer.render.environment import RenderError
 from packer.render.reasoning import empty_block
 

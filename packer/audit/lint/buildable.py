@@ -42,7 +42,7 @@ from packer.rejections import rejection_hint
 from packer.render import ChatTemplate, RenderError
 from packer.render.common_prefix import common_length
 from packer.render.conversation import Conversation
-from packer.render.dropped import AS_TEXT, BEHIND
+from packer.render.dropped import BEHIND, BEHIND_CLOSED, IN_LETTERS
 
 _WITHOUT = {
     "system": "the system message",
@@ -287,7 +287,7 @@ def _behind(outcome: Outcome) -> str:
 
 def _is_written_as_text(outcome: Outcome) -> bool:
     """Whether a row is rejected because its reasoning is written as part of the answer."""
-    return outcome.rejection is not None and outcome.rejection.reason.endswith(AS_TEXT)
+    return outcome.rejection is not None and outcome.rejection.reason.endswith((BEHIND_CLOSED, IN_LETTERS))
 
 
 def _hint(probed: ProbedTemplate, kind: str, labels: Sequence[str]) -> str:

@@ -202,7 +202,6 @@ def _of_chat(text: str, ranges: Sequence[Range]) -> Iterator[Example]:
 
 def _marked(probed: ProbedTemplate, row: Row) -> tuple[str, list[Range]]:
     conversation = probed.conversation(probed.outcome(row))
-    text, ranges = probed.template.render_marked(
-        conversation.messages, tools=conversation.tools, kwargs=conversation.kwargs
-    )
+    shown = probed.template.reasoning.apply(conversation.messages)
+    text, ranges = probed.template.render_marked(shown, tools=conversation.tools, kwargs=conversation.kwargs)
     return text, [(a, b) for a, b in ranges if a < b]

@@ -98,6 +98,11 @@ class ClearRows:
         marked = self._marked
         return self._rules.stops is not None and marked.constants is not None and not marked.plain.takes_only_parts
 
+    @functools.cached_property
+    def _is_usual(self) -> bool:
+        """Whether the template takes reasoning in fields, and knows no word for an answer without."""
+        return self._marked.plain.reasoning.change is None and not self._marked.plain.efforts.names
+
     def rendered(
         self, conversation: Conversation, weights: Mapping[int, float], *, at_once: bool = False
     ) -> RenderedRow | None:
@@ -173,6 +178,8 @@ class ClearRows:
                 calls += own
                 num_calls = max(num_calls, len(own))
             for name in () if _REASONING.isdisjoint(message) else reasoning_fields(message):
+                if not self._is_usual:
+                    return None
                 reasoning[name] = None
                 said.append(message[name])
             if text and (text == message["role"] or text == message.get("name") or not self.is_own(text)):
