@@ -154,10 +154,9 @@ class Conversation:
         """
         rendered: list[tuple[str, Mode]] = []
         failure: RenderError | None = None
-        context = self.messages[:k]
         for mode in self.modes_of(k):  # the default first
             try:
-                rendered.append((self.render(context, mode, prompt=True), mode))
+                rendered.append((self.render(self.messages[:k], mode, prompt=True), mode))
             except RenderError as error:
                 failure = failure or error
         if not rendered:
@@ -183,8 +182,7 @@ class Conversation:
         chosen = self._choose(k, tried, rules)
         if chosen is None:
             raise failure or asked_modes.divergence(k, is_open=any(attempt.is_open for attempt in tried))
-        attempt, continued = chosen
-        prompt, whole, mode = attempt.prompt, attempt.whole, attempt.mode
+        (prompt, whole, mode, *_), continued = chosen
         asked_modes.refuse_several_efforts(self.template, prompts, mode, k)
         text = self._terminated(k, len(prompt), whole, mode, rules)
         return RenderedTurn(

@@ -40,7 +40,16 @@ from packer.render.readback import (
     spellings,
     strings,
 )
-from packer.render.reasoning import ANY_TAG, OPENING, reasoning_fields, shows_as_reasoning, split_inline, writes_tags
+from packer.render.reasoning import (
+    ANY_TAG,
+    OPENING,
+    reasoning_fields,
+    shows_as_reasoning,
+    split_inline,
+    with_reasoning_as,
+    writes_tags,
+)
+from packer.render.reasoning_form import ReasoningForm
 
 _SHORT = 12
 """A text of fewer characters may occur in a rendering by chance."""
@@ -98,7 +107,7 @@ class LossCheck:
     """The source of the template; a text that it contains may occur in any rendering."""
 
     tags_are_text: bool = False
-    """Whether tags that a row has inline may be trained as letters, since the recipe wants reasoning inline."""
+    """Whether tags of reasoning that the template does not know are text, since the recipe wants reasoning inline."""
 
     def of(self, conversation: Conversation) -> "ConversationLosses":
         """Return the check of one conversation."""
@@ -151,14 +160,14 @@ class ConversationLosses:
         if not ANY_TAG.search(text):
             return
         inline = split_inline(text)
-        prompt, completion = turn.text[: turn.prompt_end], turn.text[turn.prompt_end :]
-        if inline is not None:
+        is_text = inline is not None and self.check.tags_are_text and inline.opening not in self.check.marks
+        if inline is not None and not is_text:
+            prompt, completion = turn.text[: turn.prompt_end], turn.text[turn.prompt_end :]
             reasoning = inline.reasoning or inline.block  # an empty block is found by its tags
+            if form.is_foreign(inline.opening, inline.closing) and writes_tags(inline, turn.text, turn.prompt_end):
+                yield Loss("reasoning", turn.message, IN_LETTERS)
             if reasoning in completion and not shows_as_reasoning(reasoning, prompt, completion):
                 yield Loss("reasoning", turn.message, BEHIND_CLOSED)
-            in_letters = writes_tags(inline, turn.text, turn.prompt_end)
-            if in_letters and form.is_foreign(inline.opening, inline.closing) and not self.check.tags_are_text:
-                yield Loss("reasoning", turn.message, IN_LETTERS)
         yield from _inline_parts(text, turn)
 
     def _garbled(self, turn: RenderedTurn) -> Loss | None:
@@ -264,6 +273,17 @@ class ConversationLosses:
             asked = probe_tools(self.conversation, turn)
             return Loss("tools") if asked is None or asked else None
         return Loss("tools") if probe_tools(self.conversation, turn) else None
+
+
+def refuse_foreign_tags(form: ReasoningForm, message: Message, k: int) -> None:
+    """Refuse to write reasoning of a field inline if the template has markers of its own.
+
+    Raises:
+        RenderError: `dropped_reasoning`.
+    """
+    inline = split_inline(with_reasoning_as(message, "inline").get("content")) if reasoning_fields(message) else None
+    if inline is not None and form.is_foreign(inline.opening, inline.closing):
+        raise refusal(Loss("reasoning", k, IN_LETTERS))
 
 
 def refusal(loss: Loss) -> RenderError:

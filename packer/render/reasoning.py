@@ -248,5 +248,7 @@ def with_reasoning_as(message: Message, form: Reasoning) -> dict[str, Any]:
         return {name: value for name, value in changed.items() if name not in REASONING_FIELDS}
     inline = split_inline(content) if form == "field" and not fields else None
     if inline is not None:
-        changed |= {"content": inline.answer, "reasoning_content": inline.reasoning, "thinking": inline.reasoning}
+        changed["content"] = inline.answer
+        if inline.reasoning:  # an empty field is a block of its own to some templates
+            changed |= {"reasoning_content": inline.reasoning, "thinking": inline.reasoning}
     return changed

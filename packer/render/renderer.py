@@ -23,7 +23,7 @@ from packer.render.conversation import (
     TurnRules,
     Turns,
 )
-from packer.render.dropped import ConversationLosses, LossCheck, refusal
+from packer.render.dropped import ConversationLosses, LossCheck, refusal, refuse_foreign_tags
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.marks import marked_turns
 from packer.render.message_form import renderable
@@ -242,6 +242,8 @@ class Renderer:
                 reason = f"messages[{k}]: its text opens with other reasoning than its field has"
                 raise RenderError(reason, code="wrong_type", message=k)
         original = self.conversation(sample)
+        for k in weights if self._rules.reasoning == "inline" else ():
+            refuse_foreign_tags(original.template.reasoning, sample.messages[k].fields, k)
         stand_ins, conversation = self._control.hide(original, sample.template_kwargs)
         for k in weights:
             self._control.refuse_foreign_end(text_of(sample.messages[k].fields), f"messages[{k}]", k)

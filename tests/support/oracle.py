@@ -716,7 +716,8 @@ def with_reasoning_as(message: Mapping[str, Any], form: str) -> dict[str, Any]:
     inline = split_inline(message.get("content"))
     if message["role"] == "assistant" and form == "field" and not fields and inline:
         reasoning = inline[0].strip()
-        return {**message, "content": inline[1], "reasoning_content": reasoning, "thinking": reasoning}
+        fields = {"reasoning_content": reasoning, "thinking": reasoning} if reasoning else {}
+        return {**message, "content": inline[1], **fields}
     return dict(message)
 
 

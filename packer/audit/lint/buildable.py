@@ -270,7 +270,7 @@ def _example(probed: ProbedTemplate, kind: str, outcome: Outcome) -> Iterator[Ex
     place = place if place >= 0 else len(text)
     if _is_written_as_text(outcome) and REASONING in text:
         place = text.find(REASONING)
-        yield Example(label="rendered", text=text, mark=(place, place + len(REASONING)), note="after a closed block")
+        yield Example(label="rendered", text=text, mark=(place, place + len(REASONING)), note="as part of the answer")
         return
     if _behind(outcome):
         yield Example(label="rendered", text=text, mark=(len(text), len(text)), note="after the turn")

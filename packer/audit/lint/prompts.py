@@ -81,10 +81,12 @@ def _ignores_prompt(probed: ProbedTemplate) -> bool:
 
 def find_modes(probed: ProbedTemplate) -> Iterator[CodedFinding]:
     """Report the prompts that a template supports, and which of them answers are trained under."""
-    modes = probed.conversation(probed.outcome(PLAIN)).modes
+    reasoned = next((row for row in (REASONED, INLINE) if probed.outcome(row).rejection is None), None)
+    rows = (PLAIN,) if reasoned is None else (PLAIN, reasoned)
+    asked = {repr(mode): mode for row in rows for mode in probed.conversation(probed.outcome(row)).modes_of(1)}
+    modes = [*asked.values()]
     if len(modes) < 2:
         return
-    reasoned = next((row for row in (REASONED, INLINE) if probed.outcome(row).rejection is None), None)
     trained = {"plain answer": probed.outcome(PLAIN)} | (
         {"reasoned answer": probed.outcome(reasoned)} if reasoned is not None else {}
     )
