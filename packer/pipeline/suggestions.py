@@ -107,15 +107,14 @@ def _remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Mode
         return "--set 'sources.roles={developer: system}' gives the template system messages instead of a developer's"
     if code == "pair_no_prompt" and (suggested := _question_of_pairs(file)) is not None:
         return suggested
-    if code == "prompt_diverges" and (about := next((each for each in _ABOUT_VARIABLES if each in reason), None)):
-        return _about_variables(about, reason, file, recipe, model)
     hint = _about_calls(reason, recipe) if code == "template_error" else _columns_of(code, reason)
     if hint is not None:
         return hint
     allowed = (*recipe.supervision.allow_dropped, *lost)
     if code == "dropped_reasoning":
         return _about_reasoning(file, recipe, model, allowed)
-    return rejection_hint(code, allowed=allowed)
+    about = next((each for each in _ABOUT_VARIABLES if each in reason), None)
+    return _about_variables(about, reason, file, recipe, model) if about else rejection_hint(code, allowed=allowed)
 
 
 def _columns_of(code: str, reason: str) -> str | None:

@@ -252,7 +252,7 @@ def find_losses(probed: ProbedTemplate) -> Iterator[CodedFinding]:
         code = f"dropped_{kind}"
         yield finding(
             code,
-            f"{CODES[code].meaning}{_behind(probed.outcome(SHAPES[labels[0]]))} ({listed(labels)}); "
+            f"{CODES[code].meaning}{_where(probed.outcome(SHAPES[labels[0]]))} ({listed(labels)}); "
             + ("the recipe allows it: rows are trained on without" if allowed else "such rows are rejected"),
             examples=tuple(_example(probed, kind, probed.outcome(SHAPES[labels[0]]))),
             hint=None if allowed else _hint(probed, kind, labels),
@@ -272,15 +272,17 @@ def _example(probed: ProbedTemplate, kind: str, outcome: Outcome) -> Iterator[Ex
         place = text.find(REASONING)
         yield Example(label="rendered", text=text, mark=(place, place + len(REASONING)), note="as part of the answer")
         return
-    if _behind(outcome):
+    if _where(outcome):
         yield Example(label="rendered", text=text, mark=(len(text), len(text)), note="after the turn")
         return
     changed = kind == "content" and outcome is probed.outcome(ESCAPABLE) and text.startswith(ANSWER, place)
     yield Example(label="rendered", text=text, mark=(place, place), note="changed" if changed else "nothing of it")
 
 
-def _behind(outcome: Outcome) -> str:
-    """Return where a template writes what a row is rejected for, if it is where nothing is trained."""
+def _where(outcome: Outcome) -> str:
+    """Return where a template writes what a row is rejected for, if it does."""
+    if _is_written_as_text(outcome):
+        return " as reasoning, but as part of the answer"
     is_behind = outcome.rejection is not None and outcome.rejection.reason.endswith(BEHIND)
     return f" except {BEHIND}" if is_behind else ""
 

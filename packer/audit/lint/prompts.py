@@ -150,7 +150,8 @@ def find_clock(probed: ProbedTemplate, shapes: Mapping[str, Outcome]) -> Iterato
     for outcome in (each for each in shapes.values() if each.turns):
         conversation = probed.conversation(outcome)
         try:
-            there = template.render(conversation.messages, tools=conversation.tools, kwargs=conversation.kwargs)
+            shown = template.reasoning.apply(conversation.messages)
+            there = template.render(shown, tools=conversation.tools, kwargs=conversation.kwargs)
             here = conversation.render(conversation.messages, {})
         except RenderError:
             continue
