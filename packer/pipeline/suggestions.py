@@ -12,7 +12,7 @@ from itertools import islice
 
 from msgspec import structs
 
-from packer.batches import RowBatch
+from packer.batches import RowBatch, Sample
 from packer.model import Model
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.pipeline.stages import Stages, compile_template, split_markers, turn_end_marker
@@ -148,6 +148,7 @@ def _about_reasoning(file: InputFile, recipe: Recipe, model: Model, allowed: Ite
             continue  # the letters of the tags would be part of the answer
         if _are_kept(rows, _with(recipe, key), model):
             ways.append(f"--set {key} {effect}")
+    ways += _ways_without_variables(rows, recipe, model)
     allows = f"supervision.allow_dropped=[{','.join(dict.fromkeys((*allowed, 'reasoning')))}]"
     if not rows or _are_kept(rows, _with(recipe, allows), model):
         ways.append(allowing_hint("reasoning", allowed))
@@ -164,12 +165,25 @@ def _about_variables(about: str, reason: str, file: InputFile, recipe: Recipe, m
             ways.append(f"--set {shlex.quote(setting)} trains them under this effort")
     if about == SEVERAL_EFFORTS:
         return "; ".join([*ways, "or give each row its own in chat_template_kwargs"])
-    if _are_kept([_without_variables(each) for each in rows], recipe, model):
-        ways.append("--set 'sources.columns={chat_template_kwargs: null}' leaves out all variables of rows")
+    ways = _ways_without_variables(rows, recipe, model)
+    if not ways:
+        ways.append(
+            "set the variable in template.kwargs, or in a row's chat_template_kwargs, to what asks for reasoning"
+        )
+    return "; ".join([*ways, "or leave out the reasoning of such rows"])
+
+
+def _ways_without_variables(rows: Sequence[RowBatch], recipe: Recipe, model: Model) -> list[str]:
+    """Suggest to leave out variables of the template without which rows are built."""
+    ways = []
+    if any(sample.template_kwargs for each in rows for sample in each.samples):
+        others = [replace(each, samples=tuple(map(_without_variables, each.samples))) for each in rows]
+        if _are_kept(others, recipe, model):
+            ways.append("--set 'sources.columns={chat_template_kwargs: null}' leaves out all variables of rows")
     bare = structs.replace(recipe, template=structs.replace(recipe.template, kwargs={}))
     if recipe.template.kwargs and _are_kept(rows, bare, model):
         ways.append("leave the variable out of template.kwargs")
-    return "; ".join([*ways, "or leave out the reasoning of such rows"])
+    return ways
 
 
 def _rejected_rows(code: str, about: str, file: InputFile, recipe: Recipe, model: Model) -> list[RowBatch]:
@@ -194,8 +208,8 @@ def _with(recipe: Recipe, override: str) -> Recipe:
     return make_recipe(to_json(recipe), [override])
 
 
-def _without_variables(rows: RowBatch) -> RowBatch:
-    return replace(rows, samples=tuple(structs.replace(sample, template_kwargs={}) for sample in rows.samples))
+def _without_variables(sample: Sample) -> Sample:
+    return structs.replace(sample, template_kwargs={})
 
 
 def _compiled(model: Model, recipe: Recipe) -> ChatTemplate:

@@ -392,3 +392,21 @@ def test_the_hints_for_a_template_with_several_efforts_are_followed(tmp_path: Pa
         assert shown_for(tmp_path, EFFORTS, rows, setting).totals.kept == 1
     rows[0]["chat_template_kwargs"] = {"reasoning_effort": "low"}
     assert shown_for(tmp_path, EFFORTS, rows).totals.kept == 1
+
+
+def test_the_hint_for_a_word_that_means_none_by_default_names_the_variable(tmp_path: Path) -> None:
+    only_none = "{{ 'think' if reasoning_effort is defined and reasoning_effort != 'none' }}" + CHANNELS
+    rows = [{"messages": [USER, REASONED]}]
+    seen = shown_for(tmp_path, only_none, rows)
+    assert hint_for(seen).startswith("set the variable in template.kwargs")
+    assert "contradicts reasoning_effort" in seen.rows[0].view.rejected[0].reason
+    assert shown_for(tmp_path, only_none, rows, "template.kwargs.reasoning_effort=high").totals.kept == 1
+
+
+def test_the_hint_for_reasoning_that_a_variable_of_the_row_leaves_out_is_followed(tmp_path: Path) -> None:
+    leaves_out = CHANNELS.replace("{%- if m.thinking %}", "{%- if m.thinking and enable_thinking is not false %}")
+    rows = [{"messages": [USER, REASONED], "chat_template_kwargs": {"enable_thinking": False}}]
+    hint = hint_for(shown_for(tmp_path, leaves_out, rows))
+    columns = "sources.columns={chat_template_kwargs: null}"
+    assert shlex.split(hint.split("; ")[0])[:2] == ["--set", columns]
+    assert shown_for(tmp_path, leaves_out, rows, columns).totals.kept == 1
