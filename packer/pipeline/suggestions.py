@@ -161,8 +161,8 @@ def _about_variables(about: str, reason: str, file: InputFile, recipe: Recipe, m
     ways = []
     for name, word in re.findall(r"(\w+)=(\w+)", reason) if about == SEVERAL_EFFORTS else ():
         setting = f'template.kwargs.{name}="{word}"'
-        if _are_kept(rows, _with(recipe, setting), model):
-            ways.append(f"--set {shlex.quote(setting)} trains them under this effort")
+        if (further := _further(rows, _with(recipe, setting), model)) is not None:
+            ways.append(f"--set {shlex.quote(setting)}{further} trains them under this effort")
     if about == SEVERAL_EFFORTS:
         return "; ".join([*ways, "or give each row its own in chat_template_kwargs"])
     ways = _ways_without_variables(rows, recipe, model)
@@ -178,12 +178,21 @@ def _ways_without_variables(rows: Sequence[RowBatch], recipe: Recipe, model: Mod
     ways = []
     if any(sample.template_kwargs for each in rows for sample in each.samples):
         others = [replace(each, samples=tuple(map(_without_variables, each.samples))) for each in rows]
-        if _are_kept(others, recipe, model):
-            ways.append("--set 'sources.columns={chat_template_kwargs: null}' leaves out all variables of rows")
+        if (further := _further(others, recipe, model)) is not None:
+            columns = f"--set 'sources.columns={{chat_template_kwargs: null}}'{further}"
+            ways.append(f"{columns} leaves out all variables of rows")
     bare = structs.replace(recipe, template=structs.replace(recipe.template, kwargs={}))
-    if recipe.template.kwargs and _are_kept(rows, bare, model):
-        ways.append("leave the variable out of template.kwargs")
+    if recipe.template.kwargs and (further := _further(rows, bare, model)) is not None:
+        ways.append(f"leave the variable out of template.kwargs{further.replace(' --set', ' and give --set')}")
     return ways
+
+
+def _further(rows: Sequence[RowBatch], recipe: Recipe, model: Model) -> str | None:
+    """Return what else a recipe needs to build rows: nothing, or reasoning in a field; None if both build none."""
+    if _are_kept(rows, recipe, model):
+        return ""
+    as_field = "supervision.reasoning=field"
+    return f" --set {as_field}" if _are_kept(rows, _with(recipe, as_field), model) else None
 
 
 def _rejected_rows(code: str, about: str, file: InputFile, recipe: Recipe, model: Model) -> list[RowBatch]:

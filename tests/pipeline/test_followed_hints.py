@@ -410,3 +410,21 @@ def test_the_hint_for_reasoning_that_a_variable_of_the_row_leaves_out_is_followe
     columns = "sources.columns={chat_template_kwargs: null}"
     assert shlex.split(hint.split("; ")[0])[:2] == ["--set", columns]
     assert shown_for(tmp_path, leaves_out, rows, columns).totals.kept == 1
+
+
+def test_the_hints_for_inline_reasoning_and_an_effort_are_one_stop(tmp_path: Path) -> None:
+    """As Hunyuan 3: reasoning in markers of its own, and only under an effort."""
+    rows = [{"messages": INLINE_ROW}]
+    way, *_ = hint_for(shown_for(tmp_path, EFFORTS, rows)).split("; ")
+    _, setting, _, form, *_ = shlex.split(way)
+    assert (setting, form) == ('template.kwargs.reasoning_effort="low"', "supervision.reasoning=field")
+    assert shown_for(tmp_path, EFFORTS, rows, setting, form).totals.kept == 1
+
+
+def test_the_hint_for_inline_reasoning_and_a_variable_of_the_row_is_one_stop(tmp_path: Path) -> None:
+    rows = [{"messages": INLINE_ROW, "chat_template_kwargs": {"reasoning_effort": "none"}}]
+    asking = EFFORTS.replace("'none' %}{% endif", "'high' %}{% endif")
+    way, *_ = hint_for(shown_for(tmp_path, asking, rows)).split("; ")
+    _, columns, _, form, *_ = shlex.split(way)
+    assert form == "supervision.reasoning=field"
+    assert shown_for(tmp_path, asking, rows, columns, form).totals.kept == 1
