@@ -53,8 +53,16 @@ class RenderError(Exception):
 class ChatTemplate:
     """A compiled template, together with the variables that are the same for all rows."""
 
-    def __init__(self, source: str, *, date: str, variables: Mapping[str, Any], max_bytes: int) -> None:
-        """Compile `source`.
+    def __init__(
+        self,
+        source: str,
+        *,
+        date: str,
+        variables: Mapping[str, Any],
+        max_bytes: int,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Compile `source`; `kwargs` are the recipe's variables, without which some templates render nothing.
 
         Raises:
             RenderError: the template is not valid Jinja.
@@ -62,6 +70,7 @@ class ChatTemplate:
         self.source = source
         self.date = date
         self.max_bytes = max_bytes
+        self._recipe_kwargs = kwargs or {}
         self.variables = dict(variables)
         """Variables that are the same for all rows."""
 
@@ -118,13 +127,13 @@ class ChatTemplate:
         """The variables that a word can set to no reasoning."""
         words = {name: self._words[name] for name in self._switches}
         asked = [{"role": "user", "content": "x"}]
-        return efforts.learned(words, lambda kwargs: self._try(asked, kwargs, prompt=True))
+        return efforts.learned(words, lambda kwargs: self._try(asked, {**self._recipe_kwargs, **kwargs}, prompt=True))
 
     @functools.cached_property
     def reasoning(self) -> ReasoningForm:
         """How the template shows reasoning."""
         modes = ({name: value} for name, value in (*self.modes, *self.efforts.asking))
-        return reasoning_form.learned(self._try, [{}, *modes])
+        return reasoning_form.learned(self._try, [{**self._recipe_kwargs, **mode} for mode in ({}, *modes)])
 
     def _try(
         self, messages: Sequence[Mapping[str, Any]], kwargs: Mapping[str, Any], *, prompt: bool = False

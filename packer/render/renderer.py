@@ -185,7 +185,8 @@ class Renderer:
         if source is None:
             return None
         date, max_bytes = self._recipe.template.date, self._recipe.rows.max_render_bytes
-        return ChatTemplate(source, date=date, variables=model.named_tokens, max_bytes=max_bytes)
+        kwargs = self._recipe.template.kwargs
+        return ChatTemplate(source, date=date, variables=model.named_tokens, max_bytes=max_bytes, kwargs=kwargs)
 
     def _rendered(self, sample: Sample, losses: LossCheck) -> RenderedRow | Rejection:
         """Render a sample by the definition."""

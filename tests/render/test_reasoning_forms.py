@@ -132,6 +132,13 @@ def test_tags_are_trained_as_text_where_the_recipe_wants_reasoning_inline(tmp_pa
     assert stages(tmp_path, closed).outcomes([chat(ASKED, assistant(text))]) == ["dropped_reasoning"]
 
 
+def test_a_template_is_tried_with_the_variables_of_the_recipe(tmp_path: Path) -> None:
+    needs = "{%- if not persona %}{{ raise_exception('who?') }}{% endif %}" + TEMPLATES["reasoning"]
+    made = stages(tmp_path, needs, "template.kwargs.persona=kind")
+    assert made.outcomes([chat(ASKED, assistant("<think>Count.</think>One."))]) == ["dropped_reasoning"]
+    assert "Count." in learned(made, ASKED, assistant("One.", thinking="Count."))
+
+
 FIELDS = ("reasoning_content", "thinking", "reasoning")
 
 
