@@ -23,7 +23,7 @@ from packer.render.conversation import (
     TurnRules,
     Turns,
 )
-from packer.render.dropped import ConversationLosses, LossCheck, refusal
+from packer.render.dropped import ConversationLosses, LossCheck, refusal, refuse_foreign_tags
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.marks import marked_turns
 from packer.render.message_form import renderable
@@ -132,7 +132,8 @@ class Renderer:
         return _turn_batch(texts, owners, skipped, rejections)
 
     def _loss_check(self) -> LossCheck:
-        return LossCheck(self._allow_dropped, self._turn_rules.stops, marks=self._marks)
+        is_meant = self._rules.reasoning == "inline"
+        return LossCheck(self._allow_dropped, self._turn_rules.stops, marks=self._marks, tags_are_text=is_meant)
 
     def _fill(self, sample: Sample) -> RenderedRow | None:
         return self._filling.filled(sample) if self._filling else None
@@ -190,7 +191,8 @@ class Renderer:
         if source is None:
             return None
         date, max_bytes = self._recipe.template.date, self._recipe.rows.max_render_bytes
-        return ChatTemplate(source, date=date, variables=model.named_tokens, max_bytes=max_bytes)
+        kwargs = self._recipe.template.kwargs
+        return ChatTemplate(source, date=date, variables=model.named_tokens, max_bytes=max_bytes, kwargs=kwargs)
 
     def _rendered(self, sample: Sample, losses: LossCheck) -> RenderedRow | Rejection:
         """Render a sample by the definition."""
@@ -246,6 +248,8 @@ class Renderer:
                 reason = f"messages[{k}]: its text opens with other reasoning than its field has"
                 raise RenderError(reason, code="wrong_type", message=k)
         original = self.conversation(sample)
+        for k in weights if self._rules.reasoning == "inline" else ():
+            refuse_foreign_tags(original.template.reasoning, sample.messages[k].fields, k)
         stand_ins, conversation = self._control.hide(original, sample.template_kwargs)
         for k in weights:
             self._control.refuse_foreign_end(text_of(sample.messages[k].fields), f"messages[{k}]", k)

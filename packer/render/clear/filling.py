@@ -23,6 +23,7 @@ from typing import NamedTuple
 from packer.batches import Message, Sample
 from packer.literals import finder
 from packer.render.clear.rows import ClearRows
+from packer.render.reasoning import has_tag, may_make_tag
 from packer.render.rewritten_history import EncodedText, EncodedTurn, RenderedRow
 
 WORTH_FILLING = 4
@@ -142,7 +143,11 @@ class Filling:
         sought = self._rows.last_sought
         if rendered is None or "" in sought or any("Zq" in each for each in sought):
             return None  # texts, or what is put together of them, are compared with something
-        is_odd = finder([*self._rows.odd, *sought, "&", "\ufffd"])
+        contains_odd = finder([*self._rows.odd, *sought, "&", "\ufffd"])
+
+        def is_odd(text: str) -> bool:
+            return contains_odd(text) or has_tag(text)
+
         hard = [f"{_SPACE}{word}{'' if is_odd(_HARD) else _HARD}{_SPACE}" for word in words]
         defined = self._define(_with_texts(sample, hard))
         if defined is None or len(defined.texts) != len(rendered.texts):
@@ -203,6 +208,8 @@ def _touches(outline: _Outline, odd: Iterable[str]) -> bool:
     slots = {place for place, *_ in outline.slots}
     fixed = "".join("\0" if place in slots else part.decode() for place, part in enumerate(outline.parts)).split("\0")
     if "" in fixed[1:-1] or any("&" in before[-8:] for before in fixed[:-1]):
+        return True
+    if any(may_make_tag(*around) for around in {*itertools.pairwise(fixed)}):
         return True
     begun = tuple({token[:size] for token in odd for size in range(1, len(token))})
     left = tuple({token[size:] for token in odd for size in range(1, len(token))})

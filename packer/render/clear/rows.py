@@ -49,7 +49,7 @@ from packer.render.dropped import LossCheck
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.placeholders import Loss
 from packer.render.readback import ESCAPE, function_of
-from packer.render.reasoning import TAGS, reasoning_fields
+from packer.render.reasoning import LONGEST_TAG, has_tag, reasoning_fields
 from packer.render.rewritten_history import HistoryRewrite, RenderedRow, TurnAssigner, encoded
 
 WORTH_COMPILING = 4
@@ -67,7 +67,6 @@ _PRIVATE = "\ue0f0\ue0f1\ue0f2\ue0f3\ue0f4" + MARK
 _LONG = 1000
 """Texts of this many characters are not part of a template."""
 
-_LONGEST_TAG = max(len(tag) for pair in TAGS for tag in pair)
 _FEW_LETTERS = 6
 _MOST_KEPT = 1000
 
@@ -95,12 +94,10 @@ class ClearRows:
         self._beginnings = {marks[k : k + size] for size in range(1, _FEW_LETTERS + 1) for k in range(len(marks))}
         """What a text that the template contains begins with."""
 
-        self.odd = tuple({*control, *FOREIGN_ENDS, *(tag for pair in TAGS for tag in pair), *_PRIVATE})
-        """What no text of a clear row contains."""
+        self.odd = tuple({*control, *FOREIGN_ENDS, *_PRIVATE})
+        """What no text of a clear row contains, beside tags of reasoning."""
 
-        self.is_odd = finder(self.odd)
-        """Whether a text contains any of them."""
-
+        self._contains_odd = finder(self.odd)
         self._num_rows = 0
         self._seen: dict[Any, int] = {}
         self.last_sought: set[str] = set()
@@ -114,6 +111,11 @@ class ClearRows:
         """Whether any row may be clear."""
         marked = self._marked
         return self._rules.stops is not None and marked.constants is not None and not marked.plain.takes_only_parts
+
+    @functools.cached_property
+    def _is_usual(self) -> bool:
+        """Whether the template takes reasoning in fields, and knows no word for an answer without."""
+        return self._marked.plain.reasoning.change is None and not self._marked.plain.efforts.names
 
     def rendered(
         self, conversation: Conversation, weights: Mapping[int, float], *, at_once: bool = False
@@ -197,6 +199,8 @@ class ClearRows:
             if len(message) > 2 and not _FIELDS.issuperset(message):
                 return None
             for name in () if _REASONING.isdisjoint(message) else reasoning_fields(message):
+                if not self._is_usual:
+                    return None
                 reasoning[name] = None
                 said.append(message[name])
                 if not self._is_distinct(message, message[name].strip()):
@@ -228,6 +232,10 @@ class ClearRows:
         )
         return Row(messages, texts, joined, kind, forms_of, questions(messages))
 
+    def is_odd(self, said: str) -> bool:
+        """Whether a text contains a token, a tag or the like."""
+        return self._contains_odd(said) or has_tag(said)
+
     def _are_odd(self, said: str, others: Sequence[Any]) -> bool:
         """Whether texts, or any others of a row, contain a token or the like."""
         try:
@@ -253,7 +261,7 @@ class ClearRows:
                 if not all(places.shows(number, pieces) for number in range(first, k)):
                     return None
                 turn = places.turn(k, weights[k], pieces, is_last=k == end)
-                if turn is None or (len(row.texts[k]) <= _LONGEST_TAG and turn.is_blank(self._rules.stops)):
+                if turn is None or (len(row.texts[k]) <= LONGEST_TAG and turn.is_blank(self._rules.stops)):
                     return None
                 if not first and places.conversation.tools:
                     self._refuse_lost_tools(places.conversation, row, turn)
