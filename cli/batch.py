@@ -17,7 +17,7 @@ from packer_cli.reply import Reply
 
 if TYPE_CHECKING:
     from packer.audit.view import DocumentView
-    from packer.load.batch_view import BatchView, Part
+    from packer.load.batch_view import BatchPart, BatchView
     from packer.store.cache import Cache
 
 _SIZE = click.IntRange(1, 2**31 - 1)
@@ -186,7 +186,7 @@ def _part_rows(view: "BatchView", documents: "list[DocumentView]") -> Iterator[t
         yield str(number), *place, f"{document.num_trained} of {length}", _strip(part, longest), come_from
 
 
-def _strip(part: "Part", longest: int) -> str:
+def _strip(part: "BatchPart", longest: int) -> str:
     """Draw a document as cells, scaled to the longest one, and mark the cells with trained tokens."""
     from packer.layout import MASKED  # noqa: PLC0415 - not for --help
 

@@ -1,7 +1,7 @@
-"""Regular expressions that match the longest of several literal texts."""
+"""Searches for several literal texts at once."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
 _FEW = 8
@@ -19,6 +19,23 @@ def longest_of(literals: Iterable[str]) -> str:
         'abc|ab|ax'
     """
     return _alternatives(sorted(set(literals)), _MAX_DEPTH)
+
+
+def finder(literals: Iterable[str]) -> Callable[[str], bool]:
+    """Return a function that tells whether a text contains any of several non-empty texts.
+
+    Most texts contain few of their first letters, and a single letter is found in a fraction of the time.
+    """
+    by_letter = groupby(sorted(set(literals)), key=lambda text: text[0])
+    patterns = [(letter, re.compile(longest_of(group))) for letter, group in by_letter]
+
+    def contains(text: str) -> bool:
+        for letter, pattern in patterns:  # noqa: SIM110 - a generator takes twice the time
+            if letter in text and pattern.search(text) is not None:
+                return True
+        return False
+
+    return contains
 
 
 def _alternatives(literals: Sequence[str], depth: int) -> str:

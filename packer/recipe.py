@@ -95,8 +95,8 @@ class Supervision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     reasoning: Literal["as_given", "field", "inline"] = "as_given"
     """How reasoning is passed to the template. ``field``: as `reasoning_content`, including reasoning that a row has
-    inline in `<think>` tags. ``inline``: in `<think>` tags before the text, including reasoning that a row has in a
-    field."""
+    inline in tags such as `<think>`. ``inline``: in `<think>` tags before the text, including reasoning that a row has
+    in a field; tags of a row that the template does not know are text."""
 
     stop: tuple[str, ...] = ()
     no_terminator: Literal["refuse", "append"] = "refuse"

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from packer.load.loader import PackedLoader as PackedLoader
     from packer.load.mixture import Mixture as Mixture
     from packer.load.poison import poison_test as poison_test
-    from packer.load.preference import answer_logps as answer_logps
     from packer.load.seeds import example_seed as example_seed
+    from packer.load.sides import answer_logps as answer_logps
     from packer.load.step import MicroBatch as MicroBatch
     from packer.load.step import Step as Step
     from packer.load.step import shift_labels as shift_labels
@@ -30,7 +30,7 @@ _HOME = {
     "PackedLoader": "loader",
     "Step": "step",
     "StepDataset": "datasets",
-    "answer_logps": "preference",
+    "answer_logps": "sides",
     "check_batch": "contract",
     "collate": "datasets",
     "example_seed": "seeds",

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from packer.errors import UsageError
 from packer.load.attention import documents_of, mask_4d
-from packer.load.content import refuse_preference
+from packer.load.ordered_rows import refuse_preference
 from packer.load.step import MicroBatch, shift_labels
 
 

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import torch
 
 from packer.errors import UsageError
-from packer.load.options import Options
+from packer.load.arguments import LoaderOptions
 from packer.load.state import ReaderState
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ class Agreement:
     processes train together: a difference is a warning there.
     """
 
-    def __init__(self, options: Options, opened: ReaderState) -> None:
+    def __init__(self, options: LoaderOptions, opened: ReaderState) -> None:
         self._rank, self._world_size = options.rank, options.world_size
         form = options.form
         self._opened = opened

@@ -1,17 +1,268 @@
-"""Checks for the arguments of the reader's public names: a wrong one is refused early, with what was expected."""
+"""The arguments of the reader's public names, checked early and with defaults filled in.
+
+Nothing here needs torch before a loader is opened.
+"""
 
 import operator
 import os
 import reprlib
-from typing import Any, Final, TypeVar
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.context import get_spawning_popen
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+
+import msgspec
 
 from packer.errors import UsageError
+from packer.load.batching import (
+    BATCHINGS,
+    BatchFormat,
+    Batching,
+    Packed,
+    Padded,
+    PaddingFree,
+    TokenBudget,
+    batch_format,
+    batching_from_name,
+    batching_from_recipe,
+)
+from packer.load.ordering import LengthBucketed, Ordering, Windowed
+from packer.load.step_plan import End
+from packer.read_rules import MAX_BLOCK_LEN, BatchingName, Read
 from packer.store.cache import Cache
+
+if TYPE_CHECKING:
+    import torch
 
 Kind = TypeVar("Kind")
 
+Schedule: TypeAlias = Callable[[int, int], int | tuple[int, int]]
+"""Maps the index of a step and the size of the step before it to the step's size, or to step and micro-batch size."""
+
 MAX_INT32: Final = 2**31 - 1
 """Upper bound of sizes and lengths, which are counted in int32."""
+
+_ORDERS: dict[str, Ordering] = {
+    "random": "random",
+    "sequential": "sequential",
+    "length_bucketed": LengthBucketed(),
+    "windowed": Windowed(),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderOptions:
+    """The checked arguments of :class:`packer.load.PackedLoader`, where they are documented."""
+
+    split: str
+    micro_batch_size: int
+    global_batch_size: int
+    schedule: Schedule | None
+    batching: Batching
+    cutoff_len: int | None
+    rank: int
+    world_size: int
+    seed: int
+    order: Ordering
+    end: End
+    device: "torch.device"
+    form: BatchFormat
+    prefetch: int
+
+
+def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> LoaderOptions:
+    """Check the arguments of a loader and fill in defaults.
+
+    Raises:
+        UsageError, ValueError, TypeError: as the loader does.
+    """
+    micro_batch_size = check_integer("micro_batch_size", given.micro_batch_size, minimum=1, maximum=MAX_INT32)
+    rank, world_size = resolve_rank(given.rank, given.world_size)
+    global_batch_size: Any = given.global_batch_size
+    if global_batch_size is None:
+        global_batch_size = micro_batch_size * world_size
+    if given.schedule is not None:
+        check_callable("schedule", given.schedule, "a function of a step's index and the size before it")
+    batching, cutoff_len = resolve_batching(caches, given.batching, given.cutoff_len)
+    form = batch_format(
+        batching,
+        flatten=check_instance("flatten", given.flatten, bool, "True or False"),
+        labels=check_choice("labels", given.labels, ("unshifted", "shifted")),
+        weighted=check_choice("weights", given.weights, ("refuse", "use")) == "use",
+        columns=given.columns,
+    )
+    return LoaderOptions(
+        split=check_instance("split", given.split, str, "the name of a split"),
+        micro_batch_size=micro_batch_size,
+        global_batch_size=check_integer("global_batch_size", global_batch_size, maximum=MAX_INT32),
+        schedule=given.schedule,
+        batching=batching,
+        cutoff_len=cutoff_len,
+        rank=rank,
+        world_size=world_size,
+        seed=check_integer("seed", given.seed),
+        order=ordering_of(given.order),
+        end=resolve_end(given.end, given.drop_last),
+        device=resolve_device(given.device),
+        form=form,
+        prefetch=check_integer("prefetch", given.prefetch, minimum=0),
+    )
+
+
+def resolve_batching(
+    caches: Sequence[Cache], batching: Batching | BatchingName | None, cutoff_len: int | None
+) -> tuple[Batching, int | None]:
+    """Return the batching and cutoff: those of the arguments if given, else those of the caches' recipes.
+
+    A `batching` replaces everything the recipe says about reading, a `cutoff_len` replaces only the recipe's cutoff.
+    Any departure from the recipe gives a warning.
+
+    Raises:
+        ValueError: unknown batching, or a cutoff out of range.
+        UsageError: no batching is named, and the caches' recipes differ.
+    """
+    if cutoff_len is not None:
+        cutoff_len = check_integer("cutoff_len", cutoff_len, minimum=2, maximum=MAX_INT32)
+    rules = [msgspec.convert(cache.manifest.recipe.get("read", {}), Read) for cache in caches]
+    if batching is None:
+        if any(read != rules[0] for read in rules):
+            raise UsageError("the recipes of these caches batch documents differently", hint="name a batching")
+        resolved, cutoff_len = batching_from_recipe(rules[0]), rules[0].cutoff_len if cutoff_len is None else cutoff_len
+    else:
+        resolved = as_batching(batching)
+    for cache, read in zip(caches, rules, strict=True):
+        saved = batching_from_recipe(read)
+        if read != Read() and (saved, read.cutoff_len) != (resolved, cutoff_len):
+            warnings.warn(
+                f"{cache.folder} is to be read as {saved}, cutoff_len {read.cutoff_len}, says its recipe; "
+                f"this loader reads it as {resolved}, cutoff_len {cutoff_len}",
+                stacklevel=4,  # the caller who opens the loader
+            )
+    return resolved, cutoff_len
+
+
+def as_batching(batching: Batching | BatchingName) -> Batching:
+    """Resolve the name of a batching, or return an equal value, checked and with Python's integers.
+
+    Raises:
+        ValueError: unknown name, or an invalid value.
+    """
+    value = BATCHINGS.get(batching) if isinstance(batching, str) else batching
+    if not isinstance(value, Packed | Padded | PaddingFree | TokenBudget) or (
+        isinstance(value, TokenBudget) and not isinstance(value.padded, Padded | None)
+    ):
+        raise ValueError(  # noqa: TRY004 - as for an unknown name
+            f"batching {batching!r}: expected one of {', '.join(BATCHINGS)}, or a value like TokenBudget() or Padded()"
+        )
+    padded = value.padded
+    if padded is None:
+        return value
+    multiple_of = check_integer("multiple_of", padded.multiple_of, minimum=1, maximum=MAX_BLOCK_LEN)
+    length = padded.length
+    if length is not None:
+        length = check_integer("length", length, minimum=1, maximum=MAX_BLOCK_LEN)
+        if multiple_of != 1:
+            raise ValueError("a padded batching has either a length or a multiple_of")
+    side = check_choice("side", padded.side, ("right", "left"))
+    return batching_from_name(value.name, Padded(length=length, multiple_of=multiple_of, side=side))
+
+
+def ordering_of(order: Any) -> Ordering:
+    """Resolve the name of an order, or return the value itself.
+
+    Raises:
+        ValueError: unknown order.
+    """
+    value = _ORDERS.get(order) if isinstance(order, str) else order
+    if isinstance(value, LengthBucketed | Windowed) and value != Windowed():
+        check_integer("window", value.window, minimum=1, maximum=MAX_INT32)
+    is_function = callable(value) and not isinstance(value, type)
+    if not is_function and not isinstance(value, str | LengthBucketed | Windowed):
+        raise ValueError(
+            f"order is {reprlib.repr(order)}; expected {', '.join(_ORDERS)}, a value like Windowed(4), or a function "
+            "of the epoch like weighted(weights)"
+        )
+    return value  # type: ignore[return-value]
+
+
+def resolve_device(device: Any) -> "torch.device":
+    """Return the device micro-batches are placed on; None is ``cpu``.
+
+    Raises:
+        ValueError: not the name of a device, or a device other than ``cpu`` and ``cuda``.
+        UsageError: a GPU that does not exist.
+    """
+    import torch  # noqa: PLC0415 - orders and plans need no torch
+
+    resolved = torch.device("cpu") if device is None else device
+    if isinstance(resolved, str) and resolved.partition(":")[0] in ("cpu", "cuda"):
+        resolved = torch.device(resolved)
+    if not isinstance(resolved, torch.device) or resolved.type not in ("cpu", "cuda"):
+        hint = "move the micro-batches of a cpu loader to another device yourself"
+        raise ValueError(f"device is {reprlib.repr(device)}; expected cpu or cuda; {hint}")
+    if resolved.type == "cuda":
+        found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if (resolved.index or 0) >= found:
+            raise UsageError(
+                f"device is {resolved}, and torch finds {found} GPU{'s' * (found != 1)} here",
+                hint="leave device out for the CPU; nvidia-smi and CUDA_VISIBLE_DEVICES say which GPUs there are",
+            )
+    return resolved
+
+
+def resolve_end(end: Any, drop_last: Any) -> Any:
+    """Resolve how epochs end, from `end` or from torch's name for it, `drop_last`.
+
+    Raises:
+        ValueError: unknown `end`, or the two contradict each other.
+        TypeError: `drop_last` is neither None, True nor False.
+    """
+    check_choice("end", end, ("drop", "pad", "short", "wrap"))
+    if drop_last is None:
+        return end
+    check_instance("drop_last", drop_last, bool, "True or False")
+    if drop_last and end != "drop":
+        raise ValueError(f"drop_last=True and end='{end}' contradict each other; pass only one of them")
+    return "short" if end == "drop" and not drop_last else end
+
+
+def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """Return rank and world size: as given, else those of `torch.distributed`, else 0 of 1.
+
+    Raises:
+        ValueError: only one of the two is given, or the rank is not below the world size.
+        UsageError: the environment announces several processes, but `torch.distributed` is not initialized:
+            every process would read everything.
+    """
+    if (rank is None) != (world_size is None):
+        raise ValueError("pass rank and world_size together, or neither")
+    if rank is not None and world_size is not None:
+        rank, world_size = check_integer("rank", rank), check_integer("world_size", world_size, minimum=1)
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank {rank} is not in 0..{world_size - 1}")
+        return rank, world_size
+    import torch  # noqa: PLC0415 - as above
+
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    announced = os.environ.get("WORLD_SIZE", "1")
+    if announced != "1":
+        raise UsageError(
+            f"WORLD_SIZE is {announced} but torch.distributed is not initialized: all processes would read the same",
+            hint="call torch.distributed.init_process_group() first, or pass rank= and world_size=",
+        )
+    return 0, 1
+
+
+def spawning_ranks(rank: int, world_size: int) -> dict[str, int]:
+    """Return what a process that is being spawned must be told; nothing for any other pickle.
+
+    A worker of a DataLoader has no `torch.distributed` unless it was forked. Left to itself, it would take itself for
+    the only rank, and every rank would read everything.
+    """
+    return {} if get_spawning_popen() is None else {"rank": rank, "world_size": world_size}
 
 
 def check_integer(name: str, value: Any, *, minimum: int | None = None, maximum: int | None = None) -> int:

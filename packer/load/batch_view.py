@@ -13,24 +13,23 @@ import numpy as np
 from packer.batches import Int32, Int64
 from packer.errors import CheckError, InputError, UsageError
 from packer.layout import concatenated_ranges
-from packer.load.arguments import open_cache
+from packer.load.arguments import open_cache, resolve_batching
 from packer.load.attention import documents_of
 from packer.load.batching import Packed
 from packer.load.contract import BatchCheck, check_batch
 from packer.load.loader import PackedLoader
-from packer.load.options import resolve_batching
+from packer.load.ordered_rows import documents_of_pairs
 from packer.load.ordering import LengthBucketed, Windowed
-from packer.load.plan import PADDING_ROW
-from packer.load.row_source import pad_id_of
-from packer.load.rows import documents_of_pairs
+from packer.load.reading import pad_id_of
 from packer.load.state import UNCHANGED, ReaderState, decode_state
 from packer.load.step import MicroBatch, Step
+from packer.load.step_plan import PADDING_ROW
 from packer.regular_file import open_given_text
 from packer.store.cache import BlockShards, Cache, DocumentShards
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class BatchPart:
     """Consecutive slots of a row that contain a document, a piece of one, or no document at all."""
 
     row: int
@@ -65,7 +64,7 @@ class BatchView:
     """The step as the rank sees it."""
 
     micro_batch: MicroBatch
-    parts: tuple[Part, ...]
+    parts: tuple[BatchPart, ...]
     check: BatchCheck
     """Result for the whole step: every micro-batch of every rank."""
 
@@ -233,7 +232,7 @@ def _num_rows(micro_batch: MicroBatch, shards: BlockShards | DocumentShards) -> 
 
 def _parts(
     micro_batch: MicroBatch, rows: Int64, shards: BlockShards | DocumentShards, *, separated: bool
-) -> Iterator[Part]:
+) -> Iterator[BatchPart]:
     """Yield the parts of a micro-batch in order; in blocks with separators, an EOS may follow a document."""
     num_rows, width = micro_batch["input_ids"].shape
     names = ("input_ids", "labels", "position_ids")
@@ -258,7 +257,7 @@ def _parts(
         document: dict[str, Any] = {"kind": "separator" if separated and continues_sequence else "padding"}
         if owner >= 0:
             document = {"kind": "document", "doc_id": int(doc_ids[owner]), "piece_start": int(piece_starts[owner])}
-        yield Part(
+        yield BatchPart(
             row=start // width,
             start=start % width,
             sequence=int(sequences[start]),

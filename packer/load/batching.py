@@ -6,30 +6,33 @@ micro-batches as the budget requires, rounded up to a multiple of the ranks, so 
 none waits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
-from typing import TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
 from packer.batches import Int64
 from packer.errors import UsageError
-from packer.load.arguments import check_choice, check_integer
-from packer.load.plan import PADDING_ROW
-from packer.load.rows import Rows
-from packer.read_rules import MAX_BLOCK_LEN, BatchingName, Read, Side, Tokens
+from packer.load.ordered_rows import OrderedRows
+from packer.load.step_plan import PADDING_ROW
+from packer.read_rules import BatchingName, Read, Side, Tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
     """The cache's blocks, as they were packed. Sizes count blocks."""
 
+    name: ClassVar[BatchingName] = "packed"
+    padded: ClassVar[None] = None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Padded:
     """Documents as rows, padded to one length. Sizes count documents."""
 
+    name: ClassVar[BatchingName] = "padded"
     length: Tokens | None = None
     """Tokens to which every micro-batch is padded; None pads to its longest document."""
 
@@ -37,6 +40,11 @@ class Padded:
     """The longest length is rounded up to a multiple of this: 8 or 128 suit matrix units."""
 
     side: Side = "right"
+
+    @property
+    def padded(self) -> "Padded":
+        """How documents are padded; None for a batching that does not pad."""
+        return self
 
     def rounded(self, longest: int) -> int:
         """Return the padded row length of a micro-batch whose longest document has `longest` tokens."""
@@ -47,6 +55,9 @@ class Padded:
 class PaddingFree:
     """Documents concatenated in one row, kept apart by ``cu_seq_lens``. Sizes count documents."""
 
+    name: ClassVar[BatchingName] = "padding_free"
+    padded: ClassVar[None] = None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenBudget:
@@ -55,6 +66,7 @@ class TokenBudget:
     A step takes documents until `global_batch_size` tokens are full; the number of micro-batches varies.
     """
 
+    name: ClassVar[BatchingName] = "token_budget"
     padded: Padded | None = None
     """None concatenates documents as :class:`PaddingFree` does, and the budget counts their tokens. Otherwise documents
     are padded, and the budget counts rows times padded length."""
@@ -70,34 +82,8 @@ BATCHINGS: dict[BatchingName, Batching] = {
 }
 
 
-def as_batching(batching: Batching | BatchingName) -> Batching:
-    """Resolve the name of a batching, or return an equal value, checked and with Python's integers.
-
-    Raises:
-        ValueError: unknown name, or an invalid value.
-    """
-    value = BATCHINGS.get(batching) if isinstance(batching, str) else batching
-    if not isinstance(value, Packed | Padded | PaddingFree | TokenBudget) or (
-        isinstance(value, TokenBudget) and not isinstance(value.padded, Padded | None)
-    ):
-        raise ValueError(  # noqa: TRY004 - as for an unknown name
-            f"batching {batching!r}: expected one of {', '.join(BATCHINGS)}, or a value like TokenBudget() or Padded()"
-        )
-    padded = padded_of(value)
-    if padded is None:
-        return value
-    multiple_of = check_integer("multiple_of", padded.multiple_of, minimum=1, maximum=MAX_BLOCK_LEN)
-    length = padded.length
-    if length is not None:
-        length = check_integer("length", length, minimum=1, maximum=MAX_BLOCK_LEN)
-        if multiple_of != 1:
-            raise ValueError("a padded batching has either a length or a multiple_of")
-    side = check_choice("side", padded.side, ("right", "left"))
-    return batching_from_name(name_of(value), Padded(length=length, multiple_of=multiple_of, side=side))
-
-
 def batching_from_name(name: BatchingName, padded: Padded | None) -> Batching:
-    """Return the batching with this name and padding; :func:`name_of` and :func:`padded_of` are the inverse."""
+    """Return the batching with this name and padding."""
     if name == "token_budget":
         return TokenBudget(padded=padded)
     return padded if name == "padded" and padded is not None else BATCHINGS[name]
@@ -109,24 +95,76 @@ def batching_from_recipe(read: Read) -> Batching:
     return batching_from_name(read.batching, padded if read.is_padded else None)
 
 
-def padded_of(batching: Batching) -> Padded | None:
-    """Return how documents are padded; None if they are not."""
-    shape = batching.padded if isinstance(batching, TokenBudget) else batching
-    return shape if isinstance(shape, Padded) else None
+SEQUENCES = frozenset({"cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"})
+
+_OPTIONAL_COLUMNS = ("attention_mask", "document_ids", "special_tokens_mask")
+"""Columns that micro-batches of every format can have on request."""
 
 
-def name_of(batching: Batching) -> BatchingName:
-    """Return the name of a batching's kind: what it counts and orders, whatever the shape of its micro-batches."""
-    return next(name for name, value in BATCHINGS.items() if type(value) is type(batching))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchFormat:
+    """Which columns a micro-batch has, and their form."""
+
+    flatten: bool
+    shifted: bool
+    weighted: bool
+    columns: frozenset[str]
 
 
-def check_rows_fit(batching: Batching, micro_batch_size: int, rows: Rows) -> None:
+def batch_format(
+    batching: Batching,
+    *,
+    flatten: bool,
+    labels: Literal["unshifted", "shifted"],
+    weighted: bool,
+    columns: Collection[Any] | None,
+) -> BatchFormat:
+    """Return the format that a loader's arguments ask for.
+
+    Raises:
+        ValueError: a column that micro-batches of this kind cannot have, or shifted labels without the column labels.
+        TypeError: not a collection of names.
+    """
+    if columns is not None and (
+        isinstance(columns, str)
+        or not isinstance(columns, Collection)
+        or not all(isinstance(name, str) or name is ... for name in columns)
+    ):
+        raise TypeError(f"columns is {columns!r}; expected names")
+    default = list(_columns(batching, flatten=flatten, weighted=weighted))
+    available = list(dict.fromkeys((*default, *_OPTIONAL_COLUMNS)))
+    wanted = frozenset(default if columns is None else columns)
+    if ... in wanted:
+        wanted = wanted - {...} | frozenset(default)
+    if not wanted or not wanted <= frozenset(available):
+        found = ", ".join(sorted(wanted - frozenset(available))) or "none"
+        raise ValueError(f"columns {found}: expected some of {', '.join(available)}")
+    if "special_tokens_mask" in wanted and "input_ids" not in wanted:
+        raise ValueError("the column special_tokens_mask needs the column input_ids")
+    if labels == "shifted" and "labels" not in wanted:
+        raise ValueError("labels='shifted' needs the column labels")
+    return BatchFormat(flatten=flatten, shifted=labels == "shifted", weighted=weighted, columns=wanted)
+
+
+def _columns(batching: Batching, *, flatten: bool, weighted: bool) -> Iterator[str]:
+    yield from ("input_ids", "labels", "position_ids")
+    if batching.padded is not None:
+        yield "attention_mask"
+    elif isinstance(batching, Packed) and not flatten:
+        yield "document_ids"
+    else:
+        yield from ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
+    if weighted:
+        yield "loss_weights"
+
+
+def check_rows_fit(batching: Batching, micro_batch_size: int, rows: OrderedRows) -> None:
     """Refuse rows that fit into no micro-batch.
 
     Raises:
         UsageError: gives their number and the length of the longest.
     """
-    padded, limits = padded_of(batching), []
+    padded, limits = batching.padded, []
     if padded is not None and padded.length is not None:
         limits.append((padded.length, rows.lengths_of_sides.max(1), f"micro-batches are padded to {padded.length}"))
     if isinstance(batching, TokenBudget):

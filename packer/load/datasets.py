@@ -26,9 +26,8 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 from packer.batches import Int64
 from packer.errors import CheckError
 from packer.load.arguments import check_callable, check_choice, check_instance, open_cache
-from packer.load.content import content_of, refuse_preference
 from packer.load.loader import PackedLoader
-from packer.load.rows import RowKind, check_weights
+from packer.load.ordered_rows import RowKind, check_weights, content_of, refuse_preference
 from packer.load.step import Step
 from packer.store.cache import Cache
 

@@ -4,10 +4,10 @@ Each column is written once, converting the file's int32 to int64, and then spli
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,79 +15,13 @@ import torch
 
 from packer.batches import Bool, Int32, Int64
 from packer.layout import MASKED, concatenated_ranges, offsets_of, positions
-from packer.load.batching import Batching, Packed, Padded, padded_of
-from packer.load.plan import PADDING_ROW
+from packer.load.batching import SEQUENCES, BatchFormat, Batching, Packed, Padded
 from packer.load.step import MicroBatch
+from packer.load.step_plan import PADDING_ROW
 from packer.store.cache import FoundBlocks, FoundDocuments
-
-_SEQUENCES = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
-
-_OPTIONAL_COLUMNS = ("attention_mask", "document_ids", "special_tokens_mask")
-"""Columns that micro-batches of every format can have on request."""
 
 Columns: TypeAlias = dict[str, Sequence[Any]]
 """By name, one value for each micro-batch."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchFormat:
-    """Which columns a micro-batch has, and their form."""
-
-    flatten: bool
-    shifted: bool
-    weighted: bool
-    columns: frozenset[str]
-
-    def has_any(self, *names: str) -> bool:
-        """Whether it has at least one of these columns."""
-        return not self.columns.isdisjoint(names)
-
-
-def batch_format(
-    batching: Batching,
-    *,
-    flatten: bool,
-    labels: Literal["unshifted", "shifted"],
-    weighted: bool,
-    columns: Collection[Any] | None,
-) -> BatchFormat:
-    """Return the format that a loader's arguments ask for.
-
-    Raises:
-        ValueError: a column that micro-batches of this kind cannot have, or shifted labels without the column labels.
-        TypeError: not a collection of names.
-    """
-    if columns is not None and (
-        isinstance(columns, str)
-        or not isinstance(columns, Collection)
-        or not all(isinstance(name, str) or name is ... for name in columns)
-    ):
-        raise TypeError(f"columns is {columns!r}; expected names")
-    default = list(_columns(batching, flatten=flatten, weighted=weighted))
-    available = list(dict.fromkeys((*default, *_OPTIONAL_COLUMNS)))
-    wanted = frozenset(default if columns is None else columns)
-    if ... in wanted:
-        wanted = wanted - {...} | frozenset(default)
-    if not wanted or not wanted <= frozenset(available):
-        found = ", ".join(sorted(wanted - frozenset(available))) or "none"
-        raise ValueError(f"columns {found}: expected some of {', '.join(available)}")
-    if "special_tokens_mask" in wanted and "input_ids" not in wanted:
-        raise ValueError("the column special_tokens_mask needs the column input_ids")
-    if labels == "shifted" and "labels" not in wanted:
-        raise ValueError("labels='shifted' needs the column labels")
-    return BatchFormat(flatten=flatten, shifted=labels == "shifted", weighted=weighted, columns=wanted)
-
-
-def _columns(batching: Batching, *, flatten: bool, weighted: bool) -> Iterator[str]:
-    yield from ("input_ids", "labels", "position_ids")
-    if padded_of(batching) is not None:
-        yield "attention_mask"
-    elif isinstance(batching, Packed) and not flatten:
-        yield "document_ids"
-    else:
-        yield from _SEQUENCES
-    if weighted:
-        yield "loss_weights"
 
 
 class Layout(Protocol):
@@ -124,7 +58,7 @@ def layout_of(batching: Batching, *, block_len: int, ids: Ids, form: BatchFormat
     """Return the layout of a batching."""
     if isinstance(batching, Packed):
         return BlockLayout(block_len=block_len, ids=ids, form=form)
-    return DocumentLayout(padded_of(batching), ids=ids, form=form)
+    return DocumentLayout(batching.padded, ids=ids, form=form)
 
 
 class BlockLayout:
@@ -137,7 +71,7 @@ class BlockLayout:
     def __init__(self, *, block_len: int, ids: Ids, form: BatchFormat) -> None:
         self._block_len, self._ids, self._form = block_len, ids, form
         fill = {"input_ids": ids.pad, "labels": MASKED, "position_ids": np.arange(block_len)}
-        self._fill: dict[str, Any] = {name: value for name, value in fill.items() if form.has_any(name)}
+        self._fill: dict[str, Any] = {name: value for name, value in fill.items() if name in form.columns}
         self._pool = ArrayPool()
 
     def micro_batches(self, found: FoundBlocks, parts: Sequence[Int64], sizes: Int64) -> list[MicroBatch]:
@@ -149,19 +83,19 @@ class BlockLayout:
             arrays[name] = column = self._pool.empty(shape)
             found.copy(name, column[:num_real])
             column[num_real:] = fill
-        if form.has_any("loss_weights"):
+        if "loss_weights" in form.columns:
             arrays["loss_weights"] = weights = np.zeros(shape, np.float32)
             found.copy("loss_weights", weights[:num_real])
-        if form.has_any("attention_mask", "special_tokens_mask"):
+        if form.columns & {"attention_mask", "special_tokens_mask"}:
             real = self._real_slots(found, np.concatenate(parts), shape)
-            if form.has_any("attention_mask"):
+            if "attention_mask" in form.columns:
                 arrays["attention_mask"] = real.astype(np.int64)
-            if form.has_any("special_tokens_mask"):
+            if "special_tokens_mask" in form.columns:
                 arrays["special_tokens_mask"] = self._ids.special_tokens(arrays["input_ids"], real)
         columns: Columns = {}
-        if form.has_any("document_ids", *_SEQUENCES):
+        if form.columns & {"document_ids", *SEQUENCES}:
             lengths, num_sequences = self._sequences(found, len(parts), num_rows)
-            if form.has_any("document_ids"):
+            if "document_ids" in form.columns:
                 arrays["document_ids"] = sequence_ids(lengths, num_sequences)
             columns = sequence_columns(lengths, num_sequences, form)
         rows = (1, num_rows * self._block_len) if form.flatten else (num_rows, self._block_len)
@@ -202,8 +136,8 @@ class DocumentLayout:
     def __init__(self, padded: Padded | None, *, ids: Ids, form: BatchFormat) -> None:
         self._padded, self._ids, self._form = padded, ids, form
         fill = {"input_ids": ids.pad, "labels": MASKED}
-        self._fill = {name: np.full(1, value, np.int32) for name, value in fill.items() if form.has_any(name)}
-        if form.has_any("loss_weights"):
+        self._fill = {name: np.full(1, value, np.int32) for name, value in fill.items() if name in form.columns}
+        if "loss_weights" in form.columns:
             self._fill["loss_weights"] = np.zeros(1, np.float32)
         self._pool = ArrayPool()
 
@@ -215,7 +149,7 @@ class DocumentLayout:
             arrays[name] = column = self._empty(int(widths.sum()), np.float32 if name == "loss_weights" else np.int64)
             np.concatenate(self._padded_rows(found, name, is_real, sizes, widths), out=column)
         for name, values in self._derived_columns(is_real, sizes, widths, counts, arrays).items():
-            if self._form.has_any(name):
+            if name in self._form.columns:
                 arrays[name] = column = self._empty(len(values), np.int32 if name == "document_ids" else np.int64)
                 column[:] = values
         columns: Columns = {}
@@ -235,19 +169,19 @@ class DocumentLayout:
         """Return the requested columns that follow from the placement of rows alone, one value per position."""
         form = self._form
         found: dict[str, npt.NDArray[Any]] = {}
-        if self._padded is not None or form.has_any("position_ids"):
+        if self._padded is not None or "position_ids" in form.columns:
             found["position_ids"] = places = positions(widths)
         if self._padded is not None:
             if self._padded.side == "left":
                 places -= np.repeat((widths - sizes).astype(np.int32), widths)
             found["attention_mask"] = in_row = (places >= 0) & (places < np.repeat(sizes, widths))
             places *= in_row
-        elif form.has_any("attention_mask", "special_tokens_mask"):
+        elif form.columns & {"attention_mask", "special_tokens_mask"}:
             found["attention_mask"] = in_row = np.repeat(is_real, widths)
-        if form.has_any("special_tokens_mask"):
+        if "special_tokens_mask" in form.columns:
             real = in_row & np.repeat(is_real, widths)
             found["special_tokens_mask"] = self._ids.special_tokens(arrays["input_ids"], real)
-        if form.has_any("document_ids"):
+        if "document_ids" in form.columns:
             numbers = np.repeat(np.concatenate([np.arange(count, dtype=np.int32) for count in counts]), widths)
             found["document_ids"] = numbers if self._padded is None else np.where(in_row, numbers, np.int32(-1))
         return found
@@ -290,7 +224,7 @@ def sequence_columns(lengths: Int32, num_sequences: list[int], form: BatchFormat
         num_sequences: how many each micro-batch has, at least one.
         form: says which columns are wanted.
     """
-    if not form.has_any(*_SEQUENCES):
+    if not form.columns & SEQUENCES:
         return {}
     firsts = offsets_of(num_sequences)[:-1]
     bounds = np.zeros(len(lengths) + len(num_sequences), np.int32)
@@ -301,9 +235,9 @@ def sequence_columns(lengths: Int32, num_sequences: list[int], form: BatchFormat
     longest = np.maximum.reduceat(lengths, firsts).tolist()
     columns: Columns = {}
     for side in ("q", "k"):
-        if form.has_any(f"cu_seq_lens_{side}"):
+        if f"cu_seq_lens_{side}" in form.columns:
             columns[f"cu_seq_lens_{side}"] = torch.split(torch.from_numpy(bounds.copy()), sizes)
-        if form.has_any(f"max_length_{side}"):
+        if f"max_length_{side}" in form.columns:
             columns[f"max_length_{side}"] = longest
     return columns
 

@@ -12,20 +12,17 @@ import torch
 from packer.batches import Int64
 from packer.errors import CheckError
 from packer.load.agreement import Agreement
-from packer.load.arguments import MAX_INT32, check_instance, check_integer
+from packer.load.arguments import MAX_INT32, Schedule, check_instance, check_integer, resolve_options, spawning_ranks
 from packer.load.batching import Batching
-from packer.load.content import Content
 from packer.load.figures import Figures, ThroughputMeter, figures_of
-from packer.load.mixture import Mixture, opened_source
-from packer.load.options import Schedule, resolve_options
+from packer.load.mixture import Mixture
+from packer.load.ordered_rows import Content
 from packer.load.ordering import OrderKind
-from packer.load.plan import End, StepPlan
-from packer.load.ranks import ranks_when_spawning
-from packer.load.read_ahead import Prefetch
-from packer.load.reading import EpochSummary, StepReader
-from packer.load.row_source import RowSource
+from packer.load.reading import EpochSummary, Prefetch, StepReader
+from packer.load.row_source import RowSource, opened_source
 from packer.load.state import UNCHANGED, Counters, ReaderState, restore
 from packer.load.step import Step
+from packer.load.step_plan import End, StepPlan
 from packer.read_rules import BatchingName
 from packer.store.cache import Cache
 
@@ -73,8 +70,9 @@ class PackedLoader:
         world_size: number of processes; must be given together with `rank`.
         seed: seed of the order.
         order: ``random``; ``sequential``, as stored; ``windowed``, a few shards at a time, for caches in a bucket; for
-            documents ``length_bucketed``, which keeps documents of similar length together; a value from
-            :mod:`packer.load.ordering`; or a function of the epoch that gives row numbers.
+            documents ``length_bucketed``, which keeps documents of similar length together; a value of
+            :mod:`packer.load.ordering`; or a pure function from an epoch to its row numbers, such as ``weighted(…)``
+            of that module.
         end: what happens to the blocks left at the end of an epoch when they are fewer than a step. ``drop`` leaves
             them out and lists them in :attr:`left_out`. ``pad`` fills the step with fully masked rows of the pad id:
             summed losses and `num_items_in_batch` do not change, a mean over rows does. ``short`` yields a smaller
@@ -310,10 +308,7 @@ class PackedLoader:
         Raises:
             UsageError: the size is not a whole number of micro-batches.
         """
-        size = check_integer("global_batch_size", global_batch_size, maximum=MAX_INT32)
-        self._source.check_sizes(size, self._state.micro_batch_size)
-        self._stop_prefetch()
-        self._state = msgspec.structs.replace(self._state, batch_size=size)
+        self._resize(batch_size=check_integer("global_batch_size", global_batch_size, maximum=MAX_INT32))
 
     def set_micro_batch_size(self, micro_batch_size: int) -> None:
         """Change the size of micro-batches from the next step on; the rows of a step stay the same.
@@ -322,9 +317,7 @@ class PackedLoader:
             UsageError: the global batch size is not a whole number of such micro-batches, or a document does not fit.
         """
         size = check_integer("micro_batch_size", micro_batch_size, minimum=1, maximum=MAX_INT32)
-        self._source.check_sizes(self._state.batch_size, size)
-        self._stop_prefetch()
-        self._state = msgspec.structs.replace(self._state, micro_batch_size=size)
+        self._resize(micro_batch_size=size)
 
     def set_shares(self, proportions: Sequence[float]) -> None:
         """Change the proportions of a mixture, one per cache, from the next step on; 0 leaves a cache out.
@@ -342,7 +335,7 @@ class PackedLoader:
         """Stop the background threads and end the running iteration. The loader can be iterated again."""
         self._iteration = None
         self._stop_prefetch()
-        self._source.orders.close()
+        self._source.close()
 
     def __enter__(self) -> Self:
         return self
@@ -351,7 +344,7 @@ class PackedLoader:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        arguments = self._arguments | ranks_when_spawning(self._options.rank, self.world_size)
+        arguments = self._arguments | spawning_ranks(self._options.rank, self.world_size)
         return {"cache": self._cache, "arguments": arguments, "state": self.state_dict()}
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
@@ -390,6 +383,12 @@ class PackedLoader:
         if last_epoch is not None and self._state.epoch == last_epoch:
             self._epoch_end = self._state
             self._state = self._source.state_at_epoch(self._state, last_epoch + 1)
+
+    def _resize(self, **sizes: int) -> None:
+        state = msgspec.structs.replace(self._state, **sizes)
+        self._source.check_sizes(state.batch_size, state.micro_batch_size)
+        self._stop_prefetch()
+        self._state = state
 
     def _stop_prefetch(self) -> None:
         prefetch, self._prefetch = self._prefetch, None

@@ -23,51 +23,20 @@ from hashlib import sha256
 from math import ceil, floor, lcm
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-import msgspec
 import numpy as np
-from msgspec import Meta
 
 from packer.batches import Int32, Int64
 from packer.errors import UsageError
 from packer.load.arguments import check_callable, check_choice, open_cache
 from packer.load.ordering import EpochOrder, Order
+from packer.load.step_plan import Shares
 from packer.store.cache import Cache
 
 MixtureEnd = Literal["first_exhausted", "all_exhausted"]
 
-Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-
 _LEAD_UNITS = 1 << 32
-
-
-class Shares(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Proportions of a mixture and the point from which they apply, as recorded in a state."""
-
-    shares: tuple[str, ...]
-    """Share of each cache, as a fraction of integers."""
-
-    since: tuple[Count, ...]
-    """Rows taken of each cache before these shares applied; all 0 for the initial ones."""
-
-    lead: tuple[Annotated[int, Meta(ge=-(2**62), le=2**62)], ...]
-    """How far each share was ahead of its count at that point, in units of 2^-32 rows, so that the numbers stay short
-    however often proportions change; all 0 for the initial ones."""
-
-    def fractions(self, num_caches: int) -> list[Fraction]:
-        """Parse the shares of `num_caches` caches.
-
-        Raises:
-            ValueError: they are invalid.
-        """
-        try:
-            parsed = [Fraction(share) for share in self.shares]
-        except ZeroDivisionError:
-            parsed = []
-        if not len(parsed) == len(self.since) == len(self.lead) == num_caches or min(parsed) < 0 or sum(parsed) != 1:
-            raise ValueError(f"shares {list(self.shares)} are not those of {num_caches} caches")
-        return parsed
 
 
 class Mixture:
@@ -155,13 +124,6 @@ class Mixture:
         return floor(min(lengths)) if self.epoch == "first_exhausted" else ceil(max(lengths))
 
 
-def opened_source(source: Any, **limits: Any) -> Cache | Mixture:
-    """Return a mixture as it is, or open a cache as :func:`packer.load.arguments.open_cache` does."""
-    if isinstance(source, Mixture) and not any(value is not None for value in limits.values()):
-        return source
-    return open_cache(source, **limits)
-
-
 class MixtureOrder(Order):
     """The order of a mixture: rows of all caches, numbered consecutively.
 
@@ -215,7 +177,7 @@ class MixtureOrder(Order):
         lead = [round(Fraction(each * _LEAD_UNITS, self._unit)) for each in self._leads_after(taken)[:-1]]
         return Shares(shares=tuple(map(str, shares)), since=taken, lead=(*lead, -sum(lead)))
 
-    def _rows(self, epoch: int, start: int, stop: int) -> Int64:
+    def _computed(self, epoch: int, start: int, stop: int) -> Int64:
         first = epoch * self.num_items + start
         counts = self._counts(first)
         self._before, self._picks, self._start = counts, self._picks[first - self._start :], first
@@ -303,7 +265,7 @@ def _slice_across_epochs(order: EpochOrder, first: int, number: int) -> Int64:
     while number:
         epoch, start = divmod(position, order.num_items)
         stop = min(start + number, order.num_items)
-        parts.append(order.slice(epoch=epoch, start=start, stop=stop))
+        parts.append(order.rows(epoch, start, stop))
         position += stop - start
         number -= stop - start
     return np.concatenate(parts)

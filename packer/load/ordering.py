@@ -17,41 +17,28 @@ b d f c a h g e, buckets bd fc ah ge, shuffled for example ah bd ge fc.
 The windows correspond to the mega-batches of transformers' ``LengthGroupedSampler``, which only moves the longest one
 to the front; here the buckets are shuffled.
 
+A function of the epoch gives the row numbers itself; :func:`weighted` returns such a function.
+
 ``windowed`` is defined in :mod:`packer.load.windows`.
-
-Any other order is a function from an epoch to its row numbers. :func:`weighted` returns one that assigns the n
-positions of an epoch to rows by weight, and shuffles the positions. The weights are laid end to end on a line, and n
-equally spaced points select the rows they fall on, so that a row with a fraction w of the total weight gets ⌊n·w⌋ or
-⌈n·w⌉ positions. The location of the first point is drawn for each epoch.
-
-Worked example, weights 3 1 0 2, n = 4, points 1.5 apart from 0.6 on: 0.6 2.1 3.6 5.1 fall on rows 0 0 1 3; the
-positions come shuffled, for example 3 0 1 0.
-
-This is systematic sampling: W. G. Madow and L. H. Madow, "On the Theory of Systematic Sampling, I", The Annals of
-Mathematical Statistics 15 (1944); with unequal weights W. G. Madow, "II", the same 20 (1949).
 """
 
-import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from operator import index
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from packer.batches import Int32, Int64
-from packer.load.arguments import MAX_INT32, check_integer
 from packer.permute import permutation_key, permute
 from packer.withdrawn import refuse_withdrawn
 
 OrderName: TypeAlias = Literal["random", "sequential", "length_bucketed", "windowed", "function"]
 RowsOfEpoch: TypeAlias = Callable[[int], npt.ArrayLike]
-"""A pure function from an epoch to its row numbers, as in ``step.block_ids``. They need not include all rows, nor be as
-many in every epoch."""
-
-Float64: TypeAlias = npt.NDArray[np.float64]
+"""A pure function from an epoch to its row numbers, as in ``step.block_ids``: in any order, any of them, any number of
+times. Epochs may differ in length. With an attribute ``num_rows``, it is refused for a split of another size."""
 
 WINDOW = 8192
 """Documents that ``length_bucketed`` sorts together."""
@@ -86,73 +73,71 @@ class Windowed:
     is as many as have 4 GiB on average."""
 
 
-Ordering: TypeAlias = LengthBucketed | Windowed | RowsOfEpoch
-OrderKind: TypeAlias = Literal["random", "sequential", "length_bucketed", "windowed"] | Ordering
+@dataclass(frozen=True, slots=True, eq=False)
+class _SampledRows:
+    """What :func:`weighted` returns: a value that can be pickled, for processes that are spawned."""
 
-_DEFAULTS: dict[str, Ordering] = {"length_bucketed": LengthBucketed(), "windowed": Windowed()}
+    cumulative: npt.NDArray[np.float64]
+    seed: int
 
+    @property
+    def num_rows(self) -> int:
+        return len(self.cumulative)
 
-def ordering_of(order: Any) -> Ordering | Literal["random", "sequential"]:
-    """Resolve the name of an order, or return the value itself.
-
-    Raises:
-        ValueError: unknown order.
-    """
-    if isinstance(order, str) and order in _DEFAULTS:
-        return _DEFAULTS[order]
-    if isinstance(order, LengthBucketed | Windowed):
-        if order != Windowed():
-            check_integer("window", order.window, minimum=1, maximum=MAX_INT32)
-    elif not callable(order) and (not isinstance(order, str) or order not in ("random", "sequential")):
-        raise ValueError(
-            f"order is {reprlib.repr(order)}; expected random, sequential, length_bucketed, windowed, or a function "
-            "of the epoch that gives row numbers, such as weighted(weights)"
-        )
-    return order  # type: ignore[no-any-return]
+    def __call__(self, epoch: int) -> Int64:
+        key = permutation_key("packer.load.weighted", self.seed, epoch)
+        first = float(key[0] >> np.uint64(11)) / 2**53
+        positions = permute(np.arange(self.num_rows), self.num_rows, key)
+        points = (positions + first) * (self.cumulative[-1] / self.num_rows)
+        last = np.searchsorted(self.cumulative, self.cumulative[-1])  # rounding must not lead past it
+        rows: Int64 = np.minimum(np.searchsorted(self.cumulative, points, side="right"), last)
+        return rows
 
 
-def order_name(order: Ordering | str) -> OrderName:
-    """Return the name of an order's kind."""
-    if isinstance(order, str):
-        return order  # type: ignore[return-value]
-    if isinstance(order, LengthBucketed | Windowed):
-        return "length_bucketed" if isinstance(order, LengthBucketed) else "windowed"
-    return "function"
+def weighted(weights: npt.ArrayLike, *, seed: int = 0) -> RowsOfEpoch:
+    """Return the rows of an epoch as a function of it, sampled by weight and shuffled: for a loader's `order`.
 
+    An epoch has as many rows as there are weights. A row with a fraction w of the total weight comes n·w times in an
+    epoch of n, rounded up or down; one of weight 0 never. The weights are laid end to end on a line, and n equally
+    spaced points select the rows that they fall on; where the first one lies is drawn for each epoch.
 
-def weighted(weights: npt.ArrayLike, *, seed: int = 0) -> Callable[[int], Int64]:
-    """Return an order that samples rows by weight: of twice the weight, twice as often; of weight 0, never.
+    Worked example, weights 3 1 0 2, n = 4, points 1.5 apart from 0.6 on: 0.6 2.1 3.6 5.1 fall on rows 0 0 1 3; they
+    come shuffled, for example 3 0 1 0.
 
-    An epoch has as many rows as there are weights. Each row comes as often as its fraction of the total weight says,
-    rounded up or down.
+    This is systematic sampling: W. G. Madow and L. H. Madow, "On the Theory of Systematic Sampling, I", The Annals of
+    Mathematical Statistics 15 (1944); with unequal weights W. G. Madow, "II", the same 20 (1949).
 
     Args:
-        weights: one for each row of the split, numbered as in ``step.block_ids``.
-        seed: shuffles; the loader's own seed has no influence.
+        weights: one for each row of the split, none negative.
+        seed: of the drawing and the shuffling.
 
     Raises:
-        ValueError: not a list of numbers, none below 0 and one above.
+        TypeError: a seed that is not an integer.
+        ValueError: no weight above 0, or one that is negative or not finite.
     """
-    given = np.asarray(weights, np.float64)
-    if given.ndim != 1 or not np.isfinite(given).all() or given.min(initial=0) < 0 or not given.any():
-        raise ValueError(f"weights of shape {given.shape}; expected numbers, none below 0 and one above")
-    return partial(_weighted_rows, np.cumsum(given), seed)
+    values = np.asarray(weights, np.float64)
+    if values.ndim != 1 or not np.isfinite(values).all() or values.min(initial=0) < 0 or not values.any():
+        raise ValueError(f"weights of shape {values.shape}; expected a number for each row, none below 0, some above")
+    return _SampledRows(np.cumsum(values), index(seed))
 
 
-def _weighted_rows(cumulative_weights: Float64, seed: int, epoch: int) -> Int64:
-    """Return the rows of an epoch.  # int64[n]"""
-    num_rows, total = len(cumulative_weights), cumulative_weights[-1]
-    key = permutation_key("packer.load.weighted", seed, epoch)
-    first = float(permutation_key("packer.load.first", seed, epoch)[0] >> np.uint64(11)) / 2**53
-    points = (permute(np.arange(num_rows), num_rows, key) + first) * (total / num_rows)
-    last_positive = np.searchsorted(cumulative_weights, total)
-    rows: Int64 = np.minimum(np.searchsorted(cumulative_weights, points, side="right"), last_positive)
-    return rows
+OrderKind: TypeAlias = (
+    Literal["random", "sequential", "length_bucketed", "windowed"] | LengthBucketed | Windowed | RowsOfEpoch
+)
+Ordering: TypeAlias = Literal["random", "sequential"] | LengthBucketed | Windowed | RowsOfEpoch
 
 
 def __getattr__(name: str) -> Any:
     refuse_withdrawn(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def order_name(order: Ordering) -> OrderName:
+    """Return the name of an order's kind."""
+    if isinstance(order, str):
+        return order
+    names: dict[type, OrderName] = {LengthBucketed: "length_bucketed", Windowed: "windowed"}
+    return names.get(type(order), "function")
 
 
 class Order(ABC):
@@ -164,17 +149,18 @@ class Order(ABC):
 
         self._cached_slice: tuple[int, int, Int64] = (-1, 0, np.zeros(0, np.int64))  # epoch, start, rows
 
-    def slice(self, *, epoch: int, start: int, stop: int) -> Int64:
-        """Return Ω[start:stop] of an epoch, with 0 <= start <= stop <= its length, as a read-only array."""
+    def rows(self, epoch: int, start: int = 0, stop: int | None = None) -> Int64:
+        """Return Ω[start:stop] of an epoch, by default all of it, with stop <= its length, as a read-only array."""
+        stop = self.length(epoch) if stop is None else stop
         cached_epoch, cached_start, rows = self._cached_slice
         offset = start - cached_start
         if epoch != cached_epoch or offset < 0 or stop - cached_start > len(rows):
-            rows = self._rows(epoch, start, min(start + max(stop - start, SLICE), self.length(epoch)))
+            rows = self._computed(epoch, start, min(start + max(stop - start, SLICE), self.length(epoch)))
             rows.flags.writeable = False  # steps hold views of it
             self._cached_slice, offset = (epoch, start, rows), 0
         return rows[offset : offset + stop - start]
 
-    def length(self, epoch: int) -> int:  # noqa: ARG002 - only functions use it
+    def length(self, epoch: int) -> int:  # noqa: ARG002 - only functions of the epoch use it
         """Return the number of rows of an epoch."""
         return self.num_items
 
@@ -183,7 +169,7 @@ class Order(ABC):
         return None
 
     @abstractmethod
-    def _rows(self, epoch: int, start: int, stop: int) -> Int64:
+    def _computed(self, epoch: int, start: int, stop: int) -> Int64:
         """Compute Ω[start:stop] of an epoch.  # int64[stop - start]"""
 
 
@@ -205,7 +191,7 @@ class EpochOrder(Order):
         self.fingerprint, self.seed = fingerprint, seed
         self._shuffled, self._numbers = shuffled, rows
 
-    def _rows(self, epoch: int, start: int, stop: int) -> Int64:
+    def _computed(self, epoch: int, start: int, stop: int) -> Int64:
         index = self._indices(epoch, start, stop)
         return index if self._numbers is None else self._numbers[index]
 
@@ -229,7 +215,7 @@ class FunctionOrder(Order):
     def length(self, epoch: int) -> int:
         return len(self._cached_rows(epoch))
 
-    def _rows(self, epoch: int, start: int, stop: int) -> Int64:
+    def _computed(self, epoch: int, start: int, stop: int) -> Int64:
         return self._cached_rows(epoch)[start:stop].copy()
 
     def _cached_rows(self, epoch: int) -> Int64:
@@ -261,7 +247,7 @@ class BucketedOrder(Order):
                 del self._taken_before_window[old]
         return self._taken_before_window[epoch, first]
 
-    def _rows(self, epoch: int, start: int, stop: int) -> Int64:
+    def _computed(self, epoch: int, start: int, stop: int) -> Int64:
         first = start // self._size
         windows = [self._window(epoch, window) for window in range(first, -(-stop // self._size))]
         rows = np.concatenate([np.zeros(0, np.int64), *windows])
@@ -277,7 +263,7 @@ class BucketedOrder(Order):
     def _sorted_window(self, epoch: int, window: int) -> Int64:
         first = window * self._size
         self.taken(epoch=epoch, cursor=first)  # now, before the slice below moves the mixed order past it
-        rows = self._order.slice(epoch=epoch, start=first, stop=min(first + self._size, self.num_items))
+        rows = self._order.rows(epoch, first, min(first + self._size, self.num_items))
         ascending = rows[np.argsort(self._lengths[rows], kind="stable")]
         key = permutation_key("packer.load.bucketed", *self._key, epoch, window)
         num_buckets = -(-len(rows) // BUCKET)

@@ -1,8 +1,14 @@
-"""From plans to tensors: divides the rows of steps among ranks, reads this rank's and counts everyone's."""
+"""From plans to tensors: divides the rows of steps among ranks, reads this rank's ahead and counts everyone's."""
 
+import atexit
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, Generic, NamedTuple, TypeVar
+from weakref import WeakSet
 
 import msgspec
 import numpy as np
@@ -11,14 +17,17 @@ from torch.utils._pytree import tree_map_only
 
 from packer.batches import Int64
 from packer.layout import offsets_of
-from packer.load.batching import TokenBudget, padded_of, split_by_tokens
-from packer.load.layouts import layout_of
-from packer.load.options import Options
-from packer.load.plan import PADDING_ROW, StepPlan
+from packer.load.arguments import LoaderOptions
+from packer.load.batching import TokenBudget, split_by_tokens
+from packer.load.layouts import Ids, layout_of
 from packer.load.row_source import RowSource
 from packer.load.sides import with_sides
 from packer.load.state import Counters, ReaderState
 from packer.load.step import MicroBatch, Step, shift_labels
+from packer.load.step_plan import PADDING_ROW, StepPlan
+from packer.store.manifest import Manifest
+
+T = TypeVar("T")
 
 _MAX_STEPS = 16
 """Steps that are read together, to spread the fixed cost of reading over several of them."""
@@ -41,11 +50,11 @@ class EpochSummary(NamedTuple):
 class StepReader:
     """Reads one rank's rows of planned steps, into page-locked memory for a GPU. Not thread-safe."""
 
-    def __init__(self, source: RowSource, options: Options) -> None:
+    def __init__(self, source: RowSource, options: LoaderOptions) -> None:
         form, block_len = options.form, source.rows.block_len
-        self._rows, self._orders = source.rows, source.orders
-        self._batching, self._padded = options.batching, padded_of(options.batching)
-        self._layout = layout_of(options.batching, block_len=block_len, ids=source.ids, form=form)
+        self._rows, self._source = source.rows, source
+        self._batching, self._padded = options.batching, options.batching.padded
+        self._layout = layout_of(options.batching, block_len=block_len, ids=_ids_of(source), form=form)
         self._rank, self._world_size = options.rank, options.world_size
         self._shifted = form.shifted
         self._sums_weights = form.weighted and source.rows.weighted  # else every target has weight 1
@@ -67,8 +76,8 @@ class StepReader:
             CheckError: a row of this rank does not match its digest.
         """
         first, own, num_workers = worker
-        for group in group_steps(plans, max_rows=self._max_rows, window_after=self._orders.window_after):
-            self._orders.prefetch_from(state)
+        for group in group_steps(plans, max_rows=self._max_rows, window_after=self._source.window_after):
+            self._source.prefetch_from(state)
             shares = [self._share(plan) for plan in group]
             is_own = [(state.counters.steps + number - first) % num_workers == own for number in range(len(group))]
             counts = self._counts(group)
@@ -170,6 +179,22 @@ class StepReader:
         return tree_map_only(Tensor, Tensor.pin_memory, micro_batches) if self._pin else micro_batches
 
 
+def pad_id_of(manifest: Manifest) -> int:
+    """Return the id used for padding: the recipe's, else the tokenizer's."""
+    pad_id = manifest.recipe.get("pack", {}).get("pad_id")
+    return manifest.model.pad_id if pad_id is None else int(pad_id)
+
+
+def _ids_of(source: RowSource) -> Ids:
+    model = source.caches[0].manifest.model
+    separated = np.array([cache.manifest.recipe["pack"]["mode"] == "eos" for cache in source.caches])
+    return Ids(
+        pad=pad_id_of(source.caches[0].manifest),
+        special=np.array(sorted({*model.control_ids, *model.stop_ids}), np.int64),
+        separated=lambda rows: separated[source.rows.caches_of(rows)],
+    )
+
+
 class _Share(NamedTuple):
     """One rank's share of a step."""
 
@@ -226,3 +251,73 @@ def _state_after(state: ReaderState, plan: StepPlan, *, trained: int, tokens: in
             slots=before.slots + slots,
         ),
     )
+
+
+class Prefetch(Generic[T]):
+    """Iterates over `items` in a thread, at most `depth` items ahead; with depth 0 there is no thread.
+
+    An exception raised by `items` is re-raised here, after the items before it. :meth:`close` stops the thread and
+    waits for it; prefetched items that were not consumed are discarded. In a forked process there is no thread, so
+    nothing to wait for.
+    """
+
+    _ending = staticmethod(sys.is_finalizing)
+
+    def __init__(self, items: Iterator[T], *, depth: int) -> None:
+        self._items = items
+        self._ready: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()  # an item, or the final exception
+        self._permits: SimpleQueue[bool] = SimpleQueue()  # True: make one more; False: stop
+        self._closed = False
+        self._pid = os.getpid()
+        self._thread = Thread(target=self._run, name="packer-load", daemon=True) if depth else None
+        for _ in range(depth):
+            self._permits.put(True)
+        if self._thread is not None:
+            _running.add(self)
+            self._thread.start()
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        if self._closed:
+            raise StopIteration
+        if self._thread is None:
+            return next(self._items)
+        if os.getpid() != self._pid:
+            raise RuntimeError("this iteration was begun in another process; begin a new one here")
+        item: T
+        item, error = self._ready.get()
+        if error is not None:
+            self._closed = True
+            raise error
+        self._permits.put(True)
+        return item
+
+    def close(self) -> None:
+        """Stop and wait for the thread. Idempotent."""
+        if self._ending():
+            return  # threads have ended, and this module's globals are gone
+        self._closed = True
+        if self._thread is not None and os.getpid() == self._pid:
+            self._permits.put(False)
+            self._thread.join()
+
+    def _run(self) -> None:
+        error: BaseException = StopIteration()
+        try:
+            while self._permits.get() and not self._closed:
+                self._ready.put((next(self._items), None))
+        except BaseException as raised:  # noqa: BLE001 - handed to the consumer, whatever it is
+            error = raised
+        self._ready.put((None, error))
+
+
+_running: WeakSet[Prefetch[Any]] = WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """Stop all threads before the interpreter exits: a thread cut off within torch would crash the process."""
+    for prefetch in list(_running):
+        prefetch.close()

@@ -1,7 +1,13 @@
-"""The rows a loader reads, from one cache or a mixture: their order, and the steps cut from it."""
+"""The rows a loader reads, from one cache or a mixture: their order, and the steps cut from it.
+
+The order is that of each cache, mixed if there are several. It is built for each iteration, as iterations run in
+different threads.
+"""
 
 import warnings
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -9,55 +15,66 @@ import numpy as np
 
 from packer.batches import Int64
 from packer.errors import UsageError
-from packer.load.arguments import MAX_INT32, check_integer
-from packer.load.batching import Packed, TokenBudget, check_rows_fit, name_of, padded_of
-from packer.load.layouts import Ids
-from packer.load.mixture import Mixture, MixtureOrder, Shares
-from packer.load.options import Options
-from packer.load.ordering import Order, order_name
-from packer.load.plan import StepPlan, check_batch_size, check_fits, plan_step, steps_left
-from packer.load.row_orders import RowOrders, check_order
-from packer.load.rows import RowKind, Rows, check_weights
+from packer.load.arguments import MAX_INT32, LoaderOptions, check_integer, open_cache
+from packer.load.batching import Packed, TokenBudget, check_rows_fit
+from packer.load.mixture import Mixture, MixtureOrder
+from packer.load.ordered_rows import OrderedRows, RowKind, check_weights
+from packer.load.ordering import (
+    WINDOW,
+    BucketedOrder,
+    EpochOrder,
+    FunctionOrder,
+    LengthBucketed,
+    Order,
+    Windowed,
+    order_name,
+)
 from packer.load.state import STATE_VERSION, ZERO_COUNTERS, ReaderState
+from packer.load.step_plan import Shares, StepPlan, check_batch_size, check_fits, plan_step, steps_left
+from packer.load.windows import ShardPrefetcher, WindowedOrder, shards_per_window
 from packer.store.cache import Cache
-from packer.store.manifest import Manifest
+from packer.store.files import CacheFiles
 
 
 class RowSource:
     """The rows of a split in the order of every epoch. Safe to read from two threads: each iteration has its own order.
 
     Raises:
-        UsageError: caches that cannot be mixed; a batching, an order or sizes that do not suit the rows.
+        UsageError: caches that cannot be mixed; a batching, an order or sizes that do not suit the rows; an order that
+            needs more shards at a time than a bounded cache may keep.
         InputError: the split has no rows, or the cutoff leaves none.
-        ValueError: invalid weights or row numbers.
+        ValueError: invalid row numbers.
     """
 
-    def __init__(self, source: Cache | Mixture, options: Options) -> None:
+    def __init__(self, source: Cache | Mixture, options: LoaderOptions) -> None:
         self._options = options
         self._mixture = source if isinstance(source, Mixture) else None
-        caches = source.caches if isinstance(source, Mixture) else (source,)
+        self.caches = source.caches if isinstance(source, Mixture) else (source,)
         kind: RowKind = "blocks" if isinstance(options.batching, Packed) else "documents"
         self._counts_tokens = isinstance(options.batching, TokenBudget)
-        check_order(kind, options, self._mixture)
-        self.rows = Rows(caches, options.split, kind=kind, cutoff_len=options.cutoff_len)
-        manifest = caches[0].manifest
-        special = np.array(sorted({*manifest.model.control_ids, *manifest.model.stop_ids}), np.int64)
-        separated = np.array([cache.manifest.recipe["pack"]["mode"] == "eos" for cache in caches])
-        self.ids = Ids(
-            pad=pad_id_of(manifest), special=special, separated=lambda rows: separated[self.rows.caches_of(rows)]
-        )
-        self.orders = RowOrders(self.rows, source, options)
-        self.unit = "pairs" if self.rows.num_sides == 2 else kind
+        self._is_function = order_name(options.order) == "function"
+        self._check_order(kind)
+        self.rows = rows = OrderedRows(self.caches, options.split, kind=kind, cutoff_len=options.cutoff_len)
+        self.unit = "pairs" if rows.num_sides == 2 else kind
         """What one row is: ``blocks``, ``documents`` or ``pairs``."""
 
-        self._epochs_vary = callable(options.order)
-        self._num_items = self.orders.build().num_items
+        self._fingerprint = rows.parts[0].fingerprint if self._mixture is None else self._mixture.fingerprint
+        self._windows = [shards_per_window(options.order, part.shards) for part in rows.parts]
+        self._prefetchers = {
+            number: ShardPrefetcher(part, self._windowed_order(number), fetcher)
+            for number, part in enumerate(rows.parts)
+            if self._windows[number] and (fetcher := CacheFiles(part.shards.folder).fetch_ahead()) is not None
+        }
+        self._mean_lengths = [Fraction(1)] * len(rows.parts)
+        if self._mixture is not None and self._mixture.by == "tokens":
+            self._mean_lengths = [Fraction(part.num_tokens(), part.num_ordered) for part in rows.parts]
+        self._num_items = self._order().num_items
         self._checked_micro_batch_size = 0  # a micro-batch size that every row is known to fit into
-        check_weights(weighted=self.rows.weighted, wanted=options.form.weighted)
+        check_weights(weighted=rows.weighted, wanted=options.form.weighted)
         self.check_sizes(options.global_batch_size, options.micro_batch_size)
-        if len(self.rows.untrained):
+        if len(rows.untrained):
             warnings.warn(
-                f"{len(self.rows.untrained)} of {len(self.rows)} documents of split '{options.split}' have no trained "
+                f"{len(rows.untrained)} of {len(rows)} documents of split '{options.split}' have no trained "
                 f"token among their first {options.cutoff_len} and are left out; loader.untrained names them",
                 stacklevel=3,  # the caller who opens the loader
             )
@@ -69,13 +86,13 @@ class RowSource:
         shares = None if mixture is None else tuple(map(str, mixture.shares))
         return ReaderState(
             version=STATE_VERSION,
-            fingerprint=self.orders.fingerprint,
+            fingerprint=self._fingerprint,
             split=options.split,
-            batching=name_of(options.batching),
-            padded=padded_of(options.batching),
+            batching=options.batching.name,
+            padded=options.batching.padded,
             cutoff_len=options.cutoff_len,
             order=order_name(options.order),
-            order_by=self.orders.order_by(),
+            order_by=self._order_by(),
             seed=options.seed,
             end=options.end,
             schedule=_schedule_name(options.schedule),
@@ -88,7 +105,7 @@ class RowSource:
             opened_micro_batch_size=options.micro_batch_size,
             shares=shares,
             mix=None if shares is None else Shares(shares=shares, since=zeros, lead=zeros),
-            taken=self.orders.build().taken(epoch=0, cursor=0),
+            taken=self._order().taken(epoch=0, cursor=0),
             counters=ZERO_COUNTERS,
         )
 
@@ -124,7 +141,7 @@ class RowSource:
 
     def steps_until(self, state: ReaderState, epoch: int) -> int:
         """Count the steps from a state on that begin before an epoch: by arithmetic, unless sizes or epochs vary."""
-        if self._options.schedule is not None or self._counts_tokens or self._epochs_vary:
+        if self._options.schedule is not None or self._counts_tokens or self._is_function:
             return sum(1 for _ in self.steps(state, last_epoch=epoch - 1))
         return steps_left(
             num_items=self.length(state.epoch),
@@ -140,7 +157,7 @@ class RowSource:
         Raises:
             TypeError: the number depends on what was read before: sizes vary, or steps counted in tokens wrap around.
         """
-        end, is_planned = self._options.end, self._counts_tokens or self._epochs_vary
+        end, is_planned = self._options.end, self._counts_tokens or self._is_function
         mixes_tokens = self._counts_tokens and self._mixture is not None and self._mixture.schedule is not None
         is_scheduled = self._options.schedule is not None or mixes_tokens
         if is_scheduled or (is_planned and end == "wrap"):
@@ -154,7 +171,7 @@ class RowSource:
 
     def rows_left(self, state: ReaderState) -> Int64:
         """Return the rows left in the state's epoch.  # int64[n]"""
-        return self.order_at(state).slice(epoch=state.epoch, start=state.cursor, stop=self.length(state.epoch)).copy()
+        return self.order_at(state).rows(state.epoch, state.cursor, self.length(state.epoch)).copy()
 
     def state_at_epoch(self, state: ReaderState, epoch: int) -> ReaderState:
         """Return the state moved to the beginning of an epoch."""
@@ -163,7 +180,7 @@ class RowSource:
 
     def length(self, epoch: int) -> int:
         """Return the number of rows of an epoch."""
-        return self.orders.build().length(epoch) if self._epochs_vary else self._num_items
+        return self._order().length(epoch) if self._is_function else self._num_items
 
     def with_shares(self, state: ReaderState, proportions: Sequence[float]) -> ReaderState:
         """Return a state whose mixture continues with other proportions.
@@ -191,8 +208,8 @@ class RowSource:
             return
         if not self._counts_tokens:
             check_fits(size=batch_size, num_items=self._num_items, unit=self.unit)
-        elif self._mixture is None and not self._epochs_vary:
-            check_fits(size=batch_size, num_items=self.rows.num_tokens(0), unit="tokens")
+        elif self._mixture is None and not self._is_function:
+            check_fits(size=batch_size, num_items=self.rows.parts[0].num_tokens(), unit="tokens")
 
     def order_at(self, state: ReaderState) -> Order:
         """Return the order, ready to continue from a state.
@@ -200,7 +217,132 @@ class RowSource:
         Raises:
             ValueError: the state's record of a mixture is impossible.
         """
-        return self.orders.build(state.epoch, state.cursor, state.taken, state.mix)
+        return self._order(state.epoch, state.cursor, state.taken, state.mix)
+
+    def prefetch_from(self, state: ReaderState) -> None:
+        """Announce that rows from a state on are read next, so that their shards are fetched from a bucket."""
+        for prefetcher, position in self._bucket_positions(state.epoch, state.cursor, state.taken):
+            prefetcher.prefetch_from(*position)
+
+    def window_after(self, plan: StepPlan) -> list[tuple[int, int]]:
+        """Return the window of shards, for each cache in a bucket, that a step leads to."""
+        positions = self._bucket_positions(plan.next_epoch, plan.next_cursor, plan.taken)
+        return [prefetcher.window(*position) for prefetcher, position in positions]
+
+    def close(self) -> None:
+        """Stop fetching."""
+        for prefetcher in self._prefetchers.values():
+            prefetcher.close()
+
+    def _bucket_positions(
+        self, epoch: int, cursor: int, taken: tuple[int, ...] | None
+    ) -> Iterator[tuple[ShardPrefetcher, tuple[int, int]]]:
+        """Yield the prefetcher of each cache in a bucket that is read by shards, with the position in its order."""
+        for number, prefetcher in self._prefetchers.items():
+            yield (
+                prefetcher,
+                (epoch, cursor) if taken is None else divmod(taken[number], self.rows.parts[number].num_ordered),
+            )
+
+    def _order(
+        self, epoch: int = 0, cursor: int = 0, taken: tuple[int, ...] | None = None, mix: Shares | None = None
+    ) -> Order:
+        order, mixture = self._options.order, self._mixture
+        if mixture is None and (taken is not None or mix is not None):
+            raise ValueError("rows taken of each cache, but there is only one cache")
+        if self._is_function:
+            return FunctionOrder(self._rows_of_function)
+        start = cursor - cursor % order.window if isinstance(order, LengthBucketed) else cursor
+        orders = [self._cache_order(number) for number in range(len(self.caches))]
+        found: Order = orders[0]
+        if mixture is not None:
+            initial = mixture.of_rows(mixture.shares, self._mean_lengths)
+            num_items = mixture.num_items(initial, [part.num_ordered for part in self.rows.parts])
+            found = MixtureOrder(
+                orders,
+                initial if mix is None else mixture.of_rows(mix.fractions(len(orders)), self._mean_lengths),
+                num_items,
+                bases=self.rows.bounds[:-1].tolist(),
+                start=epoch * num_items + start,
+                taken=taken,
+                mix=mix,
+            )
+        if not isinstance(order, LengthBucketed):
+            return found
+        lengths, seed = self.rows.lengths, self._options.seed
+        return BucketedOrder(found, lengths, fingerprint=self._fingerprint, seed=seed, window=order.window)
+
+    def _cache_order(self, number: int) -> EpochOrder:
+        """Build the order of the rows of one cache."""
+        order, part = self._options.order, self.rows.parts[number]
+        if isinstance(order, Windowed):
+            return self._windowed_order(number)
+        return EpochOrder(
+            fingerprint=part.fingerprint,
+            seed=self._options.seed,
+            num_items=part.num_ordered,
+            shuffled=order != "sequential",
+            rows=part.ordered,
+        )
+
+    def _windowed_order(self, number: int) -> WindowedOrder:
+        """Build the windowed order of one cache; for the sequential order only its windows are used."""
+        part = self.rows.parts[number]
+        return WindowedOrder(
+            fingerprint=part.fingerprint,
+            seed=self._options.seed,
+            sizes=part.rows_per_shard(),
+            window=self._windows[number],
+            shuffled=self._options.order != "sequential",
+            rows=part.ordered,
+        )
+
+    def _rows_of_function(self, epoch: int) -> Int64:
+        """Return the rows that an order of one's own gives for an epoch, checked, without those that train nothing."""
+        order: Any = self._options.order
+        num_rows = getattr(order, "num_rows", len(self.rows))
+        if num_rows != len(self.rows):
+            raise ValueError(f"order: weights of {num_rows} rows; the split has {len(self.rows)} {self.unit}")
+        rows = np.asarray(order(epoch))
+        if rows.ndim != 1 or rows.dtype.kind not in "iu":
+            raise ValueError(f"order: epoch {epoch} is {rows.dtype} {list(rows.shape)}; expected the numbers of rows")
+        if not len(rows) or rows.min() < 0 or rows.max() >= len(self.rows):
+            raise ValueError(f"order: epoch {epoch}: expected some of the rows 0 to {len(self.rows) - 1}")
+        kept: Int64 = rows[~np.isin(rows, self.rows.untrained)].astype(np.int64)
+        if not len(kept):
+            raise ValueError(f"order: epoch {epoch} has no row with a trained token")
+        return kept
+
+    def _order_by(self) -> str | None:
+        """Return what identifies the order's parameters in a state."""
+        order = self._options.order
+        if isinstance(order, LengthBucketed):
+            return None if order.window == WINDOW else str(order.window)
+        if isinstance(order, Windowed):
+            sizes = np.concatenate([part.rows_per_shard() for part in self.rows.parts])
+            return f"{','.join(map(str, self._windows))} of {sha256(sizes.tobytes()).hexdigest()[:16]}"
+        return sha256(self._rows_of_function(0).tobytes()).hexdigest()[:16] if self._is_function else None
+
+    def _check_order(self, kind: RowKind) -> None:
+        """Refuse an order that is impossible for rows of this kind or for a mixture."""
+        options, mixture = self._options, self._mixture
+        is_bucketed = isinstance(options.order, LengthBucketed)
+        if kind == "blocks" and options.cutoff_len is not None:
+            raise UsageError(
+                "cutoff_len is for documents; blocks were cut when they were packed",
+                hint="choose a batching of documents, or build with another --block-len",
+            )
+        if kind == "blocks" and is_bucketed:
+            raise UsageError(
+                "order='length_bucketed' is for documents; all blocks are of one length",
+                hint="choose batching='padded', 'padding_free' or 'token_budget'",
+            )
+        if mixture is not None and self._is_function:
+            raise UsageError(
+                "a function of the epoch says which row comes next, and so do the proportions of a mixture"
+            )
+        if mixture is not None and mixture.schedule is not None and is_bucketed:
+            raise UsageError("proportions cannot follow a schedule where windows of a mixture are sorted by length")
 
     def _scheduled_sizes(self, returned: Any, micro_batch_size: int) -> tuple[int, int]:
         """Check and return what a schedule returned, as step size and micro-batch size."""
@@ -224,7 +366,7 @@ class RowSource:
             return order, mix
         assert isinstance(order, MixtureOrder)
         changed = order.change_shares(shares, epoch=epoch, cursor=cursor)
-        return self.orders.build(epoch, cursor, changed.since, changed), changed
+        return self._order(epoch, cursor, changed.since, changed), changed
 
     def _check_division(self, size: int, micro_batch_size: int) -> None:
         check_batch_size(size, micro_batch_size=micro_batch_size, world_size=self._options.world_size)
@@ -233,11 +375,12 @@ class RowSource:
             self._checked_micro_batch_size = micro_batch_size
 
 
+def opened_source(source: Any, **limits: Any) -> Cache | Mixture:
+    """Return a mixture as it is, or open a cache as :func:`packer.load.arguments.open_cache` does."""
+    if isinstance(source, Mixture) and not any(value is not None for value in limits.values()):
+        return source
+    return open_cache(source, **limits)
+
+
 def _schedule_name(schedule: Any) -> str | None:
     return None if schedule is None else str(getattr(schedule, "__qualname__", "a callable"))
-
-
-def pad_id_of(manifest: Manifest) -> int:
-    """Return the id used for padding: the recipe's, else the tokenizer's."""
-    pad_id = manifest.recipe.get("pack", {}).get("pad_id")
-    return manifest.model.pad_id if pad_id is None else int(pad_id)

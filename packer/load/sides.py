@@ -1,4 +1,4 @@
-"""Columns that micro-batches of preference data have beside tokens: the side of each answer, and its pair.
+"""What micro-batches of preference data have beside tokens: the side of each answer and its pair, for losses of pairs.
 
 A row of a reader of pairs is a pair: two documents, the chosen and the rejected answer, that are ordered, divided among
 ranks and resumed as one. In a micro-batch all chosen answers come before the rejected ones, both in the same order, as
@@ -9,18 +9,20 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from packer.batches import Int64
+from packer.batches import CHOSEN, REJECTED, Int64
 from packer.layout import MASKED
-from packer.load.plan import PADDING_ROW
-from packer.load.rows import Rows
+from packer.load.attention import documents_of
+from packer.load.ordered_rows import OrderedRows
 from packer.load.step import MicroBatch
+from packer.load.step_plan import PADDING_ROW
 
 NO_SIDE = -1
 """Sentinel for the side of padding."""
 
 
-def with_sides(micro_batches: list[MicroBatch], parts: list[Int64], rows: Rows) -> list[MicroBatch]:
+def with_sides(micro_batches: list[MicroBatch], parts: list[Int64], rows: OrderedRows) -> list[MicroBatch]:
     """Add the columns of preference data to micro-batches.
 
     Args:
@@ -37,7 +39,7 @@ def with_sides(micro_batches: list[MicroBatch], parts: list[Int64], rows: Rows) 
     return extended
 
 
-def _columns(documents: Int64, rows: Rows) -> MicroBatch:
+def _columns(documents: Int64, rows: OrderedRows) -> MicroBatch:
     """Return the columns of one micro-batch of documents, with an entry per answer or pair."""
     is_real = documents != PADDING_ROW
     columns = {"sides": np.where(is_real, rows.sides[documents], NO_SIDE)}
@@ -49,3 +51,30 @@ def _columns(documents: Int64, rows: Rows) -> MicroBatch:
         margins: Any = np.where(is_real, rows.margins[documents], np.float32(np.nan))
         columns["margins"] = margins[: len(firsts)]
     return {name: torch.from_numpy(column) for name, column in columns.items()}
+
+
+def answer_logps(logits: Tensor, micro_batch: MicroBatch) -> tuple[Tensor, Tensor]:
+    """Return the log-probabilities of the chosen and of the rejected answers of a micro-batch, in float32 at least.
+
+    Each is summed over the tokens where ``completion_mask`` is 1. Works for padded rows and for rows
+    without padding.
+
+    Args:
+        logits: the model's output for the micro-batch's ids.  # [B, T, V]
+        micro_batch: from a :class:`packer.load.PackedLoader` of pairs.
+
+    Returns:
+        float [P] each, of the pairs that are not padding: ``pair_ids[pair_ids >= 0]``
+    """
+    scores, targets = logits[:, :-1], micro_batch["input_ids"][:, 1:, None]
+    picked = scores.gather(-1, targets)[..., 0].to(torch.promote_types(scores.dtype, torch.float32))
+    # log_softmax would compute T · V log-probabilities, of which only T are needed.
+    of_tokens = (picked - scores.to(picked.dtype).logsumexp(-1)) * micro_batch["completion_mask"][:, 1:]
+    sums, sides = of_tokens.sum(-1), micro_batch.get("sides")
+    if sides is None:
+        chosen, rejected = sums.chunk(2)
+        return chosen, rejected
+    if "cu_seq_lens_q" in micro_batch or "document_ids" in micro_batch:
+        numbers = documents_of(micro_batch)[:, 1:].long().clamp(min=0)  # -1 is padding, where the mask is 0
+        sums = of_tokens.new_zeros(len(sides)).index_add(0, numbers.flatten(), of_tokens.flatten())
+    return sums[sides == CHOSEN], sums[sides == REJECTED]

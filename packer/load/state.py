@@ -14,9 +14,8 @@ from msgspec import Meta
 
 from packer.errors import CheckError
 from packer.load.batching import Batching, Padded, batching_from_name
-from packer.load.mixture import Count, Shares
 from packer.load.ordering import OrderName
-from packer.load.plan import End
+from packer.load.step_plan import Count, End, Shares
 from packer.read_rules import BatchingName
 from packer.withdrawn import WITHDRAWN
 

@@ -20,8 +20,8 @@ import numpy as np
 from packer.batches import Int64
 from packer.errors import UsageError
 from packer.layout import offsets_of
-from packer.load.ordering import SLICE, EpochOrder
-from packer.load.rows import Rows
+from packer.load.ordered_rows import CacheRows
+from packer.load.ordering import SLICE, EpochOrder, LengthBucketed, Ordering, Windowed, order_name
 from packer.permute import permutation_key, permute
 from packer.store.cache import BlockShards, DocumentShards
 from packer.store.fetch_ahead import FetchAhead
@@ -31,13 +31,24 @@ WINDOW_BYTES: Final = 4 * 2**30
 """Average size of a window if no number of shards is given."""
 
 
-def default_window(shards: BlockShards | DocumentShards) -> int:
-    """Return the default number of shards per window; it depends on the data, never on the space available."""
-    mean = sum(shard.num_bytes for shard in shards.shards) / len(shards.shards)
-    return max(round(WINDOW_BYTES / mean), 1)
+def shards_per_window(order: Ordering, shards: BlockShards | DocumentShards) -> int:
+    """Return the shards per window of a cache's rows; 0 if they are not read shard by shard.
+
+    Without a number, it depends on the data, never on the space available.
+
+    Raises:
+        UsageError: the cache is bounded and too small for the order.
+    """
+    window = 0
+    if order == "sequential" or isinstance(order, Windowed):
+        mean = sum(shard.num_bytes for shard in shards.shards) / len(shards.shards)
+        window = (order.window if isinstance(order, Windowed) else None) or max(round(WINDOW_BYTES / mean), 1)
+    if order == "random" or isinstance(order, LengthBucketed | Windowed):
+        _check_window_fits(shards, order_name(order), window)
+    return window
 
 
-def check_window_fits(shards: BlockShards | DocumentShards, order: str, window: int) -> None:
+def _check_window_fits(shards: BlockShards | DocumentShards, order: str, window: int) -> None:
     """Refuse an order that reads `window` shards at a time (0: all of them) if a bounded cache cannot keep as many.
 
     Raises:
@@ -135,11 +146,11 @@ class WindowedOrder(EpochOrder):
 class ShardPrefetcher:
     """Prefetches the shards of this window and the next one, and releases earlier ones. Not thread-safe.
 
-    They are those of cache `number` in `rows`; its order must not be shared with anything else.
+    The order must not be shared with anything else.
     """
 
-    def __init__(self, rows: Rows, number: int, order: WindowedOrder, fetcher: FetchAhead) -> None:
-        self._rows, self._number, self._shards = rows, number, rows.shards_of(number)
+    def __init__(self, rows: CacheRows, order: WindowedOrder, fetcher: FetchAhead) -> None:
+        self._rows, self._shards = rows, rows.shards
         self._order, self._fetcher = order, fetcher
         self._window: tuple[int, int] | None = None  # its epoch and number
         self._wanted: dict[int, None] = {}
@@ -161,7 +172,7 @@ class ShardPrefetcher:
         shards = [self._shards.shards[number] for number in wanted]
         self._fetcher.want([(shard.path, shard.num_bytes) for shard in shards])
         self._window, self._wanted = (epoch, number), wanted
-        self._rows.await_shards(self._number, wanted)
+        self._rows.counts.awaited = wanted  # they are read once they are here
 
     def _valid_position(self, epoch: int, position: int) -> tuple[int, int]:
         """Return the position itself, or the start of the next epoch if this one is over."""
@@ -170,5 +181,5 @@ class ShardPrefetcher:
     def close(self) -> None:
         """Stop fetching; :meth:`prefetch_from` resumes it."""
         self._window = None
-        self._rows.await_shards(self._number, ())
+        self._rows.counts.awaited = ()
         self._fetcher.close()

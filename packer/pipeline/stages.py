@@ -280,6 +280,7 @@ def compile_template(source: str, model: Model, recipe: Recipe) -> ChatTemplate:
             date=recipe.template.date,
             variables=model.named_tokens,
             max_bytes=recipe.rows.max_render_bytes,
+            kwargs=recipe.template.kwargs,
         )
     except RenderError as error:
         raise TemplateError(

@@ -6,17 +6,20 @@ They are the hints of a build, of `lint` and of `preview`.
 import json
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from packer.batches import REASONING_FIELDS, RowBatch
+from msgspec import structs
+
+from packer.batches import RowBatch, Sample
 from packer.model import Model
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.pipeline.stages import Stages, compile_template, split_markers, turn_end_marker
 from packer.recipe import Recipe, for_one_source, make_recipe, to_json
 from packer.rejections import allowing_hint, rejection_hint
-from packer.render.environment import RenderError
+from packer.render import ChatTemplate
+from packer.render.asked_modes import CONTRADICTS, SEVERAL_EFFORTS
 from packer.source.chat import TEXT_FIELDS
 from packer.source.detect import first_rows
 from packer.source.field_names import columns_yaml, meant_field
@@ -27,8 +30,6 @@ from packer.source.rows import InputFile
 from packer.source.schema import SCHEMAS
 from packer.source.schema_errors import schema_hint
 from packer.strict_yaml import parse_yaml
-
-_PROBE = "Zq0W"
 
 _ABOUT_IDS = re.compile(
     r"\b(?:ids?|call_id)\b.*\b(?:9|nine)\b|\b(?:9|nine)\b.*\bids?\b|no attribute '(?:id|tool_call_id)'",
@@ -112,7 +113,8 @@ def _remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Mode
     allowed = (*recipe.supervision.allow_dropped, *lost)
     if code == "dropped_reasoning":
         return _about_reasoning(file, recipe, model, allowed)
-    return rejection_hint(code, allowed=allowed)
+    about = next((each for each in _ABOUT_VARIABLES if each in reason), None)
+    return _about_variables(about, reason, file, recipe, model) if about else rejection_hint(code, allowed=allowed)
 
 
 def _columns_of(code: str, reason: str) -> str | None:
@@ -131,45 +133,97 @@ _REASONING_FORMS = {
 }
 """Keys that may help rows whose reasoning is not rendered, with what they do."""
 
+_ABOUT_VARIABLES = (CONTRADICTS, SEVERAL_EFFORTS)
+
 _TRIED_ROWS, _SEARCHED_ROWS = 8, 200
 
 
 def _about_reasoning(file: InputFile, recipe: Recipe, model: Model, allowed: Iterable[str]) -> str:
     """Suggest the keys with which rows whose reasoning is lost were tried, and were built with it."""
-    stages = Stages(recipe, model)
-    rows: list[RowBatch] = []
-    for row in islice(file.rows(), _SEARCHED_ROWS):
-        if any(each.code == "dropped_reasoning" for each in stages.run(row.batch).rejections):
-            rows.append(row.batch)
-        if len(rows) == _TRIED_ROWS:
-            break
+    rows = _rejected_rows("dropped_reasoning", "", file, recipe, model)
+    has_markers = bool(_compiled(model, recipe).reasoning.around)
     ways = []
     for key, effect in _REASONING_FORMS.items() if rows else ():
-        if key.endswith("=inline") and _has_own_reasoning(model, recipe):
+        if key.endswith("=inline") and has_markers:
             continue  # the letters of the tags would be part of the answer
-        if _is_kept(rows, recipe, model, key):
+        if _are_kept(rows, _with(recipe, key), model):
             ways.append(f"--set {key} {effect}")
+    ways += _ways_without_variables(rows, recipe, model)
     allows = f"supervision.allow_dropped=[{','.join(dict.fromkeys((*allowed, 'reasoning')))}]"
-    if not ways or _is_kept(rows, recipe, model, allows):
+    if not rows or _are_kept(rows, _with(recipe, allows), model):
         ways.append(allowing_hint("reasoning", allowed))
-    return "; ".join(ways)
+    return "; ".join(ways) or "give such rows their reasoning in the field `reasoning_content`, or leave it out"
 
 
-def _is_kept(rows: Iterable[RowBatch], recipe: Recipe, model: Model, override: str) -> bool:
-    """Whether rows are built with another key of the recipe."""
-    stages = Stages(make_recipe(to_json(recipe), [override]), model)
-    return not any(stages.run(each).rejections for each in rows)
+def _about_variables(about: str, reason: str, file: InputFile, recipe: Recipe, model: Model) -> str:
+    """Suggest what to do about variables that contradict the reasoning of rows, or about one that is not set."""
+    rows = _rejected_rows("prompt_diverges", about, file, recipe, model)
+    ways = []
+    for name, word in re.findall(r"(\w+)=(\w+)", reason) if about == SEVERAL_EFFORTS else ():
+        setting = f'template.kwargs.{name}="{word}"'
+        if (further := _further(rows, _with(recipe, setting), model)) is not None:
+            ways.append(f"--set {shlex.quote(setting)}{further} trains them under this effort")
+    if about == SEVERAL_EFFORTS:
+        return "; ".join([*ways, "or give each row its own in chat_template_kwargs"])
+    ways = _ways_without_variables(rows, recipe, model)
+    if not ways:
+        ways.append(
+            "set the variable in template.kwargs, or in a row's chat_template_kwargs, to what asks for reasoning"
+        )
+    return "; ".join([*ways, "or leave out the reasoning of such rows"])
 
 
-def _has_own_reasoning(model: Model, recipe: Recipe) -> bool:
-    """Whether the template shows the reasoning of an answer that has it in a field."""
+def _ways_without_variables(rows: Sequence[RowBatch], recipe: Recipe, model: Model) -> list[str]:
+    """Suggest to leave out variables of the template without which rows are built."""
+    ways = []
+    if any(sample.template_kwargs for each in rows for sample in each.samples):
+        others = [replace(each, samples=tuple(map(_without_variables, each.samples))) for each in rows]
+        if (further := _further(others, recipe, model)) is not None:
+            columns = f"--set 'sources.columns={{chat_template_kwargs: null}}'{further}"
+            ways.append(f"{columns} leaves out all variables of rows")
+    bare = structs.replace(recipe, template=structs.replace(recipe.template, kwargs={}))
+    if recipe.template.kwargs and (further := _further(rows, bare, model)) is not None:
+        ways.append(f"leave the variable out of template.kwargs{further.replace(' --set', ' and give --set')}")
+    return ways
+
+
+def _further(rows: Sequence[RowBatch], recipe: Recipe, model: Model) -> str | None:
+    """Return what else a recipe needs to build rows: nothing, or reasoning in a field; None if both build none."""
+    if _are_kept(rows, recipe, model):
+        return ""
+    as_field = "supervision.reasoning=field"
+    return f" --set {as_field}" if _are_kept(rows, _with(recipe, as_field), model) else None
+
+
+def _rejected_rows(code: str, about: str, file: InputFile, recipe: Recipe, model: Model) -> list[RowBatch]:
+    """Return some of the first rows that are rejected with a code, for a reason with these words."""
+    stages = Stages(recipe, model)
+    found = []
+    for row in islice(file.rows(), _SEARCHED_ROWS):
+        if any(each.code == code and about in each.reason for each in stages.run(row.batch).rejections):
+            found.append(row.batch)
+        if len(found) == _TRIED_ROWS:
+            break
+    return found
+
+
+def _are_kept(rows: Sequence[RowBatch], recipe: Recipe, model: Model) -> bool:
+    """Whether there are rows, and all are built with another recipe."""
+    stages = Stages(recipe, model)
+    return bool(rows) and not any(stages.run(each).rejections for each in rows)
+
+
+def _with(recipe: Recipe, override: str) -> Recipe:
+    return make_recipe(to_json(recipe), [override])
+
+
+def _without_variables(sample: Sample) -> Sample:
+    return structs.replace(sample, template_kwargs={})
+
+
+def _compiled(model: Model, recipe: Recipe) -> ChatTemplate:
     assert model.template is not None, "rows of messages have one"
-    template = compile_template(model.template, model, recipe)
-    answer = {"role": "assistant", "content": "!", **dict.fromkeys(REASONING_FIELDS, _PROBE)}
-    try:
-        return _PROBE in template.render([{"role": "user", "content": "?"}, answer])
-    except RenderError:
-        return False
+    return compile_template(model.template, model, recipe)
 
 
 def _about_calls(reason: str, recipe: Recipe) -> str | None:

@@ -8,13 +8,16 @@ and including the first stop token. This module knows nothing of token ids; the 
 boundaries.
 """
 
+import contextlib
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Self
 
 from packer.batches import REASONING_FIELDS
+from packer.render import asked_modes
+from packer.render.asked_modes import Mode
 from packer.render.common_prefix import common_length
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.next_header import next_header
@@ -33,14 +36,12 @@ from packer.render.reasoning import (
 _UNUSED_CHARACTER = "\ue0f4"
 """A private-use character that no prompt contains."""
 
-Mode = Mapping[str, Any]
 Turns = Literal["all", "last", "marked"]
 PromptMismatch = Literal["refuse", "common_prefix", "continue"]
 JSONMessage = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RenderedTurn:
+class RenderedTurn(NamedTuple):
     """A turn as the template writes it."""
 
     message: int
@@ -136,7 +137,13 @@ class Conversation:
         merged = self._merged.get(id(mode))
         if merged is None:
             merged = self._merged[id(mode)] = mode, {**self.kwargs, **mode}
-        return self.template.render(messages, tools=self.tools, add_generation_prompt=prompt, kwargs=merged[1])
+        shown = self.template.reasoning.apply(messages)
+        return self.template.render(shown, tools=self.tools, add_generation_prompt=prompt, kwargs=merged[1])
+
+    def modes_of(self, k: int) -> Sequence[Mode]:
+        """Return the modes that message k may be trained in, see `asked_modes.asking_modes`."""
+        is_reasoned = bool(self.template.efforts.names) and self._reasoning_of(k)
+        return asked_modes.asking_modes(self.template, self.kwargs, self.modes, k) if is_reasoned else self.modes
 
     def prompts(self, k: int) -> list[tuple[str, Mode]]:
         """Render prompt P of message k in every mode that does not raise: longest first, the default first if equal.
@@ -146,10 +153,9 @@ class Conversation:
         """
         rendered: list[tuple[str, Mode]] = []
         failure: RenderError | None = None
-        context = self.messages[:k]
-        for mode in self.modes:  # the default first
+        for mode in self.modes_of(k):  # the default first
             try:
-                rendered.append((self.render(context, mode, prompt=True), mode))
+                rendered.append((self.render(self.messages[:k], mode, prompt=True), mode))
             except RenderError as error:
                 failure = failure or error
         if not rendered:
@@ -170,15 +176,13 @@ class Conversation:
                 raise
             return None
         tried, failure = self._try_modes(k, prompts)
+        if not any(attempt.fits for attempt in tried) and (refusing := self._refusing(k, rules)):
+            raise asked_modes.contradiction(k, refusing)
         chosen = self._choose(k, tried, rules)
         if chosen is None:
-            how = "does not begin this turn with its own prompt"
-            if any(attempt.is_open for attempt in tried):
-                how = "does not close the reasoning that this turn's prompt opens, or opens it once more"
-            reason = f"messages[{k}]: the template {how}"
-            raise failure or RenderError(reason, code="prompt_diverges", message=k)
-        attempt, continued = chosen
-        prompt, whole, mode = attempt.prompt, attempt.whole, attempt.mode
+            raise failure or asked_modes.divergence(k, is_open=any(attempt.is_open for attempt in tried))
+        (prompt, whole, mode, *_), continued = chosen
+        asked_modes.refuse_several_efforts(self.template, prompts, mode, k)
         text = self._terminated(k, len(prompt), whole, mode, rules)
         return RenderedTurn(
             message=k,
@@ -191,6 +195,16 @@ class Conversation:
             mode=mode,
             continued=continued,
         )
+
+    def _refusing(self, k: int, rules: TurnRules) -> str:
+        """Return the variables without which a reasoned answer has a prompt that its turn continues, if any."""
+        kwargs, switches = asked_modes.without_switches(self.template, self.kwargs)
+        if switches and self._reasoning_of(k):
+            other = Conversation(self.template, self.messages, tools=self.tools, kwargs=kwargs)
+            with contextlib.suppress(RenderError):
+                other.turn(k, 1.0, replace(rules, on_prompt_mismatch="refuse"))
+                return switches
+        return ""
 
     def _try_modes(self, k: int, prompts: Sequence[tuple[str, Mode]]) -> tuple[list[_Attempt], RenderError | None]:
         """Render prompt and turn mode by mode, longest prompt first, until no further mode is needed.
@@ -326,7 +340,7 @@ class Conversation:
             return False
         completion = tried.whole[len(tried.prompt) :]
         inline = split_inline(self.messages[k].get("content"))
-        text = (inline[2] if inline else str(self.messages[k].get("content") or "")).strip()
+        text = (inline.answer if inline else str(self.messages[k].get("content") or "")).strip()
         before, found, _ = completion.rpartition(text) if text else ("", "", "")
         return not shows_as_reasoning(reasoning, tried.prompt, before if found else completion)
 
@@ -347,7 +361,7 @@ class Conversation:
                 whole[len(prompt) if attempt.is_open else opened.start :],
             )
             before, written, rest = (
-                answer.partition(inline[0]) if inline and split_inline(answer) is None else ("",) * 3
+                answer.partition(inline.block) if inline and split_inline(answer) is None else ("",) * 3
             )
             if written and not closes_reasoning(before):
                 reasoning = ""  # the template treats the block as part of the text

@@ -40,13 +40,24 @@ from packer.render.readback import (
     spellings,
     strings,
 )
-from packer.render.reasoning import ANY_TAG, OPENING, reasoning_fields, shows_as_reasoning, split_inline
+from packer.render.reasoning import (
+    ANY_TAG,
+    OPENING,
+    reasoning_fields,
+    shows_as_reasoning,
+    split_inline,
+    with_reasoning_as,
+    writes_tags,
+)
+from packer.render.reasoning_form import ReasoningForm
 
 _SHORT = 12
 """A text of fewer characters may occur in a rendering by chance."""
 
-AS_TEXT = "writes the reasoning of its text as part of the answer, behind a block that is closed"
-"""What a template does with inline reasoning if it knows reasoning in a field only."""
+_AS_TEXT = "writes the reasoning of its text as part of the answer"
+BEHIND_CLOSED = f"{_AS_TEXT}, behind a block that is closed"
+IN_LETTERS = f"{_AS_TEXT}, in tags that are no markers of reasoning to it"
+"""What a template does with inline reasoning if it knows reasoning in another form only."""
 
 BEHIND = "behind the stop token that ends the turn, where nothing is trained"
 """Where some templates write the calls of a turn."""
@@ -95,6 +106,9 @@ class LossCheck:
     marks: str = ""
     """The source of the template; a text that it contains may occur in any rendering."""
 
+    tags_are_text: bool = False
+    """Whether tags of reasoning that the template does not know are text, since the recipe wants reasoning inline."""
+
     def of(self, conversation: Conversation) -> "ConversationLosses":
         """Return the check of one conversation."""
         return ConversationLosses(self, conversation)
@@ -131,14 +145,30 @@ class ConversationLosses:
             lost = next(
                 (
                     part
-                    for part in _inline_losses(messages[turn.message], turn)
-                    if part.kind not in allowed or part.how == AS_TEXT  # that is no loss to allow: it would be trained
+                    for part in self._inline_losses(messages[turn.message], turn)
+                    if part.kind not in allowed or part.how  # that is no loss to allow: it would be trained
                 ),
                 None,
             )
         if lost is None and opening and self.conversation.tools and "tools" not in allowed:
             lost = self.tools(turn)
         return lost or self._garbled(turn)
+
+    def _inline_losses(self, message: Message, turn: RenderedTurn) -> Iterator[Loss]:
+        """Yield what is lost of a text with tags of reasoning, or written as part of the answer."""
+        text, form = text_of(message), self.conversation.template.reasoning
+        if not ANY_TAG.search(text):
+            return
+        inline = split_inline(text)
+        is_text = inline is not None and self.check.tags_are_text and inline.opening not in self.check.marks
+        if inline is not None and not is_text:
+            prompt, completion = turn.text[: turn.prompt_end], turn.text[turn.prompt_end :]
+            reasoning = inline.reasoning or inline.block  # an empty block is found by its tags
+            if form.is_foreign(inline.opening, inline.closing) and writes_tags(inline, turn.text, turn.prompt_end):
+                yield Loss("reasoning", turn.message, IN_LETTERS)
+            if reasoning in completion and not shows_as_reasoning(reasoning, prompt, completion):
+                yield Loss("reasoning", turn.message, BEHIND_CLOSED)
+        yield from _inline_parts(text, turn)
 
     def _garbled(self, turn: RenderedTurn) -> Loss | None:
         """Return the loss if the turn, or the prompt before it, cannot be read back."""
@@ -245,6 +275,17 @@ class ConversationLosses:
         return Loss("tools") if probe_tools(self.conversation, turn) else None
 
 
+def refuse_foreign_tags(form: ReasoningForm, message: Message, k: int) -> None:
+    """Refuse to write reasoning of a field inline if the template has markers of its own.
+
+    Raises:
+        RenderError: `dropped_reasoning`.
+    """
+    inline = split_inline(with_reasoning_as(message, "inline").get("content")) if reasoning_fields(message) else None
+    if inline is not None and form.is_foreign(inline.opening, inline.closing):
+        raise refusal(Loss("reasoning", k, IN_LETTERS))
+
+
 def refusal(loss: Loss) -> RenderError:
     """Return the rejection of a row with this loss."""
     if loss.kind == "tools":
@@ -286,25 +327,18 @@ def _items(message: Message, number: int, *, own: RenderedTurn | None) -> list[_
     return items
 
 
-def _inline_losses(message: Message, turn: RenderedTurn) -> Iterator[Loss]:
+def _inline_parts(text: str, turn: RenderedTurn) -> Iterator[Loss]:
     """Yield the parts of a text with inline reasoning tags that are missing from the completion, or out of order.
 
     The tags themselves and white space around them may be missing. Placeholders would prove nothing here, since
     templates cut such a text at its tags.
     """
-    text, completion, at = text_of(message), turn.text[turn.prompt_end :], 0
-    if not ANY_TAG.search(text):
-        return
-    inline = split_inline(text)
-    reasoning = inline[1].strip() or inline[0] if inline else ""  # an empty block is found by its tags
-    prompt = turn.text[: turn.prompt_end]
-    if reasoning and reasoning in completion and not shows_as_reasoning(reasoning, prompt, completion):
-        yield Loss("reasoning", turn.message, AS_TEXT)
+    completion, at = turn.text[turn.prompt_end :], 0
     tags = ["", *ANY_TAG.findall(text), ""]
     for before, part, after in zip(tags, map(str.strip, ANY_TAG.split(text)), tags[1:], strict=False):
         place = completion.find(part, at)
         if place < 0:
-            inside = before in OPENING or (not before and after not in OPENING)
+            inside = OPENING.fullmatch(before) or (not before and not OPENING.fullmatch(after))
             yield Loss("reasoning" if inside else "content", turn.message)
         else:
             at = place + len(part)

@@ -14,8 +14,11 @@ import jinja2
 import jinja2.meta
 import jinja2.nodes
 
+from packer.render import efforts, reasoning_form
+from packer.render.efforts import Efforts, means_none
+from packer.render.reasoning_form import ReasoningForm
 from packer.render.sandbox import CLOSE, OPEN, Context, Environment, environment_of, marking
-from packer.render.settings import is_default
+from packer.render.settings import compared_words, is_default
 from packer.watchdog import TemplateOverrunError, watched
 
 MODE_SWITCHES = ("enable_thinking", "thinking")
@@ -50,8 +53,16 @@ class RenderError(Exception):
 class ChatTemplate:
     """A compiled template, together with the variables that are the same for all rows."""
 
-    def __init__(self, source: str, *, date: str, variables: Mapping[str, Any], max_bytes: int) -> None:
-        """Compile `source`.
+    def __init__(
+        self,
+        source: str,
+        *,
+        date: str,
+        variables: Mapping[str, Any],
+        max_bytes: int,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Compile `source`; `kwargs` are the recipe's variables, without which some templates render nothing.
 
         Raises:
             RenderError: the template is not valid Jinja.
@@ -59,6 +70,7 @@ class ChatTemplate:
         self.source = source
         self.date = date
         self.max_bytes = max_bytes
+        self._recipe_kwargs = kwargs or {}
         self.variables = dict(variables)
         """Variables that are the same for all rows."""
 
@@ -70,7 +82,7 @@ class ChatTemplate:
         """Whether the template has `{% generation %}` blocks."""
 
         try:
-            self._template, self.read_variables, self._defaults, self.has_marks = watched(
+            self._template, self.read_variables, self._defaults, self._words, self.has_marks = watched(
                 lambda: _compiled(environment, source)
             )
             read = self.read_variables - _GIVEN - set(variables)
@@ -87,35 +99,59 @@ class ChatTemplate:
         self._switches = sorted(filter(_is_switch, read))
 
     @functools.cached_property
-    def modes(self) -> tuple[tuple[str, bool], ...]:
+    def modes(self) -> tuple[tuple[str, Any], ...]:
         """Single-variable settings that select a different prompt, except those equivalent to the template's default.
 
         These are the known switches that the template reads, on and off, and variables of similar names that prove to
-        be switches when tried: a value that changes the prompt for an answer, but neither the chat before it nor a
-        finished answer.
+        be switches when tried: a value (true, false, or a word that means no reasoning) that changes the prompt for an
+        answer, but neither the chat before it nor a finished answer.
         """
         return tuple(pair for pair in self._settings if pair not in self._defaults)
 
     @functools.cached_property
-    def _settings(self) -> tuple[tuple[str, bool], ...]:
-        tried = ((name, value) for name in self._switches for value in (True, False))
-        return tuple(pair for pair in tried if pair[0] in MODE_SWITCHES or self._changes_prompt_alone(*pair))
+    def _settings(self) -> tuple[tuple[str, Any], ...]:
+        tried = [(name, value) for name in self._switches for value in (True, False, *self._words_for_none(name))]
+        known = [(name, value) for name in MODE_SWITCHES for value in (True, False)]
+        return tuple(pair for pair in tried if pair in known or self._changes_prompt_alone(*pair))
+
+    def _words_for_none(self, name: str) -> list[str]:
+        return [word for word in self._words[name] if means_none(word)]
 
     @property
     def switches(self) -> tuple[str, ...]:
         """Names of the variables that select the prompt."""
         return tuple(dict.fromkeys(name for name, _ in self._settings))
 
-    def _changes_prompt_alone(self, name: str, value: bool) -> bool:  # noqa: FBT001 - a variable's value
+    @functools.cached_property
+    def efforts(self) -> Efforts:
+        """The variables that a word can set to no reasoning."""
+        words = {name: self._words[name] for name in self._switches}
+        asked = [{"role": "user", "content": "x"}]
+        return efforts.learned(words, lambda kwargs: self._try(asked, {**self._recipe_kwargs, **kwargs}, prompt=True))
+
+    @functools.cached_property
+    def reasoning(self) -> ReasoningForm:
+        """How the template shows reasoning."""
+        modes = ({name: value} for name, value in (*self.modes, *self.efforts.asking))
+        return reasoning_form.learned(self._try, [{**self._recipe_kwargs, **mode} for mode in ({}, *modes)])
+
+    def _try(
+        self, messages: Sequence[Mapping[str, Any]], kwargs: Mapping[str, Any], *, prompt: bool = False
+    ) -> str | None:
+        """Render messages; return None if the template raises."""
+        try:
+            return self.render(messages, add_generation_prompt=prompt, kwargs=kwargs)
+        except RenderError:
+            return None
+
+    def _changes_prompt_alone(self, name: str, value: Any) -> bool:
         asked = [{"role": "user", "content": "x"}]
         answered = [*asked, {"role": "assistant", "content": "y"}]
-        kwargs = {name: value}
-        try:
-            same = all(self.render(chat) == self.render(chat, kwargs=kwargs) for chat in (asked, answered))
-            plain = self.render(asked, add_generation_prompt=True)
-            return same and plain != self.render(asked, add_generation_prompt=True, kwargs=kwargs)
-        except RenderError:
-            return False
+        (*texts, prompt), (*others, other) = (
+            [*(self._try(chat, kwargs) for chat in (asked, answered)), self._try(asked, kwargs, prompt=True)]
+            for kwargs in ({}, {name: value})
+        )
+        return texts == others and None not in (*texts, prompt, other) and prompt != other
 
     @functools.cached_property
     def takes_only_parts(self) -> bool:
@@ -256,23 +292,24 @@ class ChatTemplate:
 @functools.lru_cache(maxsize=256)
 def _compiled(
     environment: Environment, source: str
-) -> tuple[jinja2.Template, frozenset[str], frozenset[tuple[str, bool]], bool]:
+) -> tuple[jinja2.Template, frozenset[str], frozenset[tuple[str, Any]], Mapping[str, tuple[str, ...]], bool]:
     """Compile a template and analyze it.
 
     Cached, because a command uses the same template again and again and compiling takes much longer than rendering. An
     entry takes about ten times as much memory as the source.
 
     Returns:
-        The template, the variables it reads but does not set, the settings of switches that equal its default, and
-        whether it has `{% generation %}` blocks.
+        The template, the variables it reads but does not set, the settings of switches that equal its default, the
+        words with which it compares switches, and whether it has `{% generation %}` blocks.
     """
     parsed = environment.parse(source)
     calls = parsed.find_all(jinja2.nodes.Call)
     has_marks = any(isinstance(call.node, jinja2.nodes.ExtensionAttribute) for call in calls)
     undeclared = frozenset(jinja2.meta.find_undeclared_variables(parsed))
-    settings = ((name, value) for name in filter(_is_switch, undeclared) for value in (True, False))
+    words = {name: compared_words(parsed, name) for name in filter(_is_switch, undeclared)}
+    settings = ((name, value) for name, own in words.items() for value in (True, False, *own))
     defaults = frozenset(pair for pair in settings if is_default(parsed, *pair))
-    return environment.from_string(parsed), undeclared, defaults, has_marks
+    return environment.from_string(parsed), undeclared, defaults, words, has_marks
 
 
 def _is_switch(name: str) -> bool:

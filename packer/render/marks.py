@@ -8,6 +8,7 @@ row is refused.
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
+from packer.render.asked_modes import contradiction
 from packer.render.common_prefix import common_length
 from packer.render.conversation import Conversation, RenderedTurn, TurnRules
 from packer.render.environment import ChatTemplate, RenderError
@@ -21,15 +22,20 @@ def marked_turns(conversation: Conversation, weights: Mapping[int, float], rules
 
     Raises:
         RenderError: `bad_marks` if a block cannot be assigned to a message, or the blocks of a message are not
-            adjacent; `no_terminator` if they contain no stop token; whatever the template raised.
+            adjacent; `no_terminator` if they contain no stop token; `prompt_diverges` if the template is asked for no
+            reasoning and a message has some; whatever the template raised.
     """
     last = max(weights)
     messages = conversation.messages[: last + 1]
     assert isinstance(conversation.template, ChatTemplate)
-    text, ranges = conversation.template.render_marked(messages, tools=conversation.tools, kwargs=conversation.kwargs)
+    template = conversation.template
+    shown = template.reasoning.apply(messages)
+    text, ranges = template.render_marked(shown, tools=conversation.tools, kwargs=conversation.kwargs)
     for k, own in sorted(_by_message(conversation, last, text, ranges).items()):
         if k not in weights:
             continue
+        if conversation.modes_of(k)[0]:  # the default is none of them
+            raise contradiction(k, str(template.efforts.refusing(conversation.kwargs)))
         start, end = own[0][0], own[-1][1]
         if any(a[1] != b[0] for a, b in itertools.pairwise(own)):
             reason = f"messages[{k}]: its generation blocks do not touch each other"

@@ -5,44 +5,41 @@ some drop it. Some write the opening tag into the prompt, so that the model cont
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from packer.batches import REASONING_FIELDS
 
 Reasoning = Literal["as_given", "field", "inline"]
 
-TAGS = (
-    ("<think>", "</think>"),
-    ("<thinking>", "</thinking>"),
-    ("<|START_THINKING|>", "<|END_THINKING|>"),
-    ("[THINK]", "[/THINK]"),
-    ("<|channel>thought", "<channel|>"),
-    ("<mm:think>", "</mm:think>"),
-    ("<seed:think>", "</seed:think>"),
-)
-"""Opening and closing tags that templates delimit reasoning with."""
+_NAME = r"[\w:.-]{0,40}?(?i:think|thought|reason)[\w:.-]{0,40}"
+_CAPITALS = r"[A-Z_]{0,40}?(?:THINK|THOUGHT|REASON)[A-Z_]{0,40}"
+_CHANNEL = ("<|channel>thought", "<channel|>")
+"""Gemma 4's tags, of which the closing one does not say what it closes."""
 
-_CLOSING = dict(TAGS)
-_PAIRS = [(re.escape(opening), re.escape(closing)) for opening, closing in TAGS]
-_OPENINGS, _CLOSINGS = map("|".join, zip(*_PAIRS, strict=True))
+_OPENINGS = rf"<{_NAME}>|\[{_CAPITALS}\]|◁{_NAME}▷|<\|(?i:begin|start)_{_NAME}\|>|{re.escape(_CHANNEL[0])}"
+_CLOSINGS = rf"</{_NAME}>|\[/{_CAPITALS}\]|◁/{_NAME}▷|<\|(?i:end)_{_NAME}\|>|{re.escape(_CHANNEL[1])}"
 
-OPENING = frozenset(_CLOSING)
+OPENING = re.compile(_OPENINGS)
+"""Matches an opening tag of reasoning: `<think>`, `<seed:think>`, `[THINK]`, `◁think▷`, `<|START_THINKING|>`.
+
+Its form makes it one, and that its name contains *think*, *thought* or *reason*. `<answer>` is none.
+"""
+
+CLOSING = re.compile(_CLOSINGS)
 
 ANY_TAG = re.compile(f"{_OPENINGS}|{_CLOSINGS}")
 """Matches any opening or closing tag."""
 
-EMPTY_BLOCK = re.compile("(?:" + "|".join(rf"{opening}\s*{closing}" for opening, closing in _PAIRS) + r")\s*")
-"""Matches an empty block of reasoning and the white space after it."""
+_AT_END, _CLOSING_AT_END = re.compile(rf"(?:{ANY_TAG.pattern})\Z"), re.compile(rf"(?:{_CLOSINGS})\Z")
+LONGEST_TAG = 100
+"""No tag has more characters."""
 
-_INLINE = re.compile(
-    r"\s*(?:" + "|".join(f"{opening}(.*?){closing}" for opening, closing in _PAIRS) + r")\s*", re.DOTALL
-)
+_BLOCK = rf"(?P<opening>{_OPENINGS})(?P<inside>\s*)(?P<closing>{_CLOSINGS})"
+_EMPTY_BLOCK = re.compile(rf"{_BLOCK}\s*")
 
-_ALL_OPENING, _ALL_CLOSING = zip(*TAGS, strict=True)
-_ALL = (*_ALL_OPENING, *_ALL_CLOSING)
-_BEGINS_TAG = re.compile("(?:" + "|".join(re.escape(tag[:k]) for tag in _ALL for k in range(1, len(tag))) + r")\Z")
-_ENDS_TAG = re.compile("|".join(re.escape(tag[k:]) for tag in _ALL for k in range(1, len(tag))))
+_BEGINS_TAG = re.compile(r"[<\[◁][\w:.|/-]*\Z")
+_ENDS_TAG = re.compile(r"[\w:.|/-]*[>\]▷]")
 
 Message = Mapping[str, Any]
 
@@ -60,25 +57,63 @@ class ReasoningOpening(NamedTuple):
     closed: bool
 
 
-def may_make_tags(between: Sequence[str]) -> bool:
-    """Whether texts inserted between these fixed texts may form a reasoning tag together with them."""
-    return (
-        any(text in tag for text in between[1:-1] for tag in _ALL)
-        or any(_BEGINS_TAG.search(text) for text in between[:-1])
-        or any(_ENDS_TAG.match(text) for text in between[1:])
-    )
+class InlineBlock(NamedTuple):
+    """A text that starts with a block of reasoning."""
+
+    block: str
+    """The block with its tags."""
+
+    reasoning: str
+    answer: str
+    """The text after the block."""
+
+    opening: str
+    closing: str
+
+
+def closing_of(opening: str) -> str:
+    """Return the closing tag that belongs to an opening one: `</think>`, `[/THINK]`, `<|END_THINKING|>`."""
+    if opening == _CHANNEL[0]:
+        return _CHANNEL[1]
+    if opening.startswith("<|"):
+        begin, _, name = opening.partition("_")
+        return f"<|{'END' if begin.isupper() else 'end'}_{name}"
+    return f"{opening[0]}/{opening[1:]}"
+
+
+def may_make_tag(before: str, behind: str) -> bool:
+    """Whether a text that is inserted between two others may form a tag with one of them."""
+    return _BEGINS_TAG.search(before[-LONGEST_TAG:]) is not None or _ENDS_TAG.match(behind[:LONGEST_TAG]) is not None
+
+
+def has_tag(text: str) -> bool:
+    """Whether a text contains a tag of reasoning; of most texts, letters that begin one tell that it does not."""
+    return ("<" in text or "[" in text or "◁" in text) and ANY_TAG.search(text) is not None
+
+
+def empty_block(text: str) -> tuple[int, int] | None:
+    """Return the place of the first empty block of reasoning, with the white space after it; None without one."""
+    found = (each for each in _EMPTY_BLOCK.finditer(text) if each["closing"] == closing_of(each["opening"]))
+    return next((each.span() for each in found), None)
+
+
+def _tag_at_end(text: str) -> str:
+    """Return the tag that a text without white space at its end ends with; empty without one."""
+    found = _AT_END.search(text[-LONGEST_TAG:])  # no search of it all: prompts are long
+    return found[0] if found else ""
 
 
 def opened_by(prompt: str) -> ReasoningOpening | None:
     """Return the block of reasoning that a prompt ends with, open or empty; None if there is none."""
-    bare = prompt.rstrip()  # no search: prompts are long
-    if not bare.endswith(_ALL):  # nearly always
+    bare = prompt.rstrip()
+    last = _tag_at_end(bare)
+    if not last:  # nearly always
         return None
-    close = next((tag for tag in _CLOSING.values() if bare.endswith(tag)), "")
+    close = last if CLOSING.fullmatch(last) else ""
     before = bare.removesuffix(close)
     inner = before.rstrip() if close else bare
-    open_tag = next((tag for tag in _CLOSING if inner.endswith(tag)), None)
-    if open_tag is None or close not in ("", _CLOSING[open_tag]):
+    open_tag = _tag_at_end(inner)
+    if not OPENING.fullmatch(open_tag) or close not in ("", closing_of(open_tag)):
         return None
     space = (before if close else prompt)[len(inner) :]
     return ReasoningOpening(len(inner) - len(open_tag), open_tag, space, bool(close))
@@ -87,14 +122,14 @@ def opened_by(prompt: str) -> ReasoningOpening | None:
 def without_ending(prompt: str) -> str:
     """Return a prompt without the tags and the white space at its end, in which its modes may differ."""
     bare = prompt.rstrip()
-    while bare.endswith(_ALL):
-        bare = bare.removesuffix(next(tag for tag in _ALL if bare.endswith(tag))).rstrip()
+    while tag := _tag_at_end(bare):
+        bare = bare.removesuffix(tag).rstrip()
     return bare
 
 
 def closes_reasoning(prompt: str) -> bool:
     """Whether a prompt ends with a closing tag, so that the model is to answer without reasoning."""
-    return prompt.rstrip().endswith(_ALL_CLOSING)
+    return _CLOSING_AT_END.search(prompt.rstrip()[-LONGEST_TAG:]) is not None
 
 
 def goes_on(prompt: str, completion: str) -> bool:
@@ -105,7 +140,7 @@ def goes_on(prompt: str, completion: str) -> bool:
     opened = opened_by(prompt)
     if opened is None or opened.closed:
         return True
-    return _CLOSING[opened.open_tag] in completion and not completion.lstrip().startswith(opened.open_tag)
+    return closing_of(opened.open_tag) in completion and not completion.lstrip().startswith(opened.open_tag)
 
 
 def shows_as_reasoning(reasoning: str, prompt: str, completion: str) -> bool:
@@ -118,9 +153,9 @@ def shows_as_reasoning(reasoning: str, prompt: str, completion: str) -> bool:
     if place < 0:
         return False
     before = (prompt + completion[:place]).rstrip()  # no search: prompts are long
-    if before.endswith(_ALL_OPENING):
-        before = before.removesuffix(next(tag for tag in _ALL_OPENING if before.endswith(tag))).rstrip()
-    return not before.endswith(_ALL_CLOSING)
+    if OPENING.fullmatch(tag := _tag_at_end(before)):
+        before = before.removesuffix(tag).rstrip()
+    return not closes_reasoning(before)
 
 
 def continuation(opened: ReasoningOpening, reasoning: str, answer: str) -> str:
@@ -133,11 +168,11 @@ def continuation(opened: ReasoningOpening, reasoning: str, answer: str) -> str:
     Worked example: after a prompt that ends in `<think>⏎`, reasoning `r` and answer `a` yield `r⏎</think>⏎⏎a`; without
     reasoning they yield `⏎</think>⏎⏎a`.
     """
-    close_tag = _CLOSING[opened.open_tag]
+    close_tag = closing_of(opened.open_tag)
     inline = split_inline(answer)
     if inline is not None:
-        _, written, answer = inline
-        reasoning = written if written.strip() else reasoning
+        answer = inline.answer
+        reasoning = inline.reasoning or reasoning
     answer = re.sub(rf"\A\s*{re.escape(close_tag)}", "", answer)
     if opened.closed:
         return answer
@@ -145,27 +180,37 @@ def continuation(opened: ReasoningOpening, reasoning: str, answer: str) -> str:
     return f"{reasoning.strip()}{before}{close_tag}{after}{answer}"
 
 
-def split_inline(content: Any) -> tuple[str, str, str] | None:
-    """Split off the block of reasoning that a text starts with: return the block, its content, and the text after it.
+def split_inline(content: Any) -> InlineBlock | None:
+    """Split off the block of reasoning that a text starts with.
 
     None if there is no such block, or if the text after it contains another closing tag: then it is ambiguous where the
     block ends.
     """
-    match = _INLINE.match(content) if isinstance(content, str) else None
-    if match is None or any(closing in match.string[match.end() :] for _, closing in TAGS):
+    opening = OPENING.match(content.lstrip()) if isinstance(content, str) else None
+    if opening is None:
         return None
-    inside = next(group for group in match.groups() if group is not None)
-    return match[0].strip(), inside, match.string[match.end() :]
+    tags = opening[0], closing_of(opening[0])
+    inside, closed, answer = opening.string[opening.end() :].partition(tags[1])
+    if not closed or CLOSING.search(answer):
+        return None
+    return InlineBlock(f"{tags[0]}{inside}{closed}", inside.strip(), answer.lstrip(), *tags)
+
+
+def writes_tags(inline: InlineBlock, text: str, start: int) -> bool:
+    """Whether a text writes a block behind a place with its own opening tag, which may stand before the place."""
+    written = re.compile(rf"{re.escape(inline.opening)}\s*{re.escape(inline.reasoning or inline.closing)}")
+    return written.search(text, max(start - LONGEST_TAG, 0)) is not None
 
 
 def cut_off(message: Message) -> str | None:
     """Return how an answer shows that its generation was cut off within its reasoning, or None."""
     content = message.get("content")
     text = content.lstrip() if isinstance(content, str) else ""
-    if any(text.startswith(opening) and closing not in text for opening, closing in TAGS):
+    opening = OPENING.match(text)
+    if opening is not None and closing_of(opening[0]) not in text:
         return "its text opens a block of reasoning and does not close it"
     inline = split_inline(content)
-    answer = inline[2] if inline else text
+    answer = inline.answer if inline else text
     if reasoning_of(message) and not answer.strip() and not message.get("tool_calls"):
         return "its reasoning is followed by no text and no call"
     return None
@@ -174,8 +219,7 @@ def cut_off(message: Message) -> str | None:
 def has_two_reasonings(message: Message) -> bool:
     """Whether an assistant message has different reasoning in a field and inline: templates would write both."""
     inline = split_inline(message.get("content"))
-    said = inline[1].strip() if inline else ""
-    return bool(said) and said != reasoning_of(message)
+    return inline is not None and bool(inline.reasoning) and inline.reasoning != reasoning_of(message)
 
 
 def reasoning_fields(message: Message) -> list[str]:
@@ -188,7 +232,7 @@ def reasoning_of(message: Message) -> str:
     for name in reasoning_fields(message):
         return str(message[name]).strip()
     inline = split_inline(message.get("content"))
-    return inline[1].strip() if inline else ""
+    return inline.reasoning if inline else ""
 
 
 def with_reasoning_as(message: Message, form: Reasoning) -> dict[str, Any]:
@@ -199,8 +243,8 @@ def with_reasoning_as(message: Message, form: Reasoning) -> dict[str, Any]:
         return changed
     fields = reasoning_fields(changed)
     twice = split_inline(content) if fields else None
-    if twice is not None and twice[1].strip() == changed[fields[0]].strip():
-        changed["content"] = content = twice[2]  # most templates would write both
+    if twice is not None and twice.reasoning == changed[fields[0]].strip():
+        changed["content"] = content = twice.answer  # most templates would write both
     if form == "as_given":
         return changed
     if form == "inline" and fields and split_inline(content) is None:
@@ -209,6 +253,7 @@ def with_reasoning_as(message: Message, form: Reasoning) -> dict[str, Any]:
         return {name: value for name, value in changed.items() if name not in REASONING_FIELDS}
     inline = split_inline(content) if form == "field" and not fields else None
     if inline is not None:
-        _, reasoning, text = inline
-        changed |= {"content": text, "reasoning_content": reasoning.strip(), "thinking": reasoning.strip()}
+        changed["content"] = inline.answer
+        if inline.reasoning:  # an empty field is a block of its own to some templates
+            changed |= {"reasoning_content": inline.reasoning, "thinking": inline.reasoning}
     return changed

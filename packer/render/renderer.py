@@ -23,11 +23,11 @@ from packer.render.conversation import (
     TurnRules,
     Turns,
 )
-from packer.render.dropped import ConversationLosses, LossCheck, refusal
+from packer.render.dropped import ConversationLosses, LossCheck, refusal, refuse_foreign_tags
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.marks import marked_turns
 from packer.render.message_form import renderable
-from packer.render.placeholders import text_of
+from packer.render.placeholders import Loss, text_of
 from packer.render.readback import strings
 from packer.render.reasoning import cut_off, has_two_reasonings, with_reasoning_as
 from packer.render.result_order import in_order_of_calls, tells_results_apart
@@ -79,9 +79,7 @@ class Renderer:
         self._is_reference = self._by_marks
         self._tool_rows = self._clear_rows(self._tool_template, model)
         self._rows = self._clear_rows(self._template, model)
-        self._filling = (
-            Filling(self._rows, functools.partial(self._cut, at_once=True), self._defined) if self._rows else None
-        )
+        self._filling = Filling(self._rows, self._cut_at_once, self._defined) if self._rows else None
 
     def _clear_rows(self, template: ChatTemplate | None, model: Model) -> ClearRows | None:
         if template is None or self._by_marks:
@@ -92,7 +90,7 @@ class Renderer:
             control=[*model.control, *model.stops],
             history_rewrite=self._history_rewrite,
             max_bytes=self._recipe.rows.max_render_bytes,
-            marks=self._marks,
+            losses=self._loss_check(),
         )
 
     def by_reference(self) -> "Renderer":
@@ -134,12 +132,17 @@ class Renderer:
         return _turn_batch(texts, owners, skipped, rejections)
 
     def _loss_check(self) -> LossCheck:
-        return LossCheck(self._allow_dropped, self._turn_rules.stops, marks=self._marks)
+        is_meant = self._rules.reasoning == "inline"
+        return LossCheck(self._allow_dropped, self._turn_rules.stops, marks=self._marks, tags_are_text=is_meant)
 
     def _fill(self, sample: Sample) -> RenderedRow | None:
         return self._filling.filled(sample) if self._filling else None
 
-    def _cut(self, sample: Sample, *, at_once: bool = False) -> RenderedRow | None:
+    def _cut_at_once(self, sample: Sample) -> RenderedRow | None:
+        rendered = self._cut(sample, at_once=True)
+        return None if isinstance(rendered, Rejection) else rendered
+
+    def _cut(self, sample: Sample, *, at_once: bool = False) -> RenderedRow | Rejection | None:
         """Render a sample by the fast way; None if it is not clear."""
         rows = self._tool_rows if sample.tools and self._tool_rows else self._rows
         if rows is None or strings(list(sample.template_kwargs.values())):
@@ -149,7 +152,8 @@ class Renderer:
             return None
         if _too_many(sample, weights):
             return None
-        return rows.rendered(self.conversation(sample), weights, at_once=at_once)
+        rendered = rows.rendered(self.conversation(sample), weights, at_once=at_once)
+        return _rejection(sample, refusal(rendered)) if isinstance(rendered, Loss) else rendered
 
     def _defined(self, sample: Sample) -> RenderedRow | None:
         rendered = self._rendered(sample, self._loss_check())
@@ -187,7 +191,8 @@ class Renderer:
         if source is None:
             return None
         date, max_bytes = self._recipe.template.date, self._recipe.rows.max_render_bytes
-        return ChatTemplate(source, date=date, variables=model.named_tokens, max_bytes=max_bytes)
+        kwargs = self._recipe.template.kwargs
+        return ChatTemplate(source, date=date, variables=model.named_tokens, max_bytes=max_bytes, kwargs=kwargs)
 
     def _rendered(self, sample: Sample, losses: LossCheck) -> RenderedRow | Rejection:
         """Render a sample by the definition."""
@@ -199,7 +204,7 @@ class Renderer:
                 refuse_unread_variables(sample, template)
             return self._render_chat(sample, losses)
         except RenderError as error:
-            return Rejection(row=sample.row, code=error.code, reason=str(error), message=error.message)
+            return _rejection(sample, error)
 
     def _refuse_empty_user(self, sample: Sample) -> None:
         """Refuse to train an answer to an empty question, unless the recipe allows it."""
@@ -243,6 +248,8 @@ class Renderer:
                 reason = f"messages[{k}]: its text opens with other reasoning than its field has"
                 raise RenderError(reason, code="wrong_type", message=k)
         original = self.conversation(sample)
+        for k in weights if self._rules.reasoning == "inline" else ():
+            refuse_foreign_tags(original.template.reasoning, sample.messages[k].fields, k)
         stand_ins, conversation = self._control.hide(original, sample.template_kwargs)
         for k in weights:
             self._control.refuse_foreign_end(text_of(sample.messages[k].fields), f"messages[{k}]", k)
@@ -288,6 +295,10 @@ class Renderer:
             turn = conversation.turn(k, weight, self._turn_rules)
             if turn is not None:
                 yield turn
+
+
+def _rejection(sample: Sample, error: RenderError) -> Rejection:
+    return Rejection(row=sample.row, code=error.code, reason=str(error), message=error.message)
 
 
 def _too_many(sample: Sample, weights: Mapping[int, float]) -> str | None:

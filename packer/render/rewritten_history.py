@@ -15,9 +15,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
-from packer.render.conversation import Mode, RenderedTurn
+from packer.render.asked_modes import Mode
+from packer.render.conversation import RenderedTurn
 from packer.render.environment import RenderError
-from packer.render.reasoning import EMPTY_BLOCK
+from packer.render.reasoning import empty_block
 
 HistoryRewrite = Literal["exact", "last", "as_rendered"]
 
@@ -166,7 +167,8 @@ class TurnAssigner:
             prompt_ends=turn.prompt_ends,
         )
         moved = [place for kept in self._kept for place in kept.yield_to(turn.text)]
-        moved.sort(key=lambda place: (place.completion_end, place.message))
+        if len(self._kept) > 1:
+            moved.sort(key=lambda place: (place.completion_end, place.message))
         self._kept = [kept for kept in self._kept if kept.placed]
         self._kept.append(_Kept(turn.text, [*moved, own]))
         if len(self._kept) > 1 and self._num_bytes() > self.max_bytes:
@@ -227,8 +229,8 @@ def _shows_without_block(own: str, shown: str) -> bool:
     White space in place of the block counts as part of the block: `<think></think>⏎⏎Hello` may be shown as `⏎Hello`. It
     cannot be told whether that newline belongs to the answer.
     """
-    block = EMPTY_BLOCK.search(own)
+    block = empty_block(own)
     if block is None:
         return shown == own
-    before, behind = own[: block.start()], own[block.end() :]
+    before, behind = own[: block[0]], own[block[1] :]
     return shown.startswith(before) and shown[len(before) :].lstrip() == behind

@@ -1,4 +1,4 @@
-"""Decides from a template's syntax tree whether setting a variable changes anything.
+"""Finds in a template's syntax tree whether setting a variable changes anything, and with which words it is compared.
 
 Nearly all templates with a switch test for one of its values: `enable_thinking is defined and enable_thinking is
 false`. The other value is then equivalent to the default, and its prompts need not be rendered.
@@ -28,24 +28,43 @@ def is_default(parsed: nodes.Template, name: str, value: Any) -> bool:
     return not _is_stored(parsed, name) and _makes_none(parsed, name, value)
 
 
+def compared_words(parsed: nodes.Template, name: str) -> tuple[str, ...]:
+    """Return the words with which a template compares a variable, or another that it derives from nothing else."""
+    names = {name}
+    assigned = [*parsed.find_all(nodes.Assign)]
+    for _ in assigned:
+        made = [each.target for each in assigned if _is_made_of(each.node, names)]
+        names |= {target.name for target in made if isinstance(target, nodes.Name)}
+    constants = [
+        const.value
+        for compare in parsed.find_all(nodes.Compare)
+        if _is_made_of(compare, names)
+        for const in compare.find_all(nodes.Const)
+    ]
+    words = [each for value in constants for each in (value if isinstance(value, list | tuple) else [value])]
+    return tuple(dict.fromkeys(word for word in words if isinstance(word, str)))
+
+
+def _is_made_of(node: nodes.Node, names: set[str]) -> bool:
+    """Whether an expression is built only from some of the variables, at least one, and constants."""
+    own = [node] if isinstance(node, nodes.Name) else []
+    found = {each.name for each in (*own, *node.find_all(nodes.Name))}
+    return bool(found) and found <= names and _is_pure(node)
+
+
 def _is_stored(parsed: nodes.Template, name: str) -> bool:
     return any(each.ctx != "load" for each in parsed.find_all(nodes.Name) if each.name == name)
 
 
 def _makes_none(node: nodes.Node, name: str, value: Any) -> bool:
     """Whether setting the variable to the value makes no difference to this node."""
-    if isinstance(node, nodes.Expr) and _is_of(node, name) and _is_pure(node):
+    if isinstance(node, nodes.Expr) and _is_made_of(node, {name}):
         without, given = _value(node, {}), _value(node, {name: value})
         if type(without) is type(given) and isinstance(given, _SCALARS) and without == given:
             return True
     if isinstance(node, nodes.Name):
         return node.name != name
     return all(_makes_none(child, name, value) for child in node.iter_child_nodes())
-
-
-def _is_of(node: nodes.Expr, name: str) -> bool:
-    own = [node] if isinstance(node, nodes.Name) else []
-    return {each.name for each in (*own, *node.find_all(nodes.Name))} == {name}
 
 
 def _is_pure(node: nodes.Node) -> bool:

@@ -627,3 +627,52 @@ def test_tools_are_only_recommended_where_they_help(tmp_path: Path) -> None:
     cut = changed(CONTENT, "{{- (m.content or '')[:12] }}")
     found = finding(of(twins.byte_level(tmp_path, template=cut)), "plain_chat_refused")
     assert "tool definitions" not in (found.hint or "")
+
+
+CHANNELED = r"""{%- set on = enable_thinking is defined and enable_thinking %}
+{%- if on %}{{ '<|im_start|>system\nReason.<|im_end|>\n' }}{% endif %}
+{%- for m in messages %}
+{{- '<|im_start|>' + m.role + '\n' }}
+{%- if m.reasoning_content %}{{ '<|channel>thought\n' + m.reasoning_content + '\n<channel|>' }}{% endif %}
+{{- m.content + '<|im_end|>\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+{{- '<|im_start|>assistant\n' + ('' if on else '<|channel>thought\n<channel|>') }}
+{%- endif %}"""
+"""As Gemma 4."""
+
+
+def test_answers_with_tags_are_not_said_to_be_trained_beside_markers_of_the_template(tmp_path: Path) -> None:
+    report = of(byte_level(CHANNELED)(tmp_path), "supervision.markers=text")
+    assert codes(report) == ["prompt_diverges"]
+    assert report.findings[0].message.endswith("; answers with reasoning in a field can be trained on")
+    report = of(byte_level(CHANNELED)(tmp_path), "supervision.markers=text", "supervision.on_prompt_mismatch=continue")
+    assert "in <think> tags" in finding(report, "dropped_reasoning").message
+    assert "as part of the answer" in finding(report, "dropped_reasoning").message
+    assert finding(report, "dropped_reasoning").hint == (
+        "--set supervision.reasoning=field gives it to the template in a field"
+    )
+
+
+def test_inline_reasoning_beside_parts_of_a_template_is_not_rendered_as_reasoning(tmp_path: Path) -> None:
+    parts = changed(
+        CONTENT,
+        "{%- if m.content is string or not m.content %}{{- m.content or '' }}{% else %}{% for p in m.content %}"
+        "{{- '[THINK]' + p.thinking + '[/THINK]' if p.type == 'thinking' else p.text }}{% endfor %}{% endif %}",
+        FULL.replace("m.reasoning_content %}", "false %}"),
+    )
+    report = of(byte_level(parts)(tmp_path))
+    assert finding(report, "dropped_reasoning").message.startswith(
+        "the reasoning of an answer is not rendered as reasoning"
+    )
+
+
+def test_the_word_under_which_reasoned_answers_are_trained_is_told(tmp_path: Path) -> None:
+    effort = (
+        "{%- if reasoning_effort is not defined %}{% set reasoning_effort = 'none' %}{% endif %}"
+        "{%- if reasoning_effort not in ['none', 'high'] %}{{ raise_exception('none or high') }}{% endif %}"
+        "{{- '<|im_start|>system\\neffort ' + reasoning_effort + '<|im_end|>\\n' }}"
+    )
+    report = of(byte_level(effort + FULL)(tmp_path))
+    assert "reasoned answers are trained under reasoning_effort=high" in finding(report, "prompt_modes").message
+    assert "plain answers are trained under the default prompt" in finding(report, "prompt_modes").message

@@ -16,7 +16,7 @@ def order_of(num_items, seed=0, window=WINDOW):
 
 
 def whole(order, epoch=0):
-    return order.slice(epoch=epoch, start=0, stop=order.num_items)
+    return order.rows(epoch, 0, order.num_items)
 
 
 @pytest.mark.parametrize("num_items", [1, 2, BUCKET, BUCKET + 1, 1000, WINDOW, WINDOW + 1, 3 * WINDOW + 77])
@@ -36,7 +36,7 @@ def test_a_slice_equals_that_slice_of_the_whole_whatever_was_asked_before(slices
     for epoch, *bounds in slices:
         start, stop = sorted(bounds)
         expected = whole(order_of(20_000)[0], epoch)[start:stop]
-        assert np.array_equal(order.slice(epoch=epoch, start=start, stop=stop), expected)
+        assert np.array_equal(order.rows(epoch, start, stop), expected)
 
 
 def test_windows_hold_what_the_random_order_holds_there():
@@ -44,7 +44,7 @@ def test_windows_hold_what_the_random_order_holds_there():
     random = EpochOrder(fingerprint="f00d", seed=0, num_items=3 * WINDOW, shuffled=True)
     for window in range(3):
         place = {"epoch": 1, "start": window * WINDOW, "stop": (window + 1) * WINDOW}
-        assert sorted(order.slice(**place).tolist()) == sorted(random.slice(**place).tolist())
+        assert sorted(order.rows(**place).tolist()) == sorted(random.rows(**place).tolist())
 
 
 def test_runs_hold_neighbors_of_the_sorted_window_and_come_in_no_order():
@@ -83,5 +83,5 @@ def test_an_epoch_of_one_large_window_is_read_in_linear_time():
     order, _ = order_of(number, window=number)
     seen = np.zeros(number, np.int64)
     for start in range(0, number, 1024):
-        seen[order.slice(epoch=0, start=start, stop=min(start + 1024, number))] += 1
+        seen[order.rows(0, start, min(start + 1024, number))] += 1
     assert (seen == 1).all()

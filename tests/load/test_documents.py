@@ -51,7 +51,7 @@ def ranks_of(cache, world_size, **options):
 
 def omega(num_documents, epoch=0, seed=0):
     order = EpochOrder(fingerprint="d0c5", seed=seed, num_items=num_documents, shuffled=True)
-    return order.slice(epoch=epoch, start=0, stop=num_documents).tolist()
+    return order.rows(epoch, 0, num_documents).tolist()
 
 
 def trained_within(documents, cutoff):

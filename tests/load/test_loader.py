@@ -28,7 +28,7 @@ def ranks_of(cache, world_size, **options):
 
 def omega(num_blocks, epoch=0, seed=0, fingerprint="f00d"):
     order = EpochOrder(fingerprint=fingerprint, seed=seed, num_items=num_blocks, shuffled=True)
-    return order.slice(epoch=epoch, start=0, stop=num_blocks).tolist()
+    return order.rows(epoch, 0, num_blocks).tolist()
 
 
 def watch(cache, seen):

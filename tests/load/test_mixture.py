@@ -61,14 +61,14 @@ def caches_of(rows, sizes):
 @given(weights=weights, number=st.integers(1, 60))
 def test_the_choice_of_caches_is_tijdemans(weights, number):
     sizes = [50] * len(weights)
-    rows = order_of(weights, sizes).slice(epoch=0, start=0, stop=number)
+    rows = order_of(weights, sizes).rows(0, 0, number)
     assert caches_of(rows, sizes) == literal_choice([shares_of(weights)] * number)
 
 
 @given(weights=weights)
 def test_at_every_point_each_cache_has_given_its_share_to_within_one_row(weights):
     sizes, number = [10_000] * len(weights), 2000
-    rows = order_of(weights, sizes).slice(epoch=0, start=0, stop=number)
+    rows = order_of(weights, sizes).rows(0, 0, number)
     chosen = np.array(caches_of(rows, sizes))
     bound = 1 - 1 / (2 * len(weights) - 2)
     for k, weight in enumerate(weights):
@@ -88,16 +88,16 @@ def test_a_slice_does_not_depend_on_what_was_asked_before(weights, sizes, slices
         start, stop = sorted(bounds)
         fresh = order_of(weights, sizes, num_items=40)
         before = fresh.taken(epoch=epoch, cursor=start)
-        expected = fresh.slice(epoch=epoch, start=start, stop=stop)
-        assert asked.slice(epoch=epoch, start=start, stop=stop).tolist() == expected.tolist()
+        expected = fresh.rows(epoch, start, stop)
+        assert asked.rows(epoch, start, stop).tolist() == expected.tolist()
         resumed = order_of(weights, sizes, num_items=40, start=40 * epoch + start, taken=before)
-        assert resumed.slice(epoch=epoch, start=start, stop=stop).tolist() == expected.tolist()
+        assert resumed.rows(epoch, start, stop).tolist() == expected.tolist()
         assert resumed.taken(epoch=epoch, cursor=stop) == fresh.taken(epoch=epoch, cursor=stop)
 
 
 def test_a_row_comes_again_only_after_all_rows_of_its_cache():
     sizes = [7, 12, 5]
-    rows = order_of([5, 2, 1], sizes).slice(epoch=0, start=0, stop=400)
+    rows = order_of([5, 2, 1], sizes).rows(0, 0, 400)
     chosen = np.array(caches_of(rows, sizes))
     for k, (size, base) in enumerate(zip(sizes, np.cumsum([0, *sizes]), strict=False)):
         own = rows[chosen == k]
@@ -110,16 +110,16 @@ def test_long_orders_forget_what_lies_behind_and_count_on():
     weights, sizes = [3, 2, 1], [100, 100, 100]
     order = order_of(weights, sizes)
     for start in range(0, 30_000, 512):
-        rows = order.slice(epoch=0, start=start, stop=start + 512)
+        rows = order.rows(0, start, start + 512)
     assert len(order._picks) < 10_000
     fresh = order_of(weights, sizes, start=start, taken=order.taken(epoch=0, cursor=start))
-    assert fresh.slice(epoch=0, start=start, stop=start + 512).tolist() == rows.tolist()
-    first = order_of(weights, sizes).slice(epoch=0, start=5, stop=50)
-    assert order.slice(epoch=0, start=5, stop=50).tolist() == first.tolist()
+    assert fresh.rows(0, start, start + 512).tolist() == rows.tolist()
+    first = order_of(weights, sizes).rows(0, 5, 50)
+    assert order.rows(0, 5, 50).tolist() == first.tolist()
 
 
 def test_golden_order():
-    rows = order_of([7, 2, 1], [10, 10, 10]).slice(epoch=0, start=0, stop=20)
+    rows = order_of([7, 2, 1], [10, 10, 10]).rows(0, 0, 20)
     assert caches_of(rows, [10, 10, 10]) == [0, 0, 1, 0, 0, 2, 0, 0, 1, 0, 0, 0, 1, 0, 0, 2, 0, 0, 1, 0]
     assert rows.tolist() == GOLDEN
 
@@ -188,7 +188,7 @@ def test_epochs_hold_no_row_twice_or_every_row_once(proportions, sizes):
         mixture = Mixture.__new__(Mixture)
         mixture.epoch = end
         num_items = mixture.num_items(shares, sizes)
-        rows = order_of(proportions, sizes, num_items).slice(epoch=0, start=0, stop=num_items)
+        rows = order_of(proportions, sizes, num_items).rows(0, 0, num_items)
         assert len(rows) == 0 or holds(np.bincount(rows, minlength=sum(sizes)))
 
 

@@ -1,4 +1,4 @@
-"""Functions as orders, and weights among them, against their definitions; and how a loader takes them."""
+"""Orders of one's own: sampled by weight, against the definition; and how a loader takes them."""
 
 import pickle
 from collections import Counter
@@ -15,7 +15,7 @@ from small_blocks import small_cache  # noqa: E402
 from small_documents import small_document_cache  # noqa: E402
 
 from packer.errors import CheckError, UsageError  # noqa: E402
-from packer.load import Mixture, PackedLoader  # noqa: E402
+from packer.load import Mixture, PackedLoader, ordering  # noqa: E402
 from packer.load.ordering import LengthBucketed, weighted  # noqa: E402
 from packer.permute import permutation_key, permute  # noqa: E402
 
@@ -26,7 +26,7 @@ ALONE = {"rank": 0, "world_size": 1, "prefetch": 0}
 def literal_places(weights, seed, epoch):
     """The row of each place, by points at equal distances on a line of weights, in fractions."""
     n, total = len(weights), sum(weights)
-    first = Fraction(int(permutation_key("packer.load.first", seed, epoch)[0]) >> 11, 2**53)
+    first = Fraction(int(permutation_key("packer.load.weighted", seed, epoch)[0]) >> 11, 2**53)
     line = [(row, Fraction(sum(weights[:row])), Fraction(sum(weights[: row + 1]))) for row in range(n)]
     points = [(place + first) * total / n for place in range(n)]
     return [next(row for row, start, end in line if start <= point < end) for point in points]
@@ -35,26 +35,24 @@ def literal_places(weights, seed, epoch):
 @given(weights=WEIGHTS, seed=st.integers(0, 9), epoch=st.integers(0, 9))
 def test_a_weighted_epoch_is_its_places_shuffled(weights, seed, epoch):
     places, n = literal_places(weights, seed, epoch), len(weights)
-    shuffled = permute(np.arange(n), n, permutation_key("packer.load.weighted", seed, epoch)).tolist()
-    rows_of_epoch = pickle.loads(pickle.dumps(weighted(weights, seed=seed)))
-    assert rows_of_epoch(epoch).tolist() == [places[place] for place in shuffled]
+    shuffled = permute(np.arange(n), n, permutation_key("packer.load.weighted", seed, epoch))
+    rows = weighted(weights, seed=seed)
+    assert (
+        rows(epoch).tolist()
+        == [places[place] for place in shuffled]
+        == pickle.loads(pickle.dumps(rows))(epoch).tolist()
+    )
     counts = Counter(places)
     for row, weight in enumerate(weights):
-        assert abs(counts[row] - Fraction(len(weights) * weight, sum(weights))) < 1
+        assert abs(counts[row] - Fraction(n * weight, sum(weights))) < 1
 
 
-def test_over_epochs_rows_come_as_often_as_they_weigh():
-    assert sorted(weighted([7] * 50)(2).tolist()) == list(range(50)) != weighted([7] * 50)(2).tolist()
+def test_of_equal_weights_every_row_comes_once_and_over_epochs_rows_come_as_often_as_they_weigh():
+    assert sorted(weighted([7] * 50, seed=3)(2).tolist()) == list(range(50))
     weights = np.random.default_rng(0).lognormal(0, 1, 100)
-    rows_of_epoch = weighted(weights)
-    counts = sum(np.bincount(rows_of_epoch(epoch), minlength=100) for epoch in range(400))
+    rows = weighted(weights)
+    counts = sum(np.bincount(rows(epoch), minlength=100) for epoch in range(400))
     assert np.abs(counts / 400 - 100 * weights / weights.sum()).max() < 0.1  # deviation of a mean 0.025 at most
-
-
-@pytest.mark.parametrize("weights", [[], [[1.0]], [-1.0, 1], [float("nan")], [float("inf")], [0, 0]], ids=str)
-def test_what_are_no_weights_is_refused(weights):
-    with pytest.raises(ValueError, match="expected numbers, none below 0 and one above"):
-        weighted(weights)
 
 
 # In a loader
@@ -64,37 +62,38 @@ def documents_of(loader, epochs=1):
     return [[i for _ in range(1) for step in loader for i in step.block_ids.tolist() if i >= 0] for _ in range(epochs)]
 
 
-def test_a_loader_takes_weights_and_rows_that_a_cutoff_leaves_out_have_none():
+def test_rows_that_a_cutoff_leaves_out_are_left_out_of_an_order_of_ones_own():
     cache, documents = small_document_cache(40)
     options = {"batching": "padded", "end": "short", **ALONE}
-    order = weighted([len(document.input_ids) for document in documents])
-    assert documents_of(PackedLoader(cache, order=order, **options)) == [order(0).tolist()]
-    odd = weighted([number % 2 for number in range(40)])
+    lengths = [len(document.input_ids) for document in documents]
+    whole = documents_of(PackedLoader(cache, order=weighted(lengths), **options))[0]
+    assert whole == weighted(lengths)(0).tolist() and len(set(whole)) < 40
     with pytest.warns(UserWarning, match="no trained token"):
-        cut, cut_odd = (PackedLoader(cache, order=own, cutoff_len=3, **options) for own in (order, odd))
-    assert all(number % 2 for number in documents_of(cut_odd)[0])
-    left_out = set(cut.untrained.tolist())
-    assert left_out and documents_of(cut) == [[number for number in order(0).tolist() if number not in left_out]]
+        cut = PackedLoader(cache, order=weighted(lengths), cutoff_len=3, **options)
+    untrained = set(cut.untrained.tolist())
+    assert untrained & set(whole)
+    assert documents_of(cut)[0] == [number for number in whole if number not in untrained]
 
 
-def test_a_function_gives_its_rows_in_its_order_in_epochs_of_its_length():
+def test_a_function_of_the_epoch_gives_its_rows_in_its_order_in_epochs_of_its_length():
     cache, documents = small_document_cache(30)
     options = {"batching": "padding_free", "end": "short", "global_batch_size": 4, **ALONE}
     lengths = [len(document.input_ids) for document in documents]
     ascending = sorted(range(30), key=lambda number: (lengths[number], number))
-    assert documents_of(PackedLoader(cache, order=lambda _: ascending, **options), 2) == [ascending, ascending]
+    assert documents_of(PackedLoader(cache, order=lambda epoch: ascending, **options), 2) == [ascending, ascending]
     loader = PackedLoader(cache, order=lambda epoch: ascending[: 10 * (epoch + 1)], **options)
     assert loader.steps_until(3) == 3 + 5 + 8
     for epoch, num_steps in enumerate((3, 5, 8)):
         assert (len(loader), loader.steps_left, loader.num_blocks) == (num_steps, num_steps, 10 * (epoch + 1))
         assert documents_of(loader) == [ascending[: 10 * (epoch + 1)]]
-    backwards = PackedLoader(small_cache(5), order=lambda _: np.arange(5)[::-1], **ALONE)
+    backwards = PackedLoader(small_cache(5), order=lambda epoch: np.arange(5)[::-1], **ALONE)
     assert documents_of(backwards) == [[4, 3, 2, 1, 0]]
 
 
-def test_a_state_belongs_to_its_function_and_its_window():
+def test_a_state_belongs_to_its_weights_its_function_and_its_window():
     cache, _ = small_document_cache(30)
     orders = [
+        weighted(np.ones(30)),
         weighted(np.arange(30)),
         weighted(np.arange(30), seed=1),
         lambda epoch: np.arange(30),
@@ -115,12 +114,13 @@ def test_a_state_belongs_to_its_function_and_its_window():
 @pytest.mark.parametrize(
     ("order", "message"),
     [
+        (weighted([1.0] * 11), "weights of 11 rows; the split has 12 documents"),
         (lambda epoch: [0, 12], "expected some of the rows 0 to 11"),
-        (lambda epoch: [], "expected the numbers of rows|expected some of"),
+        (lambda epoch: [-1], "expected some of the rows 0 to 11"),
+        (lambda epoch: [], "expected the numbers of rows"),
         (lambda epoch: [0.5], "expected the numbers of rows"),
-        (weighted([1] * 13), "expected some of the rows 0 to 11"),
-        (LengthBucketed, "expected the numbers of rows"),
-        (np.arange(12), "expected random, sequential"),
+        (lambda epoch: [True], "expected the numbers of rows"),
+        (LengthBucketed, "expected random, sequential"),
         (LengthBucketed(window=0), "window is 0"),
         ("weighted", "expected random, sequential"),
     ],
@@ -130,14 +130,25 @@ def test_what_is_no_order_is_refused(order, message):
         PackedLoader(small_document_cache(12)[0], order=order, batching="padded", **ALONE)
 
 
-def test_a_mixture_takes_no_function():
+@pytest.mark.parametrize("weights", [[-1.0, 1], [float("nan")], [0, 0], [], [[1, 2]], 3])
+def test_what_are_no_weights_is_refused(weights):
+    with pytest.raises(ValueError, match="none below 0, some above"):
+        weighted(weights)
+
+
+def test_a_mixture_takes_no_function_of_the_epoch():
     with pytest.raises(UsageError, match="so do the proportions"):
-        PackedLoader(Mixture([(small_cache(12), 1)]), order=weighted([1] * 12), **ALONE)
+        PackedLoader(Mixture([(small_cache(12), 1)]), order=lambda epoch: [0], **ALONE)
 
 
 @pytest.mark.parametrize("name", ["weighted", "curriculum"])
-def test_a_state_of_an_order_that_was_withdrawn_is_refused_with_what_to_use(name):
-    loader = PackedLoader(small_cache(12), **ALONE)
-    with pytest.raises(CheckError, match=f"order {name} was withdrawn") as caught:
-        loader.load_state_dict(loader.state_dict() | {"order": name, "order_by": "0" * 16})
-    assert "function of the epoch" in caught.value.hint
+def test_a_state_of_a_withdrawn_order_is_refused_with_a_hint(name):
+    loader = PackedLoader(small_cache(12), order=weighted(np.ones(12)), **ALONE)
+    with pytest.raises(CheckError, match=rf"(?s)order {name} was withdrawn.*start over: order takes a function"):
+        loader.load_state_dict(loader.state_dict() | {"order": name})
+
+
+@pytest.mark.parametrize("name", ["Weighted", "Curriculum"])
+def test_the_withdrawn_classes_say_what_to_use(name):
+    with pytest.raises(UsageError, match=rf"(?s){name} was withdrawn.*order takes a function"):
+        getattr(ordering, name)

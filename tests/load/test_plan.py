@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from packer.errors import UsageError
 from packer.load.batching import _assign_to_emptiest, split_by_tokens
 from packer.load.ordering import EpochOrder
-from packer.load.plan import PADDING_ROW, check_batch_size, plan_step, steps_left
+from packer.load.step_plan import PADDING_ROW, check_batch_size, plan_step, steps_left
 
 
 def order_of(num_blocks, *, fingerprint="f00d", seed=0, kind="random"):
@@ -16,7 +16,7 @@ def order_of(num_blocks, *, fingerprint="f00d", seed=0, kind="random"):
 
 
 def epoch_of(order, epoch=0):
-    return order.slice(epoch=epoch, start=0, stop=order.num_items).tolist()
+    return order.rows(epoch, 0, order.num_items).tolist()
 
 
 def oracle_steps(order, sizes, end, num_epochs):
@@ -53,7 +53,7 @@ def test_every_epoch_is_a_permutation_of_all_blocks(num_blocks, seed, epoch):
 def test_a_slice_of_an_order_equals_that_slice_of_the_whole(num_blocks, bounds):
     order = order_of(num_blocks)
     start, stop = sorted(min(bound, num_blocks) for bound in bounds)
-    assert order.slice(epoch=3, start=start, stop=stop).tolist() == epoch_of(order, 3)[start:stop]
+    assert order.rows(3, start, stop).tolist() == epoch_of(order, 3)[start:stop]
 
 
 def test_content_seed_and_epoch_each_give_another_order():

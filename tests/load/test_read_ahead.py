@@ -10,10 +10,10 @@ torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not te
 from small_blocks import small_cache  # noqa: E402
 
 from packer.load import PackedLoader, reading  # noqa: E402
-from packer.load.batching import Packed  # noqa: E402
-from packer.load.layouts import batch_format, sequence_columns, sequence_ids  # noqa: E402
-from packer.load.plan import PADDING_ROW, StepPlan  # noqa: E402
+from packer.load.batching import Packed, batch_format  # noqa: E402
+from packer.load.layouts import sequence_columns, sequence_ids  # noqa: E402
 from packer.load.reading import group_steps  # noqa: E402
+from packer.load.step_plan import PADDING_ROW, StepPlan  # noqa: E402
 
 
 def planned(num_rows, num_real=None):

@@ -49,7 +49,7 @@ def test_windows_are_those_of_the_definition_wherever_they_are_entered(sizes, wi
     order = order_of(sizes, window, seed)
     for _ in range(3):  # whatever was asked before
         start, stop = sorted(data.draw(st.tuples(*[st.integers(0, len(rows))] * 2)))
-        assert order.slice(epoch=epoch, start=start, stop=stop).tolist() == rows[start:stop]
+        assert order.rows(epoch, start, stop).tolist() == rows[start:stop]
     owner = np.repeat(np.arange(len(sizes)), sizes)
     place = 0
     for number, (own, own_rows) in enumerate(windows):
@@ -66,12 +66,12 @@ def test_rows_that_are_left_out_are_left_out_of_their_shards():
     kept = np.array([0, 1, 5, 6, 8])
     order = order_of([2, 0, 2, 1], 2, rows=kept)
     places = [place for _, own in literal_windows([2, 0, 2, 1], 2, 0, 1) for place in own]
-    assert order.slice(epoch=1, start=0, stop=5).tolist() == kept[places].tolist()
+    assert order.rows(1, 0, 5).tolist() == kept[places].tolist()
 
 
 def test_golden_order():
     order = order_of([70, 70, 70, 70, 20], 2, seed=7)
-    assert order.slice(epoch=2, start=0, stop=300)[[0, 1, 139, 140, 200, 299]].tolist() == GOLDEN
+    assert order.rows(2, 0, 300)[[0, 1, 139, 140, 200, 299]].tolist() == GOLDEN
 
 
 GOLDEN = [81, 157, 98, 17, 52, 236]

@@ -316,3 +316,115 @@ def test_hints_about_reasoning_were_tried_and_never_put_tags_beside_markers_of_t
     assert ways[-1] == "supervision.allow_dropped=[reasoning]"
     for way in ways:
         assert preview(make_recipe(values, [way])).totals.kept == 1
+
+
+CHANNELS = """\
+{%- for m in messages %}
+{{- '<|im_start|>' + m.role + '\\n' }}
+{%- if m.thinking %}{{ '[R]' + m.thinking + '[/R]' }}{% endif %}
+{{- m.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+SWITCHED = CHANNELS.replace(
+    "'<|im_start|>assistant\\n' }}",
+    "'<|im_start|>assistant\\n' + ('[R][/R]' if enable_thinking is defined and not enable_thinking else '') }}",
+)
+EFFORTS = (
+    """\
+{%- if reasoning_effort is not defined %}{% set reasoning_effort = 'none' %}{% endif %}
+{{- {'none': 'no', 'low': 'some', 'high': 'much'}[reasoning_effort] if reasoning_effort in ['none', 'low', 'high'] }}
+"""
+    + CHANNELS
+)
+INLINE_ROW = [USER, ANSWER | {"content": "<reasoning>I should think.</reasoning>\n4"}]
+
+
+def shown_for(folder: Path, template: str, rows: list[Any], *overrides: str, **kwargs: Any) -> Any:
+    """The preview of rows of messages, given with or without variables of their own."""
+    model = twins.byte_level(folder / "model", template=template)
+    path = folder / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    values = {"sources": [{"path": str(path)}], "tokenizer": str(model), "template": {"kwargs": kwargs}}
+    return preview(make_recipe(values, overrides))
+
+
+def hint_for(seen: Any) -> str:
+    (shown,) = seen.rows
+    assert shown.hint is not None
+    return str(shown.hint)
+
+
+def test_the_hint_for_reasoning_in_other_tags_moves_it_to_where_the_template_has_it(tmp_path: Path) -> None:
+    rows = [{"messages": INLINE_ROW}]
+    hint = hint_for(shown_for(tmp_path, CHANNELS, rows))
+    (way,) = hint.split("; ")
+    assert shlex.split(way)[:2] == ["--set", "supervision.reasoning=field"]
+    (built,) = shown_for(tmp_path, CHANNELS, rows, "supervision.reasoning=field").rows
+    assert "[R]I should think.[/R]4" in "".join(run.text for document in built.view.documents for run in document.runs)
+
+
+@pytest.mark.parametrize("messages", [[USER, REASONED], [USER, ANSWER | {"content": "<think>I should.</think>4"}]])
+def test_the_hint_for_variables_of_a_row_that_contradict_it_is_followed(tmp_path: Path, messages: list[Any]) -> None:
+    template = SWITCHED.replace("[R]", "<think>").replace("[/R]", "</think>")
+    rows = [{"messages": messages, "chat_template_kwargs": {"enable_thinking": False}}]
+    hint = hint_for(shown_for(tmp_path, template, rows))
+    columns = "sources.columns={chat_template_kwargs: null}"
+    first, last = hint.split("; ")
+    assert shlex.split(first)[:2] == ["--set", columns]
+    assert last == "or leave out the reasoning of such rows"
+    assert shown_for(tmp_path, template, rows, columns).totals.kept == 1
+
+
+def test_the_hint_for_a_variable_of_the_recipe_that_contradicts_rows_is_followed(tmp_path: Path) -> None:
+    rows = [{"messages": [USER, REASONED]}]
+    hint = hint_for(shown_for(tmp_path, SWITCHED, rows, enable_thinking=False))
+    assert hint.startswith("leave the variable out of template.kwargs; ")
+    assert shown_for(tmp_path, SWITCHED, rows).totals.kept == 1
+
+
+def test_the_hints_for_a_template_with_several_efforts_are_followed(tmp_path: Path) -> None:
+    rows = [{"messages": [USER, REASONED]}]
+    *ways, last = hint_for(shown_for(tmp_path, EFFORTS, rows)).split("; ")
+    settings = [shlex.split(way)[1] for way in ways]
+    assert settings == ['template.kwargs.reasoning_effort="low"', 'template.kwargs.reasoning_effort="high"']
+    assert last == "or give each row its own in chat_template_kwargs"
+    for setting in settings:
+        assert shown_for(tmp_path, EFFORTS, rows, setting).totals.kept == 1
+    rows[0]["chat_template_kwargs"] = {"reasoning_effort": "low"}
+    assert shown_for(tmp_path, EFFORTS, rows).totals.kept == 1
+
+
+def test_the_hint_for_a_word_that_means_none_by_default_names_the_variable(tmp_path: Path) -> None:
+    only_none = "{{ 'think' if reasoning_effort is defined and reasoning_effort != 'none' }}" + CHANNELS
+    rows = [{"messages": [USER, REASONED]}]
+    seen = shown_for(tmp_path, only_none, rows)
+    assert hint_for(seen).startswith("set the variable in template.kwargs")
+    assert "contradicts reasoning_effort" in seen.rows[0].view.rejected[0].reason
+    assert shown_for(tmp_path, only_none, rows, "template.kwargs.reasoning_effort=high").totals.kept == 1
+
+
+def test_the_hint_for_reasoning_that_a_variable_of_the_row_leaves_out_is_followed(tmp_path: Path) -> None:
+    leaves_out = CHANNELS.replace("{%- if m.thinking %}", "{%- if m.thinking and enable_thinking is not false %}")
+    rows = [{"messages": [USER, REASONED], "chat_template_kwargs": {"enable_thinking": False}}]
+    hint = hint_for(shown_for(tmp_path, leaves_out, rows))
+    columns = "sources.columns={chat_template_kwargs: null}"
+    assert shlex.split(hint.split("; ")[0])[:2] == ["--set", columns]
+    assert shown_for(tmp_path, leaves_out, rows, columns).totals.kept == 1
+
+
+def test_the_hints_for_inline_reasoning_and_an_effort_are_one_stop(tmp_path: Path) -> None:
+    """As Hunyuan 3: reasoning in markers of its own, and only under an effort."""
+    rows = [{"messages": INLINE_ROW}]
+    way, *_ = hint_for(shown_for(tmp_path, EFFORTS, rows)).split("; ")
+    _, setting, _, form, *_ = shlex.split(way)
+    assert (setting, form) == ('template.kwargs.reasoning_effort="low"', "supervision.reasoning=field")
+    assert shown_for(tmp_path, EFFORTS, rows, setting, form).totals.kept == 1
+
+
+def test_the_hint_for_inline_reasoning_and_a_variable_of_the_row_is_one_stop(tmp_path: Path) -> None:
+    rows = [{"messages": INLINE_ROW, "chat_template_kwargs": {"reasoning_effort": "none"}}]
+    asking = EFFORTS.replace("'none' %}{% endif", "'high' %}{% endif")
+    way, *_ = hint_for(shown_for(tmp_path, asking, rows)).split("; ")
+    _, columns, _, form, *_ = shlex.split(way)
+    assert form == "supervision.reasoning=field"
+    assert shown_for(tmp_path, asking, rows, columns, form).totals.kept == 1

@@ -87,6 +87,7 @@ SWITCHED = {
     ),
     "thinking": ("llamacpp__deepseek-ai-DeepSeek-V3.1", "llamacpp__deepseek-ai-DeepSeek-V3.2"),
     "reasoning": ("llamacpp__Cohere2MoE",),
+    "reasoning_effort": ("llamacpp__Cohere2MoE",),
 }  # fmt: skip
 """Variables that choose the prompt, and the templates that have them: read from the templates by eye."""
 

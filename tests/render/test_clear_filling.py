@@ -11,6 +11,7 @@ from supervision_stages import assistant, chat, samples, user
 
 from packer.render.clear import compared, filling
 from packer.render.clear import rows as clear_rows
+from packer.render.rewritten_history import RenderedRow
 
 TWO_MODES = """{%- for m in messages %}{{ '<|im_start|>' ~ m.role ~ '\n' }}
 {%- if m.role == 'assistant' and loop.last and enable_thinking is defined and not enable_thinking %}{{ '<think>\n\n</think>\n\n' }}
@@ -129,7 +130,7 @@ def made(tmp_path_factory):
 
 def test_filling_is_prepared_for_a_form_that_is_frequent(tmp_path, monkeypatch):
     monkeypatch.setattr(filling, "WORTH_FILLING", 4)
-    monkeypatch.setattr(clear_rows, "WORTH_A_TRIAL", 4)
+    monkeypatch.setattr(clear_rows, "WORTH_A_TRIAL", 25)
     fast, _ = renderers(twins.byte_level(tmp_path, template=twins.CHATML), twins.CHATML)
     rows = samples([[user("one, or?"), assistant("One of them.")]] * 6)
     assert [fast._fill(row) is not None for row in rows] == [False, False, False, True, True, True]
@@ -198,3 +199,18 @@ def test_generation_marks_are_not_taken_the_fast_way(tmp_path):
     assert (fast._fill, fast._cut) != (None, None)
     rows = samples([[user("one, or?"), assistant("One of them.")]])
     assert [fast._fill(rows[0]), fast._cut(rows[0])] == [None, None]
+
+
+def test_nothing_is_filled_in_if_the_definition_renders_the_words_otherwise(tmp_path):
+    fast, _ = renderers(twins.byte_level(tmp_path, template=twins.CHATML), twins.CHATML)
+    (row,) = samples([[user("one, or?"), assistant("One of them.")]])
+
+    def later(sample):
+        (text,), num_skipped = fast._defined(sample)
+        return RenderedRow(
+            (text._replace(turns=tuple((k, a + 1, b, weight) for k, a, b, weight in text.turns)),), num_skipped
+        )
+
+    for define, is_filled in ((fast._defined, True), (later, False)):
+        filling_in = filling.Filling(fast._rows, fast._cut_at_once, define)
+        assert (filling_in.filled(row) is not None) == is_filled

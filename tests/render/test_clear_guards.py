@@ -40,6 +40,18 @@ def looking_ahead(test: str) -> str:
     return f"{ONCE}{{% if {test} %}}!{{% endif %}}{{% endif %}}" + framed("") + ENDING
 
 
+PAIR = [user("Why, then?"), assistant("It is so.")]
+MARKED = framed("").replace("{{ m.role }}\n", "{{ m.role }}\n{{ '~' if m.role == 'assistant' }}")
+TOLD = "{% for c in m.tool_calls or [] %}"
+BY_KEY = "{% for k, v in c.function.arguments.items() %}"
+
+
+def calling(arguments: Any, text: str | None = "I look for it.") -> list[dict[str, Any]]:
+    told = {**assistant(""), "content": text, "tool_calls": [call("look", arguments)]}
+    return [user("Where is it?"), told, result("Found."), *PAIR[1:]]
+
+
+CALLED = calling({"q": "a place"})
 LATE = said("What of this, then?", "It is so.", "And what of that?", "Not at all, or is it?")
 GUARDS = {
     "a constant in a later text": Guard(looking_ahead("'Not at' in messages[-1].content"), LATE),
@@ -84,7 +96,7 @@ GUARDS = {
         None,
     ),
     "a later message that is an earlier one": Guard(
-        looking_ahead("messages[-1] == messages[1]"),
+        looking_ahead("messages | length > 2 and messages[-1] == messages[1]"),
         said("What of it?", "It is so.", "And what of that?", "It is so."),
         None,
     ),
@@ -93,8 +105,8 @@ GUARDS = {
         looking_ahead("messages[-1].content is upper"), said("Why, then?", "It is so.", "And then?", "IT IS SO."), None
     ),
     "texts in their order": Guard(
-        looking_ahead("(messages | sort(attribute='content') | first).role == 'assistant'"),
-        said("Why, then?", "So it is.", "Yes, but then?", "And so it is."),
+        looking_ahead("(messages | sort(attribute='content') | first).role == 'user'"),
+        said("Why, then?", "It is so.", "An example?", "So is this."),
         None,
     ),
     "a text with nothing left": Guard(
@@ -152,7 +164,7 @@ GUARDS = {
     "a text that the template says itself": Guard(
         framed("").replace("{{ m.content }}", "{{ m.content if m.role == 'assistant' else 'Here is a question' }}")
         + ENDING,
-        said("Here is a question", "It is so."),
+        said("is a question", "It is so."),
         None,
     ),
     "a role as a text": Guard(
@@ -165,6 +177,15 @@ GUARDS = {
         said("It is so.", "It is so."),
         None,
     ),
+    "an escape that the template completes": Guard(framed(";") + ENDING, said("What of R&amp", "It is so.")),
+    "a text with which two ways to write it are one": Guard(
+        framed("{{ '~' if m.role == 'assistant' and not loop.last }}").replace(
+            "{{ m.content }}", "{{ '~' if m.role == 'assistant' and loop.last }}{{ m.content }}"
+        )
+        + ENDING,
+        said("Why, then?", "~~", "And then?", "It is so."),
+    ),
+    "an empty question": Guard(framed("") + ENDING, said("", "It is so.")),
     "an escape": Guard(framed("") + ENDING, said("What of &amp;, then?", "It is so.")),
     "a text that an escape changes": Guard(
         framed("").replace("{{ m.content }}", "{{ m.content | e }}") + ENDING, said("What of <b>, then?", "It's so.")
@@ -179,6 +200,115 @@ GUARDS = {
     "a variable of the row": Guard("{% if style %}{{ style }}{% endif %}" + framed("") + ENDING, TALK),
     "an answer that is all reasoning": Guard(
         framed("").replace("{{ m.content }}", "<{{ m.content }}>") + ENDING, said("Why, then?", "think")
+    ),
+    "a constant that only a prompt looks for": Guard(
+        MARKED + ENDING.replace("assistant\n", "assistant\n{% if 'Not at' not in messages[-1].content %}~{% endif %}"),
+        said("Not at all, or is it?", "It is so.", "And then?", "It is so."),
+    ),
+    "texts that only a prompt compares": Guard(
+        MARKED
+        + ENDING.replace(
+            "assistant\n",
+            "assistant\n{% if messages | length < 2 or messages[-1].content != messages[0].content %}~{% endif %}",
+        ),
+        said("Why, then?", "It is so.", "Why, then?", "It is so."),
+        None,
+    ),
+    "a header for every second question": Guard(
+        MARKED + ENDING.replace("assistant\n", "assistant\n{% if messages | length % 4 == 1 %}~{% endif %}"), TALK, None
+    ),
+    "a name that the text says, too": Guard(
+        framed(TOLD + "{{ c.function.arguments | tojson }}{% endfor %}") + ENDING, CALLED
+    ),
+    "arguments as a string within JSON": Guard(
+        framed(
+            TOLD + '{"name": "{{ c.function.name }}", "arguments": "{{ c.function.arguments | tojson }}"}{% endfor %}'
+        )
+        + ENDING,
+        [user("Where is it?"), assistant("", tool_calls=[call("look", {})]), result("Found."), *PAIR],
+    ),
+    "a call as Python, and its arguments as JSON for something else": Guard(
+        framed(TOLD + "{{ c.function.name }}(q='other') {{ c.function.arguments | tojson }}{% endfor %}") + ENDING,
+        CALLED,
+    ),
+    "an answer behind its stop token": Guard(
+        framed("").replace("{{ m.content }}", "{% if m.role == 'assistant' %}<|im_end|>{% endif %}{{ m.content }}")
+        + ENDING,
+        PAIR,
+        None,
+    ),
+    "a mark that the template writes itself": Guard(
+        "<|im_start|>user\n{{ messages[0].content }}<|im_end|>\n"
+        + framed("")
+        .replace("in messages", "in messages[1:]")
+        .replace("{{ m.content }}", "{{ '\ue0f5' if loop.last and m.role == 'assistant' }}{{ m.content }}")
+        + ENDING,
+        PAIR,
+        None,
+    ),
+    "messages outside of the loop": Guard(
+        framed("").replace("in messages", "in messages[:2]")
+        + framed("").replace("in messages", "in messages[2:]")
+        + ENDING,
+        TALK,
+        None,
+    ),
+    "a prompt that begins otherwise": Guard(
+        "{{ '!' if add_generation_prompt else '.' }}" + framed("") + ENDING, TALK, None
+    ),
+    "a mode that refuses longer chats": Guard(
+        "{% if enable_thinking and messages | length > 2 %}{{ raise_exception('no') }}{% endif %}"
+        + framed("")
+        + ENDING.replace("assistant\n", "assistant\n{{ '~' if enable_thinking }}"),
+        said("Why, then?", "~It is so.", "And then?", "~That is so."),
+        None,
+    ),
+    "the last question": Guard(
+        "{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}"
+        "{% endif %}{% endfor %}" + framed("{{ '!' if loop.index0 == ns.last }}") + ENDING,
+        TALK,
+    ),
+    "a stop token behind the loop": Guard(
+        framed("").replace("<|im_end|>", "")
+        + "{% if not add_generation_prompt %}{{ messages | length }}<|im_end|>{% endif %}"
+        + ENDING,
+        TALK,
+        None,
+    ),
+    "reasoning that is not closed": Guard(
+        framed("").replace("{{ m.content }}", "{{ '<think>' if m.role == 'assistant' }}{{ m.content }}")
+        + ENDING.replace("assistant\n", "assistant\n<think>"),
+        TALK,
+        None,
+    ),
+    "an answer with a name": Guard(
+        framed("")
+        .replace("{{ m.role }}", "{{ m.name or m.role }}")
+        .replace("{{ m.content }}", "{{ '~' if loop.last and m.role == 'assistant' }}{{ m.content }}")
+        + ENDING,
+        [user("Why, then?"), {**assistant("It is so."), "name": "assistant_bob"}, *TALK[2:]],
+    ),
+    "a null that is printed": Guard(
+        framed(TOLD + "{{ c.function.name }}: {{ c.function.arguments | tojson }}{% endfor %}") + ENDING,
+        calling({"q": "a place"}, None),
+    ),
+    "an escaped quotation mark beside a call": Guard(
+        framed(TOLD + '{{ c.function.name }}: {{ c.function.arguments }} \\"x\\"{% endfor %}') + ENDING,
+        calling('{"q":"a place"}'),
+    ),
+    "arguments once more without quotation marks": Guard(
+        framed(
+            TOLD
+            + "{{ c.function.name }}: "
+            + BY_KEY
+            + "<{{ k }}>{{ v }}</{{ k }}> ({{ k }}={{ v }}){% endfor %}{% endfor %}"
+        )
+        + ENDING,
+        calling({"q": "a place"}),
+    ),
+    "an argument with quotation marks": Guard(
+        framed(TOLD + "{{ c.function.name }}: " + BY_KEY + '"{{ k }}": "{{ v }}"; {% endfor %}{% endfor %}') + ENDING,
+        calling({"q": 'a "place" or so'}),
     ),
 }
 """Rows for which a template is not what it is for others."""
@@ -230,7 +360,8 @@ def test_reasoning_is_shown_as_the_definition_has_it(
 
 def test_calls_with_blank_and_null_contents_are_no_one_kind(base: Stages) -> None:
     template = framed("{{ '!' if m.content is none }}").replace(
-        "{{ m.content }}", "{{ m.content or '' }}{{ m.tool_calls | tojson if m.tool_calls }}"
+        "{{ m.content }}",
+        "{{ '~' if m.content is none and loop.last }}{{ m.content or '' }}{{ m.tool_calls | tojson if m.tool_calls }}",
     )
     renderer = base.with_template(template + ENDING, make_recipe({}, [])).renderer
     for contents in (("", ""), (None, None), ("", None), (None, "")):
@@ -250,103 +381,88 @@ def test_variables_of_a_row_are_part_of_its_kind(base: Stages) -> None:
     assert hold(renderer, rows).cut >= 2
 
 
-PAIR = [user("Why, then?"), assistant("It is so.")]
-TOLD = "{% for c in m.tool_calls or [] %}"
-CALLED = [
-    user("Where is it?"),
-    assistant("I look for it.", tool_calls=[call("look", {"q": "a place"})]),
-    result("Found."),
-    *PAIR[1:],
-]
-
-
-@pytest.mark.parametrize(
-    ("name", "template", "talk"),
-    [
-        (
-            "messages that are compared",
-            looking_ahead("messages[-1] == {'role': 'assistant', 'content': 'It is so.'}"),
-            said("What of it?", "And?", "And what of that?", "It is so."),
-        ),
-        (
-            "texts in their order",
-            looking_ahead("(messages | sort(attribute='content') | map(attribute='role') | first) == 'assistant'"),
-            said("Why, then?", "So it is.", "Yes, but then?", "And so it is."),
-        ),
-        (
-            "a constant that only a prompt looks for",
-            framed("").replace("{{ m.role }}\n", "{{ m.role }}\n{{ '~' if m.role == 'assistant' }}")
-            + ENDING.replace("assistant\n", "assistant\n{% if 'Not at' not in messages[-1].content %}~{% endif %}"),
-            said("Not at all, or is it?", "It is so.", "And then?", "It is so."),
-        ),
-        (
-            "texts that only a prompt compares",
-            framed("").replace("{{ m.role }}\n", "{{ m.role }}\n{{ '~' if m.role == 'assistant' }}")
-            + ENDING.replace(
-                "assistant\n",
-                "assistant\n{% if messages[-1].content != messages[0].content or messages | length < 2 %}~{% endif %}",
-            ),
-            said("Why, then?", "It is so.", "Why, then?", "It is so."),
-        ),
-        (
-            "a header for every second question",
-            framed("").replace("{{ m.role }}\n", "{{ m.role }}\n{{ '~' if m.role == 'assistant' }}")
-            + ENDING.replace("assistant\n", "assistant\n{% if messages | length % 4 == 1 %}~{% endif %}"),
-            TALK,
-        ),
-        (
-            "a name that the text says, too",
-            framed(TOLD + "{{ c.function.arguments | tojson }}{% endfor %}") + ENDING,
-            CALLED,
-        ),
-        (
-            "arguments as a string within JSON",
-            framed(
-                TOLD
-                + '{"name": "{{ c.function.name }}", "arguments": "{{ c.function.arguments | tojson }}"}{% endfor %}'
-            )
-            + ENDING,
-            [user("Where is it?"), assistant("", tool_calls=[call("look", {})]), result("Found."), *PAIR[1:]],
-        ),
-        (
-            "a call as Python, and its arguments as JSON for something else",
-            framed(TOLD + "{{ c.function.name }}(q='other') {{ c.function.arguments | tojson }}{% endfor %}") + ENDING,
-            CALLED,
-        ),
-        (
-            "an answer behind its stop token",
-            framed("").replace("{{ m.content }}", "{% if m.role == 'assistant' %}<|im_end|>{% endif %}{{ m.content }}")
-            + ENDING,
-            PAIR,
-        ),
-        (
-            "what the template says itself",
-            framed("").replace("{{ m.content }}", "{{ m.content if m.role == 'assistant' else 'Or?' }}") + ENDING,
-            said("Or?", "It is so."),
-        ),
-    ],
-)
-def test_what_only_one_guard_finds_is_rendered_as_the_definition_does(
-    name: str, template: str, talk: list[dict[str, Any]], base: Stages
-) -> None:
-    renderer = base.with_template(template, make_recipe({}, [])).renderer
-    hold(renderer, [chat(*PAIR), chat(*TALK), chat(*talk), chat(*talk)])
-
-
-@pytest.mark.parametrize(
-    "ending", ["{{ '' if add_generation_prompt else messages[-1].role ~ messages | length }}", "{{ '<|im_end|>' }}"]
-)
-def test_what_stands_behind_the_loop_is_part_of_a_turn(ending: str, base: Stages) -> None:
-    template = framed("").replace("<|im_end|>", "") + ending + ENDING
-    renderer = base.with_template(template, make_recipe({}, ["supervision.no_terminator=append"])).renderer
-    hold(renderer, [chat(*PAIR), chat(*TALK), chat(*TALK * 2)])
-
-
 @pytest.mark.parametrize("answer", ["It is so.", "<no> It is so."])
 def test_a_mode_that_changes_turns_is_rendered_as_the_definition_does(answer: str, base: Stages) -> None:
     template = framed("").replace(
-        "{{ m.content }}", "{{ '~' if enable_thinking and m.role == 'assistant' }}{{ m.content }}"
+        "{{ m.content }}", "{{ '~' if enable_thinking and m.role == 'assistant' and loop.last }}{{ m.content }}"
     )
     template += ENDING.replace("assistant\n", "assistant\n{{ '~' if enable_thinking }}")
     renderer = base.with_template(template, make_recipe({}, [])).renderer
     hold(renderer, [chat(*said("Why, then?", answer)), chat(*said("Why, then?", f"~{answer}"))])
+
+
+CALLS = TOLD + "{{ c.function.name }}: {{ c.function.arguments | tojson }}{% endfor %}"
+
+
+@pytest.mark.parametrize("where", ["nowhere", "behind", "tools", "calls"])
+def test_a_row_with_a_token_anywhere_is_for_the_definition(where: str, base: Stages) -> None:
+    template = "{{ tools | tojson }}" + framed(CALLS) + ENDING
+    renderer = base.with_template(template, make_recipe({}, ["supervision.control_tokens=reject"])).renderer
+    said = {where: "<|im_start|>"}
+    tool = {"name": "look", "description": said.get("tools", "Looks."), "parameters": {"type": "object"}}
+    talk = [*calling({"q": said.get("calls", "a place")}), user(said.get("behind", "And then?"))]
+    found = hold(renderer, [chat(*talk, tools=[{"type": "function", "function": tool}])] * 2)
+    assert (found.cut, found.kept) == ((2, 2) if where == "nowhere" else (0, 0))
+
+
+@pytest.mark.parametrize(
+    ("written", "told", "text"),
+    [
+        ("{{ m.content if not m.tool_calls }}" + CALLS, {"q": "a place"}, "place"),
+        ("{{ m.content if not m.tool_calls }}" + CALLS, {"q": 275}, "275"),
+        ("{{ m.content if m.role != 'tool' else m.tool_call_id }}" + CALLS, {"q": "a place"}, "7"),
+        ("{{ m.content if m.role != 'tool' else m.name }}" + CALLS, {"q": "a place"}, "finder"),
+    ],
+)
+def test_a_text_that_another_field_contains_is_not_taken_for_shown(
+    written: str, told: dict[str, Any], text: str, base: Stages
+) -> None:
+    template = framed("").replace("{{ m.content }}", written) + ENDING
+    renderer = base.with_template(template, make_recipe({}, [])).renderer
+    called = assistant(text, tool_calls=[{**call("look", told), "id": "call_7"}])
+    found = {**result(text), "tool_call_id": "call_7", "name": "the finder"}
+    assert hold(renderer, [chat(user("Where is it?"), called, found, *PAIR[1:])] * 2).kept == 0
+
+
+@pytest.mark.parametrize(
+    ("written", "text", "reasoning"),
+    [
+        ("{{ m.reasoning_content or m.content }}", "It is so.", "It may be that it is. It is so."),
+        ("{{ m.content }}", "It is so, I know.", "It is so"),
+        ("{{ m.content }}{{ m.reasoning_content }}", "It is so.", "It is so."),
+    ],
+)
+def test_reasoning_and_text_are_both_shown(written: str, text: str, reasoning: str, base: Stages) -> None:
+    renderer = base.with_template(framed("").replace("{{ m.content }}", written) + ENDING, make_recipe({}, [])).renderer
+    hold(renderer, [chat(user("Why, then?"), assistant(text, reasoning_content=reasoning))] * 2)
+
+
+def test_a_turn_that_lacks_its_reasoning_may_continue_another_prompt(base: Stages) -> None:
+    opened = "assistant\n{{ '' if enable_thinking is defined and not enable_thinking else '<think>\n' }}"
+    template = framed("") + ENDING.replace("assistant\n", opened)
+    renderer = base.with_template(template, make_recipe({}, ["supervision.on_prompt_mismatch=continue"])).renderer
+    found = hold(renderer, [chat(user("Why, then?"), assistant("It is so.", reasoning_content="It may be."))] * 2)
+    assert (found.refused, found.kept) == (0, 2)
+
+
+def test_calls_of_two_forms_are_for_the_definition(base: Stages) -> None:
+    either = CALLS.replace("c.function.arguments | tojson", "A if A is string else A | tojson").replace(
+        "{{ c.function.name", "{% set A = c.function.arguments %}{{ c.function.name"
+    )
+    renderer = base.with_template(framed(either) + ENDING, make_recipe({}, [])).renderer
+    talk = [*CALLED, *calling('{"q": "a place"}')]
+    assert [hold(renderer, [chat(*each)] * 2).cut for each in (CALLED, talk)] == [2, 0]
+
+
+def test_tools_that_rows_of_one_kind_show_may_be_lost_in_others(base: Stages) -> None:
+    template = "{{ tools | tojson if messages[0].role == 'system' }}" + framed("") + ENDING
+    renderer = base.with_template(template, make_recipe({}, [])).renderer
+    tool = {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {"type": "object"}}}
+    found = hold(renderer, [chat(*talk, tools=[tool]) for talk in ([system("Be brief, so."), *PAIR], PAIR)])
+    assert (found.cut, found.refused) == (1, 1)
+
+
+def test_reasoning_that_a_call_contains_is_not_taken_for_shown(base: Stages) -> None:
+    renderer = base.with_template(framed(CALLS) + ENDING, make_recipe({}, [])).renderer
+    told = assistant("I look for it.", tool_calls=[call("look", {"q": "a place"})], reasoning_content="a place")
+    assert hold(renderer, [chat(user("Where is it?"), told, result("Found."), *PAIR[1:])] * 2).kept == 0

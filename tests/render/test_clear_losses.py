@@ -164,7 +164,8 @@ def test_tools_that_only_a_text_names_are_lost(tmp_path: Any) -> None:
     stages = Stages.load(twins.byte_level(tmp_path / "twin", template=template))
     said = json.dumps(TOOL, ensure_ascii=False)
     rows = [chat(user(f"This is a tool: {said}"), assistant("and so it is"), tools=[TOOL])]
-    assert hold(stages.renderer, rows * 2).cut == 0
+    found = hold(stages.renderer, rows * 2)
+    assert (found.cut, found.refused) == (0, 2)
 
 
 @pytest.mark.parametrize(
@@ -177,11 +178,12 @@ def test_tools_that_only_a_text_names_are_lost(tmp_path: Any) -> None:
         ("{{ t.function.parameters.properties.keys() | list }}", False),
     ],
 )
-def test_tools_are_shown_or_their_row_is_not_taken_the_fast_way(written: str, cut: bool, tmp_path: Any) -> None:
+def test_tools_are_shown_or_their_row_is_refused(written: str, cut: bool, tmp_path: Any) -> None:
     template = f"{{% for t in tools or [] %}}{written}{{% endfor %}}" + source("{{ m.content }}")
     stages = Stages.load(twins.byte_level(tmp_path / "twin", template=template))
     rows = [chat(user("what is this"), assistant("and so it is"), tools=[TOOL])] * 2
-    assert hold(stages.renderer, rows).cut == 2 * cut
+    found = hold(stages.renderer, rows)
+    assert (found.cut, found.refused) == ((2, 0) if cut else (0, 2))
 
 
 def test_a_row_with_a_blank_text_tells_nothing_of_one_with_a_short_text(tmp_path: Any) -> None:
@@ -192,3 +194,52 @@ def test_a_row_with_a_blank_text_tells_nothing_of_one_with_a_short_text(tmp_path
     hold(stages.renderer, samples)
     rejections = stages.renderer.render(batch(samples)).rejections
     assert [(each.row, each.code) for each in rejections] == [(1, "dropped_system")]
+
+
+LOST = {
+    "a question": ("{{ m.content if m.role != 'user' }}", "dropped_user"),
+    "an instruction": ("{{ m.content if m.role != 'system' }}", "dropped_system"),
+    "a result": ("{{ m.content if m.role != 'tool' }}", "dropped_tool_result"),
+    "a text beside calls": ("{{ m.content if not m.tool_calls }}", "dropped_content"),
+    "reasoning": ("{{ m.content }}", "dropped_reasoning"),
+}
+ALL_SAID = [
+    system("Be brief, at least in part."),
+    user("Where may that be?"),
+    assistant("I look it up.", tool_calls=[call("look", {"q": "Paris"})], reasoning_content="It may be there."),
+    result("It is Paris, as ever."),
+    assistant("So it is there."),
+]
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_what_is_lost_is_found_by_place(name: str, tmp_path: Any) -> None:
+    written, code = LOST[name]
+    template = source(
+        ("{{ m.reasoning_content }}" if name != "reasoning" else "") + written + CALLS + "{{ A | tojson }}{% endfor %}"
+    )
+    stages = Stages.load(twins.byte_level(tmp_path / "twin", template=template))
+    found = hold(stages.renderer, [chat(*ALL_SAID), chat(*ALL_SAID)])
+    assert found.refused == 2
+    assert [each.code for each in stages.renderer.render(batch([chat(*ALL_SAID)])).rejections] == [code]
+    allowing = Stages.load(
+        twins.byte_level(tmp_path / "other", template=template),
+        f"supervision.allow_dropped=[{code.removeprefix('dropped_')}]",
+    )
+    assert hold(allowing.renderer, [chat(*ALL_SAID), chat(*ALL_SAID)]).refused == 0
+
+
+@pytest.mark.parametrize(
+    ("written", "talk"),
+    [
+        ("{{ m.content | upper if m.role == 'user' else m.content }}", ALL_SAID[:2] + ALL_SAID[-1:]),
+        ("{{ m.content if m.role != 'user' }}", [user("It is so."), assistant("It is so.")]),
+        ("{{ m.content | e if m.role == 'user' else m.content }}", [user("Is a < b?"), assistant("It is so.")]),
+        ("{{ m.content if not m.tool_calls }}" + "{{ m.tool_calls | string if m.tool_calls }}", ALL_SAID),
+    ],
+)
+def test_what_may_be_written_otherwise_is_not_refused_by_place(
+    written: str, talk: list[dict[str, Any]], tmp_path: Any
+) -> None:
+    stages = Stages.load(twins.byte_level(tmp_path / "twin", template=source(written)))
+    assert hold(stages.renderer, [chat(*talk), chat(*talk)]).refused == 0

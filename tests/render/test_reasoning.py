@@ -8,7 +8,7 @@ import pytest
 import twins
 from supervision_stages import Stages, assistant, chat, user
 
-from packer.render.reasoning import TAGS, continuation, opened_by, reasoning_of, with_reasoning_as, without_ending
+from packer.render.reasoning import continuation, opened_by, reasoning_of, with_reasoning_as, without_ending
 
 Make = Callable[..., Stages]
 
@@ -319,6 +319,18 @@ def test_an_answer_is_learned_in_the_mode_that_shows_its_reasoning(make: Make, r
     stages = make(HYBRID, f"supervision.on_prompt_mismatch={rule}")
     assert learned(stages, ASKED, FIELD) == [("<think>", "Count.</think>One.<|im_end|>")]
     assert learned(stages, ASKED, PLAIN) == [("</think>", "One.<|im_end|>")]
+
+
+TAGS = [
+    *(
+        ("<think>", "</think>"),
+        ("<Thinking>", "</Thinking>"),
+        ("<seed:think>", "</seed:think>"),
+        ("[THINK]", "[/THINK]"),
+    ),
+    *(("<|START_THINKING|>", "<|END_THINKING|>"), ("<|begin_of_thought|>", "<|end_of_thought|>")),
+    *(("<|channel>thought", "<channel|>"), ("◁think▷", "◁/think▷"), ("<reasoning>", "</reasoning>")),
+]
 
 
 @pytest.mark.parametrize(("opening", "closing"), TAGS)

@@ -97,15 +97,49 @@ class Oracle:
         self.stops = {i for i in (eos if isinstance(eos, list) else [eos]) if i is not None}
         self.stops |= {self.tokenizer.token_to_id(text) for text in stop}
         self.stops |= {self.tokenizer.token_to_id(self.named["eos_token"])} if "eos_token" in self.named else set()
-        self.modes = self._find_modes()
+        self._look_at_template()
 
-    def _find_modes(self) -> list[dict[str, bool]]:
+    def _look_at_template(self) -> None:
+        self.words = {name: words_beside(name, self.template) for name in undeclared(self.template)}
+        self.modes = self._find_modes()
+        self.silent, self.asking = self._find_efforts()
+        self.around = self._find_around()
+
+    def _find_efforts(self) -> tuple[list[tuple[str, bool]], list[dict[str, str]]]:
+        """Variables that a word sets to no reasoning, and whether they are without one; what asks for reasoning then."""
+        asked, silent, asking = [{"role": "user", "content": "x"}], [], []
+        for name, words in self.words.items():
+            none = [word for word in words if word in NONE]
+            if ("think" not in name and "reason" not in name) or not none:
+                continue
+            own = self._try(asked, None, {}, prompt=True)
+            by_default = own in [self._try(asked, None, {name: word}, prompt=True) for word in none]
+            silent.append((name, by_default))
+            for word in words if by_default else ():
+                prompt = self._try(asked, None, {name: word}, prompt=True)
+                asking += [{name: word}] if word not in NONE and prompt not in (None, own) else []
+        return silent, asking
+
+    def _find_around(self) -> list[tuple[str, str]]:
+        """What stands before and behind the reasoning of a field, in every mode."""
+        answer = {"role": "assistant", "content": "Zq1W", "reasoning_content": "Zq0W", "thinking": "Zq0W"}
+        chat = [{"role": "user", "content": "?"}, answer]
+        texts = [self._try(chat, None, mode) for mode in ({}, *self.modes, *self.asking)]
+        parts = [re.fullmatch("(.*?)Zq0W(.*?)Zq1W.*", text, re.DOTALL) for text in texts if text is not None]
+        return [(part[1], part[2]) for part in parts if part and part[2].strip()]
+
+    def _marks_otherwise(self, opening: str) -> bool:
+        """Whether the template marks reasoning, and not with this tag."""
+        ends = [a.rstrip().endswith(opening) and b.lstrip().startswith(TAGS[opening]) for a, b in self.around]
+        return bool(ends) and not any(ends)
+
+    def _find_modes(self) -> list[dict[str, Any]]:
         """Known switches a template reads without having set them; other values that change a prompt and no text."""
         asked = [{"role": "user", "content": "x"}]
         answered = [*asked, {"role": "assistant", "content": "y"}]
         found = []
         for name in undeclared(self.template):
-            for value in (True, False):
+            for value in (True, False, *(word for word in self.words[name] if word in NONE)):
                 if "think" not in name and "reason" not in name:
                     continue
                 texts = [
@@ -113,7 +147,7 @@ class Oracle:
                 ]
                 prompts = [self._try(asked, None, kwargs, prompt=True) for kwargs in ({}, {name: value})]
                 alone = texts[0] == texts[1] and None not in [*texts[0], *prompts] and prompts[0] != prompts[1]
-                if name in SWITCHES or alone:
+                if (name in SWITCHES and isinstance(value, bool)) or alone:
                     found.append({name: value})
         return found
 
@@ -122,7 +156,7 @@ class Oracle:
         other = copy.copy(self)
         other.rules = Rules(**rules)
         other.template, other.compiled = template, compiled(template)
-        other.modes = other._find_modes()
+        other._look_at_template()
         return other
 
     # -- the definition ------------------------------------------------------------------------------------------------
@@ -153,7 +187,7 @@ class Oracle:
         wanted = [k for k, message in enumerate(messages) if message["role"] == "assistant" and not is_empty(message)]
         form = self._form(messages, max(wanted, default=0), tools, {})
         return bool(wanted) and all(
-            any(self._is_learnable(form, k, tools, mode) for mode in self._modes({})) for k in wanted
+            any(self._is_learnable(form, k, tools, mode) for mode in self._modes_of(form[k], {})) for k in wanted
         )
 
     def _is_learnable(self, messages: list, k: int, tools: Any, mode: dict) -> bool:
@@ -165,7 +199,7 @@ class Oracle:
         is_reasoned = spoken_reasoning(messages[k]) and shows_reasoning(messages[k], (prompt, turn, mode))
         if closed and not ends_closed(prompt) and not is_reasoned:
             return False  # its own prompt asks for no reasoning, and this one does
-        if speaks_late(messages[k], prompt, turn[len(prompt) :]):
+        if self._is_text(messages[k], prompt, turn[len(prompt) :]):
             return False
         return any(stop in turn[len(prompt) :] for stop in self._stop_texts())
 
@@ -185,6 +219,8 @@ class Oracle:
                 raise Refused("open_reasoning")
             if inline and inline[0].strip() and inline[0].strip() != spoken_reasoning(message):
                 raise Refused("wrong_type")
+            if self.rules.reasoning == "inline" and message.get("thinking") and self._marks_otherwise("<think>"):
+                raise Refused("dropped_reasoning")
         messages = [with_reasoning_as(message, self.rules.reasoning) for message in messages]
         messages = self._form(messages, max(wanted), tools, kwargs)
         if self.rules.source == "generation_tags":
@@ -302,7 +338,9 @@ class Oracle:
 
     def _turn(self, messages: list, k: int, tools: Any, kwargs: dict) -> Turn | None:
         """P and Q of message k: the longest P of any mode that its Q continues."""
-        context, modes = messages[:k], self._modes(kwargs)
+        context, modes = messages[:k], self._modes_of(messages[k], kwargs)
+        if not modes:
+            raise Refused("prompt_diverges")
         prompts = [self._try(context, tools, {**kwargs, **mode}, prompt=True) for mode in modes]
         if all(prompt is None for prompt in prompts):
             if any(message["role"] == "user" for message in context):
@@ -348,7 +386,7 @@ class Oracle:
         closed = self._closed(messages, k, prompt, turn, tools=tools, kwargs={**kwargs, **mode})
         if self._is_blank(closed[len(prompt) :]):
             return None
-        if speaks_late(messages[k], prompt, closed[len(prompt) :]):
+        if self._is_text(messages[k], prompt, closed[len(prompt) :]):
             raise Refused("dropped_reasoning")
         self._refuse_garbled(messages, k, prompt, closed[len(prompt) :], tools)
         known = dict.fromkeys(p for p in prompts if p is not None and closed.startswith(p))
@@ -454,6 +492,28 @@ class Oracle:
 
     def _modes(self, kwargs: Mapping[str, Any]) -> list[dict[str, bool]]:
         return [{}, *(mode for mode in self.modes if not set(mode) & set(kwargs))]
+
+    def _modes_of(self, message: Mapping[str, Any], kwargs: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The modes of a message: if it has reasoning, none that asks for an answer without."""
+        if not self.silent or not spoken_reasoning(message):
+            return self._modes(kwargs)
+        asking = [mode for mode in self.asking if not set(mode) & set(kwargs)]
+        return [mode for mode in [*self._modes(kwargs), *asking] if not self._is_silent({**kwargs, **mode})]
+
+    def _is_silent(self, kwargs: Mapping[str, Any]) -> bool:
+        return any(kwargs[name] in NONE if name in kwargs else by_default for name, by_default in self.silent)
+
+    def _is_text(self, message: Mapping[str, Any], prompt: str, completion: str) -> bool:
+        """Whether the reasoning that a text opens with is text of the answer to this template."""
+        opening = opening_of(message)
+        if opening is None or (self.rules.reasoning == "inline" and opening not in self.template):
+            return False
+        inline = split_inline(message.get("content"))
+        assert inline is not None
+        said, text = inline[0].strip() or TAGS[opening], prompt + completion
+        places = [found.start() for found in re.finditer(re.escape(said), text) if found.start() >= len(prompt)]
+        in_letters = any(text[:place].rstrip().endswith(opening) for place in places)
+        return (in_letters and self._marks_otherwise(opening)) or speaks_late(message, prompt, completion)
 
     def _try(self, messages: list, tools: Any, kwargs: Mapping[str, Any], *, prompt: bool = False) -> str | None:
         try:
@@ -587,6 +647,22 @@ TAGS = {
 }
 
 
+NONE = ("none", "no_think", "off")
+"""Words that ask for no reasoning."""
+
+
+def words_beside(name: str, template: str) -> list[str]:
+    """The words with which a variable is compared in a template."""
+    comparison = rf"\b{name}\b(?:\s*\|\s*lower)?\s*(?:==|!=|not in|in)\s*(\[[^\]]*\]|'[^']*'|\"[^\"]*\")"
+    return [word for found in re.findall(comparison, template) for word in re.findall("['\"]([^'\"]*)['\"]", found)]
+
+
+def opening_of(message: Mapping[str, Any]) -> str | None:
+    """The tag of the reasoning that a text opens with."""
+    text = as_text(message.get("content")).lstrip()
+    return next((tag for tag in TAGS if text.startswith(tag)), None) if split_inline(text) else None
+
+
 def ends_closed(text: str) -> bool:
     """Whether a text ends with the end of reasoning."""
     return text.rstrip().endswith(tuple(TAGS.values()))
@@ -716,7 +792,8 @@ def with_reasoning_as(message: Mapping[str, Any], form: str) -> dict[str, Any]:
     inline = split_inline(message.get("content"))
     if message["role"] == "assistant" and form == "field" and not fields and inline:
         reasoning = inline[0].strip()
-        return {**message, "content": inline[1], "reasoning_content": reasoning, "thinking": reasoning}
+        fields = {"reasoning_content": reasoning, "thinking": reasoning} if reasoning else {}
+        return {**message, "content": inline[1], **fields}
     return dict(message)
 
 

@@ -40,7 +40,7 @@ from packer.rejections import rejection_hint
 from packer.render import ChatTemplate, RenderError
 from packer.render.common_prefix import common_length
 from packer.render.conversation import Conversation
-from packer.render.dropped import AS_TEXT
+from packer.render.dropped import BEHIND_CLOSED, IN_LETTERS
 
 _UNDEFINED = re.compile(r"'(\w+)' is undefined")
 _VALUES: tuple[Any, ...] = ([], "", {}, False)
@@ -230,9 +230,10 @@ def find_dropped_reasoning(probed: ProbedTemplate, shapes: Mapping[str, Outcome]
     """Report shapes whose reasoning is not rendered, with what was found to help."""
     labels = [label for label, outcome in shapes.items() if _loses_reasoning(outcome)]
     if labels:
+        where = " as reasoning, but as part of the answer" if _is_written_as_text(shapes[labels[0]]) else ""
         yield finding(
             "dropped_reasoning",
-            f"{CODES['dropped_reasoning'].meaning} ({listed(labels)}); such rows are rejected",
+            f"{CODES['dropped_reasoning'].meaning}{where} ({listed(labels)}); such rows are rejected",
             examples=tuple(_example(probed, shapes[labels[0]])),
             hint=_hint(probed, labels),
         )
@@ -251,14 +252,14 @@ def _example(probed: ProbedTemplate, outcome: Outcome) -> Iterator[Example]:
     place, note = text.find(ANSWER), "nothing of it"
     end = place = place if place >= 0 else len(text)
     if _is_written_as_text(outcome) and REASONING in text:
-        place, note = text.find(REASONING), "after a closed block"
+        place, note = text.find(REASONING), "as part of the answer"
         end = place + len(REASONING)
     yield Example(label="rendered", text=text, mark=(place, end), note=note)
 
 
 def _is_written_as_text(outcome: Outcome) -> bool:
     """Whether a row is rejected because its reasoning is written as part of the answer."""
-    return outcome.rejection is not None and outcome.rejection.reason.endswith(AS_TEXT)
+    return outcome.rejection is not None and outcome.rejection.reason.endswith((BEHIND_CLOSED, IN_LETTERS))
 
 
 def _hint(probed: ProbedTemplate, labels: Sequence[str]) -> str:

@@ -17,7 +17,8 @@ from packer.model import TOKENIZER_FILE, Model
 from packer.pipeline.stages import Stages, compile_template, turn_end_marker
 from packer.recipe import Recipe, make_recipe, to_json
 from packer.render import ChatTemplate, Renderer, RenderError
-from packer.render.conversation import Conversation, Mode
+from packer.render.asked_modes import Mode
+from packer.render.conversation import Conversation
 from packer.render.message_form import renderable
 from packer.source.schema import read_row
 from packer.tokenize import ReferenceEncoder

@@ -17,7 +17,7 @@ from packer.audit.lint.probed_template import (
     mode_name,
 )
 from packer.model import CONFIG_FILE, TOKENIZER_FILE
-from packer.render.reasoning import EMPTY_BLOCK
+from packer.render.reasoning import opened_by
 from packer.tokenize import ReferenceEncoder
 
 
@@ -32,7 +32,7 @@ def find_openings(probed: ProbedTemplate) -> Iterator[CodedFinding]:
         label="turn", text=turn.text, mark=(turn.prompt_end, turn.prompt_end + at), note="trained before the answer"
     )
     before = turn.prompt + opening
-    if any(block.end() == len(before) for block in EMPTY_BLOCK.finditer(before)):
+    if (opened := opened_by(before)) is not None and opened.closed:
         yield finding(
             "opening_learned",
             "an answer without reasoning is trained after an empty reasoning block that the model has to write: "
@@ -51,10 +51,12 @@ def find_openings(probed: ProbedTemplate) -> Iterator[CodedFinding]:
 
 def find_modes(probed: ProbedTemplate) -> Iterator[CodedFinding]:
     """Report the prompts that a template supports, and which of them answers are trained under."""
-    modes = probed.conversation(probed.outcome(PLAIN)).modes
+    reasoned = next((row for row in (REASONED, INLINE) if probed.outcome(row).rejection is None), None)
+    rows = (PLAIN,) if reasoned is None else (PLAIN, reasoned)
+    asked = {repr(mode): mode for row in rows for mode in probed.conversation(probed.outcome(row)).modes_of(1)}
+    modes = [*asked.values()]
     if len(modes) < 2:
         return
-    reasoned = next((row for row in (REASONED, INLINE) if probed.outcome(row).rejection is None), None)
     trained = {"plain answer": probed.outcome(PLAIN)} | (
         {"reasoned answer": probed.outcome(reasoned)} if reasoned is not None else {}
     )

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 
 from packer.errors import UsageError
 from packer.load.arguments import check_instance
-from packer.load.content import refuse_preference
 from packer.load.loader import PackedLoader
+from packer.load.ordered_rows import refuse_preference
 from packer.load.step import MicroBatch
 
 Adapter = Callable[[MicroBatch], MicroBatch]

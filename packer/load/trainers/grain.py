@@ -13,7 +13,7 @@ import numpy.typing as npt
 from packer.batches import BlockBatch
 from packer.errors import UsageError
 from packer.load.arguments import check_instance, open_cache
-from packer.load.content import content_of, refuse_preference
+from packer.load.ordered_rows import content_of, refuse_preference
 from packer.store.cache import Cache
 
 Row = dict[str, npt.NDArray[np.int32]]

@@ -32,11 +32,11 @@ from transformers.trainer_utils import get_last_checkpoint
 from packer.errors import CheckError, InputError, UsageError
 from packer.load.adapters import huggingface, weighted_loss
 from packer.load.arguments import check_instance
-from packer.load.content import refuse_preference
 from packer.load.datasets import StepDataset
 from packer.load.loader import PackedLoader
-from packer.load.mixture import Count
+from packer.load.ordered_rows import refuse_preference
 from packer.load.step import MicroBatch, Step
+from packer.load.step_plan import Count
 from packer.load.trainers.evaluation import Adapter, EvaluationBatches
 
 if int(transformers.__version__.split(".")[0]) < 5:

@@ -6,7 +6,7 @@ a collator reads the documents: exactly the labeled tokens are trained. Order, a
 and resume are TRL's.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,14 +14,14 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from datasets import Dataset
+from torch import nn
 from trl import DPOConfig, DPOTrainer, KTOConfig, KTOTrainer
 
-from packer.batches import CHOSEN, DESIRABLE, Int64
+from packer.batches import CHOSEN, DESIRABLE, Int32, Int64
 from packer.errors import UsageError
-from packer.layout import partners
-from packer.load.arguments import check_instance, check_integer
-from packer.load.preference import mismatched_documents, padded_documents, preference_documents
-from packer.load.rows import documents_of_pairs
+from packer.layout import MASKED, crossed, partners
+from packer.load.arguments import check_instance, check_integer, open_cache
+from packer.load.ordered_rows import documents_of_pairs
 from packer.load.step import MicroBatch
 from packer.permute import permutation_key, permute
 from packer.store.cache import Cache
@@ -39,7 +39,7 @@ class PreferenceData:
             reads them in order, so set one if the input is sorted.
 
     Raises:
-        UsageError: the split has examples to imitate, or fractional weights.
+        UsageError: the split has examples to imitate, no documents, or fractional weights.
     """
 
     def __init__(
@@ -49,14 +49,34 @@ class PreferenceData:
         *,
         seed: int | None = None,
     ) -> None:
-        self.cache, self.documents = preference_documents(cache, split)
-        self.split = split
+        self.cache = open_cache(cache)
+        self.documents = documents = self.cache.documents(split)
+        folder = self.cache.folder
+        if not self.cache.is_preference:
+            raise UsageError(
+                f"{folder} holds examples to imitate; expected pairs or rated answers",
+                hint="build a cache of rows with chosen and rejected, or with completion and label",
+            )
+        if not len(documents):
+            raise UsageError(
+                f"split '{split}' of {folder} has no documents", hint="rejected.jsonl says why its rows were left out"
+            )
+        if documents.weighted:
+            raise UsageError(
+                f"{folder} has fractional loss weights, which losses of preference data have no place for",
+                hint="build it without weights",
+            )
         self._key = None if seed is None else permutation_key("preference", split, check_integer("seed", seed))
 
     def order(self, num_rows: int) -> Int64:
         """Return the row numbers in order.  # int64[N]"""
         numbers = np.arange(num_rows, dtype=np.int64)
         return numbers if self._key is None or not num_rows else permute(numbers, num_rows, self._key)
+
+    def read(self, numbers: Int64) -> Iterator[tuple[Int32, Int32]]:
+        """Yield ids and labels of some documents."""
+        found = self.documents.locate(numbers)
+        return zip(found.values("input_ids"), found.values("labels"), strict=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,19 +89,38 @@ class _Collator:
     def __call__(self, rows: list[dict[str, Any]]) -> MicroBatch:
         (number,) = {row["data"] for row in rows}  # the rows of a dataset belong to one
         data = self.data[number]
-        shape = {"pad_id": data.cache.manifest.model.pad_id, "multiple_of": self.multiple_of}
         columns = {name: [row[name] for row in rows] for name in rows[0]}
         if "pair" in columns:
-            batch = padded_documents(data.documents, documents_of_pairs(np.array(columns["pair"], np.int64)), **shape)
+            batch = self._padded(data, data.read(documents_of_pairs(np.array(columns["pair"], np.int64))))
         else:
             own = np.array(columns["answer"], np.int64)
-            batch = padded_documents(data.documents, own, **shape)
-            if "partner" in columns:
-                partners = np.array(columns["partner"], np.int64)
-                mismatched = mismatched_documents(data.documents, own, partners, **shape)
+            batch = self._padded(data, data.read(own))
+            if "partner" in columns:  # KTO compares an answer with the model's estimate for answers to other requests
+                answers = data.read(np.array(columns["partner"], np.int64))
+                mismatched = self._padded(data, map(crossed, data.read(own), answers))
                 batch |= {f"KL_{name}": column for name, column in mismatched.items()}
         passed_through = columns.keys() - {"data", "pair", "answer", "partner", "length"}
         return batch | {name: torch.tensor(columns[name]) for name in passed_through}
+
+    def _padded(self, data: PreferenceData, documents: Iterable[tuple[Int32, Int32]]) -> MicroBatch:
+        """Pad documents to one length: ids, 1 for tokens and 1 for trained tokens.  # int64[R, L] each
+
+        Worked example: ids [5, 6, 7] and [5, 8] with the last one of each trained, padded by 0: ids [[5, 6, 7],
+        [5, 8, 0]], attention mask [[1, 1, 1], [1, 1, 0]], completion mask [[0, 0, 1], [0, 1, 0]].
+        """
+        ids, labels = zip(*documents, strict=True)
+        columns = {
+            "input_ids": (ids, data.cache.manifest.model.pad_id),
+            "attention_mask": ([np.ones(len(row), np.int64) for row in ids], 0),
+            "completion_mask": ([row != MASKED for row in labels], 0),
+        }
+        missing = -max(map(len, ids)) % self.multiple_of
+        batch: MicroBatch = {}
+        for name, (rows, fill) in columns.items():
+            of_rows = [torch.from_numpy(row.astype(np.int64)) for row in rows]
+            padded = nn.utils.rnn.pad_sequence(of_rows, batch_first=True, padding_value=fill)
+            batch[name] = nn.functional.pad(padded, (0, missing), value=fill)
+        return batch
 
 
 class _CacheTrainer:

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from packer.errors import CheckError, UsageError
 from packer.load.arguments import check_instance
-from packer.load.content import refuse_preference
 from packer.load.loader import PackedLoader
+from packer.load.ordered_rows import refuse_preference
 
 Pair = tuple[dict[str, Tensor], Tensor]
 """``input`` and ``positions`` int64 [B, L]; labels int64 [B, L], shifted."""

@@ -2,7 +2,8 @@
 
 There is one door, :class:`packer.render.clear.rows.ClearRows`. It takes a row and returns what the definition
 (:class:`packer.render.conversation.Conversation`, and what :mod:`packer.render.renderer` checks of its turns) would
-return, or None. The definition then renders the row, prompt by prompt and turn by turn. How it works:
+return, be it texts or a loss, or None. The definition then renders the row, prompt by prompt and turn by turn. How it
+works:
 
 - A rendering is made by a copy of the template that marks where each message stands. How far one rendering serves for
   others is tried for each kind of row (:mod:`packer.render.clear.extension`).

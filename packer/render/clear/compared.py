@@ -24,9 +24,10 @@ COMPARE_EVERY = 128
 """One row in this many, including the first of each batch, is compared."""
 
 _NOBODY = -1
+_NONE: frozenset[Any] = frozenset()
 
 Define: TypeAlias = Callable[[Sample], RenderedRow | Rejection]
-FastWay: TypeAlias = Callable[[Sample], RenderedRow | None]
+FastWay: TypeAlias = Callable[[Sample], RenderedRow | Rejection | None]
 
 
 class DifferenceError(Exception):
@@ -53,7 +54,8 @@ class ComparedRows:
         """
         if sample.kind != "chat":
             return self._define(sample)
-        row, neighbors = self._fill(sample), frozenset[Any]()
+        row: RenderedRow | Rejection | None = self._fill(sample)
+        neighbors = _NONE
         if row is None:
             neighbors = self._neighbors(sample)
             row = self._cut(sample) if self._refused.isdisjoint(neighbors) else None

@@ -13,7 +13,8 @@ what it wrote before. How far it does is tried on small conversations, against t
 - ``question``: it does as far as the next message of the user. Earlier reasoning is left out from there on, say.
 - ``turn``: a turn only begins with its own prompts. It is rendered by itself, and they are cut from it.
 
-An answer may begin in another way while it is the last message (:class:`Opening`), if all else is the same.
+An answer may begin in another way while it belongs to the last question, or is the last message (:class:`Opening`), if
+all else is the same.
 
 Worked example: under ChatML the turn of message 1 of `user, assistant, user, assistant` is what stands in front of the
 mark of message 2, and its prompt is what stands in front of its own mark, followed by `<|im_start|>assistant⏎`, the
@@ -46,7 +47,7 @@ Reach: TypeAlias = Literal["row", "question", "turn"]
 Message: TypeAlias = Mapping[str, Any]
 
 _REASONING = frozenset(REASONING_FIELDS)
-_FEWEST = 16
+FEWEST = 16
 """Messages of the longest conversation in a trial for conversations that are no longer."""
 
 
@@ -71,6 +72,13 @@ class Pieces(NamedTuple):
     def ending(self) -> str:
         return self.text[self.places[-1] :]
 
+    def of(self, k: int) -> str:
+        """Return what is written for a message."""
+        return self.text[self.places[k] : self.places[k + 1]]
+
+
+Arguments: TypeAlias = Literal["", "text", "values"]
+
 
 class Kind(NamedTuple):
     """What a trial is for: all that conversations have in common with it."""
@@ -79,7 +87,7 @@ class Kind(NamedTuple):
     system: str
     """The role of the first message if it is neither a question nor an answer."""
 
-    calls: Literal["", "text", "values"]
+    calls: Arguments
     """Whether they contain calls, and whether the arguments are JSON or values."""
 
     several: bool
@@ -105,14 +113,18 @@ def neighbors(forms: Sequence[Form]) -> set[tuple[Form, ...]]:
 
 
 class Opening(NamedTuple):
-    """What differs if an answer is not the last message: Qwen3 writes an empty block of reasoning if it is."""
+    """How an answer begins in a longer rendering, and in that of a turn.
+
+    Qwen3 writes an empty block of reasoning before the last message, Qwen3.5 before each answer to the last question.
+    """
 
     longer: str
     own: str
 
 
-Key: TypeAlias = tuple[str, Form]
-"""Role of the message before an answer, and what the answer is."""
+Key: TypeAlias = tuple[str, Form, bool, bool]
+"""Role of the message before an answer, what the answer is, whether it belongs to the last question of the longer
+rendering, and whether it is the last message of the turn's."""
 
 
 Pair: TypeAlias = tuple[str, str] | None
@@ -134,7 +146,10 @@ class Extension(NamedTuple):
 
     reach: Reach
     openings: Mapping[Key, Opening]
-    """How an answer begins in a longer rendering, and in that of its own turn."""
+    """How answers begin in a longer rendering, and in that of a turn to whose question they belong."""
+
+    are_same: bool
+    """Whether they begin alike in both."""
 
     headers: Mapping[str, tuple[str, ...]]
     """By the role of the message before: what a prompt adds in any mode, the longest first."""
@@ -232,17 +247,15 @@ def _writes(node: nodes.Output) -> bool:
     return any(not isinstance(each, nodes.TemplateData) or each.data.strip() for each in node.nodes)
 
 
-def key_of(messages: Sequence[Message], k: int) -> Key:
-    """Return what the opening of an answer depends on."""
-    return messages[k - 1]["role"], form_of(messages[k])
+def questions(messages: Sequence[Message]) -> list[int]:
+    """Return of each message the number of the question that it belongs to, which is a message, too."""
+    numbers = [k if message["role"] == "user" else 0 for k, message in enumerate(messages)]
+    return list(itertools.accumulate(numbers, max))
 
 
-def ends_of_questions(messages: Sequence[Message], answers: Sequence[int]) -> list[int]:
-    """Return of each question the last answer, given the numbers of all answers."""
-    asked = list(itertools.accumulate(message["role"] == "user" for message in messages))
-    return [
-        k for k, after in zip(answers, [*answers[1:], None], strict=True) if after is None or asked[after] > asked[k]
-    ]
+def ends_of_questions(asked: Sequence[int], answers: Sequence[int]) -> list[int]:
+    """Return of each question the last answer, given the question of each message, and all answers."""
+    return [*(k for k, after in itertools.pairwise(answers) if asked[after] > asked[k]), answers[-1]]
 
 
 def form_of(message: Message) -> Form:
@@ -255,4 +268,4 @@ def form_of(message: Message) -> Form:
 
 def size_of(num_messages: int) -> int:
     """Return a number of messages, rounded up to a power of two."""
-    return max(_FEWEST, 1 << (num_messages - 1).bit_length())
+    return max(FEWEST, 1 << (num_messages - 1).bit_length())

@@ -6,22 +6,24 @@ word is replaced by the text. What remains to be known:
 
 - What the template looks for in texts. It is noted while the words are rendered. A text that contains any of it is not
   filled in, and neither is one that is not clear (:mod:`packer.render.clear.rows`).
-- How white space around a text is cut. The words are rendered once more with white space around them, and each slot
-  takes the cut that explains what is left.
+- How white space around a text is cut. Each slot takes the cut that explains what is left of that around other words.
 - That a text cannot form a token or a tag together with what the template writes beside it. This is checked for all
   texts at once.
 
-The words are rendered by the definition, too, and hard texts both ways: if anything differs, nothing is filled in.
+The definition renders such words once, with white space around them and a hard text behind. If what is filled in with
+them differs from that, nothing is filled in.
 """
 
 import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from packer.batches import Message, Sample
-from packer.literals import longest_of
+from packer.literals import finder
 from packer.render.clear.rows import ClearRows
+from packer.render.reasoning import has_tag, may_make_tag
 from packer.render.rewritten_history import EncodedText, EncodedTurn, RenderedRow
 
 WORTH_FILLING = 4
@@ -39,7 +41,12 @@ _CUTS: tuple[Cut, ...] = (
 """How templates cut white space around a text."""
 
 _WORD = re.compile(rb"Zq(\d{3})W\.")
-_HARD = ("\n  A {k} b\tc\n\nd  ", "Ünd ß {k} \u2028 “x”\t{{{{ {k} }}}} %s \\n '\"<b>None</b>" + "x" * 2000 + "\r\n")
+_HARD = " b\tc\n\nd Ünd ß \u2028 “x”\t{{ 3 }} %s \\n '\"<b>None</b>\r\n"
+"""What stands behind the words that are rendered by the definition, unless the template looks for something of it."""
+
+
+_Slot = tuple[int, Cut]
+"""The number of a message, and how white space is cut."""
 
 Form = tuple[object, ...]
 Render = Callable[[Sample], RenderedRow | None]
@@ -50,25 +57,29 @@ class _Outline:
     """One document: fixed texts and slots."""
 
     parts: tuple[bytes, ...]
-    slots: tuple[tuple[int, int, Cut], ...]
-    """For each slot its place among the parts, the number of its message, and how it cuts white space."""
+    slots: tuple[tuple[int, int], ...]
+    """For each slot its place among the parts, and its number."""
 
     turns: tuple[EncodedTurn, ...]
     """Turns, whose positions are numbers of parts."""
 
-    def filled(self, texts: Sequence[str]) -> EncodedText:
+    def filled(self, texts: Sequence[bytes]) -> EncodedText:
         parts = list(self.parts)
-        for place, number, cut in self.slots:
-            parts[place] = cut(texts[number]).encode()
-        ends, end = [0], 0
-        for part in parts:
-            end += len(part)
-            ends.append(end)
+        for place, slot in self.slots:
+            parts[place] = texts[slot]
+        ends = list(itertools.accumulate(map(len, parts), initial=0))
         return EncodedText(b"".join(parts), tuple([(k, ends[a], ends[b], weight) for k, a, b, weight in self.turns]))
 
 
-_Known = tuple[tuple[_Outline, ...], re.Pattern[str]]
-"""The documents of a form, and what no text that is filled in may contain."""
+class _Known(NamedTuple):
+    """The documents of a form."""
+
+    outlines: Sequence[_Outline]
+    slots: Sequence[_Slot]
+    """In several documents, a text is nearly always cut in the same way."""
+
+    is_odd: Callable[[str], bool]
+    """Whether texts contain what none that is filled in may contain."""
 
 
 class Filling:
@@ -96,7 +107,7 @@ class Filling:
             form += (fields["role"], message.weight)
             texts.append(text)
         known = self._known(tuple(form), sample)
-        return None if known is None else self._fill(*known, texts)
+        return None if known is None else self._fill(known, texts)
 
     def _known(self, form: Form, sample: Sample) -> _Known | None:
         if form not in self._made:
@@ -108,49 +119,49 @@ class Filling:
             self._made[form] = self._make(sample)
         return self._made[form]
 
-    def _fill(self, outlines: Sequence[_Outline], odd: re.Pattern[str], texts: Sequence[str]) -> RenderedRow | None:
+    def _fill(self, known: _Known, texts: Sequence[str]) -> RenderedRow | None:
         said = "\0".join(texts)
-        if "&" in said or "\ufffd" in said or odd.search(said):
-            return None
-        if not all(self._rows.is_own(text.strip()) for text in texts):
+        if known.is_odd(said) or self._rows.constants.include_any(said):
             return None
         try:
-            documents = tuple([outline.filled(texts) for outline in outlines])
+            encoded = [cut(texts[number]).encode() for number, cut in known.slots]
+            documents = tuple([outline.filled(encoded) for outline in known.outlines])
         except UnicodeEncodeError:  # half of a surrogate pair
             return None
         if sum([len(each.content) for each in documents]) > self._rows.max_bytes // 2:
             return None  # the renderings may be larger, by the headers of prompts
         # A turn is trained in the last document that begins with it.
-        for one, later in itertools.combinations(documents, 2):
-            if later.content.startswith(one.content[: one.turns[0][2]]):
+        for number, document in enumerate(documents[:-1], 1):
+            first = document.content[: document.turns[0][2]]
+            if any(later.content.startswith(first) for later in documents[number:]):
                 return None
         return RenderedRow(documents, 0)
 
     def _make(self, sample: Sample) -> _Known | None:
         words = [f"Zq{number:03d}W." for number in range(len(sample.messages))]
-        plain = _with_texts(sample, words)
-        rendered = self._render(plain)
+        rendered = self._render(_with_texts(sample, words))
         sought = self._rows.last_sought
-        spaced = self._define(_with_texts(sample, [f"{_SPACE}{word}{_SPACE}" for word in words]))
-        if rendered is None or spaced is None or rendered != self._define(plain):
+        if rendered is None or "" in sought or any("Zq" in each for each in sought):
+            return None  # texts, or what is put together of them, are compared with something
+        contains_odd = finder([*self._rows.odd, *sought, "&", "\ufffd"])
+
+        def is_odd(text: str) -> bool:
+            return contains_odd(text) or has_tag(text)
+
+        hard = [f"{_SPACE}{word}{'' if is_odd(_HARD) else _HARD}{_SPACE}" for word in words]
+        defined = self._define(_with_texts(sample, hard))
+        if defined is None or len(defined.texts) != len(rendered.texts):
             return None
-        if "" in sought or any("Zq" in each for each in sought):  # texts are compared with each other
-            return None
-        outlines = []
-        for text, other in zip(rendered.texts, spaced.texts, strict=True):
-            cuts = _cuts(text.content, other.content)
+        outlines, slots = [], dict[_Slot, int]()
+        for text, other in zip(rendered.texts, defined.texts, strict=True):
+            cuts = _cuts(text.content, other.content, hard)
             if cuts is None:
                 return None
-            outlines.append(_outline(text, cuts))
+            outlines.append(_outline(text, cuts, slots))
         if any(_touches(outline, self._rows.odd) for outline in outlines):
             return None
-        known = tuple(outlines), re.compile(longest_of([*self._rows.odd, *sought]))
-        for hard in _HARD:
-            texts = [hard.format(k=number) for number in range(len(words))]
-            filled = self._fill(*known, texts)
-            if filled is not None and filled != self._define(_with_texts(sample, texts)):
-                return None
-        return known
+        known = _Known(outlines, list(slots), is_odd)
+        return known if self._fill(known, hard) == defined else None
 
 
 def _with_texts(sample: Sample, texts: Sequence[str]) -> Sample:
@@ -161,32 +172,33 @@ def _with_texts(sample: Sample, texts: Sequence[str]) -> Sample:
     return Sample(kind="chat", row=sample.row, messages=tuple(messages))
 
 
-def _cuts(content: bytes, spaced: bytes) -> list[Cut] | None:
-    """Return how white space is cut in each slot: the one way that explains a document of words amid space."""
+def _cuts(content: bytes, other: bytes, texts: Sequence[str]) -> list[Cut] | None:
+    """Return how white space is cut in each slot: the one way that explains a document of other texts."""
     first, *rest = _WORD.split(content)  # text, number, text, number, …, text
-    if not spaced.startswith(first):
-        return None
     at, cuts = len(first), []
     for number, behind in zip(rest[::2], rest[1::2], strict=True):
-        word = f"{_SPACE}Zq{number.decode()}W.{_SPACE}"
-        fitting = {cut(word): cut for cut in _CUTS if spaced.startswith(cut(word).encode() + behind, at)}
+        text = texts[int(number)]
+        fitting = {cut(text): cut for cut in _CUTS if other.startswith(cut(text).encode() + behind, at)}
         if len(fitting) != 1:
             return None
         ((left, cut),) = fitting.items()
         cuts.append(cut)
         at += len(left.encode()) + len(behind)
-    return cuts if at == len(spaced) else None
+    return cuts
 
 
-def _outline(text: EncodedText, cuts: Sequence[Cut]) -> _Outline:
-    slots = [match.span() for match in _WORD.finditer(text.content)]
+def _outline(text: EncodedText, cuts: Sequence[Cut], known: dict[_Slot, int]) -> _Outline:
+    """Return the outline of a document of words; new slots are numbered in `known`."""
+    words = [match.span() for match in _WORD.finditer(text.content)]
+    slots = [(int(text.content[a + 2 : b - 2]), cut) for (a, b), cut in zip(words, cuts, strict=True)]
     positions = {place for _, *places, _ in text.turns for place in places}
-    bounds = sorted({0, len(text.content), *positions, *(place for slot in slots for place in slot)})
+    bounds = sorted({0, len(text.content), *positions, *(place for word in words for place in word)})
     parts = [text.content[a:b] for a, b in itertools.pairwise(bounds)]
     number_of = {place: number for number, place in enumerate(bounds)}
+    places = [number_of[a] for a, _ in words]
     return _Outline(
         tuple(parts),
-        tuple([(number_of[a], int(text.content[a + 2 : b - 2]), cut) for (a, b), cut in zip(slots, cuts, strict=True)]),
+        tuple([(place, known.setdefault(slot, len(known))) for place, slot in zip(places, slots, strict=True)]),
         tuple([(message, number_of[a], number_of[b], weight) for message, a, b, weight in text.turns]),
     )
 
@@ -196,6 +208,8 @@ def _touches(outline: _Outline, odd: Iterable[str]) -> bool:
     slots = {place for place, *_ in outline.slots}
     fixed = "".join("\0" if place in slots else part.decode() for place, part in enumerate(outline.parts)).split("\0")
     if "" in fixed[1:-1] or any("&" in before[-8:] for before in fixed[:-1]):
+        return True
+    if any(may_make_tag(*around) for around in {*itertools.pairwise(fixed)}):
         return True
     begun = tuple({token[:size] for token in odd for size in range(1, len(token))})
     left = tuple({token[size:] for token in odd for size in range(1, len(token))})

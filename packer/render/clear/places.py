@@ -8,24 +8,32 @@ short or occur twice.
 import functools
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from packer.render.clear.extension import (
+    Arguments,
     Extension,
+    Form,
     Kind,
     MarkedTemplate,
     Message,
     NotClearError,
     Pieces,
     Spelling,
-    key_of,
 )
 from packer.render.conversation import Conversation, RenderedTurn, TurnRules
 from packer.render.environment import RenderError
 from packer.render.message_form import changes_of, prints_none
 from packer.render.next_header import next_header
-from packer.render.readback import arguments_of, keys, leaves, spellings
-from packer.render.reasoning import closes_reasoning, goes_on, reasoning_of, shows_as_reasoning
+from packer.render.placeholders import KINDS, Loss
+from packer.render.readback import ESCAPE, arguments_of, keys, leaves, num_garbled, spellings
+from packer.render.reasoning import closes_reasoning, goes_on, reasoning_fields, reasoning_of, shows_as_reasoning
+
+_OTHER = "Zq0W."
+"""Another text, which occurs nowhere."""
+
+_written = json.JSONEncoder(ensure_ascii=False).encode
+"""Writes a value as `tojson` does."""
 
 
 class Row(NamedTuple):
@@ -39,25 +47,41 @@ class Row(NamedTuple):
     """All texts, and whatever else stands in texts."""
 
     kind: Kind
+    forms: Sequence[Form]
+    asked: Sequence[int]
+    """As :func:`questions` returns it."""
+
+
+class LostError(Exception):
+    """A template writes something of a row nowhere, whatever it says."""
+
+    def __init__(self, loss: Loss) -> None:
+        super().__init__(loss)
+        self.loss = loss
 
 
 class Places:
     """The marked renderings of one row, in the form in which the template accepts it."""
 
     def __init__(
-        self, marked: MarkedTemplate, conversation: Conversation, row: Row, extension: Extension, rules: TurnRules
+        self,
+        marked: MarkedTemplate,
+        conversation: Conversation,
+        row: Row,
+        extension: Extension,
+        *,
+        rules: TurnRules,
+        allowed: frozenset[str],
     ) -> None:
+        """`allowed`: kinds of content that may be lost."""
         self._marked = marked
         self._row = row
         self._extension = extension
         self._rules = rules
         self.conversation = conversation
+        self._allowed = allowed
         self.sought: set[str] = set()
         """Texts that the template looked for in those of the row."""
-
-        self._asked_first = next(
-            (k for k, each in enumerate(row.messages) if each["role"] == "user"), len(row.messages)
-        )
 
     def render(self, end: int) -> Pieces:
         """Render the messages up to `end`.
@@ -99,48 +123,78 @@ class Places:
                 failure = error
                 continue
             if not kind.nulls or not prints_none(self.conversation, pieces.text, end):
+                self._whole = pieces.text
                 return pieces
         raise failure or RenderError("the template prints nulls")
 
     def shows(self, k: int, pieces: Pieces) -> bool:
-        """Whether the text and the calls of a message that is context stand in its place."""
+        """Whether the text and the calls of a message that is context stand in its place.
+
+        Raises:
+            LostError: the text is not written at all.
+        """
         start, end = pieces.places[k] if k else 0, pieces.places[k + 1]
-        text, message = self._row.texts[k], self._row.messages[k]
-        if text and pieces.text.find(text, start, end) < 0:
-            as_json = json.dumps(text, ensure_ascii=False)[1:-1]
-            if message["role"] != "tool" or pieces.text.find(as_json, start, end) < 0:
-                return False
-        return self._shows_calls(k, pieces.text, start, end)
+        text, role = self._row.texts[k], self._row.messages[k]["role"]
+        spelled = (text, _written(text)[1:-1]) if role == "tool" else (text,)
+        if all(pieces.text.find(each, start, end) < 0 for each in spelled):
+            if role != "assistant":
+                self._refuse_if_lost(KINDS.get(role, "user"), k, pieces, {"content": text})
+            return False
+        return not self._row.forms[k][1] or self._shows_calls(k, pieces.text, start, end)
+
+    def _refuse_if_lost(self, kind: str, k: int, pieces: Pieces, said: Mapping[str, str]) -> None:
+        """Refuse a row if the template writes the same with other texts in these fields of a message.
+
+        The definition, which looks for placeholder words, then finds none of them, and nothing else is lost before.
+
+        Raises:
+            LostError: it does.
+        """
+        if kind in self._allowed or any(text in pieces.text for text in said.values()) or not self._reads_back():
+            return
+        messages = self.conversation.messages[: pieces.num_messages]
+        messages[k] = {**messages[k], **dict.fromkeys(said, _OTHER)}
+        if self.conversation.render(messages, {}) == pieces.text:
+            raise LostError(Loss(kind, k))
+
+    def _reads_back(self) -> bool:
+        """Whether the row's rendering has no escapes, and all of its calls can be read from it.
+
+        Of a row that shows everything this is known by place; from one that does not, the definition may learn that it
+        has to render the messages in another form.
+        """
+        tools = self.conversation.tools
+        return ESCAPE.search(self._whole) is None and not num_garbled(self._row.messages, self._whole, tools=tools)
 
     def turn(self, k: int, weight: float, pieces: Pieces, *, is_last: bool) -> RenderedTurn | None:
         """Return the turn of a message; None if anything is not clear, or its text and calls do not stand in it.
 
         `is_last`: whether the rendering ends with this message.
+
+        Raises:
+            LostError: its text or its reasoning is not written at all.
         """
         role = self._row.messages[k - 1]["role"]
         headers, default = self._extension.headers.get(role, ()), self._extension.default.get(role)
-        start, end, whole = pieces.places[k], pieces.places[k + 1], pieces.text
-        opening = None if is_last else self._extension.openings.get(key_of(self._row.messages, k))
-        if opening is not None and opening.own != opening.longer:
-            if not whole.startswith(opening.longer, start):
+        if is_last or self._extension.are_same:
+            start, end = pieces.places[k], pieces.places[k + 1]
+            whole = pieces.text if is_last else pieces.text[:end] + pieces.ending
+        else:
+            parts = self._parts(k, pieces)
+            if parts is None:
                 return None
-            if self._row.texts[k] != (self._row.messages[k]["content"] or ""):
-                return None  # the white space around it may be cut in one of both only
-            rest = start + len(opening.longer)
-            whole = f"{whole[:start]}{opening.own}{whole[rest:end]}{pieces.ending}"
-            end += len(opening.own) - len(opening.longer)
-        elif opening is not None:
-            whole = whole[:end] + pieces.ending
-        elif not is_last:
-            return None
+            whole = "".join(parts)
+            end = len(whole)
+            start = end - len(parts[-1])
+            whole += pieces.ending
         if default is not None and closes_reasoning(default) and not whole.startswith(default, start):
             return None  # the definition has a rule for such turns
-        header = next((each for each in headers if self._fits(k, each, whole, start)), None)
+        header = self._header(k, headers, whole, start)
         if header is None:
             return None
         prompt_end = start + len(header)
         text = self._terminated(k, prompt_end, whole)
-        if text is None or not self._shows_own(k, text, prompt_end, end):
+        if text is None or not self._shows_own(k, text, pieces, (prompt_end, end)):
             return None
         return RenderedTurn(
             message=k,
@@ -153,20 +207,48 @@ class Places:
             mode={},
         )
 
-    def _fits(self, k: int, header: str, whole: str, start: int) -> bool:
-        """Whether a turn continues a prompt with this header, and shows its reasoning behind it."""
-        if not whole.startswith(header, start):
-            return False
-        completion = whole[start + len(header) :]
-        if not goes_on(header, completion):
-            return False
-        reasoning = reasoning_of(self._row.messages[k]) if self._row.kind.reasoning else ""
-        if not reasoning:
+    def _parts(self, k: int, pieces: Pieces) -> list[str] | None:
+        """Return what stands before the question of a message, and what is written for each message since, up to it."""
+        row, openings = self._row, self._extension.openings
+        asked = row.asked[k]
+        is_current = asked == row.asked[pieces.num_messages - 1]
+        parts = [pieces.text[: pieces.places[asked]]]
+        for number in range(asked, k + 1):
+            part, message = pieces.of(number), row.messages[number]
+            if message["role"] == "assistant":
+                key = row.messages[number - 1]["role"], row.forms[number], is_current, number == k
+                opening = openings.get(key)
+                if opening is None or not part.startswith(opening.longer):
+                    return None
+                if opening.longer != opening.own:
+                    if row.texts[number] != (message["content"] or ""):
+                        return None  # the white space around it may be cut in one of both only
+                    part = opening.own + part[len(opening.longer) :]
+            parts.append(part)
+        return parts
+
+    def _header(self, k: int, headers: Sequence[str], whole: str, start: int) -> str | None:
+        """Return the header of the prompt that a turn continues: the longest, as in the definition.
+
+        That also prefers prompts behind which the turn shows its reasoning as such. But what stands before the
+        reasoning is the same for all of them, as long as the template does not say it itself.
+        """
+        for header in headers:
+            if whole.startswith(header, start) and goes_on(header, whole[start + len(header) :]):
+                if self._rules.on_prompt_mismatch == "continue" and not self._reasons(k, header, whole, start):
+                    return None  # the definition may continue another prompt
+                return header
+        return None
+
+    def _reasons(self, k: int, header: str, whole: str, start: int) -> bool:
+        """Whether a turn shows its reasoning as such, if it has any."""
+        if not self._row.forms[k][3]:
             return True
-        text = self._row.texts[k]
+        text, completion = self._row.texts[k], whole[start + len(header) :]
         before, found, _ = completion.rpartition(text) if text else ("", "", "")
-        prompt = header if header.strip() else whole[: start + len(header)]
-        return shows_as_reasoning(reasoning, prompt, before if found else completion)
+        return shows_as_reasoning(
+            reasoning_of(self._row.messages[k]), whole[: start + len(header)], before if found else completion
+        )
 
     def _terminated(self, k: int, prompt_end: int, whole: str) -> str | None:
         """Return the turn up to and including its stop token, or None; as the definition does."""
@@ -178,27 +260,29 @@ class Places:
         header = next_header(lambda messages: conversation.render(messages, {}), conversation.messages, k, whole, stops)
         return None if header is None else whole + header
 
-    def _shows_own(self, k: int, turn: str, prompt_end: int, end: int) -> bool:
-        """Whether text, reasoning and calls of a message stand in what is trained of it."""
-        message, text = self._row.messages[k], self._row.texts[k]
-        if text and turn.find(text, prompt_end, end) < 0:
+    def _shows_own(self, k: int, turn: str, pieces: Pieces, place: tuple[int, int]) -> bool:
+        """Whether text, reasoning and calls of a message stand in what is trained of it: in a place of its turn.
+
+        If the text contains the reasoning, or the other way round, both must stand there.
+        """
+        message, text, form = self._row.messages[k], self._row.texts[k], self._row.forms[k]
+        reasoning = reasoning_of(message) if form[3] else ""
+        if text and turn.count(text, *place) <= reasoning.count(text):
+            self._refuse_if_lost("content", k, pieces, {"content": text})
             return False
-        if self._row.kind.reasoning:
-            reasoning = reasoning_of(message)
-            if reasoning and turn.find(reasoning, prompt_end, end) < 0:
-                return False
-        return self._shows_calls(k, turn, prompt_end, min(end, len(turn)))
+        if reasoning and turn.count(reasoning, *place) <= text.count(reasoning):
+            self._refuse_if_lost("reasoning", k, pieces, dict.fromkeys(reasoning_fields(message), reasoning))
+            return False
+        return not form[1] or self._shows_calls(k, turn, *place)
 
     def _shows_calls(self, k: int, text: str, start: int, end: int) -> bool:
         message, spelling = self._row.messages[k], self._extension.spelling
-        calls = message.get("tool_calls")
-        if not calls:
-            return True
-        place = _Place(text, start, end, f"{self._row.texts[k]}\0{reasoning_of(message)}")
-        return all(_shows(call, place, spelling) for call in calls)
+        reasoning = reasoning_of(message) if self._row.forms[k][3] else ""
+        place = _Place(text, start, min(end, len(text)), f"{self._row.texts[k]}\0{reasoning}")
+        return all(_shows(call, place, spelling) for call in message["tool_calls"])
 
 
-def arguments_form(call: Any) -> Literal["text", "values"] | None:
+def arguments_form(call: Any) -> Arguments | None:
     """Return whether the arguments of a call are JSON or values; None if the call has another form."""
     function = call.get("function") if type(call) is dict else None
     if type(function) is not dict or type(function.get("name")) is not str or not function["name"]:
@@ -237,9 +321,9 @@ def _shows(call: Any, place: _Place, spelling: Spelling | None) -> bool:
     values = arguments_of(call)
     if type(values) is not dict:
         return False
-    as_json = json.dumps(values, ensure_ascii=False)
+    as_json = _written(values)
     if place.shows(as_json):
-        return not place.contains(f'"{as_json}')
+        return True
     own: str | None = None
     if type(arguments) is str:
         own = arguments if place.shows(arguments) else None
@@ -248,11 +332,10 @@ def _shows(call: Any, place: _Place, spelling: Spelling | None) -> bool:
     # What the definition might object to in calls that are written in another way is not clear.
     return (
         own is not None
-        and not place.contains(f'"{own}')
         and '\\"' not in place.text
         and not any(f"{key}=" in place.text or f"{key} =" in place.text for key in keys(values))
         and all(any(each in own for each in spellings(leaf)) for leaf in (*keys(values), *leaves(values)))
-        and all(json.dumps(leaf, ensure_ascii=False)[1:-1] == leaf for leaf in leaves(values) if type(leaf) is str)
+        and all(_written(leaf)[1:-1] == leaf for leaf in leaves(values) if type(leaf) is str)
     )
 
 
@@ -260,7 +343,7 @@ def _spelled(values: Mapping[str, Any], place: _Place, spelling: Spelling) -> st
     """Return where arguments are written key by key, in their order; None if they are not, or there are none."""
     at = place.start
     for key, value in values.items():
-        written = (value,) if type(value) is str else (json.dumps(value, ensure_ascii=False), str(value))
+        written = (value,) if type(value) is str else (_written(value), str(value))
         ends = [_end(f"{key}{spelling.between}{each}{spelling.behind}", place, at) for each in written]
         at = max(ends)
         if at < 0:

@@ -178,12 +178,11 @@ class Constants:
     """The constants of a template, with which it compares without being watched."""
 
     def __init__(self, constants: Iterable[str]) -> None:
-        self._constants = {each.strip().casefold() for each in constants}
-        self._longest = max(map(len, self._constants), default=0)
+        self._constants = {each.strip().casefold() for each in constants} - {""}
 
-    def __contains__(self, text: str) -> bool:
-        """Whether a text without white space around it is one, but for its case."""
-        return len(text) <= self._longest and text.casefold() in self._constants
+    def include_any(self, said: str) -> bool:
+        """Whether any of several texts, joined by null characters, is one but for its case and white space around."""
+        return not self._constants.isdisjoint(map(str.strip, said.casefold().split("\0")))
 
 
 def watch(parsed: nodes.Template) -> Constants:

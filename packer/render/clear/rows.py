@@ -2,8 +2,8 @@
 
 A row is clear if all of the following can be read off its rendering (:mod:`packer.render.clear.places`) or the row:
 
-- Each text stands in the place of its own message. So none is lost, however often a text occurs, and however short it
-  is.
+- Each text stands in the place of its own message, beside what else that message says there. So none is lost, however
+  often a text occurs, and however short it is. If the template writes the same with another text instead, it is lost.
 - Each call stands there: its name, and its arguments as JSON, or key by key as the template was seen to write them. So
   none is lost or garbled, and none is written as a string within JSON. The tools stand in the rendering as JSON; if a
   template writes them in another way, the definition's own check of tools is made.
@@ -19,14 +19,17 @@ token behind that.
 
 import functools
 import json
-import re
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from packer.batches import REASONING_FIELDS
-from packer.literals import longest_of
+from packer.literals import finder
 from packer.render.clear.extension import (
     MARK,
+    Arguments,
     Extension,
     Kind,
     MarkedTemplate,
@@ -34,29 +37,37 @@ from packer.render.clear.extension import (
     ends_of_questions,
     form_of,
     neighbors,
+    questions,
     size_of,
 )
-from packer.render.clear.places import Places, Row, arguments_form
+from packer.render.clear.places import LostError, Places, Row, arguments_form
+from packer.render.clear.questions import Constants
 from packer.render.clear.trial import rounds_of, tried
 from packer.render.control import FOREIGN_ENDS
 from packer.render.conversation import Conversation, RenderedTurn, TurnRules
 from packer.render.dropped import LossCheck
 from packer.render.environment import ChatTemplate, RenderError
+from packer.render.placeholders import Loss
 from packer.render.readback import ESCAPE, function_of
-from packer.render.reasoning import TAGS, reasoning_fields
+from packer.render.reasoning import LONGEST_TAG, has_tag, reasoning_fields
 from packer.render.rewritten_history import HistoryRewrite, RenderedRow, TurnAssigner, encoded
 
-WORTH_A_TRIAL = 4
-"""Number of chats that take about as long to render as the trial of their kind."""
+WORTH_COMPILING = 4
+"""Number of chats that take about as long to render as it takes to compile the marked template."""
+
+WORTH_A_TRIAL = 50
+"""A trial takes so many times its pairs of rounds; a row, the square of its messages."""
 
 _FIELDS = frozenset({"role", "content", "tool_calls", "tool_call_id", "name", *REASONING_FIELDS})
 """Fields of clear messages; a template may do anything with others."""
 
 _REASONING = frozenset(REASONING_FIELDS)
+_SAID = frozenset({"content", *REASONING_FIELDS})
 _PRIVATE = "\ue0f0\ue0f1\ue0f2\ue0f3\ue0f4" + MARK
 _LONG = 1000
 """Texts of this many characters are not part of a template."""
 
+_FEW_LETTERS = 6
 _MOST_KEPT = 1000
 
 
@@ -71,26 +82,29 @@ class ClearRows:
         control: Iterable[str],
         history_rewrite: HistoryRewrite,
         max_bytes: int,
-        marks: str,
+        losses: LossCheck,
     ) -> None:
-        """`control`: texts of the control tokens; `marks`: as in :class:`LossCheck`."""
+        """`control`: texts of the control tokens; `losses`: the definition's own check."""
         self._marked = MarkedTemplate(template)
         self._rules = rules
         self._history_rewrite = history_rewrite
         self.max_bytes = max_bytes
-        self._marks = marks
-        self.odd = tuple({*control, *FOREIGN_ENDS, *(tag for pair in TAGS for tag in pair), *_PRIVATE})
-        """What no text of a clear row contains."""
+        self._losses = losses
+        marks = losses.marks
+        self._beginnings = {marks[k : k + size] for size in range(1, _FEW_LETTERS + 1) for k in range(len(marks))}
+        """What a text that the template contains begins with."""
 
-        self._odd = re.compile(longest_of(self.odd))
-        self._openings = tuple({odd[:2] for odd in self.odd})
+        self.odd = tuple({*control, *FOREIGN_ENDS, *_PRIVATE})
+        """What no text of a clear row contains, beside tags of reasoning."""
+
+        self._contains_odd = finder(self.odd)
         self._num_rows = 0
-        self._num_seen: dict[Any, int] = {}
+        self._seen: dict[Any, int] = {}
         self.last_sought: set[str] = set()
         """What the template looked for in the texts of the last row."""
 
         self._extensions: dict[Any, Extension | None] = {}
-        self._tools: dict[tuple[str, Kind], tuple[tuple[str, ...], ...] | bool | None] = {}
+        self._tools: dict[tuple[bytes, Kind], Loss | None] = {}
 
     @functools.cached_property
     def are_possible(self) -> bool:
@@ -98,34 +112,47 @@ class ClearRows:
         marked = self._marked
         return self._rules.stops is not None and marked.constants is not None and not marked.plain.takes_only_parts
 
+    @functools.cached_property
+    def _is_usual(self) -> bool:
+        """Whether the template takes reasoning in fields, and knows no word for an answer without."""
+        return self._marked.plain.reasoning.change is None and not self._marked.plain.efforts.names
+
     def rendered(
         self, conversation: Conversation, weights: Mapping[int, float], *, at_once: bool = False
-    ) -> RenderedRow | None:
+    ) -> RenderedRow | Loss | None:
         """Return a row as the definition renders it, all messages in `weights` trained; None if it is not clear.
+
+        If it is, but the template does not write all of it, the first loss is returned.
 
         Nor are the first few rows, for which compiling and trying the template would take longer, unless `at_once`.
         """
         self._num_rows += 1
-        if not (at_once or self._num_rows >= WORTH_A_TRIAL) or not self.are_possible:
+        if not (at_once or self._num_rows >= WORTH_COMPILING) or not self.are_possible:
             return None
         row = self._read(conversation, max(weights))
-        extension = self._extension(row.kind, conversation.kwargs, at_once=at_once) if row else None
-        if row is None or extension is None or not self._is_known(row, extension):
+        if row is None:
             return None
-        places = Places(self._marked, conversation, row, extension, self._rules)
+        worth = sys.maxsize if at_once else len(row.messages) ** 2
+        extension = self._extension(row.kind, conversation.kwargs, worth)
+        if extension is None or not self._is_known(row, extension):
+            return None
+        allowed = self._losses.allowed
+        places = Places(self._marked, conversation, row, extension, rules=self._rules, allowed=allowed)
         try:
             return self._cut(places, row, extension, weights)
+        except LostError as lost:
+            return lost.loss
         except RenderError:
             return None
         finally:
             self.last_sought = places.sought | extension.sought
 
-    def _extension(self, kind: Kind, kwargs: Mapping[str, Any], *, at_once: bool) -> Extension | None:
+    def _extension(self, kind: Kind, kwargs: Mapping[str, Any], worth: int) -> Extension | None:
+        """Return how far renderings of a kind serve, once rows worth a trial were seen; `worth`: that of this row."""
         key = (kind, repr(kwargs)) if kwargs else kind
         if key not in self._extensions:
-            num_seen = self._num_seen[key] = self._num_seen.get(key, 0) + 1
-            # A trial renders a conversation for each pair of rounds.
-            if not (at_once or num_seen >= WORTH_A_TRIAL * max(1, len(rounds_of(kind)) ** 2 // 8)):
+            seen = self._seen[key] = self._seen.get(key, 0) + worth
+            if seen < WORTH_A_TRIAL * len(rounds_of(kind)) ** 2:
                 return None
             self._extensions[key] = tried(self._marked, kind, kwargs)
         return self._extensions[key]
@@ -134,27 +161,30 @@ class ClearRows:
         """Whether a row is built as those of the trial, and its texts have nothing that is sought in them."""
         if any(each in row.said for each in extension.sought):
             return False
-        return neighbors([form_of(message) for message in row.messages]) <= extension.neighbors
+        return neighbors(row.forms) <= extension.neighbors
 
-    def is_odd(self, said: str) -> bool:
-        """Whether a text contains a token, a tag or the like."""
-        return any(opening in said for opening in self._openings) and self._odd.search(said) is not None
+    @functools.cached_property
+    def constants(self) -> Constants:
+        """What the template compares texts with."""
+        assert self._marked.constants is not None
+        return self._marked.constants
 
-    def is_own(self, text: str) -> bool:
-        """Whether the template neither asks for a text nor says it; there is no white space around the text."""
-        constants = self._marked.constants
-        assert constants is not None
-        return text not in constants and (len(text) >= _LONG or text not in self._marks)
+    def _is_distinct(self, message: Message, text: str) -> bool:
+        """Whether what a message says, without white space around it, is no part of the template or of other fields."""
+        if text[:_FEW_LETTERS] in self._beginnings and len(text) < _LONG and text in self._losses.marks:
+            return False
+        for name, value in message.items():
+            if name not in _SAID and text in (value if type(value) is str else json.dumps(value, ensure_ascii=False)):
+                return False
+        return True
 
     def _read(self, conversation: Conversation, last: int) -> Row | None:
         """Return the messages of a row up to the last that is trained; None if one of them is not clear."""
         messages = conversation.messages[: last + 1]
         texts: list[str] = []
         said: list[str] = []
-        calls: list[Any] = []
         reasoning: dict[str, None] = {}
         blanks: set[str | None] = set()
-        num_calls = 0
         for message in messages:
             text = message.get("content")
             own = message.get("tool_calls")
@@ -166,42 +196,50 @@ class ClearRows:
             said.append(text)
             text = text.strip()
             texts.append(text)
-            if (len(message) > 2 or not text) and not self._is_clear(message, text):
+            if len(message) > 2 and not _FIELDS.issuperset(message):
                 return None
-            if own:
-                calls += own
-                num_calls = max(num_calls, len(own))
             for name in () if _REASONING.isdisjoint(message) else reasoning_fields(message):
+                if not self._is_usual:
+                    return None
                 reasoning[name] = None
                 said.append(message[name])
-            if text and (text == message["role"] or text == message.get("name") or not self.is_own(text)):
+                if not self._is_distinct(message, message[name].strip()):
+                    return None
+            if text and not self._is_distinct(message, text):
                 return None
-        forms = [arguments_form(call) for call in calls]
-        form = forms[0] if forms else ""
-        if form is None or any(each != form for each in forms) or len(blanks) > 1:
-            return None
         joined = "\0".join(said)
+        calls = [call for message in messages for call in message.get("tool_calls") or ()]
+        forms: set[Arguments | None] = {arguments_form(call) for call in calls} or {""}
+        form = forms.pop()
+        others = [calls, conversation.tools, conversation.messages[last + 1 :]]
+        if (
+            form is None
+            or forms
+            or len(blanks) > 1
+            or self.constants.include_any(joined)
+            or self._are_odd(joined, others)
+        ):
+            return None
+        forms_of = [form_of(message) for message in messages]
         kind = Kind(
             tools=bool(conversation.tools),
             system="" if messages[0]["role"] in ("user", "assistant") else messages[0]["role"],
             calls=form,
-            several=num_calls > 1,
+            several=any(num_calls > 1 for _, num_calls, *_ in forms_of),
             nulls=None in blanks,
             reasoning=tuple(reasoning),
             size=size_of(len(messages)),
         )
-        others = [calls, conversation.kwargs, conversation.messages[last + 1 :]]
-        is_odd = self.is_odd(joined) or (any(others) and self._is_odd_data(others))
-        return None if is_odd else Row(messages, texts, joined, kind)
+        return Row(messages, texts, joined, kind, forms_of, questions(messages))
 
-    def _is_clear(self, message: Message, text: str) -> bool:
-        """Whether a message has fields with a known meaning alone, and says something."""
-        says = bool(text or message.get("tool_calls") or message["role"] == "tool")
-        return says and _FIELDS.issuperset(message)
+    def is_odd(self, said: str) -> bool:
+        """Whether a text contains a token, a tag or the like."""
+        return self._contains_odd(said) or has_tag(said)
 
-    def _is_odd_data(self, data: Any) -> bool:
+    def _are_odd(self, said: str, others: Sequence[Any]) -> bool:
+        """Whether texts, or any others of a row, contain a token or the like."""
         try:
-            return self.is_odd(json.dumps(data, ensure_ascii=False))
+            return self.is_odd(said) or (any(others) and self.is_odd(msgspec.json.encode(others).decode()))
         except (TypeError, ValueError):
             return True
 
@@ -211,13 +249,11 @@ class ClearRows:
         last = wanted[-1]
         ends = wanted if extension.reach == "turn" else [last]
         if extension.reach == "question":
-            ends = ends_of_questions(row.messages, wanted)
+            ends = ends_of_questions(row.asked, wanted)
         assigner = TurnAssigner(
             history_rewrite=self._history_rewrite, stops=self._rules.stops, max_bytes=self.max_bytes
         )
         whole = places.render_all()
-        if len(whole.text) * 8 > self.max_bytes:
-            return None
         begin = first = 0
         for end in ends:
             pieces = whole if end == last else places.render(end)
@@ -225,10 +261,10 @@ class ClearRows:
                 if not all(places.shows(number, pieces) for number in range(first, k)):
                     return None
                 turn = places.turn(k, weights[k], pieces, is_last=k == end)
-                if turn is None or turn.is_blank(self._rules.stops):
+                if turn is None or (len(row.texts[k]) <= LONGEST_TAG and turn.is_blank(self._rules.stops)):
                     return None
-                if not first and not self._shows_tools(places.conversation, row, turn):
-                    return None
+                if not first and places.conversation.tools:
+                    self._refuse_lost_tools(places.conversation, row, turn)
                 assigner.add(turn)
                 first = k + 1
                 begin += 1
@@ -237,29 +273,24 @@ class ClearRows:
             return None
         return RenderedRow(tuple([encoded(each.text, each.turns) for each in documents]), 0)
 
-    def _shows_tools(self, conversation: Conversation, row: Row, turn: RenderedTurn) -> bool:
-        """Whether a turn shows the tools: as JSON, which no text of the row is, or to the definition's own check.
+    def _refuse_lost_tools(self, conversation: Conversation, row: Row, turn: RenderedTurn) -> None:
+        """Refuse a row whose tools show neither as JSON that no text of the row holds, nor to the definition's check.
 
-        That check is made once for the same tools in rows of a kind.
+        This is found out once for the same tools in rows of a kind.
+
+        Raises:
+            LostError: they are not.
         """
-        if not conversation.tools:
-            return True
-        kind = row.kind._replace(size=0)
-        try:
-            key = json.dumps(conversation.tools, ensure_ascii=False), kind
-        except (TypeError, ValueError):
-            return False
+        key = msgspec.json.encode(conversation.tools), row.kind
         if key not in self._tools:
             if len(self._tools) >= _MOST_KEPT:
                 self._tools.clear()
-            self._tools[key] = None if self.is_odd(key[0]) else tuple([_spellings(tool) for tool in conversation.tools])
-        known = self._tools[key]
-        if isinstance(known, tuple):
-            if all(any(each in turn.text and each not in row.said for each in spellings) for spellings in known):
-                return True
-            losses = LossCheck(frozenset(), self._rules.stops, marks=self._marks).of(conversation)
-            known = self._tools[key] = losses.tools(turn) is None
-        return bool(known)
+            spelled = [_spellings(tool) for tool in conversation.tools or ()]
+            is_shown = all(any(each in turn.text and each not in row.said for each in every) for every in spelled)
+            self._tools[key] = None if is_shown else self._losses.of(conversation).tools(turn)
+        lost = self._tools[key]
+        if lost is not None and lost.kind not in self._losses.allowed:
+            raise LostError(lost)
 
 
 def _spellings(tool: Any) -> tuple[str, ...]:

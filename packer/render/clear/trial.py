@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from packer.render.clear.extension import (
+    FEWEST,
     Extension,
     Form,
     Key,
@@ -24,8 +25,8 @@ from packer.render.clear.extension import (
     Spelling,
     ends_of_questions,
     form_of,
-    key_of,
     neighbors,
+    questions,
 )
 from packer.render.common_prefix import common_length
 from packer.render.conversation import Conversation
@@ -53,7 +54,7 @@ class _Trial:
         self._seen_calls = self._seen = False
         self._spellings: set[Spelling | None] = set()
         self._neighbors: set[tuple[Form, ...]] = set()
-        self._openings: dict[Reach, dict[Key, Opening | None]] = {"row": {}, "question": {}, "turn": {}}
+        self._openings: dict[Reach, dict[Key, Opening]] = {"row": {}, "question": {}, "turn": {}}
         self._sought: set[str] = set()
 
     def outcome(self, kind: Kind) -> Extension | None:
@@ -66,8 +67,10 @@ class _Trial:
         default = {role: by_mode[0] for role, by_mode in self._headers.items() if 0 in by_mode}
         spelling = next(iter(self._spellings)) if len(self._spellings) == 1 else None
         reach = self._left[0]
-        openings = {key: opening for key, opening in self._openings[reach].items() if opening is not None}
-        return Extension(reach, openings, headers, default, spelling, self._neighbors, frozenset(self._sought))
+        openings = self._openings[reach]
+        are_same = all(longer == own for longer, own in openings.values())
+        sought = frozenset(self._sought)
+        return Extension(reach, openings, are_same, headers, default, spelling, self._neighbors, sought)
 
     def add(self, conversation: Conversation) -> None:
         """Compare what is cut from marked renderings with what the template writes."""
@@ -88,7 +91,8 @@ class _Trial:
     def _compare(self, conversation: Conversation, answers: Sequence[int]) -> None:
         messages = conversation.messages
         row = self._pieces(conversation, answers[-1])
-        ends = ends_of_questions(messages, answers)
+        asked = questions(messages)
+        ends = ends_of_questions(asked, answers)
         question = row
         for k in answers:
             if k == answers[0] or question.num_messages <= k:
@@ -98,13 +102,35 @@ class _Trial:
             self._agrees &= own.text == conversation.render(messages[: k + 1], {})
             self._agrees &= self._adds_headers(conversation, k, own)
             self._note_spelling(messages[k], own.text[own.places[k] :])
-            key = key_of(messages, k)
             longer_ones: tuple[tuple[Reach, Pieces], ...] = (("row", row), ("question", question))
             for reach, longer in longer_ones:
-                opening = _opening(longer, own, k)
-                known = opening if longer is own else self._openings[reach].setdefault(key, opening)
-                if reach in self._left and (opening is None or opening != known):
+                if reach in self._left and not self._is_held(self._openings[reach], messages, asked, longer, own):
                     self._left.remove(reach)
+
+    def _is_held(
+        self,
+        openings: dict[Key, Opening],
+        messages: Sequence[Message],
+        asked: Sequence[int],
+        longer: Pieces,
+        own: Pieces,
+    ) -> bool:
+        """Whether a longer rendering holds that of a turn, but for how answers to the last question begin."""
+        end, last = longer.num_messages - 1, own.num_messages - 1
+        if end == last:
+            return True
+        start = own.places[asked[last]]
+        if longer.places[asked[last]] != start or longer.text[:start] != own.text[:start]:
+            return False
+        for k in range(asked[last], last + 1):
+            one, other = longer.of(k), own.of(k)
+            if messages[k]["role"] == "assistant":
+                key = messages[k - 1]["role"], form_of(messages[k]), asked[k] == asked[end], k == last
+                if openings.setdefault(key, _opening(one, other)) != _opening(one, other):
+                    return False
+            elif one != other:
+                return False
+        return longer.ending == own.ending
 
     def _pieces(self, conversation: Conversation, k: int) -> Pieces:
         return self._marked.pieces(conversation.messages[: k + 1], conversation.tools, conversation.kwargs)
@@ -115,7 +141,8 @@ class _Trial:
         found = self._headers.setdefault(messages[k - 1]["role"], {})
         before = own.text[: own.places[k]]
         is_first = not found
-        for number, mode in enumerate(conversation.modes):
+        # Of what a template counts, all modes are taken to see the same.
+        for number, mode in enumerate(conversation.modes if k < FEWEST else conversation.modes[:1]):
             try:
                 prompt = conversation.render(messages[:k], mode, prompt=True)
             except RenderError:
@@ -129,7 +156,7 @@ class _Trial:
                 return False  # texts are compared with each other
             header = prompt[len(before) :]
             known = found.setdefault(number, header) if is_first else found.get(number)
-            if not prompt.startswith(before) or header != known or watched_prompt.text != prompt:
+            if not prompt.startswith(before) or header != known:
                 return False
             if mode and conversation.render(messages[: k + 1], mode) != own.text:
                 return False
@@ -139,22 +166,16 @@ class _Trial:
         calls: Sequence[Any] = message.get("tool_calls") or ()
         if len(calls) == 1:
             values = arguments_of(calls[0])
-            pairs = [_spelling(key, values[key], written) for key in ("place", "period")]
+            pairs = [_spelling(key, values[key], written) for key in ("place", "hour")]
             self._spellings.add(_common(*pairs))
 
 
-def _opening(longer: Pieces, own: Pieces, k: int) -> Opening | None:
-    """Return what a longer rendering has in place of what the turn of message k begins with; None if more differs."""
-    start, end = own.places[k], own.places[-1]
-    if longer.places[: k + 1] != own.places[:-1] or longer.text[:start] != own.text[:start]:
-        return None
-    if longer.ending != own.ending:
-        return None
-    one, other = longer.text[start : longer.places[k + 1]], own.text[start:end]
-    if one == other:
+def _opening(longer: str, own: str) -> Opening:
+    """Return what an answer begins with in two renderings, up to where they are alike."""
+    if longer == own:
         return Opening("", "")
-    num_common = common_length(one[::-1], other[::-1])
-    return Opening(one[: len(one) - num_common], other[: len(other) - num_common])
+    num_common = common_length(longer[::-1], own[::-1])
+    return Opening(longer[: len(longer) - num_common], own[: len(own) - num_common])
 
 
 def _spelling(key: str, value: str, written: str) -> Pair:
@@ -181,7 +202,7 @@ _TOOLS = [
             "description": "Looks.",
             "parameters": {
                 "type": "object",
-                "properties": {"place": {"type": "string"}, "period": {"type": "string"}},
+                "properties": {"place": {"type": "string"}, "hour": {"type": "string"}},
                 "required": ["place"],
             },
         },
@@ -241,6 +262,6 @@ def _answer(kind: Kind, number: int, letter: str, calls: Sequence[int]) -> dict[
 
 
 def _call(kind: Kind, number: int) -> dict[str, Any]:
-    values = {"place": f"Paris{number}", "period": f"Night{number}"}
+    values = {"place": f"Paris{number}", "hour": f"Night{number}"}
     arguments = json.dumps(values) if kind.calls == "text" else values
     return {"id": f"call{number:05d}", "type": "function", "function": {"name": "look", "arguments": arguments}}

@@ -16,13 +16,15 @@ of 6 is left at the end of the epoch.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from fractions import Fraction
+from typing import Annotated, Literal
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
 from packer.batches import Int32, Int64
 from packer.errors import UsageError
-from packer.load.mixture import Shares
 from packer.load.ordering import Order
 
 End = Literal["drop", "pad", "short", "wrap"]
@@ -32,6 +34,37 @@ PADDING_ROW = -1
 
 _MIN_SLICE_ROWS = 64
 """Number of rows whose lengths are looked up first for a step of tokens."""
+
+
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
+class Shares(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Proportions of a mixture and the point from which they apply, as recorded in a state."""
+
+    shares: tuple[str, ...]
+    """Share of each cache, as a fraction of integers."""
+
+    since: tuple[Count, ...]
+    """Rows taken of each cache before these shares applied; all 0 for the initial ones."""
+
+    lead: tuple[Annotated[int, Meta(ge=-(2**62), le=2**62)], ...]
+    """How far each share was ahead of its count at that point, in units of 2^-32 rows, so that the numbers stay short
+    however often proportions change; all 0 for the initial ones."""
+
+    def fractions(self, num_caches: int) -> list[Fraction]:
+        """Parse the shares of `num_caches` caches.
+
+        Raises:
+            ValueError: they are invalid.
+        """
+        try:
+            parsed = [Fraction(share) for share in self.shares]
+        except ZeroDivisionError:
+            parsed = []
+        if not len(parsed) == len(self.since) == len(self.lead) == num_caches or min(parsed) < 0 or sum(parsed) != 1:
+            raise ValueError(f"shares {list(self.shares)} are not those of {num_caches} caches")
+        return parsed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +213,7 @@ def _rows_that_fit(order: Order, lengths: Int32 | None, epoch: int, start: int, 
     num_requested, length = remaining if lengths is None else _MIN_SLICE_ROWS, order.length(epoch)
     while True:
         stop = min(start + num_requested, length)
-        rows = order.slice(epoch=epoch, start=start, stop=stop)
+        rows = order.rows(epoch, start, stop)
         if lengths is None:
             return rows
         num_fitting = int(np.searchsorted(np.cumsum(lengths[rows], dtype=np.int64), remaining, side="right"))

@@ -5,7 +5,7 @@ read without the tokens, 8 bytes per row, when a step first needs a row of their
 if the batching or the order needs all of them.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -15,16 +15,73 @@ import numpy.typing as npt
 from packer.batches import CHOSEN, REJECTED, Float32, Int32, Int64
 from packer.errors import InputError, UsageError
 from packer.layout import offsets_of
-from packer.load.content import Content, content_of_all
-from packer.load.plan import PADDING_ROW
-from packer.store.cache import BlockShards, Cache, DocumentShards, FoundBlocks, FoundDocuments
+from packer.load.step_plan import PADDING_ROW
+from packer.store.cache import BlockShards, Cache, FoundBlocks, FoundDocuments
 from packer.store.row_columns import RowColumns
 
 RowKind: TypeAlias = Literal["blocks", "documents"]
+Content: TypeAlias = Literal["examples", "pairs", "rated answers"]
 Float64: TypeAlias = npt.NDArray[np.float64]
 
 
-class Rows:
+class CacheRows:
+    """The rows of one split of one cache, numbered from 0, and which of them are put in order.
+
+    Raises:
+        UsageError: no such split.
+        InputError: it has no rows, or none with a trained token.
+    """
+
+    def __init__(self, cache: Cache, split: str, *, kind: RowKind, cutoff_len: int | None) -> None:
+        self.fingerprint = cache.manifest.content_fingerprint
+        self.shards: Any = cache.blocks(split) if kind == "blocks" else cache.documents(split)
+        self.num_sides = 2 if content_of(cache) == "pairs" else 1
+        """Documents per row: pair i consists of documents 2i and 2i + 1."""
+
+        self.counts = RowColumns(self.shards, {"length": np.int32, "num_trained": np.int32})
+        self._cutoff_len = cutoff_len
+        if not len(self.shards):
+            raise InputError(f"split '{split}' of {cache.folder} has no {kind}")
+        self.ordered = None if cutoff_len is None else np.flatnonzero(self.num_trained())
+        """The rows that are put in order, those that a cutoff leaves a trained token; None means all.  # int64[n]"""
+
+        self.num_ordered = len(self) if self.ordered is None else len(self.ordered)
+        if not self.num_ordered:
+            raise InputError(
+                f"no document of split '{split}' of {cache.folder} has a trained token among its first {cutoff_len}",
+                hint="set a larger cutoff_len",
+            )
+
+    def __len__(self) -> int:
+        return len(self.shards) // self.num_sides
+
+    def num_trained(self) -> Int32:
+        """Count the trained targets of each row.  # int32[N]"""
+        lengths, trained = self.counts.of_all()
+        if self._cutoff_len is not None:
+            trained = self.shards.trained_within(self._cutoff_len, lengths, trained)
+        by_sides: Int32 = trained if self.num_sides == 1 else trained.reshape(-1, 2).sum(1, dtype=np.int32)
+        return by_sides
+
+    def lengths_of_sides(self) -> Int32:
+        """Count the tokens of each document of a row.  # int32[N, 1 or 2]"""
+        lengths, _ = self.counts.of_all()
+        lengths = lengths if self._cutoff_len is None else np.minimum(lengths, np.int32(self._cutoff_len))
+        return lengths.reshape(-1, self.num_sides)
+
+    def num_tokens(self) -> int:
+        """Count the tokens of the rows that are put in order."""
+        if self.ordered is None:
+            return int(self.shards.num_tokens)
+        return int(self.lengths_of_sides()[self.ordered].sum(dtype=np.int64))
+
+    def rows_per_shard(self) -> Int64:
+        """Count the ordered rows in each shard.  # int64[shards]"""
+        bounds = offsets_of(self.shards.num_of_shards() // self.num_sides)
+        return np.diff(bounds if self.ordered is None else np.searchsorted(self.ordered, bounds))
+
+
+class OrderedRows:
     """The rows of one split of some caches. Safe to read from two threads.
 
     Of each document `cutoff_len` tokens are read; None reads it whole.
@@ -36,32 +93,17 @@ class Rows:
     """
 
     def __init__(self, caches: Sequence[Cache], split: str, *, kind: RowKind, cutoff_len: int | None = None) -> None:
-        self.content = content_of_all(caches)
-        if self.content != "examples":
-            _check_preference(self.content, kind, cutoff_len)
-        self._parts: list[Any] = [
-            cache.blocks(split) if kind == "blocks" else cache.documents(split) for cache in caches
-        ]
-        self._counts = [RowColumns(part, {"length": np.int32, "num_trained": np.int32}) for part in self._parts]
         self._cutoff_len = cutoff_len
-        self.num_sides = 2 if self.content == "pairs" else 1
-        """Documents per row: pair i consists of documents 2i and 2i + 1."""
-
-        self.bounds = offsets_of([len(part) // self.num_sides for part in self._parts])
-        for number, (cache, part) in enumerate(zip(caches, self._parts, strict=True)):
-            if not len(part):
-                raise InputError(f"split '{split}' of {cache.folder} has no {kind}")
-            trained = self.ordered_rows(number)
-            if trained is not None and not len(trained):
-                raise InputError(
-                    f"no document of split '{split}' of {cache.folder} has a trained token among its first "
-                    f"{cutoff_len}",
-                    hint="set a larger cutoff_len",
-                )
-        self.block_len = _block_len(self._parts) if kind == "blocks" else 0
+        self.content = content_of_all(caches)
+        _check_preference(self.content, kind, cutoff_len)
+        self.parts = [CacheRows(cache, split, kind=kind, cutoff_len=cutoff_len) for cache in caches]
+        self.num_sides = self.parts[0].num_sides
+        self._shards = [part.shards for part in self.parts]
+        self.bounds = offsets_of([len(part) for part in self.parts])
+        self.block_len = _block_len(self._shards) if kind == "blocks" else 0
         """Tokens of a block; 0 for documents."""
 
-        self.weighted = any(part.weighted for part in self._parts)
+        self.weighted = any(shards.weighted for shards in self._shards)
         """Whether fractional loss weights are stored."""
 
         self._weight_sums: Float64 | None = None  # NaN if not yet known
@@ -77,11 +119,11 @@ class Rows:
             return self.num_trained[rows], self.lengths_of_sides[rows]
         cache_of = self.caches_of(rows)
         trained, lengths = np.zeros(len(rows), np.int32), np.zeros((len(rows), self.num_sides), np.int32)
-        for number, first in enumerate(self.bounds[:-1]):
+        for number, (part, first) in enumerate(zip(self.parts, self.bounds, strict=False)):
             places = np.flatnonzero(cache_of == number)
             own = rows[places] - first
             documents = (own[:, None] * self.num_sides + np.arange(self.num_sides)).reshape(-1)
-            of_length, of_trained = self._counts[number].of(documents)
+            of_length, of_trained = part.counts.of(documents)
             lengths[places] = of_length.reshape(-1, self.num_sides)
             trained[places] = of_trained.reshape(-1, self.num_sides).sum(1, dtype=np.int32)
         return trained, lengths
@@ -93,26 +135,12 @@ class Rows:
     @cached_property
     def num_trained(self) -> Int32:
         """Trained targets of each row; a first label is always -100, so shifting loses none.  # int32[N]"""
-        trained = np.concatenate([self._trained_of_all(number) for number in range(len(self._parts))])
-        return trained if self.num_sides == 1 else trained.reshape(-1, self.num_sides).sum(1, dtype=np.int32)
+        return np.concatenate([part.num_trained() for part in self.parts])
 
     @cached_property
     def lengths_of_sides(self) -> Int32:
         """Tokens of each document of a row, or of all documents of a block; without padding.  # int32[N, 1 or 2]"""
-        lengths = np.concatenate([columns.of_all()[0] for columns in self._counts])
-        lengths = lengths if self._cutoff_len is None else np.minimum(lengths, np.int32(self._cutoff_len))
-        return lengths.reshape(-1, self.num_sides)
-
-    def _trained_of_all(self, number: int) -> Int32:
-        lengths, trained = self._counts[number].of_all()
-        if self._cutoff_len is None:
-            return trained
-        within: Int32 = self._parts[number].trained_within(self._cutoff_len, lengths, trained)
-        return within
-
-    def await_shards(self, number: int, shards: Collection[int]) -> None:
-        """Declare which shards of a cache in a bucket are being fetched: their counts are read once they are here."""
-        self._counts[number].awaited = shards
+        return np.concatenate([part.lengths_of_sides() for part in self.parts])
 
     @cached_property
     def lengths(self) -> Int32:
@@ -123,12 +151,12 @@ class Rows:
     @cached_property
     def sides(self) -> Int64:
         """Side of each document of preference data, such as chosen or rejected.  # int64[documents]"""
-        return np.concatenate([part.sides() for part in self._parts]).astype(np.int64)
+        return np.concatenate([part.sides() for part in self._shards]).astype(np.int64)
 
     @cached_property
     def margins(self) -> Float32 | None:
         """Margin of the row of each document of preference data; None if no row has one.  # float32[documents]"""
-        found = np.concatenate([part.margins() for part in self._parts])
+        found = np.concatenate([part.margins() for part in self._shards])
         return None if np.isnan(found).all() else found
 
     def documents_of(self, rows: Int64) -> Int64:
@@ -155,31 +183,9 @@ class Rows:
     @property
     def mean_length(self) -> float:
         """Mean number of tokens per row over all rows of the shards."""
-        shards = [shard for part in self._parts for shard in part.shards]
+        shards = [shard for part in self._shards for shard in part.shards]
         num_tokens, num_rows = (sum(getattr(shard, name) for shard in shards) for name in ("num_tokens", "num_rows"))
         return float(self.num_sides * num_tokens / num_rows)
-
-    def num_tokens(self, number: int) -> int:
-        """Count the tokens of the rows of one cache that are put in order."""
-        if self._cutoff_len is None:
-            return int(self._parts[number].num_tokens)
-        lengths = self.lengths[self.bounds[number] : self.bounds[number + 1]]
-        return int(lengths[self.ordered_rows(number)].sum(dtype=np.int64))
-
-    def ordered_rows(self, number: int) -> Int64 | None:
-        """Return the rows of one cache that are put in order, relative to its first one; None means all of them."""
-        if self._cutoff_len is None:
-            return None
-        return np.flatnonzero(self.num_trained[self.bounds[number] : self.bounds[number + 1]])
-
-    def shards_of(self, number: int) -> BlockShards | DocumentShards:
-        """Return the shards of one cache."""
-        shards: BlockShards | DocumentShards = self._parts[number]
-        return shards
-
-    def shard_bounds(self, number: int) -> Int64:
-        """Return the first row of each shard of one cache, and the end, relative to its first row.  # int64[S + 1]"""
-        return offsets_of(self._parts[number].num_of_shards() // self.num_sides)
 
     def weight_sums(self, rows: Int64) -> Float64:
         """Sum the loss weights of some rows; each row of any rank is read once for this.  # float64[R]"""
@@ -194,14 +200,14 @@ class Rows:
 
     def locate(self, rows: Int64) -> FoundBlocks | FoundDocuments:
         """Find and check some blocks or documents, ready to be copied."""
-        if len(self._parts) == 1:
-            first: FoundBlocks | FoundDocuments = self._parts[0].locate(rows)
+        if len(self._shards) == 1:
+            first: FoundBlocks | FoundDocuments = self._shards[0].locate(rows)
             return first
         bounds = self.bounds * self.num_sides
         part_of = np.searchsorted(bounds, rows, side="right") - 1
         opened: list[Any] = [None] * len(rows)
         places = [0] * len(rows)
-        for number, part in enumerate(self._parts):
+        for number, part in enumerate(self._shards):
             asked = np.flatnonzero(part_of == number)
             found = part.locate(rows[asked] - bounds[number])
             for place, batch, row in zip(asked.tolist(), found.opened, found.rows, strict=True):
@@ -218,12 +224,48 @@ def documents_of_pairs(pairs: Int64) -> Int64:
     return np.concatenate(sides)
 
 
+def content_of(cache: Cache) -> Content:
+    """Return the kind of content of a cache: examples to imitate, or preference data."""
+    if not cache.is_preference:
+        return "examples"
+    return "pairs" if cache.is_paired else "rated answers"
+
+
+def content_of_all(caches: Iterable[Cache]) -> Content:
+    """Return the kind of content that several caches share.
+
+    Raises:
+        UsageError: they have different kinds of content.
+    """
+    found = {content_of(cache): cache.folder for cache in caches}
+    if len(found) > 1:
+        names = " and ".join(f"{content} ({folder})" for content, folder in found.items())
+        raise UsageError(f"{names} cannot be mixed", hint="read each with a loader of its own")
+    return next(iter(found))
+
+
+def refuse_preference(content: Content, what: str) -> None:
+    """Keep a consumer that trains on every answer from imitating rejected answers.
+
+    Raises:
+        UsageError: the content is preference data.
+    """
+    if content != "examples":
+        raise UsageError(
+            f"{what} trains examples, and this cache holds {content}: it would imitate rejected answers too",
+            hint="a loop of your own over PackedLoader gives them with their sides; trainers of pairs are in "
+            "packer.load.trainers",
+        )
+
+
 def _check_preference(content: Content, kind: RowKind, cutoff_len: int | None) -> None:
     """Refuse ways of reading that preference data does not allow.
 
     Raises:
         UsageError: a cutoff, or blocks.
     """
+    if content == "examples":
+        return
     if cutoff_len is not None:
         raise UsageError("cutoff_len would cut answers that are compared whole", hint="leave it out")
     if kind == "blocks":

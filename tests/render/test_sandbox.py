@@ -1,15 +1,13 @@
-"""What a template is compiled to writes what Jinja's own code in its own sandbox writes, and raises what it raises."""
+"""A template writes what it writes in Jinja's own sandbox, and raises what it raises there."""
 
 from typing import Any
 
 import jinja2
 import jinja2.sandbox
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from search_effort import percent_of_examples
 
-from packer.render.compiler import METHODS
 from packer.render.sandbox import environment_of
 
 NAMES = ("role", "content", "items", "get", "nothing", "first", "index0", "last", "x", "__class__", "format", "append")
@@ -24,7 +22,28 @@ VALUES: dict[str, Any] = {
 
 _name = st.sampled_from([*VALUES, "ns", "loop", "m", "undeclared"])
 _constant = st.sampled_from(["'a'", "' '", "1", "0", "none", "'role'", "'<b>'", "text", "role"])
-_method = st.sampled_from([*sorted(set().union(*METHODS.values())), "format", "pop", "copy"])
+_method = st.sampled_from(
+    [
+        "count",
+        "endswith",
+        "get",
+        "index",
+        "items",
+        "join",
+        "keys",
+        "lower",
+        "replace",
+        "rstrip",
+        "split",
+        "strip",
+        "title",
+        "upper",
+        "values",
+        "format",
+        "pop",
+        "copy",
+    ]
+)
 
 
 def _longer(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
@@ -61,12 +80,3 @@ def test_any_expression_is_written_and_refused_as_by_jinja(within: str, behind: 
     stock.globals.update(own.globals)
     source = AROUND % (within, behind)
     assert written(own, source) == written(stock, source)
-
-
-@pytest.mark.parametrize("written_as", ["m.role", "m['role']", "m.content.strip()", "loop.index0", "m.get('role')"])
-def test_what_rows_hold_is_not_asked_of_the_sandbox(written_as: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    environment = environment_of("2026-01-01")
-    template = environment.from_string(f"{{% for m in rows %}}{{{{ {written_as} }}}}{{% endfor %}}")
-    for name in ("getattr", "getitem", "call"):
-        monkeypatch.setattr(environment, name, None)
-    assert template.render(rows=[{"role": "r", "content": " c "}])

@@ -1,0 +1,65 @@
+"""Which modes of a template a reasoned answer may be trained in: none in which it is asked for an answer without."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from packer.render.environment import ChatTemplate, RenderError
+
+CONTRADICTS = "its reasoning contradicts"
+"""In the reason of a rejection: variables of the row or the recipe contradict an answer."""
+
+SEVERAL_EFFORTS = "it has reasoning, for which the template is asked in several ways"
+
+Mode: TypeAlias = Mapping[str, Any]
+
+
+def asking_modes(template: ChatTemplate, kwargs: Mapping[str, Any], modes: Sequence[Mode], k: int) -> Sequence[Mode]:
+    """Return the modes of reasoned message k, also those that only a word for the effort selects.
+
+    Raises:
+        RenderError: `prompt_diverges`: the variables of the row or the recipe, `kwargs`, leave none.
+    """
+    efforts = template.efforts
+    if not efforts.names:
+        return modes
+    asking = [{name: word} for name, word in efforts.asking if name not in kwargs]
+    left = [mode for mode in (*modes, *asking) if not efforts.refusing({**kwargs, **mode})]
+    if not left:
+        raise contradiction(k, str(efforts.refusing(kwargs)))
+    return left
+
+
+def refuse_several_efforts(template: ChatTemplate, prompts: Sequence[tuple[str, Mode]], chosen: Mode, k: int) -> None:
+    """Refuse a reasoned answer for which the template has to be asked, and can be asked in more than one way.
+
+    Raises:
+        RenderError: `prompt_diverges`.
+    """
+    words = {
+        setting: prompt for prompt, mode in prompts for setting in mode.items() if setting in template.efforts.asking
+    }
+    if len({*words.values()}) > 1 and any(setting in words for setting in chosen.items()):
+        ways = " or ".join(f"{name}={word}" for name, word in template.efforts.asking)
+        reason = f"messages[{k}]: {SEVERAL_EFFORTS}: {ways}"
+        raise RenderError(reason, code="prompt_diverges", message=k)
+
+
+def without_switches(template: ChatTemplate, kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Return variables without those that select a prompt, and these in words; no words if there are none."""
+    others = {name: value for name, value in kwargs.items() if name not in template.switches}
+    switches = [f"{name}={json.dumps(kwargs[name], default=str)}" for name in kwargs if name not in others]
+    return others, " and ".join(switches)
+
+
+def contradiction(k: int, refusing: str) -> RenderError:
+    """Return the rejection of a reasoned answer under variables that ask for an answer without reasoning."""
+    return RenderError(f"messages[{k}]: {CONTRADICTS} {refusing}", code="prompt_diverges", message=k)
+
+
+def divergence(k: int, *, is_open: bool) -> RenderError:
+    """Return the rejection of an answer that continues no prompt; `is_open`: it goes on as if none opened reasoning."""
+    how = "does not begin this turn with its own prompt"
+    if is_open:
+        how = "does not close the reasoning that this turn's prompt opens, or opens it once more"
+    return RenderError(f"messages[{k}]: the template {how}", code="prompt_diverges", message=k)

@@ -1,0 +1,85 @@
+"""Learns by trial how a template shows reasoning: in which form a message has to have it, and what stands around it.
+
+Messages have reasoning in the fields `reasoning_content` and `thinking`, where transformers puts it. Some templates
+read another field (`reasoning`, as Solar), or parts of the content (Ministral). So each form is tried with made-up
+words, and the first in which the template shows them is the one in which it gets all reasoning.
+
+What the template writes around the words are its own markers. A row that has its reasoning inline, in tags that are no
+markers of this template (`<think>` under gpt-oss), would have it trained as letters of the answer.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from packer.render.reasoning import reasoning_fields
+
+Message: TypeAlias = Mapping[str, Any]
+Render: TypeAlias = Callable[[Sequence[Message], Mapping[str, Any]], str | None]
+
+_WORD, _ANSWER, _KEY = "Zq0W", "Zq1W", "Zq2W"
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningForm:
+    """How a template shows reasoning."""
+
+    change: Callable[[Message], Message] | None = None
+    """Puts the reasoning of a message where the template looks for it; None if that is where messages have it."""
+
+    around: frozenset[tuple[str, str]] = frozenset()
+    """What it writes in front of reasoning and behind it; nothing if it shows none."""
+
+    def apply(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Return messages with their reasoning where the template looks for it."""
+        change = self.change
+        if change is None:
+            return messages
+        return [change(message) if reasoning_fields(message) else message for message in messages]
+
+    def is_foreign(self, opening: str, closing: str) -> bool:
+        """Whether the template marks reasoning, and not with these tags."""
+        ends = [
+            before.rstrip().endswith(opening) and after.lstrip().startswith(closing) for before, after in self.around
+        ]
+        return bool(ends) and not any(ends)
+
+
+def learned(render: Render, modes: Iterable[Mapping[str, Any]]) -> ReasoningForm:
+    """Try the forms one by one, each in every mode; `render` returns None if the template raises."""
+    tried = [*modes]
+    answer = {"role": "assistant", "content": _ANSWER, "reasoning_content": _WORD, "thinking": _WORD}
+    for change in (None, _as_reasoning, _as_part):
+        chat = [{"role": "user", "content": "?"}, _with_key(change(answer)) if change else answer]
+        around = {_around(text) for text in (render(chat, kwargs) for kwargs in tried) if text is not None}
+        around.discard(None)
+        if around:
+            return ReasoningForm(change, frozenset(each for each in around if each is not None))
+    return ReasoningForm()
+
+
+def _around(text: str) -> tuple[str, str] | None:
+    """Return what stands in front of the word and behind it, if that marks it off from the answer."""
+    before, found, rest = text.partition(_WORD)
+    after, answered, _ = rest.partition(_ANSWER)
+    is_marked = found and answered and after.strip() and _KEY not in text  # with it, the list is printed as it is
+    return (before, after) if is_marked else None
+
+
+def _with_key(message: Message) -> Message:
+    """Return a message whose part of reasoning has a key that no template asks for."""
+    content = message["content"]
+    return {**message, "content": [{**content[0], _KEY: ""}, *content[1:]]} if isinstance(content, list) else message
+
+
+def _as_reasoning(message: Message) -> Message:
+    return {**message, "reasoning": message[reasoning_fields(message)[0]]}
+
+
+def _as_part(message: Message) -> Message:
+    """Return a message with its reasoning as the first part of its content, as Mistral's API has it."""
+    content = message.get("content")
+    fields = reasoning_fields(message)
+    part = {"type": "thinking", "thinking": message[fields[0]]}
+    texts = content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
+    return {**{name: value for name, value in message.items() if name not in fields}, "content": [part, *texts]}

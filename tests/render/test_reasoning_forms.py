@@ -1,0 +1,309 @@
+"""How a template shows reasoning is learned by trial: the form in which it reads it, its markers, its words for none."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import twins
+from supervision_stages import Stages, assistant, call, chat, result, user
+
+from packer.render import ChatTemplate
+from packer.render.efforts import means_none
+from packer.render.reasoning import split_inline
+
+END = "<|im_end|>"
+
+CHANNELS = """\
+{%- for m in messages %}
+{%- if m.role != 'assistant' %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}
+{%- else %}
+{%- if FIELD %}{{ '<|im_start|>assistant to=self\\n' + FIELD + '\\n' }}{% endif %}
+{{- '<|im_start|>assistant to=user\\n' + m.content + '<|im_end|>\\n' }}
+{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant' }}{% endif %}"""
+"""As gpt-oss, Muse and Solar: reasoning is a message of its own kind, and the text stands as it is."""
+
+PARTS = """\
+{%- for m in messages %}
+{{- '<|im_start|>' + m.role + '\\n' }}
+{%- if m.content is string %}{{ m.content }}
+{%- else %}
+{%- for part in m.content or [] %}
+{%- if part.type == 'text' %}{{ part.text }}
+{%- elif part.type == 'thinking' %}{{ '[THINK]' + part.thinking + '[/THINK]' }}
+{%- else %}{{ raise_exception('text and thinking only') }}{% endif %}
+{%- endfor %}
+{%- endif %}
+{%- for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}
+{{- '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+"""As Ministral: reasoning is a part of the content, and fields are ignored."""
+
+THINKS = """\
+{%- for m in messages %}
+{{- '<|im_start|>' + m.role + '\\n' }}
+{%- if m.reasoning_content %}{{ '<think>' + m.reasoning_content + '</think>' }}{% endif %}
+{{- m.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+"""Shows the reasoning of a field in the tags that most rows have inline."""
+
+TEMPLATES = {
+    "thinking": CHANNELS.replace("FIELD", "m.thinking"),
+    "reasoning_content": CHANNELS.replace("FIELD", "m.reasoning_content"),
+    "reasoning": CHANNELS.replace("FIELD", "m.reasoning"),
+    "parts": PARTS,
+}
+BLOCKS = (
+    *("<think>\nCount.\n</think>\n\n", "<thinking>Count.</thinking>", "<reasoning>Count.</reasoning>\n"),
+    *("<|begin_of_thought|>Count.<|end_of_thought|>\n\n", "◁think▷Count.◁/think▷", "<Thought>\nCount.</Thought> "),
+    *("<think:own>Count.</think:own>", "<seed:think>Count.</seed:think>", "[REASONING]Count.[/REASONING]"),
+)
+
+ASKED = user("one?")
+
+
+def stages(folder: Path, template: str, *overrides: str) -> Stages:
+    return Stages.load(twins.byte_level(folder / "model", template=template), *overrides)
+
+
+def learned(made: Stages, *messages: dict[str, Any], **variables: Any) -> str:
+    """What is trained of the last turn."""
+    return made.turns(chat(*messages, **variables))[-1][1]
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_reasoning_in_the_tags_of_another_family_is_no_text_of_an_answer(tmp_path: Path, name: str, block: str) -> None:
+    row = chat(ASKED, assistant(block + "One."))
+    ((code, reason),) = stages(tmp_path, TEMPLATES[name]).reasons([row])
+    assert code == "dropped_reasoning"
+    assert reason.endswith("in tags that are no markers of reasoning to it")
+    allowed = "supervision.allow_dropped=[reasoning]"
+    assert stages(tmp_path, TEMPLATES[name], allowed).outcomes([row]) == ["dropped_reasoning"]
+    own = learned(stages(tmp_path, TEMPLATES[name]), ASKED, assistant("One.", reasoning_content="Count."))
+    assert (
+        learned(stages(tmp_path, TEMPLATES[name], "supervision.reasoning=field"), *[ASKED, assistant(block + "One.")])
+        == own
+    )
+    assert own.count("Count.") == 1
+    assert block.strip() not in own
+
+
+def test_tags_that_a_template_writes_itself_are_its_markers(tmp_path: Path) -> None:
+    made = stages(tmp_path, THINKS)
+    assert learned(made, ASKED, assistant("<think>\nCount.\n</think>\n\nOne.")).startswith("<think>\nCount.")
+    others = [chat(ASKED, assistant(block + "One.")) for block in BLOCKS[1:]]
+    assert made.outcomes(others) == ["dropped_reasoning"] * len(others)
+
+
+def test_an_empty_block_is_no_text_of_an_answer_either(tmp_path: Path) -> None:
+    turn = assistant("<think>\n\n</think>\n\nOne.")
+    assert stages(tmp_path, TEMPLATES["thinking"]).outcomes([chat(ASKED, turn)]) == ["dropped_reasoning"]
+    has_field = TEMPLATES["thinking"].replace("{%- if m.thinking %}", "{%- if 'thinking' in m %}")
+    as_field = stages(tmp_path, has_field, "supervision.reasoning=field")
+    assert learned(as_field, ASKED, turn) == " to=user\nOne." + END
+
+
+def test_a_template_without_reasoning_takes_any_tags_as_text(tmp_path: Path) -> None:
+    for block in BLOCKS:
+        assert learned(stages(tmp_path, twins.CHATML), ASKED, assistant(block + "One.")) == f"{block}One.{END}"
+
+
+def test_other_tags_are_text_under_every_template(tmp_path: Path) -> None:
+    said = ("<answer>One.</answer> That is it.", "<b>One</b> it is.", "[NOTE]x[/NOTE] One.", "<html><p>One</p></html>")
+    for name, source in TEMPLATES.items():
+        for text in said:
+            assert split_inline(text) is None
+            assert text in learned(stages(tmp_path, source), ASKED, assistant(text)), name
+
+
+def test_tags_are_trained_as_text_where_the_recipe_wants_reasoning_inline(tmp_path: Path) -> None:
+    """As for a model that is to learn a format of its own. Only what the row itself has; none are put beside markers."""
+    made = stages(tmp_path, TEMPLATES["thinking"], "supervision.reasoning=inline")
+    text = "<reasoning>Count.</reasoning>\n<answer>One.</answer>"
+    assert learned(made, ASKED, assistant(text)) == f" to=user\n{text}{END}"
+    assert made.outcomes([chat(ASKED, assistant("One.", reasoning_content="Count."))]) == ["dropped_reasoning"]
+    closed = twins.QWEN3_LIKE
+    made = stages(tmp_path, closed, "supervision.reasoning=inline")
+    assert learned(made, ASKED, assistant(text)).endswith(text + END)
+    assert stages(tmp_path, closed).outcomes([chat(ASKED, assistant(text))]) == ["dropped_reasoning"]
+
+
+def test_a_template_is_tried_with_the_variables_of_the_recipe(tmp_path: Path) -> None:
+    needs = "{%- if not persona %}{{ raise_exception('who?') }}{% endif %}" + TEMPLATES["reasoning"]
+    made = stages(tmp_path, needs, "template.kwargs.persona=kind")
+    assert made.outcomes([chat(ASKED, assistant("<think>Count.</think>One."))]) == ["dropped_reasoning"]
+    assert "Count." in learned(made, ASKED, assistant("One.", thinking="Count."))
+
+
+FIELDS = ("reasoning_content", "thinking", "reasoning")
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_reasoning_is_given_in_the_form_that_the_template_reads(tmp_path: Path, name: str, field: str) -> None:
+    made = stages(tmp_path, TEMPLATES[name])
+    said = learned(made, ASKED, assistant("One.", **{field: "Count."}))
+    marked = "[THINK]Count.[/THINK]One." if name == "parts" else " to=self\nCount.\n<|im_start|>assistant to=user\nOne."
+    assert said == marked + END
+
+
+def test_parts_of_reasoning_stand_beside_calls_and_in_history(tmp_path: Path) -> None:
+    made = stages(tmp_path, PARTS)
+    calling = assistant(None, reasoning_content="Ask.", tool_calls=[call("look", {"q": "x"})])
+    turns = made.turns(chat(ASKED, calling, result("wet"), assistant("It rains.", reasoning_content="So it does.")))
+    assert turns[0][1].startswith('[THINK]Ask.[/THINK]{"name": "look"')
+    assert "[THINK]Ask.[/THINK]" in turns[1][0]
+    assert turns[1][1] == f"[THINK]So it does.[/THINK]It rains.{END}"
+
+
+def test_reasoning_that_a_template_with_parts_drops_is_found(tmp_path: Path) -> None:
+    cuts = PARTS.replace("part.thinking +", "part.thinking[:9] +")
+    turn = assistant("One.", reasoning_content="Count and count and count again.")
+    assert stages(tmp_path, cuts).outcomes([chat(ASKED, turn)]) == ["dropped_reasoning"]
+
+
+def test_a_template_that_prints_a_list_as_it_is_shows_no_reasoning(tmp_path: Path) -> None:
+    prints = twins.CHATML.replace("(message.content or '')", "message.content | string")
+    assert prints != twins.CHATML
+    template = ChatTemplate(prints, date="2026-01-01", variables={}, max_bytes=2**20)
+    assert not template.reasoning.around
+    turn = assistant("One.", reasoning_content="Count.")
+    assert stages(tmp_path, prints).outcomes([chat(ASKED, turn)]) == ["dropped_reasoning"]
+
+
+EFFORT = """\
+{%- set effort = (reasoning_effort if reasoning_effort is defined else DEFAULT) | lower %}
+{%- if effort not in [WORDS] %}{{ raise_exception('unknown effort') }}{% endif %}
+{{- '<|im_start|>system\\neffort ' + effort + '<|im_end|>\\n' }}
+{%- for m in messages %}
+{{- '<|im_start|>' + m.role + '\\n' }}
+{%- if m.reasoning_content %}{{ '[THINK]' + m.reasoning_content + '[/THINK]' }}{% endif %}
+{{- m.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+"""As Mistral's: only the words before the question say whether there is to be reasoning."""
+
+REASONED, PLAIN = assistant("One.", reasoning_content="Count."), assistant("One.")
+
+
+def effort(default: str, *words: str) -> str:
+    return EFFORT.replace("DEFAULT", repr(default)).replace("WORDS", ", ".join(map(repr, words)))
+
+
+def asked_with(made: Stages, turn: dict[str, Any], **variables: Any) -> str:
+    ((prompt, _),) = made.turns(chat(ASKED, turn, **variables))
+    return prompt.partition("effort ")[2].partition("<")[0]
+
+
+@pytest.mark.parametrize("none", ["none", "no_think", "off"])
+def test_a_reasoned_answer_is_trained_under_the_word_that_asks_for_reasoning(tmp_path: Path, none: str) -> None:
+    made = stages(tmp_path, effort(none, none, "high"))
+    assert asked_with(made, REASONED) == "high"
+    assert asked_with(made, PLAIN) == none
+    assert asked_with(made, PLAIN, reasoning_effort="high") == "high"
+    assert asked_with(made, REASONED, reasoning_effort="high") == "high"
+
+
+def test_a_default_that_asks_for_reasoning_is_kept(tmp_path: Path) -> None:
+    made = stages(tmp_path, effort("normal", "none", "low", "normal"))
+    assert asked_with(made, REASONED) == "normal"
+    assert asked_with(made, PLAIN) == "normal"
+
+
+def test_a_reasoned_answer_contradicts_a_word_that_means_none(tmp_path: Path) -> None:
+    made = stages(tmp_path, effort("high", "none", "high"))
+    for rule in ("refuse", "continue", "common_prefix"):
+        made = stages(tmp_path, effort("high", "none", "high"), f"supervision.on_prompt_mismatch={rule}")
+        found = made.reasons([chat(ASKED, REASONED, reasoning_effort="none")])
+        assert found == [("prompt_diverges", "messages[1]: its reasoning contradicts reasoning_effort=none")]
+
+
+def test_marks_train_no_reasoning_under_a_word_that_means_none(tmp_path: Path) -> None:
+    text = "{{- m.content + '<|im_end|>\\n' }}"
+    of_answer = f"{{% generation %}}{text}{{% endgeneration %}}"
+    either = f"{{%- if m.role == 'assistant' %}}{of_answer}{{%- else %}}{text}{{%- endif %}}"
+    marked = effort("none", "none", "high").replace(text, either)
+    assert "endgeneration" in marked
+    made = stages(tmp_path, marked, "supervision.source=generation_tags")
+    reason = "messages[1]: its reasoning contradicts reasoning_effort, which means none by default"
+    assert made.reasons([chat(ASKED, REASONED)]) == [("prompt_diverges", reason)]
+    assert not isinstance(made.outcomes([chat(ASKED, PLAIN)])[0], str)
+
+
+def test_of_several_words_that_ask_for_reasoning_none_is_guessed(tmp_path: Path) -> None:
+    made = stages(tmp_path, effort("none", "none", "low", "high"))
+    ((code, reason),) = made.reasons([chat(ASKED, REASONED)])
+    assert code == "prompt_diverges"
+    assert reason.endswith("in several ways: reasoning_effort=low or reasoning_effort=high")
+    assert asked_with(made, REASONED, reasoning_effort="low") == "low"
+    assert asked_with(made, PLAIN) == "none"
+
+
+def test_words_that_come_to_the_same_prompt_are_one(tmp_path: Path) -> None:
+    same = effort("none", "none", "low", "high").replace("+ effort +", "+ ('none' if effort == 'none' else 'some') +")
+    assert asked_with(stages(tmp_path, same), REASONED) == "some"
+
+
+def test_a_word_for_none_closes_the_reasoning_of_plain_answers(tmp_path: Path) -> None:
+    """As a switch does: the prompt opens a block by default, and closes it under this word."""
+    opens = """\
+{%- for m in messages %}
+{{- '<|im_start|>' + m.role + '\\n' }}
+{%- if m.role == 'assistant' %}{{ '<think>' + (m.reasoning_content or '') + '</think>' }}{% endif %}
+{{- m.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+{{- '<|im_start|>assistant\\n<think>' + ('</think>' if reasoning_effort == 'none' else '') }}
+{%- endif %}"""
+    made = stages(tmp_path, opens)
+    assert made.turns(chat(ASKED, PLAIN))[0][0].endswith("<think></think>")
+    assert made.turns(chat(ASKED, REASONED))[0][0].endswith("<think>")
+
+
+@pytest.mark.parametrize(
+    ("word", "is_none"),
+    [
+        *((word, True) for word in ("none", "No_Think", "nothink", "off", "disabled", "no_reasoning", "non-thinking")),
+        *((word, False) for word in ("normal", "notable", "low", "high", "minimal", "official", "")),
+    ],
+)
+def test_words_that_mean_none_are_told_from_others(word: str, *, is_none: bool) -> None:
+    assert means_none(word) == is_none
+
+
+SWITCHED = """\
+{%- set on = enable_thinking is not defined or enable_thinking %}
+{%- for m in messages %}
+{{- '<|im_start|>' + m.role + '\\n' }}
+{%- if m.reasoning_content %}{{ '<think>\\n' + m.reasoning_content + '\\n</think>\\n\\n' }}{% endif %}
+{{- m.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' + ('' if on else '<think>\\n\\n</think>\\n\\n') }}{% endif %}"""
+"""As Qwen3."""
+
+
+@pytest.mark.parametrize("rule", ["refuse", "continue", "common_prefix"])
+@pytest.mark.parametrize("turn", [REASONED, assistant("<think>\nCount.\n</think>\n\nOne.")])
+def test_a_row_that_switches_off_the_reasoning_it_has_says_so(tmp_path: Path, rule: str, turn: dict[str, Any]) -> None:
+    made = stages(tmp_path, SWITCHED, f"supervision.on_prompt_mismatch={rule}")
+    row = chat(ASKED, turn, enable_thinking=False)
+    assert made.reasons([row]) == [("prompt_diverges", "messages[1]: its reasoning contradicts enable_thinking=false")]
+    assert "Count." in learned(made, ASKED, turn, enable_thinking=True)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_many_rows_are_rendered_as_the_definition_renders_them(tmp_path: Path, name: str) -> None:
+    """Enough of each kind for the ways that render rows at once."""
+    made = stages(tmp_path, TEMPLATES[name])
+    rows = [
+        chat(user(f"q{k}?"), assistant(f"a{k}", reasoning_content=f"why {k}"), user("and?"), assistant(f"b{k}"), row=k)
+        for k in range(40)
+    ]
+    fast = made.outcomes(rows)
+    made.renderer = made.renderer.by_reference()
+    assert made.outcomes(rows) == fast
+    assert not any(isinstance(outcome, str) for outcome in fast)
