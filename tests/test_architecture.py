@@ -174,7 +174,8 @@ def test_the_map_names_nothing_that_is_gone() -> None:
     text = (REPOSITORY / "docs" / "architecture.md").read_text("utf-8")
     names = re.findall(r"`([\w/]+(?:/|\.(?:py|yaml)))`", text)
     assert len(names) > 30
-    assert [name for name in names if not any((place / name).exists() for place in (REPOSITORY, REPOSITORY / "packer"))] == []
+    places = (REPOSITORY, REPOSITORY / "packer")
+    assert [name for name in names if not any((place / name).exists() for place in places)] == []
 
 
 def test_every_package_is_installed() -> None:
