@@ -64,6 +64,9 @@ class RenderedTurn:
     continued: bool = False
     """Whether the turn was continued from a prompt with which the template itself does not begin it."""
 
+    masked: tuple[tuple[int, int], ...] = ()
+    """Ranges of `text`, in characters, of pieces of the turn that are not trained."""
+
     def is_blank(self, stops: re.Pattern[str] | None) -> bool:
         """Whether the template writes nothing for the turn: all of its content was dropped, as the recipe allows."""
         stop = stops.search(self.text, self.prompt_end) if stops else None

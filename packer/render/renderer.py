@@ -27,6 +27,7 @@ from packer.render.dropped import ConversationLosses, LossCheck, refusal
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.marks import marked_turns
 from packer.render.message_form import renderable
+from packer.render.pieces import Piece, with_mask
 from packer.render.placeholders import text_of
 from packer.render.readback import strings
 from packer.render.reasoning import cut_off, has_two_reasonings, with_reasoning_as
@@ -144,7 +145,7 @@ class Renderer:
         weights = _turn_weights(sample, self._rules.turns)
         if not weights or not all(has_content(sample.messages[k].fields) for k in weights):
             return None
-        if _are_too_many(weights):
+        if _are_too_many(weights) or any(message.pieces for message in sample.messages):
             return None
         return rows.rendered(self.conversation(sample), weights, at_once=at_once)
 
@@ -245,19 +246,27 @@ class Renderer:
         for k in weights:
             self._control.refuse_foreign_end(text_of(sample.messages[k].fields), f"messages[{k}]", k)
         conversation = renderable(conversation, last)
-        documents, num_trained = self._assigned(conversation, weights, losses.of(conversation))
+        pieces = _masked_pieces(sample, self._rules.turns)
+        documents, num_trained = self._assigned(conversation, weights, pieces, losses.of(conversation))
         if not documents:
             raise RenderError("no assistant turn that the template can prompt for", code="nothing_trained")
         num_skipped = len(wanted) - num_trained
         if stand_ins is None:
-            return RenderedRow(tuple([encoded(document.text, document.turns) for document in documents]), num_skipped)
+            texts = tuple([encoded(each.text, each.turns, masked=each.masked) for each in documents])
+            return RenderedRow(texts, num_skipped)
         same_form = renderable(original, last)
         prompted = not self._by_marks
-        texts = [revealed(document, stand_ins, conversation, same_form, prompted=prompted) for document in documents]
-        return RenderedRow(tuple(texts), num_skipped)
+        texts = tuple(
+            [revealed(document, stand_ins, conversation, same_form, prompted=prompted) for document in documents]
+        )
+        return RenderedRow(texts, num_skipped)
 
     def _assigned(
-        self, conversation: Conversation, weights: Mapping[int, float], losses: ConversationLosses
+        self,
+        conversation: Conversation,
+        weights: Mapping[int, float],
+        pieces: Mapping[int, Sequence[Piece]],
+        losses: ConversationLosses,
     ) -> tuple[tuple[Document, ...], int]:
         """Render turn after turn, and assign each to a text; also return the number of trained turns.
 
@@ -273,6 +282,8 @@ class Renderer:
             lost = losses.find(turn)
             if lost is not None:
                 raise refusal(lost)
+            if turn.message in pieces:
+                turn = with_mask(turn, conversation, pieces[turn.message], self._turn_rules)
             if not turn.is_blank(self._turn_rules.stops):
                 assigner.add(turn)
                 num_trained += 1
@@ -297,28 +308,50 @@ def _turn_weights(sample: Sample, turns: Turns) -> dict[int, float]:
 
     A message's own weight takes precedence over the rule.
     """
+    weights = {k: max(weight for _, weight in pieces) for k, pieces in _weights_of_pieces(sample, turns)}
+    return {k: weight for k, weight in weights.items() if np.float32(weight) > 0}
+
+
+def _weights_of_pieces(sample: Sample, turns: Turns) -> Iterator[tuple[int, list[tuple[int, float]]]]:
+    """Yield the number of every assistant message, and its pieces with their weights; most have one."""
     assistants = [k for k, message in enumerate(sample.messages) if message.role == "assistant"]
     by_rule = {"all": assistants, "last": assistants[-1:], "marked": []}[turns]
-    weights = {}
     for k in assistants:
         message = sample.messages[k]
-        weight = message.weight if message.weight is not None else float(k in by_rule)
-        if np.float32(weight) > 0:
-            weights[k] = weight
-    return weights
+        pieces = message.pieces or ((0, message.weight),)
+        yield k, [(num_calls, float(k in by_rule) if own is None else own) for num_calls, own in pieces]
+
+
+def _masked_pieces(sample: Sample, turns: Turns) -> dict[int, list[Piece]]:
+    """Return the pieces of each message of which some are trained and some are not.
+
+    Raises:
+        RenderError: `wrong_type`; the trained pieces of a message have different weights.
+    """
+    masked = {}
+    for k, pieces in _weights_of_pieces(sample, turns):
+        weights = {weight for _, weight in pieces}
+        if len(weights - {0.0}) > 1:
+            reason = f"messages[{k}]: its text and its calls have different weights; they are one turn"
+            raise RenderError(reason, code="wrong_type", message=k)
+        if len(weights) > 1:
+            masked[k] = [(num_calls, weight > 0) for num_calls, weight in pieces]
+    return masked
 
 
 def _turn_batch(
     texts: Sequence[EncodedText], owners: Sequence[int], skipped: Sequence[int], rejections: Sequence[Rejection]
 ) -> TurnBatch:
-    """Concatenate the texts, and shift the positions of their turns and guarded ranges accordingly."""
+    """Concatenate the texts, and shift the positions of their turns and ranges accordingly."""
     offsets = np.zeros(len(texts) + 1, np.int64)
     turns: list[tuple[int, int, int, int, float]] = []
     guarded: list[tuple[int, int]] = []
+    masked: list[tuple[int, int]] = []
     start = 0
     for number, text in enumerate(texts):
         turns += [(number, *turn) for turn in text.turns]
         guarded += [(start + a, start + b) for a, b in text.guarded]
+        masked += [(start + a, start + b) for a, b in text.masked]
         offsets[number + 1] = start = start + len(text.content)
     columns = list(zip(*turns, strict=True)) if turns else [()] * 5
     return TurnBatch(
@@ -333,5 +366,6 @@ def _turn_batch(
         weight=np.array(columns[4], np.float32),
         skipped=np.array(skipped, np.int32),
         guarded=np.array(guarded, np.int64).reshape(-1, 2),
+        masked=np.array(masked, np.int64).reshape(-1, 2),
         rejections=tuple(rejections),
     )
