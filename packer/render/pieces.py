@@ -44,7 +44,7 @@ def _end(turn: RenderedTurn, conversation: Conversation, num_calls: int, rules: 
         message["tool_calls"] = message["tool_calls"][:num_calls]
     if not has_content(message):
         return turn.prompt_end
-    messages = [*conversation.messages[:k], message]
+    messages = [*conversation.messages[:k], message, *conversation.messages[k + 1 :]]
     upto = Conversation(conversation.template, messages, tools=conversation.tools, kwargs=conversation.kwargs)
     shorter = upto.turn(k, turn.weight, rules)
     if shorter is not None:

@@ -282,10 +282,9 @@ class Renderer:
             lost = losses.find(turn)
             if lost is not None:
                 raise refusal(lost)
-            if turn.message in pieces:
-                turn = with_mask(turn, conversation, pieces[turn.message], self._turn_rules)
             if not turn.is_blank(self._turn_rules.stops):
-                assigner.add(turn)
+                own = pieces.get(turn.message)
+                assigner.add(with_mask(turn, conversation, own, self._turn_rules) if own else turn)
                 num_trained += 1
         return assigner.documents(), num_trained
 

@@ -148,8 +148,8 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
     """
     content = _content(shape, where=where)
     calls = read_calls(shape.tool_calls, where=f"{where}.tool_calls")
-    if shape.role in CALL_ROLES and not (calls or content.calls) and (call := _call_beside_role(raw)):
-        calls = read_calls([call], where=where)
+    if shape.role in CALL_ROLES and not (calls or content.calls) and (beside := _call_beside_role(raw)):
+        calls = read_calls([beside], where=where)
         raw = {key: value for key, value in raw.items() if key in _KNOWN_FIELDS}
     calls = _merge_calls(calls, content.calls, where=f"{where}.content")
     if shape.function_call:

@@ -17,7 +17,7 @@ Runs: TypeAlias = list[tuple[int, int]]
 
 
 def runs_of_masked_turns(turns: TurnBatch, tokens: TokenBatch, round_trip: RoundTrip) -> dict[int, Runs | None]:
-    """Return the trained runs of each turn with masked pieces, by its number; None if its ids do not show the pieces."""
+    """Return the trained runs of each turn with masked pieces, by its number; None if its ids show no pieces."""
     texts = np.searchsorted(turns.text_offsets, turns.masked[:, 0], side="right") - 1
     starts = turns.masked[:, 0] - turns.text_offsets[texts]
     owners: dict[int, Runs] = {}

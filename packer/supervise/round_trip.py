@@ -82,10 +82,8 @@ class RoundTrip:
                 shown = shown.removeprefix(SPACE.encode())
             return self._plain_spaces(shown)
 
-        for read in (plain, *([normalized] if self._normalizer is not None else ())):
-            if _reached(segments, shown := read(text)) == len(shown):
-                return read
-        return None
+        forms: list[Callable[[bytes], bytes]] = [plain, *([normalized] if self._normalizer is not None else [])]
+        return next((form for form in forms if _reached(segments, form(text)) == len(form(text))), None)
 
     def _may_insert_space(self, after: int | None) -> bool:
         return after is None or after in self._added
