@@ -17,6 +17,7 @@ from packer.batches import REASONING_FIELDS, Message, Sample
 from packer.source.answered_calls import refuse_stray_results
 from packer.source.decode import Refused
 from packer.source.file_bytes import quoted
+from packer.source.json_answers import split_thought, with_calls_of_text
 from packer.source.message_parts import (
     PARTS_START,
     Content,
@@ -247,19 +248,11 @@ def _content(shape: ChatMessage, *, where: str) -> Content:
         return read_content(shape.content, where=f"{where}.content")
     text, calls = None, []
     if isinstance(shape.content, str):
-        thought, call = _split_thought(shape.content)
+        thought, call = split_thought(shape.content)
         text, calls = thought or None, read_calls(call, where=where)
     if not calls:
         raise Refused("bad_tools", f"no call at {where}")
     return Content(text=text, calls=tuple(calls))
-
-
-def _split_thought(text: str) -> tuple[str, str]:
-    """Split the reasoning off that LLaMA-Factory's rows have before the JSON of a call."""
-    if not text.lstrip().startswith("<think>"):
-        return "", text
-    thought, closing, call = text.partition("</think>")
-    return thought + closing, call
 
 
 def _call_beside_role(raw: dict[str, Any]) -> dict[str, Any]:
@@ -362,6 +355,7 @@ def chat_sample(row: dict[str, Any], fields: RowFields, messages: Sequence[Messa
         raise Refused("wrong_type", reason)
     tools = coalesce_aliases({"tools": fields.tools, "functions": fields.functions}, where="$")
     definitions = read_tools(tools, where="$.tools" if fields.tools else "$.functions") if tools else None
+    messages = with_calls_of_text(messages, definitions) if definitions else messages
     for message in messages if definitions else ():
         refuse_unified(message.fields.get("tool_calls") or (), definitions or ())
     refuse_stray_results(message.fields for message in messages)
