@@ -45,6 +45,7 @@ from packer.render.environment import ChatTemplate, RenderError
 from packer.render.readback import ESCAPE, function_of
 from packer.render.reasoning import TAGS, reasoning_fields
 from packer.render.rewritten_history import HistoryRewrite, RenderedRow, TurnAssigner, encoded
+from packer.render.tagged_calls import tags_in
 
 WORTH_A_TRIAL = 4
 """Number of chats that take about as long to render as the trial of their kind."""
@@ -191,6 +192,8 @@ class ClearRows:
             size=size_of(len(messages)),
         )
         others = [calls, conversation.kwargs, conversation.messages[last + 1 :]]
+        if calls and tags_in(calls, self._marks):
+            return None
         is_odd = self.is_odd(joined) or (any(others) and self._is_odd_data(others))
         return None if is_odd else Row(messages, texts, joined, kind)
 
