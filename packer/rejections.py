@@ -65,6 +65,8 @@ CODES: dict[str, str] = {
     "dropped_tool_call": "the template does not render a tool call",
     "dropped_tool_result": "the template does not render a tool result",
     "dropped_tools": "the template does not render the tool definitions, or not the names of all parameters",
+    "wrapped_twice": "a text already has the tags that the template writes around it, or the system message defines "
+    "tools, and so do the row's `tools`",
     "mangled_call": "a tool call cannot be read back from its rendering: it is escaped, changed, JSON within JSON, or "
     "cut by a closing tag in one of its arguments",
     "mangled_text": "a text or the tool definitions are not rendered as the row has them, but escaped (`&lt;`, `\\n`, "
@@ -143,6 +145,8 @@ _HINTS = {
     "control_token": "packer does not take rows that are already rendered: give the messages, or remove the markers "
     "(the build writes the EOS after a text or completion itself); --set supervision.control_tokens=allow trains "
     "the letters of a marker as text, never the token",
+    "wrapped_twice": "--set rows.wrapped=unwrap takes the tags off; if the system message defines the tools, "
+    "--set 'sources.columns={tools: null}' leaves `tools` out",
     "mangled_call": "packer lint shows what the template writes; remove `|safe` or a second `tojson` from it, or "
     "write each argument with `tojson`, which quotes texts. If the reason names a closing tag, a server would cut the "
     "argument there: leave the row out",

@@ -34,6 +34,7 @@ from packer.render.reasoning import cut_off, has_two_reasonings, with_reasoning_
 from packer.render.result_order import in_order_of_calls, tells_results_apart
 from packer.render.rewritten_history import Document, EncodedText, HistoryRewrite, RenderedRow, TurnAssigner, encoded
 from packer.render.unread import refuse_unread_variables
+from packer.render.wrappers import Wrappers
 from packer.watchdog import ROW, place
 
 MAX_TURN_MESSAGES = 2**22
@@ -63,6 +64,7 @@ class Renderer:
         self._tool_template = self._compile(model, model.tool_template)
         self._marks = f"{model.template}{model.tool_template}"
         self._results_apart: dict[int, bool] = {}
+        self._wrappers: dict[int, Wrappers] = {}
         self._control = TypedControl(model.control, rules.control_tokens)
         stops = re.compile(longest_of(model.stops)) if model.stops else None
         eos = model.content(model.eos_id) if model.eos_id is not None else None
@@ -135,12 +137,12 @@ class Renderer:
         return LossCheck(self._allow_dropped, self._turn_rules.stops, marks=self._marks)
 
     def _fill(self, sample: Sample) -> RenderedRow | None:
-        return self._filling.filled(sample) if self._filling else None
+        return self._filling.filled(sample) if self._filling and self._twice(sample) is None else None
 
     def _cut(self, sample: Sample, *, at_once: bool = False) -> RenderedRow | None:
         """Render a sample by the fast way; None if it is not clear."""
         rows = self._tool_rows if sample.tools and self._tool_rows else self._rows
-        if rows is None or strings(list(sample.template_kwargs.values())):
+        if rows is None or self._twice(sample) is not None or strings(list(sample.template_kwargs.values())):
             return None
         weights = _turn_weights(sample, self._rules.turns)
         if not weights or not all(has_content(sample.messages[k].fields) for k in weights):
@@ -163,6 +165,9 @@ class Renderer:
         if template is None:
             raise RenderError("the tokenizer has no chat template; pass one with --template FILE")
         messages = [with_reasoning_as(message.fields, self._rules.reasoning) for message in sample.messages]
+        if self._recipe.rows.wrapped == "unwrap":
+            for k, text in self._wrappers_of(template).unwrapped(sample.messages).items():
+                messages[k] = {**messages[k], "content": text}
         ordered = in_order_of_calls(messages)
         if ordered != messages and not self._tells_results_apart(template):
             messages = ordered
@@ -177,6 +182,18 @@ class Renderer:
         if id(template) not in self._results_apart:
             self._results_apart[id(template)] = tells_results_apart(template, self._recipe.template.kwargs)
         return self._results_apart[id(template)]
+
+    def _wrappers_of(self, template: ChatTemplate) -> Wrappers:
+        if id(template) not in self._wrappers:
+            self._wrappers[id(template)] = Wrappers.of(template, self._recipe.template.kwargs)
+        return self._wrappers[id(template)]
+
+    def _twice(self, sample: Sample) -> RenderError | None:
+        """Return the rejection of a sample with texts that the template would wrap once more."""
+        template = self._template_of(sample)
+        if template is None or sample.kind != "chat":
+            return None
+        return self._wrappers_of(template).refusal(sample, unwrap=self._recipe.rows.wrapped == "unwrap")
 
     def _template_of(self, sample: Sample) -> ChatTemplate | None:
         return (self._tool_template if sample.tools else None) or self._template
@@ -227,6 +244,8 @@ class Renderer:
 
     def _render_chat(self, sample: Sample, losses: LossCheck) -> RenderedRow:
         self._refuse_empty_user(sample)
+        if (twice := self._twice(sample)) is not None:
+            raise twice
         wanted = _turn_weights(sample, self._rules.turns)
         weights = {k: weight for k, weight in wanted.items() if has_content(sample.messages[k].fields)}
         if not weights:

@@ -1,0 +1,142 @@
+"""What a template writes around the texts of a role, so that texts which have it already are not wrapped twice.
+
+Rows that were prepared for one model have its tags in their texts: results of tools between `<tool_response>` tags,
+definitions of tools in the system message. Under a template that writes these itself, they would stand there twice.
+
+No list of tags is needed: a word in place of a text is rendered, and the tags right beside it are the wrapper of its
+role. The definitions of tools are in the outermost tag that is open where the name of a made-up tool stands.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from packer.batches import Message, Sample, tool_parameters
+from packer.render.conversation import Conversation
+from packer.render.environment import ChatTemplate, RenderError
+from packer.render.message_form import renderable
+from packer.render.readback import function_of
+
+_WORD = "Zq0W"
+_CALL_ID = "a00000001"
+"""Of nine letters and digits, as Mistral's templates want them."""
+
+_TAG = r"(?:<+[^<>\s]+>+|\[[^\[\]\s]+\])"
+_LAST_TAG = re.compile(rf"{_TAG}\s*\Z")
+_FIRST_TAG = re.compile(rf"\s*({_TAG})")
+_ANY_TAG = re.compile(r"<(/?)([^<>\s/]+)>")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wrapper:
+    opening: str
+    closing: str
+
+    def unwrapped(self, text: str) -> str | None:
+        """Return a text without the wrapper; None if it does not have it."""
+        text = text.strip()
+        if not (text.startswith(self.opening) and text.endswith(self.closing)):
+            return None
+        return text[len(self.opening) : -len(self.closing)].strip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wrappers:
+    """The wrappers of a template."""
+
+    roles: Mapping[str, Wrapper]
+    definitions: Wrapper | None
+    """Around the definitions of tools."""
+
+    @classmethod
+    def of(cls, template: ChatTemplate, kwargs: Mapping[str, Any]) -> "Wrappers":
+        """Learn those of a template; `kwargs` are the variables of the recipe."""
+        user: dict[str, Any] = {"role": "user", "content": "Hi"}
+        call = {"id": _CALL_ID, "type": "function", "function": {"name": "look", "arguments": {"at": "a"}}}
+        called = [user, {"role": "assistant", "content": "", "tool_calls": [call]}]
+        result = {"role": "tool", "tool_call_id": _CALL_ID, "name": "look", "content": _WORD}
+        chats: dict[str, list[dict[str, Any]]] = {
+            "system": [{"role": "system", "content": _WORD}, user],
+            "user": [{"role": "user", "content": _WORD}],
+            "tool": [*called, result],
+        }
+        found = {role: _around(*_rendered(template, chat, None, kwargs)) for role, chat in chats.items()}
+        # Some templates write calls only beside the definitions of tools.
+        found["tool"] = found["tool"] or _around(*_rendered(template, chats["tool"], [_tool("look")], kwargs))
+        roles = {role: wrapper for role, wrapper in found.items() if wrapper is not None}
+        around_system = roles["system"].opening if "system" in roles else ""
+        definitions = _open_at(*_rendered(template, [user], [_tool(_WORD)], kwargs), around_system)
+        return cls(roles=roles, definitions=definitions)
+
+    def unwrapped(self, messages: Sequence[Message]) -> dict[int, str]:
+        """Return the texts that already have their wrapper without it, by the number of their message."""
+        found = {}
+        for k, message in enumerate(messages):
+            wrapper, text = self.roles.get(message.role), message.fields.get("content")
+            inner = wrapper.unwrapped(text) if wrapper and isinstance(text, str) else None
+            if inner is not None:
+                found[k] = inner
+        return found
+
+    def refusal(self, sample: Sample, *, unwrap: bool) -> RenderError | None:
+        """Return why a row is rejected, or None; with `unwrap`, wrapped texts are no reason."""
+        for k in () if unwrap else self.unwrapped(sample.messages):
+            wrapper = self.roles[sample.messages[k].role]
+            how = f"its text stands between {wrapper.opening} and {wrapper.closing}, which the template writes"
+            return RenderError(f"messages[{k}]: {how} once more", code="wrapped_twice", message=k)
+        first = sample.messages[0] if sample.messages else None
+        text = first.fields.get("content") if first is not None and first.role == "system" else None
+        if isinstance(text, str) and sample.tools and self._define_tools(text, sample.tools):
+            reason = "messages[0]: it defines tools, and so do `tools`, which the template writes, too"
+            return RenderError(reason, code="wrapped_twice", message=0)
+        return None
+
+    def _define_tools(self, text: str, tools: Sequence[Any]) -> bool:
+        """Whether a system message defines tools: in the template's own tags, or the tools of the row, one by one."""
+        if self.definitions is not None and self.definitions.opening in text:
+            opening, closing = map(re.escape, (self.definitions.opening, self.definitions.closing))
+            if re.search(rf"{opening}(?!\s*{closing}).*?{closing}", text, re.DOTALL):
+                return True
+        return all(_is_defined(function_of(tool), text) for tool in tools)
+
+
+def _tool(name: str) -> dict[str, Any]:
+    parameters = {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]}
+    return {"type": "function", "function": {"name": name, "description": "a", "parameters": parameters}}
+
+
+def _is_defined(function: Mapping[str, Any], text: str) -> bool:
+    """Whether a text has the name of a tool and those of its parameters, in quotation marks, and what describes it."""
+    names = [function.get("name"), *(tool_parameters(dict(function)) or ())]
+    described = function.get("description") or "parameters"
+    return described in text and all(f'"{name}"' in text or f"'{name}'" in text for name in names)
+
+
+def _rendered(
+    template: ChatTemplate, messages: Sequence[dict[str, Any]], tools: Sequence[Any] | None, kwargs: Mapping[str, Any]
+) -> tuple[str, str]:
+    """Return what a template writes before and after the word; two empty texts if it writes none."""
+    conversation = renderable(Conversation(template, messages, tools=tools, kwargs=kwargs), len(messages) - 1)
+    try:
+        before, _, after = conversation.render(conversation.messages, {}).partition(_WORD)
+    except RenderError:
+        return "", ""
+    return before, after
+
+
+def _around(before: str, after: str) -> Wrapper | None:
+    opening, closing = _LAST_TAG.search(before), _FIRST_TAG.match(after)
+    return Wrapper(opening=opening[0].strip(), closing=closing[1]) if opening and closing else None
+
+
+def _open_at(before: str, after: str, around_system: str) -> Wrapper | None:
+    """Return the outermost tag that is open between two texts and is closed in the second, but for the system's own."""
+    opened: list[str] = []
+    for tag in _ANY_TAG.finditer(before):
+        if not tag[1]:
+            opened.append(tag[2])
+        elif tag[2] in opened:
+            del opened[len(opened) - 1 - opened[::-1].index(tag[2]) :]
+    name = next((name for name in opened if f"</{name}>" in after and f"<{name}>" != around_system), None)
+    return None if name is None else Wrapper(opening=f"<{name}>", closing=f"</{name}>")
