@@ -7,6 +7,7 @@ No list of tags is needed: a word in place of a text is rendered, and the tags r
 role. The definitions of tools are in the outermost tag that is open where the name of a made-up tool stands.
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,11 @@ class Wrapper:
             return None
         return text[len(self.opening) : -len(self.closing)].strip()
 
+    def parts(self, text: str) -> list[str]:
+        """Return what stands between the tags in a text, each part up to the first closing tag; nothing if blank."""
+        between = (part.partition(self.closing) for part in text.split(self.opening)[1:])
+        return [inner.strip() for inner, closing, _ in between if closing and inner.strip()]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wrappers:
@@ -48,6 +54,11 @@ class Wrappers:
     roles: Mapping[str, Wrapper]
     definitions: Wrapper | None
     """Around the definitions of tools."""
+
+    calls: Wrapper | None
+    """Around a call."""
+
+    calls_are_json: bool
 
     @classmethod
     def of(cls, template: ChatTemplate, kwargs: Mapping[str, Any]) -> "Wrappers":
@@ -67,7 +78,11 @@ class Wrappers:
         roles = {role: wrapper for role, wrapper in found.items() if wrapper is not None}
         around_system = roles["system"].opening if "system" in roles else ""
         definitions = _open_at(*_rendered(template, [user], [_tool(_WORD)], kwargs), around_system)
-        return cls(roles=roles, definitions=definitions)
+        call["function"] = {"name": _WORD, "arguments": {"at": "a"}}
+        before, after = _rendered(template, called, [_tool("look")], kwargs)
+        calls = _open_at(before, after, "")
+        written = calls.parts(f"{before}{_WORD}{after}")[-1:] if calls else []
+        return cls(roles=roles, definitions=definitions, calls=calls, calls_are_json=any(map(_is_json, written)))
 
     def unwrapped(self, messages: Sequence[Message]) -> dict[int, str]:
         """Return the texts that already have their wrapper without it, by the number of their message."""
@@ -85,6 +100,15 @@ class Wrappers:
             wrapper = self.roles[sample.messages[k].role]
             how = f"its text stands between {wrapper.opening} and {wrapper.closing}, which the template writes"
             return RenderError(f"messages[{k}]: {how} once more", code="wrapped_twice", message=k)
+        for k, message in enumerate(sample.messages if self.calls is not None else ()):
+            said = message.fields.get("content") if message.role == "assistant" else None
+            if self.calls is None or not isinstance(said, str) or self.calls.opening not in said:
+                continue
+            if any(_is_json(part) != self.calls_are_json for part in self.calls.parts(said)):
+                how = (
+                    f"writes calls in another form between {self.calls.opening} and {self.calls.closing} than its text"
+                )
+                return RenderError(f"messages[{k}]: the template {how}", code="mangled_call", message=k)
         first = sample.messages[0] if sample.messages else None
         text = first.fields.get("content") if first is not None and first.role == "system" else None
         if isinstance(text, str) and sample.tools and self._define_tools(text, sample.tools):
@@ -94,11 +118,17 @@ class Wrappers:
 
     def _define_tools(self, text: str, tools: Sequence[Any]) -> bool:
         """Whether a system message defines tools: in the template's own tags, or the tools of the row, one by one."""
-        if self.definitions is not None and self.definitions.opening in text:
-            opening, closing = map(re.escape, (self.definitions.opening, self.definitions.closing))
-            if re.search(rf"{opening}(?!\s*{closing}).*?{closing}", text, re.DOTALL):
-                return True
-        return all(_is_defined(function_of(tool), text) for tool in tools)
+        return bool(self.definitions and self.definitions.parts(text)) or all(
+            _is_defined(function_of(tool), text) for tool in tools
+        )
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _tool(name: str) -> dict[str, Any]:

@@ -100,3 +100,22 @@ def test_tools_defined_in_the_system_message_and_as_tools_reject_the_row(tmp_pat
         )
         assert codes(stages, *(row("06:12", said=said, tools=[TIDE]) for said in once)) == [[]] * len(once)
         assert codes(stages, *(row("06:12", said=said) for said in (*twice, *once))) == [[]] * 5, "no `tools`, no fault"
+
+
+@pytest.mark.parametrize(
+    ("written", "text", "is_kept"),
+    [
+        ("call.function | tojson", '{"name": "tide", "arguments": {"harbor": "Oban"}}', True),
+        ("call.function | tojson", "{'name': 'tide', 'arguments': {'harbor': 'Oban'}}", False),
+        ("'<name>' + call.function.name + '</name>'", '{"name": "tide", "arguments": {"harbor": "Oban"}}', False),
+        ("'<name>' + call.function.name + '</name>'", "<name>tide</name>", True),
+    ],
+)
+def test_calls_in_a_text_have_the_form_in_which_the_template_writes_calls(
+    tmp_path: Path, written: str, text: str, is_kept: bool
+) -> None:
+    stages = loaded(tmp_path, TEMPLATE.replace("call.function | tojson", written))
+    for said in (f"<call>{text}</call>", f"Let me see.\n<call>\n{text}\n</call>"):
+        sample = chat(user("High water at Oban?"), assistant(said))
+        assert codes(stages, sample) == [[] if is_kept else ["mangled_call"]]
+    assert codes(stages, chat(user("a"), assistant(f"<other>{text}</other> or <call></call>"))) == [[]]
