@@ -149,7 +149,7 @@ _HINTS = {
     "--set 'sources.columns={tools: null}' leaves `tools` out",
     "mangled_call": "packer lint shows what the template writes; remove `|safe` or a second `tojson` from it, or "
     "write each argument with `tojson`, which quotes texts. If the reason names a closing tag, a server would cut the "
-    "argument there: leave the row out",
+    "argument there: leave the row out. Calls within a text belong into `tool_calls`",
     "mangled_text": "packer lint shows what the template writes; correct where it escapes, cuts or replaces text, or "
     "use another template",
     "open_reasoning": "an answer that was cut off teaches a model to stop within its reasoning: leave it out, or give "
