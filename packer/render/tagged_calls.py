@@ -13,7 +13,7 @@ from typing import Any
 from packer.render.conversation import Conversation, RenderedTurn
 from packer.render.environment import RenderError
 from packer.render.placeholders import with_words
-from packer.render.readback import arguments_of, strings
+from packer.render.readback import arguments_of, keys, strings
 
 _CLOSING = re.compile(r"</[^<>\s]*?(\w+)>")
 
@@ -40,4 +40,6 @@ def tag_that_cuts(conversation: Conversation, turn: RenderedTurn, marks: str) ->
         return None
     places = [place for word in words if (place := other.find(word)) >= 0]
     behind = other[min(places) :] if places else ""
-    return next((tag for tag in tags if tag in behind and own.count(tag) > other.count(tag)), None)
+    names = "\0".join(name for call in calls for name in keys(arguments_of(call)))  # which no words replace
+    closing = (tag for tag in tags if behind.count(tag) > names.count(tag))
+    return next((tag for tag in closing if own.count(tag) > other.count(tag)), None)

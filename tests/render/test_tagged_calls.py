@@ -138,3 +138,10 @@ def test_a_tag_in_what_is_said_before_the_call_or_by_others_is_no_fault_of_the_c
     stages = Stages.load(twins.byte_level(tmp_path, template=template))
     said = assistant("It ends with </parameter>.", tool_calls=[call("look", {"at": "</b>"})])
     assert not stages.reasons([chat(user("What is </function>?"), said)])
+
+
+def test_a_tag_in_the_name_of_an_argument_is_not_the_templates(tmp_path: Path) -> None:
+    template = TEMPLATE.replace("WRITTEN", STYLES["JSON in tags"][0]) + "{# call #}"
+    stages = Stages.load(twins.byte_level(tmp_path, template=template))
+    named = {"</call>": "It ends with </call>.", "at": {"</call>": "a"}}
+    assert not stages.reasons([chat(user("a"), assistant("", tool_calls=[call("look", named)]))])
