@@ -9,18 +9,56 @@ until the shorter one closes. Worked example: `Let me look.<|im_end|>` and `Let 
 full stop, since the shorter one closes there (the `<` that follows in both is part of what closes it).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from packer.batches import has_content
+import numpy as np
+
+from packer.batches import Sample, has_content
 from packer.render.common_prefix import common_length
-from packer.render.conversation import Conversation, RenderedTurn, TurnRules
+from packer.render.conversation import Conversation, RenderedTurn, TurnRules, Turns
 from packer.render.dropped import shows_message
 from packer.render.environment import RenderError
 
 Piece: TypeAlias = tuple[int, bool]
 """The number of calls that the turn has up to the end of a piece, and whether the piece is trained."""
+
+
+def turn_weights(sample: Sample, turns: Turns) -> dict[int, float]:
+    """Return the loss weight of every assistant message to be trained, by message number.
+
+    A message's own weight takes precedence over the rule.
+    """
+    weights = {k: max(weight for _, weight in pieces) for k, pieces in _weights_of_pieces(sample, turns)}
+    return {k: weight for k, weight in weights.items() if np.float32(weight) > 0}
+
+
+def _weights_of_pieces(sample: Sample, turns: Turns) -> Iterator[tuple[int, list[tuple[int, float]]]]:
+    """Yield the number of every assistant message, and its pieces with their weights; most have one."""
+    assistants = [k for k, message in enumerate(sample.messages) if message.role == "assistant"]
+    by_rule = {"all": assistants, "last": assistants[-1:], "marked": []}[turns]
+    for k in assistants:
+        message = sample.messages[k]
+        pieces = message.pieces or ((0, message.weight),)
+        yield k, [(num_calls, float(k in by_rule) if own is None else own) for num_calls, own in pieces]
+
+
+def masked_pieces(sample: Sample, turns: Turns) -> dict[int, list[Piece]]:
+    """Return the pieces of each message of which some are trained and some are not.
+
+    Raises:
+        RenderError: `wrong_type`; the trained pieces of a message have different weights.
+    """
+    masked = {}
+    for k, pieces in _weights_of_pieces(sample, turns):
+        weights = {weight for _, weight in pieces}
+        if len(weights - {0.0}) > 1:
+            reason = f"messages[{k}]: its text and its calls have different weights; they are one turn"
+            raise RenderError(reason, code="wrong_type", message=k)
+        if len(weights) > 1:
+            masked[k] = [(num_calls, weight > 0) for num_calls, weight in pieces]
+    return masked
 
 
 def with_mask(

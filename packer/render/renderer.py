@@ -21,13 +21,12 @@ from packer.render.conversation import (
     Conversation,
     RenderedTurn,
     TurnRules,
-    Turns,
 )
 from packer.render.dropped import ConversationLosses, LossCheck, refusal
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.marks import marked_turns
 from packer.render.message_form import renderable
-from packer.render.pieces import Piece, with_mask
+from packer.render.pieces import Piece, masked_pieces, turn_weights, with_mask
 from packer.render.placeholders import text_of
 from packer.render.readback import strings
 from packer.render.reasoning import cut_off, has_two_reasonings, with_reasoning_as
@@ -77,19 +76,30 @@ class Renderer:
             on_prompt_mismatch=rules.on_prompt_mismatch,
         )
         self._is_reference = self._by_marks
-        self._tool_rows = self._clear_rows(self._tool_template, model)
-        self._rows = self._clear_rows(self._template, model)
-        self._filling = (
-            Filling(self._rows, functools.partial(self._cut, at_once=True), self._defined) if self._rows else None
-        )
+        self._model = model
 
-    def _clear_rows(self, template: ChatTemplate | None, model: Model) -> ClearRows | None:
+    # Made with the first row: templates are tried, which may take too long.
+
+    @functools.cached_property
+    def _rows(self) -> ClearRows | None:
+        return self._clear_rows(self._template)
+
+    @functools.cached_property
+    def _tool_rows(self) -> ClearRows | None:
+        return self._clear_rows(self._tool_template)
+
+    @functools.cached_property
+    def _filling(self) -> Filling | None:
+        rows = self._rows
+        return Filling(rows, functools.partial(self._cut, at_once=True), self._defined) if rows else None
+
+    def _clear_rows(self, template: ChatTemplate | None) -> ClearRows | None:
         if template is None or self._by_marks:
             return None
         return ClearRows(
             template,
             rules=self._turn_rules,
-            control=[*model.control, *model.stops],
+            control=[*self._model.control, *self._model.stops, *self._wrappers_of(template).openings],
             history_rewrite=self._history_rewrite,
             max_bytes=self._recipe.rows.max_render_bytes,
             marks=self._marks,
@@ -137,14 +147,18 @@ class Renderer:
         return LossCheck(self._allow_dropped, self._turn_rules.stops, marks=self._marks)
 
     def _fill(self, sample: Sample) -> RenderedRow | None:
-        return self._filling.filled(sample) if self._filling and self._twice(sample) is None else None
+        return self._filling.filled(sample) if self._filling else None
 
     def _cut(self, sample: Sample, *, at_once: bool = False) -> RenderedRow | None:
         """Render a sample by the fast way; None if it is not clear."""
         rows = self._tool_rows if sample.tools and self._tool_rows else self._rows
-        if rows is None or self._twice(sample) is not None or strings(list(sample.template_kwargs.values())):
+        if (
+            rows is None
+            or (sample.tools and self._twice(sample) is not None)
+            or strings(list(sample.template_kwargs.values()))
+        ):
             return None
-        weights = _turn_weights(sample, self._rules.turns)
+        weights = turn_weights(sample, self._rules.turns)
         if not weights or not all(has_content(sample.messages[k].fields) for k in weights):
             return None
         if _are_too_many(weights) or any(message.pieces for message in sample.messages):
@@ -246,7 +260,7 @@ class Renderer:
         self._refuse_empty_user(sample)
         if (twice := self._twice(sample)) is not None:
             raise twice
-        wanted = _turn_weights(sample, self._rules.turns)
+        wanted = turn_weights(sample, self._rules.turns)
         weights = {k: weight for k, weight in wanted.items() if has_content(sample.messages[k].fields)}
         if not weights:
             raise RenderError("no assistant turn to train on", code="nothing_trained")
@@ -265,7 +279,7 @@ class Renderer:
         for k in weights:
             self._control.refuse_foreign_end(text_of(sample.messages[k].fields), f"messages[{k}]", k)
         conversation = renderable(conversation, last)
-        pieces = _masked_pieces(sample, self._rules.turns)
+        pieces = masked_pieces(sample, self._rules.turns)
         documents, num_trained = self._assigned(conversation, weights, pieces, losses.of(conversation))
         if not documents:
             raise RenderError("no assistant turn that the template can prompt for", code="nothing_trained")
@@ -319,42 +333,6 @@ class Renderer:
 
 def _are_too_many(weights: Mapping[int, float]) -> bool:
     return len(weights) * (max(weights) + 1) > MAX_TURN_MESSAGES
-
-
-def _turn_weights(sample: Sample, turns: Turns) -> dict[int, float]:
-    """Return the loss weight of every assistant message to be trained, by message number.
-
-    A message's own weight takes precedence over the rule.
-    """
-    weights = {k: max(weight for _, weight in pieces) for k, pieces in _weights_of_pieces(sample, turns)}
-    return {k: weight for k, weight in weights.items() if np.float32(weight) > 0}
-
-
-def _weights_of_pieces(sample: Sample, turns: Turns) -> Iterator[tuple[int, list[tuple[int, float]]]]:
-    """Yield the number of every assistant message, and its pieces with their weights; most have one."""
-    assistants = [k for k, message in enumerate(sample.messages) if message.role == "assistant"]
-    by_rule = {"all": assistants, "last": assistants[-1:], "marked": []}[turns]
-    for k in assistants:
-        message = sample.messages[k]
-        pieces = message.pieces or ((0, message.weight),)
-        yield k, [(num_calls, float(k in by_rule) if own is None else own) for num_calls, own in pieces]
-
-
-def _masked_pieces(sample: Sample, turns: Turns) -> dict[int, list[Piece]]:
-    """Return the pieces of each message of which some are trained and some are not.
-
-    Raises:
-        RenderError: `wrong_type`; the trained pieces of a message have different weights.
-    """
-    masked = {}
-    for k, pieces in _weights_of_pieces(sample, turns):
-        weights = {weight for _, weight in pieces}
-        if len(weights - {0.0}) > 1:
-            reason = f"messages[{k}]: its text and its calls have different weights; they are one turn"
-            raise RenderError(reason, code="wrong_type", message=k)
-        if len(weights) > 1:
-            masked[k] = [(num_calls, weight > 0) for num_calls, weight in pieces]
-    return masked
 
 
 def _turn_batch(

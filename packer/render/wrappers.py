@@ -84,6 +84,11 @@ class Wrappers:
         written = calls.parts(f"{before}{_WORD}{after}")[-1:] if calls else []
         return cls(roles=roles, definitions=definitions, calls=calls, calls_are_json=any(map(_is_json, written)))
 
+    @property
+    def openings(self) -> list[str]:
+        """What no text contains that needs to be looked at, unless its row has tools."""
+        return [each.opening for each in (*self.roles.values(), self.calls) if each is not None]
+
     def unwrapped(self, messages: Sequence[Message]) -> dict[int, str]:
         """Return the texts that already have their wrapper without it, by the number of their message."""
         found = {}

@@ -9,8 +9,11 @@ import pytest
 import twins
 from supervision_stages import Stages
 
+from packer import verify_cache
 from packer.batches import Sample
 from packer.model import load_model
+from packer.pipeline.from_python import build
+from packer.recipe import make_recipe
 from packer.source.schema import read_row
 
 STYLES = {
@@ -124,3 +127,20 @@ def test_pieces_with_different_weights_reject_the_row(tmp_path: Path) -> None:
     read = [sampled(row("So.", ["here"], each, "weight")) for each in ((1, 0.5), (0, 0.5))]
     assert [code for code, _ in stages.reasons(read[:1])] == ["wrong_type"]
     assert not stages.reasons(read[1:])
+
+
+def test_a_cache_with_pieces_is_what_encoding_its_rows_again_gives(tmp_path: Path) -> None:
+    macro = (
+        "{% macro shown(message) %}{{ message.content or '' }}{{ message.tool_calls | tojson if message.tool_calls }}"
+    )
+    template = macro + "{% endmacro %}" + twins.CHATML.replace("(message.content or '')", "shown(message)")
+    tokenizer = twins.byte_level(tmp_path / "tokenizer", template=template)
+    path = tmp_path / "rows.jsonl"
+    made = [row("Let me look.", ["north", "south"], flags) for flags in itertools.product([True, False], repeat=3)]
+    path.write_text("".join(json.dumps(each) + "\n" for each in made))
+    build(make_recipe({"sources": [{"path": str(path)}], "tokenizer": str(tokenizer)}), tmp_path / "cache", jobs=1)
+    report = verify_cache(tmp_path / "cache", sources=["/"], reencode=True)
+    assert not report.findings
+    manifest = json.loads((tmp_path / "cache" / "manifest.json").read_text())
+    assert manifest["totals"]["rejected"] == {"nothing_trained": 1}
+    assert manifest["totals"]["kept"] == 7

@@ -74,7 +74,7 @@ class ClearRows:
         max_bytes: int,
         marks: str,
     ) -> None:
-        """`control`: texts of the control tokens; `marks`: as in :class:`LossCheck`."""
+        """`control`: control tokens, and other texts that no clear row says; `marks`: as in :class:`LossCheck`."""
         self._marked = MarkedTemplate(template)
         self._rules = rules
         self._history_rewrite = history_rewrite
