@@ -37,6 +37,10 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     weight: float | None = None
     """Loss weight of an assistant message, 0 to 1; None leaves the decision to ``supervision.turns``."""
 
+    pieces: tuple[tuple[int, float | None], ...] = ()
+    """Of a turn that the row gives in pieces with different weights: the weight of each piece, and how many of the
+    calls it and the pieces before it have. `weight` is then the largest of them."""
+
     @property
     def role(self) -> str:
         role: str = self.fields["role"]
@@ -196,7 +200,7 @@ class RowBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnBatch:
-    """Rendered texts, and the turns to train on in them. N texts, T turns, G guarded ranges.
+    """Rendered texts, and the turns to train on in them. N texts, T turns, G guarded and M masked ranges.
 
     ``prompt_end`` and ``completion_end`` count UTF-8 bytes from the start of the turn's own text; the completion is
     ``text[prompt_end:completion_end]`` and ends with its terminator.
@@ -214,6 +218,7 @@ class TurnBatch:
     completion_end: Int64  # [T] bytes
     weight: Float32  # [T]
     guarded: Int64  # [G, 2] byte ranges of `text`: control tokens typed by a person, to be encoded as ordinary text
+    masked: Int64  # [M, 2] byte ranges of `text`: pieces of completions that are not trained
     skipped: Int32  # [B] row of each answer that was to be trained and is not: see `totals.skipped` of the manifest
     rejections: tuple[Rejection, ...]
 

@@ -34,7 +34,7 @@ _NAMES_IN_IDENTITIES = {"on_prompt_mismatch": "divergent", "history_rewrite": "r
 """Former names of keys in ``supervision``, which identities of documents still use."""
 
 _RULE_KEYS = ("filters", "decontaminate", "deduplicate", "split", "read")
-_LATER_KEYS = ("name", "call_ids", "roles", "where", "take", "ignore")
+_LATER_KEYS = ("name", "call_ids", "wrapped", "roles", "where", "take", "ignore")
 """Keys added later, to the recipe or to its `template`, `rows` and sources. They are written only if set, so that older
 manifests keep their bytes."""
 
@@ -73,6 +73,7 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     max_render_bytes: RowBytes = 64 * 2**20
     empty_user: Literal["reject", "keep"] = "reject"
     call_ids: Literal["short"] | None = None
+    wrapped: Literal["unwrap"] | None = None
 
 
 DroppedKind = Literal["system", "user", "content", "reasoning", "tool_call", "tool_result", "tools"]

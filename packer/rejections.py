@@ -64,7 +64,10 @@ CODES: dict[str, str] = {
     "dropped_tool_call": "the template does not render a tool call",
     "dropped_tool_result": "the template does not render a tool result",
     "dropped_tools": "the template does not render the tool definitions, or not the names of all parameters",
-    "mangled_call": "a tool call cannot be read back from its rendering: it is escaped, changed, or JSON within JSON",
+    "wrapped_twice": "a text already has the tags that the template writes around it, or the system message defines "
+    "tools, and so do the row's `tools`",
+    "mangled_call": "a tool call cannot be read back from its rendering: it is escaped, changed, JSON within JSON, or "
+    "cut by a closing tag in one of its arguments",
     "mangled_text": "a text or the tool definitions are not rendered as the row has them, but escaped (`&lt;`, `\\n`, "
     "U+FFFD), cut or changed",
     "open_reasoning": "an answer was cut off within its reasoning: it does not close it, or nothing follows it",
@@ -140,8 +143,11 @@ _HINTS = {
     "control_token": "packer does not take rows that are already rendered: give the messages, or remove the markers "
     "(the build writes the EOS after a text or completion itself); --set supervision.control_tokens=allow trains "
     "the letters of a marker as text, never the token",
+    "wrapped_twice": "--set rows.wrapped=unwrap takes the tags off; if the system message defines the tools, "
+    "--set 'sources.columns={tools: null}' leaves `tools` out",
     "mangled_call": "packer lint shows what the template writes; remove `|safe` or a second `tojson` from it, or "
-    "write each argument with `tojson`, which quotes texts",
+    "write each argument with `tojson`, which quotes texts. If the reason names a closing tag, a server would cut the "
+    "argument there: leave the row out. Calls within a text belong into `tool_calls`",
     "mangled_text": "packer lint shows what the template writes; correct where it escapes, cuts or replaces text, or "
     "use another template",
     "open_reasoning": "an answer that was cut off teaches a model to stop within its reasoning: leave it out, or give "

@@ -88,8 +88,14 @@ def test_keys_that_came_later_change_nothing_where_they_are_not_set() -> None:
     documents = documents_identity(recipe, {"tokenizer.json": "0" * 64}, "1", rules_version=5)
     fingerprint = recipe_fingerprint(recipe, documents, ())
     assert fingerprint == "4c179ca635158af0bd6336360a6ee24da82bb2e1a452e53fc73dbc497eee12a5"
-    assert not re.search('"(name|call_ids|roles|read)"', json.dumps(to_json(recipe)))
-    for key in ("template.name=plain", "rows.call_ids=short", "sources.roles={client: user}", "read.batching=padded"):
+    assert not re.search('"(name|call_ids|wrapped|roles|read)"', json.dumps(to_json(recipe)))
+    for key in (
+        "template.name=plain",
+        "rows.call_ids=short",
+        "rows.wrapped=unwrap",
+        "sources.roles={client: user}",
+        "read.batching=padded",
+    ):
         later = make_recipe(to_json(recipe), [key])
         assert to_json(later) != to_json(recipe) and make_recipe(to_json(later)) == later
     short = make_recipe(to_json(recipe), ["rows.call_ids=short"])

@@ -227,7 +227,8 @@ def revealed(
             )
     text, guarded, moved = stand_ins.reveal(document.text)
     turns = [(message, moved(a), moved(b), weight) for message, a, b, weight in document.turns]
-    return encoded(text, turns, guarded=guarded)
+    masked = [(moved(a), moved(b)) for a, b in document.masked]
+    return encoded(text, turns, guarded=guarded, masked=masked)
 
 
 def _map_strings(value: Any, change: Callable[[str], str]) -> Any:

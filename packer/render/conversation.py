@@ -65,6 +65,9 @@ class RenderedTurn(NamedTuple):
     continued: bool = False
     """Whether the turn was continued from a prompt with which the template itself does not begin it."""
 
+    masked: tuple[tuple[int, int], ...] = ()
+    """Ranges of `text`, in characters, of pieces of the turn that are not trained."""
+
     def is_blank(self, stops: re.Pattern[str] | None) -> bool:
         """Whether the template writes nothing for the turn: all of its content was dropped, as the recipe allows."""
         stop = stops.search(self.text, self.prompt_end) if stops else None
@@ -356,10 +359,7 @@ class Conversation:
             opened = opened_by(prompt)
             if opened is None or not whole.startswith(prompt[: opened.start]):
                 continue
-            reasoning, answer = (
-                self._reasoning_of(k),
-                whole[len(prompt) if attempt.is_open else opened.start :],
-            )
+            reasoning, answer = self._reasoning_of(k), whole[len(prompt) if attempt.is_open else opened.start :]
             before, written, rest = (
                 answer.partition(inline.block) if inline and split_inline(answer) is None else ("",) * 3
             )

@@ -50,6 +50,7 @@ from packer.render.reasoning import (
     writes_tags,
 )
 from packer.render.reasoning_form import ReasoningForm
+from packer.render.tagged_calls import tag_that_cuts
 
 _SHORT = 12
 """A text of fewer characters may occur in a rendering by chance."""
@@ -180,6 +181,8 @@ class ConversationLosses:
             for call, read in zip(calls, self._reads_as_python(turn.message, completion), strict=True)
         ):
             return Loss("mangled_call" if calls else "mangled_text", turn.message)
+        if (tag := tag_that_cuts(conversation, turn, self.check.marks)) is not None:
+            return Loss("mangled_call", turn.message, f"closes arguments with {tag}, which one of this call contains")
         start, first = self._unread(prompt)
         context, given = conversation.messages[: turn.message], [conversation.tools, conversation.kwargs]
         values = context[first:] if first else [*context, *given]
@@ -286,6 +289,12 @@ def refuse_foreign_tags(form: ReasoningForm, message: Message, k: int) -> None:
         raise refusal(Loss("reasoning", k, IN_LETTERS))
 
 
+def shows_message(message: Message, number: int, turn: RenderedTurn, end: int) -> bool:
+    """Whether the turn of a message, cut off at `end`, still shows all that the message says, but for white space."""
+    text = turn.text[turn.prompt_end : end]
+    return all(item.shows_but_for_space(text) for item in _items(message, number, own=turn))
+
+
 def refusal(loss: Loss) -> RenderError:
     """Return the rejection of a row with this loss."""
     if loss.kind == "tools":
@@ -293,7 +302,8 @@ def refusal(loss: Loss) -> RenderError:
         return RenderError(reason, code="dropped_tools")
     if loss.kind.startswith("mangled_"):
         what = "this call" if loss.kind == "mangled_call" else "this text, or one before it,"
-        reason = f"messages[{loss.message}]: the template writes {what} differently from the row"
+        how = loss.how or f"writes {what} differently from the row"
+        reason = f"messages[{loss.message}]: the template {how}"
         return RenderError(reason, code=loss.kind, message=loss.message)
     what = loss.how or f"does not render its {_named(loss)}"
     return RenderError(

@@ -71,6 +71,10 @@ class _Words:
         return self.number(loss) if isinstance(value, int) else self.number(loss) + 0.5
 
     @property
+    def given(self) -> list[str]:
+        return [word for _, word in self._given]
+
+    @property
     def num_given(self) -> int:
         return len(self._given)
 
@@ -147,6 +151,13 @@ def _replace_call(call: Any, loss: Loss, words: _Words) -> Any:
         is_text = isinstance(function["arguments"], str)
         function["arguments"] = json.dumps(values, ensure_ascii=False) if is_text else values
     return {**call, "function": function} if "function" in call else function
+
+
+def with_words(calls: Sequence[Any]) -> tuple[list[str], list[Any]]:
+    """Return words that occur nowhere else, and the calls with them in place of names and values."""
+    words = _Words()
+    replaced = [_replace_call(call, Loss("tool_call"), words) for call in calls]
+    return words.given, replaced
 
 
 def tool_name(tool: Any) -> str:

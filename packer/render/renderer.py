@@ -4,7 +4,7 @@ import contextlib
 import copy
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -21,18 +21,19 @@ from packer.render.conversation import (
     Conversation,
     RenderedTurn,
     TurnRules,
-    Turns,
 )
 from packer.render.dropped import ConversationLosses, LossCheck, refusal, refuse_foreign_tags
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.marks import marked_turns
 from packer.render.message_form import renderable
+from packer.render.pieces import Piece, masked_pieces, turn_weights, with_mask
 from packer.render.placeholders import Loss, text_of
 from packer.render.readback import strings
 from packer.render.reasoning import cut_off, has_two_reasonings, with_reasoning_as
 from packer.render.result_order import in_order_of_calls, tells_results_apart
 from packer.render.rewritten_history import Document, EncodedText, HistoryRewrite, RenderedRow, TurnAssigner, encoded
 from packer.render.unread import refuse_unread_variables
+from packer.render.wrappers import Wrappers
 from packer.watchdog import ROW, place
 
 MAX_TURN_MESSAGES = 2**22
@@ -65,6 +66,7 @@ class Renderer:
         self._tool_template = self._compile(model, model.tool_template)
         self._marks = f"{model.template}{model.tool_template}"
         self._results_apart: dict[int, bool] = {}
+        self._wrappers: dict[int, Wrappers] = {}
         self._control = TypedControl(model.control, rules.control_tokens)
         stops = re.compile(longest_of(model.stops)) if model.stops else None
         eos = model.content(model.eos_id) if model.eos_id is not None else None
@@ -77,17 +79,30 @@ class Renderer:
             on_prompt_mismatch=rules.on_prompt_mismatch,
         )
         self._is_reference = self._by_marks
-        self._tool_rows = self._clear_rows(self._tool_template, model)
-        self._rows = self._clear_rows(self._template, model)
-        self._filling = Filling(self._rows, self._cut_at_once, self._defined) if self._rows else None
+        self._model = model
 
-    def _clear_rows(self, template: ChatTemplate | None, model: Model) -> ClearRows | None:
+    # Made with the first row: templates are tried, which may take too long.
+
+    @functools.cached_property
+    def _rows(self) -> ClearRows | None:
+        return self._clear_rows(self._template)
+
+    @functools.cached_property
+    def _tool_rows(self) -> ClearRows | None:
+        return self._clear_rows(self._tool_template)
+
+    @functools.cached_property
+    def _filling(self) -> Filling | None:
+        rows = self._rows
+        return Filling(rows, self._cut_at_once, self._defined) if rows else None
+
+    def _clear_rows(self, template: ChatTemplate | None) -> ClearRows | None:
         if template is None or self._by_marks:
             return None
         return ClearRows(
             template,
             rules=self._turn_rules,
-            control=[*model.control, *model.stops],
+            control=[*self._model.control, *self._model.stops, *self._wrappers_of(template).openings],
             history_rewrite=self._history_rewrite,
             max_bytes=self._recipe.rows.max_render_bytes,
             losses=self._loss_check(),
@@ -145,12 +160,16 @@ class Renderer:
     def _cut(self, sample: Sample, *, at_once: bool = False) -> RenderedRow | Rejection | None:
         """Render a sample by the fast way; None if it is not clear."""
         rows = self._tool_rows if sample.tools and self._tool_rows else self._rows
-        if rows is None or strings(list(sample.template_kwargs.values())):
+        if (
+            rows is None
+            or (sample.tools and self._twice(sample) is not None)
+            or strings(list(sample.template_kwargs.values()))
+        ):
             return None
-        weights = _turn_weights(sample, self._rules.turns)
+        weights = turn_weights(sample, self._rules.turns)
         if not weights or not all(has_content(sample.messages[k].fields) for k in weights):
             return None
-        if _too_many(sample, weights):
+        if _too_many(sample, weights) or any(message.pieces for message in sample.messages):
             return None
         rendered = rows.rendered(self.conversation(sample), weights, at_once=at_once)
         return _rejection(sample, refusal(rendered)) if isinstance(rendered, Loss) else rendered
@@ -169,6 +188,9 @@ class Renderer:
         if template is None:
             raise RenderError("the tokenizer has no chat template; pass one with --template FILE")
         messages = [with_reasoning_as(message.fields, self._rules.reasoning) for message in sample.messages]
+        if self._recipe.rows.wrapped == "unwrap":
+            for k, text in self._wrappers_of(template).unwrapped(sample.messages).items():
+                messages[k] = {**messages[k], "content": text}
         ordered = in_order_of_calls(messages)
         if ordered != messages and not self._tells_results_apart(template):
             messages = ordered
@@ -183,6 +205,18 @@ class Renderer:
         if id(template) not in self._results_apart:
             self._results_apart[id(template)] = tells_results_apart(template, self._recipe.template.kwargs)
         return self._results_apart[id(template)]
+
+    def _wrappers_of(self, template: ChatTemplate) -> Wrappers:
+        if id(template) not in self._wrappers:
+            self._wrappers[id(template)] = Wrappers.of(template, self._recipe.template.kwargs)
+        return self._wrappers[id(template)]
+
+    def _twice(self, sample: Sample) -> RenderError | None:
+        """Return the rejection of a sample with texts that the template would wrap once more."""
+        template = self._template_of(sample)
+        if template is None or sample.kind != "chat":
+            return None
+        return self._wrappers_of(template).refusal(sample, unwrap=self._recipe.rows.wrapped == "unwrap")
 
     def _template_of(self, sample: Sample) -> ChatTemplate | None:
         return (self._tool_template if sample.tools else None) or self._template
@@ -234,19 +268,16 @@ class Renderer:
 
     def _render_chat(self, sample: Sample, losses: LossCheck) -> RenderedRow:
         self._refuse_empty_user(sample)
-        wanted = _turn_weights(sample, self._rules.turns)
+        if (twice := self._twice(sample)) is not None:
+            raise twice
+        wanted = turn_weights(sample, self._rules.turns)
         weights = {k: weight for k, weight in wanted.items() if has_content(sample.messages[k].fields)}
         if not weights:
             raise RenderError("no assistant turn to train on", code="nothing_trained")
         last = max(weights)
         if not self._by_marks and (reason := _too_many(sample, weights)) is not None:
             raise RenderError(reason, code="too_many_turns")
-        for k in weights:
-            if (how := cut_off(sample.messages[k].fields)) is not None:
-                raise RenderError(f"messages[{k}]: {how}", code="open_reasoning", message=k)
-            if has_two_reasonings(sample.messages[k].fields):
-                reason = f"messages[{k}]: its text opens with other reasoning than its field has"
-                raise RenderError(reason, code="wrong_type", message=k)
+        _refuse_reasoning(sample, weights)
         original = self.conversation(sample)
         for k in weights if self._rules.reasoning == "inline" else ():
             refuse_foreign_tags(original.template.reasoning, sample.messages[k].fields, k)
@@ -254,19 +285,27 @@ class Renderer:
         for k in weights:
             self._control.refuse_foreign_end(text_of(sample.messages[k].fields), f"messages[{k}]", k)
         conversation = renderable(conversation, last)
-        documents, num_trained = self._assigned(conversation, weights, losses.of(conversation))
+        pieces = masked_pieces(sample, self._rules.turns)
+        documents, num_trained = self._assigned(conversation, weights, pieces, losses.of(conversation))
         if not documents:
             raise RenderError("no assistant turn that the template can prompt for", code="nothing_trained")
         num_skipped = len(wanted) - num_trained
         if stand_ins is None:
-            return RenderedRow(tuple([encoded(document.text, document.turns) for document in documents]), num_skipped)
+            texts = tuple([encoded(each.text, each.turns, masked=each.masked) for each in documents])
+            return RenderedRow(texts, num_skipped)
         same_form = renderable(original, last)
         prompted = not self._by_marks
-        texts = [revealed(document, stand_ins, conversation, same_form, prompted=prompted) for document in documents]
-        return RenderedRow(tuple(texts), num_skipped)
+        texts = tuple(
+            [revealed(document, stand_ins, conversation, same_form, prompted=prompted) for document in documents]
+        )
+        return RenderedRow(texts, num_skipped)
 
     def _assigned(
-        self, conversation: Conversation, weights: Mapping[int, float], losses: ConversationLosses
+        self,
+        conversation: Conversation,
+        weights: Mapping[int, float],
+        pieces: Mapping[int, Sequence[Piece]],
+        losses: ConversationLosses,
     ) -> tuple[tuple[Document, ...], int]:
         """Render turn after turn, and assign each to a text; also return the number of trained turns.
 
@@ -283,7 +322,8 @@ class Renderer:
             if lost is not None:
                 raise refusal(lost)
             if not turn.is_blank(self._turn_rules.stops):
-                assigner.add(turn)
+                own = pieces.get(turn.message)
+                assigner.add(with_mask(turn, conversation, own, self._turn_rules) if own else turn)
                 num_trained += 1
         return assigner.documents(), num_trained
 
@@ -301,6 +341,20 @@ def _rejection(sample: Sample, error: RenderError) -> Rejection:
     return Rejection(row=sample.row, code=error.code, reason=str(error), message=error.message)
 
 
+def _refuse_reasoning(sample: Sample, weights: Iterable[int]) -> None:
+    """Refuse trained answers whose generation was cut off within their reasoning, or that have two.
+
+    Raises:
+        RenderError: one is.
+    """
+    for k in weights:
+        if (how := cut_off(sample.messages[k].fields)) is not None:
+            raise RenderError(f"messages[{k}]: {how}", code="open_reasoning", message=k)
+        if has_two_reasonings(sample.messages[k].fields):
+            reason = f"messages[{k}]: its text opens with other reasoning than its field has"
+            raise RenderError(reason, code="wrong_type", message=k)
+
+
 def _too_many(sample: Sample, weights: Mapping[int, float]) -> str | None:
     """Return what a row has too many of to be rendered in seconds, or None."""
     num_messages = max(weights) + 1
@@ -312,33 +366,19 @@ def _too_many(sample: Sample, weights: Mapping[int, float]) -> str | None:
     return None
 
 
-def _turn_weights(sample: Sample, turns: Turns) -> dict[int, float]:
-    """Return the loss weight of every assistant message to be trained, by message number.
-
-    A message's own weight takes precedence over the rule.
-    """
-    assistants = [k for k, message in enumerate(sample.messages) if message.role == "assistant"]
-    by_rule = {"all": assistants, "last": assistants[-1:], "marked": []}[turns]
-    weights = {}
-    for k in assistants:
-        message = sample.messages[k]
-        weight = message.weight if message.weight is not None else float(k in by_rule)
-        if np.float32(weight) > 0:
-            weights[k] = weight
-    return weights
-
-
 def _turn_batch(
     texts: Sequence[EncodedText], owners: Sequence[int], skipped: Sequence[int], rejections: Sequence[Rejection]
 ) -> TurnBatch:
-    """Concatenate the texts, and shift the positions of their turns and guarded ranges accordingly."""
+    """Concatenate the texts, and shift the positions of their turns and ranges accordingly."""
     offsets = np.zeros(len(texts) + 1, np.int64)
     turns: list[tuple[int, int, int, int, float]] = []
     guarded: list[tuple[int, int]] = []
+    masked: list[tuple[int, int]] = []
     start = 0
     for number, text in enumerate(texts):
         turns += [(number, *turn) for turn in text.turns]
         guarded += [(start + a, start + b) for a, b in text.guarded]
+        masked += [(start + a, start + b) for a, b in text.masked]
         offsets[number + 1] = start = start + len(text.content)
     columns = list(zip(*turns, strict=True)) if turns else [()] * 5
     return TurnBatch(
@@ -353,5 +393,6 @@ def _turn_batch(
         weight=np.array(columns[4], np.float32),
         skipped=np.array(skipped, np.int32),
         guarded=np.array(guarded, np.int64).reshape(-1, 2),
+        masked=np.array(masked, np.int64).reshape(-1, 2),
         rejections=tuple(rejections),
     )

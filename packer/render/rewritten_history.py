@@ -22,6 +22,8 @@ from packer.render.reasoning import empty_block
 
 HistoryRewrite = Literal["exact", "last", "as_rendered"]
 
+Range: TypeAlias = tuple[int, int]
+
 EncodedTurn: TypeAlias = tuple[int, int, int, float]
 """Message, end of the prompt, end of the completion, weight."""
 
@@ -32,11 +34,17 @@ class EncodedText(NamedTuple):
     content: bytes
     turns: tuple[EncodedTurn, ...]
     raw: bool = False
-    guarded: tuple[tuple[int, int], ...] = ()
+    guarded: tuple[Range, ...] = ()
+    masked: tuple[Range, ...] = ()
 
 
 def encoded(
-    text: str, turns: Iterable[EncodedTurn], *, raw: bool = False, guarded: Iterable[tuple[int, int]] = ()
+    text: str,
+    turns: Iterable[EncodedTurn],
+    *,
+    raw: bool = False,
+    guarded: Iterable[Range] = (),
+    masked: Iterable[Range] = (),
 ) -> EncodedText:
     """Encode a text as UTF-8, and convert positions from characters to bytes.
 
@@ -48,10 +56,11 @@ def encoded(
     except UnicodeEncodeError:
         raise RenderError("half of a surrogate pair in the rendering", code="not_utf8") from None
     if len(content) == len(text):
-        return EncodedText(content, tuple(turns), raw, tuple(guarded))
+        return EncodedText(content, tuple(turns), raw, tuple(guarded), tuple(masked))
 
-    turns, guarded = list(turns), list(guarded)
-    places = {place for _, *each, _ in turns for place in each} | {place for each in guarded for place in each}
+    turns, guarded, masked = list(turns), list(guarded), list(masked)
+    places = {place for _, *each, _ in turns for place in each}
+    places |= {place for each in (*guarded, *masked) for place in each}
     in_bytes: dict[int, int] = {}
     num_bytes = last = 0
     for place in sorted(places):
@@ -62,6 +71,7 @@ def encoded(
         tuple([(message, in_bytes[a], in_bytes[b], weight) for message, a, b, weight in turns]),
         raw,
         tuple([(in_bytes[a], in_bytes[b]) for a, b in guarded]),
+        tuple([(in_bytes[a], in_bytes[b]) for a, b in masked]),
     )
 
 
@@ -86,6 +96,8 @@ class PlacedTurn(NamedTuple):
     prompt_ends: tuple[int, ...]
     """As in :class:`RenderedTurn`, for the turn's own rendering."""
 
+    masked: tuple[Range, ...] = ()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
@@ -104,6 +116,10 @@ class Document:
     def turns(self) -> list[EncodedTurn]:
         """The turns; positions are in characters."""
         return [(turn.message, turn.prompt_end, turn.completion_end, turn.weight) for turn in self.placed]
+
+    @property
+    def masked(self) -> list[Range]:
+        return [each for turn in self.placed for each in turn.masked]
 
 
 @dataclass(slots=True)
@@ -165,6 +181,7 @@ class TurnAssigner:
             prompt_end=turn.prompt_end,
             completion_end=len(turn.text),
             prompt_ends=turn.prompt_ends,
+            masked=turn.masked,
         )
         moved = [place for kept in self._kept for place in kept.yield_to(turn.text)]
         if len(self._kept) > 1:
@@ -218,7 +235,7 @@ def _shown(turn: PlacedTurn, home: str, text: str, stops: re.Pattern[str] | None
         stop = stops.search(text, prompt_end) if stops and text.startswith(own[:prompt_end]) else None
         if stop is None:
             continue
-        if _shows_without_block(own[prompt_end:], text[prompt_end : stop.end()]):
+        if not turn.masked and _shows_without_block(own[prompt_end:], text[prompt_end : stop.end()]):
             return turn._replace(prompt_end=prompt_end, completion_end=stop.end())
     return None
 

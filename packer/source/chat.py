@@ -17,6 +17,7 @@ from packer.batches import REASONING_FIELDS, Message, Sample
 from packer.source.answered_calls import refuse_stray_results
 from packer.source.decode import Refused
 from packer.source.file_bytes import quoted
+from packer.source.json_answers import split_thought, with_calls_of_text
 from packer.source.message_parts import (
     PARTS_START,
     Content,
@@ -148,6 +149,9 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
     """
     content = _content(shape, where=where)
     calls = read_calls(shape.tool_calls, where=f"{where}.tool_calls")
+    if shape.role in CALL_ROLES and not (calls or content.calls) and (beside := _call_beside_role(raw)):
+        calls = read_calls([beside], where=where)
+        raw = {key: value for key, value in raw.items() if key in _KNOWN_FIELDS}
     calls = _merge_calls(calls, content.calls, where=f"{where}.content")
     if shape.function_call:
         call = read_calls([shape.function_call], where=f"{where}.function_call")
@@ -185,21 +189,32 @@ def join_calls(messages: Sequence[Message], are_calls: Sequence[bool]) -> list[M
     ms-swift and LLaMA-Factory write a text and each of its calls as messages of their own. The model generates all of
     them in one turn; as turns of their own they would teach it to stop before its calls.
 
-    A call with reasoning or a weight of its own stays a message of its own: the reasoning would move before the text.
+    A call with another weight than the text is a piece of the turn that is trained, or not, on its own. A call with
+    reasoning of its own stays a message of its own: the reasoning would move before the text.
     """
     joined: list[Message] = []
     for message, is_call in zip(messages, are_calls, strict=True):
         before = joined[-1] if joined else None
         calls = message.fields.get("tool_calls") or ()
         is_part = is_call and calls and not any(message.fields.get(name) for name in ("content", *REASONING_FIELDS))
-        if is_part and before is not None and before.role == "assistant" and before.weight == message.weight:
-            all_calls = [*before.fields.get("tool_calls", ()), *calls]
-            joined[-1] = Message(
-                fields={**message.fields, **before.fields, "tool_calls": all_calls}, weight=before.weight
-            )
+        if is_part and before is not None and before.role == "assistant":
+            joined[-1] = _joined(before, message)
         else:
             joined.append(message)
     return joined
+
+
+def _joined(turn: Message, call: Message) -> Message:
+    """Return a turn with a further piece."""
+    own = turn.fields.get("tool_calls", ())
+    calls = [*own, *call.fields["tool_calls"]]
+    pieces = (*(turn.pieces or ((len(own), turn.weight),)), (len(calls), call.weight))
+    weights = [weight for _, weight in pieces]
+    return Message(
+        fields={**call.fields, **turn.fields, "tool_calls": calls},
+        weight=max((weight for weight in weights if weight is not None), default=None),
+        pieces=pieces if len({*weights}) > 1 else (),
+    )
 
 
 def unused_keys(samples: Iterable[Sample]) -> Iterator[str]:
@@ -233,19 +248,17 @@ def _content(shape: ChatMessage, *, where: str) -> Content:
         return read_content(shape.content, where=f"{where}.content")
     text, calls = None, []
     if isinstance(shape.content, str):
-        thought, call = _split_thought(shape.content)
+        thought, call = split_thought(shape.content)
         text, calls = thought or None, read_calls(call, where=where)
     if not calls:
         raise Refused("bad_tools", f"no call at {where}")
     return Content(text=text, calls=tuple(calls))
 
 
-def _split_thought(text: str) -> tuple[str, str]:
-    """Split the reasoning off that LLaMA-Factory's rows have before the JSON of a call."""
-    if not text.lstrip().startswith("<think>"):
-        return "", text
-    thought, closing, call = text.partition("</think>")
-    return thought + closing, call
+def _call_beside_role(raw: dict[str, Any]) -> dict[str, Any]:
+    """Return the call of a message that has its name and arguments as fields of its own; empty if it has none."""
+    call = {key: value for key, value in raw.items() if value is not None and key not in _KNOWN_FIELDS}
+    return call if call.keys() & {"name", "function"} else {}
 
 
 def _has_text_in_other_field(raw: dict[str, Any]) -> bool:
@@ -342,6 +355,7 @@ def chat_sample(row: dict[str, Any], fields: RowFields, messages: Sequence[Messa
         raise Refused("wrong_type", reason)
     tools = coalesce_aliases({"tools": fields.tools, "functions": fields.functions}, where="$")
     definitions = read_tools(tools, where="$.tools" if fields.tools else "$.functions") if tools else None
+    messages = with_calls_of_text(messages, definitions) if definitions else messages
     for message in messages if definitions else ():
         refuse_unified(message.fields.get("tool_calls") or (), definitions or ())
     refuse_stray_results(message.fields for message in messages)

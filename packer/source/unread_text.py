@@ -46,6 +46,9 @@ _MESSAGE_FIELDS = frozenset({"role", "content", "tool_calls", "tool_call_id", "n
 _NAMES = ("name", "function", "tool", "api")
 """Last words of the keys under which tools and calls have their name."""
 
+_ROLES = frozenset({"role", "from"})
+"""Fields of a message whose value is a label that schemas know by several names."""
+
 _WHOLE_CHARACTERS = 12
 """Shorter texts are compared with whole texts: that a message has a B in it does not say that the answer is B."""
 
@@ -255,7 +258,8 @@ class _Row:
         return meant in ("input", "system", "reasoning") or (meant == "output" and self._texts.lacks_answer)
 
     def _object(self, path: Path, value: Mapping[str, Any]) -> None:
-        if _is_named(value) and any(self._texts.lack(text) for text in _strings(value)):
+        said = [item for key, item in value.items() if key not in _ROLES]
+        if _is_named(value) and any(self._texts.lack(text) for text in _strings(said)):
             self.unread.setdefault(path, json.dumps(value, ensure_ascii=False, default=str))
         if all(len(str(key)) <= _OPTION_CHARACTERS and isinstance(each, str) for key, each in value.items()):
             self._short.setdefault(path, []).extend(

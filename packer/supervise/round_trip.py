@@ -1,7 +1,9 @@
 """Checks that ids decode to a text, allowing for what a tokenizer may do to white space."""
 
+import bisect
+import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from packer.backend import definition_of, load_part
@@ -49,20 +51,42 @@ class RoundTrip:
         replace the white space beside them; the text may be compared in its normalized form. `after` is the id before
         the ids, None at the start of a text.
         """
+        return self._reading(ids, text, after) is not None
+
+    def num_begun(self, ids: Sequence[int], text: bytes, place: int, *, after: int | None = None) -> int | None:
+        """Return how many of the ids begin before a place of the text that they decode to; None if they do not."""
+        read = self._reading(ids, text, after)
+        if read is None:
+            return None
+        at = len(read(text[:place]))
+        segments = functools.partial(self._segments, dummy_space=self._may_insert_space(after))
+        return bisect.bisect_left(
+            range(len(ids)), at, key=lambda n: _reached(list(segments(ids[:n])), read(text)) if n else 0
+        )
+
+    def _reading(self, ids: Sequence[int], text: bytes, after: int | None) -> Callable[[bytes], bytes] | None:
+        """Return the form of a text, as a function of it and of its beginnings, that ids decode to; None if to none."""
         if any(self.token_bytes.table[i] is None for i in ids):
-            return False
+            return None
         before = None if after is None else self._added.get(after)
-        if before is not None and before.rstrip:
-            text = text[_skip_space(text, 0) :]
-        segments = list(self._segments(ids, dummy_space=after is None or before is not None))
-        if _matches(segments, self._plain_spaces(text)):
-            return True
-        if self._normalizer is None:
-            return False
-        normalized = self._normalizer.normalize_str(text.decode()).encode()
-        if self._prepends:  # a segment may begin with a dummy space anyway; it must not count twice
-            normalized = normalized.removeprefix(SPACE.encode())
-        return _matches(segments, self._plain_spaces(normalized))
+        skipped = _skip_space(text, 0) if before is not None and before.rstrip else 0
+        segments = list(self._segments(ids, dummy_space=self._may_insert_space(after)))
+
+        def plain(part: bytes) -> bytes:
+            return self._plain_spaces(part[skipped:])
+
+        def normalized(part: bytes) -> bytes:
+            assert self._normalizer is not None
+            shown: bytes = self._normalizer.normalize_str(part[skipped:].decode()).encode()
+            if self._prepends:  # a segment may begin with a dummy space anyway; it must not count twice
+                shown = shown.removeprefix(SPACE.encode())
+            return self._plain_spaces(shown)
+
+        forms: list[Callable[[bytes], bytes]] = [plain, *([normalized] if self._normalizer is not None else [])]
+        return next((form for form in forms if _reached(segments, form(text)) == len(form(text))), None)
+
+    def _may_insert_space(self, after: int | None) -> bool:
+        return after is None or after in self._added
 
     def _plain_spaces(self, text: bytes) -> bytes:
         return text if self.token_bytes.byte_level else text.replace(SPACE.encode(), b" ")
@@ -98,8 +122,8 @@ class _Segment(NamedTuple):
     token: AddedToken | None
 
 
-def _matches(segments: Sequence[_Segment], text: bytes) -> bool:
-    """Whether the segments, concatenated, cover the text to its end."""
+def _reached(segments: Sequence[_Segment], text: bytes) -> int:
+    """Return how far into the text the segments, concatenated, lead; -1 if they do not spell it."""
     at = 0
     for decoded, dummy_space, token in segments:
         if token is not None and token.lstrip:
@@ -109,10 +133,10 @@ def _matches(segments: Sequence[_Segment], text: bytes) -> bool:
         elif dummy_space and decoded.startswith(b" ") and text.startswith(decoded[1:], at):
             at += len(decoded) - 1
         else:
-            return False
+            return -1
         if token is not None and token.rstrip:
             at = _skip_space(text, at)
-    return at == len(text)
+    return at
 
 
 def _skip_space(text: bytes, at: int) -> int:

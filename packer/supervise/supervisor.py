@@ -13,6 +13,7 @@ import numpy as np
 
 from packer.batches import Bool, DocumentBatch, Int32, Int64, Rejection, TokenBatch, TurnBatch
 from packer.layout import concatenated_ranges, offsets_of
+from packer.supervise.masked_turns import Runs, runs_of_masked_turns
 from packer.supervise.round_trip import RoundTrip
 
 
@@ -39,9 +40,12 @@ class Supervisor:
         sample_of_turn = turns.sample[turns.turn_text]
         unencodable = {int(turns.sample[text]): reason for text, reason in tokens.unencodable}
         proved = self._prove(turns, tokens) & ~np.isin(sample_of_turn, list(unencodable))
+        masked = runs_of_masked_turns(turns, tokens, self._round_trip) if len(turns.masked) else {}
+        proved[[turn for turn, runs in masked.items() if runs is None]] = False
         failed = np.unique(sample_of_turn[~proved])
         # The first token of a document is never trained, so a run may be empty.
         trained = (np.maximum(tokens.prompt_tokens, 1) < tokens.completion_tokens) & ~np.isin(sample_of_turn, failed)
+        trained[[turn for turn, runs in masked.items() if not runs]] = False
         empty = np.setdiff1d(np.unique(sample_of_turn), np.concatenate([failed, np.unique(sample_of_turn[trained])]))
         rejections = [
             Rejection(row=int(row), code="not_encodable", reason=f"the tokenizer fails: {unencodable[int(row)]}")
@@ -55,7 +59,8 @@ class Supervisor:
             )
             for row in empty
         ]
-        documents = _documents(turns, tokens, np.flatnonzero(trained), sample_ids)
+        runs = {turn: of_turn for turn, of_turn in masked.items() if of_turn}
+        documents = _documents(turns, tokens, np.flatnonzero(trained), runs, sample_ids)
         return Supervised(
             documents=documents,
             rejections=tuple(rejections),
@@ -125,9 +130,16 @@ class Supervisor:
 
 
 def _documents(
-    turns: TurnBatch, tokens: TokenBatch, trained: Int64, sample_ids: Mapping[int, str | None]
+    turns: TurnBatch,
+    tokens: TokenBatch,
+    trained: Int64,
+    masked: Mapping[int, Runs],
+    sample_ids: Mapping[int, str | None],
 ) -> DocumentBatch:
-    """Cut each sequence that has trained turns after the last of them, in the order of rows and messages."""
+    """Cut each sequence that has trained turns after the last of them, in the order of rows and messages.
+
+    `masked`: the runs of turns of which pieces are masked.
+    """
     sequence = _training_sequences(turns, tokens, trained)
     used, document = np.unique(sequence, return_inverse=True)
     end = np.zeros(len(used), np.int64)
@@ -140,7 +152,14 @@ def _documents(
     rank[order] = np.arange(len(used))
     runs = np.lexsort((tokens.prompt_tokens[trained], rank[document]))
     run_turns = trained[runs]
-    num_runs = np.bincount(rank[document], minlength=len(used))
+    start, stop = np.maximum(tokens.prompt_tokens[run_turns], 1), tokens.completion_tokens[run_turns]
+    run_document = rank[document][runs]
+    if masked:
+        own = [masked.get(turn, [(a, b)]) for turn, a, b in zip(run_turns.tolist(), start, stop, strict=True)]
+        counts = [len(each) for each in own]
+        run_turns, run_document = np.repeat(run_turns, counts), np.repeat(run_document, counts)
+        start, stop = np.array([pair for each in own for pair in each], np.int64).T
+    num_runs = np.bincount(run_document, minlength=len(used))
     lengths, row = end[order], row[order]
     return DocumentBatch(
         input_ids=tokens.ids[concatenated_ranges(tokens.offsets[used[order]], lengths)],
@@ -148,8 +167,8 @@ def _documents(
         sample=row.astype(np.int32),
         sample_id=tuple(sample_ids[int(r)] for r in row),
         run_offsets=offsets_of(num_runs),
-        run_start=np.maximum(tokens.prompt_tokens[run_turns], 1).astype(np.int32),
-        run_end=tokens.completion_tokens[run_turns].astype(np.int32),
+        run_start=start.astype(np.int32),
+        run_end=stop.astype(np.int32),
         run_message=turns.turn_message[run_turns].astype(np.int32),
         run_weight=turns.weight[run_turns],
     )

@@ -222,8 +222,36 @@ def test_calls_of_one_turn_are_one_message(sample):
     assert [message.role for message in messages] == ["user", "assistant", "tool"]
     assert messages[1].fields["content"] == "Let me see."
     assert [each["function"]["name"] for each in messages[1].fields["tool_calls"]] == ["f", "g"]
-    weighed = [{"role": "assistant", "content": "a", "weight": 0}, {"role": "tool_call", "content": call}]
-    assert len(sample({"messages": weighed}).messages) == 2
+
+
+def test_calls_with_another_flag_than_their_text_are_pieces_of_one_turn(sample):
+    call, other = '{"name": "f", "arguments": {}}', '[{"name": "g", "arguments": {}}, {"name": "h", "arguments": {}}]'
+    said = [
+        USER,
+        {"role": "assistant", "content": "a", "loss": False},
+        {"role": "tool_call", "content": call},
+        {"role": "tool_call", "content": other, "loss": True},
+    ]
+    (_, turn) = sample({"messages": said}).messages
+    assert [each["function"]["name"] for each in turn.fields["tool_calls"]] == ["f", "g", "h"]
+    assert (turn.weight, turn.pieces) == (1, ((0, 0), (1, None), (3, 1)))
+    turns = [{"from": each["role"], "value": each["content"], "loss": True} for each in said]
+    (_, turn) = sample({"conversations": turns}, "sharegpt").messages
+    assert (turn.weight, turn.pieces) == (1, ())
+
+
+def test_a_call_may_have_its_name_and_arguments_as_fields_of_its_message(sample, refusal):
+    turn = {"role": "tool_call", "name": "f", "arguments": '{"x": 1}', "id": "7", "loss": False}
+    (message,) = sample({"messages": [turn]}).messages
+    assert message.fields["tool_calls"] == [
+        {"id": "7", "type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
+    ]
+    assert (message.fields.keys(), message.weight) == ({"role", "content", "tool_calls"}, 0)
+    turns = [{"from": "function_call", "name": "f", "arguments": {"x": 1}}]
+    (message,) = sample({"conversations": turns}, "sharegpt").messages
+    assert message.fields["tool_calls"] == [CALL]
+    turn = {"role": "tool_call", "name": "f", "parameters": {"x": 1}}
+    assert refusal({"messages": [turn]})[0] == "bad_tools"
 
 
 @pytest.mark.parametrize("key", ["parameters", "input_schema"])

@@ -223,3 +223,26 @@ def test_every_id_of_a_byte_level_vocabulary_has_its_bytes(tmp_path: Path) -> No
     assert round_trip.decode([stored["Ã"]]) == b"\xc3"
     letters = {token.content: token.id for token in model.added_tokens}
     assert round_trip.decode([letters["ü"]]) == "ü".encode()
+
+
+@pytest.mark.parametrize("twin", twins.TWINS, ids=lambda twin: twin.__name__)
+def test_ids_that_begin_before_a_place_are_counted(twin: Any, tmp_path: Path) -> None:
+    """Where ids spell a text byte for byte, an id begins where those before it end."""
+    round_trip, encoder = round_trip_and_encoder(twin, tmp_path)
+    compared = 0
+
+    @given(texts, st.data())
+    def agree(text: str, data: st.DataObject) -> None:
+        nonlocal compared
+        ids, place = encoder.encode([text])[0].tolist(), data.draw(st.integers(0, len(text)))
+        content, at = text.encode(), len(text[:place].encode())
+        count = round_trip.num_begun(ids, content, at)
+        assert count is not None
+        if round_trip.decode(ids) == content:
+            starts = np.cumsum([0, *(len(round_trip.decode([i])) for i in ids)])[: len(ids)]
+            assert count == sum(start < at for start in starts.tolist())
+            compared += 1
+
+    agree()
+    assert compared
+    assert round_trip.num_begun([0], b"something else", 1) is None

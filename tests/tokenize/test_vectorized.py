@@ -75,6 +75,7 @@ def batch_of(texts: list[bytes], turns: list[tuple[int, int, int]]) -> TurnBatch
         completion_end=completion,
         weight=np.ones(len(turns), np.float32),
         guarded=np.zeros((0, 2), np.int64),
+        masked=np.zeros((0, 2), np.int64),
         rejections=(),
     )
 

@@ -51,6 +51,7 @@ from packer.render.placeholders import Loss
 from packer.render.readback import ESCAPE, function_of
 from packer.render.reasoning import LONGEST_TAG, has_tag, reasoning_fields
 from packer.render.rewritten_history import HistoryRewrite, RenderedRow, TurnAssigner, encoded
+from packer.render.tagged_calls import tags_in
 
 WORTH_COMPILING = 4
 """Number of chats that take about as long to render as it takes to compile the marked template."""
@@ -84,7 +85,7 @@ class ClearRows:
         max_bytes: int,
         losses: LossCheck,
     ) -> None:
-        """`control`: texts of the control tokens; `losses`: the definition's own check."""
+        """`control`: control tokens, and other texts that no clear row says; `losses`: the definition's own check."""
         self._marked = MarkedTemplate(template)
         self._rules = rules
         self._history_rewrite = history_rewrite
@@ -218,6 +219,7 @@ class ClearRows:
             or len(blanks) > 1
             or self.constants.include_any(joined)
             or self._are_odd(joined, others)
+            or (calls and tags_in(calls, self._losses.marks))
         ):
             return None
         forms_of = [form_of(message) for message in messages]

@@ -1,0 +1,177 @@
+"""What a template writes around the texts of a role, so that texts which have it already are not wrapped twice.
+
+Rows that were prepared for one model have its tags in their texts: results of tools between `<tool_response>` tags,
+definitions of tools in the system message. Under a template that writes these itself, they would stand there twice.
+
+No list of tags is needed: a word in place of a text is rendered, and the tags right beside it are the wrapper of its
+role. The definitions of tools are in the outermost tag that is open where the name of a made-up tool stands.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from packer.batches import Message, Sample, tool_parameters
+from packer.render.conversation import Conversation
+from packer.render.environment import ChatTemplate, RenderError
+from packer.render.message_form import renderable
+from packer.render.readback import function_of
+
+_WORD = "Zq0W"
+_CALL_ID = "a00000001"
+"""Of nine letters and digits, as Mistral's templates want them."""
+
+_TAG = r"(?:<+[^<>\s]+>+|\[[^\[\]\s]+\])"
+_LAST_TAG = re.compile(rf"{_TAG}\s*\Z")
+_FIRST_TAG = re.compile(rf"\s*({_TAG})")
+_ANY_TAG = re.compile(r"<(/?)([^<>\s/]+)>")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wrapper:
+    opening: str
+    closing: str
+
+    def unwrapped(self, text: str) -> str | None:
+        """Return a text without the wrapper; None if it does not have it."""
+        text = text.strip()
+        if not (text.startswith(self.opening) and text.endswith(self.closing)):
+            return None
+        return text[len(self.opening) : -len(self.closing)].strip()
+
+    def parts(self, text: str) -> list[str]:
+        """Return what stands between the tags in a text, each part up to the first closing tag; nothing if blank."""
+        between = (part.partition(self.closing) for part in text.split(self.opening)[1:])
+        return [inner.strip() for inner, closing, _ in between if closing and inner.strip()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wrappers:
+    """The wrappers of a template."""
+
+    roles: Mapping[str, Wrapper]
+    definitions: Wrapper | None
+    """Around the definitions of tools."""
+
+    calls: Wrapper | None
+    """Around a call."""
+
+    calls_are_json: bool
+
+    @classmethod
+    def of(cls, template: ChatTemplate, kwargs: Mapping[str, Any]) -> "Wrappers":
+        """Learn those of a template; `kwargs` are the variables of the recipe."""
+        user: dict[str, Any] = {"role": "user", "content": "Hi"}
+        call = {"id": _CALL_ID, "type": "function", "function": {"name": "look", "arguments": {"at": "a"}}}
+        called = [user, {"role": "assistant", "content": "", "tool_calls": [call]}]
+        result = {"role": "tool", "tool_call_id": _CALL_ID, "name": "look", "content": _WORD}
+        chats: dict[str, list[dict[str, Any]]] = {
+            "system": [{"role": "system", "content": _WORD}, user],
+            "user": [{"role": "user", "content": _WORD}],
+            "tool": [*called, result],
+        }
+        found = {role: _around(*_rendered(template, chat, None, kwargs)) for role, chat in chats.items()}
+        # Some templates write calls only beside the definitions of tools.
+        found["tool"] = found["tool"] or _around(*_rendered(template, chats["tool"], [_tool("look")], kwargs))
+        roles = {role: wrapper for role, wrapper in found.items() if wrapper is not None}
+        around_system = roles["system"].opening if "system" in roles else ""
+        definitions = _open_at(*_rendered(template, [user], [_tool(_WORD)], kwargs), around_system)
+        call["function"] = {"name": _WORD, "arguments": {"at": "a"}}
+        before, after = _rendered(template, called, [_tool("look")], kwargs)
+        calls = _open_at(before, after, "")
+        written = calls.parts(f"{before}{_WORD}{after}")[-1:] if calls else []
+        return cls(roles=roles, definitions=definitions, calls=calls, calls_are_json=any(map(_is_json, written)))
+
+    @property
+    def openings(self) -> list[str]:
+        """What no text contains that needs to be looked at, unless its row has tools."""
+        return [each.opening for each in (*self.roles.values(), self.calls) if each is not None]
+
+    def unwrapped(self, messages: Sequence[Message]) -> dict[int, str]:
+        """Return the texts that already have their wrapper without it, by the number of their message."""
+        found = {}
+        for k, message in enumerate(messages):
+            wrapper, text = self.roles.get(message.role), message.fields.get("content")
+            inner = wrapper.unwrapped(text) if wrapper and isinstance(text, str) else None
+            if inner is not None:
+                found[k] = inner
+        return found
+
+    def refusal(self, sample: Sample, *, unwrap: bool) -> RenderError | None:
+        """Return why a row is rejected, or None; with `unwrap`, wrapped texts are no reason."""
+        for k in () if unwrap else self.unwrapped(sample.messages):
+            wrapper = self.roles[sample.messages[k].role]
+            how = f"its text stands between {wrapper.opening} and {wrapper.closing}, which the template writes"
+            return RenderError(f"messages[{k}]: {how} once more", code="wrapped_twice", message=k)
+        for k, message in enumerate(sample.messages if self.calls is not None else ()):
+            said = message.fields.get("content") if message.role == "assistant" else None
+            if self.calls is None or not isinstance(said, str) or self.calls.opening not in said:
+                continue
+            if any(_is_json(part) != self.calls_are_json for part in self.calls.parts(said)):
+                how = (
+                    f"writes calls in another form between {self.calls.opening} and {self.calls.closing} than its text"
+                )
+                return RenderError(f"messages[{k}]: the template {how}", code="mangled_call", message=k)
+        first = sample.messages[0] if sample.messages else None
+        text = first.fields.get("content") if first is not None and first.role == "system" else None
+        if isinstance(text, str) and sample.tools and self._define_tools(text, sample.tools):
+            reason = "messages[0]: it defines tools, and so do `tools`, which the template writes, too"
+            return RenderError(reason, code="wrapped_twice", message=0)
+        return None
+
+    def _define_tools(self, text: str, tools: Sequence[Any]) -> bool:
+        """Whether a system message defines tools: in the template's own tags, or the tools of the row, one by one."""
+        return bool(self.definitions and self.definitions.parts(text)) or all(
+            _is_defined(function_of(tool), text) for tool in tools
+        )
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _tool(name: str) -> dict[str, Any]:
+    parameters = {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]}
+    return {"type": "function", "function": {"name": name, "description": "a", "parameters": parameters}}
+
+
+def _is_defined(function: Mapping[str, Any], text: str) -> bool:
+    """Whether a text has the name of a tool and those of its parameters, in quotation marks, and what describes it."""
+    names = [function.get("name"), *(tool_parameters(dict(function)) or ())]
+    described = function.get("description") or "parameters"
+    return described in text and all(f'"{name}"' in text or f"'{name}'" in text for name in names)
+
+
+def _rendered(
+    template: ChatTemplate, messages: Sequence[dict[str, Any]], tools: Sequence[Any] | None, kwargs: Mapping[str, Any]
+) -> tuple[str, str]:
+    """Return what a template writes before and after the word; two empty texts if it writes none."""
+    conversation = renderable(Conversation(template, messages, tools=tools, kwargs=kwargs), len(messages) - 1)
+    try:
+        before, _, after = conversation.render(conversation.messages, {}).partition(_WORD)
+    except RenderError:
+        return "", ""
+    return before, after
+
+
+def _around(before: str, after: str) -> Wrapper | None:
+    opening, closing = _LAST_TAG.search(before), _FIRST_TAG.match(after)
+    return Wrapper(opening=opening[0].strip(), closing=closing[1]) if opening and closing else None
+
+
+def _open_at(before: str, after: str, around_system: str) -> Wrapper | None:
+    """Return the outermost tag that is open between two texts and is closed in the second, but for the system's own."""
+    opened: list[str] = []
+    for tag in _ANY_TAG.finditer(before):
+        if not tag[1]:
+            opened.append(tag[2])
+        elif tag[2] in opened:
+            del opened[len(opened) - 1 - opened[::-1].index(tag[2]) :]
+    name = next((name for name in opened if f"</{name}>" in after and f"<{name}>" != around_system), None)
+    return None if name is None else Wrapper(opening=f"<{name}>", closing=f"</{name}>")

@@ -1,0 +1,147 @@
+"""Calls written between tags: kept if a server, which cuts at the first closing tag, reads the row's arguments."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import twins
+from hypothesis import given
+from hypothesis import strategies as st
+from supervision_stages import Stages, assistant, call, chat, user
+
+TEMPLATE = """\
+{% set own = '|DSML|' %}
+{% for message in messages %}
+{{ '<|im_start|>' + message.role + '\\n' + (message.content or '') }}
+{%- for call in message.tool_calls or [] %}
+WRITTEN
+{%- endfor %}
+{{- '<|im_end|>\\n' }}
+{%- endfor %}
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+
+STYLES = {
+    "one tag per parameter": (
+        (
+            "{{- '<tool_call>\\n<function=' + call.function.name + '>\\n' }}"
+            "{%- for name, value in call.function.arguments.items() %}"
+            "{{- '<parameter=' + name + '>\\n' + (value if value is string else value | tojson) + '\\n</parameter>\\n' }}"
+            "{%- endfor %}{{- '</function>\\n</tool_call>' }}"
+        ),
+        (
+            r"<tool_call>(.*?)</tool_call>",
+            r"<function=look>(.*?)</function>",
+            r"<parameter=(\w+)>\n(.*?)\n</parameter>",
+        ),
+    ),
+    "key and value in tags": (
+        (
+            "{{- '<tool_call>' + call.function.name + '\\n' }}"
+            "{%- for name, value in call.function.arguments.items() %}"
+            "{{- '<arg_key>' + name + '</arg_key>\\n<arg_value>' + (value if value is string else value | tojson) }}"
+            "{{- '</arg_value>\\n' }}{%- endfor %}{{- '</tool_call>' }}"
+        ),
+        (r"<tool_call>(.*?)</tool_call>", r"(.*)", r"<arg_key>(\w+)</arg_key>\n<arg_value>(.*?)</arg_value>"),
+    ),
+    "tags made of parts": (
+        (
+            "{{- '<' + own + 'invoke name=\"' + call.function.name + '\">' }}"
+            "{%- for name, value in call.function.arguments.items() %}"
+            "{{- '<' + own + 'parameter name=\"' + name + '\">' + (value if value is string else value | tojson) }}"
+            "{{- '</' + own + 'parameter>' }}{%- endfor %}{{- '</' + own + 'invoke>' }}"
+        ),
+        (
+            r"<\|DSML\|invoke name=\"look\">(.*?)</\|DSML\|invoke>",
+            r"(.*)",
+            r"<\|DSML\|parameter name=\"(\w+)\">(.*?)</\|DSML\|parameter>",
+        ),
+    ),
+    "JSON in tags": (
+        "{{- '<tool_call>' + call.function | tojson + '</tool_call>' }}",
+        (r"<tool_call>(.*?)</tool_call>",),
+    ),
+}
+TAGS = ("</parameter>", "</function>", "</tool_call>", "</arg_value>", "</|DSML|parameter>", "</|DSML|invoke>")
+HARD = (*TAGS, "</p>", "</", "<b>", "parameter", "x", "\n", " ", "</parameter", "a<b")
+texts = st.lists(st.sampled_from(HARD), min_size=1, max_size=4).map("".join).filter(lambda text: text == text.strip())
+values = texts | st.integers(0, 9) | st.lists(texts, max_size=2)
+arguments = st.dictionaries(st.sampled_from(["at", "why"]), values, min_size=1)
+
+
+def served(style: str, completion: str) -> Any:
+    """The arguments of the one call in a completion, as a server reads them: cut at the first closing tag."""
+    patterns = STYLES[style][1]
+    for pattern in patterns[:2] if len(patterns) > 1 else patterns:
+        found = re.search(pattern, completion, re.DOTALL)
+        completion = found[1] if found else ""
+    if len(patterns) == 1:
+        try:
+            return json.loads(completion)["arguments"]
+        except ValueError:
+            return None
+    return dict(re.findall(patterns[2], completion, re.DOTALL))
+
+
+def as_texts(arguments: dict[str, Any]) -> dict[str, str]:
+    return {
+        key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for key, value in arguments.items()
+    }
+
+
+@pytest.fixture(scope="module", params=STYLES)
+def styled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Stages]:
+    template = TEMPLATE.replace("WRITTEN", STYLES[request.param][0])
+    return request.param, Stages.load(twins.byte_level(tmp_path_factory.mktemp("tokenizer"), template=template))
+
+
+def test_a_call_is_kept_if_a_server_reads_it_and_only_then(styled: tuple[str, Stages]) -> None:
+    style, stages = styled
+    outcomes = {True: 0, False: 0}
+
+    @given(st.lists(arguments, min_size=1, max_size=6))
+    def agree(several: list[dict[str, Any]]) -> None:
+        rows = [
+            chat(user("a"), assistant("Let me see.", tool_calls=[call("look", each)]), row=row)
+            for row, each in enumerate(several)
+        ]
+        for renderer in (stages.renderer, stages.renderer.by_reference()):
+            own = Stages.with_engine(stages, "auto")
+            own.renderer = renderer
+            refused = {rejection.row: rejection.code for rejection in own.render(rows).rejections}
+            for row, each in enumerate(several):
+                if row in refused:
+                    assert refused[row] == "mangled_call"
+                    assert any(tag in json.dumps(each) for tag in TAGS), each
+                else:
+                    ((_, completion),) = own.turns(rows[row])
+                    assert served(style, completion) == (each if style == "JSON in tags" else as_texts(each))
+                outcomes[row not in refused] += 1
+
+    agree()
+    assert min(outcomes.values()) > 5
+
+
+@pytest.mark.parametrize("tag", ["</parameter>", "</function>", "</tool_call>"])
+def test_the_reason_names_the_tag(tmp_path: Path, tag: str) -> None:
+    template = TEMPLATE.replace("WRITTEN", STYLES["one tag per parameter"][0])
+    stages = Stages.load(twins.byte_level(tmp_path, template=template))
+    said = assistant("", tool_calls=[call("look", {"at": "x"}), call("look", {"at": f"a {tag} b"})])
+    ((code, reason),) = stages.reasons([chat(user("a"), said)])
+    assert (code, tag in reason) == ("mangled_call", True)
+
+
+def test_a_tag_in_what_is_said_before_the_call_or_by_others_is_no_fault_of_the_call(tmp_path: Path) -> None:
+    template = TEMPLATE.replace("WRITTEN", STYLES["one tag per parameter"][0])
+    stages = Stages.load(twins.byte_level(tmp_path, template=template))
+    said = assistant("It ends with </parameter>.", tool_calls=[call("look", {"at": "</b>"})])
+    assert not stages.reasons([chat(user("What is </function>?"), said)])
+
+
+def test_a_tag_in_the_name_of_an_argument_is_not_the_templates(tmp_path: Path) -> None:
+    template = TEMPLATE.replace("WRITTEN", STYLES["JSON in tags"][0]) + "{# call #}"
+    stages = Stages.load(twins.byte_level(tmp_path, template=template))
+    named = {"</call>": "It ends with </call>.", "at": {"</call>": "a"}}
+    assert not stages.reasons([chat(user("a"), assistant("", tool_calls=[call("look", named)]))])

@@ -1,0 +1,121 @@
+"""Texts that already have what the template writes around them, and tools that are defined twice, reject the row."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import twins
+from supervision_stages import Stages, assistant, call, chat, result, system, user
+
+from packer.batches import Sample
+
+TEMPLATE = """\
+{% if tools %}{{ '<|im_start|>system\\nTools are within <tools></tools> tags:\\n<tools>\\n' }}
+{%- for tool in tools %}{{ tool | tojson + '\\n' }}{% endfor %}{{ '</tools><|im_end|>\\n' }}{% endif %}
+{%- for message in messages %}
+{% set role = 'user' if message.role == 'tool' else message.role %}
+{{ '<|im_start|>' + role + '\\n' }}
+{%- if message.role == 'tool' %}{{ '<result>\\n' + message.content + '\\n</result>' }}
+{%- else %}{{ message.content or '' }}{% endif %}
+{%- for call in message.tool_calls or [] %}{{ '<call>' + call.function | tojson + '</call>' }}{% endfor %}
+{{- '<|im_end|>\\n' }}
+{%- endfor %}
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+PLAIN = TEMPLATE.replace("'<result>\\n' + message.content + '\\n</result>'", "message.content")
+BARE = TEMPLATE.replace("<tools>\\n", "").replace("</tools><|im_end|>", "<|im_end|>")
+BRACKETS = TEMPLATE.replace("{{ message.content or '' }}", "{{ '[Q] ' + message.content + ' [/Q]' }}", 1)
+
+TIDE = {
+    "type": "function",
+    "function": {
+        "name": "tide",
+        "description": "Times of high water",
+        "parameters": {"type": "object", "properties": {"harbor": {"type": "string"}}},
+    },
+}
+CALLED = assistant("", tool_calls=[call("tide", {"harbor": "Oban"})])
+
+
+def loaded(folder: Path, template: str, *overrides: str) -> Stages:
+    return Stages.load(twins.byte_level(folder, template=template), *overrides)
+
+
+def row(text: str, *, said: str = "You help sailors.", asked: str = "High water at Oban?", **more: Any) -> Sample:
+    return chat(system(said), user(asked), CALLED, result(text), assistant("At 06:12."), **more)
+
+
+def codes(stages: Stages, *samples: Sample) -> list[list[str]]:
+    return [[code for code, _ in stages.reasons([sample])] for sample in samples]
+
+
+@pytest.mark.parametrize("text", ["<result>\n06:12\n</result>", " <result>06:12</result>\n", "<result></result>"])
+def test_a_result_that_has_its_tags_already_rejects_the_row(tmp_path: Path, text: str) -> None:
+    stages = loaded(tmp_path, TEMPLATE)
+    ((code, reason),) = stages.reasons([row(text, tools=[TIDE])])
+    assert code == "wrapped_twice"
+    assert "messages[3]" in reason and "<result>" in reason
+    assert codes(loaded(tmp_path, PLAIN), row(text)) == [[]], "this template writes no tags"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["06:12", "<result>06:12", "06:12</result>", "<p>06:12</p>", "see <result>06:12</result>", "<result>a</result> b"],
+)
+def test_tags_that_are_not_around_a_whole_text_are_text(tmp_path: Path, text: str) -> None:
+    assert codes(loaded(tmp_path, TEMPLATE), row(text, tools=[TIDE])) == [[]]
+
+
+def test_unwrapped_rows_become_what_rows_without_tags_become(tmp_path: Path) -> None:
+    stages = loaded(tmp_path, TEMPLATE, "rows.wrapped=unwrap")
+    for text in ("<result>\n06:12\n</result>", "<result>06:12</result>", "06:12"):
+        assert stages.document(row(text, tools=[TIDE])) == stages.document(row("06:12", tools=[TIDE]))
+    prompt = stages.turns(row("<result>06:12</result>"))[-1][0]
+    assert (prompt.count("<result>"), prompt.count("06:12")) == (1, 1)
+
+
+def test_what_a_user_asks_may_be_wrapped_too_and_many_such_rows_are_rejected_like_one(tmp_path: Path) -> None:
+    stages = loaded(tmp_path, BRACKETS)
+    chats = [
+        chat(user(f"{text} {n}?" if n % 2 else f"[Q] {text} {n}? [/Q]"), assistant(f"Yes, {n}."), row=n)
+        for n, text in enumerate(["Is it high"] * 40)
+    ]
+    assert [each.row for each in stages.render(chats).rejections] == [*range(0, 40, 2)]
+    assert [each.row for each in loaded(tmp_path, BRACKETS, "rows.wrapped=unwrap").render(chats).rejections] == []
+
+
+def test_tools_defined_in_the_system_message_and_as_tools_reject_the_row(tmp_path: Path) -> None:
+    listed = f"You call functions. Signatures within <tools></tools> tags: <tools> {json.dumps([TIDE])} </tools>"
+    elided = "You call functions. <tools> [..] </tools>"
+    quoted = f"You call functions.\n{TIDE}"
+    mention = "Definitions are within <tools></tools>. Times of high water are in UTC."
+    example = 'Say {"name": "tide", "arguments": {"harbor": "Oban"}} to ask.'
+    for template, twice, once in (
+        (TEMPLATE, (listed, elided, quoted), (mention, example)),
+        (BARE, (listed, quoted), (elided, mention, example)),
+    ):
+        stages = loaded(tmp_path, template)
+        assert codes(stages, *(row("06:12", said=said, tools=[TIDE]) for said in twice)) == [["wrapped_twice"]] * len(
+            twice
+        )
+        assert codes(stages, *(row("06:12", said=said, tools=[TIDE]) for said in once)) == [[]] * len(once)
+        assert codes(stages, *(row("06:12", said=said) for said in (*twice, *once))) == [[]] * 5, "no `tools`, no fault"
+
+
+@pytest.mark.parametrize(
+    ("written", "text", "is_kept"),
+    [
+        ("call.function | tojson", '{"name": "tide", "arguments": {"harbor": "Oban"}}', True),
+        ("call.function | tojson", "{'name': 'tide', 'arguments': {'harbor': 'Oban'}}", False),
+        ("'<name>' + call.function.name + '</name>'", '{"name": "tide", "arguments": {"harbor": "Oban"}}', False),
+        ("'<name>' + call.function.name + '</name>'", "<name>tide</name>", True),
+    ],
+)
+def test_calls_in_a_text_have_the_form_in_which_the_template_writes_calls(
+    tmp_path: Path, written: str, text: str, is_kept: bool
+) -> None:
+    stages = loaded(tmp_path, TEMPLATE.replace("call.function | tojson", written))
+    for said in (f"<call>{text}</call>", f"Let me see.\n<call>\n{text}\n</call>"):
+        sample = chat(user("High water at Oban?"), assistant(said))
+        assert codes(stages, sample) == [[] if is_kept else ["mangled_call"]]
+    assert codes(stages, chat(user("a"), assistant(f"<other>{text}</other> or <call></call>"))) == [[]]
