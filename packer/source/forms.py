@@ -43,7 +43,7 @@ _ITEMS = {
 }
 """Items of OpenAI's Responses that are parts of a turn, by their type; those of type `message` are messages."""
 
-_ORDER = ("thinking", "text", "tool_use")
+_ORDER = {"thinking": 0, "text": 1, "tool_use": 2}
 """Parts of a turn of the assistant's; an item that would come before the last part begins another turn."""
 
 _REQUESTS = ("messages", "contents", "input")
@@ -135,9 +135,9 @@ def _answers(answer: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield where an answer has its messages, and what is there."""
     for path in _ANSWERS:
         value = field_value(answer, path)
-        if isinstance(value, dict if path == "output.message" else list) and value:
-            if path != "output" or _are_items(value):
-                yield path, value
+        is_there = isinstance(value, dict if path == "output.message" else list) and bool(value)
+        if is_there and (path != "output" or _are_items(value)):
+            yield path, value
 
 
 def with_known_parts(messages: Any) -> Any:
@@ -216,34 +216,37 @@ def _messages_of_items(items: Sequence[dict[str, Any]]) -> Iterator[dict[str, An
     Raises:
         Refused: `wrong_type`; an item of another kind.
     """
-    role, parts = "", []
+    role = ""
+    parts: list[Any] = []
     for item in items:
+        found = item.get("content")
         if item.get("type") in (None, "message"):
-            now, found = str(item.get("role") or "assistant"), item.get("content")
+            now = str(item.get("role") or "assistant")
             found = [{"type": "text", "text": found}] if isinstance(found, str) else found
-            if not isinstance(found, list):
+            if not isinstance(found, list) or not found:
                 raise Refused("wrong_type", "a message without content among the items")
         else:
             kind = _ITEMS.get(item["type"])
             if kind is None:
                 raise Refused("wrong_type", f"an item of a type packer does not read: {quoted(item['type'])}")
-            part = _as_part(item, kind)
-            now, found = "user" if kind.type == "tool_result" else "assistant", [part]
-            if kind.type == "thinking" and not part.get("thinking"):
+            found = [_as_part(item, kind)]
+            now = "user" if kind.type == "tool_result" else "assistant"
+            if kind.type == "thinking" and not found[0].get("thinking"):
                 continue  # all that is given of it is a summary, or nothing
-        if parts and (now != role or now != "assistant" or not _continues(parts, found)):
-            if not (now == role == "user" and parts[-1].get("type") == found[0].get("type") == "tool_result"):
-                yield {"role": role, "content": parts}
-                parts = []
+        if parts and (now != role or not _continues(parts, found)):
+            yield {"role": role, "content": parts}
+            parts = []
         role, parts = now, [*parts, *found]
     if parts:
         yield {"role": role, "content": parts}
 
 
 def _continues(parts: Sequence[Any], more: Sequence[Any]) -> bool:
-    """Whether parts of the assistant's belong to the turn that others begin: text after reasoning, calls after both."""
-    before, after = (_ORDER.index(kind) if (kind := each.get("type")) in _ORDER else 1 for each in (parts[-1], more[0]))
-    return before < after or before == after == 2
+    """Whether parts belong to the turn of others of the same role: text after reasoning, calls after both."""
+    before, after = (str(each.get("type")) for each in (parts[-1], more[0]))
+    if before == after:
+        return before in ("tool_use", "tool_result")
+    return "tool_result" not in (before, after) and _ORDER.get(before, 1) < _ORDER.get(after, 1)
 
 
 def _asked(request: Mapping[str, Any], field: str) -> dict[str, Any]:
@@ -325,7 +328,9 @@ def _pair(row: dict[str, Any], first: str, second: str, preference: str) -> dict
     """
     better = _better(row[preference], preference)
     if better is None:
-        raise Refused("pair_identical", f"`{preference}` is {quoted(str(row[preference]))}: neither answer is preferred")
+        raise Refused(
+            "pair_identical", f"`{preference}` is {quoted(str(row[preference]))}: neither answer is preferred"
+        )
     answers = (row[first], row[second])
     pair = {"chosen": answers[better], "rejected": answers[1 - better]}
     if first.startswith("conversation"):

@@ -212,10 +212,7 @@ def drop_empty_optional_fields(row: dict[str, Any], *names: str) -> dict[str, An
     """Return the row without empty optional fields, also in the lists of messages under these names."""
     row = drop_empty_fields(row, OPTIONAL_FIELDS)
     lists = {name: row[name] for name in names if isinstance(row.get(name), list)}
-    return row | {
-        name: [drop_empty_fields(each, OPTIONAL_MESSAGE_FIELDS) for each in lists[name]]
-        for name in lists
-    }
+    return row | {name: [drop_empty_fields(each, OPTIONAL_MESSAGE_FIELDS) for each in lists[name]] for name in lists}
 
 
 def typed(value: Any, shape: type[T]) -> T:

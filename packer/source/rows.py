@@ -1,7 +1,7 @@
 """Reads the rows of a file or of a partition: each becomes a sample or a rejection."""
 
 import io
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -22,9 +22,9 @@ from packer.source.file_bytes import (
     tee_chunks,
     text_stream,
 )
+from packer.source.forms import FIELDS as FORM_FIELDS
 from packer.source.partition import TABLE_FORMATS, FileStatus, Format, Partition
 from packer.source.row import Columns, FileRow, field_value
-from packer.source.forms import FIELDS as FORM_FIELDS
 from packer.source.schema import SCHEMAS, columns_read, fields_read, read_row
 from packer.source.table_files import table_schema
 from packer.source.tables import table_rows

@@ -8,30 +8,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import twins
+from foreign_rows import CALL, CHAT_CALL, CHAT_TOOLS, PARAMETERS, TEMPLATE, read_back
 
 import packer
-from packer.audit import view_row
 from packer.errors import NothingKeptError
-from packer.store.cache import Cache
 
-TEMPLATE = (
-    "{% for tool in tools or [] %}{{ tool | tojson }}\n{% endfor %}"
-    "{% for message in messages %}"
-    "{{ '<|im_start|>' + message.role + '\n' }}"
-    "{% if message.reasoning_content %}{{ '[' + message.reasoning_content + ']' }}{% endif %}"
-    "{{ message.content or '' }}"
-    "{% for call in message.tool_calls or [] %}"
-    '{{ \'{"name": "\' + call.function.name + \'", "arguments": \' + (call.function.arguments | tojson) + \'}\' }}'
-    "{% endfor %}"
-    "{{ '<|im_end|>\n' }}"
-    "{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+ASKED, THOUGHT, CALLED, RESULT, SAID = (
+    "When is the tide?",
+    "I should look it up.",
+    "Oban",
+    "06:12",
+    "At twelve past six.",
 )
-
-ASKED, THOUGHT, CALLED, RESULT, SAID = "When is the tide?", "I should look it up.", "Oban", "06:12", "At twelve past six."
 SYSTEM = "Answer briefly."
-PARAMETERS = {"type": "object", "properties": {"harbor": {"type": "string"}}, "required": ["harbor"]}
-CALL = '{"name": "tide", "arguments": {"harbor": "Oban"}}'
 
 GEMINI = {
     "systemInstruction": {"parts": [{"text": SYSTEM}]},
@@ -114,8 +103,6 @@ RESPONSES = {
     "input": ITEMS,
     "output": [{"type": "reasoning", "id": "rs_2", "summary": []}, ANSWER_ITEM],
 }
-CHAT_TOOLS = [{"type": "function", "function": {"name": "tide", "description": "tells", "parameters": PARAMETERS}}]
-CHAT_CALL = {"id": "call_1", "type": "function", "function": {"name": "tide", "arguments": '{"harbor": "Oban"}'}}
 CHAT = [
     {"role": "system", "content": SYSTEM},
     {"role": "user", "content": ASKED},
@@ -192,16 +179,6 @@ def built(tmp_path: Path, row: dict[str, Any], kind: str = "jsonl") -> Path:
         path.write_text(json.dumps(row) + "\n" + json.dumps(row) + "\n", "utf-8")
     packer.build(path, tmp_path / "cache", tokenizer=twins.byte_level(tmp_path / "model", template=TEMPLATE))
     return tmp_path / "cache"
-
-
-def read_back(cache: Path, name: str) -> list[tuple[str, list[str]]]:
-    """Text and trained texts of each document of the first row."""
-    with Cache.open(cache) as opened:
-        documents = view_row(opened, name, 0).documents
-        return [
-            ("".join(run.text for run in each.runs), [run.text for run in each.runs if run.message is not None])
-            for each in documents
-        ]
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
