@@ -17,10 +17,9 @@ from packer.pipeline.stages import Stages, compile_template, split_markers, turn
 from packer.recipe import Recipe, for_one_source, make_recipe, to_json
 from packer.rejections import allowing_hint, rejection_hint
 from packer.render.environment import RenderError
-from packer.source.chat import TEXT_FIELDS
 from packer.source.detect import first_rows
+from packer.source.exports import dialogue_hint
 from packer.source.field_names import columns_yaml, meant_field
-from packer.source.file_bytes import jq_command
 from packer.source.roles import roles_hint
 from packer.source.row import composed
 from packer.source.rows import InputFile
@@ -36,7 +35,7 @@ _ABOUT_IDS = re.compile(
 )
 """Messages by which templates complain about the ids of tool calls."""
 
-_OTHER_KEYS = re.compile(r"\A.* at \$\.(?P<field>\w+)\[\d+\]; its other keys: (?P<names>`\w+`.*)")
+_OTHER_KEYS = re.compile(r"\A.* at \$\.(?P<field>\w+)\[\d+\]; its other keys: `")
 """The reason given for a message without text that has other keys which may contain it."""
 
 _MEMBERS = r"\{((?:\"(?:[^\"\\]|\\.)*\"|[^{}\"])*)\}"
@@ -92,14 +91,11 @@ def _remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Mode
         return schema_hint([*rows], file.schema, file.columns)
     if code == "unknown_role":
         return roles_hint(first_rows(file.path, file.format, file.columns), file.columns)
-    if code == "no_content" and (keys := _OTHER_KEYS.search(reason)) is not None and file.format == "jsonl":
-        named = re.findall("`([^`]*)`", keys["names"])
-        key = next((name for name in TEXT_FIELDS if name in named), None)
-        if key is None:
-            return rejection_hint(code)
-        renamed = f".{keys['field']}[] |= (.content //= .{key} | del(.{key}))"
-        command = jq_command(file.path, renamed) or f"jq -c {shlex.quote(renamed)}"
-        return f"messages need their text under `content`; rename the key: {command}"
+    if code == "no_content" and (keys := _OTHER_KEYS.search(reason)) is not None:
+        field = file.columns.get(keys["field"]) or keys["field"]
+        rows = first_rows(file.path, file.format, file.columns, every_column=True)
+        if "json" in file.format and (step := dialogue_hint(file.path, [*rows], field)) is not None:
+            return step
     if code == "no_content" and reason.endswith("the user message is empty"):
         return "--set rows.empty_user=keep keeps user messages that are empty"
     if code == "dropped_system" and _has_developer(file):

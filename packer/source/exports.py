@@ -186,8 +186,13 @@ def _text_keys(turns: Sequence[Mapping[str, Any]], *, but: str) -> list[str]:
         if not lengths:
             return []
         keys.append(max(lengths, key=lambda key: lengths[key]))
-        left = [turn for turn in left if not turn.get(keys[-1])]
+        left = [turn for turn in left if not turn.get(keys[-1]) and not any(map(_is_nested, turn.values()))]
     return keys
+
+
+def _is_nested(value: Any) -> bool:
+    """Whether a value may be calls, beside which a message needs no text."""
+    return bool(value) and isinstance(value, list | dict)
 
 
 def _lengths(turns: Sequence[Mapping[str, Any]], but: str) -> Iterator[tuple[str, int]]:

@@ -262,7 +262,7 @@ def test_texts_under_another_key_are_renamed_by_the_command_of_the_hint(desk: Pa
     Path("it's wrong.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     asked = ["--tokenizer", "model", "-o", "cache"]
     error = run("build", "it's wrong.jsonl", *asked, exit_code=3).stderr
-    subprocess.run(hint_of(error).partition("rename the key: ")[2], shell=True, check=True)
+    subprocess.run(hint_of(error).partition("`role` and `content`: ")[2], shell=True, check=True)
     assert fields("build", "it's wrong_lines.jsonl", *asked)["totals"]["kept"] == 6
 
 

@@ -30,8 +30,8 @@ _LEAKAGE = (
 _OTHER_NAME = "with sources.split: train for what is trained on, as rules take all other splits for held out, "
 
 _BY_GROUP = (
-    "--set split.group=FIELD with --set split.shares.validation=0.02 divides rows by a field of theirs; rules compare "
-    "words, which rows of ids do not have"
+    "split.group divides rows by a field of theirs, with --set split.shares.validation=0.02; rules compare words, "
+    "which rows of ids do not have"
 )
 
 NEAR_BETWEEN, BENCHMARK = "near_between_splits", "benchmark"
