@@ -13,6 +13,7 @@ from itertools import islice
 from packer.batches import REASONING_FIELDS, RowBatch
 from packer.model import Model
 from packer.named_templates import NAMED_TEMPLATES, template_path
+from packer.pipeline.open_keys import ABOUT_IDS
 from packer.pipeline.stages import Stages, compile_template, split_markers, turn_end_marker
 from packer.recipe import Recipe, for_one_source, make_recipe, to_json
 from packer.rejections import allowing_hint, rejection_hint
@@ -28,12 +29,6 @@ from packer.source.schema_errors import schema_hint
 from packer.strict_yaml import parse_yaml
 
 _PROBE = "Zq0W"
-
-_ABOUT_IDS = re.compile(
-    r"\b(?:ids?|call_id)\b.*\b(?:9|nine)\b|\b(?:9|nine)\b.*\bids?\b|no attribute '(?:id|tool_call_id)'",
-    re.IGNORECASE | re.DOTALL,
-)
-"""Messages by which templates complain about the ids of tool calls."""
 
 _OTHER_KEYS = re.compile(r"\A.* at \$\.(?P<field>\w+)\[\d+\]; its other keys: `")
 """The reason given for a message without text that has other keys which may contain it."""
@@ -170,7 +165,7 @@ def _has_own_reasoning(model: Model, recipe: Recipe) -> bool:
 
 def _about_calls(reason: str, recipe: Recipe) -> str | None:
     """Suggest a remedy for what a template says about calls, if it says that."""
-    if recipe.rows.call_ids is None and _ABOUT_IDS.search(reason):
+    if recipe.rows.call_ids != "short" and ABOUT_IDS.search(reason):
         return "--set rows.call_ids=short gives calls and their results ids of 9 letters and digits"
     return PARALLEL_CALLS if _ONE_CALL.search(reason) else None
 

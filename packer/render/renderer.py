@@ -71,7 +71,7 @@ class Renderer:
             stops=stops,
             append=append,
             control=control_pattern(model.control),
-            on_prompt_mismatch=rules.on_prompt_mismatch,
+            on_prompt_mismatch=rules.on_prompt_mismatch or "refuse",
         )
         self._is_reference = self._by_marks
         self._tool_rows = self._clear_rows(self._tool_template, model)

@@ -104,9 +104,9 @@ def roles_hint(rows: Iterable[dict[str, Any]], columns: Columns) -> str:
         if not found:
             return "the first rows have no such role; sources.roles says what the one of the reason means"
         one, *others = found
-        pairs = [f"{one}: user", *(f"{other}: assistant" for other in others)]
-        turned = [f"{one}: assistant", *(f"{other}: user" for other in others)]
-        return f"if `{one}` asks, --set 'sources.roles={{{', '.join(pairs)}}}'; if it answers, {{{', '.join(turned)}}}"
+        asks = ", ".join([f"{one}: user", *(f"{other}: assistant" for other in others)])
+        answers = ", ".join([f"{one}: assistant", *(f"{other}: user" for other in others)])
+        return f"if `{one}` asks, --set 'sources.roles={{{asks}}}'; if it answers, {{{answers}}}"
     return f"say which role is which: --set 'sources.roles={{{pairs}}}'; that is a guess by their names and order"
 
 
