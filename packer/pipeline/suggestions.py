@@ -6,9 +6,12 @@ They are the hints of a build, of `lint` and of `preview`.
 import json
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
+
+import msgspec
 
 from packer.batches import REASONING_FIELDS, RowBatch
 from packer.model import Model
@@ -18,6 +21,7 @@ from packer.pipeline.stages import Stages, compile_template, split_markers, turn
 from packer.recipe import Recipe, for_one_source, make_recipe, to_json
 from packer.rejections import allowing_hint, rejection_hint
 from packer.render.environment import RenderError
+from packer.render.reasoning import reasoning_of
 from packer.source.detect import first_rows
 from packer.source.exports import dialogue_hint
 from packer.source.field_names import columns_yaml, meant_field
@@ -101,8 +105,10 @@ def _remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Mode
     if hint is not None:
         return hint
     allowed = (*recipe.supervision.allow_dropped, *lost)
-    if code == "dropped_reasoning":
-        return _about_reasoning(file, recipe, model, allowed)
+    if code in ("dropped_reasoning", "prompt_diverges"):
+        tried = _refused_rows(code, file, recipe, model)
+        about = _about_prompts if code == "prompt_diverges" else partial(_about_reasoning, allowed=allowed)
+        return about(tried, recipe, model)
     return rejection_hint(code, allowed=allowed)
 
 
@@ -125,15 +131,46 @@ _REASONING_FORMS = {
 _TRIED_ROWS, _SEARCHED_ROWS = 8, 200
 
 
-def _about_reasoning(file: InputFile, recipe: Recipe, model: Model, allowed: Iterable[str]) -> str:
-    """Suggest the keys with which rows whose reasoning is lost were tried, and were built with it."""
+_PROMPT_KEYS = {
+    "supervision.on_prompt_mismatch=continue": "trains the answer after its own prompt",
+    "supervision.on_prompt_mismatch=common_prefix": "takes what prompt and turn have in common as the prompt",
+}
+"""Keys that may help rows whose turn does not continue its prompt, with what they do."""
+
+
+def _about_prompts(rows: Sequence[RowBatch], recipe: Recipe, model: Model) -> str:
+    """Suggest the keys with which rows that continue no prompt were built; or name what contradicts itself in them."""
+    samples = [sample for row in rows for sample in row.samples]
+    own = {name: value for sample in samples for name, value in sample.template_kwargs.items()}
+    without = [
+        replace(row, samples=tuple(msgspec.structs.replace(each, template_kwargs={}) for each in row.samples))
+        for row in rows
+    ]
+    if own and _is_kept(without, recipe, model):
+        named = ", ".join(f"{name}: {json.dumps(value)}" for name, value in own.items())
+        is_reasoned = any(reasoning_of(message.fields) for sample in samples for message in sample.messages)
+        having, else_ = ("with", "take the reasoning out") if is_reasoned else ("without", "write one")
+        return (
+            f"the rows' own chat_template_kwargs ({named}) contradict answers {having} reasoning: --set "
+            f"'sources.columns={{chat_template_kwargs: null}}' leaves them to the template; or {else_}"
+        )
+    ways = [f"--set {key} {effect}" for key, effect in _PROMPT_KEYS.items() if _is_kept(rows, recipe, model, key)]
+    if not rows or not ways:
+        return rejection_hint("prompt_diverges")
+    return "; ".join([*ways, "packer lint shows where prompt and turn differ"])
+
+
+def _refused_rows(code: str, file: InputFile, recipe: Recipe, model: Model) -> list[RowBatch]:
+    """Return some of the first rows that are rejected with a code."""
     stages = Stages(recipe, model)
-    rows: list[RowBatch] = []
-    for row in islice(file.rows(), _SEARCHED_ROWS):
-        if any(each.code == "dropped_reasoning" for each in stages.run(row.batch).rejections):
-            rows.append(row.batch)
-        if len(rows) == _TRIED_ROWS:
-            break
+    rows = (row.batch for row in islice(file.rows(), _SEARCHED_ROWS))
+    return [
+        *islice((row for row in rows if any(each.code == code for each in stages.run(row).rejections)), _TRIED_ROWS)
+    ]
+
+
+def _about_reasoning(rows: Sequence[RowBatch], recipe: Recipe, model: Model, *, allowed: Iterable[str]) -> str:
+    """Suggest the keys with which rows whose reasoning is lost were tried, and were built with it."""
     ways = []
     for key, effect in _REASONING_FORMS.items() if rows else ():
         if key.endswith("=inline") and _has_own_reasoning(model, recipe):
@@ -146,9 +183,9 @@ def _about_reasoning(file: InputFile, recipe: Recipe, model: Model, allowed: Ite
     return "; ".join(ways)
 
 
-def _is_kept(rows: Iterable[RowBatch], recipe: Recipe, model: Model, override: str) -> bool:
-    """Whether rows are built with another key of the recipe."""
-    stages = Stages(make_recipe(to_json(recipe), [override]), model)
+def _is_kept(rows: Iterable[RowBatch], recipe: Recipe, model: Model, *overrides: str) -> bool:
+    """Whether rows are built, with another key of the recipe if one is given."""
+    stages = Stages(make_recipe(to_json(recipe), overrides), model)
     return not any(stages.run(each).rejections for each in rows)
 
 

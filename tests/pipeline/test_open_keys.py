@@ -1,6 +1,7 @@
 """Keys that a recipe leaves open are set before a build where all rows of a source need them, and nowhere else."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,35 @@ def test_where_some_rows_are_kept_without_it_nothing_is_set(asked: Any, rows: li
 def test_a_template_that_does_not_write_what_the_rows_say_sets_nothing(asked: Any) -> None:
     told = run("build", *asked(PLAIN, template=CUTS), exit_code=3)
     assert "prompt_diverges" in told.stderr and "was set" not in told.output
+
+
+def test_the_hint_for_rows_that_continue_no_prompt_names_keys_that_build_them(asked: Any) -> None:
+    arguments = asked(PLAIN, PLAIN)
+    hint = fields("build", *arguments, "--set", f"{KEY}=refuse", exit_code=3)["error"]["hint"]
+    ways = [shlex.split(way)[1] for way in hint.split("; ") if way.startswith("--set")]
+    assert ways == [f"{KEY}=continue", f"{KEY}=common_prefix"]
+    for way in ways:
+        assert fields("build", *arguments, "--force", "--set", way)["totals"]["kept"] == 2
+
+
+SWITCHES = OPENS.replace(
+    "<think>\\n' }}{% endif %}",
+    "<think>\\n' ~ ('' if enable_thinking | default(true) else '\\n</think>\\n\\n') }}{% endif %}",
+)
+"""The same, with a variable that closes the reasoning."""
+
+
+def test_a_row_whose_own_variables_contradict_its_reasoning_is_told_so(asked: Any) -> None:
+    assert SWITCHES != OPENS
+    rows = [REASONED | {"chat_template_kwargs": {"enable_thinking": on}} for on in (False, True)]
+    arguments = asked(*rows, template=SWITCHES)
+    assert fields("build", *arguments)["totals"]["rejected"] == {"prompt_diverges": 1}
+    (hint,) = [row["hint"] for row in fields("preview", *arguments[:-2])["rows"] if row["hint"]]
+    assert hint.startswith(
+        "the rows' own chat_template_kwargs (enable_thinking: false) contradict answers with reasoning"
+    )
+    option = shlex.split(hint.partition(": --set ")[2].partition(" leaves ")[0])
+    assert fields("build", *arguments, "--force", "--set", *option)["totals"]["kept"] == 2
 
 
 def test_of_several_sources_the_one_that_needs_it_is_named(asked: Any, tmp_path: Path) -> None:
