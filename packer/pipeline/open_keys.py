@@ -81,8 +81,8 @@ def settled(recipe: Recipe, model: Model, inputs: Iterable[tuple[Source, InputFi
     for source, files in groupby(inputs, key=lambda each: each[0]) if model.template is not None else ():
         entries = [entry for _, entry in files]
         for number, key in enumerate(_KEYS):
-            if key.value_in(to_json(recipe)) is not None:
-                continue
+            if key.value_in(to_json(recipe)) is not None or "reasoning" in recipe.supervision.allow_dropped:
+                continue  # rows that lose their reasoning would keep it
             then = make_recipe(to_json(recipe), [f"{key.name}={key.value}"])
             if _is_needed(key, entries, recipe, then, model, later=_KEYS[number + 1 :]):
                 recipe = then
