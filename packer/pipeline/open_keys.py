@@ -17,8 +17,9 @@ from typing import Any
 from packer.batches import Message, Rejection, RowBatch, Sample
 from packer.errors import InputError
 from packer.model import Model
+from packer.pipeline.stages import compile_template
 from packer.recipe import Recipe, Source, make_recipe, to_json
-from packer.render import Renderer
+from packer.render import Renderer, RenderError
 from packer.render.control import control_pattern
 from packer.render.reasoning import ANY_TAG, reasoning_of, split_inline
 from packer.source.rows import InputFile
@@ -47,10 +48,28 @@ class _Key:
     rows: str
     concerns: Callable[[Sample], bool]
     refuses: Callable[[Rejection], bool]
+    may_refuse: Callable[[Model, Recipe], bool] = lambda *_: True
+    """Whether the model's templates have a reason to refuse rows for want of the key."""
 
     def value_in(self, recipe: Mapping[str, Any]) -> Any:
         group, name = self.name.split(".")
         return recipe[group].get(name)
+
+
+def _asks_for_ids(model: Model, recipe: Recipe) -> bool:
+    """Whether a template complains about a call with another id than nine letters, or with none."""
+    call = {"type": "function", "function": {"name": "f", "arguments": {}}}
+    for source in {model.template, model.tool_template} - {None}:
+        template = compile_template(str(source), model, recipe)
+        for each in (call | {"id": "call_1"}, call):
+            try:
+                template.render(
+                    [{"role": "user", "content": "?"}, {"role": "assistant", "content": "", "tool_calls": [each]}]
+                )
+            except RenderError as error:
+                if ABOUT_IDS.search(str(error)):
+                    return True
+    return False
 
 
 _KEYS = (
@@ -62,6 +81,7 @@ _KEYS = (
         rows="row with calls",
         concerns=lambda sample: any(message.fields.get("tool_calls") for message in sample.messages),
         refuses=lambda rejection: rejection.code == "template_error" and ABOUT_IDS.search(rejection.reason) is not None,
+        may_refuse=_asks_for_ids,
     ),
     _Key(
         name="supervision.on_prompt_mismatch",
@@ -78,13 +98,14 @@ _KEYS = (
 def settled(recipe: Recipe, model: Model, inputs: Iterable[tuple[Source, InputFile]]) -> tuple[Recipe, tuple[str, ...]]:
     """Return the recipe with all its keys, and a sentence about each that was set for the rows of a source."""
     said: list[str] = []
-    for source, files in groupby(inputs, key=lambda each: each[0]) if model.template is not None else ():
+    keys = [key for key in _KEYS if model.template is not None and key.may_refuse(model, recipe)]
+    for source, files in groupby(inputs, key=lambda each: each[0]) if keys else ():
         entries = [entry for _, entry in files]
-        for number, key in enumerate(_KEYS):
+        for number, key in enumerate(keys):
             if key.value_in(to_json(recipe)) is not None or "reasoning" in recipe.supervision.allow_dropped:
                 continue  # rows that lose their reasoning would keep it
             then = make_recipe(to_json(recipe), [f"{key.name}={key.value}"])
-            if _is_needed(key, entries, recipe, then, model, later=_KEYS[number + 1 :]):
+            if _is_needed(key, entries, recipe, then, model, later=keys[number + 1 :]):
                 recipe = then
                 said.append(
                     f"{source.path}: {key.name}={key.value} was set, as every {key.rows} needs it: it {key.what}"
@@ -135,9 +156,11 @@ def _batches(key: _Key, files: Sequence[InputFile]) -> Iterator[RowBatch]:
     """Yield the first rows that a key concerns, each side of a pair as a row."""
     rows = (row.batch for file in files for row in file.rows())
     for batch in islice(rows, _SEARCHED_ROWS):
+        if any(sample.kind != "chat" for sample in batch.samples):
+            return  # a file has rows of one schema
         if any(sample.preference is not None for sample in batch.samples):
             batch = split_sides(batch)  # noqa: PLW2901 - the same rows
-        if batch.samples and all(sample.kind == "chat" and key.concerns(sample) for sample in batch.samples):
+        if batch.samples and all(map(key.concerns, batch.samples)):
             yield batch
 
 
