@@ -6,12 +6,13 @@ each form is held to the same rules. A log is one request and its answer: the an
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from packer.source.decode import Refused
+from packer.source.decode import Refused, decode_json
 from packer.source.file_bytes import quoted
-from packer.source.row import ID_FIELDS, field_value, parse_cell_json
+from packer.source.row import ID_FIELDS, field_value
 
 
 class _Kind(NamedTuple):
@@ -102,6 +103,11 @@ def form_of(row: dict[str, Any]) -> Form | None:
 
     What rewrites it raises :class:`~packer.source.decode.Refused` with `wrong_type` or `pair_identical`.
     """
+    if row.get("messages") is not None:
+        if isinstance(row["messages"], list) and isinstance(row.get("toolConfig"), dict):
+            rest = {name: value for name, value in row.items() if name != "toolConfig"}
+            return Form("messages", lambda: rest | _asked(row, "messages"))
+        return None
     for names in _COMPARISONS:
         if all(row.get(name) is not None for name in names):
             return Form("preference", partial(_pair, row, *names))
@@ -111,11 +117,8 @@ def form_of(row: dict[str, Any]) -> Form | None:
             return Form("completion", partial(_log, row, request, answer))
     if _are_items(row.get("output")) and isinstance(row.get("input"), str | list):
         return Form("completion", partial(_log, row, row, row))
-    if isinstance(row.get("contents"), list) and row.get("messages") is None:
+    if isinstance(row.get("contents"), list):
         return Form("messages", lambda: _kept(row) | _asked(row, "messages"))
-    if isinstance(row.get("messages"), list) and isinstance(row.get("toolConfig"), dict):
-        rest = {name: value for name, value in row.items() if name != "toolConfig"}
-        return Form("messages", lambda: rest | _asked(row, "messages"))
     return None
 
 
@@ -362,7 +365,8 @@ def _better(value: Any, preference: str) -> int | None:
 def _object(row: Mapping[str, Any], path: str) -> dict[str, Any] | None:
     value = field_value(row, path)
     if isinstance(value, str) and value.lstrip().startswith("{"):  # a cell of CSV
-        value = parse_cell_json(value, path)
+        with suppress(Refused, UnicodeEncodeError):
+            value = decode_json(value.encode())
     return value if isinstance(value, dict) else None
 
 

@@ -12,6 +12,7 @@ from foreign_rows import CALL, CHAT_CALL, CHAT_TOOLS, PARAMETERS, TEMPLATE, read
 
 import packer
 from packer.errors import NothingKeptError
+from packer.source.forms import form_of
 
 ASKED, THOUGHT, CALLED, RESULT, SAID = (
     "When is the tide?",
@@ -242,3 +243,26 @@ def test_of_two_answers_the_preferred_one_is_chosen(name: str, kind: str, tmp_pa
 def test_what_cannot_be_told_is_refused(row: dict[str, Any], code: str, tmp_path: Path) -> None:
     with pytest.raises(NothingKeptError, match=f"2 × {code}"):
         built(tmp_path, row)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {
+            "messages": [*CHAT[1:2], {"role": "assistant", "content": SAID}],
+            "request": {"messages": CHAT},
+            "response": {"a": 1},
+        },
+        {"instruction": ASKED, "output": SAID, "request": "{harbor}", "response": "{time}"},
+        {"prompt": ASKED, "completion": SAID, "winner": "model_a"},
+    ],
+)
+def test_rows_of_a_schema_are_of_no_form(row: dict[str, Any]) -> None:
+    assert form_of(row) is None
+
+
+def test_the_request_and_the_answer_may_be_json_in_cells(tmp_path: Path) -> None:
+    row, trained = TRAINED["a log of chats"]
+    cells = {name: json.dumps(value) for name, value in row.items()}
+    ((text, learned),) = read_back(built(tmp_path, cells), "rows.jsonl")
+    assert learned == [each + "<|im_end|>" for each in trained] and CALL in text
