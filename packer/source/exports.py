@@ -64,7 +64,9 @@ _TRACE = (
 class _Export(NamedTuple):
     what: str
     recognizes: Callable[[Mapping[str, Any]], bool]
-    program: str
+    program: str | None
+    """None if nothing in the file makes rows of it."""
+
     slurps: bool = False
     """Whether all lines of the file together are one row."""
 
@@ -98,9 +100,15 @@ _EXPORTS = (
         _CLAUDE_CODE,
         slurps=True,
     ),
-    _Export("transcripts, with tools in their system texts", _is_transcript, _GLAIVE),
+    _Export("a file of transcripts, with tools in their system texts", _is_transcript, _GLAIVE),
     _Export("an export of Label Studio, which this writes as its JSON-MIN", _has("annotations", "data"), _LABEL_STUDIO),
-    _Export("traces, of which this takes those without branches", _is_trace, _TRACE),
+    _Export(
+        "one half of a log: its requests without the answers, or the answers alone. Rows with both, as `request` and "
+        "`response`, are read; those of a batch have the same `custom_id`",
+        lambda row: row.get("custom_id") is not None or row.get("object") in ("response", "chat.completion"),
+        None,
+    ),
+    _Export("a file of traces, of which this takes those without branches", _is_trace, _TRACE),
 )
 
 
@@ -108,6 +116,8 @@ def export_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | None
     """Return the step that makes rows of messages of an export, or of dialogues under other keys; None for others."""
     for export in _EXPORTS:
         if any(map(export.recognizes, rows)):
+            if export.program is None:
+                return f"this is {export.what}"
             program = export.program if export.slurps else f"{_EACH}{export.program}"
             return _step(f"this is {export.what}", jq_command(path, program, slurps=export.slurps))
     return dialogue_hint(path, rows)

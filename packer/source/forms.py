@@ -91,6 +91,10 @@ FIELDS = frozenset(
 """Fields that a row of these forms may have, besides those of the schemas."""
 
 
+_MARKS = frozenset({*(preference for _, _, preference in _COMPARISONS), "response", "contents"})
+"""Fields of which a row of another server's has one, unless its `output` is no text."""
+
+
 class Form(NamedTuple):
     """A form that a row has: the schema of the row that it is rewritten as, and what rewrites it."""
 
@@ -107,6 +111,8 @@ def form_of(row: dict[str, Any]) -> Form | None:
         if isinstance(row["messages"], list) and isinstance(row.get("toolConfig"), dict):
             rest = {name: value for name, value in row.items() if name != "toolConfig"}
             return Form("messages", lambda: rest | _asked(row, "messages"))
+        return None
+    if _MARKS.isdisjoint(row) and not isinstance(row.get("output"), list | dict):
         return None
     for names in _COMPARISONS:
         if all(row.get(name) is not None for name in names):

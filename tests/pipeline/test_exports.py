@@ -240,3 +240,18 @@ def test_rows_without_texts_are_told_plainly(tmp_path: Path) -> None:
     assert caught.value.hint == (
         "no field of these rows has a text; packer reads messages, questions with answers, texts, and token ids"
     )
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"id": "b", "custom_id": "1", "response": {"status_code": 200, "body": {"choices": []}}, "error": None},
+        {"custom_id": "1", "method": "POST", "url": "/v1/responses", "body": {"model": "m", "input": ASKED}},
+        {"id": "r", "object": "response", "output": [{"type": "message", "role": "assistant", "content": []}]},
+    ],
+)
+def test_one_half_of_a_log_is_told_what_is_missing(row: dict[str, Any], tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.jsonl", [row])
+    with pytest.raises(InputError) as caught:
+        packer.build(path, tmp_path / "cache", tokenizer=twins.byte_level(tmp_path / "model"), progress=False)
+    assert (caught.value.hint or "").startswith("this is one half of a log")
