@@ -19,6 +19,7 @@ from foreign_rows import CALL, CHAT_CALL, CHAT_TOOLS, TEMPLATE, read_back
 import packer
 from packer.errors import InputError
 from packer.recipe import make_recipe
+from packer.rejections import CODES, rejection_hint
 
 ASKED, SAID, MORE, REST = "When is the tide?", "At twelve past six.", "And tomorrow?", "An hour later."
 SYSTEM = "Answer briefly."
@@ -255,3 +256,8 @@ def test_one_half_of_a_log_is_told_what_is_missing(row: dict[str, Any], tmp_path
     with pytest.raises(InputError) as caught:
         packer.build(path, tmp_path / "cache", tokenizer=twins.byte_level(tmp_path / "model"), progress=False)
     assert (caught.value.hint or "").startswith("this is one half of a log")
+
+
+def test_no_hint_leaves_a_name_to_be_filled_in() -> None:
+    for code in CODES:
+        assert not re.search(r"\b(FIELD|NAME|OTHER)\b", rejection_hint(code)), code
