@@ -90,7 +90,6 @@ FIELDS = frozenset(
 )
 """Fields that a row of these forms may have, besides those of the schemas."""
 
-
 _MARKS = frozenset({*(preference for _, _, preference in _COMPARISONS), "response", "contents"})
 """Fields of which a row of another server's has one, unless its `output` is no text."""
 
@@ -225,12 +224,11 @@ def _messages_of_items(items: Sequence[dict[str, Any]]) -> Iterator[dict[str, An
     Raises:
         Refused: `wrong_type`; an item of another kind.
     """
-    role = ""
-    parts: list[Any] = []
+    role, parts = "", list[Any]()
     for item in items:
         found = item.get("content")
         if item.get("type") in (None, "message"):
-            now = str(item.get("role") or "assistant")
+            now = str(item.get("role") or "")
             found = [{"type": "text", "text": found}] if isinstance(found, str) else found
             if not isinstance(found, list) or not found:
                 raise Refused("wrong_type", "a message without content among the items")
