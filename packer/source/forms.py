@@ -5,6 +5,7 @@ each form is held to the same rules. A log is one request and its answer: the an
 """
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -297,10 +298,10 @@ def _tools(tools: Any) -> Any:
         return tools
     found: list[Any] = []
     for tool in tools:
-        declared = [tool[name] for name in ("functionDeclarations", "function_declarations") if _has(tool, name)]
+        declared = [tool[name] for name in ("functionDeclarations", "function_declarations") if _has(tool, name, list)]
         if declared:
             found += [_lower_types(each) for each in declared[0]]
-        elif _has(tool, "toolSpec"):
+        elif _has(tool, "toolSpec", dict):
             schema = field_value(tool, "toolSpec.inputSchema.json")
             rest = {key: value for key, value in tool["toolSpec"].items() if key != "inputSchema"}
             found.append(rest | ({} if schema is None else {"parameters": schema}))
@@ -323,8 +324,8 @@ def _lower_types(value: Any) -> Any:
     }
 
 
-def _has(value: Any, name: str) -> bool:
-    return isinstance(value, dict) and isinstance(value.get(name), list | dict)
+def _has(value: Any, name: str, kind: type) -> bool:
+    return isinstance(value, dict) and isinstance(value.get(name), kind)
 
 
 def _pair(row: dict[str, Any], first: str, second: str, preference: str) -> dict[str, Any]:
@@ -355,10 +356,11 @@ def _better(value: Any, preference: str) -> int | None:
         if not isinstance(value, str) or value.lower() not in _BETTER:
             raise Refused("wrong_type", f"expected model_a, model_b or tie, got {quoted(str(value))} at $.winner")
         return _BETTER[value.lower()]
-    try:
+    number = math.nan
+    with suppress(OverflowError, TypeError, ValueError):
         number = float(value)
-    except (TypeError, ValueError):
-        raise Refused("wrong_type", f"expected a number, got {quoted(str(value))} at $.{preference}") from None
+    if math.isnan(number):
+        raise Refused("wrong_type", f"expected a number, got {quoted(str(value))} at $.{preference}")
     if preference == "better_response_id":
         if number not in (0, 1):
             raise Refused("wrong_type", f"expected 0 or 1, got {quoted(str(value))} at $.{preference}")

@@ -1,6 +1,8 @@
 """Rows in the forms of other servers' requests and logs are built, and read back by someone who knows only the row."""
 
+import copy
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 import twins
 from foreign_rows import CALL, CHAT_CALL, CHAT_TOOLS, PARAMETERS, TEMPLATE, read_back
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import packer
 from packer.errors import NothingKeptError
+from packer.source.decode import Refused
 from packer.source.forms import form_of
+from packer.source.schema import read_row, schema_of
 
 ASKED, THOUGHT, CALLED, RESULT, SAID = (
     "When is the tide?",
@@ -226,6 +232,7 @@ def test_of_two_answers_the_preferred_one_is_chosen(name: str, kind: str, tmp_pa
     ("row", "code"),
     [
         (COMPARED["helpsteer 3"] | {"overall_preference": 0}, "pair_identical"),
+        (COMPARED["helpsteer 3"] | {"overall_preference": "nan"}, "wrong_type"),
         (COMPARED["an arena"] | {"winner": "tie"}, "pair_identical"),
         (COMPARED["an arena"] | {"winner": "the first"}, "wrong_type"),
         (RESPONSES | {"previous_response_id": "resp_0"}, "wrong_type"),
@@ -268,3 +275,40 @@ def test_the_request_and_the_answer_may_be_json_in_cells(tmp_path: Path) -> None
     cells = {name: json.dumps(value) for name, value in row.items()}
     ((text, learned),) = read_back(built(tmp_path, cells), "rows.jsonl")
     assert learned == [each + "<|im_end|>" for each in trained] and CALL in text
+
+
+JUNK: tuple[Any, ...] = (
+    None,
+    1,
+    True,
+    "",
+    "nan",
+    [],
+    {},
+    [[]],
+    [None],
+    {"a": 1},
+    {"parts": 1},
+    [{"type": "message", "role": 1}],
+    10**400,
+)
+
+
+@settings(max_examples=4 * settings.default.max_examples)
+@given(row=st.sampled_from([row for row, _ in TRAINED.values()] + [*COMPARED.values()]), data=st.data())
+def test_a_row_with_anything_in_any_place_is_read_or_refused(row: dict[str, Any], data: st.DataObject) -> None:
+    row = json.loads(json.dumps(row))
+    for _ in range(data.draw(st.integers(1, 3))):
+        place, keys = row, list(row)
+        while True:
+            key = data.draw(st.sampled_from(keys))
+            inner = place[key]
+            keys = (
+                list(inner) if isinstance(inner, dict) else list(range(len(inner))) if isinstance(inner, list) else []
+            )
+            if not keys or data.draw(st.booleans()):
+                break
+            place = inner
+        place[key] = copy.deepcopy(data.draw(st.sampled_from(JUNK)))
+    with suppress(Refused):
+        read_row(row, number=0, schema=schema_of(row) or "messages", columns={})
