@@ -170,15 +170,13 @@ def known_parts(parts: Sequence[Any]) -> list[Any]:
         >>> known_parts([{"text": "Hi"}, {"toolUse": {"toolUseId": "1", "name": "f", "input": {}}}])
         [{'type': 'text', 'text': 'Hi'}, {'type': 'tool_use', 'id': '1', 'name': 'f', 'input': {}}]
     """
-    return [known for part in parts if (known := _known_part(part)) is not None]
+    return [_known_part(part) for part in parts if not (isinstance(part, dict) and part.get("cachePoint"))]
 
 
 def _known_part(part: Any) -> Any:
     if not isinstance(part, dict) or "type" in part:
         return part
     given = {key: value for key, value in part.items() if value is not None}  # a table has the keys of all parts
-    if "cachePoint" in given:
-        return None
     for key, kind in _PARTS.items():
         if isinstance(given.get(key), dict):
             return _as_part(given[key], kind)

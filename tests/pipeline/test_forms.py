@@ -57,7 +57,7 @@ GEMINI = {
 }
 BEDROCK = {
     "schemaVersion": "bedrock-conversation-2024",
-    "system": [{"text": SYSTEM}],
+    "system": [{"text": SYSTEM}, {"cachePoint": {"type": "default"}}],
     "messages": [
         {"role": "user", "content": [{"text": ASKED}]},
         {
@@ -238,6 +238,7 @@ def test_of_two_answers_the_preferred_one_is_chosen(name: str, kind: str, tmp_pa
         (RESPONSES | {"previous_response_id": "resp_0"}, "wrong_type"),
         (RESPONSES | {"output": [{"type": "web_search_call", "id": "w"}, ANSWER_ITEM]}, "wrong_type"),
         (RESPONSES | {"output": [{key: ANSWER_ITEM[key] for key in ("type", "content")}]}, "unknown_role"),
+        ({"messages": [{"role": "user", "content": [None]}, {"role": "assistant", "content": SAID}]}, "wrong_type"),
         (GEMINI | {"contents": [{"role": "user", "parts": [{"executableCode": {"code": "1"}}]}]}, "wrong_type"),
         (GEMINI | {"contents": [{"role": "user", "parts": [{"inlineData": {"data": "aGk="}}]}]}, "multimodal"),
         (
