@@ -29,6 +29,8 @@ _KINDS = {
     stat.S_IFLNK: "a symbolic link",
 }
 
+_NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
 _PASSED = re.compile(r"/dev/(?:stdin|fd/[0-9]+)")
 """Names of files that the shell has opened: `<(command)`, `cat file | packer … /dev/stdin`."""
 
@@ -137,7 +139,7 @@ def is_inside(root: Path, path: str) -> bool:
     try:
         place = Path(os.path.realpath(root / path, strict=True))
     except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ELOOP):  # such as a path too long to look up, that links still open
+        if error.errno not in _NOTHING_THERE:  # such as a path too long to look up, which links open all the same
             return False
         place = Path(os.path.realpath(root / path))  # opening it fails as well
     blobs = next((parent.parent / "blobs" for parent in root.parents if parent.name == "snapshots"), None)
