@@ -97,6 +97,7 @@ def result_fields(result: "BuildResult", seconds: float) -> dict[str, Any]:
         "content_fingerprint": manifest and manifest.content_fingerprint,
         "recipe_fingerprint": manifest and manifest.recipe_fingerprint,
         "replaced": result.replaced and asdict(result.replaced),
+        "settled_keys": [*result.settled_keys],
         "left_out": result.left_out and asdict(result.left_out),
         "totals": manifest and to_json(manifest.totals),
     } | ({} if result.rows is None else {"rows": asdict(result.rows)})

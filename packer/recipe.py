@@ -72,7 +72,9 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     max_bytes: RowBytes = 64 * 2**20
     max_render_bytes: RowBytes = 64 * 2**20
     empty_user: Literal["reject", "keep"] = "reject"
-    call_ids: Literal["short"] | None = None
+    call_ids: Literal["short", "as_given"] | None = None
+    """None means ``as_given``, but a build sets ``short`` if all rows with calls need it
+    (:mod:`packer.pipeline.open_keys`)."""
     wrapped: Literal["unwrap"] | None = None
 
 
@@ -89,8 +91,9 @@ class Supervision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """What to train if the template rewrites history. None means ``exact``, but a build stops and asks if that is
     costly."""
 
-    on_prompt_mismatch: Literal["refuse", "common_prefix", "continue"] = "refuse"
-    """What to do if a turn does not continue any prompt. ``common_prefix``: use their common prefix as the prompt.
+    on_prompt_mismatch: Literal["refuse", "common_prefix", "continue"] | None = None
+    """What to do if a turn does not continue any prompt. None means ``refuse``, but a build sets ``continue`` if all
+    rows of a source need it (:mod:`packer.pipeline.open_keys`). ``common_prefix``: use the common prefix as the prompt.
     ``continue``: train the answer after its prompt, if that has opened the reasoning, or if the template writes the
     context differently once it is answered."""
 
@@ -172,13 +175,18 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def documents_half(self) -> dict[str, Any]:
         """Return the JSON of the documents half, with every default written out and without file names.
 
-        Identities contain the engine's resolved name and version rather than the requested one. Leaving
-        `supervision.history_rewrite` unset gives the same documents as ``exact``; only the cost check differs.
+        Identities contain the engine's resolved name and version rather than the requested one. Keys left open give the
+        same documents as the values that they mean here; builds have settled or checked them before.
         """
         whole = to_json(self)
         half = {key: whole[key] for key in ("rows", "supervision", "text")}
         half["template"] = {key: whole["template"][key] for key in ("date", "kwargs")}
-        half["supervision"]["history_rewrite"] = whole["supervision"]["history_rewrite"] or "exact"
+        half["supervision"] |= {
+            name: whole["supervision"][name] or meant
+            for name, meant in (("history_rewrite", "exact"), ("on_prompt_mismatch", "refuse"))
+        }
+        if half["rows"].get("call_ids") == "as_given":
+            del half["rows"]["call_ids"]
         for name, named in _NAMES_IN_IDENTITIES.items():
             half["supervision"][named] = half["supervision"].pop(name)
         return half

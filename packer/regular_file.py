@@ -29,6 +29,8 @@ _KINDS = {
     stat.S_IFLNK: "a symbolic link",
 }
 
+_NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
 _PASSED = re.compile(r"/dev/(?:stdin|fd/[0-9]+)")
 """Names of files that the shell has opened: `<(command)`, `cat file | packer … /dev/stdin`."""
 
@@ -136,10 +138,10 @@ def is_inside(root: Path, path: str) -> bool:
     """
     try:
         place = Path(os.path.realpath(root / path, strict=True))
-    except FileNotFoundError:
-        place = Path(os.path.realpath(root / path))
-    except OSError:  # a path too long to be looked up as one can be opened link by link
-        return False
+    except OSError as error:
+        if error.errno not in _NOTHING_THERE:  # such as a path too long to look up, which links open all the same
+            return False
+        place = Path(os.path.realpath(root / path))  # opening it fails as well
     blobs = next((parent.parent / "blobs" for parent in root.parents if parent.name == "snapshots"), None)
     return place.is_relative_to(root) or (blobs is not None and not blobs.is_symlink() and place.parent == blobs)
 

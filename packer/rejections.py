@@ -99,15 +99,15 @@ _HINTS = {
     "row_too_large": "--set rows.max_bytes=256MiB reads larger rows",
     "wrong_type": "the reason has the path of the value, what was expected there, and what was found",
     "unread_content": "--set 'sources.columns={chat_template_kwargs: null}' leaves out all variables of rows",
-    "unknown_role": "say which role is which: --set 'sources.roles={NAME: user, OTHER: assistant}'",
+    "unknown_role": "sources.roles says which role is which; a build proposes it for the names that the rows have",
     "bad_tools": "tools are a list of definitions, and a call has a name and arguments; the reason has the path",
-    "empty": "leave such rows out, or name the field with their text: --set 'sources.columns={messages: FIELD}'",
+    "empty": "leave such rows out; if their text is in another field, sources.columns reads it",
     "multimodal": "leave the images out, or use a trainer with a processor for them; packer trains on text only",
     "preference": "--schema preference reads pairs, --schema rated reads rated answers; to imitate the better side: "
     "--set 'sources.columns={messages: chosen, rejected: null}' if it contains the whole conversation, "
     "{completion: chosen, rejected: null} if the prompt is a field of its own",
-    "pair_no_prompt": "name the field of the prompt: --set 'sources.columns={prompt: FIELD}'; or give both sides whole "
-    "conversations as messages",
+    "pair_no_prompt": "if the prompt is in another field, sources.columns reads it as `prompt`; or give both sides "
+    "whole conversations as messages",
     "pair_context_differs": "a pair is two answers to one request: give both sides the same messages up to the answer; "
     "--set 'sources.columns={prompt: null}' ignores a prompt that both of them contain in other words",
     "pair_empty_side": "leave the row out, or write the missing answer",
@@ -153,9 +153,9 @@ _HINTS = {
     "open_reasoning": "an answer that was cut off teaches a model to stop within its reasoning: leave it out, or give "
     "its message train: false",
     "unknown_schema": f"name the schema: schema: {' | '.join(ROW_SCHEMAS)}",
-    "no_content": "messages need their text under `content`, or `value` in ShareGPT; rename the key: "
-    "jq -c '.messages[] |= (.content //= .text)' FILE. --set rows.empty_user=keep keeps user messages that are empty",
-    "no_labels": "name the field that says what is trained: --set 'sources.columns={loss_mask: NAME}'; "
+    "no_content": "messages need their text under `content`, or `value` in ShareGPT; a build names the command that "
+    "renames the keys they have. --set rows.empty_user=keep keeps user messages that are empty",
+    "no_labels": "sources.columns reads the field that says what is trained as `loss_mask` or `labels`; "
     "--set 'sources.columns={input_ids: input_ids, labels: input_ids}' trains every token",
     "lengths_differ": "each list has one entry per token; a mask of only the response needs `response_length`",
     "labels_differ": "labels are the ids themselves, and -100 where nothing is trained",

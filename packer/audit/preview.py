@@ -20,6 +20,7 @@ from packer.model import Model
 from packer.pack import REASONS, cut, select, trained_counter
 from packer.pipeline.input_resolution import pin_recipe
 from packer.pipeline.inputs import note_dialogues, note_labels, open_inputs
+from packer.pipeline.open_keys import settled
 from packer.pipeline.plan import load_recipe_model, refuse_untemplated, resolve_sources
 from packer.pipeline.record import reason_of_part
 from packer.pipeline.stages import Stages, named_template, overruns_at
@@ -188,14 +189,20 @@ def preview(
         numbers = find_inputs([file.name for file in files], row[0], missing=f"no source is '{row[0]}'")
         files = [files[number] for number in numbers]
     model = load_recipe_model(recipe)
-    maker = _Maker(recipe, model)
     seen: list[PreviewedRow] = []
     inputs: list[InputFile] = []
     shown: list[PreviewedRow] = []
     noted = None
     questions = Questions(recipe, model)
-    for file, entry in open_inputs(files, recipe, note, questions=questions):
+    opened = [*open_inputs(files, recipe, note, questions=questions)]
+    for _, entry in opened:
         refuse_untemplated(entry, model, recipe)
+    with overruns_at(lambda _: named_template(recipe)):
+        recipe, settled_keys = settled(recipe, model, [(file.source, entry) for file, entry in opened])
+    for each in settled_keys:
+        note(each)
+    maker = _Maker(recipe, model)
+    for file, entry in opened:
         if file.source is not noted:
             note_labels(entry, questions.asked(file.source), note)
             note_dialogues(entry, note)

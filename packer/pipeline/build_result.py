@@ -46,6 +46,10 @@ class BuildResult:
     rows: RowReport | None = None
     """Results of the rules about rows, or None if the recipe has none."""
 
+    settled_keys: tuple[str, ...] = ()
+    """A sentence about each key that the recipe left open, the rows of a source need, and the cache's recipe has.
+    Empty if nothing had to be planned."""
+
     profile: Profile = NO_TIME
     """Where the build spent its time."""
 
@@ -65,7 +69,8 @@ class BuildResult:
         if manifest is None:
             todo = plural(self.num_partitions_built, "partition")
             yield f"would build {todo}, reuse {number(reused)}; nothing was written"
-            yield from (f"{name}: {each}" for each in (self.replaced.sentences() if self.replaced else ()))
+            replaced = [f"{name}: {each}" for each in (self.replaced.sentences() if self.replaced else ())]
+            yield from (*replaced, *self.settled_keys)
             return
         if not self.built:
             yield f"{name} is up to date"
@@ -75,6 +80,7 @@ class BuildResult:
             how = speed or f"{plural(reused, 'partition')} reused"
             yield f"built {name} in {duration(seconds)}, {how}{engine}"
         yield ""
+        yield from (line for each in self.settled_keys for line in (each, ""))
         for entry in self.rejected_inputs:
             yield from summary.of_rejected_input(entry)
         if self.rows is not None:

@@ -20,8 +20,9 @@ from packer.pipeline.input_cuts import cut_inputs
 from packer.pipeline.input_resolution import SourceFile, source_files, tokenizer_place
 from packer.pipeline.inputs import are_here, note_dialogues, open_inputs, readers
 from packer.pipeline.kept_tokenizer import model_record
+from packer.pipeline.open_keys import settled
 from packer.pipeline.partition import PartitionTask
-from packer.pipeline.stages import with_role_markers
+from packer.pipeline.stages import named_template, overruns_at, with_role_markers
 from packer.pipeline.suggestions import templates_hint
 from packer.pipeline.trait_planner import TraitPlanner
 from packer.pipeline.unread_fields import Questions
@@ -56,6 +57,9 @@ class BuildPlan:
     """Status of each input before it was read."""
 
     tasks: tuple[PartitionTask, ...]
+    settled_keys: tuple[str, ...]
+    """A sentence about each key that the recipe left open and that the rows of a source need."""
+
     known_fields: tuple[tuple[int, frozenset[str]], ...]
     """Of each input the number of its source, and the fields of its first rows."""
 
@@ -92,7 +96,6 @@ def plan_build(
     engine = resolve_engine(recipe.engine, model.files[TOKENIZER_FILE], before=before.engine if before else None)
     _note_engine(engine, before, progress)
     recipe = msgspec.structs.replace(recipe, engine=engine.name)
-    documents = documents_identity(recipe, model.digests, engine.version)
     planner = TraitPlanner(recipe)
     statuses = {file.path: FileStatus.of(file.path) for file in paths}
     refuse_too_many([status.num_bytes for status in statuses.values()], recipe.partition_bytes)
@@ -116,6 +119,9 @@ def plan_build(
         refuse_untemplated(file, model, recipe)
         opened.append((each, file, number if planner.has_rules else None))
     questions.refuse()
+    with overruns_at(lambda _: named_template(recipe)):
+        recipe, settled_keys = settled(recipe, model, [(each.source, file) for each, file, _ in opened])
+    documents = documents_identity(recipe, model.digests, engine.version)
     sizes = [statuses[each.path].num_bytes for each, _, _ in opened]
     files_read_by = readers([*statuses], workers, copies=copies)
     cuts = cut_inputs([(file, part) for _, file, part in opened], sizes, recipe, files_read_by, progress)
@@ -156,6 +162,7 @@ def plan_build(
         ),
         files=tuple(files),
         tasks=tuple(tasks),
+        settled_keys=settled_keys,
         known_fields=tuple((recipe.sources.index(each.source), questions.names(each.source)) for each, _, _ in opened),
     )
 

@@ -16,6 +16,7 @@ from packer.pipeline.executor import ALONE, Workers
 from packer.pipeline.identity import RULES_VERSION, Provenance, model_digests, same_traits
 from packer.pipeline.input_resolution import tokenizer_place
 from packer.pipeline.inputs import CUTTING_SPEEDUP, readers
+from packer.pipeline.open_keys import as_settled
 from packer.pipeline.partition import PartitionResult, PartitionTask, RejectedRow, TaskOutput, read_journal
 from packer.pipeline.plan import resolve_sources, suited
 from packer.progress import Progress
@@ -202,6 +203,7 @@ def _same_recipe(manifest: Manifest, recipe: Recipe) -> bool:
         return False
     engine = resolve_engine(recipe.engine, files[TOKENIZER_FILE], before=manifest.engine)
     wanted = to_json(msgspec.structs.replace(suited(recipe, manifest.inputs), engine=engine.name))
+    wanted = as_settled(wanted, manifest.recipe, manifest.totals.rejected)
     # Compared as JSON: in Python true, 1 and 1.0 are equal, but a template may print them.
     return _written(wanted) == _written(manifest.recipe) and engine.version == manifest.engine_version
 

@@ -9,6 +9,7 @@ ends.
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from packer.backend import load_fast_meanwhile
@@ -79,8 +80,10 @@ def build_recipe(recipe: Recipe, folder: Path, options: BuildOptions, progress: 
 
         def made(plan: BuildPlan) -> BuildResult:
             if options.dry_run:
-                return _dry_run(folder, found, plan, options)
-            return _build(plan, folder, options, progress, clock)
+                result = _dry_run(folder, found, plan, options)
+            else:
+                result = _build(plan, folder, options, progress, clock)
+            return replace(result, settled_keys=plan.settled_keys)
 
         is_new = found is None and not options.dry_run
         with _loading(recipe, options.workers) if is_new else nullcontext():

@@ -15,15 +15,15 @@ from msgspec import structs
 from packer.batches import RowBatch, Sample
 from packer.model import Model
 from packer.named_templates import NAMED_TEMPLATES, template_path
+from packer.pipeline.open_keys import ABOUT_IDS
 from packer.pipeline.stages import Stages, compile_template, split_markers, turn_end_marker
 from packer.recipe import Recipe, for_one_source, make_recipe, to_json
 from packer.rejections import allowing_hint, rejection_hint
 from packer.render import ChatTemplate
 from packer.render.asked_modes import CONTRADICTS, SEVERAL_EFFORTS
-from packer.source.chat import TEXT_FIELDS
 from packer.source.detect import first_rows
+from packer.source.exports import dialogue_hint
 from packer.source.field_names import columns_yaml, meant_field
-from packer.source.file_bytes import jq_command
 from packer.source.roles import roles_hint
 from packer.source.row import composed
 from packer.source.rows import InputFile
@@ -31,13 +31,7 @@ from packer.source.schema import SCHEMAS
 from packer.source.schema_errors import schema_hint
 from packer.strict_yaml import parse_yaml
 
-_ABOUT_IDS = re.compile(
-    r"\b(?:ids?|call_id)\b.*\b(?:9|nine)\b|\b(?:9|nine)\b.*\bids?\b|no attribute '(?:id|tool_call_id)'",
-    re.IGNORECASE | re.DOTALL,
-)
-"""Messages by which templates complain about the ids of tool calls."""
-
-_OTHER_KEYS = re.compile(r"\A.* at \$\.(?P<field>\w+)\[\d+\]; its other keys: (?P<names>`\w+`.*)")
+_OTHER_KEYS = re.compile(r"\A.* at \$\.(?P<field>\w+)\[\d+\]; its other keys: `")
 """The reason given for a message without text that has other keys which may contain it."""
 
 _MEMBERS = r"\{((?:\"(?:[^\"\\]|\\.)*\"|[^{}\"])*)\}"
@@ -88,33 +82,36 @@ def _with_own_columns(members: str, columns: Mapping[str, str | None]) -> str:
 
 
 def _remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Model, *, lost: Iterable[str]) -> str:
-    if code == "unknown_schema":
-        rows = first_rows(file.path, file.format, file.columns, every_column=True)
-        return schema_hint([*rows], file.schema, file.columns)
-    if code == "unknown_role":
-        return roles_hint(first_rows(file.path, file.format, file.columns), file.columns)
-    if code == "no_content" and (keys := _OTHER_KEYS.search(reason)) is not None and file.format == "jsonl":
-        named = re.findall("`([^`]*)`", keys["names"])
-        key = next((name for name in TEXT_FIELDS if name in named), None)
-        if key is None:
-            return rejection_hint(code)
-        renamed = f".{keys['field']}[] |= (.content //= .{key} | del(.{key}))"
-        command = jq_command(file.path, renamed) or f"jq -c {shlex.quote(renamed)}"
-        return f"messages need their text under `content`; rename the key: {command}"
-    if code == "no_content" and reason.endswith("the user message is empty"):
-        return "--set rows.empty_user=keep keeps user messages that are empty"
-    if code == "dropped_system" and _has_developer(file):
-        return "--set 'sources.roles={developer: system}' gives the template system messages instead of a developer's"
-    if code == "pair_no_prompt" and (suggested := _question_of_pairs(file)) is not None:
-        return suggested
-    hint = _about_calls(reason, recipe) if code == "template_error" else _columns_of(code, reason)
+    hint = _about_reading(code, reason, file) or (
+        _about_calls(reason, recipe) if code == "template_error" else _columns_of(code, reason)
+    )
     if hint is not None:
         return hint
     allowed = (*recipe.supervision.allow_dropped, *lost)
     if code == "dropped_reasoning":
         return _about_reasoning(file, recipe, model, allowed)
-    about = next((each for each in _ABOUT_VARIABLES if each in reason), None)
-    return _about_variables(about, reason, file, recipe, model) if about else rejection_hint(code, allowed=allowed)
+    if code == "prompt_diverges":
+        return _about_prompts(reason, file, recipe, model)
+    return rejection_hint(code, allowed=allowed)
+
+
+def _about_reading(code: str, reason: str, file: InputFile) -> str | None:
+    """Suggest another way to read rows, if that is what a code is about."""
+    if code == "unknown_schema":
+        rows = first_rows(file.path, file.format, file.columns, every_column=True)
+        return schema_hint([*rows], file.schema, file.columns)
+    if code == "unknown_role":
+        return roles_hint(first_rows(file.path, file.format, file.columns), file.columns)
+    if code == "no_content" and (keys := _OTHER_KEYS.search(reason)) is not None:
+        field = file.columns.get(keys["field"]) or keys["field"]
+        rows = first_rows(file.path, file.format, file.columns, every_column=True)
+        if "json" in file.format and (step := dialogue_hint(file.path, [*rows], field)) is not None:
+            return step
+    if code == "no_content" and reason.endswith("the user message is empty"):
+        return "--set rows.empty_user=keep keeps user messages that are empty"
+    if code == "dropped_system" and _has_developer(file):
+        return "--set 'sources.roles={developer: system}' gives the template system messages instead of a developer's"
+    return _question_of_pairs(file) if code == "pair_no_prompt" else None
 
 
 def _columns_of(code: str, reason: str) -> str | None:
@@ -136,6 +133,26 @@ _REASONING_FORMS = {
 _ABOUT_VARIABLES = (CONTRADICTS, SEVERAL_EFFORTS)
 
 _TRIED_ROWS, _SEARCHED_ROWS = 8, 200
+
+
+_PROMPT_KEYS = {
+    "supervision.on_prompt_mismatch=continue": "trains the answer after its own prompt",
+    "supervision.on_prompt_mismatch=common_prefix": "takes what prompt and turn have in common as the prompt",
+}
+"""Keys that may help rows whose turn does not continue its prompt, with what they do."""
+
+
+def _about_prompts(reason: str, file: InputFile, recipe: Recipe, model: Model) -> str:
+    """Suggest with what rows that continue no prompt were built."""
+    about = next((each for each in _ABOUT_VARIABLES if each in reason), None)
+    if about is not None:
+        return _about_variables(about, reason, file, recipe, model)
+    rows = _rejected_rows("prompt_diverges", "", file, recipe, model)
+    kept = [key for key in _PROMPT_KEYS if _are_kept(rows, _with(recipe, key), model)]
+    ways = [*_ways_without_variables(rows, recipe, model), *(f"--set {key} {_PROMPT_KEYS[key]}" for key in kept)]
+    if not ways:
+        return rejection_hint("prompt_diverges")
+    return "; ".join([*ways, "packer lint shows where prompt and turn differ"])
 
 
 def _about_reasoning(file: InputFile, recipe: Recipe, model: Model, allowed: Iterable[str]) -> str:
@@ -228,7 +245,7 @@ def _compiled(model: Model, recipe: Recipe) -> ChatTemplate:
 
 def _about_calls(reason: str, recipe: Recipe) -> str | None:
     """Suggest a remedy for what a template says about calls, if it says that."""
-    if recipe.rows.call_ids is None and _ABOUT_IDS.search(reason):
+    if recipe.rows.call_ids != "short" and ABOUT_IDS.search(reason):
         return "--set rows.call_ids=short gives calls and their results ids of 9 letters and digits"
     return PARALLEL_CALLS if _ONE_CALL.search(reason) else None
 

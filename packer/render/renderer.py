@@ -76,7 +76,7 @@ class Renderer:
             stops=stops,
             append=append,
             control=control_pattern(model.control),
-            on_prompt_mismatch=rules.on_prompt_mismatch,
+            on_prompt_mismatch=rules.on_prompt_mismatch or "refuse",
         )
         self._is_reference = self._by_marks
         self._model = model

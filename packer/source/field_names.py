@@ -11,7 +11,7 @@ SYNONYMS = {
     "instruction": ("instruction", "question", "prompt", "query", "problem", "inputs"),
     "output": (
         *("output", "answer", "response", "completion", "solution", "target", "targets", "reply"),
-        *("generation", "answers", "responses", "outputs"),
+        *("generation", "answers", "responses", "outputs", "content"),
     ),
     "input": ("input", "context", "contexts", "passage", "passages", "document", "documents", "article", "paragraph"),
     "system": (

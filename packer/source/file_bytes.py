@@ -112,14 +112,27 @@ def codec_of(path: FilePath) -> Codec | None:
     return next((codec for signature, codec in _SIGNATURES if head.startswith(signature)), None)
 
 
-def jq_command(path: FilePath, program: str) -> str | None:
+def jq_command(path: FilePath, program: str, *, slurps: bool = False) -> str | None:
     """Return the command that writes the results of a program of jq as JSON lines; None if jq cannot read the file.
+
+    `slurps`: the program gets all lines of the file as one list.
 
     The output has another name than the file, which the shell would empty otherwise.
     """
     if not isinstance(path, Path) or path.name == PIPED or codec_of(path) is not None:
         return None
-    return f"jq -c {shlex.quote(program)} {shlex.quote(str(path))} > {shlex.quote(f'{path.stem}_lines.jsonl')}"
+    command = f"jq {'-sc' if slurps else '-c'} {shlex.quote(program)}"
+    if next(read_chunks(path, 0, None), b"").startswith(b"PAR1"):
+        command = f"python -c {shlex.quote(_PARQUET_AS_LINES)} {shlex.quote(str(path))} | {command}"
+    else:
+        command += f" {shlex.quote(str(path))}"
+    return f"{command} > {shlex.quote(f'{path.stem}_lines.jsonl')}"
+
+
+_PARQUET_AS_LINES = (
+    "import json, sys, pyarrow.parquet as parquet; [print(json.dumps(row, default=str))"
+    " for batch in parquet.ParquetFile(sys.argv[1]).iter_batches() for row in batch.to_pylist()]"
+)
 
 
 def text_stream(

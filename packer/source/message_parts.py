@@ -16,7 +16,8 @@ import msgspec
 from packer.batches import tool_parameters
 from packer.source.decode import Refused, decode_json
 from packer.source.file_bytes import quoted
-from packer.source.row import coalesce_aliases, nested_json, type_name, typed, typed_parts
+from packer.source.forms import known_parts
+from packer.source.row import coalesce_aliases, nested_json, type_name, typed
 from packer.source.unsupported_rows import is_media_part, refuse_media_tags
 
 _json = partial(nested_json, code="bad_tools")
@@ -138,7 +139,7 @@ def read_system(system: str | list[Any] | None) -> str | None:
     parts = _parts_in(system) if isinstance(system, str) else system
     if parts is None:
         return system if isinstance(system, str) else None
-    content = read_content(typed({"system": typed_parts(parts)}, _SystemParts).system, where="$.system")
+    content = read_content(typed({"system": known_parts(parts)}, _SystemParts).system, where="$.system")
     if content.calls or content.reasoning:
         raise Refused("wrong_type", "calls or reasoning of a message that is not the assistant's at $.system")
     return content.text

@@ -95,10 +95,18 @@ def _rename_message_roles(messages: Any, roles: Mapping[str, str]) -> Any:
 
 def roles_hint(rows: Iterable[dict[str, Any]], columns: Columns) -> str:
     """Return a hint for setting `roles`, guessed from the names that datasets use and from who speaks first."""
-    guessed = guess_roles(rename(row, columns) for row in rows)
+    renamed = [rename(row, columns) for row in rows]
+    guessed = guess_roles(renamed)
     pairs = ", ".join(f"{_yaml_key(name)}: {role}" for name, role in guessed.items())
     if not pairs:
-        return "--set 'sources.roles={NAME: user, OTHER: assistant}' says which role is which"
+        names = Counter(name for row in renamed for name in dict.fromkeys(_roles_of(row)) if not _is_known(name))
+        found = [_yaml_key(name) for name, _ in names.most_common(2)]
+        if not found:
+            return "the first rows have no such role; sources.roles says what the one of the reason means"
+        one, *others = found
+        asks = ", ".join([f"{one}: user", *(f"{other}: assistant" for other in others)])
+        answers = ", ".join([f"{one}: assistant", *(f"{other}: user" for other in others)])
+        return f"if `{one}` asks, --set 'sources.roles={{{asks}}}'; if it answers, {{{answers}}}"
     return f"say which role is which: --set 'sources.roles={{{pairs}}}'; that is a guess by their names and order"
 
 

@@ -209,31 +209,10 @@ def drop_empty_fields(fields: Any, optional: frozenset[str]) -> Any:
 
 
 def drop_empty_optional_fields(row: dict[str, Any], *names: str) -> dict[str, Any]:
-    """Return the row without empty optional fields, also in the lists of messages under these names.
-
-    Content parts that are a text alone get their type.
-    """
+    """Return the row without empty optional fields, also in the lists of messages under these names."""
     row = drop_empty_fields(row, OPTIONAL_FIELDS)
     lists = {name: row[name] for name in names if isinstance(row.get(name), list)}
-    return row | {
-        name: [_with_part_types(drop_empty_fields(each, OPTIONAL_MESSAGE_FIELDS)) for each in lists[name]]
-        for name in lists
-    }
-
-
-def _with_part_types(message: Any) -> Any:
-    content = message.get("content") if isinstance(message, dict) else None
-    return message | {"content": typed_parts(content)} if isinstance(content, list) else message
-
-
-def typed_parts(parts: list[Any]) -> list[Any]:
-    """Return content parts with a type for those that have only a text, as Bedrock's and Gemini's do.
-
-    Example:
-        >>> typed_parts([{"text": "Hi"}, {"image": {}}])
-        [{'type': 'text', 'text': 'Hi'}, {'image': {}}]
-    """
-    return [{"type": "text", **part} if isinstance(part, dict) and part.keys() == {"text"} else part for part in parts]
+    return row | {name: [drop_empty_fields(each, OPTIONAL_MESSAGE_FIELDS) for each in lists[name]] for name in lists}
 
 
 def typed(value: Any, shape: type[T]) -> T:

@@ -1,7 +1,7 @@
 """Reads the rows of a file or of a partition: each becomes a sample or a rejection."""
 
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -22,9 +22,10 @@ from packer.source.file_bytes import (
     tee_chunks,
     text_stream,
 )
+from packer.source.forms import FIELDS as FORM_FIELDS
 from packer.source.partition import TABLE_FORMATS, FileStatus, Format, Partition
 from packer.source.row import Columns, FileRow, field_value
-from packer.source.schema import columns_read, fields_read, read_row
+from packer.source.schema import SCHEMAS, columns_read, fields_read, read_row
 from packer.source.table_files import table_schema
 from packer.source.tables import table_rows
 from packer.source.text_rows import text_rows
@@ -229,9 +230,11 @@ class InputFile:
     max_row_bytes: int
     roles: Mapping[str, str] = field(default_factory=dict)
 
-    def unread(self, names: Iterable[str]) -> set[str]:
+    def unread(self, names: Collection[str]) -> set[str]:
         """Return those of the fields of its rows that neither the schema reads nor `columns` mentions."""
         read = fields_read(self.schema)
+        if SCHEMAS[self.schema].missing(dict.fromkeys(names, True)) is not None:
+            read |= FORM_FIELDS
         if self.schema != "rated":
             read -= {"label"}  # checked, but used only if boolean
         return {*names}.difference(read, self.columns, self.columns.values())

@@ -7,6 +7,8 @@ from typing import Any
 from packer.batches import Sample
 from packer.row_schemas import ROW_SCHEMAS
 from packer.source.decode import Refused
+from packer.source.forms import FIELDS as FORM_FIELDS
+from packer.source.forms import form_of, with_known_parts
 from packer.source.roles import rename_roles
 from packer.source.row import (
     ID_FIELDS,
@@ -33,6 +35,12 @@ _JSON_FIELDS = {
     name: tuple(field for schema in SCHEMAS.values() for field in schema.json_fields if field in fields)
     for name, fields in _FIELDS.items()
 }
+_PART_FIELDS = (
+    *("messages", "conversations", "conversation", "prompt", "completion"),
+    *("chosen", "rejected", "preferred_output", "non_preferred_output"),
+)
+"""Fields whose messages may have parts of Bedrock or Gemini."""
+
 _SUSPECT = {name: SUSPECT_FIELDS - fields for name, fields in _FIELDS.items()}
 
 
@@ -42,6 +50,8 @@ def schema_of(row: dict[str, Any]) -> str | None:
     One side of a pair votes for `preference`, and ids without labels or mask vote for `tokens`. So a file of such rows
     has a schema, and each of its rows is rejected with a specific reason.
     """
+    if (form := form_of(row)) is not None:
+        return form.schema
     for name, schema in SCHEMAS.items():
         if schema.missing(row) is None and schema.accepts(row):
             return name
@@ -59,13 +69,16 @@ def read_row(value: Any, *, number: int, schema: str, columns: Columns, roles: M
     if not isinstance(value, dict):
         raise Refused("wrong_type", f"expected `object`, got `{type_name(value)}`")
     row = rename(value, columns)
+    if (form := form_of(row)) is not None:
+        refuse_unsupported(row, suspect=_SUSPECT[form.schema], rated=True)
+        row = form.rewrite()
     for name in _JSON_FIELDS[schema]:
         if isinstance(row.get(name), str):
             row = row | {name: parse_cell_json(row[name], name)}
     for name in _MESSAGE_FIELDS:
         if isinstance(row.get(name), str) and name in _FIELDS[schema]:
             row = row | {name: parse_messages(row[name], name)}
-    row = rename_roles(row, roles)
+    row = rename_roles(row | {name: with_known_parts(row[name]) for name in _PART_FIELDS if name in row}, roles)
     refuse_unsupported(row, suspect=_SUSPECT[schema], rated=SCHEMAS[schema].is_rated)
     missing = SCHEMAS[schema].missing(row)
     if missing is not None:
@@ -86,7 +99,7 @@ def columns_read(names: Sequence[str], schema: str | None, columns: Columns) -> 
     If `schema` is None, these are the columns that determine one.
     """
     fields = VOTING_FIELDS | SUSPECT_FIELDS if schema is None else fields_read(schema)
-    read = {*columns_with_fields([*fields], names, columns)}
+    read = {*columns_with_fields([*fields | FORM_FIELDS], names, columns)}
     return [name for name in names if name in read]
 
 

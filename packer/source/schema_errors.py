@@ -8,7 +8,8 @@ from typing import Any
 
 from packer.errors import InputError
 from packer.source.decode import Refused
-from packer.source.field_names import meant_field
+from packer.source.exports import export_hint
+from packer.source.field_names import is_setting, meant_field
 from packer.source.file_bytes import FilePath, jq_command, quoted
 from packer.source.proposals import Reading, propose
 from packer.source.roles import ROLES, guess_roles
@@ -52,7 +53,7 @@ def no_schema(path: FilePath, rows: Sequence[Mapping[str, Any]], columns: Column
     found = list_names(_names([rename(dict(row), columns) for row in rows])) or "none"
     return InputError(
         f"{path}: its rows fit no schema; fields found: {found}; fields needed: {needed}",
-        hint=_wrapped_hint(path, rows) or columns_hint(rows, columns),
+        hint=_wrapped_hint(path, rows) or export_hint(path, rows) or columns_hint(rows, columns),
     )
 
 
@@ -125,16 +126,50 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns) -> str:
     sampled = [dict(row) for row in rows if row][:_TRIED_ROWS]
     tried = [found for further in _candidates(sampled, columns) if (found := _tried(sampled, columns, further))]
     if not tried:
-        return (
-            "say which field is which with `columns`: --set 'sources.columns={instruction: FIELD, output: FIELD}', "
-            "{messages: FIELD} or {text: FIELD}; the schema follows from the names"
-        )
+        return _unnamed_hint(sampled, columns)
     fewest = min(len(left) for _, left in tried)
     best = [found for found in tried if len(found[1]) == fewest][: 2 if fewest else 1]
     rivals = [each for each in best if each is best[0] or any(old in each[1] for old in best[0][0].columns.values())]
     ways = " or ".join(each.setting(left) for each, left in rivals)
     left_out = f"; nothing reads what --ignore names, and some may belong to the prompt{_OR * (len(rivals) > 1)}"
     return f"say which field is which with `columns`: {ways}{left_out if fewest else ''}"
+
+
+def _unnamed_hint(rows: Sequence[dict[str, Any]], columns: Columns) -> str:
+    """Return the hint for rows whose names do not tell what is the question and what the answer.
+
+    The fields with the longest texts are named in each order, and the longest as a text of its own. All were tried.
+    """
+    lengths = Counter[str]()
+    for row in rows:
+        for path, text in _texts(row):
+            lengths[path] += len(text)
+    longest = [path for path, _ in lengths.most_common(2)]
+    ways = [
+        (f"if `{answer}` answers `{question}`, ", {"instruction": question, "output": answer})
+        for answer in longest
+        for question in longest
+        if question != answer and meant_field(question) != "output" and meant_field(answer) != "instruction"
+    ]
+    ways += [(f"if `{path}` is trained whole, ", {"text": path}) for path in longest[:1] if meant_field(path) is None]
+    found = [
+        f"{when}{reading.setting(left)}"
+        for when, further in ways
+        for reading, left in filter(None, [_tried(rows, columns, further)])
+    ]
+    if not found:
+        texts = f"the fields with texts are {list_names(lengths)}" if lengths else "no field of these rows has a text"
+        return f"{texts}; packer reads messages, questions with answers, texts, and token ids"
+    return f"say which field is which with `columns`: {'; '.join(found)}"
+
+
+def _texts(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the texts of a row and of the objects in it, with the paths by which `columns` finds them."""
+    for name, value in row.items():
+        if isinstance(value, str) and name not in SUSPECT_FIELDS and not is_setting(value):
+            yield name, value
+        elif isinstance(value, dict):
+            yield from ((f"{name}.{key}", each) for key, each in value.items() if isinstance(each, str))
 
 
 def _candidates(rows: Sequence[dict[str, Any]], columns: Columns) -> Iterator[Columns]:

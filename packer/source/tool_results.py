@@ -54,7 +54,7 @@ def _read_result(raw: Mapping[str, Any], part: Part, more: Mapping[str, Any], *,
     content = read_content(parts, where=f"{where}.content")
     if content.calls or content.reasoning:
         raise Refused("wrong_type", f"calls or reasoning in a result of a tool at {where}")
-    fields = {"tool_call_id": part.tool_use_id, "is_error": part.is_error or None}
+    fields = {"tool_call_id": part.tool_use_id, "name": part.name, "is_error": part.is_error or None}
     present = {name: value for name, value in fields.items() if value is not None}
     return Message(fields={"role": "tool", "content": content.text or "", **present, **more})
 

@@ -98,7 +98,8 @@ class _Texts:
 
     def __init__(self, sample: Sample) -> None:
         texts = [text for each in _texts_read(sample) if (text := _spaced(each))]
-        self.whole = frozenset(texts)
+        in_json = (_spaced(each) for text in texts if (value := _decoded(text)) is not None for each in _strings(value))
+        self.whole = frozenset(texts).union(in_json)
         self.joined = "\n".join(dict.fromkeys(texts))
         last = sample.messages[-1] if sample.messages else None
         self.lacks_answer = last is not None and last.role != "assistant"
@@ -128,8 +129,8 @@ class _Texts:
 
     def lack(self, text: str) -> bool:
         """Whether a text, or one in it if it is JSON, is not a whole text that is read."""
-        if (text := _spaced(text)) in self.whole or not text:
-            return False
+        if (text := _spaced(text)) in self.whole or not text or text.lower() in self.whole:
+            return False  # the types of Gemini's parameters are in capitals
         decoded = _decoded(text)
         return decoded is None or any(map(self.lack, _strings(decoded)))
 
@@ -258,8 +259,7 @@ class _Row:
         return meant in ("input", "system", "reasoning") or (meant == "output" and self._texts.lacks_answer)
 
     def _object(self, path: Path, value: Mapping[str, Any]) -> None:
-        said = [item for key, item in value.items() if key not in _ROLES]
-        if _is_named(value) and any(self._texts.lack(text) for text in _strings(said)):
+        if _is_named(value) and any(self._texts.lack(text) for text in _strings(_of_call(value))):
             self.unread.setdefault(path, json.dumps(value, ensure_ascii=False, default=str))
         if all(len(str(key)) <= _OPTION_CHARACTERS and isinstance(each, str) for key, each in value.items()):
             self._short.setdefault(path, []).extend(
@@ -267,14 +267,23 @@ class _Row:
             )  # such as {"A": "06:12", "B": "07:00"}
 
 
+def _of_call(value: Mapping[str, Any]) -> list[Any]:
+    """Return what a tool or a call consists of: its name, and the objects and lists beside it; not its type or id."""
+    return [
+        item
+        for key, item in value.items()
+        if str(key).lower().endswith(_NAMES) or isinstance(_value(item), dict | list)
+    ]
+
+
 def _is_named(value: Mapping[str, Any]) -> bool:
     """Whether an object is a tool or a call: it has a name, and an object or a list beside it."""
     has_name = any(isinstance(item, str) and item and str(key).lower().endswith(_NAMES) for key, item in value.items())
-    return has_name and any(
-        bool(_decoded(item) if isinstance(item, str) else item)
-        for item in value.values()
-        if isinstance(item, dict | list | str)
-    )
+    return has_name and any(item and not isinstance(item, str) for item in map(_value, _of_call(value)))
+
+
+def _value(item: Any) -> Any:
+    return _decoded(item) if isinstance(item, str) else item
 
 
 def find_unread(

@@ -16,7 +16,7 @@ from packer.audit import preview
 from packer.audit.explanations import explanations
 from packer.audit.lint.codes import CODES as LINT_CODES
 from packer.errors import InputError
-from packer.pipeline import suggestions
+from packer.pipeline import open_keys
 from packer.recipe import Recipe, load_recipe, make_recipe, to_json
 from packer.rejections import CODES, rejection_hint
 from packer.starter import FAMILIES
@@ -84,10 +84,11 @@ def chats(path: str, num_rows: int = 6, *, turns: int = 3, reasoning: bool = Fal
 
 
 def test_a_template_of_ids_of_nine_characters(desk: Path) -> None:
-    assert all(suggestions._ABOUT_IDS.search(refusal) for refusal in REFUSALS)
+    assert all(open_keys.ABOUT_IDS.search(refusal) for refusal in REFUSALS)
     refusal = REFUSALS[0]
     Path("nine.jinja").write_text(NINE.replace("REFUSAL", json.dumps(refusal)))
-    asked = ["data/tools.jsonl", "--tokenizer", "model", "--template", "nine.jinja"]
+    alone = ["data/tools.jsonl", "--tokenizer", "model", "--template", "nine.jinja"]
+    asked = [*alone, "--set", "rows.call_ids=as_given"]
     calls = sum("tool_calls" in line for line in Path("data/tools.jsonl").read_text().splitlines())
     before = fields("build", *asked, "-o", "before")["totals"]
     assert before["rejected"]["template_error"] == calls > 5
@@ -106,7 +107,11 @@ def test_a_template_of_ids_of_nine_characters(desk: Path) -> None:
     assert after["kept"] == after["rows"] == before["rows"]
     run("verify", "after", "--sources", "/", "--reencode")
     assert json.loads(Path("after/manifest.json").read_text())["recipe"]["rows"]["call_ids"] == "short"
-    assert "call_ids" not in json.loads(Path("before/manifest.json").read_text())["recipe"]["rows"]
+    assert json.loads(Path("before/manifest.json").read_text())["recipe"]["rows"]["call_ids"] == "as_given"
+    left_open = fields("build", *alone, "-o", "open")
+    (said,) = left_open["settled_keys"]
+    assert said.startswith("data/tools.jsonl: rows.call_ids=short was set, as every row with calls needs it")
+    assert Path("open/manifest.json").read_text() == Path("after/manifest.json").read_text()
     recipe = load_recipe_of(asked, option)
     texts = ["".join(run.text for run in row.view.documents[-1].runs) for row in preview(recipe, rows=20).rows]
     answered = 0
@@ -262,7 +267,7 @@ def test_texts_under_another_key_are_renamed_by_the_command_of_the_hint(desk: Pa
     Path("it's wrong.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     asked = ["--tokenizer", "model", "-o", "cache"]
     error = run("build", "it's wrong.jsonl", *asked, exit_code=3).stderr
-    subprocess.run(hint_of(error).partition("rename the key: ")[2], shell=True, check=True)
+    subprocess.run(hint_of(error).partition("`role` and `content`: ")[2], shell=True, check=True)
     assert fields("build", "it's wrong_lines.jsonl", *asked)["totals"]["kept"] == 6
 
 

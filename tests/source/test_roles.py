@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -106,3 +107,23 @@ def test_a_role_that_is_none_is_refused_with_those_there_are(tmp_path: Path):
     row = json.loads('{"messages": [{"role": "client", "content": "Hi"}]}')
     with pytest.raises(Refused, match="`client`"):
         read_row(row, number=0, schema="messages", columns={}, roles={"patient": "user"})
+
+
+@pytest.mark.parametrize(
+    ("names", "settings"),
+    [
+        (["user", "assistant", "critic"], [{"critic": "user"}, {"critic": "assistant"}]),
+        (
+            ["Ann", "Bo", "Cy"],
+            [{"Ann": "user", "Bo": "assistant"}, {"Ann": "assistant", "Bo": "user"}],
+        ),
+    ],
+)
+def test_where_nothing_tells_what_roles_are_both_ways_name_those_of_the_rows(names, settings):
+    row = {"messages": [{"role": name, "content": "a"} for name in names]}
+    assert guess_roles([row]) == {}
+    found = [yaml.safe_load(members) for members in re.findall(r"\{[^}]*\}", roles_hint([row], {}))]
+    assert found == settings
+    for roles in settings:
+        renamed = rename_roles({"messages": row["messages"][-1:] if "critic" in roles else row["messages"][:2]}, roles)
+        assert {each["role"] for each in renamed["messages"]} == {*roles.values()}

@@ -46,19 +46,52 @@ def test_a_hint_keeps_what_columns_says_already():
     assert columns_hint([{"q": "a", "answer": "b"}], {"instruction": "q"}).endswith("{instruction: q, output: answer}'")
 
 
+PLAINLY = "; packer reads messages, questions with answers, texts, and token ids"
+
+
 @pytest.mark.parametrize(
-    "row",
+    ("row", "ways"),
     [
-        {"title": "a", "body": "b"},
-        {"question": "a", "body": "b"},
-        {"question": "a", "answer": 4},
-        {"question": "a", "chosen": "b", "rejected": "c"},
-        {"question": "a", "chosen": CHAT},
-        {"instruction": None, "output": "b"},
+        (
+            {"title": "a", "body": "bb"},
+            [
+                "if `body` answers `title`, --set 'sources.columns={instruction: title, output: body}'",
+                "if `title` answers `body`, --set 'sources.columns={instruction: body, output: title}'",
+                "if `body` is trained whole, --set 'sources.columns={text: body}'",
+            ],
+        ),
+        (
+            {"question": "a", "body": "bb"},
+            [
+                "if `body` answers `question`, --set 'sources.columns={instruction: question, output: body}'",
+                "if `body` is trained whole, --set 'sources.columns={text: body}'",
+            ],
+        ),
+        (
+            {"pair": {"en": "a", "gd": "bb"}},
+            [
+                "if `pair.gd` answers `pair.en`, --set 'sources.columns={instruction: pair.en, output: pair.gd}'",
+                "if `pair.en` answers `pair.gd`, --set 'sources.columns={instruction: pair.gd, output: pair.en}'",
+                "if `pair.gd` is trained whole, --set 'sources.columns={text: pair.gd}' --ignore pair",
+            ],
+        ),
     ],
 )
-def test_fields_with_other_names_are_not_guessed(row):
-    assert "{instruction: FIELD, output: FIELD}" in columns_hint([row], {})
+def test_fields_whose_names_do_not_tell_are_named_in_each_order(row, ways):
+    assert columns_hint([row], {}) == f"say which field is which with `columns`: {'; '.join(ways)}"
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"question": "a", "answer": 4}, "the fields with texts are `question`"),
+        ({"question": "a", "chosen": CHAT}, "the fields with texts are `question`"),
+        ({"instruction": None, "output": "b"}, "the fields with texts are `output`"),
+        ({"score": 4}, "no field of these rows has a text"),
+    ],
+)
+def test_where_there_is_nothing_to_map_the_hint_says_so(row, said):
+    assert columns_hint([row], {}) == said + PLAINLY
 
 
 def test_the_suggested_columns_are_taken(tmp_path):

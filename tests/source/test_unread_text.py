@@ -119,12 +119,12 @@ def test_a_text_in_one_row_of_a_hundred_is_not_asked_about() -> None:
 
 @pytest.mark.parametrize("as_text", [False, True])
 @pytest.mark.parametrize(
-    ("field", "path"), [("apis", "apis"), ("metadata", "metadata"), ("toolConfig", "toolConfig"), ("x", "x")]
+    ("field", "path"), [("apis", "apis"), ("metadata", "metadata"), ("tool_config", "tool_config"), ("x", "x")]
 )
 def test_tools_under_another_name_are_found_and_read_as_tools(asked, field, path, as_text) -> None:
     """The model learned to call tools that it was not shown."""
     tools = [TOOL]
-    value = {"tools": tools} if field in {"metadata", "toolConfig"} else tools
+    value = {"tools": tools} if field in {"metadata", "tool_config"} else tools
     row = ROWS["messages"] | {field: json.dumps(value) if as_text else value}
     assert asked(row) == [path]
     assert asked(row | {"tools": tools}) == []

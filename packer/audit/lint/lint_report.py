@@ -4,7 +4,7 @@ The results of these rows predict what a build of the recipe would do.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -24,6 +24,7 @@ from packer.display import number, plural
 from packer.model import Model
 from packer.pipeline.input_resolution import pin_recipe
 from packer.pipeline.inputs import open_inputs
+from packer.pipeline.open_keys import settled
 from packer.pipeline.plan import resolve_sources
 from packer.pipeline.rewrite_cost import LIMIT, choices_hint, last_tokens
 from packer.pipeline.stages import Stages, named_template, overruns_at
@@ -69,13 +70,13 @@ class FirstRows:
 
 
 def read_first_rows(
-    recipe: Recipe, model: Model, questions: Questions, *, num_rows: int
+    entries: Iterable[InputFile], recipe: Recipe, model: Model, *, num_rows: int
 ) -> list[tuple[InputFile, FirstRows]]:
     """Run the first rows of each input of the recipe through the stages, and count their results."""
     stages = Stages(recipe, model)
     stages.renderer = stages.renderer.by_reference()  # of a single row, each is compared with it anyway
     files = []
-    for _, entry in open_inputs(resolve_sources(recipe), recipe, Silent().note, questions=questions):
+    for entry in entries:
         rows = list(islice(entry.rows(), num_rows + 1))
         found = FirstRows(
             path=entry.name, schema=entry.schema, num_rows=len(rows[:num_rows]), is_whole=len(rows) <= num_rows
@@ -231,9 +232,16 @@ def lint(recipe: Recipe, *, num_rows: int = 200) -> LintReport:
 def _lint(recipe: Recipe, num_rows: int) -> LintReport:
     usable = prepare_probes(recipe)
     findings, files = [*usable.findings], list[FirstRows]()
+    settled_keys: tuple[str, ...] = ()
     if recipe.sources and num_rows and usable.model is not None:
         questions = Questions(recipe, usable.model)
-        read = read_first_rows(recipe, usable.model, questions, num_rows=num_rows)
+        opened = [*open_inputs(resolve_sources(recipe), recipe, Silent().note, questions=questions)]
+        recipe, settled_keys = settled(recipe, usable.model, [(file.source, entry) for file, entry in opened])
+        if settled_keys:  # the report is about the recipe that a build would have
+            usable = prepare_probes(recipe)
+            findings = [*usable.findings]
+        assert usable.model is not None
+        read = read_first_rows([entry for _, entry in opened], recipe, usable.model, num_rows=num_rows)
         files = [found for _, found in read]
         findings += find_in_rows(read, questions, recipe, usable.model)
     if usable.probed is not None:
@@ -255,7 +263,7 @@ def _lint(recipe: Recipe, num_rows: int) -> LintReport:
         template=Path(shown) if (shown := recipe.template.name or recipe.template.file) else None,
         findings=tuple(findings),
         rows=tuple(files),
-        verdict=verdict_on(files, recipe, ok=not errors, begins=not errors & _REFUSED),
+        verdict="; ".join((verdict_on(files, recipe, ok=not errors, begins=not errors & _REFUSED), *settled_keys)),
     )
 
 

@@ -1,0 +1,189 @@
+"""Settles keys of a recipe that were left open, where the first rows of a source leave one way to build them.
+
+Some templates have no way from their own prompt to a plain answer: the prompt opens the reasoning, and the finished
+chat has none. Others take only ids of nine letters. A first build would end with nothing, and its hint name the one key
+that trains what a server asks for. So that key is tried before the build: if every row of a source is refused for want
+of it, and with it each becomes what the row says, it is set. The recipe of the cache has it, as if it had been given.
+
+No row that is kept without such a key changes by it.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, islice
+from typing import Any
+
+from packer.batches import Message, Rejection, RowBatch, Sample
+from packer.errors import InputError
+from packer.model import Model
+from packer.pipeline.stages import compile_template
+from packer.recipe import Recipe, Source, make_recipe, to_json
+from packer.render import Renderer, RenderError
+from packer.render.control import control_pattern
+from packer.render.reasoning import ANY_TAG, reasoning_of, split_inline
+from packer.source.rows import InputFile
+from packer.supervise import split_sides
+
+_TRIED_ROWS = 32
+_SEARCHED_ROWS = 256
+
+ABOUT_IDS = re.compile(
+    r"\b(?:ids?|call_id)\b.*\b(?:9|nine)\b|\b(?:9|nine)\b.*\bids?\b|no attribute '(?:id|tool_call_id)'",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Messages by which templates complain about the ids of tool calls."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Key:
+    """A key that may be settled, and the rows that are refused for want of it."""
+
+    name: str
+    value: str
+    unset: str | None
+    """What it means that nobody set the key, as recipes of caches have it."""
+
+    what: str
+    rows: str
+    concerns: Callable[[Sample], bool]
+    refuses: Callable[[Rejection], bool]
+    may_refuse: Callable[[Model, Recipe], bool] = lambda *_: True
+    """Whether the model's templates have a reason to refuse rows for want of the key."""
+
+    def value_in(self, recipe: Mapping[str, Any]) -> Any:
+        group, name = self.name.split(".")
+        return recipe[group].get(name)
+
+
+def _asks_for_ids(model: Model, recipe: Recipe) -> bool:
+    """Whether a template complains about a call with another id than nine letters, or with none."""
+    call = {"type": "function", "function": {"name": "f", "arguments": {}}}
+    for source in {model.template, model.tool_template} - {None}:
+        template = compile_template(str(source), model, recipe)
+        for each in (call | {"id": "call_1"}, call):
+            try:
+                template.render(
+                    [{"role": "user", "content": "?"}, {"role": "assistant", "content": "", "tool_calls": [each]}]
+                )
+            except RenderError as error:
+                if ABOUT_IDS.search(str(error)):
+                    return True
+    return False
+
+
+_KEYS = (
+    _Key(
+        name="rows.call_ids",
+        value="short",
+        unset=None,
+        what="gives calls ids that this template takes (=as_given leaves such rows out)",
+        rows="row with calls",
+        concerns=lambda sample: any(message.fields.get("tool_calls") for message in sample.messages),
+        refuses=lambda rejection: rejection.code == "template_error" and ABOUT_IDS.search(rejection.reason) is not None,
+        may_refuse=_asks_for_ids,
+    ),
+    _Key(
+        name="supervision.on_prompt_mismatch",
+        value="continue",
+        unset="refuse",
+        what="trains answers after the prompts that this template makes (=refuse leaves such rows out)",
+        rows="row",
+        concerns=lambda _: True,
+        refuses=lambda rejection: rejection.code == "prompt_diverges",
+    ),
+)
+
+
+def settled(recipe: Recipe, model: Model, inputs: Iterable[tuple[Source, InputFile]]) -> tuple[Recipe, tuple[str, ...]]:
+    """Return the recipe with all its keys, and a sentence about each that was set for the rows of a source."""
+    said: list[str] = []
+    keys = [key for key in _KEYS if model.template is not None and key.may_refuse(model, recipe)]
+    for source, files in groupby(inputs, key=lambda each: each[0]) if keys else ():
+        entries = [entry for _, entry in files]
+        for number, key in enumerate(keys):
+            if key.value_in(to_json(recipe)) is not None or "reasoning" in recipe.supervision.allow_dropped:
+                continue  # rows that lose their reasoning would keep it
+            then = make_recipe(to_json(recipe), [f"{key.name}={key.value}"])
+            if _is_needed(key, entries, recipe, then, model, later=keys[number + 1 :]):
+                recipe = then
+                said.append(
+                    f"{source.path}: {key.name}={key.value} was set, as every {key.rows} needs it: it {key.what}"
+                )
+    return _without_open(recipe), tuple(said)
+
+
+def as_settled(recipe: dict[str, Any], built: Mapping[str, Any], refused: Mapping[str, int]) -> dict[str, Any]:
+    """Return the JSON of a recipe with its open keys as the recipe of a cache has them, if rows cannot tell otherwise.
+
+    They can if a cache of this recipe refused some, or if it has a key set that this recipe leaves open.
+
+    Args:
+        recipe: of a build.
+        built: of a cache of the same rows.
+        refused: how many rows of the cache were rejected, by code.
+    """
+    key = _KEYS[-1]
+    if key.value_in(recipe) is not None or key.value_in(built) != key.unset or "prompt_diverges" in refused:
+        return recipe
+    return to_json(_without_open(make_recipe(recipe)))
+
+
+def _without_open(recipe: Recipe) -> Recipe:
+    unset = [f"{key.name}={key.unset}" for key in _KEYS if key.unset and key.value_in(to_json(recipe)) is None]
+    return make_recipe(to_json(recipe), unset) if unset else recipe
+
+
+def _is_needed(
+    key: _Key, files: Sequence[InputFile], recipe: Recipe, then: Recipe, model: Model, *, later: Sequence[_Key]
+) -> bool:
+    """Whether all first rows that a key concerns are refused without it, and right with it, or with a later one too."""
+    refused: list[RowBatch] = []
+    without = Renderer(model, recipe)
+    try:
+        for batch in islice(_batches(key, files), _TRIED_ROWS):
+            rejections = without.render(batch).rejections
+            if not rejections or not all(map(key.refuses, rejections)):
+                return False
+            refused.append(batch)
+        with_it = Renderer(model, then)
+        return bool(refused) and all(_is_right(batch, with_it, model, later) for batch in refused)
+    except InputError:
+        return False  # reading the whole file will report it
+
+
+def _batches(key: _Key, files: Sequence[InputFile]) -> Iterator[RowBatch]:
+    """Yield the first rows that a key concerns, each side of a pair as a row."""
+    rows = (row.batch for file in files for row in file.rows())
+    for batch in islice(rows, _SEARCHED_ROWS):
+        if any(sample.kind != "chat" for sample in batch.samples):
+            return  # a file has rows of one schema
+        if any(sample.preference is not None for sample in batch.samples):
+            batch = split_sides(batch)  # noqa: PLW2901 - the same rows
+        if batch.samples and all(map(key.concerns, batch.samples)):
+            yield batch
+
+
+def _is_right(batch: RowBatch, renderer: Renderer, model: Model, later: Sequence[_Key]) -> bool:
+    """Whether what is trained of a row is what it says, or whether a later key decides that."""
+    turns = renderer.render(batch)
+    if turns.rejections:
+        return all(any(key.refuses(each) for key in later) for each in turns.rejections)
+    messages = {sample.row: sample.messages for sample in batch.samples}
+    markers = control_pattern({**model.control, **dict.fromkeys(model.stops, 0)})
+    for number, text in enumerate(turns.turn_text.tolist()):
+        start = int(turns.text_offsets[text])
+        trained = turns.text[start + int(turns.prompt_end[number]) : start + int(turns.completion_end[number])].decode()
+        message = messages[int(turns.sample[text])][int(turns.turn_message[number])]
+        if not _says(message, ANY_TAG.sub("", markers.sub("", trained) if markers else trained)):
+            return False
+    return bool(len(turns.turn_text))
+
+
+def _says(message: Message, trained: str) -> bool:
+    """Whether a text is the reasoning and the text of a message, or begins with them if calls follow."""
+    content = message.fields.get("content") or ""
+    inline = split_inline(content)
+    said = "".join((reasoning_of(message.fields) + (inline[2] if inline else content)).split())
+    trained = "".join(trained.split())
+    return trained.startswith(said) if message.fields.get("tool_calls") else trained == said

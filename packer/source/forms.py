@@ -1,0 +1,379 @@
+"""Requests and logs of other servers, rewritten as rows of messages: what each calls its parts, items and answers.
+
+The tables below are all that is known of a form. Parts become those that :mod:`packer.source.message_parts` reads, so
+each form is held to the same rules. A log is one request and its answer: the answer is trained, the request is not.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple
+
+from packer.source.decode import Refused, decode_json
+from packer.source.file_bytes import quoted
+from packer.source.row import ID_FIELDS, field_value
+
+
+class _Kind(NamedTuple):
+    """What a part is to packer: its type, and where each of its fields is in the part or item of another server."""
+
+    type: str
+    fields: Mapping[str, str]
+
+
+_GEMINI_CALL = _Kind("tool_use", {"id": "id", "name": "name", "input": "args"})
+_GEMINI_RESULT = _Kind("tool_result", {"tool_use_id": "id", "name": "name", "content": "response"})
+_PARTS = {
+    "reasoningContent": _Kind("thinking", {"thinking": "reasoningText.text"}),
+    "toolUse": _Kind("tool_use", {"id": "toolUseId", "name": "name", "input": "input"}),
+    "toolResult": _Kind("tool_result", {"tool_use_id": "toolUseId", "content": "content"}),
+    "functionCall": _GEMINI_CALL,
+    "function_call": _GEMINI_CALL,
+    "functionResponse": _GEMINI_RESULT,
+    "function_response": _GEMINI_RESULT,
+}
+"""Parts of Bedrock and Gemini, which have no type, by the key that holds them."""
+
+_MEDIA = frozenset({"image", "video", "audio", "document", "inlineData", "inline_data", "fileData", "file_data"})
+
+_ITEMS = {
+    "reasoning": _Kind("thinking", {"thinking": "content"}),
+    "function_call": _Kind("tool_use", {"id": "call_id", "name": "name", "input": "arguments"}),
+    "function_call_output": _Kind("tool_result", {"tool_use_id": "call_id", "content": "output"}),
+}
+"""Items of OpenAI's Responses that are parts of a turn, by their type; those of type `message` are messages."""
+
+_ORDER = {"thinking": 0, "text": 1, "tool_use": 2}
+"""Parts of a turn of the assistant's; an item that would come before the last part begins another turn."""
+
+_REQUESTS = ("messages", "contents", "input")
+"""What servers call the messages of a request: OpenAI, Anthropic and Bedrock; Gemini; Responses."""
+
+_SYSTEMS = ("system", "instructions", "systemInstruction", "system_instruction")
+_TOOLS = ("tools", "toolConfig.tools")
+_CONTINUES = ("previous_response_id", "conversation")
+"""Fields of a request to Responses whose earlier messages only the server has."""
+
+_LOGS = (
+    ("request", "response"),
+    ("request.body", "response.body"),
+    ("body", "response.body"),
+    ("input.inputBodyJson", "output.outputBodyJson"),
+)
+"""Where logs have a request and its answer: in general, OpenAI's batches, and Bedrock's invocations."""
+
+_ANSWERS: Mapping[str, Callable[[Any], list[Any]]] = {
+    "choices": lambda choices: [field_value(choice, "message") for choice in choices],
+    "candidates": lambda candidates: [field_value(candidate, "content") for candidate in candidates],
+    "output.message": lambda message: [message],
+    "output": lambda items: [*_messages_of_items(items)],
+    "content": lambda parts: [{"role": "assistant", "content": parts}],
+}
+"""Where an answer has its messages: OpenAI's chats, Gemini, Bedrock, Responses, Anthropic."""
+
+_COMPARISONS = (
+    ("response1", "response2", "overall_preference"),
+    ("response_1", "response_2", "preference_strength"),
+    ("response_0", "response_1", "better_response_id"),
+    ("response_a", "response_b", "winner"),
+    ("conversation_a", "conversation_b", "winner"),
+)
+"""Two answers, and what says which is better: HelpSteer3, HelpSteer2, SafeRLHF, and arenas."""
+
+_BETTER = {"a": 0, "model_a": 0, "b": 1, "model_b": 1, "tie": None, "both_bad": None, "tie (bothbad)": None}
+
+FIELDS = frozenset(
+    {name for comparison in _COMPARISONS for name in comparison}
+    | {path.partition(".")[0] for log in (*_LOGS, *((each, each) for each in _TOOLS)) for path in log}
+    | {*_REQUESTS, *_SYSTEMS, *_CONTINUES, "output", "object"}
+)
+"""Fields that a row of these forms may have, besides those of the schemas."""
+
+_MARKS = frozenset({*(preference for _, _, preference in _COMPARISONS), "response", "contents"})
+"""Fields of which a row of another server's has one, unless its `output` is no text."""
+
+
+class Form(NamedTuple):
+    """A form that a row has: the schema of the row that it is rewritten as, and what rewrites it."""
+
+    schema: str
+    rewrite: Callable[[], dict[str, Any]]
+
+
+def form_of(row: dict[str, Any]) -> Form | None:
+    """Return the form of a row of another server's; None if it has none of those described here.
+
+    What rewrites it raises :class:`~packer.source.decode.Refused` with `wrong_type` or `pair_identical`.
+    """
+    if row.get("messages") is not None:
+        if isinstance(row["messages"], list) and isinstance(row.get("toolConfig"), dict):
+            rest = {name: value for name, value in row.items() if name != "toolConfig"}
+            return Form("messages", lambda: rest | _asked(row, "messages"))
+        return None
+    if _MARKS.isdisjoint(row) and not isinstance(row.get("output"), list | dict):
+        return None
+    for names in _COMPARISONS:
+        if all(row.get(name) is not None for name in names):
+            return Form("preference", partial(_pair, row, *names))
+    for places in _LOGS:
+        request, answer = (_object(row, place) for place in places)
+        if request is not None and answer is not None and _asks(request) and any(_answers(answer)):
+            return Form("completion", partial(_log, row, request, answer))
+    if _are_items(row.get("output")) and isinstance(row.get("input"), str | list):
+        return Form("completion", partial(_log, row, row, row))
+    if isinstance(row.get("contents"), list):
+        return Form("messages", lambda: _kept(row) | _asked(row, "messages"))
+    return None
+
+
+def _log(row: dict[str, Any], request: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+    path, value = next(_answers(answer))
+    messages = [_content_of(each, "assistant") for each in _ANSWERS[path](value)]
+    if path in ("choices", "candidates") and len(messages) > 1:
+        raise Refused("wrong_type", f"{len(messages)} answers under `{path}`; give one of them")
+    return _kept(row) | _asked(request, "prompt") | {"completion": messages}
+
+
+def _asks(request: Mapping[str, Any]) -> bool:
+    return any(isinstance(request.get(name), str | list) for name in _REQUESTS)
+
+
+def _answers(answer: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield where an answer has its messages, and what is there."""
+    for path in _ANSWERS:
+        value = field_value(answer, path)
+        is_there = isinstance(value, dict if path == "output.message" else list) and bool(value)
+        if is_there and (path != "output" or _are_items(value)):
+            yield path, value
+
+
+def with_known_parts(messages: Any) -> Any:
+    """Return messages with parts of Bedrock and Gemini as those that packer reads."""
+    if not isinstance(messages, list):
+        return messages
+    return [_with_known_parts(message) for message in messages]
+
+
+def _with_known_parts(message: Any) -> Any:
+    content = message.get("content") if isinstance(message, dict) else None
+    if not isinstance(content, list) or all(isinstance(part, dict) and "type" in part for part in content):
+        return message
+    return message | {"content": known_parts(content)}
+
+
+def known_parts(parts: Sequence[Any]) -> list[Any]:
+    """Return content parts with the types that packer knows; those of no known form stay as they are.
+
+    Example:
+        >>> known_parts([{"text": "Hi"}, {"toolUse": {"toolUseId": "1", "name": "f", "input": {}}}])
+        [{'type': 'text', 'text': 'Hi'}, {'type': 'tool_use', 'id': '1', 'name': 'f', 'input': {}}]
+    """
+    return [_known_part(part) for part in parts if not (isinstance(part, dict) and part.get("cachePoint"))]
+
+
+def _known_part(part: Any) -> Any:
+    if not isinstance(part, dict) or "type" in part:
+        return part
+    given = {key: value for key, value in part.items() if value is not None}  # a table has the keys of all parts
+    for key, kind in _PARTS.items():
+        if isinstance(given.get(key), dict):
+            return _as_part(given[key], kind)
+    if any(isinstance(given.get(key), dict) for key in _MEDIA):
+        return {"type": "image"}
+    if isinstance(given.get("text"), str) and given.keys() <= {"text", "thought", "thoughtSignature"}:
+        return {"type": "thinking" if given.get("thought") else "text", "text": given["text"]}
+    return part
+
+
+def _as_part(value: Mapping[str, Any], kind: _Kind) -> dict[str, Any]:
+    found = {name: field_value(value, path) for name, path in kind.fields.items()}
+    part = {"type": kind.type} | {name: each for name, each in found.items() if each is not None}
+    if kind.type == "tool_result":
+        part["content"] = _result(part.get("content"))
+        if value.get("status") == "error":
+            part["is_error"] = True
+    if kind.type == "thinking" and isinstance(part.get("thinking"), list):
+        part["thinking"] = "".join(str(each.get("text") or "") for each in part["thinking"] if isinstance(each, dict))
+    return part
+
+
+def _result(content: Any) -> Any:
+    """Return the result of a tool as a text or parts; an object becomes its JSON, which templates expect."""
+    if isinstance(content, dict):
+        return json.dumps(content, ensure_ascii=False)
+    if not isinstance(content, list):
+        return content
+    parts = ({"text": _result(part["json"])} if isinstance(part, dict) and "json" in part else part for part in content)
+    return known_parts([*parts])
+
+
+def _are_items(value: Any) -> bool:
+    """Whether a value is a list of items of Responses."""
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        return False
+    kinds = [each.get("type", "message") if "role" in each else each.get("type") for each in value]
+    return all(isinstance(kind, str) for kind in kinds) and not {"message", *_ITEMS}.isdisjoint(kinds)
+
+
+def _messages_of_items(items: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield messages of which each has the items of one turn.
+
+    Raises:
+        Refused: `wrong_type`; an item of another kind.
+    """
+    role, parts = "", list[Any]()
+    for item in items:
+        found = item.get("content")
+        if item.get("type") in (None, "message"):
+            now = str(item.get("role") or "")
+            found = [{"type": "text", "text": found}] if isinstance(found, str) else found
+            if not isinstance(found, list) or not found:
+                raise Refused("wrong_type", "a message without content among the items")
+        else:
+            kind = _ITEMS.get(item["type"])
+            if kind is None:
+                raise Refused("wrong_type", f"an item of a type packer does not read: {quoted(item['type'])}")
+            found = [_as_part(item, kind)]
+            now = "user" if kind.type == "tool_result" else "assistant"
+            if kind.type == "thinking" and not found[0].get("thinking"):
+                continue  # all that is given of it is a summary, or nothing
+        if parts and (now != role or not _continues(parts, found)):
+            yield {"role": role, "content": parts}
+            parts = []
+        role, parts = now, [*parts, *found]
+    if parts:
+        yield {"role": role, "content": parts}
+
+
+def _continues(parts: Sequence[Any], more: Sequence[Any]) -> bool:
+    """Whether parts belong to the turn of others of the same role: text after reasoning, calls after both."""
+    before, after = (str(each.get("type")) for each in (parts[-1], more[0]))
+    if before == after:
+        return before in ("tool_use", "tool_result")
+    return "tool_result" not in (before, after) and _ORDER.get(before, 1) < _ORDER.get(after, 1)
+
+
+def _asked(request: Mapping[str, Any], field: str) -> dict[str, Any]:
+    """Return the messages of a request under the name of a field, with its system message and tools.
+
+    Raises:
+        Refused: `wrong_type`; only the server has its earlier messages.
+    """
+    for name in _CONTINUES:
+        if request.get(name) is not None and "input" in request:
+            raise Refused("wrong_type", f"the request continues another, by `{name}`, whose messages the row lacks")
+    found = next(value for name in _REQUESTS if isinstance(value := request.get(name), str | list))
+    if isinstance(found, str):
+        messages = [{"role": "user", "content": found}]
+    elif "contents" in request:
+        messages = [_content_of(each, "user") for each in found]
+    elif "input" in request and _are_items(found):
+        messages = [*_messages_of_items(found)]
+    else:
+        messages = found
+    asked: dict[str, Any] = {field: messages}
+    system = next((value for name in _SYSTEMS if (value := request.get(name))), None)
+    if system:
+        asked["system"] = system["parts"] if isinstance(system, dict) and "parts" in system else system
+    tools = next((value for path in _TOOLS if (value := field_value(request, path))), None)
+    return asked | ({"tools": _tools(tools)} if tools else {})
+
+
+def _content_of(content: Any, role: str) -> Any:
+    """Return a message for one whose parts are under `parts`, as Gemini's are; else the message itself."""
+    if not isinstance(content, dict) or "parts" not in content:
+        return content
+    parts = content["parts"]
+    role = content.get("role") or role
+    return {"role": "user" if role == "function" else role, "content": parts if isinstance(parts, list) else [parts]}
+
+
+def _tools(tools: Any) -> Any:
+    """Return the definitions in tools of Gemini (`functionDeclarations`) and of Bedrock (`toolSpec`)."""
+    if not isinstance(tools, list):
+        return tools
+    found: list[Any] = []
+    for tool in tools:
+        declared = [tool[name] for name in ("functionDeclarations", "function_declarations") if _has(tool, name, list)]
+        if declared:
+            found += [_lower_types(each) for each in declared[0]]
+        elif _has(tool, "toolSpec", dict):
+            schema = field_value(tool, "toolSpec.inputSchema.json")
+            rest = {key: value for key, value in tool["toolSpec"].items() if key != "inputSchema"}
+            found.append(rest | ({} if schema is None else {"parameters": schema}))
+        else:
+            found.append(tool)
+    return found
+
+
+def _lower_types(value: Any) -> Any:
+    """Return a definition with types as JSON Schema spells them: Gemini's are `STRING`, `OBJECT` and so on."""
+    if isinstance(value, list):
+        return [_lower_types(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        ("parameters" if key == "parametersJsonSchema" else key): (
+            each.lower() if key == "type" and isinstance(each, str) else _lower_types(each)
+        )
+        for key, each in value.items()
+    }
+
+
+def _has(value: Any, name: str, kind: type) -> bool:
+    return isinstance(value, dict) and isinstance(value.get(name), kind)
+
+
+def _pair(row: dict[str, Any], first: str, second: str, preference: str) -> dict[str, Any]:
+    """Return two compared answers as `chosen` and `rejected`.
+
+    Raises:
+        Refused: `pair_identical` if neither is preferred, `wrong_type` if what says so cannot be read.
+    """
+    better = _better(row[preference], preference)
+    if better is None:
+        raise Refused(
+            "pair_identical", f"`{preference}` is {quoted(str(row[preference]))}: neither answer is preferred"
+        )
+    answers = (row[first], row[second])
+    pair = {"chosen": answers[better], "rejected": answers[1 - better]}
+    if first.startswith("conversation"):
+        return _kept(row) | pair
+    context = row.get("prompt") if row.get("prompt") is not None else row.get("context")
+    return _kept(row) | pair | {name: row[name] for name in ("system",) if name in row} | {"prompt": context}
+
+
+def _better(value: Any, preference: str) -> int | None:
+    """Return the index of the better answer, or None if both are as good.
+
+    A name says which it is, and an id counts from 0. A strength is negative if the first is better.
+    """
+    if preference == "winner":
+        if not isinstance(value, str) or value.lower() not in _BETTER:
+            raise Refused("wrong_type", f"expected model_a, model_b or tie, got {quoted(str(value))} at $.winner")
+        return _BETTER[value.lower()]
+    number = math.nan
+    with suppress(OverflowError, TypeError, ValueError):
+        number = float(value)
+    if math.isnan(number):
+        raise Refused("wrong_type", f"expected a number, got {quoted(str(value))} at $.{preference}")
+    if preference == "better_response_id":
+        if number not in (0, 1):
+            raise Refused("wrong_type", f"expected 0 or 1, got {quoted(str(value))} at $.{preference}")
+        return int(number)
+    return None if number == 0 else int(number > 0)
+
+
+def _object(row: Mapping[str, Any], path: str) -> dict[str, Any] | None:
+    value = field_value(row, path)
+    if isinstance(value, str) and value.lstrip().startswith("{"):  # a cell of CSV
+        with suppress(Refused, UnicodeEncodeError):
+            value = decode_json(value.encode())
+    return value if isinstance(value, dict) else None
+
+
+def _kept(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a row that mean the same in every form."""
+    return {name: row[name] for name in (*ID_FIELDS, "tools", "chat_template_kwargs") if row.get(name)}

@@ -1,0 +1,263 @@
+"""Exports that are no rows yet: the step that a build names is followed letter by letter, and its rows are read back."""
+
+import itertools
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import twins
+from foreign_rows import CALL, CHAT_CALL, CHAT_TOOLS, TEMPLATE, read_back
+
+import packer
+from packer.errors import InputError
+from packer.recipe import make_recipe
+from packer.rejections import CODES, rejection_hint
+
+ASKED, SAID, MORE, REST = "When is the tide?", "At twelve past six.", "And tomorrow?", "An hour later."
+SYSTEM = "Answer briefly."
+
+
+def node(number: int, role: str, text: str, **more: Any) -> dict[str, Any]:
+    content = {"content_type": "text", "parts": [text]}
+    message = {"id": str(number), "author": {"role": role}, "content": content, "metadata": {}} | more
+    return {"id": str(number), "message": message, "parent": str(number - 1), "children": [str(number + 1)]}
+
+
+CHATGPT = {
+    "title": "Tide",
+    "create_time": 1.0,
+    "mapping": {
+        "0": {"id": "0", "message": None, "parent": None, "children": ["1"]},
+        "1": node(1, "system", "", metadata={"is_visually_hidden_from_conversation": True}),
+        "2": node(2, "user", ASKED),
+        "9": node(9, "assistant", "An answer that was made again.") | {"parent": "2"},
+        "3": node(3, "assistant", SAID),
+        "4": node(4, "user", MORE),
+        "5": node(5, "assistant", REST),
+    },
+    "current_node": "5",
+}
+WITH_IMAGE = CHATGPT | {
+    "mapping": CHATGPT["mapping"]  # type: ignore[operator]
+    | {"2": node(2, "user", ASKED, content={"content_type": "multimodal_text", "parts": [{"asset_pointer": "x"}, "?"]})}
+}
+
+
+def claude(*texts: str, **more: Any) -> dict[str, Any]:
+    messages = [
+        {
+            "uuid": str(number),
+            "text": text,
+            "content": [{"type": "text", "text": text}],
+            "sender": "assistant" if number % 2 else "human",
+            "attachments": [],
+            "files": [],
+        }
+        | more
+        for number, text in enumerate(texts)
+    ]
+    return {"uuid": "c", "name": "Tide", "chat_messages": messages}
+
+
+def line(role: str, content: Any, **more: Any) -> dict[str, Any]:
+    kept = {"parentUuid": None, "isSidechain": False, "sessionId": "s", "cwd": "/", "version": "2"}
+    return kept | {"type": role, "message": {"role": role, "content": content}, "uuid": "u"} | more
+
+
+USE = {"type": "tool_use", "id": "toolu_1", "name": "tide", "input": {"harbor": "Oban"}}
+SESSION = [
+    {"type": "summary", "summary": "Tide", "leafUuid": "x"},
+    line("user", "Some note of the program.", isMeta=True),
+    line("user", ASKED),
+    line("assistant", [{"type": "text", "text": "I should look."}]),
+    line("assistant", [USE]),
+    line("user", "Find the harbor.", isSidechain=True),
+    line("user", [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "06:12"}]),
+    line("assistant", [{"type": "text", "text": SAID}]),
+]
+GLAIVE = {
+    "system": "SYSTEM: You are a helpful assistant with access to the following functions. Use them if required -\n"
+    + json.dumps(CHAT_TOOLS[0]["function"], indent=4),
+    "chat": f'USER: {ASKED}\n\n\nASSISTANT: <functioncall> {{"name": "tide", "arguments": \'{{"harbor": "Oban"}}\'}} '
+    f'<|endoftext|>\n\n\nFUNCTION RESPONSE: {{"high": "06:12"}}\n\n\nASSISTANT: {SAID} <|endoftext|>\n\n\nUSER: {MORE}\n\n\n'
+    f"ASSISTANT: {REST} <|endoftext|>\n\n\n",
+}
+LABEL_STUDIO = {
+    "id": 1,
+    "annotations": [
+        {"id": 8, "was_cancelled": True, "result": []},
+        {
+            "id": 9,
+            "was_cancelled": False,
+            "result": [
+                {
+                    "value": {"text": [SAID]},
+                    "id": "x",
+                    "from_name": "response",
+                    "to_name": "prompt",
+                    "type": "textarea",
+                    "origin": "manual",
+                }
+            ],
+        },
+    ],
+    "drafts": [],
+    "predictions": [],
+    "data": {"prompt": ASKED},
+    "meta": {},
+}
+TRACE = {
+    "id": "t",
+    "task": {"idx": 0},
+    "tools": CHAT_TOOLS,
+    "nodes": [
+        {"parent": None, "sampled": False, "message": {"role": "system", "content": SYSTEM}},
+        {"parent": 0, "sampled": False, "message": {"role": "user", "content": ASKED}},
+        {"parent": 1, "sampled": True, "message": {"role": "assistant", "content": None, "tool_calls": [CHAT_CALL]}},
+        {"parent": 2, "sampled": False, "message": {"role": "tool", "tool_call_id": "call_1", "content": "06:12"}},
+        {"parent": 3, "sampled": True, "message": {"role": "assistant", "content": SAID}},
+    ],
+    "rewards": {"exact": 1.0},
+}
+BRANCHED = TRACE | {
+    "nodes": [*TRACE["nodes"], {"parent": 1, "sampled": True, "message": {"role": "assistant", "content": "?"}}]
+}  # type: ignore[misc]
+TRAJECTORY = {
+    "instance_id": "i",
+    "target": True,
+    "trajectory": [
+        {"role": "system", "system_prompt": SYSTEM, "text": None, "mask": False},
+        {"role": "user", "system_prompt": None, "text": ASKED, "mask": False},
+        {"role": "ai", "system_prompt": None, "text": SAID, "mask": False},
+    ],
+}
+DIALOGUE = {"title": "x", "turns": [{"speaker": "client", "utterance": ASKED}, {"speaker": "agent", "utterance": SAID}]}
+
+EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
+    "chatgpt": ("conversations.json", [WITH_IMAGE, CHATGPT], [ASKED, SAID, MORE, REST], [SAID, REST]),
+    "claude": (
+        "conversations.json",
+        [claude(ASKED, "?", files=[{"file_name": "tide.pdf"}]), claude(ASKED, SAID)],
+        [ASKED, SAID],
+        [SAID],
+    ),
+    "claude code": (
+        "session.jsonl",
+        SESSION,
+        [ASKED, "I should look.", CALL, "06:12", SAID],
+        ["I should look." + CALL, SAID],
+    ),
+    "glaive": (
+        "rows.jsonl",
+        [GLAIVE],
+        ['"name": "tide"', "You are a helpful assistant<", ASKED, CALL, '{"high": "06:12"}', SAID, MORE, REST],
+        [CALL, SAID, REST],
+    ),
+    "label studio": ("export.json", [LABEL_STUDIO], [ASKED, SAID], [SAID]),
+    "verifiers": (
+        "traces.jsonl",
+        [BRANCHED, TRACE],
+        ['"name": "tide"', SYSTEM, ASKED, CALL, "06:12", SAID],
+        [CALL, SAID],
+    ),
+    "a trajectory": ("rows.jsonl", [TRAJECTORY], [SYSTEM, ASKED, SAID], [SAID]),
+    "a trajectory in a table": ("rows.parquet", [TRAJECTORY], [SYSTEM, ASKED, SAID], [SAID]),
+    "a dialogue": ("rows.jsonl", [DIALOGUE], [ASKED, SAID], [SAID]),
+    "opus": (
+        "rows.jsonl",
+        [{"translation": {"en": ASKED, "gd": "Cuin a tha an làn ann?"}}],
+        [ASKED, "Cuin"],
+        ["Cuin a tha an làn ann?"],
+    ),
+    "unnamed": ("rows.jsonl", [{"head": ASKED, "body": SAID}], [ASKED, SAID], [SAID]),
+}
+
+
+def write(path: Path, value: Any) -> Path:
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(value), path)
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(value, indent=1), "utf-8")
+    else:
+        path.write_text("".join(json.dumps(each) + "\n" for each in value), "utf-8")
+    return path
+
+
+def follow(path: Path, tokenizer: Path, cache: Path) -> tuple[Path, list[str]]:
+    """Build by what the hints say, each letter by letter; return the file that was built, and the hints."""
+    followed: list[str] = []
+    options: list[str] = []
+    ignored: list[str] = []
+    while len(followed) < 4:
+        try:
+            source = {"path": str(path), "ignore": ignored}
+            packer.build(
+                make_recipe({"sources": [source], "tokenizer": str(tokenizer)}, options), cache, progress=False
+            )
+        except InputError as error:
+            hint = error.hint or ""
+            assert "FIELD" not in hint and "NAME" not in hint
+            followed.append(hint)
+            if found := re.search(r": ((?:jq|python) -s?c .*)", hint):
+                command = found[1].replace("python -c", f"{shlex.quote(sys.executable)} -c", 1)
+                subprocess.run(["bash", "-euc", f"set -o pipefail; {command}"], check=True, cwd=path.parent)
+                path = path.parent / shlex.split(command)[-1]
+            else:
+                words = shlex.split(
+                    hint[hint.index("--") :].partition("; ")[0].partition(" reads `")[0].partition(" leaves ")[0]
+                )
+                options += [word for word in words if word.startswith("sources.")]
+                ignored += [word for before, word in itertools.pairwise(words) if before == "--ignore"]
+            continue
+        return path, followed
+    raise AssertionError(followed)
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.parametrize("name", EXPORTS)
+def test_the_step_for_an_export_makes_rows_that_say_what_it_says(name: str, tmp_path: Path) -> None:
+    file, value, context, trained = EXPORTS[name]
+    tokenizer = twins.byte_level(tmp_path / "model", template=TEMPLATE)
+    path, followed = follow(write(tmp_path / file, value), tokenizer, tmp_path / "cache")
+    assert len(followed) <= 2
+    ((text, learned),) = read_back(tmp_path / "cache", path.name)
+    assert learned == [each + "<|im_end|>" for each in trained]
+    places = [text.index(each) for each in context]
+    assert places == sorted(places)
+
+
+def test_rows_without_texts_are_told_plainly(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.jsonl", [{"score": 1, "tags": []}])
+    with pytest.raises(InputError) as caught:
+        packer.build(path, tmp_path / "cache", tokenizer=twins.byte_level(tmp_path / "model"), progress=False)
+    assert caught.value.hint == (
+        "no field of these rows has a text; packer reads messages, questions with answers, texts, and token ids"
+    )
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"id": "b", "custom_id": "1", "response": {"status_code": 200, "body": {"choices": []}}, "error": None},
+        {"custom_id": "1", "method": "POST", "url": "/v1/responses", "body": {"model": "m", "input": ASKED}},
+        {"id": "r", "object": "response", "output": [{"type": "message", "role": "assistant", "content": []}]},
+    ],
+)
+def test_one_half_of_a_log_is_told_what_is_missing(row: dict[str, Any], tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.jsonl", [row])
+    with pytest.raises(InputError) as caught:
+        packer.build(path, tmp_path / "cache", tokenizer=twins.byte_level(tmp_path / "model"), progress=False)
+    assert (caught.value.hint or "").startswith("this is one half of a log")
+
+
+def test_no_hint_leaves_a_name_to_be_filled_in() -> None:
+    for code in CODES:
+        assert not re.search(r"\b(FIELD|NAME|OTHER)\b", rejection_hint(code)), code

@@ -1,0 +1,315 @@
+"""Rows in the forms of other servers' requests and logs are built, and read back by someone who knows only the row."""
+
+import copy
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import twins
+from foreign_rows import CALL, CHAT_CALL, CHAT_TOOLS, PARAMETERS, TEMPLATE, read_back
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import packer
+from packer.errors import NothingKeptError
+from packer.source.decode import Refused
+from packer.source.forms import form_of
+from packer.source.schema import read_row, schema_of
+
+ASKED, THOUGHT, CALLED, RESULT, SAID = (
+    "When is the tide?",
+    "I should look it up.",
+    "Oban",
+    "06:12",
+    "At twelve past six.",
+)
+SYSTEM = "Answer briefly."
+
+GEMINI = {
+    "systemInstruction": {"parts": [{"text": SYSTEM}]},
+    "tools": [
+        {
+            "functionDeclarations": [
+                {
+                    "name": "tide",
+                    "description": "tells",
+                    "parameters": {"type": "OBJECT", "properties": {"harbor": {"type": "STRING"}}},
+                }
+            ]
+        }
+    ],
+    "contents": [
+        {"role": "user", "parts": [{"text": ASKED}]},
+        {
+            "role": "model",
+            "parts": [
+                {"text": THOUGHT, "thought": True},
+                {"functionCall": {"name": "tide", "args": {"harbor": CALLED}}, "thoughtSignature": "c2lnbmF0dXJl"},
+            ],
+        },
+        {"role": "user", "parts": [{"functionResponse": {"name": "tide", "response": {"high": RESULT}}}]},
+        {"role": "model", "parts": [{"text": SAID}]},
+    ],
+}
+BEDROCK = {
+    "schemaVersion": "bedrock-conversation-2024",
+    "system": [{"text": SYSTEM}, {"cachePoint": {"type": "default"}}],
+    "messages": [
+        {"role": "user", "content": [{"text": ASKED}]},
+        {
+            "role": "assistant",
+            "content": [
+                {"reasoningContent": {"reasoningText": {"text": THOUGHT, "signature": "c2lnbmF0dXJl"}}},
+                {"toolUse": {"toolUseId": "tooluse_1", "name": "tide", "input": {"harbor": CALLED}}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"toolResult": {"toolUseId": "tooluse_1", "content": [{"json": {"high": RESULT}}], "status": "success"}}
+            ],
+        },
+        {"role": "assistant", "content": [{"text": SAID}]},
+    ],
+    "toolConfig": {
+        "tools": [{"toolSpec": {"name": "tide", "description": "tells", "inputSchema": {"json": PARAMETERS}}}]
+    },
+}
+ITEMS: list[dict[str, Any]] = [
+    {"role": "user", "content": [{"type": "input_text", "text": ASKED}]},
+    {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": THOUGHT}]},
+    {
+        "type": "function_call",
+        "id": "fc_1",
+        "call_id": "call_1",
+        "name": "tide",
+        "arguments": '{"harbor": "Oban"}',
+        "status": "completed",
+    },
+    {"type": "function_call_output", "call_id": "call_1", "output": '{"high": "06:12"}'},
+]
+ANSWER_ITEM = {
+    "type": "message",
+    "id": "msg_1",
+    "status": "completed",
+    "role": "assistant",
+    "content": [{"type": "output_text", "text": SAID, "annotations": []}],
+}
+RESPONSES = {
+    "id": "resp_1",
+    "object": "response",
+    "status": "completed",
+    "instructions": SYSTEM,
+    "tools": [{"type": "function", "name": "tide", "description": "tells", "parameters": PARAMETERS, "strict": True}],
+    "text": {"format": {"type": "text"}},
+    "reasoning": {"effort": "low", "summary": None},
+    "input": ITEMS,
+    "output": [{"type": "reasoning", "id": "rs_2", "summary": []}, ANSWER_ITEM],
+}
+CHAT = [
+    {"role": "system", "content": SYSTEM},
+    {"role": "user", "content": ASKED},
+    {"role": "assistant", "content": None, "reasoning_content": THOUGHT, "tool_calls": [CHAT_CALL]},
+    {"role": "tool", "tool_call_id": "call_1", "content": '{"high": "06:12"}'},
+]
+ALL, LAST = ["[" + THOUGHT + "]" + CALL, SAID], [SAID]
+TRAINED: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "gemini": (GEMINI, ALL),
+    "bedrock": (BEDROCK, ALL),
+    "responses": (RESPONSES, LAST),
+    "a batch of responses": (
+        {
+            "custom_id": "1",
+            "request": {"method": "POST", "body": {key: RESPONSES[key] for key in ("instructions", "tools", "input")}},
+            "response": {"status_code": 200, "body": {"id": "resp_1", "output": RESPONSES["output"]}},
+        },
+        LAST,
+    ),
+    "a log of chats": (
+        {
+            "request": {"model": "m", "messages": CHAT, "tools": CHAT_TOOLS},
+            "response": {"id": "c", "choices": [{"index": 0, "message": {"role": "assistant", "content": SAID}}]},
+        },
+        LAST,
+    ),
+    "a log of gemini": (
+        {
+            "request": GEMINI | {"contents": GEMINI["contents"][:3]},  # type: ignore[index]
+            "response": {"candidates": [{"content": GEMINI["contents"][3], "finishReason": "STOP"}]},  # type: ignore[index]
+        },
+        LAST,
+    ),
+    "a log of bedrock": (
+        {
+            "schemaType": "ModelInvocationLog",
+            "input": {"inputBodyJson": BEDROCK | {"messages": BEDROCK["messages"][:3]}},  # type: ignore[index]
+            "output": {"outputBodyJson": {"output": {"message": BEDROCK["messages"][3]}, "stopReason": "end_turn"}},  # type: ignore[index]
+        },
+        LAST,
+    ),
+    "a log of anthropic": (
+        {
+            "request": {
+                "system": SYSTEM,
+                "tools": [{"name": "tide", "description": "tells", "input_schema": PARAMETERS}],
+                "messages": [
+                    {"role": "user", "content": [{"type": "text", "text": ASKED}]},
+                    {
+                        "role": "assistant",
+                        "content": [
+                            {"type": "thinking", "thinking": THOUGHT, "signature": "c2lnbmF0dXJl"},
+                            {"type": "tool_use", "id": "toolu_1", "name": "tide", "input": {"harbor": CALLED}},
+                        ],
+                    },
+                    {
+                        "role": "user",
+                        "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": '{"high": "06:12"}'}],
+                    },
+                ],
+            },
+            "response": {"type": "message", "role": "assistant", "content": [{"type": "text", "text": SAID}]},
+        },
+        LAST,
+    ),
+}
+
+
+def built(tmp_path: Path, row: dict[str, Any], kind: str = "jsonl") -> Path:
+    path = tmp_path / f"rows.{kind}"
+    if kind == "parquet":
+        pq.write_table(pa.Table.from_pylist([row, row]), path)
+    else:
+        path.write_text(json.dumps(row) + "\n" + json.dumps(row) + "\n", "utf-8")
+    packer.build(path, tmp_path / "cache", tokenizer=twins.byte_level(tmp_path / "model", template=TEMPLATE))
+    return tmp_path / "cache"
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_request_and_its_answer_are_read_as_what_they_say(name: str, kind: str, tmp_path: Path) -> None:
+    row, trained = TRAINED[name]
+    ((text, learned),) = read_back(built(tmp_path, row, kind), f"rows.{kind}")
+    assert learned == [each + "<|im_end|>" for each in trained]
+    context = ['"name": "tide"', '"type": "string"', SYSTEM, ASKED, THOUGHT, CALL, f'{{"high": "{RESULT}"}}', SAID]
+    places = [text.index(each) for each in context]
+    assert places == sorted(places) and text.count(ASKED) == text.count(RESULT) == 1
+
+
+ONE, OTHER = "It leaves at six.", "Ask somebody else."
+COMPARED: dict[str, dict[str, Any]] = {
+    "helpsteer 3": {
+        "domain": "general",
+        "context": [{"role": "user", "content": ASKED}],
+        "response1": OTHER,
+        "response2": ONE,
+        "overall_preference": 2,
+    },
+    "helpsteer 2": {"prompt": ASKED, "response_1": ONE, "response_2": OTHER, "preference_strength": -1},
+    "saferlhf": {"prompt": ASKED, "response_0": OTHER, "response_1": ONE, "better_response_id": 1},
+    "an arena": {"prompt": ASKED, "response_a": ONE, "response_b": OTHER, "winner": "model_a"},
+    "conversations of an arena": {
+        "conversation_a": [{"role": "user", "content": ASKED}, {"role": "assistant", "content": OTHER}],
+        "conversation_b": [{"role": "user", "content": ASKED}, {"role": "assistant", "content": ONE}],
+        "winner": "model_b",
+    },
+}
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+@pytest.mark.parametrize("name", COMPARED)
+def test_of_two_answers_the_preferred_one_is_chosen(name: str, kind: str, tmp_path: Path) -> None:
+    chosen, rejected = read_back(built(tmp_path, COMPARED[name], kind), f"rows.{kind}")
+    for (text, learned), answer, other in ((chosen, ONE, OTHER), (rejected, OTHER, ONE)):
+        assert ASKED in text and other not in text
+        assert "".join(learned).strip().startswith(answer)
+
+
+@pytest.mark.parametrize(
+    ("row", "code"),
+    [
+        (COMPARED["helpsteer 3"] | {"overall_preference": 0}, "pair_identical"),
+        (COMPARED["helpsteer 3"] | {"overall_preference": "nan"}, "wrong_type"),
+        (COMPARED["an arena"] | {"winner": "tie"}, "pair_identical"),
+        (COMPARED["an arena"] | {"winner": "the first"}, "wrong_type"),
+        (RESPONSES | {"previous_response_id": "resp_0"}, "wrong_type"),
+        (RESPONSES | {"output": [{"type": "web_search_call", "id": "w"}, ANSWER_ITEM]}, "wrong_type"),
+        (RESPONSES | {"output": [{key: ANSWER_ITEM[key] for key in ("type", "content")}]}, "unknown_role"),
+        ({"messages": [{"role": "user", "content": [None]}, {"role": "assistant", "content": SAID}]}, "wrong_type"),
+        (GEMINI | {"contents": [{"role": "user", "parts": [{"executableCode": {"code": "1"}}]}]}, "wrong_type"),
+        (GEMINI | {"contents": [{"role": "user", "parts": [{"inlineData": {"data": "aGk="}}]}]}, "multimodal"),
+        (
+            {
+                "request": {"messages": CHAT, "tools": CHAT_TOOLS},
+                "response": {"choices": [{"message": {"role": "assistant", "content": text}} for text in (ONE, OTHER)]},
+            },
+            "wrong_type",
+        ),
+    ],
+)
+def test_what_cannot_be_told_is_refused(row: dict[str, Any], code: str, tmp_path: Path) -> None:
+    with pytest.raises(NothingKeptError, match=f"2 × {code}"):
+        built(tmp_path, row)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {
+            "messages": [*CHAT[1:2], {"role": "assistant", "content": SAID}],
+            "request": {"messages": CHAT},
+            "response": {"a": 1},
+        },
+        {"instruction": ASKED, "output": SAID, "request": "{harbor}", "response": "{time}"},
+        {"prompt": ASKED, "completion": SAID, "winner": "model_a"},
+    ],
+)
+def test_rows_of_a_schema_are_of_no_form(row: dict[str, Any]) -> None:
+    assert form_of(row) is None
+
+
+def test_the_request_and_the_answer_may_be_json_in_cells(tmp_path: Path) -> None:
+    row, trained = TRAINED["a log of chats"]
+    cells = {name: json.dumps(value) for name, value in row.items()}
+    ((text, learned),) = read_back(built(tmp_path, cells), "rows.jsonl")
+    assert learned == [each + "<|im_end|>" for each in trained] and CALL in text
+
+
+JUNK: tuple[Any, ...] = (
+    None,
+    1,
+    True,
+    "",
+    "nan",
+    [],
+    {},
+    [[]],
+    [None],
+    {"a": 1},
+    {"parts": 1},
+    [{"type": "message", "role": 1}],
+    10**400,
+)
+
+
+@settings(max_examples=4 * settings.default.max_examples)
+@given(row=st.sampled_from([row for row, _ in TRAINED.values()] + [*COMPARED.values()]), data=st.data())
+def test_a_row_with_anything_in_any_place_is_read_or_refused(row: dict[str, Any], data: st.DataObject) -> None:
+    row = json.loads(json.dumps(row))
+    for _ in range(data.draw(st.integers(1, 3))):
+        place, keys = row, list(row)
+        while True:
+            key = data.draw(st.sampled_from(keys))
+            inner = place[key]
+            keys = (
+                list(inner) if isinstance(inner, dict) else list(range(len(inner))) if isinstance(inner, list) else []
+            )
+            if not keys or data.draw(st.booleans()):
+                break
+            place = inner
+        place[key] = copy.deepcopy(data.draw(st.sampled_from(JUNK)))
+    with suppress(Refused):
+        read_row(row, number=0, schema=schema_of(row) or "messages", columns={})

@@ -1,0 +1,200 @@
+"""Keys that a recipe leaves open are set before a build where all rows of a source need them, and nowhere else."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import twins
+from command_line import fields, run
+
+from packer.recipe import load_recipe, make_recipe
+from packer.store.manifest import read_manifest
+
+OPENS = twins.CHATML.replace("assistant\\n' }}{% endif %}", "assistant\\n<think>\\n' }}{% endif %}").replace(
+    "(message.content or '')",
+    "('<think>\\n' ~ message.reasoning_content ~ '\\n</think>\\n\\n' if message.reasoning_content else '')"
+    " + (message.content or '')",
+)
+"""Asks for reasoning, and shows an answer without any as if it had not asked, as DeepSeek R1's distillations do."""
+
+CUTS = OPENS.replace(
+    "(message.content or '')",
+    "((message.content or '') ~ ' (end)' if message.role == 'assistant' else message.content)",
+)
+"""The same, but what it writes is not what the row says."""
+
+ASK, ANSWER = {"role": "user", "content": "When is the tide?"}, {"role": "assistant", "content": "At six."}
+PLAIN: dict[str, Any] = {"messages": [ASK, ANSWER]}
+REASONED: dict[str, Any] = {"messages": [ASK, ANSWER | {"reasoning_content": "Look it up."}]}
+KEY = "supervision.on_prompt_mismatch"
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Any:
+    """The arguments of a build of some rows under a template."""
+
+    def arguments(*rows: dict[str, Any], template: str = OPENS, name: str = "rows.jsonl") -> list[Any]:
+        folder = tmp_path / "model"
+        twins.byte_level(folder, template=template)
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+        return [tmp_path / name, "--tokenizer", folder, "-o", tmp_path / "cache"]
+
+    return arguments
+
+
+def mismatch(cache: Path) -> str:
+    """What the recipe of a cache says."""
+    said: str = read_manifest(cache).recipe["supervision"]["on_prompt_mismatch"]
+    return said
+
+
+def test_rows_that_are_all_refused_for_their_prompt_are_trained_after_it(asked: Any, tmp_path: Path) -> None:
+    built = fields("build", *asked(PLAIN, PLAIN))
+    assert built["totals"]["kept"] == 2
+    (said,) = built["settled_keys"]
+    assert said.startswith(f"{tmp_path / 'rows.jsonl'}: {KEY}=continue was set, as every row needs it")
+    assert mismatch(tmp_path / "cache") == "continue"
+    shown = run("inspect", tmp_path / "cache").stdout
+    assert "At six." in shown and "</think>" in shown
+
+
+def test_what_was_set_is_in_the_identity_and_can_be_made_again(asked: Any, tmp_path: Path) -> None:
+    arguments = asked(PLAIN)
+    told = run("build", *arguments).stdout
+    assert f"{KEY}=continue was set" in " ".join(told.split())
+    run("verify", tmp_path / "cache", "--sources", "/", "--reencode")
+    left_open = (tmp_path / "cache" / "manifest.json").read_bytes()
+    assert not fields("build", *arguments)["built"]
+    assert not fields("build", *arguments, "--set", f"{KEY}=continue")["built"]
+    given = [*arguments[:-1], tmp_path / "given"]
+    assert fields("build", *given, "--set", f"{KEY}=continue")["settled_keys"] == []
+    assert (tmp_path / "given" / "manifest.json").read_bytes() == left_open
+
+
+@pytest.mark.parametrize("value", ["refuse", "common_prefix"])
+def test_what_a_user_has_said_is_never_overridden(asked: Any, value: str, tmp_path: Path) -> None:
+    told = run("build", *asked(PLAIN), "--set", f"{KEY}={value}", exit_code=3 if value == "refuse" else 0)
+    assert "was set" not in told.output
+    if value == "refuse":
+        assert "prompt_diverges" in told.stderr
+    else:
+        assert mismatch(tmp_path / "cache") == value
+
+
+@pytest.mark.parametrize("rows", [[REASONED, PLAIN], [PLAIN, REASONED], [REASONED]])
+def test_where_some_rows_are_kept_without_it_nothing_is_set(asked: Any, rows: list[Any], tmp_path: Path) -> None:
+    built = fields("build", *asked(*rows))
+    assert built["settled_keys"] == [] and mismatch(tmp_path / "cache") == "refuse"
+    assert built["totals"]["kept"] == 1
+    assert not fields("build", *asked(*rows))["built"]
+
+
+def test_a_template_that_does_not_write_what_the_rows_say_sets_nothing(asked: Any) -> None:
+    told = run("build", *asked(PLAIN, template=CUTS), exit_code=3)
+    assert "prompt_diverges" in told.stderr and "was set" not in told.output
+
+
+def test_the_hint_for_rows_that_continue_no_prompt_names_keys_that_build_them(asked: Any) -> None:
+    arguments = asked(PLAIN, PLAIN)
+    hint = fields("build", *arguments, "--set", f"{KEY}=refuse", exit_code=3)["error"]["hint"]
+    ways = [shlex.split(way)[1] for way in hint.split("; ") if way.startswith("--set")]
+    assert ways == [f"{KEY}=continue", f"{KEY}=common_prefix"]
+    for way in ways:
+        assert fields("build", *arguments, "--force", "--set", way)["totals"]["kept"] == 2
+
+
+SWITCHES = OPENS.replace(
+    "<think>\\n' }}{% endif %}",
+    "<think>\\n' ~ ('' if enable_thinking | default(true) else '\\n</think>\\n\\n') }}{% endif %}",
+)
+"""The same, with a variable that closes the reasoning."""
+
+
+def test_a_row_whose_own_variables_contradict_its_reasoning_is_told_so(asked: Any) -> None:
+    assert SWITCHES != OPENS
+    rows = [REASONED | {"chat_template_kwargs": {"enable_thinking": on}} for on in (False, True)]
+    arguments = asked(*rows, template=SWITCHES)
+    assert fields("build", *arguments)["totals"]["rejected"] == {"prompt_diverges": 1}
+    (hint,) = [row["hint"] for row in fields("preview", *arguments[:-2])["rows"] if row["hint"]]
+    assert hint.startswith("--set 'sources.columns={chat_template_kwargs: null}' leaves out all variables of rows; or ")
+    option = shlex.split(hint.partition("--set ")[2].partition(" leaves ")[0])
+    assert fields("build", *arguments, "--force", "--set", *option)["totals"]["kept"] == 2
+
+
+def test_of_several_sources_the_one_that_needs_it_is_named(asked: Any, tmp_path: Path) -> None:
+    asked(REASONED, name="reasoned.jsonl")
+    arguments = asked(PLAIN)
+    built = fields("build", tmp_path / "reasoned.jsonl", *arguments)
+    (said,) = built["settled_keys"]
+    assert said.startswith(f"{tmp_path / 'rows.jsonl'}: ") and built["totals"]["kept"] == 2
+
+
+def test_a_build_after_one_that_refused_is_not_taken_for_up_to_date(asked: Any, tmp_path: Path) -> None:
+    asked(REASONED, name="reasoned.jsonl")
+    arguments = [tmp_path / "reasoned.jsonl", *asked(PLAIN)]
+    assert fields("build", *arguments, "--set", f"{KEY}=refuse")["totals"]["kept"] == 1
+    assert fields("build", *arguments, "--force")["totals"]["kept"] == 2
+
+
+def test_pairs_are_tried_side_by_side(asked: Any) -> None:
+    pair = {"prompt": "When is the tide?", "chosen": [ANSWER], "rejected": [ANSWER | {"content": "Never."}]}
+    built = fields("build", *asked(pair))
+    assert len(built["settled_keys"]) == 1 and built["totals"]["kept"] == 1
+
+
+def test_preview_and_lint_say_what_a_build_sets(asked: Any) -> None:
+    arguments = asked(PLAIN)[:-2]
+    told = run("preview", *arguments)
+    assert f"{KEY}=continue was set" in " ".join(told.stderr.split()) and "1 kept, 0 rejected" in told.stdout
+    assert f"{KEY}=continue was set" in " ".join(run("lint", *arguments).stdout.split())
+
+
+def test_a_dry_run_says_it_and_writes_nothing(asked: Any, tmp_path: Path) -> None:
+    told = run("build", *asked(PLAIN), "--dry-run").stdout
+    assert f"{KEY}=continue was set" in " ".join(told.split()) and not (tmp_path / "cache").exists()
+
+
+NINE = twins.CHATML.replace(
+    "{% for message in messages %}",
+    "{% for message in messages %}"
+    "{% for call in message.tool_calls or [] %}"
+    "{% if call.id is not defined or call.id | length != 9 %}"
+    "{{ raise_exception('ids must have length 9') }}{% endif %}"
+    "{{ '<|im_start|>assistant\n' + call.function | tojson + '<|im_end|>\n' }}{% endfor %}"
+    "{% if not message.tool_calls %}",
+    1,
+).replace("{%- endfor %}\n{% if add", "{%- endif %}{%- endfor %}\n{% if add")
+CALL = {"id": "call_1", "type": "function", "function": {"name": "tide", "arguments": {"harbor": "Oban"}}}
+CALLS: dict[str, Any] = {
+    "messages": [
+        ASK,
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "06:12"},
+        ANSWER,
+    ]
+}
+
+
+def test_calls_whose_ids_are_all_refused_get_short_ones(asked: Any, tmp_path: Path) -> None:
+    built = fields("build", *asked(PLAIN, CALLS, template=NINE))
+    (said,) = built["settled_keys"]
+    assert "rows.call_ids=short was set, as every row with calls needs it" in said
+    assert built["totals"]["kept"] == 2
+    assert read_manifest(tmp_path / "cache").recipe["rows"]["call_ids"] == "short"
+    run("verify", tmp_path / "cache", "--sources", "/", "--reencode")
+    assert not fields("build", *asked(PLAIN, CALLS, template=NINE))["built"]
+    as_given = fields("build", *asked(PLAIN, CALLS, template=NINE), "--force", "--set", "rows.call_ids=as_given")
+    assert as_given["totals"]["kept"] == 1 and as_given["settled_keys"] == []
+
+
+def test_ids_as_given_are_no_other_documents_than_without_the_key(asked: Any, tmp_path: Path) -> None:
+    first = fields("build", *asked(PLAIN))["recipe_fingerprint"]
+    again = fields("build", *asked(PLAIN)[:-1], tmp_path / "other", "--set", "rows.call_ids=as_given")
+    assert first == again["recipe_fingerprint"]
+
+
+def test_recipes_of_older_caches_mean_what_they_meant(tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text("supervision: {on_prompt_mismatch: refuse}\n")
+    assert load_recipe(tmp_path / "r.yaml").documents_half() == make_recipe({}).documents_half()

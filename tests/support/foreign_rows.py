@@ -1,0 +1,35 @@
+"""A template that shows all that a message can have, a call and its tool, and what a cache says of its first row."""
+
+from pathlib import Path
+
+from packer.audit import view_row
+from packer.store.cache import Cache
+
+TEMPLATE = (
+    "{% for tool in tools or [] %}{{ tool | tojson }}\n{% endfor %}"
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message.role + '\n' }}"
+    "{% if message.reasoning_content %}{{ '[' + message.reasoning_content + ']' }}{% endif %}"
+    "{{ message.content or '' }}"
+    "{% for call in message.tool_calls or [] %}"
+    "{{ '{\"name\": \"' + call.function.name + '\", \"arguments\": ' + (call.function.arguments | tojson) + '}' }}"
+    "{% endfor %}"
+    "{{ '<|im_end|>\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+PARAMETERS = {"type": "object", "properties": {"harbor": {"type": "string"}}, "required": ["harbor"]}
+CALL = '{"name": "tide", "arguments": {"harbor": "Oban"}}'
+CHAT_TOOLS = [{"type": "function", "function": {"name": "tide", "description": "tells", "parameters": PARAMETERS}}]
+CHAT_CALL = {"id": "call_1", "type": "function", "function": {"name": "tide", "arguments": '{"harbor": "Oban"}'}}
+
+
+def read_back(cache: Path, name: str) -> list[tuple[str, list[str]]]:
+    """Text and trained texts of each document of the first row."""
+    with Cache.open(cache) as opened:
+        documents = view_row(opened, name, 0).documents
+        return [
+            ("".join(run.text for run in each.runs), [run.text for run in each.runs if run.message is not None])
+            for each in documents
+        ]
