@@ -138,7 +138,6 @@ def build(
             with workers_on(on, jobs, listener.note) as workers:
                 how = BuildOptions(
                     workers=workers,
-                    copies_inputs=on is None,
                     on_error=on_error,
                     fail_above=fail_above,
                     force=force,

@@ -125,20 +125,6 @@ class TaskOutput:
     """Texts to be compared with the reference before the shard is journaled, if that is left to the caller."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Documents:
-    """The documents of a cache."""
-
-    results: list[PartitionResult]
-    """One for every partition, in order."""
-
-    traits: list[StoredTable]
-    """One for every partition if there are rules about rows; else empty."""
-
-    num_built: int
-    """Number of document shards that were newly made."""
-
-
 _MOST_KEYS = 32
 """Number of unused keys, and of unread fields, recorded per partition: rows may use names or dates as keys."""
 

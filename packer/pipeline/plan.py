@@ -14,7 +14,7 @@ from packer.model import TOKENIZER_FILE, Model, load_model
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.bucket_inputs import copy_objects
 from packer.pipeline.engine import Engine, resolve_engine
-from packer.pipeline.executor import ALONE, Workers
+from packer.pipeline.executor import ALONE, Processes, Workers
 from packer.pipeline.identity import RULES_VERSION, Provenance, documents_identity, partition_key
 from packer.pipeline.input_cuts import cut_inputs
 from packer.pipeline.input_resolution import SourceFile, source_files, tokenizer_place
@@ -70,7 +70,6 @@ def plan_build(
     *,
     before: Manifest | None = None,
     workers: Workers = ALONE,
-    copies: bool = True,
 ) -> BuildPlan:
     """Read the inputs once and determine all work.
 
@@ -78,8 +77,8 @@ def plan_build(
         recipe: what to build, with commits in names of the Hub and digests of benchmarks.
         progress: receives progress and notes.
         before: manifest of the existing cache, if there is one.
-        workers: used to read the files if they are large, or if none of them is on this machine.
-        copies: whether to copy inputs in buckets to this machine first.
+        workers: used to read the files if they are large. Those of this machine get copies of inputs in buckets first,
+            as it reads all of them more than once; those of a cluster read them where they are.
 
     Raises:
         UsageError: the manifest would be larger than readers accept.
@@ -96,6 +95,7 @@ def plan_build(
     planner = TraitPlanner(recipe)
     statuses = {file.path: FileStatus.of(file.path) for file in paths}
     refuse_too_many([status.num_bytes for status in statuses.values()], recipe.partition_bytes)
+    copies = isinstance(workers, Processes)
     if copies:
         copy_objects(statuses)
     progress.stage("reading", sum(status.num_bytes for status in statuses.values()), "bytes")

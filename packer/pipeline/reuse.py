@@ -1,18 +1,17 @@
 """Find out what exists already: whether a cache is up to date, and which partitions need no work."""
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from packer.errors import CheckError, UsageError
 from packer.model import TOKENIZER_FILE, digests_of, read_model_files
 from packer.pipeline.bucket_inputs import copy_objects
+from packer.pipeline.changes import same_as_json
 from packer.pipeline.engine import resolve_engine
-from packer.pipeline.executor import ALONE, Workers
+from packer.pipeline.executor import ALONE, Processes, Workers
 from packer.pipeline.identity import RULES_VERSION, Provenance, model_digests, same_traits
 from packer.pipeline.input_resolution import tokenizer_place
 from packer.pipeline.inputs import CUTTING_SPEEDUP, readers
@@ -156,13 +155,7 @@ def finished(folder: Path, task: PartitionTask, *, repair: bool) -> TaskOutput |
 
 
 def is_unchanged(
-    folder: Path,
-    manifest: Manifest,
-    recipe: Recipe,
-    progress: Progress,
-    *,
-    workers: Workers = ALONE,
-    copies: bool = True,
+    folder: Path, manifest: Manifest, recipe: Recipe, progress: Progress, *, workers: Workers = ALONE
 ) -> bool:
     """Whether a build would find nothing to do; False if only a plan can tell.
 
@@ -176,7 +169,6 @@ def is_unchanged(
         recipe: pinned; the recipe to build.
         progress: receives progress and notes.
         workers: used to read the inputs if they are large.
-        copies: whether to copy inputs in buckets to this machine first.
 
     Raises:
         RecipeError, InputError, StorageError: as for a plan.
@@ -189,7 +181,7 @@ def is_unchanged(
         and same_traits(manifest, recipe)
         and [(file.name, file.split) for file in files] == [(entry.path, entry.split) for entry in manifest.inputs]
         and is_as_committed(folder, manifest)
-        and _same_bytes([file.path for file in files], manifest.inputs, progress, workers, copies=copies)
+        and _same_bytes([file.path for file in files], manifest.inputs, progress, workers)
     )
 
 
@@ -202,20 +194,14 @@ def _same_recipe(manifest: Manifest, recipe: Recipe) -> bool:
         return False
     engine = resolve_engine(recipe.engine, files[TOKENIZER_FILE], before=manifest.engine)
     wanted = to_json(msgspec.structs.replace(suited(recipe, manifest.inputs), engine=engine.name))
-    # Compared as JSON: in Python true, 1 and 1.0 are equal, but a template may print them.
-    return _written(wanted) == _written(manifest.recipe) and engine.version == manifest.engine_version
+    return same_as_json(wanted, manifest.recipe) and engine.version == manifest.engine_version
 
 
-def _written(recipe: Mapping[str, Any]) -> str:
-    return json.dumps(recipe, sort_keys=True)
-
-
-def _same_bytes(
-    files: Sequence[FilePath], inputs: tuple[Input, ...], progress: Progress, workers: Workers, *, copies: bool
-) -> bool:
+def _same_bytes(files: Sequence[FilePath], inputs: Sequence[Input], progress: Progress, workers: Workers) -> bool:
     """Whether every input's bytes are unchanged; all sizes are compared before any digest."""
     if [FileStatus.of(file).num_bytes for file in files] != [entry.num_bytes for entry in inputs]:
         return False
+    copies = isinstance(workers, Processes)
     if copies:
         copy_objects(files)
     progress.stage("reading", sum(entry.num_bytes for entry in inputs), "bytes")

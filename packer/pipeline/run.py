@@ -7,7 +7,6 @@ Until the commit the existing cache stays as it was. Finished partitions are reu
 ends.
 """
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from packer.pipeline import engine
 from packer.pipeline.benchmarks import pin_benchmarks
 from packer.pipeline.build_result import BuildResult
 from packer.pipeline.changes import Changes, changes
-from packer.pipeline.documents import BuildOptions, RowDocuments, by_reference
+from packer.pipeline.documents import BuildOptions, by_reference, make_documents
 from packer.pipeline.executor import Processes, Workers
 from packer.pipeline.identity import Provenance
 from packer.pipeline.input_resolution import pin_recipe, tokenizer_place
@@ -67,54 +66,38 @@ def build_recipe(recipe: Recipe, folder: Path, options: BuildOptions, progress: 
             CacheFiles(folder).remove_damaged(found.digests)
         clock = Clock()
         with clock.of("plan"):
-            recipe = _pinned(recipe, progress)
+            recipe = pin_benchmarks(pin_recipe(recipe, progress.note), progress.note)
             if (
                 found is not None
                 and not options.repair
-                and is_unchanged(folder, found, recipe, progress, workers=options.workers, copies=options.copies_inputs)
+                and is_unchanged(folder, found, recipe, progress, workers=options.workers)
             ):
                 if not options.dry_run:
                     finish_if_free(folder, found)
                 return _nothing_to_do(folder, found, options)
-
-        def made(plan: BuildPlan) -> BuildResult:
-            if options.dry_run:
-                return _dry_run(folder, found, plan, options)
-            return _build(plan, folder, options, progress, clock)
-
         is_new = found is None and not options.dry_run
         with _loading(recipe, options.workers) if is_new else nullcontext():
-            return _with_plan(recipe, found, options, progress, made, clock=clock)
+            plan = _plan(recipe, found, options, progress, clock)
+            if options.dry_run:
+                return _dry_run(plan, folder, found, options)
+            try:
+                return _build(plan, folder, options, progress, clock)
+            except EngineDiffersError as error:
+                progress.note(f"{error.message}; building with the reference engine")
+                if not isinstance(error, ReferenceFailsError):
+                    engine.remember(plan.model.files[TOKENIZER_FILE], agrees=False)
+            plan = _plan(by_reference(recipe), found, options, progress, clock)
+            return _build(plan, folder, options, progress, clock)
 
 
-def _with_plan(
-    recipe: Recipe,
-    found: Manifest | None,
-    options: BuildOptions,
-    progress: Progress,
-    work: Callable[[BuildPlan], BuildResult],
-    *,
-    clock: Clock,
-) -> BuildResult:
-    """Plan the build and do `work` on the plan; start over with the reference engine if the fast one differs."""
-
-    def planned(recipe: Recipe) -> BuildPlan:
-        with clock.of("plan"):
-            return plan_build(recipe, progress, before=found, workers=options.workers, copies=options.copies_inputs)
-
-    plan = planned(recipe)
-    try:
-        return work(plan)
-    except EngineDiffersError as error:
-        progress.note(f"{error.message}; building with the reference engine")
-        if not isinstance(error, ReferenceFailsError):
-            engine.remember(plan.model.files[TOKENIZER_FILE], agrees=False)
-        return work(planned(by_reference(recipe)))
+def _plan(recipe: Recipe, found: Manifest | None, options: BuildOptions, progress: Progress, clock: Clock) -> BuildPlan:
+    with clock.of("plan"):
+        return plan_build(recipe, progress, before=found, workers=options.workers)
 
 
 def _build(plan: BuildPlan, folder: Path, options: BuildOptions, progress: Progress, clock: Clock) -> BuildResult:
     """Make the cache, or find that it is up to date."""
-    wanted, rows = plan.provenance, RowDocuments(plan, folder, options, progress)
+    wanted = plan.provenance
     with lock(folder):
         sweep_temporary(folder)
         # Read before it is decoded: if another command updates it in between, the commit is refused, as it must be.
@@ -128,7 +111,7 @@ def _build(plan: BuildPlan, folder: Path, options: BuildOptions, progress: Progr
         if replaced is not None and replaced.leaving:
             progress.note(f"{shown(folder)}: {replaced.sentences()[0]}")
         with clock.of("documents"):
-            made = rows.documents(found)
+            made = make_documents(plan, folder, found, options, progress)
         results, shards = made.results, [result.shard for result in made.results]
         with clock.of("rows") if wanted.recipe.row_rules.is_set else nullcontext():
             progress.stage("selecting", 0, "rows")
@@ -148,8 +131,8 @@ def _build(plan: BuildPlan, folder: Path, options: BuildOptions, progress: Progr
         num_partitions_reused=len(results) - made.num_built,
         left_out=token_losses(folder, manifest),
         rows=row_report(folder, manifest),
-        profile=Profile(parts=clock.take(), stages=rows.stages.take(), processes=rows.processes),
-        rejected_inputs=rows.rejected_inputs,
+        profile=Profile(parts=clock.take(), stages=made.seconds, processes=made.processes),
+        rejected_inputs=made.rejected_inputs,
     )
 
 
@@ -179,7 +162,8 @@ def _nothing_to_do(folder: Path, found: Manifest, options: BuildOptions) -> Buil
     )
 
 
-def _dry_run(folder: Path, found: Manifest | None, plan: BuildPlan, options: BuildOptions) -> BuildResult:
+def _dry_run(plan: BuildPlan, folder: Path, found: Manifest | None, options: BuildOptions) -> BuildResult:
+    """Say what a build of the plan would do."""
     if found is not None and not options.repair and up_to_date(folder, found, plan.provenance):
         return _nothing_to_do(folder, found, options)
     there, _ = reusable(folder, found, plan.tasks, repair=options.repair)
@@ -212,8 +196,3 @@ def _loading(recipe: Recipe, workers: Workers) -> AbstractContextManager[None]:
     if size >= engine.WORTH_LOADING_BYTES and is_known_fast(recipe.engine, content):
         load_fast_meanwhile(content)
     return nullcontext()
-
-
-def _pinned(recipe: Recipe, progress: Progress) -> Recipe:
-    """Return the recipe with its Hub names pinned to commits and its benchmarks to digests."""
-    return pin_benchmarks(pin_recipe(recipe, progress.note), progress.note)
