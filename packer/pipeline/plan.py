@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -16,19 +17,19 @@ from packer.pipeline.bucket_inputs import copy_objects
 from packer.pipeline.engine import Engine, resolve_engine
 from packer.pipeline.executor import ALONE, Processes, Workers
 from packer.pipeline.identity import RULES_VERSION, Provenance, documents_identity, partition_key
-from packer.pipeline.input_cuts import cut_inputs
 from packer.pipeline.input_resolution import SourceFile, source_files, tokenizer_place
-from packer.pipeline.inputs import are_here, note_dialogues, open_inputs, readers
+from packer.pipeline.inputs import CUTTING_SPEEDUP, are_here, note_dialogues, open_inputs, readers
 from packer.pipeline.kept_tokenizer import model_record
 from packer.pipeline.partition import PartitionTask
 from packer.pipeline.stages import with_role_markers
 from packer.pipeline.suggestions import templates_hint
-from packer.pipeline.trait_planner import TraitPlanner
+from packer.pipeline.trait_tasks import refuse_absent, rules_of_sources, traits_task
 from packer.pipeline.unread_fields import Questions
 from packer.progress import Progress
 from packer.recipe import Pack, Recipe
 from packer.row_schemas import EXAMPLES, PREFERENCE_SCHEMAS
 from packer.source.file_bytes import FilePath
+from packer.source.file_cuts import partition_file
 from packer.source.partition import FilePartitions, FileStatus
 from packer.source.rows import InputFile
 from packer.source.schema import SCHEMAS
@@ -92,7 +93,7 @@ def plan_build(
     _note_engine(engine, before, progress)
     recipe = msgspec.structs.replace(recipe, engine=engine.name)
     documents = documents_identity(recipe, model.digests, engine.version)
-    planner = TraitPlanner(recipe)
+    row_rules = rules_of_sources(recipe)
     statuses = {file.path: FileStatus.of(file.path) for file in paths}
     refuse_too_many([status.num_bytes for status in statuses.values()], recipe.partition_bytes)
     copies = isinstance(workers, Processes)
@@ -114,14 +115,13 @@ def plan_build(
             note_dialogues(file, progress.note)
         noted = source
         refuse_untemplated(file, model, recipe)
-        opened.append((each, file, number if planner.has_rules else None))
+        opened.append((each, file, number))
     questions.refuse()
     sizes = [statuses[each.path].num_bytes for each, _, _ in opened]
-    files_read_by = readers([*statuses], workers, copies=copies)
-    cuts = cut_inputs([(file, part) for _, file, part in opened], sizes, recipe, files_read_by, progress)
-    for (each, file, part), (cut, seen) in zip(opened, cuts, strict=True):
-        entry = input_of(file, cut, part=part)
-        planner.record_fields(seen, part)
+    reading = readers([*statuses], workers, copies=copies)
+    cuts = _cut([file for _, file, _ in opened], sizes, recipe.partition_bytes, reading, progress)
+    for (each, file, number), cut in zip(opened, cuts, strict=True):
+        entry = _input_of(file, cut, part=number if row_rules else None)
         for partition in cut.partitions:
             index = num_shards.get(each.split, 0)
             num_shards[each.split] = index + 1
@@ -132,12 +132,13 @@ def plan_build(
                     source=len(inputs),
                     index=index,
                     key=partition_key(partition, entry, documents),
-                    traits=planner.task(partition, entry, recipe),
+                    traits=traits_task(partition, entry, recipe, row_rules),
                 )
             )
         inputs.append(entry)
         files.append((each.path, statuses[each.path]))
-    planner.refuse_absent([(file, part) for _, file, part in opened], progress.note)
+    first = [(number, file, cut.partitions[0]) for (_, file, number), cut in zip(opened, cuts, strict=True)]
+    refuse_absent(recipe.row_rules, row_rules, first, progress.note)
     asked, recipe = recipe.pack, suited(recipe, inputs)
     if recipe.pack != asked != Pack():
         progress.note("preference data has no blocks: `pack` has no effect; a filter on `tokens` leaves out long rows")
@@ -296,7 +297,27 @@ def _refuse_unnameable(name: str) -> None:
         raise InputError(f"{name!r}: the file's name is not UTF-8", hint="rename the file") from None
 
 
-def input_of(file: InputFile, cut: FilePartitions, *, part: int | None = None) -> Input:
+def _cut(
+    files: Sequence[InputFile],
+    num_bytes: Sequence[int],
+    partition_bytes: int,
+    workers: Workers,
+    progress: Progress,
+) -> list[FilePartitions]:
+    """Cut every file into partitions, each in one pass over its bytes."""
+    cuts: dict[int, FilePartitions] = {}
+    sizes = [size // CUTTING_SPEEDUP for size in num_bytes]
+    for number, cut in workers.run(partial, (_cut_file, partition_bytes), files, sizes=sizes):
+        cuts[number] = cut
+        progress.advance(cut.num_bytes)
+    return [cuts[number] for number in range(len(files))]
+
+
+def _cut_file(partition_bytes: int, file: InputFile) -> FilePartitions:
+    return partition_file(file.path, format=file.format, partition_bytes=partition_bytes, limit=file.limit)
+
+
+def _input_of(file: InputFile, cut: FilePartitions, *, part: int | None) -> Input:
     """Return a file's entry in the manifest.
 
     `part` is the index of the recipe's source that names the file; it is recorded if the recipe has rules about rows.

@@ -1,6 +1,7 @@
 """Find out what exists already: whether a cache is up to date, and which partitions need no work."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -206,12 +207,8 @@ def _same_bytes(files: Sequence[FilePath], inputs: Sequence[Input], progress: Pr
         copy_objects(files)
     progress.stage("reading", sum(entry.num_bytes for entry in inputs), "bytes")
     sizes = [entry.num_bytes // CUTTING_SPEEDUP for entry in inputs]
-    for number, sha256 in readers(files, workers, copies=copies).run(_hasher, (), files, sizes=sizes):
+    for number, sha256 in readers(files, workers, copies=copies).run(partial, (file_sha256,), files, sizes=sizes):
         if sha256 != inputs[number].sha256:
             return False
         progress.advance(inputs[number].num_bytes)
     return True
-
-
-def _hasher() -> Callable[[FilePath], str]:
-    return file_sha256
