@@ -12,6 +12,8 @@ from packer.model import TOKENIZER_FILE
 from packer.pipeline import engine
 from packer.pipeline.executor import HERE, Processes, Workers
 from packer.pipeline.inputs import note_later_fields
+from packer.pipeline.messages.rejected_inputs import RejectedInput, rejected_inputs
+from packer.pipeline.messages.rewrite_cost import check_rewrite_cost, refuse_early, sampled_tasks
 from packer.pipeline.partition import (
     SHOWN_KEY,
     PartitionResult,
@@ -21,9 +23,7 @@ from packer.pipeline.partition import (
     publish_finished,
 )
 from packer.pipeline.plan import BuildPlan
-from packer.pipeline.rejected_inputs import RejectedInput, rejected_inputs
 from packer.pipeline.reuse import finished, reusable, reuse
-from packer.pipeline.rewrite_cost import check_rewrite_cost, refuse_early, sampled_tasks
 from packer.pipeline.timing import Clock
 from packer.progress import Progress
 from packer.recipe import Recipe

@@ -16,9 +16,9 @@ import msgspec
 
 from packer.errors import CheckError, InputError, PackerError, RecipeError
 from packer.named_templates import template_key
-from packer.pipeline.build_result import BuildResult
 from packer.pipeline.documents import BuildOptions
 from packer.pipeline.kept_rows import ArrowData, is_arrow, keep_rows, remove_rows, rows_folder
+from packer.pipeline.messages.build_result import BuildResult
 from packer.pipeline.ray_workers import workers_on
 from packer.pipeline.reuse import refuse_other_files
 from packer.pipeline.run import build_recipe

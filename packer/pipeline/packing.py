@@ -12,7 +12,7 @@ from packer.pack import REASONS
 from packer.pipeline.blocks import BlockForm, BlockTask, PackedGroup, block_worker, pack_split
 from packer.pipeline.executor import Workers
 from packer.pipeline.identity import Provenance
-from packer.pipeline.losses import refuse_losses
+from packer.pipeline.messages.losses import refuse_losses
 from packer.pipeline.partition import PartitionResult
 from packer.pipeline.record import make_manifest, rejected_lines
 from packer.pipeline.selecting import Selected

@@ -16,15 +16,16 @@ from packer.limits import path_errors
 from packer.model import TOKENIZER_FILE, read_model_files
 from packer.pipeline import engine
 from packer.pipeline.benchmarks import pin_benchmarks
-from packer.pipeline.build_result import BuildResult
-from packer.pipeline.changes import Changes, changes
 from packer.pipeline.documents import BuildOptions, by_reference, make_documents
 from packer.pipeline.executor import Processes, Workers
 from packer.pipeline.identity import Provenance
 from packer.pipeline.input_resolution import pin_recipe, tokenizer_place
 from packer.pipeline.inputs import refuse_changed
 from packer.pipeline.kept_tokenizer import write_model
-from packer.pipeline.losses import refuse_losses, token_losses
+from packer.pipeline.messages.build_result import BuildResult
+from packer.pipeline.messages.changes import Changes, changes
+from packer.pipeline.messages.losses import refuse_losses, token_losses
+from packer.pipeline.messages.row_report import row_report
 from packer.pipeline.packing import commit, finish, finish_if_free, pack_documents
 from packer.pipeline.plan import BuildPlan, plan_build, resolve_sources
 from packer.pipeline.reuse import (
@@ -34,7 +35,6 @@ from packer.pipeline.reuse import (
     reusable,
     up_to_date,
 )
-from packer.pipeline.row_report import row_report
 from packer.pipeline.selecting import select
 from packer.pipeline.timing import Clock, Profile
 from packer.progress import Progress

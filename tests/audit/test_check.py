@@ -13,7 +13,7 @@ from packer.audit.check import record_checks, row_checks
 from packer.errors import InputError
 from packer.pipeline.benchmarks import read_benchmark
 from packer.pipeline.from_python import build
-from packer.pipeline.row_report import row_report
+from packer.pipeline.messages.row_report import row_report
 from packer.recipe import make_recipe
 from packer.store.manifest import read_manifest
 

@@ -19,8 +19,8 @@ from processes import run_forked
 
 from packer.audit import verify
 from packer.errors import BusyError, InputError, NothingKeptError, PackerError, RecipeError, TemplateError, UsageError
-from packer.pipeline.build_result import BuildResult
 from packer.pipeline.from_python import build
+from packer.pipeline.messages.build_result import BuildResult
 from packer.recipe import Recipe, Source, load_recipe, make_recipe
 from packer.rejections import CODES
 from packer.source.file_bytes import read_chunks

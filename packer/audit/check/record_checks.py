@@ -14,7 +14,7 @@ from packer.batches import Int32, numbers_of
 from packer.curate.select import NAMES
 from packer.curate.traits import NO_TIME
 from packer.pipeline.identity import CODE_VERSION, RULES_VERSION
-from packer.pipeline.row_report import requested_splits, row_report, sources_of_rows
+from packer.pipeline.messages.row_report import requested_splits, row_report, sources_of_rows
 from packer.pipeline.selecting import read_traits
 from packer.recipe import Recipe
 from packer.rejections import ROW_REASONS

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from packer.batches import Int32, SelectedRows
+from packer.display import aligned, number, percent, plural
 from packer.recipe import make_recipe
 from packer.rejections import CODES, ROW_REASONS
 from packer.row_rules import RowRules, Split, named_rule
@@ -57,6 +58,28 @@ class RowReport:
     def num_left_out(self) -> int:
         """Number of rows that rules leave out."""
         return sum(each.rows for each in self.left_out)
+
+    def warning_lines(self) -> Iterator[str]:
+        yield from (f"warning: {warning}" for warning in self.warnings)
+        if self.warnings:
+            yield ""
+
+    def split_lines(self) -> Iterator[str]:
+        """Yield the number of rows in each split."""
+        yield ""
+        yield "rows of each split"
+        yield from aligned("<>>", [(each.split, number(each.rows), percent(each.share)) for each in self.splits])
+
+    def rule_lines(self, num_rows: int, *, listed: str) -> Iterator[str]:
+        """Yield how many of the inputs' rows each rule leaves out."""
+        if self.left_out:
+            yield ""
+            yield f"left out by rules: {number(self.num_left_out)} of {plural(num_rows, 'row')}; {listed}"
+            shares = [percent(each.rows / max(num_rows, 1)) for each in self.left_out]
+            rules = zip(self.left_out, shares, strict=True)
+            yield from aligned(
+                ">><<", [(number(each.rows), share, each.code, each.rule or "") for each, share in rules]
+            )
 
 
 def row_report(folder: Path, manifest: Manifest) -> RowReport | None:
@@ -113,8 +136,8 @@ def _of_filters(rows: SelectedRows, rules: RowRules, source: Int32) -> list[str]
     names, known = rules.names, (rows.split >= 0) | (rows.reason > 0)
     of_source = np.bincount(source[known], minlength=len(rules.where))
     warnings = []
-    for number, name in enumerate(names):
-        counts = np.bincount(source[rows.detail == number], minlength=len(of_source))
+    for rule, name in enumerate(names):
+        counts = np.bincount(source[rows.detail == rule], minlength=len(of_source))
         if not counts.any():
             warnings.append(f"{named_rule(name)} leaves out no row")
         warnings += [
