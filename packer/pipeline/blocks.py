@@ -167,6 +167,7 @@ class DroppedRanges:
 class PackedGroup:
     """The result of packing a group."""
 
+    split: str
     group: Group
     """Its bounds are relative to its task's `documents`."""
 
@@ -186,6 +187,19 @@ class PackedGroup:
     """Trained tokens that are kept in a block but not trained there because they are the first of a piece."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedBlocks:
+    """The block shards of a cache, and the groups that they were packed from, split by split."""
+
+    shards: Sequence[Shard]
+    groups: Sequence[PackedGroup]
+
+
+def tokens_per_shard(shard_bytes: int, *, weighted: bool = False) -> int:
+    """Return how many slots a block shard has: id, label and position of four bytes each, and the weight."""
+    return max(1, shard_bytes // (16 if weighted else 12))
+
+
 def pack_split(
     split: str, documents: DocumentShards, pack: Pack, *, stop_ids: Sequence[int], shard_bytes: int
 ) -> Iterator[tuple[PackedGroup, BlockTask]]:
@@ -200,12 +214,13 @@ def pack_split(
     if not len(documents):
         return
     weighted = documents.weighted
-    blocks_per_shard = max(1, shard_bytes // (pack.block_len * (16 if weighted else 12)))
+    blocks_per_shard = max(1, tokens_per_shard(shard_bytes, weighted=weighted) // pack.block_len)
     index = first_row = 0
     bounds = [*range(0, len(documents), pack.group_documents), len(documents)]
     for number, (first, last) in enumerate(pairwise(bounds)):
         own, before = documents.of_shards(documents.shard_of(first), documents.shard_of(last - 1))
-        packed, plan = _packed(own, Group(number=number, first=first - before, end=last - before), pack, stop_ids)
+        group = Group(number=number, first=first - before, end=last - before)
+        packed, plan = _packed(split, own, group, pack, stop_ids)
         yield (
             packed,
             BlockTask(
@@ -224,7 +239,7 @@ def pack_split(
 
 
 def _packed(
-    documents: DocumentShards, group: Group, pack: Pack, stop_ids: Sequence[int]
+    split: str, documents: DocumentShards, group: Group, pack: Pack, stop_ids: Sequence[int]
 ) -> tuple[PackedGroup, PackPlan]:
     """Plan the blocks of a group; document indices of the plan are relative to `documents`."""
     planned, left_out = _arranged(documents, group, pack, stop_ids)
@@ -232,6 +247,7 @@ def _packed(
     is_packed[planned.document] = True
     separators = int((planned.slots - planned.length).sum(dtype=np.int64)) if pack.mode == "eos" else 0
     packed = PackedGroup(
+        split=split,
         group=group,
         left_out=_parts(left_out, documents),
         losses=left_out.counts(is_packed),

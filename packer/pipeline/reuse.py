@@ -94,7 +94,7 @@ def committed(folder: Path, manifest: Manifest) -> list[PartitionResult]:
 
     If rejected.jsonl is damaged, only partitions without rejected rows: the reasons are recorded nowhere else.
     """
-    documents = [shard for shard in manifest.shards if shard.kind == "documents"]
+    documents = manifest.document_shards
     try:
         rows = [line for line in read_rejected(folder, manifest) if line.document is None]
     except CheckError:

@@ -8,6 +8,7 @@ import numpy as np
 
 from packer.batches import Int32, SelectedRows
 from packer.display import aligned, number, percent, plural
+from packer.pipeline.selecting import sources_of_rows
 from packer.recipe import make_recipe
 from packer.rejections import CODES, ROW_REASONS
 from packer.row_rules import RowRules, Split, named_rule
@@ -92,30 +93,20 @@ def row_report(folder: Path, manifest: Manifest) -> RowReport | None:
     if manifest.selection is None:
         return None
     rows, rules = read_selection(folder, manifest.selection), make_recipe(manifest.recipe).row_rules
-    source = sources_of_rows(manifest)
-    counts, used = (
-        np.bincount(rows.split[rows.split >= 0], minlength=len(rows.splits)),
-        max(1, int((rows.split >= 0).sum())),
-    )
+    counts = np.bincount(rows.split[rows.split >= 0], minlength=len(rows.splits))
+    shares = counts / max(1, counts.sum())
     return RowReport(
         splits=tuple(
-            SplitRows(split=name, rows=count, share=count / used)
-            for name, count in zip(rows.splits, counts.tolist(), strict=True)
+            SplitRows(split=name, rows=count, share=share)
+            for name, count, share in zip(rows.splits, counts.tolist(), shares.tolist(), strict=True)
         ),
         left_out=tuple(_left_out(rows, rules.names)),
         warnings=(
-            *_of_filters(rows, rules, source),
+            *_of_filters(rows, rules, sources_of_rows(manifest.inputs, manifest.document_shards)),
             *_of_splits(rows, rules, manifest),
             *_of_near_copies(rows, rules),
         ),
     )
-
-
-def sources_of_rows(manifest: Manifest) -> Int32:
-    """Return the index of each row's source in the recipe, in selection order; 0 if it has none.  # int32[N]"""
-    shards = [shard for shard in manifest.shards if shard.kind == "documents"]
-    parts = [0 if shard.source is None else manifest.inputs[shard.source].part or 0 for shard in shards]
-    return np.repeat(np.array(parts, np.int32), [shard.num_input_rows for shard in shards])
 
 
 def _left_out(rows: SelectedRows, names: Sequence[str]) -> list[RuleRows]:
@@ -150,8 +141,7 @@ def _of_filters(rows: SelectedRows, rules: RowRules, source: Int32) -> list[str]
 
 def requested_splits(manifest: Manifest, rule: Split) -> list[str]:
     """Return the splits that a rule divides rows into; train only if a source has rows for it."""
-    shards = (shard for shard in manifest.shards if shard.kind == "documents")
-    train = ["train"] if any(shard.split == "train" for shard in shards) else []
+    train = ["train"] if any(shard.split == "train" for shard in manifest.document_shards) else []
     return train + [
         name for name in ("validation", "test") if getattr(rule.shares, name) or getattr(rule.cutoffs, name)
     ]
