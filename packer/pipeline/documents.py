@@ -10,7 +10,6 @@ import msgspec
 from packer.errors import InputError
 from packer.model import TOKENIZER_FILE
 from packer.pipeline import engine
-from packer.pipeline.executor import HERE, Processes, Workers
 from packer.pipeline.inputs import note_later_fields
 from packer.pipeline.messages.rejected_inputs import RejectedInput, rejected_inputs
 from packer.pipeline.messages.rewrite_cost import check_rewrite_cost, refuse_early, sampled_tasks
@@ -22,9 +21,10 @@ from packer.pipeline.partition import (
     TaskOutput,
     publish_finished,
 )
-from packer.pipeline.plan import BuildPlan
-from packer.pipeline.reuse import finished, reusable, reuse
+from packer.pipeline.plan.build_plan import BuildPlan
+from packer.pipeline.plan.reuse import finished, reusable, reuse
 from packer.pipeline.timing import Clock
+from packer.pipeline.workers.executor import HERE, Processes, Workers
 from packer.progress import Progress
 from packer.recipe import Recipe
 from packer.store.files import CacheFiles

@@ -19,9 +19,9 @@ from packer.named_templates import template_key
 from packer.pipeline.documents import BuildOptions
 from packer.pipeline.kept_rows import ArrowData, is_arrow, keep_rows, remove_rows, rows_folder
 from packer.pipeline.messages.build_result import BuildResult
-from packer.pipeline.ray_workers import workers_on
-from packer.pipeline.reuse import refuse_other_files
+from packer.pipeline.plan.reuse import refuse_other_files
 from packer.pipeline.run import build_recipe
+from packer.pipeline.workers.ray_workers import workers_on
 from packer.progress import Lines, Progress, Silent
 from packer.recipe import Recipe, Source, load_recipe, make_recipe, to_json
 from packer.source.schema import VOTING_FIELDS

@@ -15,20 +15,20 @@ from packer.fork_server import fork_server, jobs_for
 from packer.limits import path_errors
 from packer.model import TOKENIZER_FILE, read_model_files
 from packer.pipeline import engine
-from packer.pipeline.benchmarks import pin_benchmarks
+from packer.pipeline.commit import commit, finish, finish_if_free
 from packer.pipeline.documents import BuildOptions, by_reference, make_documents
-from packer.pipeline.executor import Processes, Workers
 from packer.pipeline.identity import Provenance
-from packer.pipeline.input_resolution import pin_recipe, tokenizer_place
 from packer.pipeline.inputs import refuse_changed
 from packer.pipeline.kept_tokenizer import write_model
 from packer.pipeline.messages.build_result import BuildResult
 from packer.pipeline.messages.changes import Changes, changes
 from packer.pipeline.messages.losses import refuse_losses, token_losses
 from packer.pipeline.messages.row_report import row_report
-from packer.pipeline.packing import commit, finish, finish_if_free, pack_documents
-from packer.pipeline.plan import BuildPlan, plan_build, resolve_sources
-from packer.pipeline.reuse import (
+from packer.pipeline.packing import pack_documents
+from packer.pipeline.plan.benchmarks import pin_benchmarks
+from packer.pipeline.plan.build_plan import BuildPlan, plan_build, resolve_sources
+from packer.pipeline.plan.input_resolution import pin_recipe, tokenizer_place
+from packer.pipeline.plan.reuse import (
     existing,
     is_unchanged,
     refuse_other_files,
@@ -37,6 +37,7 @@ from packer.pipeline.reuse import (
 )
 from packer.pipeline.selecting import select
 from packer.pipeline.timing import Clock, Profile
+from packer.pipeline.workers.executor import Processes, Workers
 from packer.progress import Progress
 from packer.recipe import Recipe
 from packer.source.file_cuts import smallest_partition

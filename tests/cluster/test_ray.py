@@ -18,10 +18,10 @@ from processes import wait_until
 from written_formats import as_jsonl, in_three_files, some_rows
 
 from packer.errors import CheckError, InputError, UsageError
-from packer.pipeline.bundles import MOST_DEATHS
-from packer.pipeline.executor import WorkerDiedError
 from packer.pipeline.from_python import build
-from packer.pipeline.ray_workers import ray_workers
+from packer.pipeline.workers.bundles import MOST_DEATHS
+from packer.pipeline.workers.executor import WorkerDiedError
+from packer.pipeline.workers.ray_workers import ray_workers
 from packer.recipe import Recipe, make_recipe, to_json
 from packer.store.manifest import read_manifest
 

@@ -22,10 +22,10 @@ from packer.batches import Sample
 from packer.curate.contamination import Questions
 from packer.curate.texts import utterances
 from packer.errors import PackerError
-from packer.pipeline.benchmarks import Benchmark
-from packer.pipeline.executor import Workers
-from packer.pipeline.ray_workers import workers_on
-from packer.pipeline.source_roots import SourceRoots
+from packer.pipeline.plan.benchmarks import Benchmark
+from packer.pipeline.plan.source_roots import SourceRoots
+from packer.pipeline.workers.executor import Workers
+from packer.pipeline.workers.ray_workers import workers_on
 from packer.progress import Progress, Silent
 from packer.recipe import make_recipe
 from packer.source.files import STANDARD_INPUT
@@ -53,8 +53,8 @@ def check(
 
     Args:
         folder: the cache.
-        sources: what the names of its inputs are below; see :mod:`packer.pipeline.source_roots`. By default no input is
-            read.
+        sources: what the names of its inputs are below; see :mod:`packer.pipeline.plan.source_roots`. By default no
+            input is read.
         near: also look for near duplicates, by word shingles.
         against: benchmarks whose questions must not be among the rows.
         jobs: processes that read rows; by default as many as are worthwhile.

@@ -16,7 +16,7 @@ from packer.curate.contamination import Counted
 from packer.curate.near import DroppedRows, exact_duplicates, near_duplicates, nearest
 from packer.curate.select import NAMES
 from packer.display import plural
-from packer.pipeline.benchmarks import Benchmark
+from packer.pipeline.plan.benchmarks import Benchmark
 
 JACCARD = 0.8
 """Similarity from which on rows count as near duplicates."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from packer.display import number, plural
 from packer.errors import NothingKeptError
 from packer.pipeline.partition import PartitionResult, PartitionTask, RejectedRow
-from packer.pipeline.plan import BuildPlan
+from packer.pipeline.plan.build_plan import BuildPlan
 from packer.pipeline.suggestions import remedy
 
 _MANY = 0.1

@@ -13,18 +13,18 @@ from packer.errors import InputError, RecipeError, UsageError
 from packer.hub import data_name
 from packer.model import TOKENIZER_FILE, Model, load_model
 from packer.pipeline.blocks import BlockForm
-from packer.pipeline.bucket_inputs import copy_objects
 from packer.pipeline.engine import Engine, resolve_engine
-from packer.pipeline.executor import ALONE, Processes, Workers
 from packer.pipeline.identity import RULES_VERSION, Provenance, documents_identity, partition_key
-from packer.pipeline.input_resolution import SourceFile, source_files, tokenizer_place
 from packer.pipeline.inputs import CUTTING_SPEEDUP, are_here, note_dialogues, open_inputs, readers
 from packer.pipeline.kept_tokenizer import model_record
 from packer.pipeline.partition import PartitionTask
+from packer.pipeline.plan.bucket_inputs import copy_objects
+from packer.pipeline.plan.input_resolution import SourceFile, source_files, tokenizer_place
+from packer.pipeline.plan.trait_tasks import refuse_absent, rules_of_sources, traits_task
 from packer.pipeline.stages import with_role_markers
 from packer.pipeline.suggestions import templates_hint
-from packer.pipeline.trait_tasks import refuse_absent, rules_of_sources, traits_task
 from packer.pipeline.unread_fields import Questions
+from packer.pipeline.workers.executor import ALONE, Processes, Workers
 from packer.progress import Progress
 from packer.recipe import Pack, Recipe
 from packer.row_schemas import EXAMPLES, PREFERENCE_SCHEMAS

@@ -10,7 +10,7 @@ import msgspec
 
 from packer import row_rules
 from packer.errors import InputError
-from packer.pipeline.input_resolution import input_place
+from packer.pipeline.plan.input_resolution import input_place
 from packer.recipe import Recipe
 from packer.source.decode import Refused
 from packer.source.detect import detect_format, field_names
