@@ -111,7 +111,7 @@ class BlockTask:
     """Whether some document of the split has fractional loss weights."""
 
     num_blocks: int
-    plan: "PackPlan | Group"
+    plan: "PackPlan | DocumentGroup"
     """Plan of these blocks alone, with document indices relative to `documents`; or the group, to be planned again by
     the worker."""
 
@@ -137,7 +137,7 @@ class BlockTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class DocumentGroup:
     """A range of documents that are packed together, separately from all others."""
 
     number: int
@@ -168,7 +168,7 @@ class PackedGroup:
     """The result of packing a group."""
 
     split: str
-    group: Group
+    group: DocumentGroup
     """Its bounds are relative to its task's `documents`."""
 
     left_out: DroppedRanges
@@ -219,7 +219,7 @@ def pack_split(
     bounds = [*range(0, len(documents), pack.group_documents), len(documents)]
     for number, (first, last) in enumerate(pairwise(bounds)):
         own, before = documents.of_shards(documents.shard_of(first), documents.shard_of(last - 1))
-        group = Group(number=number, first=first - before, end=last - before)
+        group = DocumentGroup(number=number, first=first - before, end=last - before)
         packed, plan = _packed(split, own, group, pack, stop_ids)
         yield (
             packed,
@@ -239,7 +239,7 @@ def pack_split(
 
 
 def _packed(
-    split: str, documents: DocumentShards, group: Group, pack: Pack, stop_ids: Sequence[int]
+    split: str, documents: DocumentShards, group: DocumentGroup, pack: Pack, stop_ids: Sequence[int]
 ) -> tuple[PackedGroup, PackPlan]:
     """Plan the blocks of a group; document indices of the plan are relative to `documents`."""
     planned, left_out = _arranged(documents, group, pack, stop_ids)
@@ -261,7 +261,7 @@ def _packed(
 
 
 def _arranged(
-    documents: DocumentShards, group: Group, pack: Pack, stop_ids: Sequence[int]
+    documents: DocumentShards, group: DocumentGroup, pack: Pack, stop_ids: Sequence[int]
 ) -> tuple[PackPlan, DroppedTokens]:
     lengths = np.concatenate([values for _, (values,) in documents.by_shard({"length": np.int32})])
     lengths = lengths[group.first : group.end]
@@ -323,7 +323,7 @@ def block_worker(
 
     def make(task: BlockTask) -> tuple[Shard, ...]:
         documents, plan = task.documents, task.plan
-        if isinstance(plan, Group):
+        if isinstance(plan, DocumentGroup):
             plan, _ = _arranged(documents, plan, pack, stop_ids)
         key = (task.split, documents.shards[0].path, len(documents.shards))
         if key not in opened:

@@ -29,13 +29,13 @@ from packer.store.place import build_place
 
 PathName: TypeAlias = str | os.PathLike[str]
 
-Rows: TypeAlias = Iterable[Mapping[str, Any]] | ArrowData
+RowsOfSplit: TypeAlias = Iterable[Mapping[str, Any]] | ArrowData
 """Rows of one split. For type checkers a `datasets.Dataset` is an iterable of mappings; it is read as Arrow data."""
 
-Data: TypeAlias = PathName | Iterable[PathName] | Rows | Mapping[str, Rows] | Recipe | Mapping[str, Any]
+Data: TypeAlias = PathName | Iterable[PathName] | RowsOfSplit | Mapping[str, RowsOfSplit] | Recipe | Mapping[str, Any]
 
 
-class Options(TypedDict, total=False):
+class RecipeKeys(TypedDict, total=False):
     """Keys of a recipe and of all its sources, under the recipe's own names; nested ones are dicts."""
 
     tokenizer: PathName
@@ -80,7 +80,7 @@ def build(
     repair: bool = False,
     dry_run: bool = False,
     progress: bool | Progress | None = True,
-    **options: Unpack[Options],
+    **options: Unpack[RecipeKeys],
 ) -> BuildResult:
     """Build a cache, or bring it up to date, from rows, files or a recipe.
 

@@ -22,7 +22,7 @@ from packer.batches import Sample
 from packer.curate.contamination import Questions
 from packer.curate.texts import utterances
 from packer.errors import PackerError
-from packer.pipeline.plan.benchmarks import Benchmark
+from packer.pipeline.plan.benchmarks import BenchmarkQuestions
 from packer.pipeline.plan.source_roots import SourceRoots
 from packer.pipeline.workers.executor import Workers
 from packer.pipeline.workers.ray_workers import workers_on
@@ -41,7 +41,7 @@ def check(
     *,
     sources: str | Path | Iterable[str | Path] = (),
     near: bool = False,
-    against: Sequence[Benchmark] = (),
+    against: Sequence[BenchmarkQuestions] = (),
     jobs: int | None = None,
     on: str | None = None,
     progress: Progress | None = None,
@@ -148,7 +148,7 @@ class _Search:
     """Reads rows from parts of files, and compares them with each other and with the questions of benchmarks."""
 
     def __init__(
-        self, parts: Sequence[InputPart], max_row_bytes: int, *, near: bool, against: Sequence[Benchmark]
+        self, parts: Sequence[InputPart], max_row_bytes: int, *, near: bool, against: Sequence[BenchmarkQuestions]
     ) -> None:
         self._parts, self._max_row_bytes, self._near, self._against = parts, max_row_bytes, near, against
         self._questions = Questions([each.questions for each in against]) if against else None

@@ -23,7 +23,7 @@ OFTEN_FOUND = 0.97
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SplitRows:
+class SplitShare:
     """Number of rows in a split."""
 
     split: str
@@ -49,7 +49,7 @@ class RuleRows:
 class RowReport:
     """Number of rows in each split, rows that rules leave out, and warnings about the rules."""
 
-    splits: tuple[SplitRows, ...]
+    splits: tuple[SplitShare, ...]
     left_out: tuple[RuleRows, ...]
     """In the order in which rules are applied, including filters that leave out no row."""
 
@@ -97,7 +97,7 @@ def row_report(folder: Path, manifest: Manifest) -> RowReport | None:
     shares = counts / max(1, counts.sum())
     return RowReport(
         splits=tuple(
-            SplitRows(split=name, rows=count, share=share)
+            SplitShare(split=name, rows=count, share=share)
             for name, count, share in zip(rows.splits, counts.tolist(), shares.tolist(), strict=True)
         ),
         left_out=tuple(_left_out(rows, rules.names)),
