@@ -1,13 +1,16 @@
 """Plan a build: read the inputs once for their digests and partitions, load the model, key every partition."""
 
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from packer.curate.trait_rules import TraitRules
 from packer.display import plural
 from packer.errors import InputError, RecipeError, UsageError
 from packer.hub import data_name
@@ -66,11 +69,7 @@ class BuildPlan:
 
 
 def plan_build(
-    recipe: Recipe,
-    progress: Progress,
-    *,
-    before: Manifest | None = None,
-    workers: Workers = ALONE,
+    recipe: Recipe, progress: Progress, *, before: Manifest | None = None, workers: Workers = ALONE
 ) -> BuildPlan:
     """Read the inputs once and determine all work.
 
@@ -100,43 +99,17 @@ def plan_build(
     if copies:
         copy_objects(statuses)
     progress.stage("reading", sum(status.num_bytes for status in statuses.values()), "bytes")
-    inputs: list[Input] = []
-    files: list[tuple[FilePath, FileStatus]] = []
-    tasks: list[PartitionTask] = []
-    num_shards: dict[str, int] = {}
-    noted = None
     questions = Questions(recipe, model)
-    opened = []
     at_first = ALONE if are_here(statuses, copies=copies) else workers
-    for each, file in open_inputs(paths, recipe, progress.note, at_first, questions):
-        source = each.source
-        number = recipe.sources.index(source)
-        if source is not noted:
-            note_dialogues(file, progress.note)
-        noted = source
-        refuse_untemplated(file, model, recipe)
-        opened.append((each, file, number))
-    questions.refuse()
+    opened = _opened(paths, recipe, model, questions=questions, workers=at_first, progress=progress)
     sizes = [statuses[each.path].num_bytes for each, _, _ in opened]
     reading = readers([*statuses], workers, copies=copies)
     cuts = _cut([file for _, file, _ in opened], sizes, recipe.partition_bytes, reading, progress)
-    for (each, file, number), cut in zip(opened, cuts, strict=True):
-        entry = _input_of(file, cut, part=number if row_rules else None)
-        for partition in cut.partitions:
-            index = num_shards.get(each.split, 0)
-            num_shards[each.split] = index + 1
-            tasks.append(
-                PartitionTask(
-                    partition=partition,
-                    file=file,
-                    source=len(inputs),
-                    index=index,
-                    key=partition_key(partition, entry, documents),
-                    traits=traits_task(partition, entry, recipe, row_rules),
-                )
-            )
-        inputs.append(entry)
-        files.append((each.path, statuses[each.path]))
+    inputs = [
+        _input_of(file, cut, part=number if row_rules else None)
+        for (_, file, number), cut in zip(opened, cuts, strict=True)
+    ]
+    tasks = tuple(_tasks([file for _, file, _ in opened], cuts, inputs, documents, recipe, row_rules=row_rules))
     first = [(number, file, cut.partitions[0]) for (_, file, number), cut in zip(opened, cuts, strict=True)]
     refuse_absent(recipe.row_rules, row_rules, first, progress.note)
     asked, recipe = recipe.pack, suited(recipe, inputs)
@@ -155,10 +128,58 @@ def plan_build(
             model=record,
             inputs=tuple(inputs),
         ),
-        files=tuple(files),
-        tasks=tuple(tasks),
-        known_fields=tuple((recipe.sources.index(each.source), questions.names(each.source)) for each, _, _ in opened),
+        files=tuple((each.path, statuses[each.path]) for each, _, _ in opened),
+        tasks=tasks,
+        known_fields=tuple((number, questions.names(each.source)) for each, _, number in opened),
     )
+
+
+def _opened(
+    paths: Sequence[SourceFile],
+    recipe: Recipe,
+    model: Model,
+    *,
+    questions: Questions,
+    workers: Workers,
+    progress: Progress,
+) -> list[tuple[SourceFile, InputFile, int]]:
+    """Return every file that has rows, with how it is read, and the number of its source.
+
+    Raises:
+        InputError: as :func:`plan_build`.
+    """
+    opened: list[tuple[SourceFile, InputFile, int]] = []
+    for each, file in open_inputs(paths, recipe, progress.note, workers, questions):
+        if not opened or opened[-1][0].source is not each.source:
+            note_dialogues(file, progress.note)
+        refuse_untemplated(file, model, recipe)
+        opened.append((each, file, recipe.sources.index(each.source)))
+    questions.refuse()
+    return opened
+
+
+def _tasks(
+    files: Sequence[InputFile],
+    cuts: Sequence[FilePartitions],
+    inputs: Sequence[Input],
+    documents: Mapping[str, Any],
+    recipe: Recipe,
+    *,
+    row_rules: Sequence[TraitRules],
+) -> Iterator[PartitionTask]:
+    """Yield a task for every partition, with the next index of a shard in its split."""
+    num_shards: Counter[str] = Counter()
+    for source, (file, cut, entry) in enumerate(zip(files, cuts, inputs, strict=True)):
+        for partition in cut.partitions:
+            yield PartitionTask(
+                partition=partition,
+                file=file,
+                source=source,
+                index=num_shards[file.split],
+                key=partition_key(partition, entry, documents),
+                traits=traits_task(partition, entry, recipe, row_rules),
+            )
+            num_shards[file.split] += 1
 
 
 def resolve_sources(recipe: Recipe) -> list[SourceFile]:
