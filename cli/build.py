@@ -108,7 +108,7 @@ def _recipe(options: RecipeOptions, cache: Path, block_len: int | None, roots: t
         raise click.UsageError(
             f"a build without SOURCE reads what the recipe of {cache} names: add --sources . if it is below this folder"
         )
-    from packer.pipeline.source_roots import SourceRoots  # noqa: PLC0415 - only on this path
+    from packer.pipeline.plan.source_roots import SourceRoots  # noqa: PLC0415 - only on this path
 
     recipe = options.resolve(base=read_manifest(folder).recipe, block_len=block_len)
     return SourceRoots.of(roots).recipe(recipe, trusted=options.typed)

@@ -82,7 +82,7 @@ def _show(page: ViewPage, row: "PreviewedRow", *, whole: bool) -> None:
 
 
 def _print_totals(totals: "PreviewTotals", recipe: "Recipe") -> None:
-    from packer.pipeline.rewrite_cost import LIMIT  # noqa: PLC0415 - not for --help
+    from packer.pipeline.messages.rewrite_cost import LIMIT  # noqa: PLC0415 - not for --help
     from packer.rejections import CODES  # noqa: PLC0415 - as above
 
     out = stdout()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from packer_cli.output import print_table, stdout
 
 if TYPE_CHECKING:
-    from packer.pipeline.build_result import BuildResult
+    from packer.pipeline.messages.build_result import BuildResult
     from packer.pipeline.timing import Profile
 
 

@@ -67,24 +67,22 @@ def _print_rows(rows: dict[str, list[int]]) -> None:
 
 
 def _print_splits(found: "Stats") -> None:
-    from packer.pipeline import summary  # noqa: PLC0415 - not for --help
-
     print_table(stdout(), _SPLIT_COLUMNS, [_split_row(split) for split in found.splits])
     if found.selected is not None:
-        print_lines(summary.of_splits(found.selected))
-        print_lines(summary.of_rules(found.selected, found.rows, listed="listed in rejected.jsonl"))
+        print_lines(found.selected.split_lines())
+        print_lines(found.selected.rule_lines(found.rows, listed="listed in rejected.jsonl"))
         stdout().line()
-        print_lines(summary.of_row_warnings(found.selected))
+        print_lines(found.selected.warning_lines())
 
 
 def _print(found: "Stats") -> None:
-    from packer.pipeline import summary  # noqa: PLC0415 - not for --help
+    from packer.pipeline.messages.build_result import kept_rows, skipped_answers  # noqa: PLC0415 - not for --help
 
     out = stdout()
     if found.left_out is not None:
-        print_lines(summary.of_left_out(found.left_out))
+        print_lines(found.left_out.lines())
     facts = [
-        ("rows", number(found.rows), summary.of_kept(found.rows, found.kept, found.selected)),
+        ("rows", number(found.rows), kept_rows(found.rows, found.kept, found.selected)),
         ("documents", number(found.documents), _rewriting(found.rewriting)),
         ("tokens", number(found.tokens), f"{number(found.trained)} trained ({percent(found.trained_share)})"),
     ]
@@ -100,7 +98,7 @@ def _print(found: "Stats") -> None:
             ("piece starts", number(found.piece_starts), "trained tokens that begin a piece, and so are masked")
         )
     if found.skipped:
-        facts.append(("skipped", number(found.skipped), summary.of_skipped(found.selected)))
+        facts.append(("skipped", number(found.skipped), skipped_answers(found.selected)))
     of_rows = "" if found.selected is None else " of all rows"
     facts += [
         (
@@ -113,7 +111,7 @@ def _print(found: "Stats") -> None:
     print_table(out, [("", "<"), ("", ">"), ("", "<")], facts)
     _print_reasons(found)
     if found.selected is not None:
-        print_lines(summary.of_rules(found.selected, found.rows, listed="listed in rejected.jsonl"))
+        print_lines(found.selected.rule_lines(found.rows, listed="listed in rejected.jsonl"))
     out.line()
     out.line("splits")
     print_table(out, _SPLIT_COLUMNS, [_split_row(split) for split in found.splits])

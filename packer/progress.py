@@ -11,7 +11,7 @@ class Progress(Protocol):
     """Receives the progress of a build or another long operation."""
 
     def stage(self, name: str, total: int, unit: str) -> None:
-        """Begin a stage of `total` units of work (`bytes`, `rows`, `blocks`); 0 if the total is unknown."""
+        """Begin a stage of `total` units of work (`bytes`, `rows`, `tokens`); 0 if the total is unknown."""
         ...
 
     def advance(self, amount: int, tokens: int = 0) -> None:

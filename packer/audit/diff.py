@@ -15,8 +15,8 @@ import numpy as np
 from packer.batches import Bool, Int64
 from packer.display import in_shell
 from packer.errors import CheckError
-from packer.pipeline.changes import PLACES, flat_keys
 from packer.pipeline.identity import model_digests
+from packer.pipeline.messages.changes import PLACES, flat_keys
 from packer.recipe import Recipe, to_json
 from packer.store.cache import Cache, content_fingerprint
 from packer.store.digest import digest_rows

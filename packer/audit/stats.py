@@ -9,8 +9,8 @@ import numpy as np
 from packer.batches import SIDES, Int32, Side
 from packer.display import repair_hint
 from packer.errors import CheckError
-from packer.pipeline.losses import TokenLosses, token_losses
-from packer.pipeline.row_report import RowReport, row_report
+from packer.pipeline.messages.losses import TokenLosses, token_losses
+from packer.pipeline.messages.row_report import RowReport, row_report
 from packer.recipe import to_json
 from packer.rejections import CODES, ROW_REASONS
 from packer.store.block_shards import BlockShards

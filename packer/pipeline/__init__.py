@@ -1,8 +1,7 @@
-"""Build a cache from a recipe: plan, partition tasks, block tasks, and the commit.
+"""Build a cache from a recipe, in this order.
 
-`from_python` turns the arguments of `build` into a recipe, and `run` builds it. `plan` determines the work; `documents`
-reuses finished partitions and makes the missing ones; `partition` makes one partition's document shard; `packing` and
-`blocks` pack, gather and commit; `executor` runs tasks, in worker processes if that is faster, and `ray_workers` on a
-cluster; `identity` and `record` identify and describe the result; `losses` reports what was left out; `suggestions`
-proposes remedies for rejections.
+`from_python` turns the arguments of `build` into a recipe, and `run` builds it. `plan/` determines the work, and what
+is there already; `documents` makes what is missing, each partition by `partition`, with the stages in `stages`;
+`selecting` decides which rows are in which split; `packing` and `blocks` pack and gather; `commit` writes what
+`record` describes. `workers/` runs tasks; `messages/` is what a build says; `identity` tells whether anything changed.
 """

@@ -111,7 +111,7 @@ class BlockTask:
     """Whether some document of the split has fractional loss weights."""
 
     num_blocks: int
-    plan: "PackPlan | Group"
+    plan: "PackPlan | DocumentGroup"
     """Plan of these blocks alone, with document indices relative to `documents`; or the group, to be planned again by
     the worker."""
 
@@ -137,7 +137,7 @@ class BlockTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class DocumentGroup:
     """A range of documents that are packed together, separately from all others."""
 
     number: int
@@ -167,7 +167,8 @@ class DroppedRanges:
 class PackedGroup:
     """The result of packing a group."""
 
-    group: Group
+    split: str
+    group: DocumentGroup
     """Its bounds are relative to its task's `documents`."""
 
     left_out: DroppedRanges
@@ -186,6 +187,19 @@ class PackedGroup:
     """Trained tokens that are kept in a block but not trained there because they are the first of a piece."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedBlocks:
+    """The block shards of a cache, and the groups that they were packed from, split by split."""
+
+    shards: Sequence[Shard]
+    groups: Sequence[PackedGroup]
+
+
+def tokens_per_shard(shard_bytes: int, *, weighted: bool = False) -> int:
+    """Return how many slots a block shard has: id, label and position of four bytes each, and the weight."""
+    return max(1, shard_bytes // (16 if weighted else 12))
+
+
 def pack_split(
     split: str, documents: DocumentShards, pack: Pack, *, stop_ids: Sequence[int], shard_bytes: int
 ) -> Iterator[tuple[PackedGroup, BlockTask]]:
@@ -200,12 +214,13 @@ def pack_split(
     if not len(documents):
         return
     weighted = documents.weighted
-    blocks_per_shard = max(1, shard_bytes // (pack.block_len * (16 if weighted else 12)))
+    blocks_per_shard = max(1, tokens_per_shard(shard_bytes, weighted=weighted) // pack.block_len)
     index = first_row = 0
     bounds = [*range(0, len(documents), pack.group_documents), len(documents)]
     for number, (first, last) in enumerate(pairwise(bounds)):
         own, before = documents.of_shards(documents.shard_of(first), documents.shard_of(last - 1))
-        packed, plan = _packed(own, Group(number=number, first=first - before, end=last - before), pack, stop_ids)
+        group = DocumentGroup(number=number, first=first - before, end=last - before)
+        packed, plan = _packed(split, own, group, pack, stop_ids)
         yield (
             packed,
             BlockTask(
@@ -224,7 +239,7 @@ def pack_split(
 
 
 def _packed(
-    documents: DocumentShards, group: Group, pack: Pack, stop_ids: Sequence[int]
+    split: str, documents: DocumentShards, group: DocumentGroup, pack: Pack, stop_ids: Sequence[int]
 ) -> tuple[PackedGroup, PackPlan]:
     """Plan the blocks of a group; document indices of the plan are relative to `documents`."""
     planned, left_out = _arranged(documents, group, pack, stop_ids)
@@ -232,6 +247,7 @@ def _packed(
     is_packed[planned.document] = True
     separators = int((planned.slots - planned.length).sum(dtype=np.int64)) if pack.mode == "eos" else 0
     packed = PackedGroup(
+        split=split,
         group=group,
         left_out=_parts(left_out, documents),
         losses=left_out.counts(is_packed),
@@ -245,7 +261,7 @@ def _packed(
 
 
 def _arranged(
-    documents: DocumentShards, group: Group, pack: Pack, stop_ids: Sequence[int]
+    documents: DocumentShards, group: DocumentGroup, pack: Pack, stop_ids: Sequence[int]
 ) -> tuple[PackPlan, DroppedTokens]:
     lengths = np.concatenate([values for _, (values,) in documents.by_shard({"length": np.int32})])
     lengths = lengths[group.first : group.end]
@@ -307,7 +323,7 @@ def block_worker(
 
     def make(task: BlockTask) -> tuple[Shard, ...]:
         documents, plan = task.documents, task.plan
-        if isinstance(plan, Group):
+        if isinstance(plan, DocumentGroup):
             plan, _ = _arranged(documents, plan, pack, stop_ids)
         key = (task.split, documents.shards[0].path, len(documents.shards))
         if key not in opened:

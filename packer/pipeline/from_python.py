@@ -16,12 +16,12 @@ import msgspec
 
 from packer.errors import CheckError, InputError, PackerError, RecipeError
 from packer.named_templates import template_key
-from packer.pipeline.build_result import BuildResult
 from packer.pipeline.documents import BuildOptions
 from packer.pipeline.kept_rows import ArrowData, is_arrow, keep_rows, remove_rows, rows_folder
-from packer.pipeline.ray_workers import workers_on
-from packer.pipeline.reuse import refuse_other_files
+from packer.pipeline.messages.build_result import BuildResult
+from packer.pipeline.plan.reuse import refuse_other_files
 from packer.pipeline.run import build_recipe
+from packer.pipeline.workers.ray_workers import workers_on
 from packer.progress import Lines, Progress, Silent
 from packer.recipe import Recipe, Source, load_recipe, make_recipe, to_json
 from packer.source.schema import VOTING_FIELDS
@@ -29,13 +29,13 @@ from packer.store.place import build_place
 
 PathName: TypeAlias = str | os.PathLike[str]
 
-Rows: TypeAlias = Iterable[Mapping[str, Any]] | ArrowData
+RowsOfSplit: TypeAlias = Iterable[Mapping[str, Any]] | ArrowData
 """Rows of one split. For type checkers a `datasets.Dataset` is an iterable of mappings; it is read as Arrow data."""
 
-Data: TypeAlias = PathName | Iterable[PathName] | Rows | Mapping[str, Rows] | Recipe | Mapping[str, Any]
+Data: TypeAlias = PathName | Iterable[PathName] | RowsOfSplit | Mapping[str, RowsOfSplit] | Recipe | Mapping[str, Any]
 
 
-class Options(TypedDict, total=False):
+class RecipeKeys(TypedDict, total=False):
     """Keys of a recipe and of all its sources, under the recipe's own names; nested ones are dicts."""
 
     tokenizer: PathName
@@ -80,7 +80,7 @@ def build(
     repair: bool = False,
     dry_run: bool = False,
     progress: bool | Progress | None = True,
-    **options: Unpack[Options],
+    **options: Unpack[RecipeKeys],
 ) -> BuildResult:
     """Build a cache, or bring it up to date, from rows, files or a recipe.
 
@@ -138,7 +138,6 @@ def build(
             with workers_on(on, jobs, listener.note) as workers:
                 how = BuildOptions(
                     workers=workers,
-                    copies_inputs=on is None,
                     on_error=on_error,
                     fail_above=fail_above,
                     force=force,

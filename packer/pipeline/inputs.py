@@ -8,10 +8,10 @@ from itertools import groupby
 from pathlib import Path, PurePath
 
 from packer.errors import InputError
-from packer.pipeline.bucket_inputs import refuse_changed_objects
-from packer.pipeline.executor import ALONE, Workers, in_order
-from packer.pipeline.input_resolution import SourceFile
+from packer.pipeline.plan.bucket_inputs import refuse_changed_objects
+from packer.pipeline.plan.input_resolution import SourceFile
 from packer.pipeline.unread_fields import FileQuestion, Questions, question_about
+from packer.pipeline.workers.executor import ALONE, Workers, in_order
 from packer.recipe import Recipe, for_one_source
 from packer.source.detect import detect_format, detect_schema, field_names, first_rows
 from packer.source.file_bytes import READ_BYTES, FilePath, NoRowsError, changed_error, file_sha256

@@ -21,7 +21,7 @@ import pyarrow as pa
 from packer.batches import DocumentBatch, RowBatch
 from packer.curate.trait_rules import TraitRules
 from packer.model import Model
-from packer.pipeline.benchmarks import questions_of
+from packer.pipeline.plan.benchmarks import questions_of
 from packer.pipeline.stages import Stages, named_row, overruns_at
 from packer.pipeline.timing import Clock
 from packer.recipe import Recipe
@@ -123,20 +123,6 @@ class TaskOutput:
 
     sampled: tuple[Sampled, ...] = ()
     """Texts to be compared with the reference before the shard is journaled, if that is left to the caller."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Documents:
-    """The documents of a cache."""
-
-    results: list[PartitionResult]
-    """One for every partition, in order."""
-
-    traits: list[StoredTable]
-    """One for every partition if there are rules about rows; else empty."""
-
-    num_built: int
-    """Number of document shards that were newly made."""
 
 
 _MOST_KEYS = 32

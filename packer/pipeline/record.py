@@ -2,14 +2,14 @@
 
 import heapq
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from packer.curate.trait_rules import traits_version
 from packer.pack import REASONS
-from packer.pipeline.blocks import PackedGroup
+from packer.pipeline.blocks import PackedBlocks, PackedGroup
 from packer.pipeline.identity import CODE_VERSION, TRAITS_VERSION, Provenance
 from packer.pipeline.partition import PartitionResult
 from packer.pipeline.selecting import Selected, values_of
@@ -30,14 +30,13 @@ def make_manifest(
     provenance: Provenance,
     folder: Path,
     results: Sequence[PartitionResult],
-    blocks: Sequence[Shard],
+    packed: PackedBlocks,
     *,
-    packed: Mapping[str, Sequence[PackedGroup]],
     selected: Selected,
     rejected_sha256: str,
 ) -> Manifest:
     """Return the manifest of these shards; write nothing."""
-    shards = (*(result.shard for result in results), *blocks)
+    shards = (*(result.shard for result in results), *packed.shards)
     return Manifest(
         format="packer-cache",
         format_version=FORMAT_VERSION,
@@ -50,7 +49,7 @@ def make_manifest(
         inputs=provenance.inputs,
         shards=shards,
         rejected_sha256=rejected_sha256,
-        totals=_totals(results, blocks, packed, selected, provenance.recipe.pack.block_len),
+        totals=_totals(results, packed, selected, provenance.recipe.pack.block_len),
         recipe_fingerprint=provenance.recipe_fingerprint,
         content_fingerprint=content_fingerprint(folder, shards, selected.documents),
         versions=_versions(None if selected.record is None else provenance.recipe.row_rules),
@@ -72,7 +71,7 @@ def _versions(rules: RowRules | None) -> dict[str, str]:
 def rejected_lines(
     inputs: Sequence[Input],
     results: Sequence[PartitionResult],
-    packed: Mapping[str, Sequence[PackedGroup]],
+    groups: Sequence[PackedGroup],
     selected: Selected,
 ) -> Iterator[Rejected]:
     """Yield rejected rows, documents that are in no split, and parts of documents that are in no block.
@@ -92,7 +91,7 @@ def rejected_lines(
             )
             for row in result.rejected
         ]
-    for split, group in ((split, group) for split, groups in packed.items() for group in groups):
+    for group in groups:
         parts = group.left_out
         columns = (parts.source, parts.row, parts.doc_id, parts.doc_length, parts.start, parts.length, parts.reason)
         for source, row, doc_id, length, start, tokens, code in values_of(*columns):
@@ -102,7 +101,7 @@ def rejected_lines(
                 code=REASONS[code],
                 reason=reason_of_part(REASONS[code], start=start, tokens=tokens, length=length),
                 document=doc_id,
-                split=split,
+                split=group.split,
                 start=start,
                 tokens=tokens,
             )
@@ -142,19 +141,12 @@ def reason_of_part(code: str, *, start: int, tokens: int, length: int) -> str:
     return f"{CODES[code]} (tokens {start} to {start + tokens - 1} of {length})"
 
 
-def _totals(
-    results: Sequence[PartitionResult],
-    blocks: Sequence[Shard],
-    packed: Mapping[str, Sequence[PackedGroup]],
-    selected: Selected,
-    block_len: int,
-) -> Totals:
+def _totals(results: Sequence[PartitionResult], packed: PackedBlocks, selected: Selected, block_len: int) -> Totals:
     shards = [result.shard for result in results]
     rejected = Counter(row.code for result in results for row in result.rejected)
     rows = sum(shard.num_input_rows for shard in shards)
     tokens, trained = sum(shard.num_tokens for shard in shards), sum(shard.num_trained for shard in shards)
-    num_blocks = sum(shard.num_rows for shard in blocks)
-    groups = [group for split in packed.values() for group in split]
+    num_blocks, groups = sum(shard.num_rows for shard in packed.shards), packed.groups
     unused: Counter[str] = Counter()
     for shard in shards:
         unused.update(shard.unused_keys)

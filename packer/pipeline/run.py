@@ -7,7 +7,6 @@ Until the commit the existing cache stays as it was. Finished partitions are reu
 ends.
 """
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -17,28 +16,29 @@ from packer.fork_server import fork_server, jobs_for
 from packer.limits import path_errors
 from packer.model import TOKENIZER_FILE, read_model_files
 from packer.pipeline import engine
-from packer.pipeline.benchmarks import pin_benchmarks
-from packer.pipeline.build_result import BuildResult
-from packer.pipeline.changes import Changes, changes
-from packer.pipeline.documents import BuildOptions, RowDocuments, by_reference
-from packer.pipeline.executor import Processes, Workers
+from packer.pipeline.commit import commit, finish, finish_if_free
+from packer.pipeline.documents import BuildOptions, by_reference, make_documents
 from packer.pipeline.identity import Provenance
-from packer.pipeline.input_resolution import pin_recipe, tokenizer_place
 from packer.pipeline.inputs import refuse_changed
 from packer.pipeline.kept_tokenizer import write_model
-from packer.pipeline.losses import refuse_losses, token_losses
-from packer.pipeline.packing import commit, finish, finish_if_free, pack_documents
-from packer.pipeline.plan import BuildPlan, plan_build, resolve_sources
-from packer.pipeline.reuse import (
+from packer.pipeline.messages.build_result import BuildResult
+from packer.pipeline.messages.changes import Changes, changes
+from packer.pipeline.messages.losses import refuse_losses, token_losses
+from packer.pipeline.messages.row_report import row_report
+from packer.pipeline.packing import pack_documents
+from packer.pipeline.plan.benchmarks import pin_benchmarks
+from packer.pipeline.plan.build_plan import BuildPlan, plan_build, resolve_sources
+from packer.pipeline.plan.input_resolution import pin_recipe, tokenizer_place
+from packer.pipeline.plan.reuse import (
     existing,
     is_unchanged,
     refuse_other_files,
     reusable,
     up_to_date,
 )
-from packer.pipeline.row_report import row_report
 from packer.pipeline.selecting import select
 from packer.pipeline.timing import Clock, Profile
+from packer.pipeline.workers.executor import Processes, Workers
 from packer.progress import Progress
 from packer.recipe import Recipe
 from packer.source.file_cuts import smallest_partition
@@ -68,56 +68,38 @@ def build_recipe(recipe: Recipe, folder: Path, options: BuildOptions, progress: 
             CacheFiles(folder).remove_damaged(found.digests)
         clock = Clock()
         with clock.of("plan"):
-            recipe = _pinned(recipe, progress)
+            recipe = pin_benchmarks(pin_recipe(recipe, progress.note), progress.note)
             if (
                 found is not None
                 and not options.repair
-                and is_unchanged(folder, found, recipe, progress, workers=options.workers, copies=options.copies_inputs)
+                and is_unchanged(folder, found, recipe, progress, workers=options.workers)
             ):
                 if not options.dry_run:
                     finish_if_free(folder, found)
                 return _nothing_to_do(folder, found, options)
-
-        def made(plan: BuildPlan) -> BuildResult:
-            if options.dry_run:
-                result = _dry_run(folder, found, plan, options)
-            else:
-                result = _build(plan, folder, options, progress, clock)
-            return replace(result, settled_keys=plan.settled_keys)
-
         is_new = found is None and not options.dry_run
         with _loading(recipe, options.workers) if is_new else nullcontext():
-            return _with_plan(recipe, found, options, progress, made, clock=clock)
+            plan = _plan(recipe, found, options, progress, clock)
+            if options.dry_run:
+                return _dry_run(plan, folder, found, options)
+            try:
+                return _build(plan, folder, options, progress, clock)
+            except EngineDiffersError as error:
+                progress.note(f"{error.message}; building with the reference engine")
+                if not isinstance(error, ReferenceFailsError):
+                    engine.remember(plan.model.files[TOKENIZER_FILE], agrees=False)
+            plan = _plan(by_reference(recipe), found, options, progress, clock)
+            return _build(plan, folder, options, progress, clock)
 
 
-def _with_plan(
-    recipe: Recipe,
-    found: Manifest | None,
-    options: BuildOptions,
-    progress: Progress,
-    work: Callable[[BuildPlan], BuildResult],
-    *,
-    clock: Clock,
-) -> BuildResult:
-    """Plan the build and do `work` on the plan; start over with the reference engine if the fast one differs."""
-
-    def planned(recipe: Recipe) -> BuildPlan:
-        with clock.of("plan"):
-            return plan_build(recipe, progress, before=found, workers=options.workers, copies=options.copies_inputs)
-
-    plan = planned(recipe)
-    try:
-        return work(plan)
-    except EngineDiffersError as error:
-        progress.note(f"{error.message}; building with the reference engine")
-        if not isinstance(error, ReferenceFailsError):
-            engine.remember(plan.model.files[TOKENIZER_FILE], agrees=False)
-        return work(planned(by_reference(recipe)))
+def _plan(recipe: Recipe, found: Manifest | None, options: BuildOptions, progress: Progress, clock: Clock) -> BuildPlan:
+    with clock.of("plan"):
+        return plan_build(recipe, progress, before=found, workers=options.workers)
 
 
 def _build(plan: BuildPlan, folder: Path, options: BuildOptions, progress: Progress, clock: Clock) -> BuildResult:
     """Make the cache, or find that it is up to date."""
-    wanted, rows = plan.provenance, RowDocuments(plan, folder, options, progress)
+    wanted = plan.provenance
     with lock(folder):
         sweep_temporary(folder)
         # Read before it is decoded: if another command updates it in between, the commit is refused, as it must be.
@@ -126,12 +108,12 @@ def _build(plan: BuildPlan, folder: Path, options: BuildOptions, progress: Progr
         found = existing(folder, progress)
         if found is not None and not options.repair and up_to_date(folder, found, wanted):
             finish(folder, found)
-            return _nothing_to_do(folder, found, options)
+            return replace(_nothing_to_do(folder, found, options), settled_keys=plan.settled_keys)
         replaced = None if found is None else _replaced(folder, found, wanted, options)
         if replaced is not None and replaced.leaving:
             progress.note(f"{shown(folder)}: {replaced.sentences()[0]}")
         with clock.of("documents"):
-            made = rows.documents(found)
+            made = make_documents(plan, folder, found, options, progress)
         results, shards = made.results, [result.shard for result in made.results]
         with clock.of("rows") if wanted.recipe.row_rules.is_set else nullcontext():
             progress.stage("selecting", 0, "rows")
@@ -151,8 +133,9 @@ def _build(plan: BuildPlan, folder: Path, options: BuildOptions, progress: Progr
         num_partitions_reused=len(results) - made.num_built,
         left_out=token_losses(folder, manifest),
         rows=row_report(folder, manifest),
-        profile=Profile(parts=clock.take(), stages=rows.stages.take(), processes=rows.processes),
-        rejected_inputs=rows.rejected_inputs,
+        profile=Profile(parts=clock.take(), stages=made.seconds, processes=made.processes),
+        rejected_inputs=made.rejected_inputs,
+        settled_keys=plan.settled_keys,
     )
 
 
@@ -176,15 +159,16 @@ def _nothing_to_do(folder: Path, found: Manifest, options: BuildOptions) -> Buil
         fingerprint=manifest_fingerprint(folder),
         built=False,
         num_partitions_built=0,
-        num_partitions_reused=sum(shard.kind == "documents" for shard in found.shards),
+        num_partitions_reused=len(found.document_shards),
         left_out=token_losses(folder, found),
         rows=row_report(folder, found),
     )
 
 
-def _dry_run(folder: Path, found: Manifest | None, plan: BuildPlan, options: BuildOptions) -> BuildResult:
+def _dry_run(plan: BuildPlan, folder: Path, found: Manifest | None, options: BuildOptions) -> BuildResult:
+    """Say what a build of the plan would do."""
     if found is not None and not options.repair and up_to_date(folder, found, plan.provenance):
-        return _nothing_to_do(folder, found, options)
+        return replace(_nothing_to_do(folder, found, options), settled_keys=plan.settled_keys)
     there, _ = reusable(folder, found, plan.tasks, repair=options.repair)
     missing = sum(task.key not in there for task in plan.tasks)
     return BuildResult(
@@ -195,6 +179,7 @@ def _dry_run(folder: Path, found: Manifest | None, plan: BuildPlan, options: Bui
         num_partitions_built=missing,
         num_partitions_reused=len(plan.tasks) - missing,
         replaced=None if found is None else _replaced(folder, found, plan.provenance, options),
+        settled_keys=plan.settled_keys,
     )
 
 
@@ -215,8 +200,3 @@ def _loading(recipe: Recipe, workers: Workers) -> AbstractContextManager[None]:
     if size >= engine.WORTH_LOADING_BYTES and is_known_fast(recipe.engine, content):
         load_fast_meanwhile(content)
     return nullcontext()
-
-
-def _pinned(recipe: Recipe, progress: Progress) -> Recipe:
-    """Return the recipe with its Hub names pinned to commits and its benchmarks to digests."""
-    return pin_benchmarks(pin_recipe(recipe, progress.note), progress.note)

@@ -1,6 +1,6 @@
 """Compute a cache's selection from the traits of all its rows, for a build or to verify an existing cache."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from packer.batches import InputRows, Int64, SelectedRows
+from packer.batches import InputRows, Int32, Int64, SelectedRows
 from packer.errors import NothingKeptError
 from packer.pipeline.identity import Provenance
 from packer.rejections import CODES, ROW_REASONS, rejection_hint
@@ -61,7 +61,7 @@ class DroppedDocuments:
 
     def reasons(self, inputs: Sequence[Input], shards: Sequence[Shard]) -> Iterator[tuple[str, str]]:
         """Yield each document's code, and a sentence that names the rule, or the row it duplicates."""
-        places, names, rows = RowPlaces(inputs, shards), self.rules.names, self.rows
+        named_row, names, rows = _named_rows(inputs, shards), self.rules.names, self.rows
         columns = (rows.reason, rows.detail, rows.kept, rows.similarity)
         for number, rule, kept, similarity in values_of(*(column[self.row] for column in columns)):
             code = ROW_REASONS[number - 1]
@@ -73,7 +73,7 @@ class DroppedDocuments:
                 yield code, f"{CODES[code]}: {self.rules.question(kept)}, {similarity:.0%} of it"
             else:
                 alike = f", {similarity:.3f} alike" if code in {"near_duplicate", "leaks"} else ""
-                yield code, f"{CODES[code]}: {places.named(kept)}{alike}"
+                yield code, f"{CODES[code]}: {named_row(kept)}{alike}"
 
 
 def values_of(*columns: npt.NDArray[Any]) -> Iterator[tuple[Any, ...]]:
@@ -82,32 +82,17 @@ def values_of(*columns: npt.NDArray[Any]) -> Iterator[tuple[Any, ...]]:
         yield from zip(*(column[first : first + _ROWS_HELD].tolist() for column in columns), strict=True)
 
 
-class RowPlaces:
-    """Converts between row numbers of a selection and rows of inputs."""
+def _named_rows(inputs: Sequence[Input], shards: Sequence[Shard]) -> Callable[[int], str]:
+    """Return a function that names a row of a selection by its input's path and its number there."""
+    first_rows = np.cumsum([0, *(shard.num_input_rows for shard in shards)])
 
-    def __init__(self, inputs: Sequence[Input], shards: Sequence[Shard]) -> None:
-        self._inputs = inputs
-        self._shards = shards
-        self._first = np.cumsum([0, *(shard.num_input_rows for shard in shards)])
-
-    def of(self, row: int) -> tuple[int, int]:
-        """Return the index of a row's input, and the row's number within it."""
-        number = int(np.searchsorted(self._first, row, side="right")) - 1
-        shard = self._shards[number]
+    def named(row: int) -> str:
+        number = int(np.searchsorted(first_rows, row, side="right")) - 1
+        shard = shards[number]
         assert shard.source is not None
-        return shard.source, shard.first_row + row - int(self._first[number])
+        return f"{inputs[shard.source].path} row {shard.first_row + row - int(first_rows[number])}"
 
-    def number(self, source: int, row: int) -> int:
-        """Return the selection's number for a row of an input."""
-        for first, shard in zip(self._first.tolist(), self._shards, strict=False):
-            if shard.source == source and shard.first_row <= row < shard.first_row + shard.num_input_rows:
-                return int(first) + row - shard.first_row
-        raise IndexError(row)
-
-    def named(self, row: int) -> str:
-        """Format a row as its input's path and row number."""
-        source, number = self.of(row)
-        return f"{self._inputs[source].path} row {number}"
+    return named
 
 
 def select(folder: Path, wanted: Provenance, shards: Sequence[Shard], traits: Sequence[StoredTable]) -> Selected:
@@ -184,10 +169,18 @@ def _input_rows(folder: Path, inputs: Sequence[Input], shards: Sequence[Shard]) 
     tokens = np.zeros(sum(numbers), np.int64)
     lengths = DocumentShards(folder, shards).stored("length", np.int32)
     np.maximum.at(tokens, rows_of_documents(folder, shards), lengths)
-    parts = [inputs[shard.source].part or 0 if shard.source is not None else 0 for shard in shards]
     return InputRows(
-        source=np.repeat(np.array(parts, np.int32), numbers),
+        source=sources_of_rows(inputs, shards),
         split=np.repeat(np.array([splits.index(shard.split) for shard in shards], np.int32), numbers),
         splits=splits,
         num_tokens=tokens,
     )
+
+
+def sources_of_rows(inputs: Sequence[Input], shards: Sequence[Shard]) -> Int32:
+    """Return the index of each row's source in the recipe, in selection order; 0 if it has none.  # int32[N]
+
+    `shards` are the document shards of a cache.
+    """
+    parts = [0 if shard.source is None else inputs[shard.source].part or 0 for shard in shards]
+    return np.repeat(np.array(parts, np.int32), [shard.num_input_rows for shard in shards])

@@ -51,9 +51,6 @@ class Stages:
 
     def __init__(self, recipe: Recipe, model: Model, clock: Clock | None = None, *, check: Check | None = None) -> None:
         self.clock = Clock() if clock is None else clock
-        self.by_marks = recipe.supervision.source == "generation_tags"
-        """Whether the template's generation marks decide where prompts end, instead of the template's generation
-        prompts."""
         self._model = model
         # In a thread, as loading the fast encoder takes up to a second; `fastokens` releases the GIL.
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="packer-loading")

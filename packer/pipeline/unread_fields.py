@@ -15,7 +15,7 @@ from itertools import islice
 from packer.display import plural
 from packer.errors import InputError
 from packer.model import Model
-from packer.pipeline.input_resolution import SourceFile
+from packer.pipeline.plan.input_resolution import SourceFile
 from packer.pipeline.stages import compile_template
 from packer.recipe import Recipe, Source
 from packer.render.environment import RenderError

@@ -134,6 +134,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return {file.path: file.sha256 for file in self.stored} | model | {REJECTED_NAME: self.rejected_sha256}
 
     @property
+    def document_shards(self) -> list[Shard]:
+        return [shard for shard in self.shards if shard.kind == "documents"]
+
+    @property
     def stored(self) -> "tuple[Shard | StoredTable, ...]":
         """All shards and tables."""
         return (*self.shards, *self.tables)

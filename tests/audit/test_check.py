@@ -11,9 +11,9 @@ from compared_rows import chat, counts, levels, prompt, some_rows, with_copies
 from packer import audit
 from packer.audit.check import record_checks, row_checks
 from packer.errors import InputError
-from packer.pipeline.benchmarks import read_benchmark
 from packer.pipeline.from_python import build
-from packer.pipeline.row_report import row_report
+from packer.pipeline.messages.row_report import row_report
+from packer.pipeline.plan.benchmarks import read_benchmark
 from packer.recipe import make_recipe
 from packer.store.manifest import read_manifest
 

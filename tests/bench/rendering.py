@@ -19,7 +19,7 @@ from rich.table import Table
 from timing import best
 
 from packer.batches import Message, RowBatch, Sample
-from packer.pipeline.plan import load_recipe_model
+from packer.pipeline.plan.build_plan import load_recipe_model
 from packer.pipeline.stages import Stages
 from packer.recipe import make_recipe
 from packer.render import Renderer

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from command_line import fields, run
 
-from packer.pipeline.build_result import BuildResult
+from packer.pipeline.messages.build_result import BuildResult
 from packer.store.manifest import read_manifest
 from packer_cli.result import print_lines
 

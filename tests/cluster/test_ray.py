@@ -18,10 +18,10 @@ from processes import wait_until
 from written_formats import as_jsonl, in_three_files, some_rows
 
 from packer.errors import CheckError, InputError, UsageError
-from packer.pipeline.bundles import MOST_DEATHS
-from packer.pipeline.executor import WorkerDiedError
 from packer.pipeline.from_python import build
-from packer.pipeline.ray_workers import ray_workers
+from packer.pipeline.workers.bundles import MOST_DEATHS
+from packer.pipeline.workers.executor import WorkerDiedError
+from packer.pipeline.workers.ray_workers import ray_workers
 from packer.recipe import Recipe, make_recipe, to_json
 from packer.store.manifest import read_manifest
 
@@ -191,9 +191,9 @@ def test_an_input_that_a_node_does_not_see_is_named_with_the_node(
 
     path = tmp_path / "rows.jsonl"
     path.write_bytes(as_jsonl(some_rows(400)))
-    make = documents.RowDocuments._missing
+    reusable = documents.reusable
     monkeypatch.setattr(
-        documents.RowDocuments, "_missing", lambda *given: (make(*given), path.unlink(missing_ok=True))[0]
+        documents, "reusable", lambda *given, **more: (reusable(*given, **more), path.unlink(missing_ok=True))[0]
     )
     with pytest.raises(InputError, match=r"rows.jsonl: cannot be read: .* \(on node "):
         build(recipe_of(starter, path), tmp_path / "cache", on="ray")

@@ -22,8 +22,9 @@ from packer.audit import preview, rows_of_split, stats, verify, view_row
 from packer.curate import near
 from packer.errors import CheckError, InputError, NothingKeptError, RecipeError
 from packer.export.run import export
-from packer.pipeline import executor, partition, run, selecting
+from packer.pipeline import partition, run, selecting
 from packer.pipeline.from_python import build
+from packer.pipeline.workers import executor
 from packer.progress import Silent
 from packer.recipe import make_recipe, to_json
 from packer.source import detect

@@ -16,7 +16,7 @@ from faults.test_kill import CODE
 
 from packer.errors import InputError, RecipeError, ResourceError
 from packer.limits import out_of, path_errors, storage_errors
-from packer.pipeline.executor import WorkerDiedError, run_tasks
+from packer.pipeline.workers.executor import WorkerDiedError, run_tasks
 from packer.recipe import load_recipe
 from packer.source import table_files
 from packer.source.table_files import arrow_sizes, read_arrow, row_groups

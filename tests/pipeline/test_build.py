@@ -19,8 +19,8 @@ from processes import run_forked
 
 from packer.audit import verify
 from packer.errors import BusyError, InputError, NothingKeptError, PackerError, RecipeError, TemplateError, UsageError
-from packer.pipeline.build_result import BuildResult
 from packer.pipeline.from_python import build
+from packer.pipeline.messages.build_result import BuildResult
 from packer.recipe import Recipe, Source, load_recipe, make_recipe
 from packer.rejections import CODES
 from packer.source.file_bytes import read_chunks
@@ -172,7 +172,7 @@ build(load_recipe(Path(sys.argv[1]), ["partition_bytes=4KiB"]), sys.argv[2], job
 DEATHS = [
     ("packer.pipeline.stages", "Stages.run", 9, 3),
     ("packer.pipeline.blocks", "gather", 2, 10),
-    ("packer.pipeline.packing", "write_manifest", 1, 10),
+    ("packer.pipeline.commit", "write_manifest", 1, 10),
 ]
 
 
@@ -434,7 +434,7 @@ def test_fractional_weights_become_loss_weights(starter: Path, tmp_path: Path) -
 
 def test_an_input_that_changes_under_the_build_is_noticed(starter: Path, tmp_path: Path) -> None:
     from packer.pipeline.partition import PartitionWork
-    from packer.pipeline.plan import plan_build
+    from packer.pipeline.plan.build_plan import plan_build
     from packer.progress import Silent
 
     plan = plan_build(recipe_of(starter), Silent())
@@ -464,7 +464,7 @@ def test_a_build_that_fails_at_the_commit_leaves_the_cache_that_was_there(
 ) -> None:
     from packer.audit import verify
     from packer.errors import StorageError
-    from packer.pipeline import packing
+    from packer.pipeline import commit
 
     def fail(*_: object, **__: object) -> None:
         raise StorageError("no space left on device")
@@ -472,7 +472,7 @@ def test_a_build_that_fails_at_the_commit_leaves_the_cache_that_was_there(
     first = build_one(starter, tmp_path / "cache")
     with (starter / "data" / "chat.jsonl").open("a", encoding="utf-8") as file:
         file.write("not json\n")
-    monkeypatch.setattr(packing, step, fail)
+    monkeypatch.setattr(commit, step, fail)
     with pytest.raises(StorageError):
         build_one(starter, tmp_path / "cache")
     monkeypatch.undo()

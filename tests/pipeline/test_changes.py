@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from packer.errors import UsageError
-from packer.pipeline.changes import changes
 from packer.pipeline.from_python import build
 from packer.pipeline.identity import Provenance
+from packer.pipeline.messages.changes import changes
 from packer.recipe import make_recipe, to_json
 from packer.store.manifest import Input, read_manifest
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.errors import CheckError, PackerError, StorageError, UsageError
-from packer.pipeline import packing
+from packer.pipeline import commit
 from packer.pipeline.from_python import build
-from packer.pipeline.plan import refuse_too_many
+from packer.pipeline.plan.build_plan import refuse_too_many
 from packer.recipe import load_recipe
 from packer.store.cache import Cache
 from packer.store.manifest import read_manifest, write_manifest
@@ -48,8 +48,8 @@ def test_a_manifest_larger_than_readers_take_is_refused_and_the_old_cache_stays(
 
 def test_more_partitions_than_a_manifest_names_are_refused_before_an_input_is_read(starter, cache, monkeypatch):
     before = fingerprint(cache)
-    monkeypatch.setattr("packer.pipeline.plan.MAX_MANIFEST_BYTES", 600)
-    monkeypatch.setattr("packer.pipeline.plan.open_inputs", None)
+    monkeypatch.setattr("packer.pipeline.plan.build_plan.MAX_MANIFEST_BYTES", 600)
+    monkeypatch.setattr("packer.pipeline.plan.build_plan.open_inputs", None)
     with pytest.raises(
         UsageError, match="cut into partitions of 8 MiB: the manifest would have more than the 600 bytes"
     ):
@@ -70,14 +70,14 @@ def test_the_partition_bytes_that_a_refusal_names_are_not_refused(sizes, partiti
 
 
 def test_a_manifest_that_would_not_open_is_a_bug_and_the_old_cache_stays(starter, cache, monkeypatch):
-    before, made = fingerprint(cache), packing.make_manifest
+    before, made = fingerprint(cache), commit.make_manifest
 
     def wrong(*arguments, **options):
         manifest = made(*arguments, **options)
         first, *others = manifest.shards
         return msgspec.structs.replace(manifest, shards=(msgspec.structs.replace(first, path="../it"), *others))
 
-    monkeypatch.setattr(packing, "make_manifest", wrong)
+    monkeypatch.setattr(commit, "make_manifest", wrong)
     with pytest.raises(PackerError, match=r"a relative path of such names .* - at `\$.shards\[0\]\.path`") as caught:
         again(starter, cache, OTHER)
     assert caught.value.exit_code == 70 and "bug" in caught.value.hint
@@ -95,7 +95,7 @@ def test_a_disk_that_does_not_keep_what_was_written_is_reported(lost, starter, c
             (folder / "manifest.json").write_bytes(b"{}")
         return written
 
-    monkeypatch.setattr(packing, "write_manifest", forgetful)
+    monkeypatch.setattr(commit, "write_manifest", forgetful)
     with pytest.raises(StorageError, match="was built, but does not open: ") as caught:
         again(starter, cache, OTHER)
     assert "--repair" in caught.value.hint

@@ -14,7 +14,7 @@ from packer.pipeline.engine import resolve_engine
 from packer.pipeline.from_python import build
 from packer.pipeline.identity import RULES_VERSION
 from packer.pipeline.partition import PartitionWork
-from packer.pipeline.plan import plan_build
+from packer.pipeline.plan.build_plan import plan_build
 from packer.recipe import load_recipe, make_recipe
 from packer.tokenize import EngineDiffersError, ReferenceEncoder, ReferenceFailsError, fast
 from packer.trials import is_known_fast

@@ -16,9 +16,10 @@ from worker_tasks import dying, dying_midway, failing, measuring, naming, waitin
 
 from packer import fork_server
 from packer.errors import InputError
-from packer.pipeline import executor, run
-from packer.pipeline.executor import Processes, WorkerDiedError, run_tasks
+from packer.pipeline import run
 from packer.pipeline.from_python import build
+from packer.pipeline.workers import executor
+from packer.pipeline.workers.executor import Processes, WorkerDiedError, run_tasks
 from packer.recipe import load_recipe, make_recipe, to_json
 from packer.store.mirror import make_mirror
 
@@ -155,7 +156,7 @@ from pathlib import Path
 
 sys.path.insert(0, sys.argv[3])
 from packer import fork_server
-from packer.pipeline import executor
+from packer.pipeline.workers import executor
 from worker_tasks import waiting
 
 if __name__ == "__main__":
@@ -185,7 +186,7 @@ ABANDONED = """
 import multiprocessing
 import sys
 
-from packer.pipeline.executor import _serve
+from packer.pipeline.workers.executor import _serve
 from worker_tasks import measuring
 
 for unread in (False, True):

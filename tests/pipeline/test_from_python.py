@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import packer
 from packer.audit import verify
 from packer.errors import InputError, NothingKeptError, RecipeError, UsageError
-from packer.pipeline.from_python import SOURCE_KEYS, Options
+from packer.pipeline.from_python import SOURCE_KEYS, RecipeKeys
 from packer.pipeline.from_python import build as build_recipe
 from packer.pipeline.kept_rows import keep_rows, rows_folder
 from packer.progress import Silent
@@ -403,7 +403,7 @@ def test_a_hint_that_names_no_option_is_left_as_it_is(tokenizer, tmp_path):
 
 def test_options_are_the_keys_of_recipes_and_sources():
     keys = {*Recipe.__struct_fields__, *Source.__struct_fields__} - {"version", "sources", "path"}
-    assert set(get_type_hints(Options)) == keys
+    assert set(get_type_hints(RecipeKeys)) == keys
     assert set(SOURCE_KEYS) == {*Source.__struct_fields__} - {"path"}
 
 

@@ -11,7 +11,7 @@ from packed_again import packed_again
 from packer.audit import stats
 from packer.errors import CheckError, NothingKeptError
 from packer.pipeline.from_python import build
-from packer.pipeline.losses import WORTH_A_WARNING, fitting
+from packer.pipeline.messages.losses import WORTH_A_WARNING, fitting
 from packer.read_rules import MAX_BLOCK_LEN
 from packer.recipe import load_recipe, make_recipe
 from packer.store.cache import Cache

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from packer.pipeline.partition import JOURNALS, PartitionResult
-from packer.pipeline.plan import plan_build
+from packer.pipeline.plan.build_plan import plan_build
 from packer.progress import Silent
 from packer.recipe import Recipe, make_recipe, to_json
 from packer.store.manifest import read_manifest

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.errors import ResourceError, UsageError
-from packer.pipeline.bundles import MOST_BYTES, MOST_DEATHS, MOST_TASKS, Bundles
-from packer.pipeline.ray_nodes import NodeRequirements, versions
-from packer.pipeline.ray_workers import RayWorkers
+from packer.pipeline.workers.bundles import MOST_BYTES, MOST_DEATHS, MOST_TASKS, Bundles
+from packer.pipeline.workers.ray_nodes import NodeRequirements, versions
+from packer.pipeline.workers.ray_workers import RayWorkers
 from packer.store.mirror import shown
 
 sizes = st.lists(st.integers(0, 2 * MOST_BYTES), min_size=1, max_size=200)

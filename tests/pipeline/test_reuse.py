@@ -15,13 +15,14 @@ from packer import __version__
 from packer.audit import verify
 from packer.display import repair_hint
 from packer.errors import InputError, StorageError
-from packer.pipeline import packing, plan, record, run
+from packer.pipeline import commit, record, run
+from packer.pipeline.commit import finish_if_free
 from packer.pipeline.engine import Engine
 from packer.pipeline.from_python import build
 from packer.pipeline.inputs import refuse_changed
-from packer.pipeline.packing import finish_if_free
 from packer.pipeline.partition import JOURNALS, PartitionResult
-from packer.pipeline.reuse import committed
+from packer.pipeline.plan import build_plan
+from packer.pipeline.plan.reuse import committed
 from packer.recipe import Pack, Supervision, load_recipe, make_recipe, to_json
 from packer.source.partition import FileStatus
 from packer.store import files
@@ -184,9 +185,9 @@ def test_a_ledger_that_does_not_go_with_the_partitions_vouches_for_none(change, 
 
 
 def test_what_keeps_the_fast_engine_from_a_build_is_reported(starter, tmp_path, monkeypatch):
-    reference = plan.resolve_engine("reference", (starter / "tokenizer" / "tokenizer.json").read_bytes())
+    reference = build_plan.resolve_engine("reference", (starter / "tokenizer" / "tokenizer.json").read_bytes())
     engine = Engine(name="reference", version=reference.version, refused="'ab' gives other ids")
-    monkeypatch.setattr(plan, "resolve_engine", lambda *_, **__: engine)
+    monkeypatch.setattr(build_plan, "resolve_engine", lambda *_, **__: engine)
     notes = Notes()
     again(starter, tmp_path / "cache", progress=notes)
     assert "engine reference: 'ab' gives other ids" in notes.notes
@@ -318,10 +319,10 @@ def test_a_cache_alone_answers_where_it_came_from_and_what_was_left_out(starter,
 def test_names_of_files_that_are_kept_are_flushed_before_the_commit(starter, cache, monkeypatch):
     """A build that was killed may have given them their names and not flushed the folder; then the power goes."""
     events = []
-    sync, write = files.sync_folder, packing.write_manifest
+    sync, write = files.sync_folder, commit.write_manifest
     monkeypatch.setattr(files, "sync_folder", lambda folder: events.append(folder) or sync(folder))
     monkeypatch.setattr(
-        packing, "write_manifest", lambda *given, **more: events.append("commit") or write(*given, **more)
+        commit, "write_manifest", lambda *given, **more: events.append("commit") or write(*given, **more)
     )
     place = (cache / "model" / read_manifest(cache).model.files[0].path).parent
     (cache / "manifest.json").unlink()

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from packer.pipeline import rewrite_cost
 from packer.pipeline.from_python import build
+from packer.pipeline.messages import rewrite_cost
+from packer.pipeline.messages.rewrite_cost import CLEARLY, RewrittenError, refuse_early, sampled_tasks
 from packer.pipeline.partition import PartitionResult, read_journal
-from packer.pipeline.plan import plan_build
-from packer.pipeline.rewrite_cost import CLEARLY, RewrittenError, refuse_early, sampled_tasks
+from packer.pipeline.plan.build_plan import plan_build
 from packer.progress import Silent
 from packer.recipe import load_recipe, make_recipe, to_json
 

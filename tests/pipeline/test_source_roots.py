@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.errors import InputError, RecipeError
-from packer.pipeline.source_roots import BelowNoRootError, SourceRoots
+from packer.pipeline.plan.source_roots import BelowNoRootError, SourceRoots
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 DATA = f"hf://datasets/org/talk@{COMMIT}/data/a.jsonl"

@@ -13,8 +13,8 @@ from tokenizers import Tokenizer
 
 from packer.audit import verify
 from packer.errors import PackerError
-from packer.pipeline.build_result import BuildResult
 from packer.pipeline.from_python import build
+from packer.pipeline.messages.build_result import BuildResult
 from packer.recipe import make_recipe
 from packer.store.cache import Cache
 

@@ -18,7 +18,7 @@ from command_line import assert_refused, fields, run
 from packer.batches import RowBatch
 from packer.errors import BusyError, CheckError, InputError, StorageError, UsageError
 from packer.pipeline import run as pipeline
-from packer.pipeline.bucket_inputs import objects_of
+from packer.pipeline.plan.bucket_inputs import objects_of
 from packer.source.file_cuts import partition_file
 from packer.source.partition import Partition
 from packer.source.rows import read_rows
@@ -424,7 +424,7 @@ def test_an_object_is_cut_and_read_as_a_file_is_and_never_lies_on_the_disk(
         return download(*given, within=within, **more)
 
     monkeypatch.setattr(Bucket, "download", noted)
-    monkeypatch.setattr("packer.pipeline.bucket_inputs.READ_BYTES", 2**14)
+    monkeypatch.setattr("packer.pipeline.plan.bucket_inputs.READ_BYTES", 2**14)
     (file,) = objects_of(f"{URL}/*.jsonl")
     cut, local = (
         partition_file(path, format="jsonl", partition_bytes=2**16, limit=None) for path in (file, tmp_path / "rows")

@@ -22,10 +22,10 @@ from packer.batches import Sample
 from packer.curate.contamination import Questions
 from packer.curate.texts import utterances
 from packer.errors import PackerError
-from packer.pipeline.benchmarks import Benchmark
-from packer.pipeline.executor import Workers
-from packer.pipeline.ray_workers import workers_on
-from packer.pipeline.source_roots import SourceRoots
+from packer.pipeline.plan.benchmarks import BenchmarkQuestions
+from packer.pipeline.plan.source_roots import SourceRoots
+from packer.pipeline.workers.executor import Workers
+from packer.pipeline.workers.ray_workers import workers_on
 from packer.progress import Progress, Silent
 from packer.recipe import make_recipe
 from packer.source.files import STANDARD_INPUT
@@ -41,7 +41,7 @@ def check(
     *,
     sources: str | Path | Iterable[str | Path] = (),
     near: bool = False,
-    against: Sequence[Benchmark] = (),
+    against: Sequence[BenchmarkQuestions] = (),
     jobs: int | None = None,
     on: str | None = None,
     progress: Progress | None = None,
@@ -53,8 +53,8 @@ def check(
 
     Args:
         folder: the cache.
-        sources: what the names of its inputs are below; see :mod:`packer.pipeline.source_roots`. By default no input is
-            read.
+        sources: what the names of its inputs are below; see :mod:`packer.pipeline.plan.source_roots`. By default no
+            input is read.
         near: also look for near duplicates, by word shingles.
         against: benchmarks whose questions must not be among the rows.
         jobs: processes that read rows; by default as many as are worthwhile.
@@ -148,7 +148,7 @@ class _Search:
     """Reads rows from parts of files, and compares them with each other and with the questions of benchmarks."""
 
     def __init__(
-        self, parts: Sequence[InputPart], max_row_bytes: int, *, near: bool, against: Sequence[Benchmark]
+        self, parts: Sequence[InputPart], max_row_bytes: int, *, near: bool, against: Sequence[BenchmarkQuestions]
     ) -> None:
         self._parts, self._max_row_bytes, self._near, self._against = parts, max_row_bytes, near, against
         self._questions = Questions([each.questions for each in against]) if against else None

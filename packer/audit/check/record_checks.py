@@ -14,8 +14,8 @@ from packer.batches import Int32, numbers_of
 from packer.curate.select import NAMES
 from packer.curate.traits import NO_TIME
 from packer.pipeline.identity import CODE_VERSION, RULES_VERSION
-from packer.pipeline.row_report import requested_splits, row_report, sources_of_rows
-from packer.pipeline.selecting import read_traits
+from packer.pipeline.messages.row_report import requested_splits, row_report
+from packer.pipeline.selecting import read_traits, sources_of_rows
 from packer.recipe import Recipe
 from packer.rejections import ROW_REASONS
 from packer.store.cache import Cache
@@ -100,7 +100,8 @@ def check_sources(cache: Cache, recipe: Recipe, trained: Sequence[str]) -> Check
     selection = cache.manifest.selection
     if selection is None:
         return None
-    split, source = read_selection(cache.folder, selection).split, sources_of_rows(cache.manifest)
+    split = read_selection(cache.folder, selection).split
+    source = sources_of_rows(cache.manifest.inputs, cache.manifest.document_shards)
     names, used = selection.splits, split >= 0
     counts = np.zeros((len(recipe.sources), len(names)), np.int64)
     np.add.at(counts, (source[used], split[used]), 1)

@@ -16,7 +16,7 @@ from packer.curate.contamination import Counted
 from packer.curate.near import DroppedRows, exact_duplicates, near_duplicates, nearest
 from packer.curate.select import NAMES
 from packer.display import plural
-from packer.pipeline.benchmarks import Benchmark
+from packer.pipeline.plan.benchmarks import BenchmarkQuestions
 
 JACCARD = 0.8
 """Similarity from which on rows count as near duplicates."""
@@ -168,7 +168,9 @@ def conflicting_ids(facts: RowFacts) -> CheckResult | None:
     )
 
 
-def benchmark(facts: RowFacts, asked: Benchmark, counted: Counted, first: int, num_alike: Int64) -> CheckResult:
+def benchmark(
+    facts: RowFacts, asked: BenchmarkQuestions, counted: Counted, first: int, num_alike: Int64
+) -> CheckResult:
     """Find rows that contain questions of a benchmark.
 
     `first` is the number of its first question, `num_alike` as in :class:`packer.curate.contamination.Questions`.

@@ -23,7 +23,7 @@ from packer.curate.select import column, digests
 from packer.curate.signatures import Signatures, signatures_in
 from packer.curate.trait_rules import TraitRules
 from packer.curate.traits import TraitMaker
-from packer.pipeline.executor import Workers
+from packer.pipeline.workers.executor import Workers
 from packer.progress import Progress
 from packer.store.cache import Cache
 

@@ -32,7 +32,7 @@ from packer.audit.lint.probed_template import (
 from packer.batches import Rejection
 from packer.errors import TemplateError
 from packer.model import Model
-from packer.pipeline.plan import load_bare_model, load_recipe_model
+from packer.pipeline.plan.build_plan import load_bare_model, load_recipe_model
 from packer.pipeline.stages import LETTERS, compile_template, split_markers
 from packer.pipeline.suggestions import templates_hint
 from packer.recipe import Recipe

@@ -22,11 +22,11 @@ from packer.audit.lint.prompts import (
 from packer.batches import RowBatch
 from packer.display import number, plural
 from packer.model import Model
-from packer.pipeline.input_resolution import pin_recipe
 from packer.pipeline.inputs import open_inputs
+from packer.pipeline.messages.rewrite_cost import LIMIT, choices_hint, last_tokens
 from packer.pipeline.open_keys import settled
-from packer.pipeline.plan import resolve_sources
-from packer.pipeline.rewrite_cost import LIMIT, choices_hint, last_tokens
+from packer.pipeline.plan.build_plan import resolve_sources
+from packer.pipeline.plan.input_resolution import pin_recipe
 from packer.pipeline.stages import Stages, named_template, overruns_at
 from packer.pipeline.suggestions import remedy
 from packer.pipeline.unread_fields import Questions

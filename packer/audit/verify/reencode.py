@@ -30,10 +30,10 @@ from packer.limits import out_of
 from packer.model import TOKENIZER_FILE, Model
 from packer.permute import permutation_key, permute
 from packer.pipeline.engine import resolve_engine
-from packer.pipeline.executor import Workers
 from packer.pipeline.identity import RULES_VERSION, TRAITS_VERSION, same_traits
 from packer.pipeline.kept_tokenizer import kept_model
 from packer.pipeline.stages import Stages, named_row, overruns_at, with_role_markers
+from packer.pipeline.workers.executor import Workers
 from packer.progress import Progress
 from packer.recipe import Recipe, make_recipe
 from packer.store.arrow_columns import DocumentRows

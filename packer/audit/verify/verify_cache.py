@@ -37,9 +37,9 @@ from packer.display import in_shell
 from packer.errors import CheckError, InputError, PackerError, RecipeError, UsageError
 from packer.fork_server import default_jobs
 from packer.pipeline.blocks import BlockForm
-from packer.pipeline.executor import Threads, Workers
-from packer.pipeline.ray_workers import workers_on
-from packer.pipeline.source_roots import SourceRoots
+from packer.pipeline.plan.source_roots import SourceRoots
+from packer.pipeline.workers.executor import Threads, Workers
+from packer.pipeline.workers.ray_workers import workers_on
 from packer.progress import Progress, Silent
 from packer.recipe import make_recipe
 from packer.source.files import STANDARD_INPUT, input_path
@@ -84,8 +84,8 @@ def verify(
         folder: the cache.
         level: how much to check; see the module.
         sources: roots below which inputs, tokenizer and template are read again, to compare their sha256; see
-            :mod:`packer.pipeline.source_roots`. An input that is missing, has changed or is below no root is a finding.
-            By default nothing outside of the cache is read.
+            :mod:`packer.pipeline.plan.source_roots`. An input that is missing, has changed or is below no root is a
+            finding. By default nothing outside of the cache is read.
         reencode: also make the documents again from the inputs, and compare them with the stored ones. Needs `sources`;
             the rows of inputs with a finding are not compared.
         sample: with `reencode`, re-encode only this many rows, the same ones every time; by default all.

@@ -1,13 +1,13 @@
 """Find inputs of which no row is kept, and codes that reject many rows of the others; give the reason and a remedy."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from packer.display import plural
+from packer.display import number, plural
 from packer.errors import NothingKeptError
 from packer.pipeline.partition import PartitionResult, PartitionTask, RejectedRow
-from packer.pipeline.plan import BuildPlan
+from packer.pipeline.plan.build_plan import BuildPlan
 from packer.pipeline.suggestions import remedy
 
 _MANY = 0.1
@@ -31,6 +31,14 @@ class RejectedInput:
 
     way_out: str
     """The suggested remedy."""
+
+    def lines(self) -> Iterator[str]:
+        """Yield the warning."""
+        share = "all" if self.num_rejected == self.num_rows else f"{number(self.num_rejected)} of"
+        rows = f"{share} {plural(self.num_rows, 'row')} of {self.name}"
+        yield f"warning: {rows} are rejected: {self.code}: {self.reason}"
+        yield f"  {self.way_out}"
+        yield ""
 
 
 def rejected_inputs(plan: BuildPlan, results: Sequence[PartitionResult]) -> tuple[RejectedInput, ...]:

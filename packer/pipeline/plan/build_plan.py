@@ -1,35 +1,39 @@
 """Plan a build: read the inputs once for their digests and partitions, load the model, key every partition."""
 
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from packer.curate.trait_rules import TraitRules
 from packer.display import plural
 from packer.errors import InputError, RecipeError, UsageError
 from packer.hub import data_name
 from packer.model import TOKENIZER_FILE, Model, load_model
 from packer.pipeline.blocks import BlockForm
-from packer.pipeline.bucket_inputs import copy_objects
 from packer.pipeline.engine import Engine, resolve_engine
-from packer.pipeline.executor import ALONE, Workers
 from packer.pipeline.identity import RULES_VERSION, Provenance, documents_identity, partition_key
-from packer.pipeline.input_cuts import cut_inputs
-from packer.pipeline.input_resolution import SourceFile, source_files, tokenizer_place
-from packer.pipeline.inputs import are_here, note_dialogues, open_inputs, readers
+from packer.pipeline.inputs import CUTTING_SPEEDUP, are_here, note_dialogues, open_inputs, readers
 from packer.pipeline.kept_tokenizer import model_record
 from packer.pipeline.open_keys import settled
 from packer.pipeline.partition import PartitionTask
+from packer.pipeline.plan.bucket_inputs import copy_objects
+from packer.pipeline.plan.input_resolution import SourceFile, source_files, tokenizer_place
+from packer.pipeline.plan.trait_tasks import refuse_absent, rules_of_sources, traits_task
 from packer.pipeline.stages import named_template, overruns_at, with_role_markers
 from packer.pipeline.suggestions import templates_hint
-from packer.pipeline.trait_planner import TraitPlanner
 from packer.pipeline.unread_fields import Questions
+from packer.pipeline.workers.executor import ALONE, Processes, Workers
 from packer.progress import Progress
 from packer.recipe import Pack, Recipe
 from packer.row_schemas import EXAMPLES, PREFERENCE_SCHEMAS
 from packer.source.file_bytes import FilePath
+from packer.source.file_cuts import partition_file
 from packer.source.partition import FilePartitions, FileStatus
 from packer.source.rows import InputFile
 from packer.source.schema import SCHEMAS
@@ -69,12 +73,7 @@ class BuildPlan:
 
 
 def plan_build(
-    recipe: Recipe,
-    progress: Progress,
-    *,
-    before: Manifest | None = None,
-    workers: Workers = ALONE,
-    copies: bool = True,
+    recipe: Recipe, progress: Progress, *, before: Manifest | None = None, workers: Workers = ALONE
 ) -> BuildPlan:
     """Read the inputs once and determine all work.
 
@@ -82,8 +81,8 @@ def plan_build(
         recipe: what to build, with commits in names of the Hub and digests of benchmarks.
         progress: receives progress and notes.
         before: manifest of the existing cache, if there is one.
-        workers: used to read the files if they are large, or if none of them is on this machine.
-        copies: whether to copy inputs in buckets to this machine first.
+        workers: used to read the files if they are large. Those of this machine get copies of inputs in buckets first,
+            as it reads all of them more than once; those of a cluster read them where they are.
 
     Raises:
         UsageError: the manifest would be larger than readers accept.
@@ -96,54 +95,29 @@ def plan_build(
     engine = resolve_engine(recipe.engine, model.files[TOKENIZER_FILE], before=before.engine if before else None)
     _note_engine(engine, before, progress)
     recipe = msgspec.structs.replace(recipe, engine=engine.name)
-    planner = TraitPlanner(recipe)
+    row_rules = rules_of_sources(recipe)
     statuses = {file.path: FileStatus.of(file.path) for file in paths}
     refuse_too_many([status.num_bytes for status in statuses.values()], recipe.partition_bytes)
+    copies = isinstance(workers, Processes)
     if copies:
         copy_objects(statuses)
     progress.stage("reading", sum(status.num_bytes for status in statuses.values()), "bytes")
-    inputs: list[Input] = []
-    files: list[tuple[FilePath, FileStatus]] = []
-    tasks: list[PartitionTask] = []
-    num_shards: dict[str, int] = {}
-    noted = None
     questions = Questions(recipe, model)
-    opened = []
     at_first = ALONE if are_here(statuses, copies=copies) else workers
-    for each, file in open_inputs(paths, recipe, progress.note, at_first, questions):
-        source = each.source
-        number = recipe.sources.index(source)
-        if source is not noted:
-            note_dialogues(file, progress.note)
-        noted = source
-        refuse_untemplated(file, model, recipe)
-        opened.append((each, file, number if planner.has_rules else None))
-    questions.refuse()
+    opened = _opened(paths, recipe, model, questions=questions, workers=at_first, progress=progress)
     with overruns_at(lambda _: named_template(recipe)):
         recipe, settled_keys = settled(recipe, model, [(each.source, file) for each, file, _ in opened])
     documents = documents_identity(recipe, model.digests, engine.version)
     sizes = [statuses[each.path].num_bytes for each, _, _ in opened]
-    files_read_by = readers([*statuses], workers, copies=copies)
-    cuts = cut_inputs([(file, part) for _, file, part in opened], sizes, recipe, files_read_by, progress)
-    for (each, file, part), (cut, seen) in zip(opened, cuts, strict=True):
-        entry = input_of(file, cut, part=part)
-        planner.record_fields(seen, part)
-        for partition in cut.partitions:
-            index = num_shards.get(each.split, 0)
-            num_shards[each.split] = index + 1
-            tasks.append(
-                PartitionTask(
-                    partition=partition,
-                    file=file,
-                    source=len(inputs),
-                    index=index,
-                    key=partition_key(partition, entry, documents),
-                    traits=planner.task(partition, entry, recipe),
-                )
-            )
-        inputs.append(entry)
-        files.append((each.path, statuses[each.path]))
-    planner.refuse_absent([(file, part) for _, file, part in opened], progress.note)
+    reading = readers([*statuses], workers, copies=copies)
+    cuts = _cut([file for _, file, _ in opened], sizes, recipe.partition_bytes, reading, progress)
+    inputs = [
+        _input_of(file, cut, part=number if row_rules else None)
+        for (_, file, number), cut in zip(opened, cuts, strict=True)
+    ]
+    tasks = tuple(_tasks([file for _, file, _ in opened], cuts, inputs, documents, recipe, row_rules=row_rules))
+    first = [(number, file, cut.partitions[0]) for (_, file, number), cut in zip(opened, cuts, strict=True)]
+    refuse_absent(recipe.row_rules, row_rules, first, progress.note)
     asked, recipe = recipe.pack, suited(recipe, inputs)
     if recipe.pack != asked != Pack():
         progress.note("preference data has no blocks: `pack` has no effect; a filter on `tokens` leaves out long rows")
@@ -160,11 +134,59 @@ def plan_build(
             model=record,
             inputs=tuple(inputs),
         ),
-        files=tuple(files),
-        tasks=tuple(tasks),
+        files=tuple((each.path, statuses[each.path]) for each, _, _ in opened),
+        tasks=tasks,
         settled_keys=settled_keys,
-        known_fields=tuple((recipe.sources.index(each.source), questions.names(each.source)) for each, _, _ in opened),
+        known_fields=tuple((number, questions.names(each.source)) for each, _, number in opened),
     )
+
+
+def _opened(
+    paths: Sequence[SourceFile],
+    recipe: Recipe,
+    model: Model,
+    *,
+    questions: Questions,
+    workers: Workers,
+    progress: Progress,
+) -> list[tuple[SourceFile, InputFile, int]]:
+    """Return every file that has rows, with how it is read, and the number of its source.
+
+    Raises:
+        InputError: as :func:`plan_build`.
+    """
+    opened: list[tuple[SourceFile, InputFile, int]] = []
+    for each, file in open_inputs(paths, recipe, progress.note, workers, questions):
+        if not opened or opened[-1][0].source is not each.source:
+            note_dialogues(file, progress.note)
+        refuse_untemplated(file, model, recipe)
+        opened.append((each, file, recipe.sources.index(each.source)))
+    questions.refuse()
+    return opened
+
+
+def _tasks(
+    files: Sequence[InputFile],
+    cuts: Sequence[FilePartitions],
+    inputs: Sequence[Input],
+    documents: Mapping[str, Any],
+    recipe: Recipe,
+    *,
+    row_rules: Sequence[TraitRules],
+) -> Iterator[PartitionTask]:
+    """Yield a task for every partition, with the next index of a shard in its split."""
+    num_shards: Counter[str] = Counter()
+    for source, (file, cut, entry) in enumerate(zip(files, cuts, inputs, strict=True)):
+        for partition in cut.partitions:
+            yield PartitionTask(
+                partition=partition,
+                file=file,
+                source=source,
+                index=num_shards[file.split],
+                key=partition_key(partition, entry, documents),
+                traits=traits_task(partition, entry, recipe, row_rules),
+            )
+            num_shards[file.split] += 1
 
 
 def resolve_sources(recipe: Recipe) -> list[SourceFile]:
@@ -303,7 +325,27 @@ def _refuse_unnameable(name: str) -> None:
         raise InputError(f"{name!r}: the file's name is not UTF-8", hint="rename the file") from None
 
 
-def input_of(file: InputFile, cut: FilePartitions, *, part: int | None = None) -> Input:
+def _cut(
+    files: Sequence[InputFile],
+    num_bytes: Sequence[int],
+    partition_bytes: int,
+    workers: Workers,
+    progress: Progress,
+) -> list[FilePartitions]:
+    """Cut every file into partitions, each in one pass over its bytes."""
+    cuts: dict[int, FilePartitions] = {}
+    sizes = [size // CUTTING_SPEEDUP for size in num_bytes]
+    for number, cut in workers.run(partial, (_cut_file, partition_bytes), files, sizes=sizes):
+        cuts[number] = cut
+        progress.advance(cut.num_bytes)
+    return [cuts[number] for number in range(len(files))]
+
+
+def _cut_file(partition_bytes: int, file: InputFile) -> FilePartitions:
+    return partition_file(file.path, format=file.format, partition_bytes=partition_bytes, limit=file.limit)
+
+
+def _input_of(file: InputFile, cut: FilePartitions, *, part: int | None) -> Input:
     """Return a file's entry in the manifest.
 
     `part` is the index of the recipe's source that names the file; it is recorded if the recipe has rules about rows.

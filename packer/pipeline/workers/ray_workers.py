@@ -25,9 +25,9 @@ from warnings import catch_warnings
 
 from packer.display import plural
 from packer.errors import ResourceError, UsageError
-from packer.pipeline.bundles import MOST_DEATHS, Bundles
-from packer.pipeline.executor import Processes, WorkerDiedError, Workers
-from packer.pipeline.ray_nodes import Job, NodeRequirements, refusal, run_bundle, send_paths, versions
+from packer.pipeline.workers.bundles import MOST_DEATHS, Bundles
+from packer.pipeline.workers.executor import Processes, WorkerDiedError, Workers
+from packer.pipeline.workers.ray_nodes import Job, NodeRequirements, refusal, run_bundle, send_paths, versions
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE, AtomicFile
 from packer.version import __version__
@@ -141,7 +141,7 @@ class RayWorkers:
         folder: Path | None = None,
         finished: Callable[[Task], Result | None] | None = None,
     ) -> Iterator[tuple[int, Result]]:
-        """Run one function over tasks; see :class:`~packer.pipeline.executor.Workers`.
+        """Run one function over tasks; see :class:`~packer.pipeline.workers.executor.Workers`.
 
         Raises:
             UsageError: a node has different software, or does not see the cache.

@@ -57,7 +57,7 @@ class Workers(Protocol):
         folder: Path | None = None,
         finished: Callable[[Task], Result | None] | None = None,
     ) -> Iterator[tuple[int, Result]]:
-        """Run one function over tasks; see :func:`run_tasks`.
+        """Run one function over tasks; yield the number of each task and its result, in order of completion.
 
         Args:
             make: `make(*arguments)` returns the function; it is called once in every process that needs it.
@@ -154,15 +154,10 @@ ALONE = Processes(1)
 def run_tasks(
     make: Callable[..., Callable[[Task], Result]], arguments: Sequence[Any], tasks: Iterable[Task], *, jobs: int
 ) -> Iterator[tuple[int, Result]]:
-    """Run one function over tasks: in this process, or in worker processes if `jobs` and the tasks are several.
+    """Run one function over tasks: in this process, or in at most `jobs` worker processes if the tasks are several.
 
-    Workers ignore Ctrl-C, which this process handles, and exit when this process is gone for whatever reason.
-
-    Args:
-        make: `make(*arguments)` returns the function; it is called once in every process that needs it.
-        arguments: of `make`.
-        tasks: inputs of the function. They and their results are small: paths and counts, and a few texts at most.
-        jobs: upper limit of processes.
+    The other arguments are those of :meth:`Workers.run`. Workers ignore Ctrl-C, which this process handles, and exit
+    when this process is gone for whatever reason.
 
     Yields:
         Number of each task and its result, in order of completion.

@@ -10,7 +10,7 @@ import msgspec
 
 from packer import row_rules
 from packer.errors import InputError
-from packer.pipeline.input_resolution import input_place
+from packer.pipeline.plan.input_resolution import input_place
 from packer.recipe import Recipe
 from packer.source.decode import Refused
 from packer.source.detect import detect_format, field_names
@@ -31,7 +31,7 @@ _MAX_ROW_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Benchmark:
+class BenchmarkQuestions:
     """The questions of one benchmark file."""
 
     name: str
@@ -41,7 +41,7 @@ class Benchmark:
     questions: tuple[str, ...]
 
 
-def read_benchmark(path: str, *, column: str | None = None, name: str | None = None) -> Benchmark:
+def read_benchmark(path: str, *, column: str | None = None, name: str | None = None) -> BenchmarkQuestions:
     """Read the questions of a file: JSON lines, JSON, CSV, Parquet or Arrow.
 
     By default, questions are in the first of `QUESTION_COLUMNS` that the rows have, and the name is the file's stem.
@@ -64,7 +64,7 @@ def read_benchmark(path: str, *, column: str | None = None, name: str | None = N
         questions.append(value)
     if not questions:
         raise NoRowsError(f"{path}: no rows", hint="a benchmark has a question a row")
-    return Benchmark(
+    return BenchmarkQuestions(
         name=name or PurePosixPath(path).stem,
         path=path,
         sha256=file_sha256(place),
@@ -121,7 +121,7 @@ def questions_of(recipe: Recipe) -> "Questions | None":
     return Questions(benchmarks, ngram=asked.ngram, common=asked.common, cover=asked.cover)
 
 
-def read_rule(rule: row_rules.Benchmark) -> Benchmark:
+def read_rule(rule: row_rules.Benchmark) -> BenchmarkQuestions:
     """Read the benchmark that a recipe names.
 
     Raises:

@@ -1,24 +1,24 @@
 """Find out what exists already: whether a cache is up to date, and which partitions need no work."""
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from packer.errors import CheckError, UsageError
 from packer.model import TOKENIZER_FILE, digests_of, read_model_files
-from packer.pipeline.bucket_inputs import copy_objects
 from packer.pipeline.engine import resolve_engine
-from packer.pipeline.executor import ALONE, Workers
 from packer.pipeline.identity import RULES_VERSION, Provenance, model_digests, same_traits
-from packer.pipeline.input_resolution import tokenizer_place
 from packer.pipeline.inputs import CUTTING_SPEEDUP, readers
+from packer.pipeline.messages.changes import same_as_json
 from packer.pipeline.open_keys import as_settled
 from packer.pipeline.partition import PartitionResult, PartitionTask, RejectedRow, TaskOutput, read_journal
-from packer.pipeline.plan import resolve_sources, suited
+from packer.pipeline.plan.bucket_inputs import copy_objects
+from packer.pipeline.plan.build_plan import resolve_sources, suited
+from packer.pipeline.plan.input_resolution import tokenizer_place
+from packer.pipeline.workers.executor import ALONE, Processes, Workers
 from packer.progress import Progress
 from packer.recipe import Recipe, to_json
 from packer.source.file_bytes import FilePath, file_sha256
@@ -95,7 +95,7 @@ def committed(folder: Path, manifest: Manifest) -> list[PartitionResult]:
 
     If rejected.jsonl is damaged, only partitions without rejected rows: the reasons are recorded nowhere else.
     """
-    documents = [shard for shard in manifest.shards if shard.kind == "documents"]
+    documents = manifest.document_shards
     try:
         rows = [line for line in read_rejected(folder, manifest) if line.document is None]
     except CheckError:
@@ -157,13 +157,7 @@ def finished(folder: Path, task: PartitionTask, *, repair: bool) -> TaskOutput |
 
 
 def is_unchanged(
-    folder: Path,
-    manifest: Manifest,
-    recipe: Recipe,
-    progress: Progress,
-    *,
-    workers: Workers = ALONE,
-    copies: bool = True,
+    folder: Path, manifest: Manifest, recipe: Recipe, progress: Progress, *, workers: Workers = ALONE
 ) -> bool:
     """Whether a build would find nothing to do; False if only a plan can tell.
 
@@ -177,7 +171,6 @@ def is_unchanged(
         recipe: pinned; the recipe to build.
         progress: receives progress and notes.
         workers: used to read the inputs if they are large.
-        copies: whether to copy inputs in buckets to this machine first.
 
     Raises:
         RecipeError, InputError, StorageError: as for a plan.
@@ -190,7 +183,7 @@ def is_unchanged(
         and same_traits(manifest, recipe)
         and [(file.name, file.split) for file in files] == [(entry.path, entry.split) for entry in manifest.inputs]
         and is_as_committed(folder, manifest)
-        and _same_bytes([file.path for file in files], manifest.inputs, progress, workers, copies=copies)
+        and _same_bytes([file.path for file in files], manifest.inputs, progress, workers)
     )
 
 
@@ -204,30 +197,20 @@ def _same_recipe(manifest: Manifest, recipe: Recipe) -> bool:
     engine = resolve_engine(recipe.engine, files[TOKENIZER_FILE], before=manifest.engine)
     wanted = to_json(msgspec.structs.replace(suited(recipe, manifest.inputs), engine=engine.name))
     wanted = as_settled(wanted, manifest.recipe, manifest.totals.rejected)
-    # Compared as JSON: in Python true, 1 and 1.0 are equal, but a template may print them.
-    return _written(wanted) == _written(manifest.recipe) and engine.version == manifest.engine_version
+    return same_as_json(wanted, manifest.recipe) and engine.version == manifest.engine_version
 
 
-def _written(recipe: Mapping[str, Any]) -> str:
-    return json.dumps(recipe, sort_keys=True)
-
-
-def _same_bytes(
-    files: Sequence[FilePath], inputs: tuple[Input, ...], progress: Progress, workers: Workers, *, copies: bool
-) -> bool:
+def _same_bytes(files: Sequence[FilePath], inputs: Sequence[Input], progress: Progress, workers: Workers) -> bool:
     """Whether every input's bytes are unchanged; all sizes are compared before any digest."""
     if [FileStatus.of(file).num_bytes for file in files] != [entry.num_bytes for entry in inputs]:
         return False
+    copies = isinstance(workers, Processes)
     if copies:
         copy_objects(files)
     progress.stage("reading", sum(entry.num_bytes for entry in inputs), "bytes")
     sizes = [entry.num_bytes // CUTTING_SPEEDUP for entry in inputs]
-    for number, sha256 in readers(files, workers, copies=copies).run(_hasher, (), files, sizes=sizes):
+    for number, sha256 in readers(files, workers, copies=copies).run(partial, (file_sha256,), files, sizes=sizes):
         if sha256 != inputs[number].sha256:
             return False
         progress.advance(inputs[number].num_bytes)
     return True
-
-
-def _hasher() -> Callable[[FilePath], str]:
-    return file_sha256

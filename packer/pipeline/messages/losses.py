@@ -5,19 +5,20 @@ build warns and suggests block lengths that would keep them. Scripts can set a l
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from packer.display import number, percent
 from packer.errors import CheckError
 from packer.read_rules import MAX_BLOCK_LEN
 from packer.rejections import ROW_REASONS
 from packer.store.manifest import Manifest
 from packer.store.selected import documents_of
-from packer.store.totals import Cut
+from packer.store.totals import Cut, Totals
 
 WORTH_A_WARNING = 0.01
 """Share of tokens in no block above which a build warns."""
@@ -49,6 +50,37 @@ class TokenLosses:
     ways_out: tuple[str, ...]
     """Options of a build that keep more, each with its effect."""
 
+    def lines(self) -> Iterator[str]:
+        """Yield the warning."""
+        tokens = f"{number(self.tokens)} of {number(self.of_tokens)}"
+        yield f"warning: {percent(self.share)} of the tokens are in no block ({tokens})"
+        yield from (f"  {way}" for way in self.ways_out)
+        yield ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InNoBlock:
+    """What is in no block although no rule about rows leaves it out."""
+
+    cuts: Mapping[str, Cut]
+    """By code."""
+
+    of_tokens: int
+    """Tokens of all documents but those that rules about rows leave out."""
+
+    @classmethod
+    def of(cls, totals: Totals) -> "InNoBlock":
+        cuts = {code: cut for code, cut in totals.cut.items() if code not in ROW_REASONS}
+        return cls(cuts=cuts, of_tokens=totals.tokens - totals.cut_tokens + sum(cut.tokens for cut in cuts.values()))
+
+    @property
+    def tokens(self) -> int:
+        return sum(cut.tokens for cut in self.cuts.values())
+
+    @property
+    def share(self) -> float:
+        return self.tokens / self.of_tokens if self.of_tokens else 0.0
+
 
 def token_losses(folder: Path, manifest: Manifest) -> TokenLosses | None:
     """Return what a cache leaves out of its blocks, with ways to keep it; None if it is not worth a warning.
@@ -57,25 +89,23 @@ def token_losses(folder: Path, manifest: Manifest) -> TokenLosses | None:
         CheckError: a document shard is damaged.
         StorageError: a shard cannot be read.
     """
-    totals, pack = manifest.totals, manifest.recipe["pack"]
-    share = token_share(manifest)
-    cut = _unintended(totals.cut)
-    if share <= WORTH_A_WARNING:
+    lost, pack = InNoBlock.of(manifest.totals), manifest.recipe["pack"]
+    if lost.share <= WORTH_A_WARNING:
         return None
     fits_all = fits_most = None
     splits = [*documents_of(folder, manifest).values()]  # a handmade manifest may have none
-    if splits and pack["mode"] != "stream" and cut.keys() - {"too_short"}:
+    if splits and pack["mode"] != "stream" and lost.cuts.keys() - {"too_short"}:
         step = math.lcm(_STEP, pack.get("align", 1))
         lengths: npt.NDArray[np.integer] = np.concatenate([documents.lengths() for documents in splits])
         fits_all, fits_most = fitting(lengths, step=step)
     most = fits_most if fits_most != fits_all and (fits_most or 0) > pack["block_len"] else None
     return TokenLosses(
-        tokens=_tokens(cut),
-        of_tokens=num_tokens(manifest),
-        share=share,
+        tokens=lost.tokens,
+        of_tokens=lost.of_tokens,
+        share=lost.share,
         fits_all=fits_all,
         fits_most=most,
-        ways_out=tuple(_remedies(cut, fits_all, most)),
+        ways_out=tuple(_remedies(lost.cuts, fits_all, most)),
     )
 
 
@@ -112,33 +142,6 @@ def _remedies(cut: Mapping[str, Cut], fits_all: int | None, fits_most: int | Non
     return sentences
 
 
-def row_share(manifest: Manifest) -> float:
-    """Return the fraction of rows that are rejected."""
-    totals = manifest.totals
-    return (totals.rows - totals.kept) / totals.rows if totals.rows else 0.0
-
-
-def token_share(manifest: Manifest) -> float:
-    """Return the fraction of :func:`num_tokens` in no block."""
-    of = num_tokens(manifest)
-    return _tokens(_unintended(manifest.totals.cut)) / of if of else 0.0
-
-
-def num_tokens(manifest: Manifest) -> int:
-    """Return the tokens of all documents but those that rules about rows leave out."""
-    totals = manifest.totals
-    return totals.tokens - totals.cut_tokens + _tokens(_unintended(totals.cut))
-
-
-def _unintended(cut: Mapping[str, Cut]) -> dict[str, Cut]:
-    """Return the losses that no rule about rows asked for."""
-    return {code: loss for code, loss in cut.items() if code not in ROW_REASONS}
-
-
-def _tokens(cut: Mapping[str, Cut]) -> int:
-    return sum(loss.tokens for loss in cut.values())
-
-
 def refuse_losses(manifest: Manifest, fail_above: float | None) -> None:
     """Refuse a cache of which a larger share of rows is rejected, or of tokens is in no block, than `fail_above`.
 
@@ -147,17 +150,16 @@ def refuse_losses(manifest: Manifest, fail_above: float | None) -> None:
     """
     if fail_above is None:
         return
-    totals = manifest.totals
+    totals, lost = manifest.totals, InNoBlock.of(manifest.totals)
     rejected = totals.rows - totals.kept
     sentences = []
-    if row_share(manifest) > fail_above:
+    if totals.rows and rejected / totals.rows > fail_above:
         codes = ", ".join(f"{count:,} {code}" for code, count in sorted(totals.rejected.items()))
-        sentences.append(f"{rejected:,} of {totals.rows:,} rows ({row_share(manifest):.2%}) are rejected: {codes}")
-    if token_share(manifest) > fail_above:
-        cuts = _unintended(totals.cut)
-        codes = ", ".join(f"{cut.tokens:,} {code}" for code, cut in sorted(cuts.items()))
-        tokens = f"{_tokens(cuts):,} of {num_tokens(manifest):,} tokens"
-        sentences.append(f"{tokens} ({token_share(manifest):.2%}) are in no block: {codes}")
+        sentences.append(f"{rejected:,} of {totals.rows:,} rows ({rejected / totals.rows:.2%}) are rejected: {codes}")
+    if lost.share > fail_above:
+        codes = ", ".join(f"{cut.tokens:,} {code}" for code, cut in sorted(lost.cuts.items()))
+        tokens = f"{lost.tokens:,} of {lost.of_tokens:,} tokens"
+        sentences.append(f"{tokens} ({lost.share:.2%}) are in no block: {codes}")
     if sentences:
         raise CheckError(
             f"more than {fail_above:.2%} is left out: {'; '.join(sentences)}",

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from packer.batches import Int32, SelectedRows
+from packer.display import aligned, number, percent, plural
+from packer.pipeline.selecting import sources_of_rows
 from packer.recipe import make_recipe
 from packer.rejections import CODES, ROW_REASONS
 from packer.row_rules import RowRules, Split, named_rule
@@ -21,7 +23,7 @@ OFTEN_FOUND = 0.97
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SplitRows:
+class SplitShare:
     """Number of rows in a split."""
 
     split: str
@@ -47,7 +49,7 @@ class RuleRows:
 class RowReport:
     """Number of rows in each split, rows that rules leave out, and warnings about the rules."""
 
-    splits: tuple[SplitRows, ...]
+    splits: tuple[SplitShare, ...]
     left_out: tuple[RuleRows, ...]
     """In the order in which rules are applied, including filters that leave out no row."""
 
@@ -57,6 +59,28 @@ class RowReport:
     def num_left_out(self) -> int:
         """Number of rows that rules leave out."""
         return sum(each.rows for each in self.left_out)
+
+    def warning_lines(self) -> Iterator[str]:
+        yield from (f"warning: {warning}" for warning in self.warnings)
+        if self.warnings:
+            yield ""
+
+    def split_lines(self) -> Iterator[str]:
+        """Yield the number of rows in each split."""
+        yield ""
+        yield "rows of each split"
+        yield from aligned("<>>", [(each.split, number(each.rows), percent(each.share)) for each in self.splits])
+
+    def rule_lines(self, num_rows: int, *, listed: str) -> Iterator[str]:
+        """Yield how many of the inputs' rows each rule leaves out."""
+        if self.left_out:
+            yield ""
+            yield f"left out by rules: {number(self.num_left_out)} of {plural(num_rows, 'row')}; {listed}"
+            shares = [percent(each.rows / max(num_rows, 1)) for each in self.left_out]
+            rules = zip(self.left_out, shares, strict=True)
+            yield from aligned(
+                ">><<", [(number(each.rows), share, each.code, each.rule or "") for each, share in rules]
+            )
 
 
 def row_report(folder: Path, manifest: Manifest) -> RowReport | None:
@@ -69,30 +93,20 @@ def row_report(folder: Path, manifest: Manifest) -> RowReport | None:
     if manifest.selection is None:
         return None
     rows, rules = read_selection(folder, manifest.selection), make_recipe(manifest.recipe).row_rules
-    source = sources_of_rows(manifest)
-    counts, used = (
-        np.bincount(rows.split[rows.split >= 0], minlength=len(rows.splits)),
-        max(1, int((rows.split >= 0).sum())),
-    )
+    counts = np.bincount(rows.split[rows.split >= 0], minlength=len(rows.splits))
+    shares = counts / max(1, counts.sum())
     return RowReport(
         splits=tuple(
-            SplitRows(split=name, rows=count, share=count / used)
-            for name, count in zip(rows.splits, counts.tolist(), strict=True)
+            SplitShare(split=name, rows=count, share=share)
+            for name, count, share in zip(rows.splits, counts.tolist(), shares.tolist(), strict=True)
         ),
         left_out=tuple(_left_out(rows, rules.names)),
         warnings=(
-            *_of_filters(rows, rules, source),
+            *_of_filters(rows, rules, sources_of_rows(manifest.inputs, manifest.document_shards)),
             *_of_splits(rows, rules, manifest),
             *_of_near_copies(rows, rules),
         ),
     )
-
-
-def sources_of_rows(manifest: Manifest) -> Int32:
-    """Return the index of each row's source in the recipe, in selection order; 0 if it has none.  # int32[N]"""
-    shards = [shard for shard in manifest.shards if shard.kind == "documents"]
-    parts = [0 if shard.source is None else manifest.inputs[shard.source].part or 0 for shard in shards]
-    return np.repeat(np.array(parts, np.int32), [shard.num_input_rows for shard in shards])
 
 
 def _left_out(rows: SelectedRows, names: Sequence[str]) -> list[RuleRows]:
@@ -113,8 +127,8 @@ def _of_filters(rows: SelectedRows, rules: RowRules, source: Int32) -> list[str]
     names, known = rules.names, (rows.split >= 0) | (rows.reason > 0)
     of_source = np.bincount(source[known], minlength=len(rules.where))
     warnings = []
-    for number, name in enumerate(names):
-        counts = np.bincount(source[rows.detail == number], minlength=len(of_source))
+    for rule, name in enumerate(names):
+        counts = np.bincount(source[rows.detail == rule], minlength=len(of_source))
         if not counts.any():
             warnings.append(f"{named_rule(name)} leaves out no row")
         warnings += [
@@ -127,8 +141,7 @@ def _of_filters(rows: SelectedRows, rules: RowRules, source: Int32) -> list[str]
 
 def requested_splits(manifest: Manifest, rule: Split) -> list[str]:
     """Return the splits that a rule divides rows into; train only if a source has rows for it."""
-    shards = (shard for shard in manifest.shards if shard.kind == "documents")
-    train = ["train"] if any(shard.split == "train" for shard in shards) else []
+    train = ["train"] if any(shard.split == "train" for shard in manifest.document_shards) else []
     return train + [
         name for name in ("validation", "test") if getattr(rule.shares, name) or getattr(rule.cutoffs, name)
     ]

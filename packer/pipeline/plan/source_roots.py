@@ -29,7 +29,7 @@ from packer.display import in_shell
 from packer.errors import InputError
 from packer.hub import SCHEME, data_name, tokenizer_name
 from packer.names import is_address
-from packer.pipeline.input_resolution import input_place, source_files
+from packer.pipeline.plan.input_resolution import input_place, source_files
 from packer.recipe import Recipe
 from packer.source.file_bytes import FilePath
 from packer.source.files import STANDARD_INPUT

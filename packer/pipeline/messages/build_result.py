@@ -1,0 +1,183 @@
+"""The result of a build, and its report as lines of text, for the terminal and for Python callers.
+
+Lines that begin with two spaces continue the line before them; a warning begins with `warning:`.
+"""
+
+import shlex
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from packer.display import aligned, duration, number, one_line, percent, plural, rate
+from packer.errors import PackerError
+from packer.pipeline.messages.changes import Changes
+from packer.pipeline.messages.losses import InNoBlock, TokenLosses
+from packer.pipeline.messages.rejected_inputs import RejectedInput
+from packer.pipeline.messages.row_report import RowReport
+from packer.pipeline.timing import NO_TIME, Profile
+from packer.rejections import CODES, ROW_REASONS
+from packer.store.cache import Cache
+from packer.store.manifest import Manifest
+from packer.store.mirror import shown
+from packer.store.rejected import read_rejected
+
+_WORTH_A_LINE = 1.01
+"""Least ratio at which the cost of rewritten history gets a line of its own; a smaller one would print as 1.00 times.
+"""
+
+_VAGUE = frozenset({"wrong_type"})
+"""Codes that say little without the reason given for a row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildResult:
+    """The result of a build."""
+
+    folder: Path
+    """The cache; for a cache in a bucket, its local folder."""
+
+    manifest: Manifest | None
+    """Manifest of the cache; None after a dry run that found work to do."""
+
+    fingerprint: str | None
+    built: bool
+    """False if the cache was up to date already, and after a dry run."""
+
+    num_partitions_built: int
+    num_partitions_reused: int
+    left_out: TokenLosses | None = None
+    """Tokens that are in no block, or None if they are not worth a warning; None after a dry run that found work to
+    do."""
+
+    rejected_inputs: tuple[RejectedInput, ...] = ()
+    """Inputs of which all rows, or many, were rejected although others were kept; only after a build."""
+
+    replaced: Changes | None = None
+    """What would change about the existing cache; only after a dry run."""
+
+    rows: RowReport | None = None
+    """Results of the rules about rows, or None if the recipe has none."""
+
+    settled_keys: tuple[str, ...] = ()
+    """A sentence about each key that the recipe left open, the rows of a source need, and the cache's recipe has.
+    Empty if nothing had to be planned."""
+
+    profile: Profile = NO_TIME
+    """Where the build spent its time."""
+
+    @property
+    def cache(self) -> Cache:
+        """The cache, opened."""
+        return Cache.open(self.folder)
+
+    def lines(self, seconds: float, *, verbose: bool = False) -> Iterator[str]:
+        """Yield the report as lines of text.
+
+        Args:
+            seconds: elapsed time of the build.
+            verbose: include the content and recipe fingerprints.
+        """
+        manifest, reused, name = self.manifest, self.num_partitions_reused, shown(self.folder)
+        if manifest is None:
+            todo = plural(self.num_partitions_built, "partition")
+            yield f"would build {todo}, reuse {number(reused)}; nothing was written"
+            replaced = [f"{name}: {each}" for each in (self.replaced.sentences() if self.replaced else ())]
+            yield from (*replaced, *self.settled_keys)
+            return
+        if not self.built:
+            yield f"{name} is up to date"
+        else:
+            speed = f"{rate(manifest.totals.tokens, seconds)} tokens/s" if not reused else None
+            engine = f", engine {manifest.engine}" if self.num_partitions_built else ""
+            how = speed or f"{plural(reused, 'partition')} reused"
+            yield f"built {name} in {duration(seconds)}, {how}{engine}"
+        yield ""
+        yield from (line for each in self.settled_keys for line in (each, ""))
+        for entry in self.rejected_inputs:
+            yield from entry.lines()
+        if self.rows is not None:
+            yield from self.rows.warning_lines()
+        if self.left_out is not None:
+            yield from self.left_out.lines()
+        if self.rejected_inputs or self.left_out is not None:
+            yield "to build into the same folder with such an option, add --force"
+            yield ""
+        yield from self._totals(manifest)
+        if self.rows is not None:
+            listed = f"listed in {name}/rejected.jsonl"
+            yield from self.rows.split_lines()
+            yield from self.rows.rule_lines(manifest.totals.rows, listed=listed)
+        yield ""
+        yield f"fingerprint  {self.fingerprint}"
+        if verbose:
+            yield f"content      {manifest.content_fingerprint}"
+            yield f"recipe       {manifest.recipe_fingerprint}"
+        if self.built and manifest.totals.blocks:
+            yield ""
+            yield f"next: packer inspect {shlex.quote(name)}"
+
+    def __repr__(self) -> str:
+        """The lines as one text, for notebooks."""
+        return "\n".join(map(one_line, self.lines(sum(self.profile.parts.values()))))
+
+    def _totals(self, manifest: Manifest) -> Iterator[str]:
+        """Yield the counts of rows, documents and blocks, and of what is in no block."""
+        totals, pack, lost = manifest.totals, manifest.recipe["pack"], InNoBlock.of(manifest.totals)
+        listed = f"{shown(self.folder)}/rejected.jsonl"
+        ruled_out = [cut for code, cut in totals.cut.items() if code in ROW_REASONS]
+        trained = (totals.trained - sum(cut.trained for cut in ruled_out)) / max(lost.of_tokens, 1)
+        documents = totals.documents - sum(cut.documents for cut in ruled_out)
+        facts = [
+            ("rows", number(totals.rows), kept_rows(totals.rows, totals.kept, self.rows)),
+            ("documents", number(documents), f"{number(lost.of_tokens)} tokens, {percent(trained)} trained"),
+        ]
+        if totals.skipped:
+            facts.append(("skipped", number(totals.skipped), skipped_answers(self.rows)))
+        if pack["mode"] != "none":
+            full = percent((totals.slots - totals.separators - totals.padding) / max(totals.slots, 1))
+            facts.append(("blocks", number(totals.blocks), f"of {number(pack['block_len'])} tokens, {full} full"))
+        yield from aligned("<><", facts)
+        last = sum(shard.num_last_tokens for shard in manifest.shards)
+        if totals.tokens > _WORTH_A_LINE * last:
+            yield ""
+            also = "" if self.rows is None else " (with those that rules leave out)"
+            yield f"history is rewritten: {number(totals.documents)} documents of {number(totals.kept)} rows{also},"
+            yield f"{totals.tokens / last:.2f} times the tokens of each row's last document"
+        if totals.rejected:
+            yield ""
+            yield f"rows rejected; listed in {listed}"
+            ordered = sorted(totals.rejected.items(), key=lambda entry: -entry[1])
+            yield from aligned("><<", [(number(n), code, self._meaning(code, manifest)) for code, n in ordered])
+        if lost.cuts:
+            tokens = f"{number(lost.tokens)} of {number(lost.of_tokens)} tokens"
+            yield ""
+            yield f"in no block: {tokens}, {number(sum(cut.trained for cut in lost.cuts.values()))} of them trained;"
+            yield f"listed in {listed}"
+            largest = sorted(lost.cuts.items(), key=lambda entry: -entry[1].tokens)
+            lines = [(plural(cut.tokens, "token"), code, CODES.get(code, "")) for code, cut in largest]
+            yield from aligned("><<", lines)
+        if "overlong" in lost.cuts and self.left_out is None:  # else a warning has said how to get more into blocks
+            yield "--block-len N makes blocks longer, --set pack.overlong=split cuts documents"
+
+    def _meaning(self, code: str, manifest: Manifest) -> str:
+        """Return the meaning of a code; of a vague one also the reason of its first row, if that can be read."""
+        meaning = CODES.get(code, "")
+        if code in _VAGUE:
+            with suppress(PackerError):
+                first = next((line for line in read_rejected(self.folder, manifest) if line.code == code), None)
+                return meaning if first is None else f"{meaning.partition(';')[0]}; the first: {first.reason}"
+        return meaning
+
+
+def kept_rows(num_rows: int, num_kept: int, rows: RowReport | None) -> str:
+    """Summarize what happened to the rows: kept, left out by rules, rejected. `num_kept` are not rejected."""
+    left_out = 0 if rows is None else rows.num_left_out
+    by_rules = "" if rows is None else f"{number(left_out)} left out by rules, "
+    return f"{number(num_kept - left_out)} kept, {by_rules}{number(num_rows - num_kept)} rejected"
+
+
+def skipped_answers(rows: RowReport | None) -> str:
+    """Say what is counted as skipped; the documents of rows that rules leave out are counted too."""
+    also = " (also of rows left out)" if rows is not None and rows.num_left_out else ""
+    return f"answers not trained{also}: they are empty, or the template has no prompt for them"
