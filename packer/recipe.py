@@ -74,7 +74,7 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     empty_user: Literal["reject", "keep"] = "reject"
     call_ids: Literal["short", "as_given"] | None = None
     """None means ``as_given``, but a build sets ``short`` if all rows with calls need it
-    (:mod:`packer.pipeline.open_keys`)."""
+    (:mod:`packer.pipeline.plan.open_keys`)."""
     wrapped: Literal["unwrap"] | None = None
 
 
@@ -93,9 +93,9 @@ class Supervision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     on_prompt_mismatch: Literal["refuse", "common_prefix", "continue"] | None = None
     """What to do if a turn does not continue any prompt. None means ``refuse``, but a build sets ``continue`` if all
-    rows of a source need it (:mod:`packer.pipeline.open_keys`). ``common_prefix``: use the common prefix as the prompt.
-    ``continue``: train the answer after its prompt, if that has opened the reasoning, or if the template writes the
-    context differently once it is answered."""
+    rows of a source need it (:mod:`packer.pipeline.plan.open_keys`). ``common_prefix``: use the common prefix as the
+    prompt. ``continue``: train the answer after its prompt, if that has opened the reasoning, or if the template writes
+    the context differently once it is answered."""
 
     reasoning: Literal["as_given", "field", "inline"] = "as_given"
     """How reasoning is passed to the template. ``field``: as `reasoning_content`, including reasoning that a row has

@@ -135,7 +135,7 @@ OWN_FILES = {
     "recipe.py": "a file of the package",
     "starter/__init__.py": "files of the package",
     "report/shell.py": "files of the package",
-    "pipeline/suggestions.py": "a file of the package",
+    "pipeline/messages/suggestions.py": "a file of the package",
     "store/folder.py": "folders, and temporary files that are new",
     "export/writer.py": "files that it made",
 }

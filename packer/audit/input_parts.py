@@ -9,7 +9,7 @@ import numpy as np
 
 from packer.batches import Int64, RowBatch, Sample
 from packer.errors import InputError
-from packer.pipeline.inputs import CUTTING_SPEEDUP, MIN_PARALLEL_BYTES
+from packer.pipeline.plan.inputs import CUTTING_SPEEDUP, MIN_PARALLEL_BYTES
 from packer.pipeline.plan.source_roots import SourceRoots
 from packer.pipeline.workers.executor import ALONE, Workers
 from packer.progress import Progress

@@ -18,14 +18,14 @@ from packer.batches import DocumentBatch, Rejection, Sample, has_content
 from packer.errors import UsageError
 from packer.model import Model
 from packer.pack import REASONS, cut, select, trained_counter
-from packer.pipeline.inputs import note_dialogues, note_labels, open_inputs
-from packer.pipeline.open_keys import settled
+from packer.pipeline.messages.suggestions import remedy
 from packer.pipeline.plan.build_plan import load_recipe_model, refuse_untemplated, resolve_sources
 from packer.pipeline.plan.input_resolution import pin_recipe
+from packer.pipeline.plan.inputs import note_dialogues, note_labels, open_inputs
+from packer.pipeline.plan.open_keys import settled
+from packer.pipeline.plan.unread_fields import Questions
 from packer.pipeline.record import reason_of_part
 from packer.pipeline.stages import Stages, named_template, overruns_at
-from packer.pipeline.suggestions import remedy
-from packer.pipeline.unread_fields import Questions
 from packer.progress import Progress, Silent
 from packer.recipe import Recipe
 from packer.render import Renderer, RenderError

@@ -10,7 +10,6 @@ import msgspec
 from packer.errors import InputError
 from packer.model import TOKENIZER_FILE
 from packer.pipeline import engine
-from packer.pipeline.inputs import note_later_fields
 from packer.pipeline.messages.rejected_inputs import RejectedInput, rejected_inputs
 from packer.pipeline.messages.rewrite_cost import check_rewrite_cost, refuse_early, sampled_tasks
 from packer.pipeline.partition import (
@@ -22,6 +21,7 @@ from packer.pipeline.partition import (
     publish_finished,
 )
 from packer.pipeline.plan.build_plan import BuildPlan
+from packer.pipeline.plan.inputs import note_later_fields
 from packer.pipeline.plan.reuse import finished, reusable, reuse
 from packer.pipeline.timing import Clock
 from packer.pipeline.workers.executor import HERE, Processes, Workers

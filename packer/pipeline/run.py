@@ -19,7 +19,6 @@ from packer.pipeline import engine
 from packer.pipeline.commit import commit, finish, finish_if_free
 from packer.pipeline.documents import BuildOptions, by_reference, make_documents
 from packer.pipeline.identity import Provenance
-from packer.pipeline.inputs import refuse_changed
 from packer.pipeline.kept_tokenizer import write_model
 from packer.pipeline.messages.build_result import BuildResult
 from packer.pipeline.messages.changes import Changes, changes
@@ -29,6 +28,7 @@ from packer.pipeline.packing import pack_documents
 from packer.pipeline.plan.benchmarks import pin_benchmarks
 from packer.pipeline.plan.build_plan import BuildPlan, plan_build, resolve_sources
 from packer.pipeline.plan.input_resolution import pin_recipe, tokenizer_place
+from packer.pipeline.plan.inputs import refuse_changed
 from packer.pipeline.plan.reuse import (
     existing,
     is_unchanged,

@@ -16,7 +16,7 @@ from packer.audit import preview
 from packer.audit.explanations import explanations
 from packer.audit.lint.codes import CODES as LINT_CODES
 from packer.errors import InputError
-from packer.pipeline import open_keys
+from packer.pipeline.plan import open_keys
 from packer.recipe import Recipe, load_recipe, make_recipe, to_json
 from packer.rejections import CODES, rejection_hint
 from packer.starter import FAMILIES

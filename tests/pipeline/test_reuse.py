@@ -19,9 +19,9 @@ from packer.pipeline import commit, record, run
 from packer.pipeline.commit import finish_if_free
 from packer.pipeline.engine import Engine
 from packer.pipeline.from_python import build
-from packer.pipeline.inputs import refuse_changed
 from packer.pipeline.partition import JOURNALS, PartitionResult
 from packer.pipeline.plan import build_plan
+from packer.pipeline.plan.inputs import refuse_changed
 from packer.pipeline.plan.reuse import committed
 from packer.recipe import Pack, Supervision, load_recipe, make_recipe, to_json
 from packer.source.partition import FileStatus

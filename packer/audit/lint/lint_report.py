@@ -22,14 +22,14 @@ from packer.audit.lint.prompts import (
 from packer.batches import RowBatch
 from packer.display import number, plural
 from packer.model import Model
-from packer.pipeline.inputs import open_inputs
 from packer.pipeline.messages.rewrite_cost import LIMIT, choices_hint, last_tokens
-from packer.pipeline.open_keys import settled
+from packer.pipeline.messages.suggestions import remedy
 from packer.pipeline.plan.build_plan import resolve_sources
 from packer.pipeline.plan.input_resolution import pin_recipe
+from packer.pipeline.plan.inputs import open_inputs
+from packer.pipeline.plan.open_keys import settled
+from packer.pipeline.plan.unread_fields import Questions
 from packer.pipeline.stages import Stages, named_template, overruns_at
-from packer.pipeline.suggestions import remedy
-from packer.pipeline.unread_fields import Questions
 from packer.progress import Silent
 from packer.recipe import Recipe
 from packer.source.rows import InputFile

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from packer.display import number, plural
 from packer.errors import NothingKeptError
+from packer.pipeline.messages.suggestions import remedy
 from packer.pipeline.partition import PartitionResult, PartitionTask, RejectedRow
 from packer.pipeline.plan.build_plan import BuildPlan
-from packer.pipeline.suggestions import remedy
 
 _MANY = 0.1
 """Share of rows rejected by one code from which on a build reports it with a remedy."""

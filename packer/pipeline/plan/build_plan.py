@@ -18,16 +18,16 @@ from packer.model import TOKENIZER_FILE, Model, load_model
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.engine import Engine, resolve_engine
 from packer.pipeline.identity import RULES_VERSION, Provenance, documents_identity, partition_key
-from packer.pipeline.inputs import CUTTING_SPEEDUP, are_here, note_dialogues, open_inputs, readers
 from packer.pipeline.kept_tokenizer import model_record
-from packer.pipeline.open_keys import settled
+from packer.pipeline.messages.suggestions import templates_hint
 from packer.pipeline.partition import PartitionTask
 from packer.pipeline.plan.bucket_inputs import copy_objects
 from packer.pipeline.plan.input_resolution import SourceFile, source_files, tokenizer_place
+from packer.pipeline.plan.inputs import CUTTING_SPEEDUP, are_here, note_dialogues, open_inputs, readers
+from packer.pipeline.plan.open_keys import settled
 from packer.pipeline.plan.trait_tasks import refuse_absent, rules_of_sources, traits_task
+from packer.pipeline.plan.unread_fields import Questions
 from packer.pipeline.stages import named_template, overruns_at, with_role_markers
-from packer.pipeline.suggestions import templates_hint
-from packer.pipeline.unread_fields import Questions
 from packer.pipeline.workers.executor import ALONE, Processes, Workers
 from packer.progress import Progress
 from packer.recipe import Pack, Recipe

@@ -11,13 +11,13 @@ from packer.errors import CheckError, UsageError
 from packer.model import TOKENIZER_FILE, digests_of, read_model_files
 from packer.pipeline.engine import resolve_engine
 from packer.pipeline.identity import RULES_VERSION, Provenance, model_digests, same_traits
-from packer.pipeline.inputs import CUTTING_SPEEDUP, readers
 from packer.pipeline.messages.changes import same_as_json
-from packer.pipeline.open_keys import as_settled
 from packer.pipeline.partition import PartitionResult, PartitionTask, RejectedRow, TaskOutput, read_journal
 from packer.pipeline.plan.bucket_inputs import copy_objects
 from packer.pipeline.plan.build_plan import resolve_sources, suited
 from packer.pipeline.plan.input_resolution import tokenizer_place
+from packer.pipeline.plan.inputs import CUTTING_SPEEDUP, readers
+from packer.pipeline.plan.open_keys import as_settled
 from packer.pipeline.workers.executor import ALONE, Processes, Workers
 from packer.progress import Progress
 from packer.recipe import Recipe, to_json

@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from packer.errors import InputError
 from packer.pipeline.plan.bucket_inputs import refuse_changed_objects
 from packer.pipeline.plan.input_resolution import SourceFile
-from packer.pipeline.unread_fields import FileQuestion, Questions, question_about
+from packer.pipeline.plan.unread_fields import FileQuestion, Questions, question_about
 from packer.pipeline.workers.executor import ALONE, Workers, in_order
 from packer.recipe import Recipe, for_one_source
 from packer.source.detect import detect_format, detect_schema, field_names, first_rows

@@ -15,7 +15,7 @@ from msgspec import structs
 from packer.batches import RowBatch, Sample
 from packer.model import Model
 from packer.named_templates import NAMED_TEMPLATES, template_path
-from packer.pipeline.open_keys import ABOUT_IDS
+from packer.pipeline.plan.open_keys import ABOUT_IDS
 from packer.pipeline.stages import Stages, compile_template, split_markers, turn_end_marker
 from packer.recipe import Recipe, for_one_source, make_recipe, to_json
 from packer.rejections import allowing_hint, rejection_hint
