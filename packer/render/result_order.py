@@ -12,6 +12,7 @@ with the ids of the results exchanged. If nothing changes, it does not.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from packer.render.call_ids import with_short_ids
 from packer.render.environment import ChatTemplate, RenderError
 
 _IDS = ("a00000001", "b00000002")
@@ -44,19 +45,22 @@ def tells_results_apart(template: ChatTemplate, kwargs: Mapping[str, Any]) -> bo
 def in_order_of_calls(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the messages with the results after each message with calls in the order of these calls.
 
-    Results that do not all name a call of that message stay as they are.
+    A result without an id belongs to a call as :func:`with_short_ids` has it. Results of which one belongs to no call
+    of that message stay as they are.
     """
     ordered = list(messages)
     for k, message in enumerate(messages):
         if len(message.get("tool_calls") or ()) < 2:
             continue
-        places = {str(call.get("id")): place for place, call in enumerate(message["tool_calls"])}
         stop = k + 1
         while stop < len(messages) and messages[stop]["role"] == "tool":
             stop += 1
-        own = [places.get(str(result.get("tool_call_id"))) for result in messages[k + 1 : stop]]
-        if len(own) > 1 and None not in own:
-            ordered[k + 1 : stop] = sorted(
-                messages[k + 1 : stop], key=lambda result: places[str(result["tool_call_id"])]
-            )
+        if stop < k + 3:
+            continue
+        asked, *answered = with_short_ids(messages[k:stop])
+        places = {call["id"]: place for place, call in reversed([*enumerate(asked["tool_calls"])])}
+        of_results = [result.get("tool_call_id") or result.get("call_id") for result in answered]
+        if places.keys() >= {*of_results}:
+            in_order = sorted(range(len(answered)), key=lambda place: places[of_results[place]])
+            ordered[k + 1 : stop] = [messages[k + 1 + place] for place in in_order]
     return ordered

@@ -77,3 +77,25 @@ def test_nothing_is_lost_and_results_stay_with_their_calls(rounds, random):
         names = [each["tool_call_id"] for each in after]
         asked = [call["id"] for call in ordered[start].get("tool_calls") or ()]
         assert names == [each for each in asked if each in names]
+
+
+def unnamed(message, *keys):
+    """A message without ids in its calls or of its result, or another part of them."""
+    made = {name: value for name, value in message.items() if name not in keys}
+    if "tool_calls" in made:
+        made["tool_calls"] = [{name: each[name] for name in each if name not in keys} for each in made["tool_calls"]]
+    return made
+
+
+def test_results_without_ids_belong_to_the_calls_in_order_or_of_their_name(stages):
+    without = [unnamed(each, "id", "tool_call_id") for each in (calls("a", "b"), result("a"), result("b"))]
+    assert in_order_of_calls(without) == without
+    assert stages["plain"].turns(chat(USER, *without, SAID)), "as rows of Gemini have them"
+    asked = calls("a", "b")
+    for call in asked["tool_calls"]:
+        call["function"] = call["function"] | {"name": f"look_at_{call['id']}"}
+    named = [unnamed(result(each) | {"name": f"look_at_{each}"}, "tool_call_id") for each in "ba"]
+    for message in (asked, unnamed(asked, "id")):
+        assert in_order_of_calls([message, *named]) == [message, *named[::-1]]
+    half = [calls("a", "b"), result("b"), unnamed(result("a"), "tool_call_id")]
+    assert in_order_of_calls(half) == [half[0], half[2], half[1]]
