@@ -96,10 +96,14 @@ class PartitionResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     def __post_init__(self) -> None:
         """Refuse counts of rows that do not add up, and rejections that the partition cannot have."""
         shard, rows = self.shard, [each.row for each in self.rejected]
+        if shard.kind != "documents" or shard.source is None or shard.key is None:
+            raise ValueError("its shard is not that of a partition")
         if not len(rows) == shard.num_rejected == shard.num_input_rows - shard.num_kept:
             raise ValueError("its rows are not those that were kept and those that were rejected")
         if not all(0 <= row < shard.num_input_rows for row in rows):
             raise ValueError("it rejects a row that it does not have")
+        if not all(each.line is None or 0 < each.line < 2**53 for each in self.rejected):
+            raise ValueError("it rejects a line that no file has")
         if not CODES.keys() >= {each.code for each in self.rejected}:
             raise ValueError("it rejects a row for no known reason")
 

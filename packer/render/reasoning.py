@@ -236,12 +236,16 @@ def reasoning_of(message: Message) -> str:
 
 
 def with_reasoning_as(message: Message, form: Reasoning) -> dict[str, Any]:
-    """Return the message; an assistant's has its reasoning where `supervision.reasoning` wants it."""
+    """Return the message; an assistant's has its reasoning where `supervision.reasoning` wants it, without tags."""
     changed = dict(message)
     content = changed.get("content")
     if changed.get("role") != "assistant":
         return changed
     fields = reasoning_fields(changed)
+    for name in fields:
+        block = split_inline(changed[name])
+        if block is not None and not block.answer:  # the tags are the row's, and the template would write its own
+            changed[name] = block.reasoning
     twice = split_inline(content) if fields else None
     if twice is not None and twice.reasoning == changed[fields[0]].strip():
         changed["content"] = content = twice.answer  # most templates would write both

@@ -144,7 +144,15 @@ def test_a_journal_entry_that_cannot_be_read_costs_its_partition_alone(left, sta
 
 
 @pytest.mark.parametrize(
-    "rejected", [[[2**60, "not_json", "", 1]], [[0, "x", "", 1]], [[0, "not_json", "", 1]] * 2, [[-1, "not_json", ""]]]
+    "rejected",
+    [
+        [[2**60, "not_json", "", 1]],
+        [[0, "x", "", 1]],
+        [[0, "not_json", "", 1]] * 2,
+        [[-1, "not_json", ""]],
+        [[0, "not_json", "", 2**70]],
+        [[0, "not_json", "", 0]],
+    ],
 )
 def test_a_journal_entry_that_no_build_writes_costs_its_partition_alone(
     rejected, starter, starter_cache, cache, tmp_path

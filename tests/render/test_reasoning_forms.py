@@ -151,6 +151,19 @@ def test_reasoning_is_given_in_the_form_that_the_template_reads(tmp_path: Path, 
     assert said == marked + END
 
 
+@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize(("opening", "closing"), [("<think>", "</think>"), ("[THINK]\n", "\n[/THINK]")])
+def test_a_field_that_has_tags_of_its_own_is_reasoning_without_them(
+    tmp_path: Path, name: str, opening: str, closing: str
+) -> None:
+    made = stages(tmp_path, TEMPLATES[name])
+    plain, tagged = (
+        learned(made, ASKED, assistant("One.", reasoning_content=text))
+        for text in ("I think.", f"{opening}I think.{closing}")
+    )
+    assert plain == tagged and "I think." in plain
+
+
 def test_parts_of_reasoning_stand_beside_calls_and_in_history(tmp_path: Path) -> None:
     made = stages(tmp_path, PARTS)
     calling = assistant(None, reasoning_content="Ask.", tool_calls=[call("look", {"q": "x"})])
