@@ -17,7 +17,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO
 
 from packer.errors import InputError
 
@@ -30,6 +30,9 @@ _KINDS = {
 }
 
 _NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+_OF_HUB = ("models--", "datasets--")
+"""Begin the names of folders that the Hub's client makes, one for each repository."""
 
 _PASSED = re.compile(r"/dev/(?:stdin|fd/[0-9]+)")
 """Names of files that the shell has opened: `<(command)`, `cat file | packer … /dev/stdin`."""
@@ -63,14 +66,26 @@ def open_regular(path: Path | str) -> io.BufferedReader:
     return os.fdopen(open_descriptor(path), "rb")
 
 
+MAX_SMALL_BYTES = 64 * 2**20
+"""Limit for a file that is read whole: a recipe, a state, an index. Usual ones have some thousand bytes."""
+
+
 def read_regular_bytes(path: Path | str) -> bytes:
-    """Read a regular file whole.
+    """Read a small regular file whole.
 
     Raises:
-        OSError: as :func:`open_descriptor`.
+        OSError: as :func:`open_descriptor`; with EFBIG, it has more than `MAX_SMALL_BYTES`.
     """
     with open_regular(path) as file:
-        return file.read()
+        return _read_small(file, path)
+
+
+def _read_small(file: BinaryIO, path: Path | str) -> bytes:
+    content = file.read(MAX_SMALL_BYTES + 1)
+    if len(content) > MAX_SMALL_BYTES:
+        reason = f"it has more than {MAX_SMALL_BYTES:,} bytes"
+        raise OSError(errno.EFBIG, reason, os.fspath(path))
+    return content
 
 
 def regular_path(path: Path | str) -> bytes:
@@ -85,14 +100,15 @@ def regular_path(path: Path | str) -> bytes:
     return os.fsencode(path)
 
 
-def open_given_text(path: Path) -> TextIO:
-    """Open a small text in UTF-8 that a user named: a regular file, or one that the shell opened (``<(command)``).
+def read_given_text(path: Path) -> str:
+    """Read a small text in UTF-8 that a user named: a regular file, or one that the shell opened (``<(command)``).
 
     Raises:
-        OSError: as :func:`open_descriptor`.
+        OSError: as :func:`read_regular_bytes`.
+        UnicodeDecodeError: it is not UTF-8.
     """
-    file = path.open("rb") if _PASSED.fullmatch(str(path)) else open_regular(path)
-    return io.TextIOWrapper(file, "utf-8")
+    with path.open("rb") if _PASSED.fullmatch(str(path)) else open_regular(path) as file:
+        return _read_small(file, path).decode()
 
 
 def special_file_error(path: Path | str, what: str) -> OSError:
@@ -142,7 +158,8 @@ def is_inside(root: Path, path: str) -> bool:
         if error.errno not in _NOTHING_THERE:  # such as a path too long to look up, which links open all the same
             return False
         place = Path(os.path.realpath(root / path))  # opening it fails as well
-    blobs = next((parent.parent / "blobs" for parent in root.parents if parent.name == "snapshots"), None)
+    homes = (parent.parent for parent in root.parents if parent.name == "snapshots")
+    blobs = next((home / "blobs" for home in homes if home.name.startswith(_OF_HUB)), None)
     return place.is_relative_to(root) or (blobs is not None and not blobs.is_symlink() and place.parent == blobs)
 
 

@@ -15,7 +15,7 @@ import yaml
 
 from packer.errors import RecipeError
 from packer.names import in_words
-from packer.regular_file import open_given_text
+from packer.regular_file import read_given_text
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
@@ -31,8 +31,7 @@ def load_mapping(path: Path, *, what: str = "", hint: str | None = None) -> dict
         RecipeError: unreadable file, not YAML, a duplicate key, no mapping.
     """
     try:
-        with open_given_text(path) as file:
-            text = file.read()
+        text = read_given_text(path)
     except FileNotFoundError:
         raise RecipeError(f"{what}{path}: no such file", hint=hint) from None
     except IsADirectoryError:

@@ -24,7 +24,7 @@ from packer.load.reading import pad_id_of
 from packer.load.state import UNCHANGED, ReaderState, decode_state
 from packer.load.step import MicroBatch, Step
 from packer.load.step_plan import PADDING_ROW
-from packer.regular_file import open_given_text
+from packer.regular_file import read_given_text
 from packer.store.cache import BlockShards, Cache, DocumentShards
 
 
@@ -147,8 +147,7 @@ def read_state(path: Path) -> dict[str, Any]:
     """
     hint = "write json.dumps(loader.state_dict()) to a file, or name the trainer_state.json of a checkpoint"
     try:
-        with open_given_text(path) as file:
-            found = list(_states(msgspec.json.decode(file.read())))
+        found = list(_states(msgspec.json.decode(read_given_text(path))))
     except (OSError, UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise InputError(f"{path} cannot be read as JSON: {reason}", hint=hint) from None

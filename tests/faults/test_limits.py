@@ -5,6 +5,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,9 +17,11 @@ from faults.test_kill import CODE
 
 from packer.errors import InputError, RecipeError, ResourceError
 from packer.limits import out_of, path_errors, storage_errors
+from packer.load.batch_view import read_state
 from packer.pipeline.workers.executor import WorkerDiedError, run_tasks
 from packer.recipe import load_recipe
 from packer.source import table_files
+from packer.source.files import data_set_splits
 from packer.source.table_files import arrow_sizes, read_arrow, row_groups
 from packer.source.tables import table_rows
 
@@ -136,6 +139,23 @@ def test_a_file_that_claims_rows_without_bytes_is_refused(column: pa.Array, tmp_
     with pytest.raises(InputError, match="claims 2,097,152 rows in"):
         row_groups(tmp_path / "rows.parquet", "parquet")
     tally("rows without bytes", tried=2, held=2)
+
+
+def test_small_files_of_gigabytes_are_refused_without_being_held(tmp_path: Path, tally) -> None:
+    """As a folder that somebody sent may have them: they take no room on the disk."""
+    for name in ("recipe.yaml", "state.json"):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(6 * 2**30)
+    tracemalloc.start()
+    with pytest.raises(RecipeError, match="has more than 67,108,864 bytes"):
+        load_recipe(tmp_path / "recipe.yaml")
+    with pytest.raises(InputError, match="has more than 67,108,864 bytes"):
+        read_state(tmp_path / "state.json")
+    with pytest.raises(InputError, match="has more than 67,108,864 bytes"):
+        data_set_splits(tmp_path)
+    assert tracemalloc.get_traced_memory()[1] < 2**28
+    tracemalloc.stop()
+    tally("small files of gigabytes", tried=3, held=3)
 
 
 @pytest.mark.parametrize("form", ["[{}]", "{{a: {0}, b: {0}, c: {0}, d: {0}, e: {0}, f: {0}, g: {0}, h: {0}}}"])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.errors import InputError, RecipeError
+from packer.errors import InputError, RecipeError, UsageError
 from packer.pipeline.plan.source_roots import BelowNoRootError, SourceRoots
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -131,3 +131,8 @@ def test_wherever_a_name_leads_it_is_really_below_the_root(home, parts, root, ab
         assert os.path.commonpath([os.path.realpath(place), top]) == top
     finally:
         os.chdir(before)
+
+
+def test_a_root_without_a_name_is_refused() -> None:
+    with pytest.raises(UsageError, match="names nothing"):
+        SourceRoots.of(["data", ""])

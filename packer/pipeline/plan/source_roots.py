@@ -26,7 +26,7 @@ from pathlib import Path
 import msgspec
 
 from packer.display import in_shell
-from packer.errors import InputError
+from packer.errors import InputError, UsageError
 from packer.hub import SCHEME, data_name, tokenizer_name
 from packer.names import is_address
 from packer.pipeline.plan.input_resolution import input_place, source_files
@@ -48,7 +48,15 @@ class SourceRoots:
 
     @classmethod
     def of(cls, named: str | Path | Iterable[str | Path]) -> "SourceRoots":
-        return cls(tuple(os.fspath(root) for root in ([named] if isinstance(named, str | Path) else named)))
+        """Return roots by their names.
+
+        Raises:
+            UsageError: one is empty.
+        """
+        roots = tuple(os.fspath(root) for root in ([named] if isinstance(named, str | Path) else named))
+        if "" in roots:  # an unset variable of a shell, which would stand for the current folder
+            raise UsageError("--sources names nothing", hint="--sources . is the current folder")
+        return cls(roots)
 
     def __bool__(self) -> bool:
         return bool(self.roots)
