@@ -114,7 +114,7 @@ class _Texts:
         if text in self.whole:
             return True
         if len(text) < _WHOLE_CHARACTERS and not is_text(text):
-            return len(_without(text, self.joined)) > 1
+            return next(_places(text, self.joined), None) is not None
         if text in self.joined:
             return True
         pieces, num_parts, misses = [text], 0, 0
@@ -156,14 +156,22 @@ def is_text(text: str) -> bool:
 
 def _without(part: str, text: str) -> list[str]:
     """Return what is left of a text between the places where a part stands in it as whole words."""
-    pieces, start, at = [], 0, text.find(part)
+    pieces, start = [], 0
+    for at in _places(part, text):
+        pieces.append(text[start:at])
+        start = at + len(part)
+    return [*pieces, text[start:]]
+
+
+def _places(part: str, text: str) -> Iterator[int]:
+    """Yield where a part stands in a text as whole words, not overlapping."""
+    at = text.find(part)
     while at >= 0:
         end = at + len(part)
-        if not (text[at - 1 : at].isalnum() or text[end : end + 1].isalnum()):
-            pieces.append(text[start:at])
-            start = end
-        at = text.find(part, max(start, at + 1))
-    return [*pieces, text[start:]]
+        is_whole = not (text[at - 1 : at].isalnum() or text[end : end + 1].isalnum())
+        if is_whole:
+            yield at
+        at = text.find(part, max(end, at + 1) if is_whole else at + 1)  # a part may be empty
 
 
 def _spaced(text: str) -> str:
