@@ -42,7 +42,7 @@ class CacheRows:
         self._cutoff_len = cutoff_len
         if not len(self.shards):
             raise InputError(f"split '{split}' of {cache.folder} has no {kind}")
-        self.ordered = None if cutoff_len is None else np.flatnonzero(self.num_trained())
+        self.ordered = None if cutoff_len is None else np.flatnonzero(self.num_trained)
         """The rows that are put in order, those that a cutoff leaves a trained token; None means all.  # int64[n]"""
 
         self.num_ordered = len(self) if self.ordered is None else len(self.ordered)
@@ -55,6 +55,7 @@ class CacheRows:
     def __len__(self) -> int:
         return len(self.shards) // self.num_sides
 
+    @cached_property  # with a cutoff, it reads the spans of all rows
     def num_trained(self) -> Int32:
         """Count the trained targets of each row.  # int32[N]"""
         lengths, trained = self.counts.of_all()
@@ -135,7 +136,7 @@ class OrderedRows:
     @cached_property
     def num_trained(self) -> Int32:
         """Trained targets of each row; a first label is always -100, so shifting loses none.  # int32[N]"""
-        return np.concatenate([part.num_trained() for part in self.parts])
+        return np.concatenate([part.num_trained for part in self.parts])
 
     @cached_property
     def lengths_of_sides(self) -> Int32:
