@@ -87,6 +87,6 @@ def write_blocks(folder: Path, batches: Iterable[BlockBatch], *, like: Cache) ->
         shards.append(msgspec.structs.replace(shard, first_row=num_blocks))
         num_blocks += sum(batch.num_blocks for batch in part)
     manifest = like.manifest
-    totals = msgspec.structs.replace(manifest.totals, blocks=num_blocks)
+    totals = msgspec.structs.replace(manifest.totals, blocks=num_blocks, documents=0)
     write_manifest(folder, msgspec.structs.replace(manifest, shards=tuple(shards), totals=totals))
     return folder
