@@ -94,7 +94,7 @@ class Renderer:
     @functools.cached_property
     def _filling(self) -> Filling | None:
         rows = self._rows
-        return Filling(rows, self._cut_at_once, self._defined) if rows else None
+        return Filling(rows, functools.partial(self._cut, at_once=True), self._defined) if rows else None
 
     def _clear_rows(self, template: ChatTemplate | None) -> ClearRows | None:
         if template is None or self._by_marks:
@@ -153,12 +153,11 @@ class Renderer:
     def _fill(self, sample: Sample) -> RenderedRow | None:
         return self._filling.filled(sample) if self._filling else None
 
-    def _cut_at_once(self, sample: Sample) -> RenderedRow | None:
-        rendered = self._cut(sample, at_once=True)
-        return None if isinstance(rendered, Rejection) else rendered
+    def _cut(self, sample: Sample, *, at_once: bool = False) -> RenderedRow | None:
+        """Render a sample by the fast way; None if it is not clear, or if the template does not write all of it.
 
-    def _cut(self, sample: Sample, *, at_once: bool = False) -> RenderedRow | Rejection | None:
-        """Render a sample by the fast way; None if it is not clear."""
+        Why a row is rejected is for the definition to say: another fault may stand before the loss that is found here.
+        """
         rows = self._tool_rows if sample.tools and self._tool_rows else self._rows
         if (
             rows is None
@@ -172,7 +171,7 @@ class Renderer:
         if _too_many(sample, weights) or any(message.pieces for message in sample.messages):
             return None
         rendered = rows.rendered(self.conversation(sample), weights, at_once=at_once)
-        return _rejection(sample, refusal(rendered)) if isinstance(rendered, Loss) else rendered
+        return None if isinstance(rendered, Loss) else rendered
 
     def _defined(self, sample: Sample) -> RenderedRow | None:
         rendered = self._rendered(sample, self._loss_check())

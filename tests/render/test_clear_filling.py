@@ -1,5 +1,6 @@
 """Chats whose texts are filled into the rendering of others, or cut from few renderings, are those of the definition."""
 
+import functools
 import random
 
 import pytest
@@ -212,5 +213,5 @@ def test_nothing_is_filled_in_if_the_definition_renders_the_words_otherwise(tmp_
         )
 
     for define, is_filled in ((fast._defined, True), (later, False)):
-        filling_in = filling.Filling(fast._rows, fast._cut_at_once, define)
+        filling_in = filling.Filling(fast._rows, functools.partial(fast._cut, at_once=True), define)
         assert (filling_in.filled(row) is not None) == is_filled

@@ -459,7 +459,7 @@ def test_tools_that_rows_of_one_kind_show_may_be_lost_in_others(base: Stages) ->
     renderer = base.with_template(template, make_recipe({}, [])).renderer
     tool = {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {"type": "object"}}}
     found = hold(renderer, [chat(*talk, tools=[tool]) for talk in ([system("Be brief, so."), *PAIR], PAIR)])
-    assert (found.cut, found.refused) == (1, 1)
+    assert (found.cut, found.refused) == (1, 0)
 
 
 def test_reasoning_that_a_call_contains_is_not_taken_for_shown(base: Stages) -> None:
