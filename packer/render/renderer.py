@@ -27,7 +27,7 @@ from packer.render.environment import ChatTemplate, RenderError
 from packer.render.marks import marked_turns
 from packer.render.message_form import renderable
 from packer.render.pieces import Piece, masked_pieces, turn_weights, with_mask
-from packer.render.placeholders import Loss, text_of
+from packer.render.placeholders import text_of
 from packer.render.readback import strings
 from packer.render.reasoning import cut_off, has_two_reasonings, with_reasoning_as
 from packer.render.result_order import in_order_of_calls, tells_results_apart
@@ -170,8 +170,7 @@ class Renderer:
             return None
         if _too_many(sample, weights) or any(message.pieces for message in sample.messages):
             return None
-        rendered = rows.rendered(self.conversation(sample), weights, at_once=at_once)
-        return None if isinstance(rendered, Loss) else rendered
+        return rows.rendered(self.conversation(sample), weights, at_once=at_once)
 
     def _defined(self, sample: Sample) -> RenderedRow | None:
         rendered = self._rendered(sample, self._loss_check())

@@ -165,7 +165,7 @@ def test_tools_that_only_a_text_names_are_lost(tmp_path: Any) -> None:
     said = json.dumps(TOOL, ensure_ascii=False)
     rows = [chat(user(f"This is a tool: {said}"), assistant("and so it is"), tools=[TOOL])]
     found = hold(stages.renderer, rows * 2)
-    assert (found.cut, found.refused) == (0, 0)
+    assert found.cut == 0
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_tools_are_shown_or_their_row_is_refused(written: str, cut: bool, tmp_pa
     stages = Stages.load(twins.byte_level(tmp_path / "twin", template=template))
     rows = [chat(user("what is this"), assistant("and so it is"), tools=[TOOL])] * 2
     found = hold(stages.renderer, rows)
-    assert (found.cut, found.refused) == ((2, 0) if cut else (0, 0))
+    assert found.cut == (2 if cut else 0)
 
 
 def test_a_row_with_a_blank_text_tells_nothing_of_one_with_a_short_text(tmp_path: Any) -> None:
@@ -220,13 +220,13 @@ def test_what_is_lost_is_found_by_place(name: str, tmp_path: Any) -> None:
     )
     stages = Stages.load(twins.byte_level(tmp_path / "twin", template=template))
     found = hold(stages.renderer, [chat(*ALL_SAID), chat(*ALL_SAID)])
-    assert (found.cut, found.refused) == (0, 0)
+    assert found.cut == 0
     assert [each.code for each in stages.renderer.render(batch([chat(*ALL_SAID)])).rejections] == [code]
     allowing = Stages.load(
         twins.byte_level(tmp_path / "other", template=template),
         f"supervision.allow_dropped=[{code.removeprefix('dropped_')}]",
     )
-    assert hold(allowing.renderer, [chat(*ALL_SAID), chat(*ALL_SAID)]).refused == 0
+    assert hold(allowing.renderer, [chat(*ALL_SAID), chat(*ALL_SAID)]).kept == 2
 
 
 @pytest.mark.parametrize(
@@ -242,4 +242,4 @@ def test_what_may_be_written_otherwise_is_not_refused_by_place(
     written: str, talk: list[dict[str, Any]], tmp_path: Any
 ) -> None:
     stages = Stages.load(twins.byte_level(tmp_path / "twin", template=source(written)))
-    assert hold(stages.renderer, [chat(*talk), chat(*talk)]).refused == 0
+    assert hold(stages.renderer, [chat(*talk), chat(*talk)])

@@ -38,9 +38,6 @@ class Held:
 
     filled: int = 0
     cut: int = 0
-    refused: int = 0
-    """How many the fast way refuses by itself."""
-
     kept: int = 0
     different: list = dataclasses.field(default_factory=list)
     """Rows that would be rendered differently, if nothing compared them."""
@@ -54,8 +51,7 @@ def held(renderer, rows):
         found.kept += not isinstance(defined, Rejection)
         filled, cut = renderer._fill(sample), renderer._cut(sample)
         found.filled += filled is not None
-        found.cut += cut is not None and not isinstance(cut, Rejection)
-        found.refused += isinstance(cut, Rejection)
+        found.cut += cut is not None
         for row in (filled, cut):
             if row is not None and row != defined:
                 found.different.append((sample, row, defined))

@@ -55,10 +55,6 @@ class Row(NamedTuple):
 class LostError(Exception):
     """A template writes something of a row nowhere, whatever it says."""
 
-    def __init__(self, loss: Loss) -> None:
-        super().__init__(loss)
-        self.loss = loss
-
 
 class Places:
     """The marked renderings of one row, in the form in which the template accepts it."""

@@ -120,12 +120,11 @@ class ClearRows:
 
     def rendered(
         self, conversation: Conversation, weights: Mapping[int, float], *, at_once: bool = False
-    ) -> RenderedRow | Loss | None:
+    ) -> RenderedRow | None:
         """Return a row as the definition renders it, all messages in `weights` trained; None if it is not clear.
 
-        If it is, but the template does not write all of it, the first loss is returned.
-
-        Nor are the first few rows, for which compiling and trying the template would take longer, unless `at_once`.
+        No row is that the template does not write whole. Nor are the first few, for which compiling and trying the
+        template would take longer, unless `at_once`.
         """
         self._num_rows += 1
         if not (at_once or self._num_rows >= WORTH_COMPILING) or not self.are_possible:
@@ -141,9 +140,7 @@ class ClearRows:
         places = Places(self._marked, conversation, row, extension, rules=self._rules, allowed=allowed)
         try:
             return self._cut(places, row, extension, weights)
-        except LostError as lost:
-            return lost.loss
-        except RenderError:
+        except (LostError, RenderError):
             return None
         finally:
             self.last_sought = places.sought | extension.sought
