@@ -21,7 +21,7 @@ from packer_cli.reply import Reply, listener
 from packer_cli.result import print_lines, print_profile, profile_fields, result_fields
 
 if TYPE_CHECKING:
-    from packer.recipe import Recipe
+    from packer.recipe.recipe import Recipe
 
 
 @click.command("build", cls=Command)
@@ -69,7 +69,7 @@ def command(
 
     The bytes depend on the recipe and the inputs alone, never on -j or --on, or on how often a build was interrupted.
     """
-    from packer.fork_server import begin_loading  # noqa: PLC0415 - not for --help
+    from packer.pipeline.workers.fork_server import begin_loading  # noqa: PLC0415 - not for --help
 
     recipe = _recipe(options, output, block_len, roots)
     is_here = rules["on"] is None and not rules["dry_run"]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from packer.named_templates import NAMED_TEMPLATES, template_key
-from packer.row_schemas import ROW_SCHEMAS
+from packer.recipe.row_schemas import ROW_SCHEMAS
 from packer.version import __version__
 from packer_cli.output import paged
 from packer_cli.reply import Reply
@@ -22,7 +22,7 @@ from packer_cli.reply import Reply
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from packer.recipe import Recipe
+    from packer.recipe.recipe import Recipe
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -187,7 +187,7 @@ class RecipeOptions:
             RecipeError: the recipe cannot be read, or there is none.
         """
         from packer.errors import RecipeError  # noqa: PLC0415 - not for --help
-        from packer.recipe import load_recipe, make_recipe, to_json  # noqa: PLC0415 - as above
+        from packer.recipe.recipe import load_recipe, make_recipe, to_json  # noqa: PLC0415 - as above
 
         if not self.sources and (self.schema or self.split):
             raise click.UsageError("--schema and --split need a SOURCE; in a recipe each source has its own")

@@ -236,7 +236,7 @@ def view_fields(
     view: "BlockView | DocumentView | RowView | ForeignRowView", *, with_ids: bool = False
 ) -> dict[str, Any]:
     """Return a view as JSON; ids and labels of runs only if requested."""
-    from packer.recipe import to_json  # noqa: PLC0415 - not for --help
+    from packer.recipe.recipe import to_json  # noqa: PLC0415 - not for --help
 
     fields = asdict(view)
     if "rejected" in fields:

@@ -13,7 +13,7 @@ from packer_cli.reply import Reply, listener
 
 if TYPE_CHECKING:
     from packer.audit.preview import Preview, PreviewedRow, PreviewTotals
-    from packer.recipe import Recipe
+    from packer.recipe.recipe import Recipe
 
 _NO_SOURCES = "packer preview FILE... --tokenizer DIR, or -c RECIPE"
 

@@ -15,7 +15,7 @@ import click
 
 from packer.credentials import masked
 from packer.errors import PackerError
-from packer.limits import is_panic, out_of
+from packer.host.limits import is_panic, out_of
 from packer.progress import Lines, Progress, Silent
 from packer_cli.output import bars_console, stderr, stdout, wrap_words
 

@@ -5,7 +5,7 @@ The codes are part of the file format and never change.
 
 from collections.abc import Iterable
 
-from packer.row_schemas import ROW_SCHEMAS
+from packer.recipe.row_schemas import ROW_SCHEMAS
 
 _OF_ROWS = {
     "filtered": "a filter of the recipe, or a condition of the row's source, does not let the row pass",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from packer.recipe import Recipe, make_recipe, to_json
+from packer.recipe.recipe import Recipe, make_recipe, to_json
 from packer_cli import reference
 
 REPOSITORY = Path(__file__).resolve().parent.parent

@@ -10,7 +10,7 @@ from command_line import run
 
 from packer.audit import lint, preview
 from packer.named_templates import NAMED_TEMPLATES, template_path
-from packer.recipe import load_recipe, make_recipe
+from packer.recipe.recipe import load_recipe, make_recipe
 
 MARKERS = {
     "chatml": ("<|im_start|>", "<|im_end|>"),

@@ -17,7 +17,7 @@ from packer.display import in_shell
 from packer.errors import CheckError
 from packer.pipeline.identity import model_digests
 from packer.pipeline.messages.changes import PLACES, flat_keys
-from packer.recipe import Recipe, to_json
+from packer.recipe.recipe import Recipe, to_json
 from packer.store.cache import Cache, content_fingerprint
 from packer.store.digest import digest_rows
 from packer.store.document_shards import DocumentShards

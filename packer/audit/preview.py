@@ -16,7 +16,7 @@ from packer.audit.token_texts import TokenTexts
 from packer.audit.view import DocumentView, RowView, find_inputs, make_document_view
 from packer.batches import DocumentBatch, Rejection, Sample, has_content
 from packer.errors import UsageError
-from packer.model import Model
+from packer.model.model import Model
 from packer.pack import REASONS, cut, select, trained_counter
 from packer.pipeline.messages.suggestions import remedy
 from packer.pipeline.plan.build_plan import load_recipe_model, refuse_untemplated, resolve_sources
@@ -27,7 +27,7 @@ from packer.pipeline.plan.unread_fields import Questions
 from packer.pipeline.record import reason_of_part
 from packer.pipeline.stages import Stages, named_template, overruns_at
 from packer.progress import Progress, Silent
-from packer.recipe import Recipe
+from packer.recipe.recipe import Recipe
 from packer.render import Renderer, RenderError
 from packer.render.message_form import renderable
 from packer.source.rows import InputFile, RawRow

@@ -11,7 +11,7 @@ from packer.display import repair_hint
 from packer.errors import CheckError
 from packer.pipeline.messages.losses import TokenLosses, token_losses
 from packer.pipeline.messages.row_report import RowReport, row_report
-from packer.recipe import to_json
+from packer.recipe.recipe import to_json
 from packer.rejections import CODES, ROW_REASONS
 from packer.store.block_shards import BlockShards
 from packer.store.cache import Cache

@@ -19,7 +19,7 @@ import pyarrow as pa
 from packer.batches import Bool, Sample, numbers_of
 from packer.curate.texts import answers, conversation, prompts, sides
 from packer.errors import RecipeError
-from packer.row_rules import MEASURES, Condition, Filter, Range, Scalar
+from packer.recipe.row_rules import MEASURES, Condition, Filter, Range, Scalar
 
 FEWEST_LETTERS = 20
 """Texts with fewer letters pass every language filter. Of 4,000 answers of Alpaca, nearly all English, the language was

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import msgspec
 
-from packer.row_rules import WHERE, Condition, Decontaminate, Filter, RowRules, Split, fields_of
+from packer.recipe.row_rules import WHERE, Condition, Decontaminate, Filter, RowRules, Split, fields_of
 
 VERSION = 4
 """Increased whenever the same rows and rules yield other traits."""

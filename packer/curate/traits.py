@@ -34,8 +34,8 @@ from packer.curate.signatures import Signatures, Words, signature_columns, signa
 from packer.curate.texts import content_key, integral_as_int, prompt_key, utterances, value_key
 from packer.curate.trait_rules import TraitRules
 from packer.layout import offsets_of
-from packer.row_rules import Split
-from packer.rule_checks import microseconds, zone_of
+from packer.recipe.row_rules import Split
+from packer.recipe.rule_checks import microseconds, zone_of
 
 NO_TIME = -(2**63)
 _OF_EVERY_ROW = {

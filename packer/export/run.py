@@ -18,11 +18,11 @@ import numpy as np
 from packer.errors import BusyError, UsageError
 from packer.export.formats import FORMATS, Format, Unit, format_of
 from packer.export.writer import ExportedFile, Files, SplitRows, Writer
+from packer.host.limits import storage_errors
+from packer.host.regular_file import read_regular_bytes
 from packer.layout import MASKED
-from packer.limits import storage_errors
 from packer.names import refuse_address
 from packer.progress import Progress, Silent
-from packer.regular_file import read_regular_bytes
 from packer.store.cache import Cache
 from packer.store.folder import sync_folder, work_folder
 

@@ -29,7 +29,7 @@ from packer.pack import (
     select,
     trained_counter,
 )
-from packer.recipe import Pack
+from packer.recipe.recipe import Pack
 from packer.store.document_shards import DocumentShards
 from packer.store.files import CacheFiles
 from packer.store.manifest import Shard

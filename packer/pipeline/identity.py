@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from packer.curate.trait_rules import TraitRules, traits_version
-from packer.recipe import Recipe
+from packer.recipe.recipe import Recipe
 from packer.source.partition import Partition
 from packer.store.manifest import FORMAT_VERSION, Input, Manifest, ModelRecord
 

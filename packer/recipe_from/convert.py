@@ -9,14 +9,14 @@ from typing import Any, Literal
 
 from packer.display import in_shell
 from packer.errors import InputError, RecipeError, UsageError
+from packer.model.tokenizer_folder import read_regular
 from packer.names import refuse_address
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
+from packer.recipe.strict_yaml import as_yaml, parse_mapping
 from packer.recipe_from.axolotl import TEMPLATE_FILE, read_axolotl
 from packer.recipe_from.config import ConfigPaths, Report, shown
 from packer.recipe_from.llamafactory import is_dataset_info, names_of, read_entries, read_llamafactory
 from packer.store.folder import write_atomically
-from packer.strict_yaml import as_yaml, parse_mapping
-from packer.tokenizer_folder import read_regular
 
 RECIPE_FILE = "recipe.yaml"
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from packer.errors import RecipeError
+from packer.host.regular_file import path_within
 from packer.recipe_from.config import (
     ConfigPaths,
     EntryLeftOutError,
@@ -23,7 +24,6 @@ from packer.recipe_from.config import (
     rows_of,
     shown,
 )
-from packer.regular_file import path_within
 
 INFO_FILE = "dataset_info.json"
 

@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import Any
 
 from packer.batches import Sample
-from packer.row_schemas import ROW_SCHEMAS
+from packer.recipe.row_schemas import ROW_SCHEMAS
 from packer.source.decode import Refused
 from packer.source.forms import FIELDS as FORM_FIELDS
 from packer.source.forms import form_of, with_known_parts

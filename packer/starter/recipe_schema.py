@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from packer.named_templates import NAMED_TEMPLATES
-from packer.recipe import SCHEMA_CHOICES, Recipe, recipe_keys
+from packer.recipe.recipe import SCHEMA_CHOICES, Recipe, recipe_keys
 
 _KEY = re.compile(r"\s*(?:- )?(\w+):.*?\s# (.*)")
 _GROUP = re.compile(r"(\w+):\s*\Z")

@@ -11,18 +11,18 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
-from packer.cache_dir import cache_dir
 from packer.errors import CheckError, InputError, StorageError, UsageError
+from packer.host.cache_dir import cache_dir
+from packer.host.limits import hint_at_disk, storage_errors
 from packer.hub import SCHEME, HubName, data_name, pin, snapshot
-from packer.limits import hint_at_disk, storage_errors
 from packer.names import refuse_address
+from packer.recipe.strict_yaml import parse_size
 from packer.store.bucket import bucket_url
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE
 from packer.store.manifest import MANIFEST_NAME, decode_manifest, read_manifest
 from packer.store.mirror import OTHER_DISK, Mirror, forget_mirror, is_shard, make_mirror, mirror_of, shown
 from packer.store.own_files import read_own
-from packer.strict_yaml import parse_size
 
 CACHE_BYTES = "PACKER_CACHE_BYTES"
 """Environment variable: the most bytes of a cache's downloaded shards to keep, such as 200GB."""

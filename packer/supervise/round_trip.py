@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from packer.backend import definition_of, load_part
-from packer.model import TOKENIZER_FILE, AddedToken, Model
-from packer.token_bytes import SPACE, TokenBytes, component_types
+from packer.model.backend import definition_of, load_part
+from packer.model.model import TOKENIZER_FILE, AddedToken, Model
+from packer.model.token_bytes import SPACE, TokenBytes, component_types
 
 _WHITE_SPACE = "".join(c for c in map(chr, range(0x3001)) if c.isspace() and not "\x1c" <= c <= "\x1f")
 """White space as defined by Unicode and so by `tokenizers`; Python also counts four file and record separators."""

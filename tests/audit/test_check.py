@@ -14,7 +14,7 @@ from packer.errors import InputError
 from packer.pipeline.from_python import build
 from packer.pipeline.messages.row_report import row_report
 from packer.pipeline.plan.benchmarks import read_benchmark
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.store.manifest import read_manifest
 
 check = partial(audit.check, sources=["/"])

@@ -18,7 +18,7 @@ from packer.audit import diff
 from packer.audit.diff import Change, compare_inputs, compare_recipes, unmatched
 from packer.errors import CheckError, InputError
 from packer.pipeline.from_python import build
-from packer.recipe import load_recipe, make_recipe, to_json
+from packer.recipe.recipe import load_recipe, make_recipe, to_json
 from packer.store.manifest import Input, read_manifest, write_manifest
 
 

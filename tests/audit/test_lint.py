@@ -16,7 +16,7 @@ from packer.audit import lint
 from packer.audit.lint.codes import CODES
 from packer.audit.lint.lint_report import LintReport
 from packer.errors import InputError, RecipeError
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 
 FULL = r"""{%- if tools %}{{ '<|im_start|>tools\n' + tools | tojson + '<|im_end|>\n' }}{% endif %}
 {%- for m in messages %}

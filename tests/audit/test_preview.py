@@ -10,11 +10,11 @@ import msgspec
 import pytest
 from twins import byte_level
 
-from packer import model as model_module
 from packer.audit import preview, view_row
 from packer.errors import NothingKeptError, PackerError, UsageError
+from packer.model import model as model_module
 from packer.pipeline.from_python import build
-from packer.recipe import load_recipe, make_recipe, to_json
+from packer.recipe.recipe import load_recipe, make_recipe, to_json
 from packer.store.cache import Cache
 from packer.store.manifest import read_manifest
 

@@ -14,7 +14,7 @@ from packer.audit import stats
 from packer.audit.stats import count_lengths, rows_of_split
 from packer.errors import CheckError
 from packer.pipeline.from_python import build
-from packer.recipe import load_recipe
+from packer.recipe.recipe import load_recipe
 from packer.rejections import CODES
 from packer.store.cache import Cache
 

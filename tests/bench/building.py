@@ -27,8 +27,8 @@ from rich.table import Table
 from scaling import cores_table
 from watched import run_watched
 
-from packer.fork_server import default_jobs
-from packer.trials import fast_version
+from packer.model.trials import fast_version
+from packer.pipeline.workers.fork_server import default_jobs
 
 REAL = Path(os.environ.get("PACKER_REAL", Path(__file__).parents[3] / "shared" / "real"))
 _BLOCK_LEN = 2048

@@ -8,7 +8,7 @@ import twins
 from command_line import assert_refused, fields, run
 
 from packer.pipeline.from_python import build
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 
 WORDS = [f"word{i}" for i in range(300)]
 

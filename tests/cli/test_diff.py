@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from packer.audit import diff
 from packer.pipeline.from_python import build
-from packer.recipe import load_recipe
+from packer.recipe.recipe import load_recipe
 from packer.store.manifest import read_manifest
 from packer_cli.main import cli
 from packer_cli.output import cells

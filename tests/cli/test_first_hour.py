@@ -17,11 +17,11 @@ from packer.audit.explanations import explanations
 from packer.audit.lint.codes import CODES as LINT_CODES
 from packer.errors import InputError
 from packer.pipeline.plan import open_keys
-from packer.recipe import Recipe, load_recipe, make_recipe, to_json
+from packer.recipe.recipe import Recipe, load_recipe, make_recipe, to_json
+from packer.recipe.strict_yaml import parse_yaml
 from packer.rejections import CODES, rejection_hint
 from packer.starter import FAMILIES
 from packer.starter.recipe_schema import recipe_schema
-from packer.strict_yaml import parse_yaml
 from packer_cli.main import COMMANDS
 
 NINE = """\

@@ -22,7 +22,7 @@ from packer.pipeline.from_python import build
 from packer.pipeline.workers.bundles import MOST_DEATHS
 from packer.pipeline.workers.executor import WorkerDiedError
 from packer.pipeline.workers.ray_workers import ray_workers
-from packer.recipe import Recipe, make_recipe, to_json
+from packer.recipe.recipe import Recipe, make_recipe, to_json
 from packer.store.manifest import read_manifest
 
 ray = pytest.importorskip("ray", reason="make cluster installs Ray")

@@ -11,7 +11,7 @@ from packer.curate import trait_rules
 from packer.curate.trait_rules import TraitRules
 from packer.errors import RecipeError
 from packer.pipeline.identity import TRAITS_VERSION, same_traits
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.source.row import FileRow
 from packer.source.rows import read_batch
 

@@ -26,7 +26,7 @@ from packer.pipeline import partition, run, selecting
 from packer.pipeline.from_python import build
 from packer.pipeline.workers import executor
 from packer.progress import Silent
-from packer.recipe import make_recipe, to_json
+from packer.recipe.recipe import make_recipe, to_json
 from packer.source import detect
 from packer.store.cache import Cache
 from packer.store.manifest import read_manifest, write_manifest

@@ -23,7 +23,7 @@ from packer.export.run import export
 from packer.export.writer import Files, FlatDocuments, SplitRows
 from packer.layout import document_labels
 from packer.pipeline.from_python import build
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.store.cache import Cache
 
 SPLITS = ("train", "eval")
@@ -256,7 +256,7 @@ def test_what_is_not_there_is_refused_with_a_way_out(starter_cache, tmp_path):
 @pytest.fixture
 def weighted_cache(starter, tmp_path_factory):
     from packer.pipeline.from_python import build
-    from packer.recipe import make_recipe
+    from packer.recipe.recipe import make_recipe
 
     folder = tmp_path_factory.mktemp("weighted")
     rows = [

@@ -20,7 +20,7 @@ from faults.hostile_manifest_texts import write
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.recipe import load_recipe
+from packer.recipe.recipe import load_recipe
 from packer_cli.main import cli
 from packer_cli.output import Output, guarded_streams
 

@@ -12,7 +12,7 @@ from faults.planted import KINDS, Case, make_outside, run
 
 from packer.export.run import export
 from packer.pipeline.from_python import build
-from packer.recipe import load_recipe
+from packer.recipe.recipe import load_recipe
 
 _RECIPE = """version: 1
 sources: [{path: chat.jsonl, split: train}, {path: more.jsonl, split: eval}]

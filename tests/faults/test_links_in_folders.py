@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from packer.model import FOLDER_FILES
+from packer.model.model import FOLDER_FILES
 from packer.source.files import matches
 from packer_cli.main import cli
 

@@ -18,7 +18,7 @@ from packer.audit.foreign import audit_foreign, view_foreign_row
 from packer.errors import InputError, PackerError, StorageError
 from packer.hub import data_name, fetch_data, pin, tokenizer_name
 from packer.pipeline.from_python import build
-from packer.recipe import load_recipe, make_recipe, to_json
+from packer.recipe.recipe import load_recipe, make_recipe, to_json
 from packer.store.cache import Cache
 from packer_cli.main import cli
 

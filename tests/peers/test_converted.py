@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from packer.pipeline.from_python import build
-from packer.recipe import load_recipe
+from packer.recipe.recipe import load_recipe
 from packer.recipe_from import read_config, write_recipe
 from packer.store.cache import Cache
 

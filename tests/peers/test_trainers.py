@@ -127,7 +127,7 @@ def test_axolotl_prepares_the_documents_of_the_recipe_that_its_config_becomes(ax
     from transformers import PreTrainedTokenizerFast
 
     from packer.pipeline.from_python import build
-    from packer.recipe import load_recipe
+    from packer.recipe.recipe import load_recipe
     from packer.recipe_from import read_config, write_recipe
 
     monkeypatch.chdir(tmp_path)

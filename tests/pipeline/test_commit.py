@@ -12,7 +12,7 @@ from packer.errors import CheckError, PackerError, StorageError, UsageError
 from packer.pipeline import commit
 from packer.pipeline.from_python import build
 from packer.pipeline.plan.build_plan import refuse_too_many
-from packer.recipe import load_recipe
+from packer.recipe.recipe import load_recipe
 from packer.store.cache import Cache
 from packer.store.manifest import read_manifest, write_manifest
 

@@ -18,7 +18,7 @@ from supervision_stages import Stages, chat
 from packer.audit import preview
 from packer.errors import InputError
 from packer.progress import Silent
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 
 USER, ANSWER = {"role": "user", "content": "question"}, {"role": "assistant", "content": "answer"}
 ROWS = {

@@ -9,7 +9,7 @@ import pytest
 import twins
 from command_line import fields, run
 
-from packer.recipe import load_recipe, make_recipe
+from packer.recipe.recipe import load_recipe, make_recipe
 from packer.store.manifest import read_manifest
 
 OPENS = twins.CHATML.replace("assistant\\n' }}{% endif %}", "assistant\\n<think>\\n' }}{% endif %}").replace(

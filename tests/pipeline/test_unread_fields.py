@@ -18,7 +18,7 @@ import packer
 from packer.audit import view_row
 from packer.errors import InputError
 from packer.progress import Silent
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.store.cache import Cache
 from packer.store.manifest import read_manifest
 

@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Tokenizer
 from packer.audit import lint
 from packer.audit.lint.codes import CODES
 from packer.audit.lint.lint_report import LintReport
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 
 pytestmark = pytest.mark.real
 

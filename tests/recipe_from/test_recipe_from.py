@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from packer.errors import RecipeError, StorageError, UsageError
 from packer.pipeline.from_python import build
-from packer.recipe import load_recipe, make_recipe
+from packer.recipe.recipe import load_recipe, make_recipe
 from packer.recipe_from import read_config, write_recipe
 from packer.store.cache import Cache
 from packer_cli.main import cli

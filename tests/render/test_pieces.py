@@ -11,9 +11,9 @@ from supervision_stages import Stages
 
 from packer import verify_cache
 from packer.batches import Sample
-from packer.model import load_model
+from packer.model.model import load_model
 from packer.pipeline.from_python import build
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.source.schema import read_row
 
 STYLES = {

@@ -20,7 +20,7 @@ from packer.audit import stats, view_row
 from packer.errors import UsageError
 from packer.layout import MASKED
 from packer.pipeline.from_python import build
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.report import ReportContents, report
 from packer.report.facts import BAR_WIDTH, BATCH, Documents, block_bar, histograms, padding
 from packer.store.cache import Cache

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from packer.errors import InputError
-from packer.model import load_model
+from packer.model.model import load_model
 from packer.supervise import RoundTrip
 from packer.tokenize import ReferenceEncoder
 

@@ -27,7 +27,7 @@ from packer.pipeline.plan.source_roots import SourceRoots
 from packer.pipeline.workers.executor import Workers
 from packer.pipeline.workers.ray_workers import workers_on
 from packer.progress import Progress, Silent
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.source.files import STANDARD_INPUT
 from packer.store.cache import Cache
 from packer.store.manifest import Input

@@ -16,7 +16,7 @@ from packer.curate.traits import NO_TIME
 from packer.pipeline.identity import CODE_VERSION, RULES_VERSION
 from packer.pipeline.messages.row_report import requested_splits, row_report
 from packer.pipeline.selecting import read_traits, sources_of_rows
-from packer.recipe import Recipe
+from packer.recipe.recipe import Recipe
 from packer.rejections import ROW_REASONS
 from packer.store.cache import Cache
 from packer.store.manifest import Manifest

@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from packer.backend import load_backend
 from packer.batches import Bool, Int64
 from packer.errors import UsageError
-from packer.model import TOKENIZER_FILE, Model, load_model
+from packer.model.backend import load_backend
+from packer.model.model import TOKENIZER_FILE, Model, load_model
 from packer.pipeline.plan.input_resolution import pin_recipe, tokenizer_place
 from packer.pipeline.stages import compile_template
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.render import ChatTemplate, RenderError
 from packer.tokenize import ReferenceEncoder
 

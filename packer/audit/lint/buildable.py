@@ -31,11 +31,11 @@ from packer.audit.lint.probed_template import (
 )
 from packer.batches import Rejection
 from packer.errors import TemplateError
-from packer.model import Model
+from packer.model.model import Model
 from packer.pipeline.messages.suggestions import templates_hint
 from packer.pipeline.plan.build_plan import load_bare_model, load_recipe_model
 from packer.pipeline.stages import LETTERS, compile_template, split_markers
-from packer.recipe import Recipe
+from packer.recipe.recipe import Recipe
 from packer.rejections import rejection_hint
 from packer.render import ChatTemplate, RenderError
 from packer.render.common_prefix import common_length

@@ -21,7 +21,7 @@ from packer.audit.lint.prompts import (
 )
 from packer.batches import RowBatch
 from packer.display import number, plural
-from packer.model import Model
+from packer.model.model import Model
 from packer.pipeline.messages.rewrite_cost import LIMIT, choices_hint, last_tokens
 from packer.pipeline.messages.suggestions import remedy
 from packer.pipeline.plan.build_plan import resolve_sources
@@ -31,7 +31,7 @@ from packer.pipeline.plan.open_keys import settled
 from packer.pipeline.plan.unread_fields import Questions
 from packer.pipeline.stages import Stages, named_template, overruns_at
 from packer.progress import Silent
-from packer.recipe import Recipe
+from packer.recipe.recipe import Recipe
 from packer.source.rows import InputFile
 from packer.source.schema import SCHEMAS
 

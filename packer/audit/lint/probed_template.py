@@ -13,9 +13,9 @@ import msgspec
 import numpy as np
 
 from packer.batches import Rejection, RowBatch, Sample, TurnBatch
-from packer.model import TOKENIZER_FILE, Model
+from packer.model.model import TOKENIZER_FILE, Model
 from packer.pipeline.stages import Stages, compile_template, turn_end_marker
-from packer.recipe import Recipe, make_recipe, to_json
+from packer.recipe.recipe import Recipe, make_recipe, to_json
 from packer.render import ChatTemplate, Renderer, RenderError
 from packer.render.asked_modes import Mode
 from packer.render.conversation import Conversation

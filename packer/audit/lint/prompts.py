@@ -16,7 +16,7 @@ from packer.audit.lint.probed_template import (
     TrainedTurn,
     mode_name,
 )
-from packer.model import CONFIG_FILE, TOKENIZER_FILE
+from packer.model.model import CONFIG_FILE, TOKENIZER_FILE
 from packer.render.reasoning import opened_by
 from packer.tokenize import ReferenceEncoder
 

@@ -14,14 +14,14 @@ import numpy as np
 from packer.batches import DocumentBatch, RowBatch, Sample, TurnBatch
 from packer.errors import UsageError
 from packer.layout import last_of_rows
-from packer.model import Model
+from packer.model.model import Model
 from packer.pipeline.partition import PartitionResult
 from packer.pipeline.plan.build_plan import BuildPlan
 from packer.pipeline.plan.input_resolution import source_files
 from packer.pipeline.plan.inputs import open_inputs
 from packer.pipeline.stages import turn_end_marker
 from packer.progress import Silent
-from packer.recipe import Recipe
+from packer.recipe.recipe import Recipe
 from packer.render import Renderer
 from packer.render.reasoning import reasoning_of
 from packer.store.manifest import Shard

@@ -13,11 +13,12 @@ from itertools import islice
 from msgspec import structs
 
 from packer.batches import RowBatch, Sample
-from packer.model import Model
+from packer.model.model import Model
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.pipeline.plan.open_keys import ABOUT_IDS
 from packer.pipeline.stages import Stages, compile_template, split_markers, turn_end_marker
-from packer.recipe import Recipe, for_one_source, make_recipe, to_json
+from packer.recipe.recipe import Recipe, for_one_source, make_recipe, to_json
+from packer.recipe.strict_yaml import parse_yaml
 from packer.rejections import allowing_hint, rejection_hint
 from packer.render import ChatTemplate
 from packer.render.asked_modes import CONTRADICTS, SEVERAL_EFFORTS
@@ -29,7 +30,6 @@ from packer.source.row import composed
 from packer.source.rows import InputFile
 from packer.source.schema import SCHEMAS
 from packer.source.schema_errors import schema_hint
-from packer.strict_yaml import parse_yaml
 
 _OTHER_KEYS = re.compile(r"\A.* at \$\.(?P<field>\w+)\[\d+\]; its other keys: `")
 """The reason given for a message without text that has other keys which may contain it."""

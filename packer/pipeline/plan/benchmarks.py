@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from packer import row_rules
 from packer.errors import InputError
 from packer.pipeline.plan.input_resolution import input_place
-from packer.recipe import Recipe
+from packer.recipe import row_rules
+from packer.recipe.recipe import Recipe
 from packer.source.decode import Refused
 from packer.source.detect import detect_format, field_names
 from packer.source.file_bytes import FilePath, NoRowsError, file_sha256

@@ -14,7 +14,7 @@ from packer.curate.trait_rules import TraitRules
 from packer.display import plural
 from packer.errors import InputError, RecipeError, UsageError
 from packer.hub import data_name
-from packer.model import TOKENIZER_FILE, Model, load_model
+from packer.model.model import TOKENIZER_FILE, Model, load_model
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.engine import Engine, resolve_engine
 from packer.pipeline.identity import RULES_VERSION, Provenance, documents_identity, partition_key
@@ -30,8 +30,8 @@ from packer.pipeline.plan.unread_fields import Questions
 from packer.pipeline.stages import named_template, overruns_at, with_role_markers
 from packer.pipeline.workers.executor import ALONE, Processes, Workers
 from packer.progress import Progress
-from packer.recipe import Pack, Recipe
-from packer.row_schemas import EXAMPLES, PREFERENCE_SCHEMAS
+from packer.recipe.recipe import Pack, Recipe
+from packer.recipe.row_schemas import EXAMPLES, PREFERENCE_SCHEMAS
 from packer.source.file_bytes import FilePath
 from packer.source.file_cuts import partition_file
 from packer.source.partition import FilePartitions, FileStatus

@@ -12,7 +12,7 @@ from packer.pipeline.plan.bucket_inputs import refuse_changed_objects
 from packer.pipeline.plan.input_resolution import SourceFile
 from packer.pipeline.plan.unread_fields import FileQuestion, Questions, question_about
 from packer.pipeline.workers.executor import ALONE, Workers, in_order
-from packer.recipe import Recipe, for_one_source
+from packer.recipe.recipe import Recipe, for_one_source
 from packer.source.detect import detect_format, detect_schema, field_names, first_rows
 from packer.source.file_bytes import READ_BYTES, FilePath, NoRowsError, changed_error, file_sha256
 from packer.source.files import data_set_splits, is_data_set

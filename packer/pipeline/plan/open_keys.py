@@ -16,9 +16,9 @@ from typing import Any
 
 from packer.batches import Message, Rejection, RowBatch, Sample
 from packer.errors import InputError
-from packer.model import Model
+from packer.model.model import Model
 from packer.pipeline.stages import compile_template
-from packer.recipe import Recipe, Source, make_recipe, to_json
+from packer.recipe.recipe import Recipe, Source, make_recipe, to_json
 from packer.render import Renderer, RenderError
 from packer.render.control import control_pattern
 from packer.render.reasoning import ANY_TAG, reasoning_of, split_inline

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from packer.errors import CheckError, UsageError
-from packer.model import TOKENIZER_FILE, digests_of, read_model_files
+from packer.model.model import TOKENIZER_FILE, digests_of, read_model_files
 from packer.pipeline.engine import resolve_engine
 from packer.pipeline.identity import RULES_VERSION, Provenance, model_digests, same_traits
 from packer.pipeline.messages.changes import same_as_json
@@ -20,7 +20,7 @@ from packer.pipeline.plan.inputs import CUTTING_SPEEDUP, readers
 from packer.pipeline.plan.open_keys import as_settled
 from packer.pipeline.workers.executor import ALONE, Processes, Workers
 from packer.progress import Progress
-from packer.recipe import Recipe, to_json
+from packer.recipe.recipe import Recipe, to_json
 from packer.source.file_bytes import FilePath, file_sha256
 from packer.source.partition import FileStatus
 from packer.store.files import CacheFiles

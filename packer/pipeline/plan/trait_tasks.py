@@ -7,8 +7,8 @@ from packer.curate.trait_rules import TraitRules
 from packer.errors import InputError
 from packer.pipeline.identity import traits_key
 from packer.pipeline.partition import TraitsTask
-from packer.recipe import Recipe
-from packer.row_rules import WHERE, RowRules, Split
+from packer.recipe.recipe import Recipe
+from packer.recipe.row_rules import WHERE, RowRules, Split
 from packer.source.detect import fields_found, has_field
 from packer.source.partition import Partition
 from packer.source.rows import InputFile, read_rows

@@ -14,12 +14,12 @@ from itertools import islice
 
 from packer.display import plural
 from packer.errors import InputError
-from packer.model import Model
+from packer.model.model import Model
 from packer.pipeline.plan.input_resolution import SourceFile
 from packer.pipeline.stages import compile_template
-from packer.recipe import Recipe, Source
+from packer.recipe.recipe import Recipe, Source
+from packer.recipe.row_rules import fields_of
 from packer.render.environment import RenderError
-from packer.row_rules import fields_of
 from packer.source.detect import whole_rows
 from packer.source.field_names import columns_yaml
 from packer.source.file_bytes import quoted

@@ -14,8 +14,8 @@ import msgspec
 import yaml
 
 from packer.errors import RecipeError
+from packer.host.regular_file import read_given_text
 from packer.names import in_words
-from packer.regular_file import read_given_text
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 

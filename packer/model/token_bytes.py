@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from packer.backend import definition_of, vocabulary_of
 from packer.batches import Bool, Int32, Int64, array_of
 from packer.errors import InputError
 from packer.layout import concatenated_ranges, offsets_of
-from packer.model import TOKENIZER_FILE, Model
+from packer.model.backend import definition_of, vocabulary_of
+from packer.model.model import TOKENIZER_FILE, Model
 
 SPACE = "▁"
 """What SentencePiece writes for a space."""

@@ -4,7 +4,7 @@ import datetime as dt
 import re
 
 from packer.errors import RecipeError
-from packer.row_rules import WHERE, Condition, Cutoffs, Deduplicate, Filter, RowRules, Rule, Shares, Split
+from packer.recipe.row_rules import WHERE, Condition, Cutoffs, Deduplicate, Filter, RowRules, Rule, Shares, Split
 
 MAX_CONDITIONS = 60
 """Most rules with a condition that may apply to one source; each uses one bit of a column."""

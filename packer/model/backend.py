@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import msgspec
 from tokenizers import Tokenizer
 
-from packer.limits import is_panic, out_of, refuse_many_values
-from packer.tokenizer_folder import MAX_TOKENIZER_BYTES, read_regular, refuse_growth, refuse_long_pieces
-from packer.trials import is_known_fast
+from packer.host.limits import is_panic, out_of, refuse_many_values
+from packer.model.tokenizer_folder import MAX_TOKENIZER_BYTES, read_regular, refuse_growth, refuse_long_pieces
+from packer.model.trials import is_known_fast
 
 
 @functools.lru_cache(maxsize=4)

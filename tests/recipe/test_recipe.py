@@ -10,7 +10,7 @@ import pytest
 
 from packer.errors import RecipeError
 from packer.pipeline.identity import documents_identity, recipe_fingerprint
-from packer.recipe import SCHEMA_CHOICES, Recipe, load_recipe, make_recipe, to_json
+from packer.recipe.recipe import SCHEMA_CHOICES, Recipe, load_recipe, make_recipe, to_json
 
 
 def chosen_words() -> list[tuple[str, tuple[str, ...]]]:

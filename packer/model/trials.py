@@ -12,9 +12,9 @@ import hashlib
 from contextlib import suppress
 from pathlib import Path
 
-from packer.cache_dir import cache_dir
 from packer.errors import InputError, UsageError
-from packer.tokenizer_folder import read_regular
+from packer.host.cache_dir import cache_dir
+from packer.model.tokenizer_folder import read_regular
 from packer.version import library_version
 
 _TRIALS_VERSION = 1

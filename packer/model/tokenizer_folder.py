@@ -16,8 +16,8 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from packer.errors import InputError, PackerError
-from packer.limits import out_of
-from packer.regular_file import open_regular, path_within
+from packer.host.limits import out_of
+from packer.host.regular_file import open_regular, path_within
 
 MAX_TOKENIZER_BYTES = 64 * 2**20
 """Limit for `tokenizer.json`. The largest published ones have some forty million bytes."""

@@ -11,7 +11,7 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from packer.fork_server import WANTED
+from packer.pipeline.workers.fork_server import WANTED
 
 
 def _load(wanted: str) -> None:
@@ -21,12 +21,12 @@ def _load(wanted: str) -> None:
     loading, content = None, b""
     with suppress(BaseException):  # a worker meets it again, a panic of Rust too
         if place:
-            from packer import backend  # noqa: PLC0415 - once Ctrl-C is ignored
+            from packer.model import backend  # noqa: PLC0415 - once Ctrl-C is ignored
 
             content = backend.read_tokenizer(Path(place))
             loading = backend.warm_up(content, engine=engine)
+    from packer.model.token_bytes import read_vocabulary  # noqa: PLC0415 - as above
     from packer.pipeline import blocks, partition  # noqa: F401, PLC0415 - while the encoder loads
-    from packer.token_bytes import read_vocabulary  # noqa: PLC0415 - as above
 
     with suppress(BaseException):  # as above
         read_vocabulary(content)

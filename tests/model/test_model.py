@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import twins
 
-from packer import model as module
-from packer.backend import load_backend
 from packer.errors import InputError, RecipeError
-from packer.model import load_model
+from packer.model import model as module
+from packer.model.backend import load_backend
+from packer.model.model import load_model
 
 
 def change(folder: Path, name: str, **values: Any) -> Path:

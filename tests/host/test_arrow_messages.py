@@ -5,7 +5,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from packer.arrow_messages import batch_sizes
+from packer.host.arrow_messages import batch_sizes
 
 TABLE = pa.table(
     {

@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 from tokenizers import Tokenizer
 
-from packer.backend import definition_of, load_backend
 from packer.errors import InputError, RecipeError
-from packer.limits import is_panic, out_of, refuse_many_values
+from packer.host.limits import is_panic, out_of, refuse_many_values
+from packer.model.backend import definition_of, load_backend
+from packer.model.tokenizer_folder import MAX_IDS, MAX_TEMPLATE_BYTES, checked_vocab_size, read_folder, read_regular
 from packer.named_templates import NAMED_TEMPLATES
-from packer.tokenizer_folder import MAX_IDS, MAX_TEMPLATE_BYTES, checked_vocab_size, read_folder, read_regular
 
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"

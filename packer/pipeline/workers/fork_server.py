@@ -2,7 +2,7 @@
 
 It needs a second or two, so it is started as soon as it is clear that workers will be needed: for a large build by the
 command line, which has imported little by then (:func:`begin_loading`). This module therefore imports little, too. What
-the server loads is in :mod:`packer.preload`.
+the server loads is in :mod:`packer.pipeline.workers.preload`.
 """
 
 import os
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from packer.names import is_address
 
 if TYPE_CHECKING:
-    from packer.recipe import Recipe
+    from packer.recipe.recipe import Recipe
 
 WANTED = "PACKER_PRELOAD"
 """Environment variable for the server: the engine of the recipe, a colon, and the path of the tokenizer; empty if only
@@ -61,7 +61,7 @@ def fork_server(tokenizer: Path | None = None, *, engine: str = "reference") -> 
     resource_tracker.ensure_running()
     # Block Ctrl-C until the server ignores it; if interrupted while starting it would print a traceback.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    server.set_forkserver_preload(["packer.preload"])
+    server.set_forkserver_preload(["packer.pipeline.workers.preload"])
     os.environ[WANTED] = "" if tokenizer is None else f"{engine}:{tokenizer}"
     try:
         try:

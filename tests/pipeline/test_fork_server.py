@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from processes import HANG_S
 
-from packer import fork_server
-from packer.fork_server import begin_loading
-from packer.recipe import make_recipe
+from packer.pipeline.workers import fork_server
+from packer.pipeline.workers.fork_server import begin_loading
+from packer.recipe.recipe import make_recipe
 
 pytestmark = pytest.mark.skipif(not fork_server.FORKS, reason="no process is forked on this system")
 
@@ -70,14 +70,14 @@ def test_it_is_not_started_where_workers_may_not_be_needed(why, rows, starter, s
 
 COMMAND = """
 import sys
-from packer import fork_server
+from packer.pipeline.workers import fork_server
 
 real = fork_server.fork_server
 started = []
 
 def noted(*given, **named):
     if given:
-        started.append("packer.pipeline" in sys.modules)
+        started.append("packer.pipeline.run" in sys.modules)
     return real(*given, **named)
 
 fork_server.fork_server = noted

@@ -9,9 +9,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from packer import limits, tokenizer_folder
-from packer.backend import is_panic, load_backend
-from packer.tokenizer_folder import MAX_GROWTH, refuse_growth
+from packer.host import limits
+from packer.model import tokenizer_folder
+from packer.model.backend import is_panic, load_backend
+from packer.model.tokenizer_folder import MAX_GROWTH, refuse_growth
 
 UNICODE = 18
 """Characters that Unicode's own forms make of one, at most; once, since what they write is decomposed."""

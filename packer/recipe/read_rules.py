@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta
 
 from packer.errors import RecipeError
-from packer.row_rules import Rule
+from packer.recipe.row_rules import Rule
 
 BatchingName = Literal["packed", "padded", "padding_free", "token_budget"]
 Side = Literal["right", "left"]
