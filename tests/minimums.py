@@ -14,9 +14,10 @@ _OF_EXTRAS = {"fastokens", "gigatoken", "py3langid"}
 
 
 def minimums() -> list[str]:
-    """Of the dependencies and of the extra `fast`, as ``name==version``."""
+    """Of the dependencies and of the extras `fast` and `hub`, as ``name==version``."""
     project = tomllib.loads((TESTS.parent / "pyproject.toml").read_text("utf-8"))["project"]
-    declared = [*project["dependencies"], *project["optional-dependencies"]["fast"]]
+    extras = project["optional-dependencies"]
+    declared = [*project["dependencies"], *extras["fast"], *extras["hub"]]
     return [re.sub(r"^([\w-]+)>=([\d.]+).*", r"\1==\2", requirement) for requirement in declared]
 
 
