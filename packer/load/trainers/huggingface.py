@@ -39,10 +39,9 @@ from packer.load.step import MicroBatch, Step
 from packer.load.step_plan import Count
 from packer.load.trainers.evaluation import Adapter, EvaluationBatches
 
-_VERSION = tuple(map(int, transformers.__version__.split(".")[:2]))
-if _VERSION < (4, 57):
+if tuple(map(int, transformers.__version__.split(".")[:2])) < (4, 57):
     raise ImportError(f"PackedTrainer needs transformers 4.57 or newer, found {transformers.__version__}")
-_IS_OLD = _VERSION < (5,)
+_IS_OLD = not hasattr(Trainer, "_track_num_input_tokens")
 """Whether a pass over the data ends after the steps that were counted at its beginning, not when the data end."""
 
 KEY = "packer"
@@ -318,7 +317,7 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
                 ranks > 1 and not args.average_tokens_across_devices,
                 "leave it True: losses are divided by the targets of all ranks",
             ),
-            "include_num_input_tokens_seen under transformers 4": (
+            f"include_num_input_tokens_seen under transformers {transformers.__version__}": (
                 _IS_OLD and args.include_num_input_tokens_seen not in ("no", False),
                 "leave it out: the logs have tokens",
             ),
