@@ -80,8 +80,10 @@ class TokenBytes:
         self.inserts_space = _inserts_space(definition_of(tokenizer_json))
         """Whether the tokenizer may put a space before a word at the start of a text or after an added token."""
 
-        self._is_added: Bool = np.zeros(model.vocab_size, np.bool_)
-        self._is_added[[token.id for token in model.added_tokens]] = True
+        self.is_added: Bool = np.zeros(model.vocab_size, np.bool_)
+        """Of each id, whether it is an added token's."""
+
+        self.is_added[[token.id for token in model.added_tokens]] = True
 
     @functools.cached_property
     def table(self) -> list[bytes | None]:
@@ -98,24 +100,26 @@ class TokenBytes:
         table = self.table
         return b"".join([table[i] or b"" for i in ids])
 
-    def spell(self, ids: Int32, offsets: Int64) -> Spelling:
+    def spell(self, ids: Int32, offsets: Int64, is_start: Bool | None = None) -> Spelling:
         """Decode sequences of ids.
 
-        If the tokenizer inserts spaces, the one at the start of each sequence and after each added token is left out,
+        If the tokenizer inserts spaces, the one at the start of a text and after each added token is left out,
         whether the tokenizer put it there or the text has it. So a sequence that spells its text has no other spaces
         than the text has; and one that does not may still be right.
 
         Args:
             ids: of all sequences, concatenated, int32[K].
             offsets: of the sequences, int64[S + 1].
+            is_start: which of them begin where a text does, or behind an added token, bool[S]; by default all.
         """
         decoded, num_bytes = self._decode_all(ids), self.num_bytes[ids]
         unknown = offsets_of(num_bytes < 0)[offsets]
         num_bytes = np.maximum(num_bytes, 0)
         if self.inserts_space and len(ids):
             inserted = np.zeros(len(ids), np.bool_)
-            inserted[1:] = self._is_added[ids[:-1]]
-            inserted[offsets[:-1][np.diff(offsets) > 0]] = True
+            inserted[1:] = self.is_added[ids[:-1]]
+            begins = np.diff(offsets) > 0
+            inserted[offsets[:-1][begins]] = True if is_start is None else is_start[begins]
             inserted &= self._begins_with_space[ids]
             decoded = np.delete(decoded, offsets_of(num_bytes)[:-1][inserted])
             num_bytes -= inserted

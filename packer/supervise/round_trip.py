@@ -39,10 +39,6 @@ class RoundTrip:
         token = self._added.get(token_id)
         return self.decode([token_id]) if token is None else token.content.encode()
 
-    def is_added(self, token_id: int) -> bool:
-        """Whether an id is an added token, as those are that a tokenizer puts around a text."""
-        return token_id in self._added
-
     def decodes_to(self, ids: Sequence[int], text: bytes, *, after: int | None = None) -> bool:
         """Whether ids are a tokenization of `text`, as far as normalization and dummy spaces allow to tell.
 
