@@ -82,13 +82,14 @@ class Supervisor:
         spelling = token_bytes.spell(ids, offsets_of(lengths), is_start)
         text = turns.text_offsets[turns.turn_text]
         starts, stops = text + turns.prompt_end, text + turns.completion_end
-        proved = spelling.begins(turns.text, starts, stops) & (np.diff(spelling.bounds) == stops - starts)
+        proved: Bool = spelling.begins(turns.text, starts, stops) & (np.diff(spelling.bounds) == stops - starts)
         for turn in np.flatnonzero(~proved).tolist():
             first, end = own[turn].tolist()
             after = int(tokens.ids[first - 1]) if first > tokens.offsets[tokens.turn_sequence[turn]] else None
             completion = turns.text[starts[turn] : stops[turn]]
             proved[turn] = self._round_trip.decodes_to(tokens.ids[first:end].tolist(), completion, after=after)
-        return proved & self._are_terminated(turns, tokens, own)
+        proved &= self._are_terminated(turns, tokens, own)
+        return proved
 
     def _own_ids(self, turns: TurnBatch, tokens: TokenBatch) -> Int64:
         """Return where the trained ids of turns stand, without a special token that closes a text which has none.
