@@ -537,3 +537,41 @@ def test_a_damaged_block_stops_the_training_with_its_place(tmp_path):
         trainer_of(
             tmp_path, PackedLoader(folder, micro_batch_size=1, global_batch_size=3, rank=0, world_size=1)
         ).train()
+
+
+def summed(outputs, labels, num_items_in_batch):
+    logits, targets = outputs.logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten()
+    return torch.nn.functional.cross_entropy(logits, targets, reduction="sum") / num_items_in_batch
+
+
+def test_a_model_that_lets_packed_documents_see_each_other_is_refused_before_the_first_step(tmp_path):
+    sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "state_size": 8}
+    torch.manual_seed(0)
+    model = transformers.MambaForCausalLM(transformers.MambaConfig(**sizes))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    trainer = trainer_of(tmp_path, model=model, more={"compute_loss_func": summed})
+    with pytest.raises(
+        UsageError, match=r"MambaForCausalLM lets packed documents see each other|seq_idx without"
+    ) as caught:
+        trainer.train()
+    assert "padded" in caught.value.hint
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    cache, _ = small_document_cache(17)
+    padded = loader_of(cache, batching="padded")
+    trainer_of(tmp_path, padded, model=model, more={"compute_loss_func": summed}, max_steps=1).train()
+
+
+def test_a_model_that_needs_masks_trains_on_packed_documents_as_on_single_ones(tmp_path):
+    sizes = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "head_dim": 8}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2}
+    torch.manual_seed(0)
+    config = transformers.GptOssConfig(**sizes, **heads, sliding_window=3, attn_implementation="eager")
+    model = transformers.GptOssForCausalLM(config)
+    loader = loader_of()
+    (step,) = islice(loader_of(), 1)
+    documents = documents_of(CACHE.blocks("train").read(step.block_ids))
+    with torch.no_grad():
+        alone = sum(summed_loss_alone(model, *document).item() for document in documents)
+    trainer = trainer_of(tmp_path, loader, model=model, max_steps=1)
+    trainer.train()
+    assert losses_of(trainer)[0] == pytest.approx(alone / step.num_items_in_batch, abs=6e-5)

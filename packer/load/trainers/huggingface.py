@@ -38,6 +38,7 @@ from packer.load.ordered_rows import refuse_preference
 from packer.load.step import MicroBatch, Step
 from packer.load.step_plan import Count
 from packer.load.trainers.evaluation import Adapter, EvaluationBatches
+from packer.load.trainers.leaks import refuse_leaks
 
 if tuple(map(int, transformers.__version__.split(".")[:2])) < (4, 57):
     raise ImportError(f"PackedTrainer needs transformers 4.57 or newer, found {transformers.__version__}")
@@ -97,6 +98,7 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         }
         self._steps = StepDataset(train_dataset)
         self._last: Step | None = None  # the step being trained on
+        self._is_tested = False  # whether the model keeps packed documents apart
         datasets = {"train_dataset": self._as_dataset(train_dataset), "eval_dataset": self._as_dataset(eval_dataset)}
         super().__init__(*args, **datasets, **options)
         self.train_dataset, self.eval_dataset = train_dataset, eval_dataset
@@ -193,6 +195,11 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
 
     def training_step(self, model: nn.Module, inputs: Step, num_items_in_batch: Tensor | None = None) -> Tensor:
         """Train on a whole step, and return the sum of its losses: the step's mean over trained tokens."""
+        if not self._is_tested:
+            is_spread = self.is_deepspeed_enabled or self.is_fsdp_enabled  # parameters, over all ranks
+            own = self.accelerator.unwrap_model(model, keep_torch_compile=False)
+            refuse_leaks(model if is_spread else own, self._adapter, next(iter(inputs)), name=type(own).__name__)
+            self._is_tested = True
         self.current_gradient_accumulation_steps = len(inputs)  # divides losses that are means, such as router losses
         losses = []
         for number, micro_batch in enumerate(inputs, start=1):
@@ -209,6 +216,9 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         weights = inputs.pop("loss_weights", None)
         if weights is not None:
             return self._weighted_loss(model, inputs, weights, *args, num_items_in_batch=num_items_in_batch, **options)
+        mask = inputs.get("attention_mask")
+        if isinstance(mask, dict) or (mask is not None and mask.ndim != 2):  # an SFTTrainer would count tokens in it
+            return Trainer.compute_loss(self, model, inputs, *args, num_items_in_batch=num_items_in_batch, **options)
         return super().compute_loss(model, inputs, *args, num_items_in_batch=num_items_in_batch, **options)
 
     def _adapted(self, micro_batch: MicroBatch) -> MicroBatch:
