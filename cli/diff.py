@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer.display import number, plural
-from packer_cli.options import Command, pager_option
+from packer_cli.options import Command
 from packer_cli.output import print_table, signs, stdout
 from packer_cli.reply import Reply, fields_of
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 @click.command("diff", cls=Command)
 @click.argument("old", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
-@pager_option
 def command(*, old: Path, new: Path, reply: Reply) -> None:
     """Say why two caches differ.
 

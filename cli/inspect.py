@@ -8,7 +8,7 @@ import click
 
 from packer_cli.batch import batch_options, show_batch
 from packer_cli.foreign import Foreign, foreign_options, inspect_foreign, refuse_with_foreign
-from packer_cli.options import Command, file_and_row, head_option, pager_option
+from packer_cli.options import Command, file_and_row, head_option
 from packer_cli.page import ViewPage, view_fields
 from packer_cli.reply import Reply
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 @click.option("--split", metavar="NAME", help="Split of the blocks and documents [the first].")
 @click.option("--ids", is_flag=True, help="Also show the ids of every run.")
 @head_option("documents of a block or a batch")
-@pager_option
 def command(
     *,
     cache: Path | None,

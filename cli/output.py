@@ -8,8 +8,6 @@ import io
 import json
 import os
 import re
-import shlex
-import shutil
 import sys
 import textwrap
 import unicodedata
@@ -17,8 +15,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO, cast
-
-import click
 
 from packer.credentials import masked
 from packer.display import HIDDEN, one_line, visible
@@ -211,59 +207,6 @@ class _Guarded:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
-
-
-class _Collected:
-    """A terminal whose output is collected for a pager."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
-        self.text = io.StringIO()
-        self.write = self.text.write
-
-    def flush(self) -> None:
-        """Do nothing: the pager shows everything at the end."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.stream, name)
-
-
-@contextmanager
-def paged() -> Iterator[None]:
-    """Send the body's output through a pager if stdout is a terminal and the output is longer than the screen.
-
-    The pager is the one named by PAGER, or else less.
-    """
-    if not (stdout().has_cursor and sys.stdin is not None and sys.stdin.isatty()):
-        yield
-        return
-    # Below a guard: what others print is shown before it is collected.
-    before, ended = sys.stdout, True
-    terminal = before.stream if isinstance(before, _Guarded) else before
-    collected = _Collected(terminal)
-    sys.stdout = cast("TextIO", _Guarded(cast("TextIO", collected)))
-    try:
-        yield
-    except click.exceptions.Exit:
-        raise
-    except BaseException:
-        ended = False
-        raise
-    finally:
-        sys.stdout = before
-        text = collected.text.getvalue()
-        if ended and text.count("\n") >= shutil.get_terminal_size().lines and _has_pager():
-            click.echo_via_pager(text)
-        else:
-            terminal.write(text)
-            terminal.flush()
-
-
-def _has_pager() -> bool:
-    with suppress(ValueError):  # a quote that is not closed
-        command = shlex.split(os.environ.get("PAGER", "")) or ["less"]
-        return shutil.which(command[0]) is not None
-    return False
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer.display import number, percent, plural
-from packer_cli.options import MOST_ROWS, Command, RecipeOptions, file_and_row, pager_option, recipe_options
+from packer_cli.options import MOST_ROWS, Command, RecipeOptions, file_and_row, recipe_options
 from packer_cli.output import print_table, stdout
 from packer_cli.page import ViewPage, view_fields
 from packer_cli.reply import Reply, listener
@@ -25,7 +25,6 @@ _NO_SOURCES = "packer preview FILE... --tokenizer DIR, or -c RECIPE"
 @click.option("--row", metavar="FILE:N", help="Only row N of an input, from 0.")
 @click.option("--rejected", is_flag=True, help="Only rows that would be left out, of the first 1,000 of each input.")
 @click.option("--ids", is_flag=True, help="Also show the ids of every run.")
-@pager_option
 def command(
     *,
     options: RecipeOptions,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer.display import number, percent, plural, size
-from packer_cli.options import Command, head_option, pager_option
+from packer_cli.options import Command, head_option
 from packer_cli.output import can_draw, print_table, stdout
 from packer_cli.reply import Reply, fields_of
 from packer_cli.result import print_lines
@@ -27,7 +27,6 @@ _BAR = 32
     "--rows", "split", metavar="SPLIT", help="List the rows of a split, one per line: input, a tab, row number from 0."
 )
 @head_option("rows of --rows")
-@pager_option
 def command(
     *,
     cache: Path,

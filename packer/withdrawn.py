@@ -22,6 +22,10 @@ _REBUILD = "packer build with another --block-len and --force reuses every docum
 
 _FUNCTION = "order takes a function of the epoch that gives row numbers; packer.load.ordering.weighted(weights) is one"
 
+_PAGER = "long output goes straight to the terminal; | less shows it by the page, FORCE_COLOR=1 … | less -R in color"
+
+_PAGED = ("check", "diff", "explain", "inspect", "lint", "preview", "stats")
+
 BLOCKS_OF_PAIRS: Final = "blocks of preference data"
 
 WITHDRAWN: Final = {
@@ -49,6 +53,7 @@ WITHDRAWN: Final = {
     "packer export --to olmo": _OWN_FORMAT,
     "packer inspect --why": "--row shows the row with the reason, which names the row that it lost to",
     "packer stats --foreign": "packer verify --foreign has its numbers",
+    **{f"packer {command} --no-pager": _PAGER for command in _PAGED},
     "packer pack": _REBUILD,
     "packer.repack_cache": _REBUILD,
     "packer push": _UPLOAD,

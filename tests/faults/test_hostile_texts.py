@@ -41,7 +41,6 @@ def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Call
     """Runs a command, and looks at all it prints."""
     is_terminal = request.param == "terminal"
     monkeypatch.setattr(click.testing._NamedTextIOWrapper, "isatty", lambda _: is_terminal)
-    monkeypatch.setattr("packer_cli.output._has_pager", lambda: False)  # it would print past what is captured
 
     def run(*words: object, is_bug: bool = False) -> str:
         done = CliRunner(env={"COLUMNS": "80", "TERM": "xterm"}).invoke(cli, [*map(str, words)])
