@@ -26,6 +26,10 @@ _PAGER = "long output goes straight to the terminal; | less shows it by the page
 
 _PAGED = ("check", "diff", "explain", "inspect", "lint", "preview", "stats")
 
+_REFUSED = "it is template_refused, which says why in the words of a build"
+
+_OF_ROWS = "packer lint FILE says what the template loses of the rows at hand, with a hint that was tried"
+
 BLOCKS_OF_PAIRS: Final = "blocks of preference data"
 
 WITHDRAWN: Final = {
@@ -38,12 +42,17 @@ WITHDRAWN: Final = {
     "packer check --foreign": "build SOURCE... -o CACHE reads chats and prepared rows; then check CACHE --sources",
     "packer diff --documents": "diff names the first three rows; inspect --row FILE:N shows one in each cache",
     "packer diff --html": _LESS,
+    "packer explain bad_template": _REFUSED,
     "packer explain bos_missing": _NOTED,
     "packer explain default_system": _NOTED,
     "packer explain duplicate_key": "of a key that an object has twice, the last value counts",
     "packer explain header_learned": "it is an opening_learned",
     "packer explain marks_differ": "supervision.source: generation_tags trains by the marks",
+    "packer explain no_marks": _REFUSED,
+    "packer explain prompt_modes": _NOTED,
     "packer explain reads_clock": "template.date is the date that a template writes",
+    "packer explain shapes_rejected": _OF_ROWS,
+    "packer explain split_marker": _REFUSED,
     "packer explain terminator": _NOTED,
     "packer lint --html": _LESS,
     "packer view": "packer report CACHE -o FILE writes the page; --rows, --block and --doc choose what it holds",

@@ -1,4 +1,4 @@
-"""`packer inspect --step`, `--head` and the pager, as a person sees them."""
+"""`packer inspect --step` and `--head`, as a person sees them."""
 
 import json
 import re

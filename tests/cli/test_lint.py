@@ -72,7 +72,7 @@ def test_a_report_ends_with_its_counts(folder):
     assert last is not None
     for count, level in zip(last.groups(), ("error", "warning", "note"), strict=True):
         assert int(count) == len(re.findall(rf"^{level}\[\w+\]:", out, re.MULTILINE))
-    assert int(last[2]) + int(last[3]) > 3
+    assert int(last[2]) + int(last[3]) > 1
 
 
 def test_an_error_ends_with_exit_code_1_and_says_so(refused):
@@ -97,7 +97,7 @@ def test_json_holds_every_text_whole_with_the_place(folder):
                 start, end = example["mark"]
                 assert 0 <= start <= end <= len(example["text"])
                 marked += 1
-    assert marked > 5
+    assert marked > 3
     assert sum(found["counts"].values()) == len(found["findings"])
     (forgotten,) = (finding for finding in found["findings"] if finding["code"] == "reasoning_forgotten")
     example = forgotten["examples"][0]
@@ -127,7 +127,7 @@ def test_no_line_is_wider_than_the_terminal(columns, which, request):
     tokenizer = request.getfixturevalue(which)
     result = CliRunner(env={"COLUMNS": str(columns)}).invoke(cli, ["lint", "--tokenizer", str(tokenizer)])
     lines = [line for line in result.stdout.splitlines() if str(tokenizer) not in line]
-    assert len(lines) > (30 if which == "folder" else 3)
+    assert len(lines) > (20 if which == "folder" else 3)
     assert max(map(len, lines)) <= columns
 
 
@@ -187,7 +187,7 @@ def test_quiet_prints_findings_alone(folder):
 
 
 def test_verbose_leaves_nothing_of_a_long_text_out(tmp_path):
-    template = "{{- '" + "Be kind and brief. " * 40 + "' }}" + twins.CHATML
+    template = "{{- '" + "Be kind and brief. " * 40 + "' }}" + twins.QWEN3_LIKE
     folder = twins.byte_level(tmp_path / "tokenizer", template=template)
     short, whole = (" ".join(run("--tokenizer", folder, *more).stdout.split()) for more in ((), ("-v",)))
     assert "…" in short
@@ -211,7 +211,7 @@ def test_a_template_file_takes_the_place_of_the_tokenizers_own(folder, tmp_path)
     file = tmp_path / "broken.jinja"
     file.write_text("{% for %}")
     result = run("--tokenizer", folder, "--template", file, exit_code=1)
-    assert "error[bad_template]" in result.stdout
+    assert "error[template_refused]" in result.stdout
     assert fields("--tokenizer", folder, "--template", file, exit_code=1)["template"] == str(file)
 
 
