@@ -32,7 +32,15 @@ _OF_ROWS = "packer lint FILE says what the template loses of the rows at hand, w
 
 BLOCKS_OF_PAIRS: Final = "blocks of preference data"
 
+BARE_DATASET_INFO: Final = "init --from of a dataset_info.json alone"
+
+PREFERENCE_CONFIGURATION: Final = "init --from of preference data"
+
+_NAMED = "init --from takes a configuration with dataset: NAME,NAME and dataset_dir: the folder of dataset_info.json"
+
 WITHDRAWN: Final = {
+    BARE_DATASET_INFO: _NAMED,
+    PREFERENCE_CONFIGURATION: "packer build FILE recognizes pairs and rated answers; sources.columns has other names",
     BLOCKS_OF_PAIRS: "the same build with --force keeps its documents, which readers batch padded or without padding",
     "order curriculum": _FUNCTION,
     "order weighted": _FUNCTION,
@@ -63,6 +71,7 @@ WITHDRAWN: Final = {
     "packer inspect --why": "--row shows the row with the reason, which names the row that it lost to",
     "packer stats --foreign": "packer verify --foreign has its numbers",
     **{f"packer {command} --no-pager": _PAGER for command in _PAGED},
+    "packer init --dataset": _NAMED,
     "packer pack": _REBUILD,
     "packer.repack_cache": _REBUILD,
     "packer push": _UPLOAD,

@@ -8,7 +8,7 @@ import pytest
 from command_line import assert_refused
 
 from packer.errors import UsageError
-from packer.withdrawn import BLOCKS_OF_PAIRS, WITHDRAWN
+from packer.withdrawn import BARE_DATASET_INFO, BLOCKS_OF_PAIRS, PREFERENCE_CONFIGURATION, WITHDRAWN
 
 CHANGES = (Path(__file__).parents[1] / "CHANGELOG.md").read_text("utf-8").partition("### Withdrawn")[2]
 COMMANDS = [name for name in WITHDRAWN if name.startswith("packer ")]
@@ -16,7 +16,8 @@ NAMES = [name for name in WITHDRAWN if re.fullmatch(r"[a-z.]+\.\w+", name)]
 
 
 def test_the_table_has_commands_and_names_and_the_changelog_all_of_them() -> None:
-    assert {*COMMANDS, *NAMES, BLOCKS_OF_PAIRS, "order curriculum", "order weighted"} == {*WITHDRAWN}
+    others = {BLOCKS_OF_PAIRS, BARE_DATASET_INFO, PREFERENCE_CONFIGURATION, "order curriculum", "order weighted"}
+    assert {*COMMANDS, *NAMES, *others} == {*WITHDRAWN}
     said = CHANGES.partition("\n### ")[0]
     for name in WITHDRAWN:
         assert re.split("[ .]", name)[-1] in said, name
