@@ -16,14 +16,6 @@ if TYPE_CHECKING:
     from packer.recipe_from import Converted
 
 
-def _print_schema(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
-    if asked:
-        from packer.starter.recipe_schema import recipe_schema  # noqa: PLC0415 - only for this option
-
-        stdout().json(recipe_schema())
-        context.exit()
-
-
 @click.command("init", cls=Command)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option(
@@ -35,14 +27,6 @@ def _print_schema(context: click.Context, _parameter: click.Parameter, asked: bo
 )
 @click.option(
     "--for", "family", type=click.Choice(FAMILIES), help="Write a recipe for your own rows and a family of models."
-)
-@click.option(
-    "--schema",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_print_schema,
-    help="Print the JSON schema of recipes, for editors, and exit.",
 )
 def command(
     *,

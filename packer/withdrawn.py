@@ -72,6 +72,7 @@ WITHDRAWN: Final = {
     "packer stats --foreign": "packer verify --foreign has its numbers",
     **{f"packer {command} --no-pager": _PAGER for command in _PAGED},
     "packer init --dataset": _NAMED,
+    "packer init --schema": "packer explain recipe lists every key; a wrong one is an error that names it",
     "packer pack": _REBUILD,
     "packer.repack_cache": _REBUILD,
     "packer push": _UPLOAD,
