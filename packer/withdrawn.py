@@ -73,6 +73,7 @@ WITHDRAWN: Final = {
     **{f"packer {command} --no-pager": _PAGER for command in _PAGED},
     "packer init --dataset": _NAMED,
     "packer init --schema": "packer explain recipe lists every key; a wrong one is an error that names it",
+    "packer export --to trl": "PackedDPOTrainer and PackedKTOTrainer train the cache itself; --to datasets has pairs",
     "packer pack": _REBUILD,
     "packer.repack_cache": _REBUILD,
     "packer push": _UPLOAD,

@@ -174,7 +174,6 @@ def export(
         alone = len(splits) == 1
         rows = [SplitRows(cache=opened, split=name, unit=unit, is_alone=alone) for name in splits]
         _refuse(to, form, rows)
-        kind.refuse(rows)
         with replacing(opened.folder, out, force=force) as folder:
             progress.stage("exporting", sum(len(each) for each in rows), unit)
             with Files(folder) as files:
@@ -212,7 +211,13 @@ def _refuse(to: str, form: Format, rows: Sequence[SplitRows]) -> None:
     """Raise a UsageError for what the format does not support."""
     if rows[0].unit not in form.units:
         raise UsageError(f"{to} takes documents, not blocks", hint="its trainer packs them itself: leave --blocks out")
-    _refuse_kind(to, form, rows[0])
+    if rows[0].cache.is_preference and not form.holds_preference:
+        # Without sides, a trainer would learn rejected answers as examples.
+        able = ", ".join(f"--to {name}" for name, other in FORMATS.items() if other.holds_preference)
+        raise UsageError(
+            f"{rows[0].cache.folder} holds preference data, and {to} has no place for which answer was chosen",
+            hint=f"for such a cache: {able}",
+        )
     if not any(each.weighted for each in rows):
         return
     if rows[0].cache.is_preference:
@@ -226,17 +231,6 @@ def _refuse(to: str, form: Format, rows: Sequence[SplitRows]) -> None:
             f"{rows[0].cache.folder} has fractional loss weights, but {to} has no place for them",
             hint=f"--to {able} has a column loss_weights, for a trainer that reads it",
         )
-
-
-def _refuse_kind(to: str, form: Format, rows: SplitRows) -> None:
-    """Refuse rows of the wrong kind: without sides, a trainer would learn rejected answers as examples."""
-    folder, kind = rows.cache.folder, "preference" if rows.cache.is_preference else "examples"
-    if kind not in form.kinds:
-        reason = "preference data, and {} has no place for which answer was chosen"
-        if kind == "examples":
-            reason = "examples to imitate, and {} is for pairs and rated answers"
-        able = ", ".join(f"--to {name}" for name, other in FORMATS.items() if kind in other.kinds)
-        raise UsageError(f"{folder} holds {reason.format(to)}", hint=f"for such a cache: {able}")
 
 
 def _write_split(writer: Writer, progress: Progress) -> ExportedSplit:

@@ -310,52 +310,22 @@ def test_pairs_have_the_columns_of_documents_for_each_side(pairs, tmp_path, monk
 def test_rated_answers_say_whether_they_are_desirable(answers, tmp_path, monkeypatch):
     monkeypatch.setattr("packer.export.writer._TOKENS", 64)  # several windows
     export(answers, tmp_path / "out", to="datasets")
-    export(answers, tmp_path / "trl", to="trl")
     expected, labels = readers.cache_documents(answers, "train"), [n % 3 > 0 for n in range(9)]
     rows = readers.datasets_rows(tmp_path / "out")
     assert [(row["input_ids"], row["labels"], row["kto_tags"]) for row in rows] == [
         (*document, label) for document, label in zip(expected, labels, strict=True)
     ]
-    masks = [[label != -100 for label in own] for _, own in expected]
-    prompts = [ids[: mask.index(True)] for (ids, _), mask in zip(expected, masks, strict=True)]
-    for number, row in enumerate(rows):  # the prompt with the answer of the row before, of the first one the last
-        answer = expected[number - 1][0][len(prompts[number - 1]) :]
-        assert row["kl_input_ids"] == prompts[number] + answer
-        assert row["kl_labels"] == [-100] * len(prompts[number]) + answer
-        assert row["kl_attention_mask"] == [1] * len(row["kl_labels"])
-    rows = readers.datasets_rows(tmp_path / "trl")
-    assert [row["prompt_ids"] + row["completion_ids"] for row in rows] == [ids for ids, _ in expected]
-    assert [[-100] * len(row["prompt_ids"]) + row["completion_ids"] for row in rows] == [own for _, own in expected]
-    assert [row["label"] for row in rows] == labels
-    assert [row["KL_completion_ids"] for row in rows] == [rows[n - 1]["completion_ids"] for n in range(9)]
-
-
-def test_pairs_in_the_columns_of_trl_are_parted_where_training_begins(pairs, tmp_path):
-    datasets = pytest.importorskip("datasets")
-    export(pairs, tmp_path / "out", to="trl")
-    rows = datasets.load_from_disk(tmp_path / "out")
-    assert rows.column_names == ["prompt_ids", "chosen_ids", "rejected_ids", "margin"]
-    expected = readers.cache_documents(pairs, "train")
-    for number, row in enumerate(rows):
-        for side, (ids, labels) in zip(("chosen_ids", "rejected_ids"), expected[2 * number :][:2], strict=True):
-            assert row["prompt_ids"] + row[side] == ids
-            assert [-100] * len(row["prompt_ids"]) + row[side] == labels
 
 
 def test_preference_data_is_refused_where_it_would_be_imitated(pairs, starter, starter_cache, tmp_path):
     with pytest.raises(UsageError, match="has no blocks"):
         export(pairs, tmp_path / "out", to="datasets", unit="blocks")
-    with pytest.raises(UsageError, match="examples to imitate"):
-        export(starter_cache, tmp_path / "out", to="trl")
     several = built(tmp_path / "several", [long_pair(n) for n in range(3)] + [pair(4)], starter / "tokenizer")
-    with pytest.raises(UsageError, match="3 of 8 answers of split 'train' have masked tokens"):
-        export(several, tmp_path / "out", to="trl")
     export(several, tmp_path / "out", to="datasets")
     rows = [pair(n) | {"chosen": [{"role": "assistant", "content": "Half.", "weight": 0.5}]} for n in range(3)]
     weighted = built(tmp_path / "weighted", rows, starter / "tokenizer")
-    for to in ("datasets", "trl"):
-        with pytest.raises(UsageError, match="trainers of preference data read none"):
-            export(weighted, tmp_path / "weighted-out", to=to)
+    with pytest.raises(UsageError, match="trainers of preference data read none"):
+        export(weighted, tmp_path / "weighted-out", to="datasets")
 
 
 @pytest.mark.parametrize("empty", ["train", "eval"])
@@ -370,24 +340,10 @@ def test_a_split_without_documents_is_exported_as_what_the_cache_holds(row, empt
     if row is rated:
         rows[empty], columns = [{"prompt": [], "completion": [], "label": True}], {"schema": "rated"}
     cache = built(tmp_path / "cache", rows, starter / "tokenizer", **columns)
-    for to in ("datasets", "trl"):
-        found = export(cache, tmp_path / to, to=to)
-        assert [each.num_rows for each in found.splits] == [
-            12 // (1 + (row is rated)) * (each == full) for each in SPLITS
-        ]
-        columns_of = [{*each.details["columns"]} - {"margin"} for each in found.splits]
-        assert columns_of[0] == columns_of[1]
-
-
-def test_rated_answers_to_one_prompt_are_refused_with_their_split(starter, tmp_path):
-    """The loss compares with answers to other prompts; the other split can be exported without this one."""
-    rows = {"train": [rated(n) for n in range(4)], "eval": [rated(0)]}
-    cache = built(tmp_path / "cache", rows, starter / "tokenizer")
-    for to in ("datasets", "trl"):
-        with pytest.raises(UsageError, match="split 'eval': all answers have the same prompt") as caught:
-            export(cache, tmp_path / "out", to=to)
-        assert "--split NAME" in caught.value.hint and not (tmp_path / "out").exists()
-        export(cache, tmp_path / to, to=to, split="train")
+    found = export(cache, tmp_path / "out", to="datasets")
+    assert [each.num_rows for each in found.splits] == [12 // (1 + (row is rated)) * (each == full) for each in SPLITS]
+    columns_of = [{*each.details["columns"]} - {"margin"} for each in found.splits]
+    assert columns_of[0] == columns_of[1]
 
 
 @pytest.mark.parametrize("name", ["dataset_dict.json", "export.json"])

@@ -43,7 +43,6 @@ _COMMANDS = (
     "diff {cache} {whole}",
     "diff {whole} {cache}",
     "export {cache} --to datasets -o {out}/datasets --force",
-    "export {cache} --to trl -o {out}/trl --force",
     "build -c {recipe} -o {cache} --dry-run",
     "build -c {recipe} -o {cache} --force -j 1",
 )
