@@ -4,7 +4,7 @@ All rules are off by default. They depend only on properties of rows and documen
 rule never tokenizes anything again; see :mod:`packer.curate`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
@@ -67,18 +67,11 @@ class Filter(Condition, frozen=True, kw_only=True):
     chars: Range | None = None
     """Number of characters of each text."""
 
-    language: Annotated[tuple[str, ...], Meta(min_length=1)] | None = None
-    """Languages (ISO 639) that the texts, taken together, may be in. Texts with too few letters to tell pass."""
-
     messages: Range | None = None
     """Number of messages in the row."""
 
     tokens: Range | None = None
     """Length of the row's longest document, in tokens."""
-
-
-MEASURES: dict[str, Callable[[str], float]] = {"chars": len}
-"""Key of a filter → the number it limits, measured on each text. A text whose number is NaN does not pass."""
 
 
 class Take(Rule, frozen=True, kw_only=True):

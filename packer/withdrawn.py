@@ -38,7 +38,10 @@ PREFERENCE_CONFIGURATION: Final = "init --from of preference data"
 
 _NAMED = "init --from takes a configuration with dataset: NAME,NAME and dataset_dir: the folder of dataset_info.json"
 
+LANGUAGE: Final = "filters.language"
+
 WITHDRAWN: Final = {
+    LANGUAGE: "write the language that a detector finds to a field of the rows: {name: german, field: lang, in: [de]}",
     BARE_DATASET_INFO: _NAMED,
     PREFERENCE_CONFIGURATION: "packer build FILE recognizes pairs and rated answers; sources.columns has other names",
     BLOCKS_OF_PAIRS: "the same build with --force keeps its documents, which readers batch padded or without padding",

@@ -19,7 +19,7 @@ def rules_of_sources(recipe: Recipe) -> tuple[TraitRules, ...]:
     """Return the rules about the rows of each source; none if the recipe has no rules about rows.
 
     Raises:
-        RecipeError: a regular expression or a language that cannot be used.
+        RecipeError: a regular expression that cannot be used.
     """
     rules = recipe.row_rules
     if not rules.is_set:
