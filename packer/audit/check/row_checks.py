@@ -152,22 +152,6 @@ def contradictions(facts: RowFacts) -> CheckResult:
     )
 
 
-def conflicting_ids(facts: RowFacts) -> CheckResult | None:
-    """Find rows whose id another row of the same file has with different content; None if no row has an id."""
-    if not facts.name.any():
-        return None
-    number, pairs = _differing(facts, np.arange(len(facts.row)), facts.name, by_file=True)
-    return _within(
-        "ids_differ",
-        number,
-        len(facts.row),
-        pairs,
-        found=f"{'has' if number == 1 else 'have'} an id that a row of the same file with other content has too",
-        none="no two rows of a file have one id and other content",
-        hint="a result found by the id of a row may belong to another row",
-    )
-
-
 def benchmark(
     facts: RowFacts, asked: BenchmarkQuestions, counted: Counted, first: int, num_alike: Int64
 ) -> CheckResult:
@@ -257,12 +241,11 @@ def _within(
     return check, tuple(pairs[:SHOWN]) if is_many else ()
 
 
-def _differing(facts: RowFacts, rows: Int64, keys: UInt64, *, by_file: bool = False) -> tuple[int, ExamplePairs]:
+def _differing(facts: RowFacts, rows: Int64, keys: UInt64) -> tuple[int, ExamplePairs]:
     """Count the rows that share a nonzero key with rows of different content, and return example pairs."""
     own = rows[keys[rows] > 0]
-    file = facts.source if by_file else np.zeros(len(facts.source), np.int64)
-    order = own[np.lexsort((facts.content[own], keys[own], file[own]))]
-    same = (keys[order][1:] == keys[order][:-1]) & (file[order][1:] == file[order][:-1])
+    order = own[np.lexsort((facts.content[own], keys[own]))]
+    same = keys[order][1:] == keys[order][:-1]
     differs = same & (facts.content[order][1:] != facts.content[order][:-1])
     groups = np.cumsum(np.append(True, ~same))[: len(order)]
     shown = np.flatnonzero(differs)[:SHOWN].tolist()

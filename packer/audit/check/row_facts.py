@@ -48,7 +48,6 @@ class RowFacts:
 
     content: npt.NDArray[np.bytes_]  # [N] S16 digest of the trained content of a row and of what precedes it
     context: UInt64  # [N] hash of what precedes the only answer of a row, if the row ends with it; else 0
-    name: UInt64  # [N] hash of the row's own id; 0 if it has none
     prompt: UInt64  # [N] hash of the first prompt without case and white space
     prompts: Signatures
     conversations: Signatures | None
@@ -125,7 +124,6 @@ def facts_of(
         trained=tuple(trained),
         content=digests(table, "content")[kept],
         context=column(table, "context")[kept],
-        name=column(table, "name")[kept],
         prompt=column(table, "prompt")[kept],
         prompts=signatures_in(table, "prompt", NGRAM).rows(kept),
         conversations=signatures_in(table, "conversation", NGRAM).rows(kept)
@@ -170,22 +168,19 @@ def _reader(max_row_bytes: int, questions: Questions | None, *, near: bool) -> C
         tables, first = [], 0
         for rows, numbers in part.batches(max_row_bytes):
             table = pa.Table.from_batches([maker.make(rows, first)]).append_column("row", array_of(numbers))
-            tables.append(_with_check_facts(table, rows, first))
+            tables.append(_with_contexts(table, rows, first))
             first += rows.num_rows
         return pa.concat_tables(tables)
 
     return read
 
 
-def _with_check_facts(table: pa.Table, rows: RowBatch, first: int) -> pa.Table:
-    """Add the facts that only checks need to the traits of a batch."""
-    context, name = np.zeros(rows.num_rows, np.uint64), np.zeros(rows.num_rows, np.uint64)
+def _with_contexts(table: pa.Table, rows: RowBatch, first: int) -> pa.Table:
+    """Add the fact that only checks need to the traits of a batch."""
+    context = np.zeros(rows.num_rows, np.uint64)
     for sample in rows.samples:
-        at = sample.row - first
-        context[at] = _context_key(sample)
-        if sample.sample_id is not None:
-            name[at] = xxh3_64_intdigest(sample.sample_id.encode()) or 1
-    return table.append_column("context", array_of(context)).append_column("name", array_of(name))
+        context[sample.row - first] = _context_key(sample)
+    return table.append_column("context", array_of(context))
 
 
 def _context_key(sample: Sample) -> int:
