@@ -18,7 +18,6 @@ from packer_cli.output import NEWLINES, cells, drawable, lines_of, signs, stdout
 if TYPE_CHECKING:
     from packer.audit.check.check_report import RowPair
     from packer.audit.findings import CodedFinding, Example, Findings
-    from packer.audit.foreign.foreign_report import ForeignRowView
     from packer.audit.text_runs import Run
     from packer.audit.view import BlockView, DocumentView, RowView
 
@@ -65,21 +64,6 @@ class ViewPage:
             self.heading([plural(view.padding.num_tokens, "padding token")])
             if self._with_ids:
                 self._ids(view.padding, 2)
-
-    def foreign(self, view: "ForeignRowView", path: str) -> None:
-        """Print a row prepared by another tool."""
-        of = f"{view.part} row" if view.part else "row"
-        trained = f"{view.num_trained:,} trained"
-        facts = [f"{of} {view.row:,} of {view.num_rows:,}", plural(view.length, "token"), trained]
-        self.heading(facts)
-        self.note([path])
-        for run in view.runs:
-            if run.kind == "padding":
-                self.note([plural(run.num_tokens, "padding token")])
-                if self._with_ids:
-                    self._ids(run, 2)
-            else:
-                self._run(run, 2)
 
     def row(self, view: "RowView", *, was: str = "was", excerpt: bool = False) -> None:
         """Print why a row was left out, then its documents; `was` is the verb in the headings of the reasons.
@@ -232,9 +216,7 @@ def repeated(before: str, text: str) -> int:
     return sum(len(line) + 1 for line in lines[:-3]) if len(lines) > _REPEATED + 3 else 0
 
 
-def view_fields(
-    view: "BlockView | DocumentView | RowView | ForeignRowView", *, with_ids: bool = False
-) -> dict[str, Any]:
+def view_fields(view: "BlockView | DocumentView | RowView", *, with_ids: bool = False) -> dict[str, Any]:
     """Return a view as JSON; ids and labels of runs only if requested."""
     from packer.recipe import to_json  # noqa: PLC0415 - not for --help
 

@@ -61,7 +61,7 @@ OF_JOB = {
     "exported": [
         "export WHOLE --to datasets -o {here}/there/exported",
         "export WHOLE --to datasets -o {here}/there/exported --force",
-        "inspect --foreign {here}/there/exported --tokenizer JOB/tokenizer",
+        "verify --foreign {here}/there/exported --tokenizer JOB/tokenizer",
     ],
     f".tmp-packer-{sha256(b'new').hexdigest()[:12]}": ["export WHOLE --to datasets -o {here}/there/new"],
 }

@@ -1,9 +1,8 @@
-"""Audit of rows that another tool prepared: samples, checks and reports them, or shows one of them as text."""
+"""Audit of rows that another tool prepared: samples, checks and reports them."""
 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -15,78 +14,11 @@ from packer.audit.foreign.row_parts import MASKS, Range, TokenRow, find_parts
 from packer.audit.foreign.tables import open_foreign
 from packer.audit.foreign.tokenizer_facts import TokenizerFacts, load_facts
 from packer.audit.stats import Lengths, count_lengths
-from packer.audit.text_runs import Run
 from packer.batches import Int64
-from packer.errors import UsageError
 from packer.progress import Progress, Silent
 
 _BEFORE, _AFTER, _MOST = 16, 8, 24
 """Maximum numbers of tokens shown before a marked range, after it, and of it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignRowView:
-    """One row, as runs of text."""
-
-    part: str
-    row: int
-    num_rows: int
-    length: int
-    num_trained: int
-    runs: tuple[Run, ...]
-
-
-def view_foreign_row(
-    path: Path | str,
-    number: int,
-    *,
-    part: str | None = None,
-    tokenizer: Path | str | None = None,
-    template: Path | None = None,
-) -> ForeignRowView:
-    """Return a readable view of a row of a part, from 0; by default of the first part. The rest as for an audit.
-
-    A run ends where training begins or ends, and where a sequence begins: also at a BOS, if the template begins
-    conversations with one.
-
-    Raises:
-        UsageError: no such part or row, or a template without a tokenizer.
-        InputError: it cannot be read.
-    """
-    facts = load_facts(tokenizer, template)
-    _, parts = open_foreign(Path(path))
-    found = parts[0] if part is None else next((each for each in parts if each.name == part), None)
-    if found is None:
-        there = ", ".join(each.name for each in parts if each.name) or "none, it is one part"
-        raise UsageError(f"{path} has no part '{part}'", hint=f"parts: {there}")
-    if not 0 <= number < len(found):
-        raise UsageError(
-            f"no row {number} in {path}",
-            hint=f"rows are numbered 0 to {len(found) - 1}" if len(found) else "it has none",
-        )
-    (row,) = found.read([number])
-    if row.columns_differ:
-        raise UsageError(
-            f"row {number} of {path}: its columns differ in length", hint="packer verify --foreign reports it"
-        )
-    row_parts, trained = find_parts(row, facts), row.trained
-    kinds = np.where(row_parts.padding & ~trained, 2, trained)
-    begins = row_parts.starts | row_parts.openings
-    bounds = np.flatnonzero((np.diff(kinds, prepend=-1) != 0) | begins).tolist()
-    runs = tuple(
-        Run(
-            kind=("masked", "trained", "padding")[int(kinds[start])],
-            start=start,
-            num_tokens=end - start,
-            text=spelled(row.input_ids[start:end], facts.backend),
-            input_ids=tuple(row.input_ids[start:end].tolist()),
-        )
-        for start, end in pairwise([*bounds, len(kinds)])
-    )
-    num_trained = int(trained.sum())
-    return ForeignRowView(
-        part=found.name, row=number, num_rows=len(found), length=len(kinds), num_trained=num_trained, runs=runs
-    )
 
 
 def excerpt(row: TokenRow, marked: Range | None, backend: Tokenizer | None, part: str) -> Example:
@@ -118,9 +50,6 @@ def spelled(ids: Int64, backend: Tokenizer | None) -> str:
     text += backend.decode(known, skip_special_tokens=False)
     return text
 
-
-SAMPLE = 1000
-"""Default number of rows checked."""
 
 _SHOWN = 3
 """Maximum number of examples for a finding."""
@@ -182,7 +111,7 @@ def audit_foreign(
     *,
     tokenizer: Path | str | None = None,
     template: Path | str | None = None,
-    sample: int | None = SAMPLE,
+    sample: int | None = 1000,
     progress: Progress | None = None,
 ) -> ForeignReport:
     """Check rows that another tool prepared.

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from packed_again import packed_again
 
-from packer.audit.foreign import audit_foreign, view_foreign_row
+from packer.audit.foreign import audit_foreign
 from packer.audit.foreign.tokenizer_facts import load_facts
-from packer.errors import InputError, UsageError
+from packer.errors import InputError
 from packer.export.run import export
 
 
@@ -157,16 +157,6 @@ def test_columns_that_are_no_lists_of_numbers_are_refused(tmp_path):
         audit_foreign(folder)
 
 
-def test_a_row_is_shown_as_it_is_trained(exported, starter):
-    view = view_foreign_row(exported, 0, tokenizer=starter / "tokenizer")
-    assert view.num_trained == sum(run.num_tokens for run in view.runs if run.kind == "trained") > 0
-    assert sum(len(run.input_ids) for run in view.runs) == view.length
-    with pytest.raises(UsageError, match="no row"):
-        view_foreign_row(exported, 10**6)
-    with pytest.raises(UsageError, match="no part"):
-        view_foreign_row(exported, 0, part="nowhere")
-
-
 def write_table(table, place):
     if place.suffix == ".parquet":
         pq.write_table(table, place)
@@ -219,5 +209,3 @@ def test_a_path_with_a_nul_in_it_is_an_input_error(tmp_path):
     for path in (f"{tmp_path}/a\0b", "\0", f"{tmp_path}/\0.parquet"):
         with pytest.raises(InputError, match=r"a path cannot contain a NUL character"):
             audit_foreign(path)
-        with pytest.raises(InputError, match=r"a path cannot contain a NUL character"):
-            view_foreign_row(path, 0)
