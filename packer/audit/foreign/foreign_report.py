@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 from tokenizers import Tokenizer
 
 from packer.audit.findings import CodedFinding, Example, Findings, in_order
@@ -13,7 +12,6 @@ from packer.audit.foreign.row_checks import CODES, WITHOUT_TOKENIZER, Hit, check
 from packer.audit.foreign.row_parts import MASKS, Range, TokenRow, find_parts
 from packer.audit.foreign.tables import open_foreign
 from packer.audit.foreign.tokenizer_facts import TokenizerFacts, load_facts
-from packer.audit.stats import Lengths, count_lengths
 from packer.batches import Int64
 from packer.progress import Progress, Silent
 
@@ -96,12 +94,6 @@ class ForeignReport(Findings):
     """Trained tokens among those checked."""
 
     padding: int
-    num_sequences: int
-    """Sequences in the rows checked, as far as the columns mark them."""
-
-    lengths: Lengths | None
-    """Lengths of the rows checked."""
-
     findings: tuple[ForeignFinding, ...]
     not_looked_at: tuple[Unchecked, ...]
 
@@ -151,12 +143,10 @@ def audit_foreign(
         if backend and len(facts.header)
         else None,
         num_rows=num_rows,
-        rows_looked_at=len(tally.lengths),
-        tokens_looked_at=sum(tally.lengths),
+        rows_looked_at=tally.num_rows,
+        tokens_looked_at=tally.tokens,
         trained=tally.trained,
         padding=tally.padding,
-        num_sequences=tally.sequences,
-        lengths=count_lengths(np.array(tally.lengths, np.int32)),
         findings=tuple(tally.findings()),
         not_looked_at=tuple(_unchecked(columns, facts, tally)),
     )
@@ -175,7 +165,8 @@ class _Tally:
     """Accumulates counts and findings over the rows."""
 
     facts: TokenizerFacts
-    lengths: list[int] = field(default_factory=list)
+    num_rows: int = 0
+    tokens: int = 0
     trained: int = 0
     padding: int = 0
     sequences: int = 0
@@ -184,7 +175,8 @@ class _Tally:
     examples: dict[str, list[Example]] = field(default_factory=dict)
 
     def add(self, row: TokenRow, part: str) -> None:
-        self.lengths.append(len(row.input_ids))
+        self.num_rows += 1
+        self.tokens += len(row.input_ids)
         if row.columns_differ:
             self._add(Hit("columns_differ", 1, None), row, part)
             return
@@ -205,7 +197,7 @@ class _Tally:
     @property
     def has_foreign_ids(self) -> bool:
         """Whether most rows contain ids unknown to the tokenizer, so that checks based on it are meaningless."""
-        return self.facts.model is not None and 2 * self.rows["ids_outside"] > len(self.lengths)
+        return self.facts.model is not None and 2 * self.rows["ids_outside"] > self.num_rows
 
     def findings(self) -> Iterator[ForeignFinding]:
         reported = WITHOUT_TOKENIZER & self.examples.keys() if self.has_foreign_ids else self.examples.keys()
@@ -224,7 +216,7 @@ class _Tally:
             )
 
     def _share(self, code: str) -> str:
-        every = " (every token is)" if code == "prompt_trained" and self.trained == sum(self.lengths) else ""
+        every = " (every token is)" if code == "prompt_trained" and self.trained == self.tokens else ""
         return f"{100 * self.counts[code] / self.trained:.1f} % of what is trained{every}"
 
 
@@ -248,7 +240,7 @@ def _unchecked(columns: tuple[str, ...], facts: TokenizerFacts, tally: _Tally) -
         yield Unchecked(what="stop tokens, padding and BOS, ids of the vocabulary", why="no tokenizer was named")
     elif not facts.stops:
         yield Unchecked(what="whether stop tokens are trained", why="the tokenizer names no stop token")
-    are_marked = tally.sequences > len(tally.lengths) or {"seq_lengths", "position_ids"}.intersection(columns)
+    are_marked = tally.sequences > tally.num_rows or {"seq_lengths", "position_ids"}.intersection(columns)
     if not facts.bos_opens and not are_marked:
         why = "no column says where sequences begin"
         if facts.model is not None and facts.model.template is not None:
