@@ -163,7 +163,7 @@ _HINTS = {
     "leaves out stop tokens on purpose, give labels in its place",
     "already_packed": "give the rows as they were before they were packed",
     "unknown_token": "use the tokenizer that the ids were made with, including its added tokens",
-    "filtered": "the reason names the filter or condition; packer stats --splits counts what each of them drops",
+    "filtered": "the reason names the filter or condition; packer stats counts what each of them drops",
     "contaminated": "the reason names the question; decontaminate.cover is the threshold",
     "duplicate": "the reason names the row that was kept; packer inspect --row FILE:ROW shows either",
     "near_duplicate": "the reason names the row that was kept; packer inspect --row FILE:ROW shows either; "

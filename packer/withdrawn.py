@@ -78,6 +78,8 @@ WITHDRAWN: Final = {
     "packer init --schema": "packer explain recipe lists every key; a wrong one is an error that names it",
     "packer export --to trl": "PackedDPOTrainer and PackedKTOTrainer train the cache itself; --to datasets has pairs",
     "packer inspect --foreign": "packer preview PATH --tokenizer DIR shows prepared rows as a build would train them",
+    "packer stats --head": "| head shows the first lines",
+    "packer stats --splits": "stats has a table of the splits, and what each rule leaves out",
     "packer pack": _REBUILD,
     "packer.repack_cache": _REBUILD,
     "packer push": _UPLOAD,

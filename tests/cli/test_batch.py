@@ -60,11 +60,7 @@ def test_head_shows_the_first_documents_and_says_how_many_more_there_are(cache):
     assert f"{len(documents) - 1} documents more" in page
     block = run("inspect", cache, "--head", 1).stdout
     assert block.count("\n── 1/") == 1 and "\n── 2/" not in block and "more\n" in block
-    rows = run("stats", cache, "--rows", "train").stdout.splitlines()
-    assert run("stats", cache, "--rows", "train", "--head", 5).stdout.splitlines() == rows[:5]
     assert len(fields("inspect", cache, "--head", 1)["block"]["documents"]) == 1
-    (own,) = fields("stats", cache, "--rows", "train", "--head", 5)["rows"].values()
-    assert own == [int(row.rpartition("\t")[2]) for row in rows[:5]]
 
 
 def test_a_state_shows_the_step_that_the_run_takes_next(cache, tmp_path):
@@ -127,16 +123,6 @@ def test_without_torch_a_block_is_shown_and_a_batch_says_what_to_install(starter
     assert run("inspect", starter_cache).stdout
     assert_refused("which needs torch", "inspect", starter_cache, "--step", 0, exit_code=2)
     assert 'hint: pip install "token-packer[torch]"' in run("inspect", starter_cache, "--step", 0, exit_code=2).stderr
-
-
-def test_stats_shows_how_full_blocks_are(cache):
-    page = run("stats", cache).stdout
-    splits = fields("stats", cache)["splits"]
-    assert len(splits) == 2
-    for split in splits:
-        assert f"\nfill of blocks in {split['split']}\n" in page
-        assert sum(count for _, _, count in split["fills"]) == split["blocks"]
-    assert all(cell_len(line) <= 80 for line in page.splitlines())
 
 
 def test_the_documents_of_a_batch_are_counted_once_and_not_for_each_of_them(cache, monkeypatch):
