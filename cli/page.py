@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 _LISTED = 12
 """Most messages whose numbers are listed."""
 
-_EXCERPT = 1000
-"""Length of an excerpt, in characters."""
-
 _REPEATED = 8
 """If a row's documents share more leading lines than this, the lines are shown only once."""
 
@@ -65,10 +62,8 @@ class ViewPage:
             if self._with_ids:
                 self._ids(view.padding, 2)
 
-    def row(self, view: "RowView", *, was: str = "was", excerpt: bool = False) -> None:
+    def row(self, view: "RowView", *, was: str = "was") -> None:
         """Print why a row was left out, then its documents; `was` is the verb in the headings of the reasons.
-
-        With `excerpt`, only the beginning of each document is shown.
 
         Documents of one row begin alike: of the lines shared with the previous document, only the last ones are
         repeated.
@@ -79,7 +74,7 @@ class ViewPage:
             if place or view.rejected:
                 self.blank()
             prefix = f"{place + 1}/{len(view.documents)} " if len(view.documents) > 1 else ""
-            self.document(document, prefix, before, limit=_EXCERPT if excerpt else None)
+            self.document(document, prefix, before)
             before = "".join(run.text for run in document.runs)
 
     def reasons(self, view: "RowView", *, was: str) -> None:
@@ -123,7 +118,7 @@ class ViewPage:
     def blank(self) -> None:
         self._line("", "", "")
 
-    def document(self, view: "DocumentView", prefix: str = "", before: str = "", *, limit: int | None = None) -> None:
+    def document(self, view: "DocumentView", prefix: str = "", before: str = "") -> None:
         piece = (
             []
             if view.length == view.document_length
@@ -148,15 +143,8 @@ class ViewPage:
             facts.append(f"trains {trained_messages(trained)}")
         self.note(facts)
         width = max(2, *(len(str(run.message)) for run in trained)) if trained else 2
-        begun = 0
         for place, run in enumerate(view.runs):
-            if limit is not None and begun + len(run.text) > limit:
-                self._run_text(run, width, "" if place else before, limit - begun)
-                left = sum(len(each.text) for each in view.runs) - limit
-                self._line(" " * (width + 2), f"[... {plural(left, 'character')} more; --row shows all ...]", "dim")
-                return
             self._run(run, width, "" if place else before)
-            begun += len(run.text)
 
     def _filler(self, run: "Run") -> None:
         """Print the separator or padding after a document of a block."""
@@ -169,21 +157,16 @@ class ViewPage:
             self._ids(run, 2)
 
     def _run(self, run: "Run", width: int, before: str = "") -> None:
-        self._run_text(run, width, before, None)
+        if run.kind == "trained":
+            self.text(run.text, mark=self._signs.bar, number=run.message, style="green", width=width)
+        else:
+            at = repeated(before, run.text)
+            if at:
+                lines = plural(run.text.count("\n", 0, at), "line")
+                self._line(" " * (width + 2), f"[... {lines} as in the document before ...]", "dim")
+            self.text(run.text[at:], width=width)
         if self._with_ids:
             self._ids(run, width)
-
-    def _run_text(self, run: "Run", width: int, before: str, limit: int | None) -> None:
-        """Return the text of a run, up to `limit`."""
-        text = run.text[:limit]
-        if run.kind == "trained":
-            self.text(text, mark=self._signs.bar, number=run.message, style="green", width=width)
-        else:
-            at = repeated(before, text)
-            if at:
-                lines = plural(text.count("\n", 0, at), "line")
-                self._line(" " * (width + 2), f"[... {lines} as in the document before ...]", "dim")
-            self.text(text[at:], width=width)
 
     def _ids(self, run: "Run", width: int) -> None:
         words = f"{plural(run.num_tokens, 'token')}, {run.kind}: {' '.join(map(str, run.input_ids))}"

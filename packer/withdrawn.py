@@ -80,6 +80,7 @@ WITHDRAWN: Final = {
     "packer inspect --foreign": "packer preview PATH --tokenizer DIR shows prepared rows as a build would train them",
     "packer stats --head": "| head shows the first lines",
     "packer stats --splits": "stats has a table of the splits, and what each rule leaves out",
+    "packer preview --block-len": "build names the block lengths that keep all documents, if more than 1 % is lost",
     "packer pack": _REBUILD,
     "packer.repack_cache": _REBUILD,
     "packer push": _UPLOAD,
