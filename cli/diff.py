@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from packer.display import number, plural
+from packer.display import number
 from packer_cli.options import Command
 from packer_cli.output import print_table, signs, stdout
 from packer_cli.reply import Reply, fields_of
@@ -43,10 +43,8 @@ def _print(found: "CacheDiff", *, whole: bool) -> None:
     def change(each: "Change") -> list[str]:
         return [each.key, arrow.join(map(_value, (each.old, each.new)))]
 
-    inputs = [["", "the inputs of both are read in another order"]] * found.inputs_reordered
-    for each in found.inputs:
-        inputs.append([each.kind, f"{each.path} ({each.split}, {plural(each.num_rows, 'row')})"])
-        inputs += [["", ": ".join(change(value))] for value in each.changes]
+    inputs = [["the inputs of both are read in another order"]] * found.inputs_reordered
+    inputs += [[": ".join(change(each))] for each in found.inputs]  # a path is too long for a column
     documents = []
     for split in found.documents:
         documents.append([split.split, number(split.both), "in both"])
