@@ -9,7 +9,6 @@ from command_line import assert_refused, fields, run
 from rich.cells import cell_len
 
 import packer
-from packer_cli import batch
 
 STEP = ("--step", 3, "--micro-batch-size", 2)
 
@@ -123,11 +122,3 @@ def test_without_torch_a_block_is_shown_and_a_batch_says_what_to_install(starter
     assert run("inspect", starter_cache).stdout
     assert_refused("which needs torch", "inspect", starter_cache, "--step", 0, exit_code=2)
     assert 'hint: pip install "token-packer[torch]"' in run("inspect", starter_cache, "--step", 0, exit_code=2).stderr
-
-
-def test_the_documents_of_a_batch_are_counted_once_and_not_for_each_of_them(cache, monkeypatch):
-    """A micro-batch of 17,000 documents took 15 s for this."""
-    counted = []
-    monkeypatch.setattr(batch, "_num_documents", lambda view: counted.append(view) or 7)
-    page = run("inspect", cache, *STEP).stdout
-    assert "── 3/7 " in page and len(counted) == 1
