@@ -82,6 +82,7 @@ WITHDRAWN: Final = {
     "packer stats --splits": "stats has a table of the splits, and what each rule leaves out",
     "packer preview --block-len": "build names the block lengths that keep all documents, if more than 1 % is lost",
     "packer build --profile": "--json has it, under profile",
+    "packer export --force": "remove the folder, or name a new one",
     "packer pack": _REBUILD,
     "packer.repack_cache": _REBUILD,
     "packer push": _UPLOAD,

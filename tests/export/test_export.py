@@ -112,42 +112,11 @@ def test_the_same_cache_gives_the_same_bytes_and_the_record_has_their_digests(st
             assert hashlib.sha256((first.folder / file["path"]).read_bytes()).hexdigest() == file["sha256"]
 
 
-def test_what_is_no_export_is_never_replaced(starter_cache, tmp_path):
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    (mine / "thesis.txt").write_text("kept")
-    with pytest.raises(UsageError, match="is not an export"):
-        export(starter_cache, mine, to="datasets", force=True)
-    assert (mine / "thesis.txt").read_text() == "kept"
-    export(starter_cache, tmp_path / "out", to="datasets")
-    with pytest.raises(UsageError, match="already exists"):
-        export(starter_cache, tmp_path / "out", to="datasets")
-    export(starter_cache, tmp_path / "out", to="datasets", split="eval", force=True)
-    assert (tmp_path / "out/state.json").exists() and not (tmp_path / "out/dataset_dict.json").exists()
-    with pytest.raises(UsageError, match="is inside the cache"):
-        export(starter_cache, starter_cache / "out", to="datasets")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "out"]
-
-
-def test_force_never_takes_a_cache_or_anything_else_with_the_export(starter_cache, tmp_path):
-    export(starter_cache, tmp_path / "out", to="datasets")
-    shutil.copytree(starter_cache, tmp_path / "out" / "cache")
-    with pytest.raises(UsageError, match="contains the cache"):
-        export(tmp_path / "out" / "cache", tmp_path / "out", to="datasets", force=True)
-    with pytest.raises(UsageError, match="files that no export wrote, such as cache/"):
-        export(starter_cache, tmp_path / "out", to="datasets", force=True)
-    with pytest.raises(UsageError, match="is the cache"):
-        export(starter_cache, starter_cache, to="datasets", force=True)
-    assert Cache.open(tmp_path / "out" / "cache").fingerprint == Cache.open(starter_cache).fingerprint
-    shutil.rmtree(tmp_path / "out" / "cache")
-    export(starter_cache, tmp_path / "out", to="datasets", force=True)
-
-
 WRITES = """
 import os, signal, sys
 from pathlib import Path
-from packer.export.run import replacing
-with replacing(Path("cache"), Path(sys.argv[1]), force=True) as folder:
+from packer.export.run import appearing
+with appearing(Path("cache"), Path(sys.argv[1])) as folder:
     (folder / "part").write_text("half")
     print("writing", flush=True)
     sys.stdin.read()
@@ -155,49 +124,41 @@ with replacing(Path("cache"), Path(sys.argv[1]), force=True) as folder:
 """
 
 
-def test_an_export_that_is_killed_leaves_the_old_one_and_a_live_one_is_alone(starter_cache, tmp_path):
+def test_what_is_there_already_is_never_replaced(starter_cache, tmp_path):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("kept")
+    for place in (mine, starter_cache):
+        with pytest.raises(UsageError, match=r"already exists|is inside the cache"):
+            export(starter_cache, place, to="datasets")
+    assert (mine / "thesis.txt").read_text() == "kept"
+    export(starter_cache, tmp_path / "out", to="datasets")
+    with pytest.raises(UsageError, match="already exists"):
+        export(starter_cache, tmp_path / "out", to="datasets", split="eval")
+    with pytest.raises(UsageError, match="is inside the cache"):
+        export(starter_cache, starter_cache / "out", to="datasets")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "out"]
+
+
+def test_an_export_that_is_killed_leaves_nothing_at_its_place_and_a_live_one_is_alone(starter_cache, tmp_path):
     def working_folders():
         return [path.name for path in tmp_path.iterdir() if path.name.startswith(".tmp-packer-")]
 
-    export(starter_cache, tmp_path / "out", to="datasets")
-    before = (tmp_path / "out" / "export.json").read_bytes()
     with start(WRITES, tmp_path / "out", interactive=True) as process:
         assert process.stdout.readline() == "writing\n"
         live = working_folders()
         with pytest.raises(BusyError, match="another process is writing"):
-            export(starter_cache, tmp_path / "out", to="datasets", force=True)
+            export(starter_cache, tmp_path / "out", to="datasets")
         export(starter_cache, tmp_path / "other", to="datasets")
         assert working_folders() == live and (tmp_path / live[0] / "new" / "part").exists()
         process.communicate(timeout=HANG_S)
     assert process.returncode == -signal.SIGKILL
-    assert working_folders() == live and (tmp_path / "out" / "export.json").read_bytes() == before
-    export(starter_cache, tmp_path / "out", to="datasets", unit="blocks", force=True)
-    assert working_folders() == [] and (tmp_path / "out" / "export.json").read_bytes() != before
+    assert working_folders() == live and not (tmp_path / "out").exists()
+    export(starter_cache, tmp_path / "out", to="datasets", unit="blocks")
+    assert working_folders() == [] and (tmp_path / "out" / "export.json").exists()
 
 
-@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, OSError])
-def test_an_export_that_ends_between_its_renames_leaves_what_was_there(interrupt, starter_cache, tmp_path, monkeypatch):
-    export(starter_cache, tmp_path / "out", to="datasets")
-    rename, asked = Path.rename, []
-
-    def interrupted(self, target):
-        asked.append(self.name)
-        if len(asked) == 2:
-            raise interrupt
-        return rename(self, target)
-
-    before = (tmp_path / "out" / "export.json").read_bytes()
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", interrupted)
-        with pytest.raises((KeyboardInterrupt, StorageError)):
-            export(starter_cache, tmp_path / "out", to="datasets", force=True)
-    assert asked[0] == "out" and len(asked) == 3
-    assert (tmp_path / "out" / "export.json").read_bytes() == before
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-@pytest.mark.parametrize("force", [False, True])
-def test_what_somebody_put_at_the_place_meanwhile_is_not_lost(force, starter_cache, tmp_path, monkeypatch):
+def test_what_somebody_put_at_the_place_meanwhile_is_not_lost(starter_cache, tmp_path, monkeypatch):
     def meanwhile(self, name, *rest):
         (tmp_path / "out").mkdir(exist_ok=True)
         (tmp_path / "out" / "own.txt").write_text("precious")
@@ -205,8 +166,8 @@ def test_what_somebody_put_at_the_place_meanwhile_is_not_lost(force, starter_cac
 
     write = run.Files.write
     monkeypatch.setattr(run.Files, "write", meanwhile)
-    with pytest.raises(UsageError, match="is not an export"):
-        export(starter_cache, tmp_path / "out", to="datasets", force=force)
+    with pytest.raises(UsageError, match="already exists"):
+        export(starter_cache, tmp_path / "out", to="datasets")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["own.txt"]
 
@@ -226,18 +187,14 @@ def test_a_damaged_row_ends_the_export_and_leaves_nothing(starter_cache, tmp_pat
         assert [path.name for path in tmp_path.iterdir()] == ["copy"]
 
 
-def test_a_disk_that_refuses_leaves_what_was_there(starter_cache, tmp_path, monkeypatch):
-    export(starter_cache, tmp_path / "out", to="datasets")
-    before = (tmp_path / "out/export.json").read_bytes()
-
+def test_a_disk_that_refuses_leaves_nothing(starter_cache, tmp_path, monkeypatch):
     def full(self):
         raise OSError(errno.ENOSPC, "full")
 
     monkeypatch.setattr(Files, "written", full)
     with pytest.raises(StorageError, match="out: full"):
-        export(starter_cache, tmp_path / "out", to="datasets", force=True)
-    assert (tmp_path / "out/export.json").read_bytes() == before
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+        export(starter_cache, tmp_path / "out", to="datasets")
+    assert not [*tmp_path.iterdir()]
 
 
 def test_what_is_not_there_is_refused_with_a_way_out(starter_cache, tmp_path):

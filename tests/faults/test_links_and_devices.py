@@ -60,7 +60,6 @@ OF_JOB = {
     "new": ["init {here}/there/new", "init {here}/there/new --for qwen3"],
     "exported": [
         "export WHOLE --to datasets -o {here}/there/exported",
-        "export WHOLE --to datasets -o {here}/there/exported --force",
         "verify --foreign {here}/there/exported --tokenizer JOB/tokenizer",
     ],
     f".tmp-packer-{sha256(b'new').hexdigest()[:12]}": ["export WHOLE --to datasets -o {here}/there/new"],
