@@ -41,20 +41,8 @@ _CHATML = (
 )
 """axolotl's. packer's of this name begins with the BOS, if the tokenizer has one."""
 
-_QUESTION: dict[str, str | None] = {"instruction": "question", "output": "response", "system": "system_prompt"}
-
-_ALPACA_TYPES: dict[str, dict[str, str | None]] = {
-    "alpaca": {},
-    "alpaca_chat": {},
-    "alpaca_chat.load_qa": {"instruction": "question", "output": "answer", "input": None},
-    "alpaca_chat.load_camel_ai": {"instruction": "message_1", "output": "message_2", "input": None},
-    "alpaca_instruct": {},
-    "alpaca_w_system": {"system": "system"},
-    "alpaca_w_system.load_open_orca": _QUESTION,
-    "alpaca_w_system.load_open_orca_chatml": _QUESTION,
-    "gpteacher": {"output": "response"},
-}
-"""Types whose rows packer reads as alpaca: packer's name of a field → axolotl's."""
+_ALPACA_TYPES = ("alpaca", "alpaca_chat", "alpaca_instruct")
+"""Types of rows with an instruction, an input and an output. Of other types the fields are recognized, or named."""
 
 
 def read_axolotl(config: Mapping[str, Any], paths: ConfigPaths, report: Report) -> tuple[dict[str, Any], str | None]:
@@ -142,9 +130,8 @@ def _rows(keys: Keys) -> dict[str, Any]:
         return _chat(keys, messages="conversations", role="from", content="value")
     if name in ("completion", "pretrain"):
         return rows_of("text", {"text": keys.take("field", "text") or keys.take("text_column", "text") or "text"})
-    base = name if name in _ALPACA_TYPES else name.partition(".")[0]
-    if base in _ALPACA_TYPES:
-        return alpaca_rows(_ALPACA_TYPES[base])
+    if name in _ALPACA_TYPES:
+        return alpaca_rows({})
     if name == "input_output":
         raise EntryLeftOutError("packer reads no segments: bring them as messages with `train`, or as rows of tokens")
     keys.leave("type")
