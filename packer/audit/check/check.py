@@ -33,7 +33,7 @@ from packer.store.cache import Cache
 from packer.store.manifest import Input
 
 _PIPE = "it was standard input, and its rows are not piped in"
-_ROW_CHECKS = ("copies", "prompts", "near copies", "benchmarks", "answers")
+_ROW_CHECKS = ("copies", "prompts", "near copies", "benchmarks")
 
 
 def check(
@@ -203,7 +203,6 @@ class _Search:
         yield row_checks.copies_within(facts)
         if near:
             yield row_checks.near_within(facts)
-        yield row_checks.contradictions(facts)
 
     def _benchmarks(self, facts: RowFacts) -> Iterator[CheckResult]:
         if self._questions is None:
