@@ -9,7 +9,7 @@ import click
 
 from packer.display import plural
 from packer_cli.options import Function, options
-from packer_cli.output import print_checks, print_table, signs, stdout
+from packer_cli.output import GAP, print_checks, print_table, stdout
 from packer_cli.page import ViewPage, view_fields
 from packer_cli.reply import Reply
 
@@ -156,7 +156,7 @@ def _column_row(name: str, view: "BatchView") -> tuple[str, str, str, str]:
     if name == "cu_seq_lens_k" and value.equal(view.micro_batch["cu_seq_lens_q"]):
         return name, _dtype(value), str(list(value.shape)), "as cu_seq_lens_q"
     values = value.flatten()[: None if value.ndim == 1 else _FEW].tolist()
-    more = f", {signs().gap}" if len(values) < value.numel() else ""
+    more = f", {GAP}" if len(values) < value.numel() else ""
     return name, _dtype(value), str(list(value.shape)), ", ".join(map(str, values)) + more
 
 

@@ -9,7 +9,7 @@ import click
 
 from packer.display import number
 from packer_cli.options import Command
-from packer_cli.output import print_table, signs, stdout
+from packer_cli.output import ARROW, print_table, stdout
 from packer_cli.reply import Reply, fields_of
 
 if TYPE_CHECKING:
@@ -35,13 +35,13 @@ def command(*, old: Path, new: Path, reply: Reply) -> None:
 
 
 def _print(found: "CacheDiff", *, whole: bool) -> None:
-    out, arrow = stdout(), f" {signs().arrow} "
+    out = stdout()
     out.sentence(found.meaning)
     if found.same and (found.same_bytes or not whole):
         return
 
     def change(each: "Change") -> list[str]:
-        return [each.key, arrow.join(map(_value, (each.old, each.new)))]
+        return [each.key, f"{_value(each.old)} {ARROW} {_value(each.new)}"]
 
     inputs = [["the inputs of both are read in another order"]] * found.inputs_reordered
     inputs += [[": ".join(change(each))] for each in found.inputs]  # a path is too long for a column

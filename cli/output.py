@@ -13,7 +13,6 @@ import textwrap
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from packer.credentials import masked
@@ -35,19 +34,17 @@ _NARROWEST, _WIDTH, _WIDTH_OF_PIPES = 20, 80, 100
 """Widths in cells: the least to wrap text to, of a terminal that does not report its width, and of pages in a pipe."""
 
 
-def lines_of(text: str, newline: str) -> Iterator[str]:
+NEWLINE, GAP, ARROW, BAR, DOT, RULE, CROSS = "↵", "…", "→", "▌", " · ", "── ", "✗"
+"""Signs for newlines, for omitted text, and so on; a locale without them shows escapes."""
+
+
+def lines_of(text: str) -> Iterator[str]:
     """Split a text into lines, each with a visible sign for its newline."""
     *complete, last = text.split("\n")
     for line in complete:
-        yield visible(line) + newline
+        yield visible(line) + NEWLINE
     if last or not complete:
         yield visible(last)
-
-
-def drawable(text: str) -> str:
-    """Escape what would control a terminal, and what stdout cannot encode, so that the width is known."""
-    shown = visible(text)
-    return shown if can_draw() else shown.encode("ascii", "backslashreplace").decode()
 
 
 def cells(character: str) -> int:
@@ -241,51 +238,22 @@ def bars_console() -> "Console":
     return Console(file=stderr().stream)
 
 
-@dataclass(frozen=True, slots=True)
-class Signs:
-    """Signs for newlines, for omitted text, and so on."""
-
-    newline: str
-    gap: str
-    arrow: str
-    bar: str
-    dot: str
-    rule: str
-    cross: str
-
-
-_DRAWN = Signs(newline="↵", gap="…", arrow="→", bar="▌", dot=" · ", rule="── ", cross="✗")
-_ASCII = Signs(newline="\\n", gap="...", arrow="->", bar="|", dot=", ", rule="-- ", cross="x")
-NEWLINES = (_DRAWN.newline, _ASCII.newline)
-
-
 _MARKS = {
-    "ok": ("✓", "+", "green"),
-    "warning": ("!", "!", "yellow"),
-    "failure": ("✗", "x", "red"),
-    "skipped": ("–", "-", "dim"),
+    "ok": ("✓", "green"),
+    "warning": ("!", "yellow"),
+    "failure": (CROSS, "red"),
+    "skipped": ("–", "dim"),
 }
-"""The mark of each level of a check: drawn, in ASCII, and its style."""
+"""The mark of each level of a check, and its style."""
 
 
 def print_checks(out: Output, checks: Sequence[tuple[str, str, str]]) -> None:
     """Print results of checks, each with the mark of its level; given are level, name and message."""
     width = max((len(name) for _, name, _ in checks), default=0)
     for level, name, message in checks:
-        drawn, plain, style = _MARKS[level]
-        label = f"{drawn if can_draw() else plain} {name:{width}}  "
+        mark, style = _MARKS[level]
+        label = f"{mark} {name:{width}}  "
         out.words(message, label=(label, style), indent=2, hanging=len(label))
-
-
-def can_draw() -> bool:
-    """Whether stdout can encode more than ASCII."""
-    encoding = getattr(sys.stdout, "encoding", None)
-    return (encoding or "ascii").lower().replace("-", "") in {"utf8", "utf16", "utf32"}
-
-
-def signs() -> Signs:
-    """Return the signs that stdout can encode."""
-    return _DRAWN if can_draw() else _ASCII
 
 
 def _columns_of_environment() -> int | None:

@@ -2,7 +2,7 @@
 
 A document is written in two columns. The text is on the right, unchanged except for escapes. The gutter on its left
 has a bar where the text is trained, and the message number where a run begins. So the page reads the same without
-color, in a pipe, and in ASCII.
+color and in a pipe.
 
 A finding has a heading, example texts with carets below the marked place, and a hint. Examples are single lines,
 wrapped if too long, with newlines as signs.
@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from packer.display import percent, plural, visible
-from packer_cli.output import NEWLINES, cells, drawable, lines_of, signs, stdout, wrap, wrap_words
+from packer_cli.output import BAR, DOT, GAP, NEWLINE, RULE, cells, lines_of, stdout, wrap, wrap_words
 
 if TYPE_CHECKING:
     from packer.audit.check.check_report import RowPair
@@ -34,7 +34,6 @@ class ViewPage:
     def __init__(self, *, with_ids: bool = False) -> None:
         self._out = stdout()
         self._with_ids = with_ids
-        self._signs = signs()
 
     def block(self, view: "BlockView", *, head: int | None = None) -> None:
         """Print a block, or its first documents."""
@@ -90,7 +89,7 @@ class ViewPage:
             self.note([line.reason])
 
     def heading(self, facts: list[str]) -> None:
-        self._facts(self._signs.rule, facts, "bold")
+        self._facts(RULE, facts, "bold")
 
     def note(self, facts: list[str]) -> None:
         self._facts("   ", facts, "dim")
@@ -99,7 +98,7 @@ class ViewPage:
         """Print facts side by side; on a terminal, those that do not fit continue on further lines."""
         line = prefix + facts[0]
         for fact in facts[1:]:
-            longer = line + self._signs.dot + fact
+            longer = line + DOT + fact
             if self._out.edge is not None and sum(map(cells, longer)) > self._out.edge:
                 self._out.sentence(line, hanging=3, style=style)
                 longer = f"   {fact}"
@@ -110,7 +109,7 @@ class ViewPage:
         """Print text in its column; `width` is that of the numbers before the mark."""
         first = "" if number is None else str(number)
         columns = self._columns(width)
-        for line in lines_of(text, self._signs.newline):
+        for line in lines_of(text):
             for part in wrap(line, columns):
                 self._line(f"{first:>{width}}{mark or ' '} ", part, style)
                 first = ""
@@ -158,7 +157,7 @@ class ViewPage:
 
     def _run(self, run: "Run", width: int, before: str = "") -> None:
         if run.kind == "trained":
-            self.text(run.text, mark=self._signs.bar, number=run.message, style="green", width=width)
+            self.text(run.text, mark=BAR, number=run.message, style="green", width=width)
         else:
             at = repeated(before, run.text)
             if at:
@@ -171,7 +170,7 @@ class ViewPage:
     def _ids(self, run: "Run", width: int) -> None:
         words = f"{plural(run.num_tokens, 'token')}, {run.kind}: {' '.join(map(str, run.input_ids))}"
         for part in wrap_words(words, self._columns(width)):
-            self._line(f"{'':{width}}{self._signs.bar if run.kind == 'trained' else ' '} ", part, "dim")
+            self._line(f"{'':{width}}{BAR if run.kind == 'trained' else ' '} ", part, "dim")
 
     def _columns(self, width: int) -> int | None:
         """Return the columns available for text; None in a pipe, which has no edge."""
@@ -240,7 +239,6 @@ class FindingsPage:
         """`whole`: do not shorten any text."""
         self.out = stdout()
         self._whole = whole
-        self._signs = signs()
 
     def findings(self, findings: "Iterable[CodedFinding]", *, follow: bool) -> None:
         """Print findings with a blank line between them, and one before the first if they `follow` something."""
@@ -317,17 +315,17 @@ class FindingsPage:
         shown = [self._sign(character) for character in text[first:last]]
         marked = [start <= place < stop for place in range(first, last)]
         if first:
-            shown, marked = [self._signs.gap, *shown], [False, *marked]
+            shown, marked = [GAP, *shown], [False, *marked]
         if last < len(text):
-            shown, marked = [*shown, self._signs.gap], [*marked, False]
+            shown, marked = [*shown, GAP], [*marked, False]
         elif example.mark and start >= len(text):
             shown, marked = [*shown, " "], [*marked, True]
         return shown, marked
 
     def _sign(self, character: str) -> str:
         if character == "\n":
-            return self._signs.newline
-        return "\\t" if character == "\t" else drawable(character)
+            return NEWLINE
+        return "\\t" if character == "\t" else visible(character)
 
 
 def failed(report: "Findings", what: object) -> str | None:
@@ -349,7 +347,7 @@ def _rows(shown: Sequence[str], marked: Sequence[bool], width: int) -> list[tupl
             end += 1
         if end < len(shown):
             near = range(end, max(start, end - _NEAR_EDGE), -1)
-            end = next((place for place in near if shown[place - 1].isspace() or shown[place - 1] in NEWLINES), end)
+            end = next((place for place in near if shown[place - 1].isspace() or shown[place - 1] == NEWLINE), end)
         end = max(end, start + 1)
         carets = "".join(
             ("^" if is_marked else " ") * sum(map(cells, sign))

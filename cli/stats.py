@@ -7,7 +7,7 @@ import click
 
 from packer.display import number, percent, plural, size
 from packer_cli.options import Command
-from packer_cli.output import can_draw, print_table, stdout
+from packer_cli.output import print_table, stdout
 from packer_cli.reply import Reply, fields_of
 from packer_cli.result import print_lines
 
@@ -144,23 +144,21 @@ def _print_lengths(split: "SplitStats") -> None:
     for name, own in [("", lengths), *split.sides.items()]:
         quantiles = "   ".join(f"{of} {number(getattr(own, of))}" for of in ("min", "p10", "p50", "p90", "p99", "max"))
         out.line(f"  {quantiles}   {name}".rstrip())
-    most, total, drawn = max(count for _, _, count in lengths.bins), split.documents, can_draw()
+    most, total = max(count for _, _, count in lengths.bins), split.documents
     rows = [
         (
             f"{first:,} to {last:,}" if first != last else f"{first:,}",
             number(count),
             percent(count / total),
-            bar(count / most, _BAR, drawn=drawn),
+            bar(count / most, _BAR),
         )
         for first, last, count in lengths.bins
     ]
     print_table(stdout(), [("tokens", ">"), ("documents", ">"), ("", ">"), ("", "<")], rows)
 
 
-def bar(share: float, width: int, *, drawn: bool) -> str:
+def bar(share: float, width: int) -> str:
     """Draw a bar of up to `width` cells in eighths of a cell; nonzero values show at least one eighth."""
-    if not drawn:
-        return "#" * (max(1, round(share * width)) if share else 0)
     eighths = max(1, round(share * width * 8)) if share else 0
     return "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
 

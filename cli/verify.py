@@ -8,7 +8,7 @@ import click
 from packer.display import number, plural, size
 from packer_cli.foreign import verify_foreign
 from packer_cli.options import Command, jobs_option, on_option, sources_option
-from packer_cli.output import print_table, signs, stdout
+from packer_cli.output import CROSS, GAP, print_table, stdout
 from packer_cli.reply import Reply, fields_of, listener
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _print(report: "VerifyReport", *, every: bool) -> None:
         _print_finding(finding)
     if len(report.findings) > _SHOWN and not every:
         out.line()
-        out.line(f"{signs().gap} and {len(report.findings) - _SHOWN:,} more; -v lists all")
+        out.line(f"{GAP} and {len(report.findings) - _SHOWN:,} more; -v lists all")
     if report.strays:
         out.line()
         out.line(f"note: {plural(len(report.strays), 'file')} not named by the manifest; the next build removes them")
@@ -177,7 +177,7 @@ def _state(entry: "Checked") -> str:
 def _print_finding(finding: "Finding") -> None:
     out = stdout()
     where = finding.path if finding.row is None else f"{finding.path} row {finding.row:,}"
-    out.line((f"{signs().cross} {where}", "red"))
+    out.line((f"{CROSS} {where}", "red"))
     out.line(f"  {finding.what}")
     out.line(f"  expected  {finding.expected}")
     out.line(f"  found     {finding.found}")

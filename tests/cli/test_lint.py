@@ -139,20 +139,6 @@ def test_carets_stand_below_the_place(folder):
     assert lines[number - 1][match.start(1) : match.end(1)] == "first thoughts"
 
 
-def test_an_ascii_terminal_gets_ascii_with_carets_in_place(tmp_path):
-    template = "{{- '｜｜' }}" + twins.QWEN3_LIKE
-    folder = twins.byte_level(tmp_path / "tokenizer", template=template)
-    result = CliRunner(charset="ascii", env={"COLUMNS": "200"}).invoke(cli, ["lint", "--tokenizer", str(folder)])
-    assert result.exit_code == 0
-    assert result.stdout.isascii()
-    lines = result.stdout.splitlines()
-    (number,) = (n for n, line in enumerate(lines) if line.endswith("^ only while it is the last"))
-    match = CARETS.fullmatch(lines[number])
-    assert match is not None
-    assert lines[number - 1][match.start(1) : match.end(1)] == "first thoughts"
-    assert "\\uff5c\\uff5c<|im_start|>user\\n" in result.stdout
-
-
 def test_color_is_off_where_it_is_not_wanted(folder):
     forced = run("--tokenizer", folder, env={"FORCE_COLOR": "1"})
     plain = run("--tokenizer", folder, env={"FORCE_COLOR": "1", "NO_COLOR": "1"})
