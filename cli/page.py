@@ -225,9 +225,6 @@ _INDENT = 2
 _BEFORE, _AFTER = 60, 120
 """Characters shown before the start of a mark, and after it. A text without a mark gets the sum of both."""
 
-_NEAR_EDGE = 20
-"""A line may end this many columns before the edge."""
-
 _LABEL = 26
 """Most columns for labels; a longer label gets a line of its own."""
 
@@ -292,7 +289,12 @@ class FindingsPage:
                 yield f"{'':{indent}}{'' if number else label:{column}}  {line}".rstrip(), is_mark
 
     def _example(self, example: "Example", width: int) -> Iterator[tuple[str, bool]]:
-        rows = _rows(*self._characters(example), max(width, 20))
+        characters = self._characters(example)
+        marked = iter([is_marked for sign, is_marked in characters for _ in sign])
+        rows = []
+        for line in wrap("".join(sign for sign, _ in characters) or " ", max(width, 20)):
+            carets = "".join(("^" if next(marked, False) else " ") * cells(character) for character in line)
+            rows.append((line, carets.rstrip()))
         last = max((number for number, (_, carets) in enumerate(rows) if carets), default=None)
         for number, (line, carets) in enumerate(rows):
             yield line, False
@@ -303,7 +305,7 @@ class FindingsPage:
             elif carets:
                 yield f"{carets} {note}".rstrip(), True
 
-    def _characters(self, example: "Example") -> tuple[list[str], list[bool]]:
+    def _characters(self, example: "Example") -> list[tuple[str, bool]]:
         """Return the displayed characters, each with whether it is marked, plus one more if the mark is at the end."""
         text = example.text
         start, stop = example.mark or (0, 0)
@@ -312,15 +314,12 @@ class FindingsPage:
             first = max(0, min(start, len(text)) - _BEFORE) if example.mark else 0
             last = min(len(text), first + _BEFORE + _AFTER)
         stop = max(stop, start + 1) if example.mark else stop
-        shown = [self._sign(character) for character in text[first:last]]
-        marked = [start <= place < stop for place in range(first, last)]
-        if first:
-            shown, marked = [GAP, *shown], [False, *marked]
+        shown = [(self._sign(text[place]), start <= place < stop) for place in range(first, last)]
         if last < len(text):
-            shown, marked = [*shown, GAP], [*marked, False]
+            shown.append((GAP, False))
         elif example.mark and start >= len(text):
-            shown, marked = [*shown, " "], [*marked, True]
-        return shown, marked
+            shown.append((" ", True))
+        return [(GAP, False)] * bool(first) + shown
 
     def _sign(self, character: str) -> str:
         if character == "\n":
@@ -332,27 +331,3 @@ def failed(report: "Findings", what: object) -> str | None:
     """Return the error message of a report: `template.jinja: 1 error, 2 warnings, 3 notes (no_terminator)`."""
     codes = ", ".join(finding.code for finding in report.findings if finding.level == "error")
     return None if report.ok else f"{what}: {report.counted} ({codes})"
-
-
-def _rows(shown: Sequence[str], marked: Sequence[bool], width: int) -> list[tuple[str, str]]:
-    """Wrap to lines of at most `width` columns, each with its carets if any of it is marked.
-
-    Lines end after a space or a newline if there is one near the edge.
-    """
-    rows: list[tuple[str, str]] = []
-    start = 0
-    while start < len(shown) or not rows:
-        end, used = start, 0
-        while end < len(shown) and (used := used + sum(map(cells, shown[end]))) <= width:
-            end += 1
-        if end < len(shown):
-            near = range(end, max(start, end - _NEAR_EDGE), -1)
-            end = next((place for place in near if shown[place - 1].isspace() or shown[place - 1] == NEWLINE), end)
-        end = max(end, start + 1)
-        carets = "".join(
-            ("^" if is_marked else " ") * sum(map(cells, sign))
-            for sign, is_marked in zip(shown[start:end], marked[start:end], strict=True)
-        )
-        rows.append(("".join(shown[start:end]), carets.rstrip()))
-        start = end
-    return rows
