@@ -61,15 +61,14 @@ class Report:
     @contextmanager
     def entry(self, name: str, values: Mapping[str, Any]) -> "Iterator[Keys]":
         """Report on an entry of a list while the body reads its keys; of one that is left out, only the reason."""
-        both: tuple[dict[str, Any], ...] = self.carried, self.left
-        sizes = [len(keys) for keys in both]
+        own = Report()
         try:
-            yield Keys(values, self, where=f"{name}.")
+            yield Keys(values, own, where=f"{name}.")
         except EntryLeftOutError as error:
             self.left_out[name] = str(error)
-            for keys, size in zip(both, sizes, strict=True):
-                while len(keys) > size:
-                    keys.popitem()
+        else:
+            self.carried |= own.carried
+            self.left |= own.left
 
 
 class Keys:
@@ -78,9 +77,7 @@ class Keys:
     def __init__(self, values: Mapping[str, Any], report: Report, *, where: str = "") -> None:
         self._values = {str(key): value for key, value in values.items()}
         self._report, self._where = report, where
-        for key, value in self._values.items():
-            if where + key not in report.carried:  # an entry used for two splits is read twice
-                report.left[where + key] = value
+        report.left |= {where + key: value for key, value in self._values.items()}
 
     def __contains__(self, key: str) -> bool:
         return key in self._values

@@ -13,14 +13,13 @@ import msgspec
 import numpy as np
 
 from packer.batches import Rejection, RowBatch, Sample, TurnBatch
-from packer.model import TOKENIZER_FILE, Model
+from packer.model import Model
 from packer.pipeline.stages import Stages, compile_template, turn_end_marker
 from packer.recipe import Recipe, make_recipe, to_json
 from packer.render import ChatTemplate, Renderer
 from packer.render.conversation import Conversation
 from packer.render.message_form import renderable
 from packer.source.schema import read_row
-from packer.tokenize import ReferenceEncoder
 
 Row = Mapping[str, Any]
 
@@ -165,7 +164,6 @@ class ProbedTemplate:
         self.recipe_given = recipe
         self.recipe = msgspec.structs.replace(recipe, supervision=rules)
         self.model = model
-        self.encoder = ReferenceEncoder(model.files[TOKENIZER_FILE])
         self._stages = Stages(self.recipe, model)
         self._stages.renderer = self._stages.renderer.by_reference()  # of a single row, each is compared with it anyway
         self._outcomes: dict[int, Outcome] = {}
@@ -232,10 +230,6 @@ class ProbedTemplate:
         exact = Override("supervision.history_rewrite", "exact")
         tried = (Override.variable(name, value) for name in names for value in (False, True))
         return next((switch for switch in tried if self.render(row, exact, switch).num_documents == 1), None)
-
-    def ids(self, text: str) -> list[int]:
-        """Encode a text as the stages do."""
-        return [int(token_id) for token_id in self.encoder.encode([text])[0]]
 
 
 def _learned_turns(turns: TurnBatch) -> tuple[TrainedTurn, ...]:

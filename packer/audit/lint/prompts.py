@@ -52,7 +52,10 @@ def find_tokenizer_difference(probed: ProbedTemplate) -> Iterator[CodedFinding]:
     if other is None:
         return
     text = probed.outcome(CHAT).turns[-1].text
-    mine, theirs = probed.ids(text), [int(i) for i in ReferenceEncoder(json.dumps(other).encode()).encode([text])[0]]
+    mine, theirs = (
+        [int(token) for token in ReferenceEncoder(definition).encode([text])[0]]
+        for definition in (files[TOKENIZER_FILE], json.dumps(other).encode())
+    )
     if mine == theirs:
         return
     place = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), min(len(mine), len(theirs)))
