@@ -4,7 +4,7 @@ All rules are off by default. They depend only on properties of rows and documen
 rule never tokenizes anything again; see :mod:`packer.curate`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
@@ -72,6 +72,10 @@ class Filter(Condition, frozen=True, kw_only=True):
 
     tokens: Range | None = None
     """Length of the row's longest document, in tokens."""
+
+
+MEASURES: dict[str, Callable[[str], float]] = {"chars": len}
+"""Key of a filter → the number it limits, measured on each text. A text whose number is NaN does not pass."""
 
 
 class Take(Rule, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ import pyarrow as pa
 from packer.batches import Bool, Sample, numbers_of
 from packer.curate.texts import answers, conversation, prompts, sides
 from packer.errors import RecipeError
-from packer.row_rules import Condition, Filter, Range, Scalar
+from packer.row_rules import MEASURES, Condition, Filter, Range, Scalar
 
 _TEXTS: dict[str, Callable[[Sample], list[str]]] = {
     "answers": answers,
@@ -72,8 +72,10 @@ class ConditionTester:
         texts = [_TEXTS[rule.of](side) for side in samples]
         flat = list(chain(*texts))
         passed = self._matching(flat)
-        if rule.chars is not None:
-            passed &= _within(np.array([len(text) for text in flat], np.float64), rule.chars)
+        for key, measure in MEASURES.items():
+            limits = getattr(rule, key)
+            if limits is not None:
+                passed &= _within(np.array([measure(text) for text in flat], np.float64), limits)
         return _all_of(texts, passed)
 
     def _matching(self, texts: Sequence[str | None]) -> Bool:
