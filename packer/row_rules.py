@@ -180,10 +180,7 @@ class Split(Rule, frozen=True, kw_only=True):
     """A field of the row that contains a time."""
 
     unit: Literal["iso", "s", "ms", "us", "ns"] = "iso"
-    """Format of `time`: ISO text, or a number of these units since 1970 in UTC."""
-
-    zone: str | None = None
-    """Time zone of times and cutoffs that do not name one: ``UTC`` or an offset such as ``+02:00``."""
+    """Format of `time`: ISO text, in UTC if it names no zone; or a number of these units since 1970 in UTC."""
 
     cutoffs: Cutoffs = Cutoffs()
     leakage: Leakage | None = None

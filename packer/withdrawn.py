@@ -40,8 +40,11 @@ _NAMED = "init --from takes a configuration with dataset: NAME,NAME and dataset_
 
 LANGUAGE: Final = "filters.language"
 
+ZONE: Final = "split.zone"
+
 WITHDRAWN: Final = {
     LANGUAGE: "write the language that a detector finds to a field of the rows: {name: german, field: lang, in: [de]}",
+    ZONE: "a time that names no zone is in UTC; write other offsets into times and cutoffs: 2026-01-01T00:00:00+02:00",
     BARE_DATASET_INFO: _NAMED,
     PREFERENCE_CONFIGURATION: "packer build FILE recognizes pairs and rated answers; sources.columns has other names",
     BLOCKS_OF_PAIRS: "the same build with --force keeps its documents, which readers batch padded or without padding",

@@ -9,7 +9,7 @@ from command_line import assert_refused
 
 from packer.errors import RecipeError, UsageError
 from packer.recipe import make_recipe
-from packer.withdrawn import BARE_DATASET_INFO, BLOCKS_OF_PAIRS, LANGUAGE, PREFERENCE_CONFIGURATION, WITHDRAWN
+from packer.withdrawn import BARE_DATASET_INFO, BLOCKS_OF_PAIRS, LANGUAGE, PREFERENCE_CONFIGURATION, WITHDRAWN, ZONE
 
 CHANGES = (Path(__file__).parents[1] / "CHANGELOG.md").read_text("utf-8").partition("### Withdrawn")[2]
 COMMANDS = [name for name in WITHDRAWN if name.startswith("packer ")]
@@ -19,6 +19,7 @@ NAMES = [name for name in WITHDRAWN if re.fullmatch(r"packer(\.\w+)+", name)]
 def test_the_table_has_commands_and_names_and_the_changelog_all_of_them() -> None:
     others = {
         LANGUAGE,
+        ZONE,
         BLOCKS_OF_PAIRS,
         BARE_DATASET_INFO,
         PREFERENCE_CONFIGURATION,

@@ -9,7 +9,7 @@ import msgspec
 
 from packer.row_rules import WHERE, Condition, Decontaminate, Filter, RowRules, Split, fields_of
 
-VERSION = 4
+VERSION = 5
 """Increased whenever the same rows and rules yield other traits."""
 
 
@@ -26,7 +26,6 @@ class TraitRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     group: str | None
     time: str | None
     unit: str
-    zone: str | None
     compared: tuple[tuple[str, int], ...] = ()
     """What rows are compared by: `conversation` or `prompt`, with the number of words per shingle."""
 
@@ -53,7 +52,6 @@ class TraitRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             group=split.group,
             time=split.time,
             unit=split.unit,
-            zone=split.zone,
             compared=tuple(sorted(compared)),
             questions=rules.without_places.decontaminate,
             unicode=unicodedata.unidata_version if compared or rules.decontaminate is not None else None,
