@@ -57,7 +57,7 @@ def cells(character: str) -> int:
 
 
 def wrap(line: str, width: int | None) -> Iterator[str]:
-    """Cut a line into parts of at most `width` cells, at a nearby space if there is one."""
+    """Cut a line into parts of at most `width` cells, after a nearby space or newline sign if there is one."""
     if width is None:
         yield line
         return
@@ -67,7 +67,7 @@ def wrap(line: str, width: int | None) -> Iterator[str]:
         while end < len(line) and (used := used + cells(line[end])) <= width:
             end += 1
         if end < len(line):
-            space = line.rfind(" ", 0, end)
+            space = max(line.rfind(sign, 0, end) for sign in (" ", NEWLINE))
             end = space + 1 if space >= end // 2 else max(end, 1)
         yield line[:end]
         line = line[end:]
