@@ -145,11 +145,11 @@ _HINTS = {
     "the letters of a marker as text, never the token",
     "wrapped_twice": "--set rows.wrapped=unwrap takes the tags off; if the system message defines the tools, "
     "--set 'sources.columns={tools: null}' leaves `tools` out",
-    "mangled_call": "packer lint shows what the template writes; remove `|safe` or a second `tojson` from it, or "
+    "mangled_call": "packer preview shows what the template writes; remove `|safe` or a second `tojson` from it, or "
     "write each argument with `tojson`, which quotes texts. If the reason names a closing tag, a server would cut the "
     "argument there: leave the row out. Calls within a text belong into `tool_calls`",
-    "mangled_text": "packer lint shows what the template writes; correct where it escapes, cuts or replaces text, or "
-    "use another template",
+    "mangled_text": "packer preview shows what the template writes; correct where it escapes, cuts or replaces text, "
+    "or use another template",
     "open_reasoning": "an answer that was cut off teaches a model to stop within its reasoning: leave it out, or give "
     "its message train: false",
     "unknown_schema": f"name the schema: schema: {' | '.join(ROW_SCHEMAS)}",
@@ -191,9 +191,9 @@ def rejection_hint(code: str, *, allowed: Iterable[str] = ()) -> str:
 
 
 _OTHER_FORMS = (
-    "packer lint says which of these helps: --set supervision.reasoning=inline puts it into the text, in <think> tags; "
-    "=field moves it out of the text; --set supervision.on_prompt_mismatch=continue writes it after a prompt that "
-    "opens the reasoning. Or "
+    "packer lint FILE says which of these helps: --set supervision.reasoning=inline puts it into the text, in <think> "
+    "tags; =field moves it out of the text; --set supervision.on_prompt_mismatch=continue writes it after a prompt "
+    "that opens the reasoning. Or "
 )
 
 

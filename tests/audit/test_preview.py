@@ -404,3 +404,16 @@ def test_rows_of_which_no_text_can_be_encoded_are_left_out(starter, tmp_path, mo
     monkeypatch.setattr(model_module, "_PROBE", "")  # or it would be refused when it is loaded
     recipe = load_recipe(starter / "recipe.yaml", [f"tokenizer={folder}", "engine=reference"])
     assert {line.code for row in preview(recipe, rows=2).rows for line in row.view.rejected} == {"not_encodable"}
+
+
+def test_of_a_mangled_text_the_rendering_is_shown(recipe_of, tmp_path):
+    """The hint of the rejection says so."""
+    escaping = (
+        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + (m.content | replace('<', '&lt;')) + '<|im_end|>\\n' }}"
+        "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+    )
+    (row,) = preview(recipe_of(write(tmp_path / "a.jsonl", chat("a < b?", "a < b!")), template=escaping)).rows
+    assert [line.code for line in row.view.rejected] == ["mangled_text"]
+    (excerpt,) = row.excerpts
+    assert "a &lt; b" in excerpt.text and excerpt.blamed
+    assert row.hint is not None and row.hint.startswith("packer preview shows what the template writes")
