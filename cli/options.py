@@ -5,7 +5,6 @@ All commands use this code, so that `lint` and `preview` look at exactly what `b
 
 import functools
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +15,6 @@ import click
 from packer.named_templates import NAMED_TEMPLATES, template_key
 from packer.recipe.row_schemas import ROW_SCHEMAS
 from packer.version import __version__
-from packer_cli.output import paged
 from packer_cli.reply import Reply
 
 if TYPE_CHECKING:
@@ -98,18 +96,6 @@ fail_above_option = click.option(
     help="Commit nothing and exit with 1 if more than this share of the rows is rejected, or of the tokens is in no "
     "block: 0.01 or 1%.",
 )
-
-
-def pager_option(function: Function) -> Function:
-    """`--no-pager`, for commands whose text can be longer than a screen."""
-
-    @click.option("--no-pager", is_flag=True, help="On a terminal, print long output without a pager.")
-    @functools.wraps(function)
-    def through_pager(*, no_pager: bool, reply: Reply, **values: Any) -> None:
-        with nullcontext() if no_pager or reply.as_json else paged():
-            function(reply=reply, **values)
-
-    return through_pager
 
 
 def head_option(what: str) -> Callable[[Function], Function]:

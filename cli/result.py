@@ -4,11 +4,10 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from packer_cli.output import print_table, stdout
+from packer_cli.output import stdout
 
 if TYPE_CHECKING:
     from packer.pipeline.messages.build_result import BuildResult
-    from packer.pipeline.timing import Profile
 
 
 _LAST_COLUMN = re.compile(r" {2}.{,40}\S {2,}(?=\S)")
@@ -28,57 +27,6 @@ def print_lines(lines: Iterable[str]) -> None:
             out.line(line)
 
 
-_PARTS = {
-    "plan": "inputs read and hashed, tokenizer loaded",
-    "documents": "rows rendered, tokenized, proved, written",
-    "rows": "which rows, in which split",
-    "blocks": "packed, gathered, written",
-    "commit": "inputs checked again, manifest written",
-}
-_STAGES = {
-    "load": "tokenizer and template waited for",
-    "read": "JSON to rows",
-    "traits": "filters, hashes and fields of rows",
-    "render": "rows to texts",
-    "tokenize": "texts to ids, boundaries found",
-    "supervise": "ids proved, documents cut",
-    "write": "labels, digests, files",
-}
-
-
-def print_profile(profile: "Profile") -> None:
-    """Print where the time of a build went."""
-    out = stdout()
-    if not profile.parts:
-        out.line()
-        out.line("time: nothing was built")
-        return
-    columns = [("", "<"), ("", ">"), ("", "<")]
-    out.line()
-    out.line("time")
-    parts = [
-        (name, f"{profile.parts[name]:.2f} s", meaning) for name, meaning in _PARTS.items() if name in profile.parts
-    ]
-    print_table(out, columns, parts)
-    stages = [
-        (name, f"{profile.stages[name]:.2f} s", meaning) for name, meaning in _STAGES.items() if name in profile.stages
-    ]
-    if stages:
-        stages.append(("idle", f"{profile.idle:.2f} s", "processes that start, or have no partition to work on"))
-        out.line()
-        out.line(f"time of documents, added up over {profile.processes} process{'es' * (profile.processes > 1)}")
-        print_table(out, columns, stages)
-
-
-def profile_fields(profile: "Profile") -> dict[str, Any]:
-    """Return the profile as JSON."""
-    parts, stages = (
-        {name: round(seconds, 4) for name, seconds in times.items()} for times in (profile.parts, profile.stages)
-    )
-    rest = {"idle": round(profile.idle, 4), "processes": profile.processes}
-    return {"profile": {"parts": parts, "stages": stages, **rest}}
-
-
 def result_fields(result: "BuildResult", seconds: float) -> dict[str, Any]:
     """Return the result as JSON."""
     from dataclasses import asdict  # noqa: PLC0415 - beside its only use
@@ -86,7 +34,11 @@ def result_fields(result: "BuildResult", seconds: float) -> dict[str, Any]:
     from packer.recipe.recipe import to_json  # noqa: PLC0415 - not for --help
     from packer.store.mirror import shown  # noqa: PLC0415 - as above
 
-    manifest = result.manifest
+    manifest, profile = result.manifest, result.profile
+    parts, stages = (
+        {name: round(took, 4) for name, took in times.items()} for times in (profile.parts, profile.stages)
+    )
+    rest = {"idle": round(profile.idle, 4), "processes": profile.processes}
     return {
         "folder": shown(result.folder),
         "built": result.built,
@@ -100,4 +52,5 @@ def result_fields(result: "BuildResult", seconds: float) -> dict[str, Any]:
         "settled_keys": [*result.settled_keys],
         "left_out": result.left_out and asdict(result.left_out),
         "totals": manifest and to_json(manifest.totals),
+        "profile": {"parts": parts, "stages": stages, **rest},
     } | ({} if result.rows is None else {"rows": asdict(result.rows)})

@@ -13,7 +13,7 @@ _OF_ROWS = {
     "duplicate": "the row repeats an earlier row, or one that is held out",
     "near_duplicate": "the row is nearly identical to an earlier row, or to one that is held out",
     "no_group": "the row has no value in the field that split.group names",
-    "no_time": "the row has no time, or one without a zone, in the field that split.time names",
+    "no_time": "the row has no time in the field that split.time names",
     "straddles": "an earlier row of the same group is in an earlier split",
     "leaks": "the row is nearly identical to one that is held out",
     "not_taken": "the source already has as many rows as its take asks for",
@@ -145,11 +145,11 @@ _HINTS = {
     "the letters of a marker as text, never the token",
     "wrapped_twice": "--set rows.wrapped=unwrap takes the tags off; if the system message defines the tools, "
     "--set 'sources.columns={tools: null}' leaves `tools` out",
-    "mangled_call": "packer lint shows what the template writes; remove `|safe` or a second `tojson` from it, or "
+    "mangled_call": "packer preview shows what the template writes; remove `|safe` or a second `tojson` from it, or "
     "write each argument with `tojson`, which quotes texts. If the reason names a closing tag, a server would cut the "
     "argument there: leave the row out. Calls within a text belong into `tool_calls`",
-    "mangled_text": "packer lint shows what the template writes; correct where it escapes, cuts or replaces text, or "
-    "use another template",
+    "mangled_text": "packer preview shows what the template writes; correct where it escapes, cuts or replaces text, "
+    "or use another template",
     "open_reasoning": "an answer that was cut off teaches a model to stop within its reasoning: leave it out, or give "
     "its message train: false",
     "unknown_schema": f"name the schema: schema: {' | '.join(ROW_SCHEMAS)}",
@@ -163,13 +163,13 @@ _HINTS = {
     "leaves out stop tokens on purpose, give labels in its place",
     "already_packed": "give the rows as they were before they were packed",
     "unknown_token": "use the tokenizer that the ids were made with, including its added tokens",
-    "filtered": "the reason names the filter or condition; packer stats --splits counts what each of them drops",
+    "filtered": "the reason names the filter or condition; packer stats counts what each of them drops",
     "contaminated": "the reason names the question; decontaminate.cover is the threshold",
     "duplicate": "the reason names the row that was kept; packer inspect --row FILE:ROW shows either",
     "near_duplicate": "the reason names the row that was kept; packer inspect --row FILE:ROW shows either; "
     "deduplicate.near.jaccard is the threshold",
     "no_group": "give the row the field, or name one that every row has in split.group",
-    "no_time": "give the row a time, an ISO text with a zone or a number of split.unit; split.zone gives the zone",
+    "no_time": "give the row a time, an ISO text or a number of split.unit",
     "straddles": "this keeps a group on one side of a cutoff; without split.group, each row goes by its own time",
     "leaks": "the reason names the held-out row that it resembles; packer inspect --row FILE:ROW shows either",
     "not_taken": "a larger sources.take.rows takes more",
@@ -191,9 +191,9 @@ def rejection_hint(code: str, *, allowed: Iterable[str] = ()) -> str:
 
 
 _OTHER_FORMS = (
-    "packer lint says which of these helps: --set supervision.reasoning=inline puts it into the text, in <think> tags; "
-    "=field moves it out of the text; --set supervision.on_prompt_mismatch=continue writes it after a prompt that "
-    "opens the reasoning. Or "
+    "packer lint FILE says which of these helps: --set supervision.reasoning=inline puts it into the text, in <think> "
+    "tags; =field moves it out of the text; --set supervision.on_prompt_mismatch=continue writes it after a prompt "
+    "that opens the reasoning. Or "
 )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
 
-_OF_EXTRAS = {"fastokens", "gigatoken", "py3langid"}
+_OF_EXTRAS = {"fastokens", "gigatoken"}
 """The first has an oldest version of its own; the second asks for a newer numpy than the oldest."""
 
 

@@ -107,7 +107,6 @@ def test_no_modules_import_each_other() -> None:
         ("yaml", "recipe"),
         ("huggingface_hub", "hub"),
         ("obstore", "store"),
-        ("py3langid", "curate"),
     ],
 )
 def test_a_library_is_imported_only_where_it_belongs(library: str, allowed: str | None) -> None:

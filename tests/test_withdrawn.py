@@ -7,16 +7,26 @@ from pathlib import Path
 import pytest
 from command_line import assert_refused
 
-from packer.errors import UsageError
-from packer.withdrawn import BLOCKS_OF_PAIRS, WITHDRAWN
+from packer.errors import RecipeError, UsageError
+from packer.recipe.recipe import make_recipe
+from packer.withdrawn import BARE_DATASET_INFO, BLOCKS_OF_PAIRS, LANGUAGE, PREFERENCE_CONFIGURATION, WITHDRAWN, ZONE
 
 CHANGES = (Path(__file__).parents[1] / "CHANGELOG.md").read_text("utf-8").partition("### Withdrawn")[2]
 COMMANDS = [name for name in WITHDRAWN if name.startswith("packer ")]
-NAMES = [name for name in WITHDRAWN if re.fullmatch(r"[a-z.]+\.\w+", name)]
+NAMES = [name for name in WITHDRAWN if re.fullmatch(r"packer(\.\w+)+", name)]
 
 
 def test_the_table_has_commands_and_names_and_the_changelog_all_of_them() -> None:
-    assert {*COMMANDS, *NAMES, BLOCKS_OF_PAIRS, "order curriculum", "order weighted"} == {*WITHDRAWN}
+    others = {
+        LANGUAGE,
+        ZONE,
+        BLOCKS_OF_PAIRS,
+        BARE_DATASET_INFO,
+        PREFERENCE_CONFIGURATION,
+        "order curriculum",
+        "order weighted",
+    }
+    assert {*COMMANDS, *NAMES, *others} == {*WITHDRAWN}
     said = CHANGES.partition("\n### ")[0]
     for name in WITHDRAWN:
         assert re.split("[ .]", name)[-1] in said, name
@@ -36,3 +46,9 @@ def test_a_name_says_what_to_use(name: str) -> None:
     with pytest.raises(UsageError, match=f"{name} was withdrawn") as caught:
         getattr(importlib.import_module(module), attribute)
     assert caught.value.hint == WITHDRAWN[name]
+
+
+def test_a_key_of_a_recipe_says_what_to_use() -> None:
+    with pytest.raises(RecipeError, match=r"unknown key 'filters\[0\]\.language'") as caught:
+        make_recipe({"filters": [{"name": "german", "of": "answers", "language": ["de"]}]})
+    assert caught.value.hint == WITHDRAWN[LANGUAGE]

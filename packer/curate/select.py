@@ -52,7 +52,7 @@ def split_by_time(times: Int64, rule: Split) -> Int32:
     found = np.full(len(times), TRAIN, np.int32)
     for name, text in ((VALIDATION, rule.cutoffs.validation), (TEST, rule.cutoffs.test)):
         if text is not None:
-            found[times >= time_of(text, rule)] = name
+            found[times >= time_of(text)] = name
     return found
 
 

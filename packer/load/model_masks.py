@@ -58,8 +58,9 @@ def masks_of(config: Any, micro_batch: MicroBatch) -> Any:
     Returns:
         a mask, or one by kind of layer; None for flash attention, which needs none
     """
-    from transformers.masking_utils import create_masks_for_generate  # noqa: PLC0415 - the application's library
-
+    create_masks = import_module(
+        "transformers.masking_utils"
+    ).create_masks_for_generate  # the config is of this library
     positions = micro_batch["position_ids"]
     # Only its shape, dtype and device are looked at. Other releases have other names, and ask for the places, too.
     embeddings = torch.empty((*positions.shape, 0), dtype=config.dtype or torch.float32, device=positions.device)
@@ -72,7 +73,7 @@ def masks_of(config: Any, micro_batch: MicroBatch) -> Any:
         "past_key_values": None,
         "position_ids": positions,
     }
-    asked = inspect.signature(create_masks_for_generate).parameters
-    masks = create_masks_for_generate(**{name: value for name, value in known.items() if name in asked})
+    asked = inspect.signature(create_masks).parameters
+    masks = create_masks(**{name: value for name, value in known.items() if name in asked})
     is_none = all(mask is None for mask in masks.values()) if isinstance(masks, dict) else masks is None
     return None if is_none else masks

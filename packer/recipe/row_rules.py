@@ -67,9 +67,6 @@ class Filter(Condition, frozen=True, kw_only=True):
     chars: Range | None = None
     """Number of characters of each text."""
 
-    language: Annotated[tuple[str, ...], Meta(min_length=1)] | None = None
-    """Languages (ISO 639) that the texts, taken together, may be in. Texts with too few letters to tell pass."""
-
     messages: Range | None = None
     """Number of messages in the row."""
 
@@ -183,10 +180,7 @@ class Split(Rule, frozen=True, kw_only=True):
     """A field of the row that contains a time."""
 
     unit: Literal["iso", "s", "ms", "us", "ns"] = "iso"
-    """Format of `time`: ISO text, or a number of these units since 1970 in UTC."""
-
-    zone: str | None = None
-    """Time zone of times and cutoffs that do not name one: ``UTC`` or an offset such as ``+02:00``."""
+    """Format of `time`: ISO text, in UTC if it names no zone; or a number of these units since 1970 in UTC."""
 
     cutoffs: Cutoffs = Cutoffs()
     leakage: Leakage | None = None

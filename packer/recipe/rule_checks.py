@@ -1,7 +1,6 @@
-"""Checks of the rules that choose rows, and the times and time zones of split rules."""
+"""Checks of the rules that choose rows, and the times of split rules."""
 
 import datetime as dt
-import re
 
 from packer.errors import RecipeError
 from packer.recipe.row_rules import WHERE, Condition, Cutoffs, Deduplicate, Filter, RowRules, Rule, Shares, Split
@@ -91,9 +90,8 @@ def _check_split(split: Split, place: str) -> None:
         raise RecipeError(f"{place}: shares and time are two ways to split", hint="leave one of them out")
     if cutoffs == Cutoffs():
         raise RecipeError(f"{place}: no cutoff", hint="--set split.cutoffs.validation=2026-01-01")
-    zone_of(split, place)
     times = [
-        time_of(text, split, f"{place}.cutoffs.{name}")
+        time_of(text, f"{place}.cutoffs.{name}")
         for name, text in (("validation", cutoffs.validation), ("test", cutoffs.test))
         if text is not None
     ]
@@ -101,40 +99,25 @@ def _check_split(split: Split, place: str) -> None:
         raise RecipeError(f"{place}.cutoffs: test does not begin after validation", hint="train < validation < test")
 
 
-def zone_of(split: Split, place: str = "split") -> dt.timezone | None:
-    """Return the default time zone of a split rule, or None if it has none.
-
-    Only UTC and offsets are accepted: what a named zone means depends on the machine's time zone database.
-
-    Raises:
-        RecipeError: the zone is neither UTC nor an offset.
-    """
-    if split.zone is None:
-        return None
-    if re.fullmatch(r"UTC|[+-]([01]\d|2[0-3]):[0-5]\d", split.zone) is None:
-        raise RecipeError(f"{place}.zone: expected UTC or an offset such as +02:00, found '{split.zone}'", hint=_KEYS)
-    offset = dt.datetime.strptime(split.zone.replace("UTC", "+00:00"), "%z").utcoffset()
-    return dt.timezone(offset or dt.timedelta(0))
-
-
-def time_of(text: str, split: Split, place: str = "split.cutoffs") -> int:
+def time_of(text: str, place: str = "split.cutoffs") -> int:
     """Return a cutoff as microseconds since 1970 in UTC.
 
     Raises:
-        RecipeError: the text is not an ISO time, or has no time zone.
+        RecipeError: the text is not an ISO time.
     """
     try:
-        found = dt.datetime.fromisoformat(text)
+        return microseconds(text)
     except ValueError as error:
         raise RecipeError(f"{place}: {error}", hint="an ISO date or time such as 2026-01-01T00:00:00Z") from None
-    zone = found.tzinfo or zone_of(split)
-    if zone is None and split.unit == "iso":
-        raise RecipeError(
-            f"{place}: '{text}' has no zone, and split.zone is not set", hint="--set split.zone=UTC, or an offset"
-        )
-    return microseconds(found.replace(tzinfo=zone or dt.UTC))
 
 
-def microseconds(time: dt.datetime) -> int:
-    """Microseconds since 1970 in UTC of a time with a zone."""
-    return (time - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
+def microseconds(text: str) -> int:
+    """Return an ISO time as microseconds since 1970 in UTC; a time that names no zone is in UTC.
+
+    Raises:
+        ValueError: the text is no ISO time.
+    """
+    time = dt.datetime.fromisoformat(text)
+    return (time.replace(tzinfo=time.tzinfo or dt.UTC) - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(
+        microseconds=1
+    )

@@ -16,8 +16,12 @@ import yaml
 from packer.errors import RecipeError
 from packer.host.regular_file import read_given_text
 from packer.names import in_words
+from packer.withdrawn import WITHDRAWN
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+_PLACE = re.compile(r"\[[^]]*\]")
+"""The place of an entry in a list: `[...]`."""
 
 _MOST_REPEATED = 1_000_000
 
@@ -173,6 +177,7 @@ def explain(message: str, recipe: type[msgspec.Struct], every_key: str) -> tuple
         close = difflib.get_close_matches(unknown[1], keys, n=1)
         meant = [*_places_of(recipe, unknown[1])] or close
         hint = f"did you mean {' or '.join(map(repr, meant))}?" if meant else "keys here: " + ", ".join(keys)
+        hint = WITHDRAWN.get(f"{re.sub(_PLACE, '', key)}.{unknown[1]}", hint)
         return f"unknown key '{f'{key}.' if key else ''}{unknown[1]}'", hint
     if invalid := re.fullmatch(r"Invalid enum value (.*)", text):
         values = " | ".join(str(value) for value in get_args(_kind_of(recipe, key)))
@@ -191,7 +196,7 @@ def _places_of(recipe: type[msgspec.Struct], name: str) -> Iterator[str]:
 def _kind_of(recipe: type[msgspec.Struct], key: str) -> Any:
     """The struct or the words that a key may have: of `pack.mode` isolated, eos, stream and none."""
     kind: Any = recipe
-    for name in filter(None, re.sub(r"\[[^]]*\]", "", key).split(".")):
+    for name in filter(None, re.sub(_PLACE, "", key).split(".")):
         field = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))[name]
         kind = get_type_hints(kind)[field]
         while not isinstance(kind, type) or get_origin(kind) is not None:

@@ -46,11 +46,9 @@ def test_rates_and_plurals():
 
 
 def test_a_bar_shows_something_for_anything():
-    assert bar(0, 32, drawn=True) == ""
-    assert bar(0.0001, 32, drawn=True) == "▏"
-    assert bar(1, 32, drawn=True) == "█" * 32
-    assert bar(0.5, 32, drawn=False) == "#" * 16
-    assert bar(0.0001, 32, drawn=False) == "#"
+    assert bar(0, 32) == ""
+    assert bar(0.0001, 32) == "▏"
+    assert bar(1, 32) == "█" * 32
 
 
 @pytest.mark.parametrize("text", ["", "one", "a b c " * 30, "世界" * 40, "x" * 100, "👩‍👩‍👧 " * 20, "a\tb " * 30])
@@ -106,9 +104,9 @@ def test_on_a_terminal_facts_begin_a_line_and_the_last_column_hangs(monkeypatch)
 
 
 def test_lines_show_every_newline():
-    assert list(lines_of("a\n\nb", "↵")) == ["a↵", "↵", "b"]
-    assert list(lines_of("a\n", "↵")) == ["a↵"]
-    assert list(lines_of("", "↵")) == [""]
+    assert list(lines_of("a\n\nb")) == ["a↵", "↵", "b"]
+    assert list(lines_of("a\n")) == ["a↵"]
+    assert list(lines_of("")) == [""]
 
 
 def test_only_whole_lines_are_taken_for_repeated_and_the_last_of_them_are_shown_again():

@@ -62,7 +62,7 @@ def look(cache: Path, other: Path, *, every: bool) -> str:
     if every:
         commands += [
             ("inspect", cache), ("inspect", cache, "--json"), ("check", cache), ("check", cache, "--json"),
-            ("verify", cache), ("verify", "--full", "-v", cache, "--json"), ("diff", other, cache), ("stats", cache, "--splits"),
+            ("verify", cache), ("verify", "--full", "-v", cache, "--json"), ("diff", other, cache), ("stats", cache),
             ("diff", cache, other, "--json"), ("diff", other, cache, "-v"), ("verify", cache, "--expect", EVIL),
         ]  # fmt: skip
     shown = []

@@ -15,7 +15,7 @@ from processes import HANG_S
 from small_hub import TOKEN, files_of
 
 from packer.audit import lint, preview, verify, view_row
-from packer.audit.foreign import audit_foreign, view_foreign_row
+from packer.audit.foreign import audit_foreign
 from packer.errors import InputError, PackerError, StorageError, UsageError
 from packer.hub import data_name, fetch_data, pin, tokenizer_name
 from packer.pipeline.from_python import build
@@ -113,9 +113,6 @@ def test_an_audit_of_foreign_rows_takes_a_tokenizer_of_the_hub(hub, tmp_path, na
     assert report.header == "<|im_start|>assistant" and fetched(hub) == NEEDED
     assert notes.told == [f"tokenizer tiny/chat{'@main' if '@' in name else ''} is commit {commit[:12]}"]
     assert report == audit_foreign(rows, tokenizer=FILES / "tokenizer")
-    assert (
-        view_foreign_row(rows, 0, tokenizer=name).runs == view_foreign_row(rows, 0, tokenizer=FILES / "tokenizer").runs
-    )
     env = {"COLUMNS": "80", "NO_COLOR": "1"}
     told = CliRunner(env=env).invoke(cli, ["verify", "--foreign", str(rows), "--tokenizer", name, "--json"])
     assert json.loads(told.stdout)["header"] == "<|im_start|>assistant"

@@ -276,25 +276,22 @@ def suited(recipe: Recipe, inputs: Sequence[Input]) -> Recipe:
 
 
 def load_recipe_model(recipe: Recipe) -> Model:
-    """Load the model that a recipe names, with its role markers."""
-    return with_role_markers(load_bare_model(recipe), recipe)
-
-
-def load_bare_model(recipe: Recipe) -> Model:
-    """Load the model that a recipe names, without analyzing its template.
+    """Load the model that a recipe names, with its role markers.
 
     Raises:
         RecipeError: it names no tokenizer.
         InputError: the tokenizer cannot be read.
+        TemplateError: the template cannot be used.
     """
     if recipe.tokenizer is None:
         raise _no_tokenizer()
-    return load_model(
+    model = load_model(
         tokenizer_place(recipe.tokenizer),
         template=recipe.template.path,
         stop=recipe.supervision.stop,
         pad_id=recipe.pack.pad_id,
     )
+    return with_role_markers(model, recipe)
 
 
 def _note_engine(engine: Engine, before: Manifest | None, progress: Progress) -> None:

@@ -19,7 +19,7 @@ def rules_of_sources(recipe: Recipe) -> tuple[TraitRules, ...]:
     """Return the rules about the rows of each source; none if the recipe has no rules about rows.
 
     Raises:
-        RecipeError: a regular expression or a language that cannot be used.
+        RecipeError: a regular expression that cannot be used.
     """
     rules = recipe.row_rules
     if not rules.is_set:
@@ -95,12 +95,9 @@ def _refuse_no_times(
         no_times += values[:1]
     if no_times:
         expected = "an ISO time" if split.unit == "iso" else f"a number of {split.unit} since 1970"
-        zone = " with a zone" if split.unit == "iso" and split.zone is None else ""
         raise InputError(
-            f"split.time: no row that was sampled has {expected}{zone} in '{field}'; the first: "
-            f"{repr(no_times[0])[:40]}",
-            hint="split.unit is the unit of times (iso, s, ms, us, ns), split.zone the zone of times that name "
-            "none: --set split.zone=UTC",
+            f"split.time: no row that was sampled has {expected} in '{field}'; the first: {repr(no_times[0])[:40]}",
+            hint="split.unit is the unit of times (iso, s, ms, us, ns)",
         )
 
 
