@@ -455,6 +455,7 @@ SET = re.compile(r"--set ('[^']*'|\S+)")
 STAYS = {
     ("split_marker", "supervision.markers"),
     ("shapes_rejected", "supervision.on_prompt_mismatch"),
+    ("shapes_rejected", "supervision.allow_dropped"),  # where a template drops one thing and another
 }  # fmt: skip
 """Findings that may stay under a key of their hint, since it promises something else; that is asserted beside."""
 

@@ -106,7 +106,6 @@ SHAPES: dict[str, Row] = {
     "a system message later on": _chat(*_PLAIN_TURN, _system(SYSTEM), *_NEXT_TURN),
     "a developer message": _chat({"role": "developer", "content": SYSTEM}, *_PLAIN_TURN),
     "two questions in a row": _chat(user(QUESTION), user(NEXT_QUESTION), assistant(ANSWER)),
-    "two answers in a row": _chat(*_PLAIN_TURN, assistant(NEXT_ANSWER)),
     "an answer at the start": _chat(assistant(ANSWER), *_NEXT_TURN),
     FIELD: REASONED,
     TAGS: INLINE,
@@ -121,7 +120,7 @@ SHAPES: dict[str, Row] = {
 }
 """Conversation shapes that occur in real data, by what is special about them."""
 
-USUAL = frozenset({"a system message", *list(SHAPES)[6:]})
+USUAL = frozenset({"a system message", *list(SHAPES)[5:]})
 """Shapes that many files contain; the others are rare."""
 
 
