@@ -18,7 +18,6 @@ from packer.batches import REASONING_FIELDS, Message, Sample, has_content
 from packer.source.answered_calls import refuse_stray_results
 from packer.source.decode import Refused
 from packer.source.file_bytes import quoted
-from packer.source.json_answers import split_thought, with_calls_of_text
 from packer.source.message_parts import (
     PARTS_START,
     Content,
@@ -40,6 +39,7 @@ from packer.source.row import (
     typed_row,
 )
 from packer.source.tool_results import holds_results, read_results
+from packer.source.written_calls import split_thought, with_calls_of_text
 
 Weight = Annotated[float, Meta(ge=0, le=1)]
 

@@ -199,6 +199,23 @@ def test_a_request_and_its_answer_are_read_as_what_they_say(name: str, kind: str
     assert places == sorted(places) and text.count(ASKED) == text.count(RESULT) == 1
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"```json\n{CALL}\n```",
+        f"<functioncall> {CALL}",
+        f"<tool_call>\n{CALL}\n</tool_call>",
+        f"[TOOL_CALLS] [{CALL}]",
+        'tide(harbor="Oban")',
+    ],
+)
+def test_a_call_that_an_answer_has_as_text_is_trained_as_the_template_writes_calls(text: str, tmp_path: Path) -> None:
+    asked = {"role": "user", "content": ASKED}
+    row = {"messages": [asked, {"role": "assistant", "content": text}], "tools": CHAT_TOOLS}
+    (document,) = read_back(built(tmp_path, row), "rows.jsonl")
+    assert document[1] == [f"{CALL}<|im_end|>"]
+
+
 ONE, OTHER = "It leaves at six.", "Ask somebody else."
 COMPARED: dict[str, dict[str, Any]] = {
     "helpsteer 3": {
