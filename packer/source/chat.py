@@ -39,6 +39,7 @@ from packer.source.row import (
     typed_row,
 )
 from packer.source.tool_results import holds_results, read_results
+from packer.source.unsupported_rows import refuse_cut
 from packer.source.written_calls import split_thought, with_calls_of_text
 
 Weight = Annotated[float, Meta(ge=0, le=1)]
@@ -144,7 +145,7 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
         where: path of the message in its row.
 
     Raises:
-        Refused: `unknown_role`, `wrong_type`, `bad_tools`, `multimodal`, `no_content`.
+        Refused: `unknown_role`, `wrong_type`, `bad_tools`, `multimodal`, `no_content`, `cut_off`.
     """
     content = _content(shape, where=where)
     calls = read_calls(shape.tool_calls, where=f"{where}.tool_calls")
@@ -176,6 +177,7 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
     if role != "assistant":
         content = replace(content, trained=frozenset())
     weight = _message_weight(shape, content, where=where)
+    refuse_cut(raw if weight != 0 else {}, where=where)
     if shape.train_detail and role == "assistant" and weight != 0:
         reason = f"`train_detail` at {where}: a message is trained whole or not at all; give it `train` or a weight"
         raise Refused("wrong_type", reason)
