@@ -62,13 +62,15 @@ def refuse_unsupported(row: dict[str, Any], *, suspect: Collection[str], rated: 
 
 
 def refuse_cut(answer: Mapping[str, Any], *, where: str, more: tuple[str, ...] = ()) -> None:
-    """Refuse an answer whose own log says, under one of its names or of `more`, that it did not end.
+    """Refuse an answer whose own log says, under a name for that or one of `more`, that it did not end.
+
+    LangChain's messages have this in an object, their `response_metadata`.
 
     Raises:
         Refused: `cut_off`.
     """
-    for name in (*_ENDS, *more):
-        value = answer.get(name)
+    places = (answer, *(value for value in answer.values() if isinstance(value, dict)))
+    for name, value in ((name, place.get(name)) for place in places for name in (*_ENDS, *more)):
         if isinstance(value, str) and _CUT.fullmatch(value):
             raise Refused("cut_off", f"`{name}` is {quoted(value)} at {where}: the answer did not end")
 

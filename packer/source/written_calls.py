@@ -39,9 +39,15 @@ _ARGUMENTS_MEMBER = re.compile(r"""(?:arg|param|input)\w{0,40}\\*["']\s*:""", re
 _TAG = re.compile(
     rf"""[<\[][^<>\[\]\s]{{0,40}}(?:function|tool|call|invoke)[^<>\[\]]{{0,40}}[=>\]]\s*["']?{_NAME}""", re.IGNORECASE
 )
-_ACTION = re.compile(rf"(?:^\W{{0,8}}action\W{{0,8}}:\W{{0,8}}|\bto=){_NAME}", re.IGNORECASE | re.MULTILINE)
-_KEYWORD = re.compile(rf"(?<![\w.])(?<!def ){_NAME}\(\s*(\w+)\s*=")
+_ACTION = re.compile(
+    rf"(?:(?:^\W{{0,8}}action|✿function✿)\W{{0,8}}:\W{{0,8}}|\bto=){_NAME}", re.IGNORECASE | re.MULTILINE
+)
+_WITH_PARAMETER = re.compile(
+    rf"""(?<![\w.])(?<!def ){_NAME}(?:\(\s*+(?:\{{\s*+)?|["']\s*+:\s*+\{{\s*+|>\s*+<)"""  # f(…, f({…, "f": {…, <f><…
+    r"""["']?(\w+)(?:["']?\s*+(?:=(?!=)|:\s*+["'\d\[{])|>)"""  # with a value
+)
 _WHOLE = re.compile(rf"\A\W*{_NAME}\([^()]*\)\W*\Z")
+_NAMESPACE = re.compile(r"\A(?:functions|default_api|tools)\.")
 
 _FEW_TOOLS = 64
 """So many names are looked for in a text one by one."""
@@ -178,14 +184,13 @@ def _called(text: str, functions: Mapping[str, Any], *, is_called: bool) -> Iter
     """Yield the tools that a text calls.
 
     That is: the value of a member such as `name` or `tool`, beside one such as `arguments`; what a tag such as
-    ``<function=`` or ``<tool_call>`` names; what follows `Action:` or `to=`; and, in an answer without other calls,
-    Python with a parameter of the tool, or nothing else.
+    ``<function=`` or ``<tool_call>`` names; what follows `Action:` or `to=`; and, in an answer without other calls, a
+    tool with the value of a parameter, or with brackets and nothing else.
     """
     named = [*_TAG.findall(text), *_ACTION.findall(text)]
     named += _MEMBER.findall(text) if _ARGUMENTS_MEMBER.search(text) else []
     if not is_called:
+        known = {name: tool_parameters(function) for name, function in functions.items()}
         named += _WHOLE.findall(text)
-        named += [
-            name for name, key in _KEYWORD.findall(text) if key in (tool_parameters(functions.get(name)) or [key])
-        ]
-    yield from (name for each in named if (name := each.removeprefix("functions.").rstrip(".-")) in functions)
+        named += [name for name, key in _WITH_PARAMETER.findall(text) if key in (known.get(name) or [key])]
+    yield from (name for each in named if (name := _NAMESPACE.sub("", each).rstrip(".-")) in functions)

@@ -428,6 +428,7 @@ def test_an_answer_whose_log_says_that_it_did_not_end_refuses_the_row(sample, re
     answer = {"role": "assistant", "content": "It is"}
     for value in ("length", "max_tokens", "MAX_TOKENS", "content_filter", "model_length", "error"):
         assert refusal({"messages": [USER, answer | {name: value}]})[0] == "cut_off"
+        assert refusal({"messages": [USER, answer | {"response_metadata": {name: value}}]})[0] == "cut_off"
         assert refusal({"messages": [USER, answer], name: value})[0] == "cut_off"
         assert refusal({"prompt": "a", "completion": "b", name: value}, "completion")[0] == "cut_off"
         cut = answer | {name: value, "train": False}  # which the next answer continues

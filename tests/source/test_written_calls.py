@@ -109,6 +109,8 @@ def test_answers_in_messages_and_in_completions_are_read_and_keep_their_weights(
         "You can call tide(harbor) or now() for that.",
         "The `tide` tool needs a `harbor`; its arguments: one name.",
         "The tide(s) of Oban are high.",
+        "tide(harbor: str) tells the time.",
+        {"tide": {"type": "object"}},
         'I have the "tide" function.',
         "Only <code>tide</code> is available.",
         '<input name="tide" value="argument">',
@@ -146,6 +148,11 @@ def test_other_answers_stay_texts(sample, answer):
         '<invoke name="tide"><parameter name="harbor">Oban</parameter></invoke>',
         '[TOOL_CALLS]tide[ARGS]{"harbor": "Oban"}',
         'to=functions.tide {"harbor": "Oban"}',
+        '✿FUNCTION✿: tide\n✿ARGS✿: {"harbor": "Oban"}',
+        "<tide>\n<harbor>Oban</harbor>\n</tide>",
+        'I ask tide({"harbor": "Oban"}).',
+        'print(default_api.tide(harbor="Oban"))',
+        {"tide": OBAN},
     ],
 )
 def test_an_answer_with_a_call_and_other_things_refuses_the_row(refusal, answer):
