@@ -43,7 +43,7 @@ _ACTION = re.compile(
     rf"(?:(?:^\W{{0,8}}action|✿function✿)\W{{0,8}}:\W{{0,8}}|\bto=){_NAME}", re.IGNORECASE | re.MULTILINE
 )
 _WITH_PARAMETER = re.compile(
-    rf"""(?<![\w.])(?<!def ){_NAME}(?:\(\s*+(?:\{{\s*+)?|["']\s*+:\s*+\{{\s*+|>\s*+<)"""  # f(…, f({…, "f": {…, <f><…
+    rf"""(?<![\w.-])(?<!def ){_NAME}(?:\(\s*+(?:\{{\s*+)?|["']\s*+:\s*+\{{\s*+|>\s*+<)"""  # f(…, f({…, "f": {…, <f><…
     r"""["']?(\w+)(?:["']?\s*+(?:=(?!=)|:\s*+["'\d\[{])|>)"""  # with a value
 )
 _WHOLE = re.compile(rf"\A\W*{_NAME}\([^()]*\)\W*\Z")
@@ -111,45 +111,45 @@ def _read(message: Message, functions: Mapping[str, Any], *, where: str) -> Mess
 def _values(text: str) -> list[Any]:
     """Return the values that a text has between its marks, of each list its items; none if it has anything else."""
     values: list[Any] = []
-    match = _MARKS.match(text)
-    while match is not None and match.end() < len(text):
-        try:
-            value, end = json.JSONDecoder().raw_decode(text, match.end())
-            decode_json(text[match.end() : end].encode())  # which is strict
-            found = [value]
-        except (ValueError, RecursionError, Refused):
+    end = _end(_MARKS, text, 0)
+    try:
+        while end < len(text):
             try:
-                found, end = _python_values(text, match.end())
-            except (Refused, SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-                return []
-        values += [item for value in found for item in (value if isinstance(value, list) else [value])]
-        match = _MARKS.match(text, end)
-    return values
+                value, end = json.JSONDecoder().raw_decode(text, end)
+            except ValueError:
+                start, end = end, _end(_PYTHON, text, end)
+                values += _python_values(text[start:end])
+            else:
+                values.append(value)
+            end = _end(_MARKS, text, end)
+        values = decode_json(json.dumps(values).encode())  # which is strict
+    except (Refused, SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        return []
+    return [item for value in values for item in (value if isinstance(value, list) else [value])]
 
 
-def _python_values(text: str, start: int) -> tuple[list[Any], int]:
-    """Return the values of the Python at a place of a text, a call as an object with its name and arguments."""
-    found = _PYTHON.match(text, start, start + _MAX_PYTHON)
-    assert found is not None, "which may be empty"
+def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
+    match = pattern.match(text, start, start + _MAX_PYTHON if pattern is _PYTHON else len(text))
+    assert match is not None, "which may be empty"
+    return match.end()
+
+
+def _python_values(text: str) -> list[Any]:
     with warnings.catch_warnings(action="ignore"):  # on escapes that Python reads as they stand
-        body = ast.parse(found[0]).body
-    values = [_python_value(step.value) for step in body if isinstance(step, ast.Expr)]
-    if not body or len(values) < len(body):
-        raise ValueError("statements")
-    return decode_json(json.dumps(values).encode()), found.end()
+        tree = ast.parse(text)
+    if text.count("#") > ast.unparse(tree).count("#"):
+        raise ValueError("a comment")
+    return [_python_value(step.value if isinstance(step, ast.Expr) else step) for step in tree.body]
 
 
-def _python_value(node: ast.expr) -> Any:
+def _python_value(node: ast.AST) -> Any:
+    """Return a literal, or a call as an object with its name and arguments."""
     if isinstance(node, ast.List):
         return [_python_value(item) for item in node.elts]
-    if not isinstance(node, ast.Call):
+    if not isinstance(node, ast.Call) or node.args or any(each.arg is None for each in node.keywords):
         return ast.literal_eval(node)
-    if node.args or any(each.arg is None for each in node.keywords):
-        raise ValueError("arguments without names")
-    return {
-        "name": ast.unparse(node.func),
-        "arguments": {each.arg: ast.literal_eval(each.value) for each in node.keywords},
-    }
+    arguments = {each.arg: ast.literal_eval(each.value) for each in node.keywords}
+    return {"name": ast.unparse(node.func), "arguments": arguments}
 
 
 def _as_call(item: Any, functions: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -51,6 +51,7 @@ def test_several_calls_keep_their_order_and_ids_and_reasoning_stays_before_them(
     thought = "<think>\nBoth.\n</think>"
     fields = answered(sample, f"{thought}\n\n{json.dumps(calls)}")
     assert fields == {"role": "assistant", "content": thought, "tool_calls": [NOW, CALL | {"id": "7"}]}
+    assert answered(sample, "tide(harbor='#1')")["tool_calls"][0]["function"]["arguments"] == {"harbor": "#1"}
     for text in (f"{WRITTEN}\n{WRITTEN}", f"<tool_call>{WRITTEN}</tool_call>\n" * 2, "tide(harbor='Oban')\n" * 2):
         assert answered(sample, text)["tool_calls"] == [CALL, CALL]
 
@@ -139,6 +140,9 @@ def test_other_answers_stay_texts(sample, answer):
         {"action": "tide", "action_input": "Oban"},
         'tide("Oban")',
         "tide(harbor=true)",
+        "tide(**{'harbor': 'Oban'}, harbor='Ayr')",
+        "# I must look.\ntide(harbor='Oban')",
+        "times = tide(harbor='Oban')",
         'Sure.\n```python\ntimes = tide(harbor="Oban")\n```',
         'functions.tide(harbor="Oban")',
         "Thought: I must look.\nAction: tide\nAction Input: Oban",
