@@ -40,7 +40,8 @@ _TAG = re.compile(
     rf"""[<\[][^<>\[\]\s]{{0,40}}(?:function|tool|call|invoke)[^<>\[\]]{{0,40}}[=>\]]\s*["']?{_NAME}""", re.IGNORECASE
 )
 _ACTION = re.compile(
-    rf"(?:(?:^\W{{0,8}}action|✿function✿)\W{{0,8}}:\W{{0,8}}|\bto=){_NAME}", re.IGNORECASE | re.MULTILINE
+    rf"(?:(?:^\W{{0,8}}action|✿function✿)\W{{0,8}}:\W{{0,8}}(?=[\w.-]{{1,128}}\W{{0,8}}$)|\bto=){_NAME}",
+    re.IGNORECASE | re.MULTILINE,
 )
 _WITH_PARAMETER = re.compile(
     rf"""(?<![\w.-])(?<!def ){_NAME}(?:\(\s*+(?:\{{\s*+)?|["']\s*+:\s*+\{{\s*+|>\s*+<)"""  # f(…, f({…, "f": {…, <f><…

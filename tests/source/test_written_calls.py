@@ -118,6 +118,8 @@ def test_answers_in_messages_and_in_completions_are_read_and_keep_their_weights(
         "def tide(harbor='Oban'): return 6",
         "print(harbor='Oban')",
         "Action: none",
+        "Action: tide tables are to be read.",
+        "I have these tools: tide, now.",
         "- **`tide`**: the time of high water",
     ],
 )
