@@ -34,7 +34,9 @@ _MAX_PYTHON = 2**16
 """Characters that are parsed as Python, whose trees take a hundred times as much memory."""
 
 _NAME = r"([\w.-]{1,128})"
-_MEMBER = re.compile(rf"""(?:name|function|tool|action)\w{{0,40}}\\*["']\s*:\s*\\*["']{_NAME}\\*["']""", re.IGNORECASE)
+_MEMBER = re.compile(
+    r"""(?:name|function|tool|action)\w{0,40}\\*["']\s*:\s*\\*["']([^"'\\\n]{1,128})\\*["']""", re.IGNORECASE
+)
 _ARGUMENTS_MEMBER = re.compile(r"""(?:arg|param|input)\w{0,40}\\*["']\s*:""", re.IGNORECASE)
 _TAG = re.compile(
     rf"""[<\[][^<>\[\]\s]{{0,40}}(?:function|tool|call|invoke)[^<>\[\]]{{0,40}}[=>\]]\s*["']?{_NAME}""", re.IGNORECASE
@@ -96,10 +98,11 @@ def _answer(message: Message, functions: Mapping[str, Any]) -> str:
 
 def _read(message: Message, functions: Mapping[str, Any], *, where: str) -> Message:
     text = _answer(message, functions)
-    mark = _CALL_MARK.search(text)
-    start = mark.start() if mark else 0
-    calls = [_as_call(value, functions) for value in _values(text[start:])]
-    if not calls or None in calls:
+    for start in (0, *(mark.start() for mark in [_CALL_MARK.search(text)] if mark)):
+        calls = [_as_call(value, functions) for value in _values(text[start:])]
+        if calls and None not in calls:
+            break
+    else:
         return message
     read = read_calls(calls, where=where)
     own = message.fields.get("tool_calls") or read

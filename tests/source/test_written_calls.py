@@ -189,6 +189,15 @@ def test_a_list_of_calls_and_other_things_refuses_the_row(refusal):
     assert refusal(row, "alpaca")[0] == "bad_tools"
 
 
+def test_arguments_may_have_marks_and_names_any_letter(sample, refusal):
+    call = {"name": "ask: harbor/4", "arguments": {"harbor": "</b> <tool_call> ``` [INST]"}}
+    tools = [{"name": call["name"], "parameters": SCHEMA}]
+    (read,) = sample({"messages": [{"role": "assistant", "content": json.dumps(call)}], "tools": tools}).messages
+    assert (read.fields["content"], read.fields["tool_calls"][0]["function"]) == ("", call)
+    said = [{"role": "assistant", "content": f"So: {json.dumps(call)}"}]
+    assert refusal({"messages": said, "tools": tools})[0] == "bad_tools"
+
+
 def test_of_many_tools_each_is_found(sample, refusal):
     tools = [{"name": f"t{number}", "parameters": SCHEMA} for number in range(100)]
     said = [{"role": "assistant", "content": "t77(harbor='Oban')"}]
