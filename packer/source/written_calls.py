@@ -42,7 +42,7 @@ _TAG = re.compile(
     rf"""[<\[][^<>\[\]\s]{{0,40}}(?:function|tool|call|invoke)[^<>\[\]]{{0,40}}[=>\]]\s*["']?{_NAME}""", re.IGNORECASE
 )
 _ACTION = re.compile(
-    rf"(?:(?:^\W{{0,8}}action|✿function✿)\W{{0,8}}:\W{{0,8}}(?=[\w.-]{{1,128}}\W{{0,8}}$)|\bto=){_NAME}",
+    rf"(?:(?:^\W{{0,8}}action|✿function✿)\W{{0,8}}:\W{{0,8}}(?=[\w.-]{{1,128}}[^\w\n]{{0,8}}(?:\n|\Z))|\bto=){_NAME}",
     re.IGNORECASE | re.MULTILINE,
 )
 _WITH_PARAMETER = re.compile(
