@@ -105,7 +105,7 @@ _HINTS = {
     "empty": "leave such rows out; if their text is in another field, sources.columns reads it",
     "multimodal": "leave the images out, or use a trainer with a processor for them; packer trains on text only",
     "cut_off": "such an answer teaches a model to stop in the middle: leave it out, or give its message train: false; "
-    "--set 'sources.columns={finish_reason: null}', or the field of the reason, hides what means something else in a row",
+    "--set 'sources.columns={finish_reason: null}', or what the reason names, hides a field that means something else",
     "preference": "--schema preference reads pairs, --schema rated reads rated answers; to imitate the better side: "
     "--set 'sources.columns={messages: chosen, rejected: null}' if it contains the whole conversation, "
     "{completion: chosen, rejected: null} if the prompt is a field of its own",
