@@ -69,8 +69,9 @@ def refuse_cut(answer: Mapping[str, Any], *, where: str, more: tuple[str, ...] =
     Raises:
         Refused: `cut_off`.
     """
-    places = (answer, *(value for value in answer.values() if isinstance(value, dict)))
-    for name, value in ((name, place.get(name)) for place in places for name in (*_ENDS, *more)):
+    inner = (value for value in answer.values() if isinstance(value, dict))
+    said = [(name, place.get(name)) for place in (answer, *inner) for name in _ENDS]
+    for name, value in (*said, *((name, answer.get(name)) for name in more)):
         if isinstance(value, str) and _CUT.fullmatch(value):
             raise Refused("cut_off", f"`{name}` is {quoted(value)} at {where}: the answer did not end")
 
