@@ -36,6 +36,7 @@ CODES: dict[str, str] = {
     "no_content": "a message has no content under a key that packer knows; the reason lists its keys",
     "empty": "the row has no messages, no text or no tokens",
     "multimodal": "the row contains images, audio or video, which packer does not support",
+    "cut_off": "the row's own log says that an answer did not end, such as `finish_reason: length`",
     "preference": "the row is a preference pair or a rated answer, not an example to imitate",
     "pair_no_prompt": "no prompt precedes the answers of a pair, or the rated answer",
     "pair_context_differs": "the sides of a pair, or its prompt, say different things before the answers",
@@ -103,6 +104,8 @@ _HINTS = {
     "bad_tools": "tools are a list of definitions, and a call has a name and arguments; the reason has the path",
     "empty": "leave such rows out; if their text is in another field, sources.columns reads it",
     "multimodal": "leave the images out, or use a trainer with a processor for them; packer trains on text only",
+    "cut_off": "such an answer teaches a model to stop in the middle: leave it out, or give its message train: false; "
+    "--set 'sources.columns={finish_reason: null}', or what the reason names, hides a field that means something else",
     "preference": "--schema preference reads pairs, --schema rated reads rated answers; to imitate the better side: "
     "--set 'sources.columns={messages: chosen, rejected: null}' if it contains the whole conversation, "
     "{completion: chosen, rejected: null} if the prompt is a field of its own",

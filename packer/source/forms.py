@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from packer.source.decode import Refused, decode_json
 from packer.source.file_bytes import quoted
 from packer.source.row import ID_FIELDS, field_value
+from packer.source.unsupported_rows import refuse_cut
 
 
 class _Kind(NamedTuple):
@@ -73,6 +74,9 @@ _ANSWERS: Mapping[str, Callable[[Any], list[Any]]] = {
 }
 """Where an answer has its messages: OpenAI's chats, Gemini, Bedrock, Responses, Anthropic."""
 
+_CHOICES = ("choices", "candidates")
+"""Of these, a server may give several."""
+
 _COMPARISONS = (
     ("response1", "response2", "overall_preference"),
     ("response_1", "response_2", "preference_strength"),
@@ -87,7 +91,7 @@ _BETTER = {"a": 0, "model_a": 0, "b": 1, "model_b": 1, "tie": None, "both_bad": 
 FIELDS = frozenset(
     {name for comparison in _COMPARISONS for name in comparison}
     | {path.partition(".")[0] for log in (*_LOGS, *((each, each) for each in _TOOLS)) for path in log}
-    | {*_REQUESTS, *_SYSTEMS, *_CONTINUES, "output", "object"}
+    | {*_REQUESTS, *_SYSTEMS, *_CONTINUES, "output", "object", "status"}
 )
 """Fields that a row of these forms may have, besides those of the schemas."""
 
@@ -105,7 +109,7 @@ class Form(NamedTuple):
 def form_of(row: dict[str, Any]) -> Form | None:
     """Return the form of a row of another server's; None if it has none of those described here.
 
-    What rewrites it raises :class:`~packer.source.decode.Refused` with `wrong_type` or `pair_identical`.
+    What rewrites it raises :class:`~packer.source.decode.Refused` with `wrong_type`, `cut_off` or `pair_identical`.
     """
     if row.get("messages") is not None:
         if isinstance(row["messages"], list) and isinstance(row.get("toolConfig"), dict):
@@ -130,8 +134,10 @@ def form_of(row: dict[str, Any]) -> Form | None:
 
 def _log(row: dict[str, Any], request: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
     path, value = next(_answers(answer))
+    for said in [answer, *(each for each in (value if path in _CHOICES else ()) if isinstance(each, dict))]:
+        refuse_cut(said, where="the answer", more=("status",))
     messages = [_content_of(each, "assistant") for each in _ANSWERS[path](value)]
-    if path in ("choices", "candidates") and len(messages) > 1:
+    if path in _CHOICES and len(messages) > 1:
         raise Refused("wrong_type", f"{len(messages)} answers under `{path}`; give one of them")
     return _kept(row) | _asked(request, "prompt") | {"completion": messages}
 
@@ -221,10 +227,11 @@ def _messages_of_items(items: Sequence[dict[str, Any]]) -> Iterator[dict[str, An
     """Yield messages of which each has the items of one turn.
 
     Raises:
-        Refused: `wrong_type`; an item of another kind.
+        Refused: `wrong_type`; an item of another kind. `cut_off`; one that did not end.
     """
     role, parts = "", list[Any]()
     for item in items:
+        refuse_cut(item, where="an item", more=("status",))
         found = item.get("content")
         if item.get("type") in (None, "message"):
             now = str(item.get("role") or "")

@@ -199,6 +199,23 @@ def test_a_request_and_its_answer_are_read_as_what_they_say(name: str, kind: str
     assert places == sorted(places) and text.count(ASKED) == text.count(RESULT) == 1
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"```json\n{CALL}\n```",
+        f"<functioncall> {CALL}",
+        f"<tool_call>\n{CALL}\n</tool_call>",
+        f"[TOOL_CALLS] [{CALL}]",
+        'tide(harbor="Oban")',
+    ],
+)
+def test_a_call_that_an_answer_has_as_text_is_trained_as_the_template_writes_calls(text: str, tmp_path: Path) -> None:
+    asked = {"role": "user", "content": ASKED}
+    row = {"messages": [asked, {"role": "assistant", "content": text}], "tools": CHAT_TOOLS}
+    (document,) = read_back(built(tmp_path, row), "rows.jsonl")
+    assert document[1] == [f"{CALL}<|im_end|>"]
+
+
 ONE, OTHER = "It leaves at six.", "Ask somebody else."
 COMPARED: dict[str, dict[str, Any]] = {
     "helpsteer 3": {
@@ -253,6 +270,42 @@ def test_of_two_answers_the_preferred_one_is_chosen(name: str, kind: str, tmp_pa
 def test_what_cannot_be_told_is_refused(row: dict[str, Any], code: str, tmp_path: Path) -> None:
     with pytest.raises(NothingKeptError, match=f"2 × {code}"):
         built(tmp_path, row)
+
+
+def ended(value: Any, name: str, ending: str) -> Any:
+    """A row in which every object that can say how an answer ended says this."""
+    if isinstance(value, list):
+        return [ended(each, name, ending) for each in value]
+    if not isinstance(value, dict):
+        return value
+    changed = {key: ended(each, name, ending) for key, each in value.items()}
+    is_place = (
+        value.keys() & {"output", "choices", "message", "stopReason", "finishReason"} or value.get("type") == "message"
+    )
+    return changed | ({name: ending} if is_place else {})
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+@pytest.mark.parametrize(
+    ("name", "field", "cut", "whole"),
+    [
+        ("responses", "status", "incomplete", "completed"),
+        ("a batch of responses", "status", "incomplete", "completed"),
+        ("a log of chats", "finish_reason", "length", "stop"),
+        ("a log of chats", "finish_reason", "content_filter", "tool_calls"),
+        ("a log of gemini", "finishReason", "MAX_TOKENS", "STOP"),
+        ("a log of bedrock", "stopReason", "max_tokens", "end_turn"),
+        ("a log of anthropic", "stop_reason", "model_context_window_exceeded", "stop_sequence"),
+    ],
+)
+def test_an_answer_that_did_not_end_is_no_answer(
+    name: str, field: str, cut: str, whole: str, kind: str, tmp_path: Path
+) -> None:
+    row, trained = TRAINED[name]
+    with pytest.raises(NothingKeptError, match="2 × cut_off"):
+        built(tmp_path, ended(row, field, cut), kind)
+    ((_, learned),) = read_back(built(tmp_path, ended(row, field, whole), kind), f"rows.{kind}")
+    assert learned == [each + "<|im_end|>" for each in trained]
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,19 @@ def test_a_turn_with_one_flag_is_trained_as_without_pieces(tmp_path: Path) -> No
     assert "".join(parts) == whole[0]
 
 
+def test_a_call_of_the_assistants_own_is_a_piece_like_any_other(tmp_path: Path) -> None:
+    """A log has a text and its call as two messages of the assistant, with or without flags."""
+    stages = stages_of(twins.byte_level, tmp_path, "each in tags")
+    for flags in ((None, None), (True, False), (False, True), (True, True)):
+        made = row("Let me look.", ["here"], flags)
+        expected = trained(stages, made)
+        call = made["messages"][2]
+        written = json.loads(call.pop("content"))
+        call |= {"role": "assistant", "content": None, "tool_calls": [{"id": "7", "function": written}]}
+        assert trained(stages, made) == expected
+        assert ("Let me look." in expected[0], "here" in expected[0]) == (flags[0] is not False, flags[1] is not False)
+
+
 def test_a_piece_without_a_flag_follows_the_rule_of_the_recipe(tmp_path: Path) -> None:
     for rule, flags in (("all", (True, False, True)), ("marked", (False, False, True))):
         stages = stages_of(twins.byte_level, tmp_path, "each in tags", f"supervision.turns={rule}")
