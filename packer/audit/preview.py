@@ -217,6 +217,7 @@ def preview(
                 left -= 1
             if rejected_only and not left:
                 break
+    questions.note_rare(note)
     asked = questions.questions
     hint = questions.hint(asked) if asked else None
     if hint is not None:

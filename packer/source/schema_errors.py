@@ -2,18 +2,20 @@
 
 import difflib
 import json
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from packer.errors import InputError
+from packer.source.comparisons import other_side
 from packer.source.decode import Refused
 from packer.source.exports import export_hint
 from packer.source.field_names import is_setting, meant_field
 from packer.source.file_bytes import FilePath, jq_command, quoted
-from packer.source.proposals import Reading, propose
-from packer.source.roles import ROLES, guess_roles
-from packer.source.row import Columns, composed, rename
+from packer.source.proposals import Proposal, Reading, ends_in_question, propose
+from packer.source.roles import ROLES, SPEAKERS, guess_roles
+from packer.source.row import ID_FIELDS, Columns, composed, rename
 from packer.source.schema import SCHEMAS, fields_read, schema_of
 from packer.source.unsupported_rows import SUSPECT_FIELDS
 
@@ -22,10 +24,14 @@ _MAX_LISTED = 12
 _TRIED_ROWS = 64
 _MOST_NAMES = 4
 
+_NO_TEXTS = (SUSPECT_FIELDS - {"label"}).union(ID_FIELDS)
+
+_LEFT_OUT = "; what is left out by this may belong to the prompt"
+_DIFFERS = "; where that differs by row, give rows `chosen` and `rejected`"
 _OR = "; of two fields that may be the same thing, only one is read"
 
-_SPEAKER = frozenset({"role", "from", "speaker", "sender"})
-"""Keys under which a turn of a dialogue names who speaks."""
+_LIST_OF_TEXTS = re.compile(r"\s*\[\s*\".*\"\s*\]\s*", re.DOTALL)
+_JSON = re.compile(r"\s*(\[.*\]|\{.*\})\s*", re.DOTALL)
 
 
 def no_object(path: FilePath, first: Any, *, is_array: bool) -> InputError:
@@ -60,7 +66,7 @@ def no_schema(path: FilePath, rows: Sequence[Mapping[str, Any]], columns: Column
 def _wrapped_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | None:
     """Return the hint for a file that is one object with the rows in one of its fields, such as `{"data": [...]}`."""
     for name, value in rows[0].items() if len(rows) == 1 else ():
-        if not (isinstance(value, list) and value and isinstance(value[0], dict)) or not _SPEAKER.isdisjoint(value[0]):
+        if not (isinstance(value, list) and value and isinstance(value[0], dict)) or not SPEAKERS.isdisjoint(value[0]):
             continue  # turns of one dialogue are no rows
         if schema_of(value[0]) is not None:
             command = jq_command(path, f".{json.dumps(name)}[]")
@@ -119,86 +125,152 @@ def schema_hint(rows: Sequence[Mapping[str, Any]], schema: str, columns: Columns
 
 
 def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns) -> str:
-    """Return a hint for setting `columns`. Names order what is tried, and the rows decide.
+    """Return a hint for setting `columns`. Names say what is proposed, and it was tried on the rows.
 
     What leaves the fewest texts unread is proposed; two fields that could be the same are named as two.
     """
     sampled = [dict(row) for row in rows if row][:_TRIED_ROWS]
-    tried = [found for further in _candidates(sampled, columns) if (found := _tried(sampled, columns, further))]
-    if not tried:
-        return _unnamed_hint(sampled, columns)
-    fewest = min(len(left) for _, left in tried)
-    best = [found for found in tried if len(found[1]) == fewest][: 2 if fewest else 1]
-    rivals = [each for each in best if each is best[0] or any(old in each[1] for old in best[0][0].columns.values())]
-    ways = " or ".join(each.setting(left) for each, left in rivals)
-    left_out = f"; nothing reads what --ignore names, and some may belong to the prompt{_OR * (len(rivals) > 1)}"
-    return f"say which field is which with `columns`: {ways}{left_out if fewest else ''}"
+    fields = _Fields([rename(row, columns) for row in sampled])
+    best = _best(sampled, columns, (("", further) for further in fields.named()))
+    first = next((proposal for _, proposal in best), None)
+    if first is None:
+        return _unnamed_hint(sampled, columns, fields)
+    rivals = [each for _, each in best if any(old in each.left for old in first.reading.columns.values())][:1]
+    ways = " or ".join(each.reading.setting(each.left) for each in (first, *rivals))
+    choices = "".join(f"; {each.when}, {each.reading.setting(each.left)}" for each in first.choices if not rivals)
+    return f"say which field is which with `columns`: {ways}{choices}{_LEFT_OUT * bool(first.left)}{_OR * bool(rivals)}"
 
 
-def _unnamed_hint(rows: Sequence[dict[str, Any]], columns: Columns) -> str:
-    """Return the hint for rows whose names do not tell what is the question and what the answer.
+def _best(
+    rows: Sequence[dict[str, Any]], columns: Columns, candidates: Iterable[tuple[str, Columns]]
+) -> list[tuple[str, Proposal]]:
+    """Return those candidates with what else reads the rows that leave the fewest fields unread."""
+    tried = [(when, proposal) for when, each in candidates if (proposal := _tried(rows, columns, each)) is not None]
+    fewest = min((len(proposal.left) for _, proposal in tried), default=0)
+    return [(when, proposal) for when, proposal in tried if len(proposal.left) == fewest]
 
-    The fields with the longest texts are named in each order, and the longest as a text of its own. All were tried.
-    """
-    lengths = Counter[str]()
-    for row in rows:
-        for path, text in _texts(row):
-            lengths[path] += len(text)
-    longest = [path for path, _ in lengths.most_common(2)]
-    ways = [
-        (f"if `{answer}` answers `{question}`, ", {"instruction": question, "output": answer})
-        for answer in longest
-        for question in longest
-        if question != answer and meant_field(question) != "output" and meant_field(answer) != "instruction"
-    ]
-    ways += [(f"if `{path}` is trained whole, ", {"text": path}) for path in longest[:1] if meant_field(path) is None]
-    found = [
-        f"{when}{reading.setting(left)}"
-        for when, further in ways
-        for reading, left in filter(None, [_tried(rows, columns, further)])
-    ]
-    if not found:
-        texts = f"the fields with texts are {list_names(lengths)}" if lengths else "no field of these rows has a text"
+
+def _unnamed_hint(rows: Sequence[dict[str, Any]], columns: Columns, fields: "_Fields") -> str:
+    """Return the hint for rows whose names do not tell what is the question and what the answer. All were tried."""
+    best = _best(rows, columns, fields.unnamed())
+    if not best:
+        texts = (
+            f"the fields with texts are {list_names(fields.paths)}"
+            if fields.paths
+            else "no field of these rows has a text"
+        )
+        if fields.no_texts:
+            texts = f"{list_names(fields.no_texts)} may be the answer, and `columns` reads texts alone; {texts}"
         return f"{texts}; packer reads messages, questions with answers, texts, and token ids"
-    return f"say which field is which with `columns`: {'; '.join(found)}"
+    ways = "; ".join(f"if {when}, {each.reading.setting(each.left)}" for when, each in best)
+    left_out = _LEFT_OUT if best[0][1].left else _DIFFERS if "rejected" in best[0][1].reading.columns else ""
+    return f"say which field is which with `columns`: {ways}{left_out}"
 
 
-def _texts(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the texts of a row and of the objects in it, with the paths by which `columns` finds them."""
+class _Fields:
+    """The fields of some rows, and of the objects in them, by the paths with which `columns` finds them."""
+
+    def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
+        found: dict[str, list[Any]] = {}
+        for row in rows:
+            for path, value in _values(row):
+                found.setdefault(path, []).append(value)
+        self.no_texts = [
+            path for path, values in found.items() if meant_field(path) == "output" and _is_other(values[0])
+        ]
+        """Fields that are answers by their names, and which `columns` cannot read."""
+
+        self._lists = {path: values[0] for path, values in found.items() if isinstance(values[0], list)}
+        self._json = {path for path, (first, *_) in found.items() if isinstance(first, str) and _JSON.fullmatch(first)}
+        texts = {path: sum(map(len, values)) for path, values in found.items() if isinstance(values[0], str)}
+        self._texts = sorted(texts, key=lambda path: -texts[path])
+        self.paths = [path for path in found if path in texts or any(_texts_in(found[path][0]))]
+        self._compared: list[tuple[str, str]] = []
+        pairs = [(path, other) for path in texts if (other := other_side(path)) in texts]
+        if not self.no_texts and self._meant(None, "instruction", "input", but=pairs):
+            self._compared = pairs
+
+    def _meant(self, *places: str | None, but: Sequence[tuple[str, str]] = ()) -> list[str]:
+        """Return the texts whose names say one of some places: those of packer's own names first, then by length."""
+        sides = {path for pair in (*self._compared, *but) for path in pair}
+        found = [path for path in self._texts if meant_field(path) in places and path not in sides]
+        return sorted(found, key=lambda path: path not in places)[:_MOST_NAMES]
+
+    @property
+    def _questions(self) -> list[str]:
+        return self._meant("instruction") or self._meant("input")
+
+    @property
+    def _asked(self) -> list[str]:
+        return [path for path, value in self._lists.items() if path not in SUSPECT_FIELDS and ends_in_question(value)]
+
+    def named(self) -> Iterator[Columns]:
+        """Yield columns for a question and its answer, by their names; those come first whose answers are longest."""
+        answers, worse = self._meant("output"), self._meant("rejected")
+        lists = [path for path, value in self._lists.items() if _messages_field(path, value) == "messages"]
+        for path in self._asked:
+            yield from ({"prompt": path, "completion": answer} for answer in [*answers, *lists])
+        for path, value in self._lists.items():
+            if (field := _messages_field(path, value)) is not None:
+                yield {field: path}
+        for question in self._questions:
+            for answer in answers:
+                yield from (_pair(question, answer, rejected) for rejected in worse)
+                asked = {new: old for new, old in (("instruction", question), ("output", answer)) if new != old}
+                if asked and not worse:
+                    yield asked
+
+    def unnamed(self) -> Iterator[tuple[str, Columns]]:
+        """Yield what a question and its answer may be where names do not say it, each with its columns.
+
+        Two fields whose names differ in a last letter are two answers, of which either may be the better one.
+        """
+        unknown = [path for path in self._meant(None) if path not in self._json]
+        questions = self._questions or unknown
+        for one, other in self._compared:
+            for question in questions[:1]:
+                yield f"`{one}` is always better than `{other}`", _pair(question, one, other)
+                yield f"`{other}` is always better than `{one}`", _pair(question, other, one)
+        if self._compared:
+            return
+        answers = self._meant("output") or ([] if self.no_texts else unknown)
+        pairs = [(answer, question) for answer in answers[:2] for question in questions[:2] if question != answer]
+        yield from ((f"`{a}` answers `{q}`", {"prompt": q, "completion": a}) for q in self._asked for a in answers[:1])
+        yield from ((f"`{a}` answers `{q}`", {"instruction": q, "output": a}) for a, q in pairs)
+        if answers == questions == unknown and unknown and not self._asked:
+            yield f"`{unknown[0]}` is trained whole", {"text": unknown[0]}
+
+
+def _is_other(value: Any) -> bool:
+    """Whether an answer is a number, or is in a list."""
+    return any(_texts_in(value)) if isinstance(value, list) else not isinstance(value, str)
+
+
+def _pair(question: str, chosen: str, rejected: str) -> Columns:
+    """Return columns of two answers to a question; `prompt` keeps its name."""
+    return {**({} if question == "prompt" else {"instruction": question}), "chosen": chosen, "rejected": rejected}
+
+
+def _values(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values in a row and in the objects in it, but for ids, settings and media."""
     for name, value in row.items():
-        if isinstance(value, str) and name not in SUSPECT_FIELDS and not is_setting(value):
-            yield name, value
-        elif isinstance(value, dict):
-            yield from ((f"{name}.{key}", each) for key, each in value.items() if isinstance(each, str))
+        path = f"{before}{name}"
+        if isinstance(value, dict):
+            yield from _values(value, f"{path}.")
+        elif isinstance(value, str) and _LIST_OF_TEXTS.fullmatch(value):
+            yield path, [value]
+        elif value not in (None, [], "") and not is_setting(value) and name not in _NO_TEXTS:
+            yield path, value
 
 
-def _candidates(rows: Sequence[dict[str, Any]], columns: Columns) -> Iterator[Columns]:
-    """Yield columns for a question and its answer; those come first whose answers are longest."""
-    renamed = [rename(row, columns) for row in rows]
-    values = {name: [row[name] for row in renamed if row.get(name)] for name in _names(renamed)}
-    texts = {name: found for name, found in values.items() if found and isinstance(found[0], str)}
-    answers = sorted(
-        (name for name in texts if meant_field(name) == "output"),
-        key=lambda name: (name != "output", -sum(len(str(value)) for value in texts[name]) / len(texts[name])),
-    )[:_MOST_NAMES]
-    answers += [name for name, found in values.items() if found and _messages_field(name, found[0]) == "messages"]
-    asked = [name for name, found in values.items() if found and _is_question(name, found[0])]
-    yield from ({"prompt": question, "completion": answer} for question in asked for answer in answers)
-    for name, found in values.items():
-        if found and (field := _messages_field(name, found[0])) is not None:
-            yield {field: name}
-    questions = [name for name in texts if meant_field(name) == "instruction"]
-    questions = questions or [name for name in texts if meant_field(name) == "input"]
-    for question in sorted(questions, key=lambda name: name != "instruction")[:_MOST_NAMES]:
-        for answer in answers:
-            if renamed_to := {new: old for new, old in (("instruction", question), ("output", answer)) if new != old}:
-                yield renamed_to
+def _texts_in(value: Any) -> Iterator[str]:
+    """Yield the texts in a list."""
+    for each in value if isinstance(value, list) else ():
+        yield from [each] if isinstance(each, str) else _texts_in([*each.values()] if isinstance(each, dict) else each)
 
 
-def _tried(
-    rows: Sequence[dict[str, Any]], columns: Columns, further: Columns
-) -> tuple[Reading, tuple[str, ...]] | None:
-    """Return how rows are read with further columns, and the fields that nothing reads then; None if few are read."""
+def _tried(rows: Sequence[dict[str, Any]], columns: Columns, further: Columns) -> Proposal | None:
+    """Return how rows are read with further columns, and what reads more of them; None if few are read."""
     both = composed(columns, further)
     renamed = [rename(row, both) for row in rows]
     reading = Reading(schema=None, columns=both, roles=guess_roles(renamed))
@@ -207,8 +279,7 @@ def _tried(
         return None
     if any(2 * sum(bool(row.get(new)) for row in renamed) < found.num_read for new in further):
         return None  # an empty question or answer
-    proposal = propose(rows, reading)
-    return proposal.reading, proposal.left
+    return propose(rows, reading)
 
 
 def _names(rows: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -221,13 +292,6 @@ def list_names(names: Iterable[str]) -> str:
     every = list(names)
     more = len(every) - _MAX_LISTED
     return ", ".join(quoted(name) for name in every[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
-
-
-def _is_question(name: str, value: Any) -> bool:
-    """Whether a value is a list of messages that an answer in another field continues."""
-    if not isinstance(value, list) or name in SUSPECT_FIELDS or not all(isinstance(each, dict) for each in value):
-        return False
-    return ROLES.get(str(value[-1].get("role")).lower()) in {"user", "tool"}
 
 
 def _messages_field(name: str, value: Any) -> str | None:

@@ -85,10 +85,10 @@ def follow(
             assert error.hint is not None
             hint = error.hint
         assert hint is not None
-        ways = re.split(r"; (?=--)| or (?=--set)", hint)
-        ways = [way for way in ways if "sources.columns=" in way or "--ignore" in way]
+        ways = re.split(r"; (?=--|if )| or (?=--set)", hint)
+        ways = [way[way.index("--") :] for way in ways if "sources.columns=" in way or "--ignore" in way]
         assert ways, hint
-        words = shlex.split(re.split(r" reads `| leaves |; nothing reads", ways[-1 if last else 0])[0])
+        words = shlex.split(re.split(r" reads `| leaves |; ", ways[-1 if last else 0])[0])
         new = [word for word in words if word.startswith("sources.columns=")]
         new_ignored = {words[i + 1] for i, word in enumerate(words) if word == "--ignore"}
         assert not {*new} & {*followed} and (new or not new_ignored <= ignored), hint

@@ -7,7 +7,7 @@ source says that it may be left out. See :mod:`packer.source.unread_text` for wh
 
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -21,7 +21,7 @@ from packer.recipe import Recipe, Source
 from packer.render.environment import RenderError
 from packer.row_rules import fields_of
 from packer.source.detect import whole_rows
-from packer.source.field_names import columns_yaml
+from packer.source.field_names import as_yaml, columns_yaml
 from packer.source.file_bytes import quoted
 from packer.source.proposals import Proposal, Reading, propose
 from packer.source.rows import InputFile
@@ -123,29 +123,38 @@ class Question:
         return f"{self.source}: {what} text that nothing reads: {shown}{more}"
 
     @property
-    def all_left_out(self) -> str:
-        """The options with which nothing is read that is not read now."""
-        return " ".join(f"--ignore {shlex.quote(each.path)}" for each in self.fields)
+    def left_out(self) -> str:
+        """The options with which nothing is read that is not read now, and what they do."""
+        what = "it" if len(self.fields) == 1 else "them"
+        return f"{' '.join(f'--ignore {shlex.quote(each.path)}' for each in self.fields)} leaves {what} out"
 
     @property
     def is_readable(self) -> bool:
-        return self.proposal is not None and bool(self.proposal.places)
+        return self.proposal is not None and bool(self.proposal.places or self.proposal.choices)
 
     def hint(self, *, is_alone: bool) -> str:
         """Return the ways on, as options of a command if it is the only source, else as lines of a recipe."""
-        left_out = f"{self.all_left_out} leaves {'it' if len(self.fields) == 1 else 'them'} out"
-        if self.proposal is None or not self.proposal.places:
-            return left_out
-        places = self.proposal.places
-        reads = ", ".join(
-            f"{quoted(name)} as `{own}`" + (f" (or as {' or '.join(f'`{each}`' for each in others)})" if others else "")
-            for name, (own, *others) in places.items()
-        )
+        ways = [*self._ways(is_alone=is_alone)] if self.is_readable else []
         if is_alone:
-            return f"{replace(self.proposal.reading, roles={}).setting(self.proposal.left)} reads {reads}; {left_out}"
-        ignored = f", `ignore: [{', '.join(self.proposal.left)}]`" if self.proposal.left else ""
-        columns = columns_yaml(self.proposal.reading.columns)
-        return f"below the `path` of {self.source} in a recipe, `columns: {{{columns}}}`{ignored} reads {reads}"
+            return "; ".join([*ways, self.left_out])
+        return f"below the `path` of {self.source} in a recipe, {'; '.join(ways)}"
+
+    def _ways(self, *, is_alone: bool) -> Iterator[str]:
+        """Yield what reads the fields whose names say what they are, and what reads one more."""
+        found = self.proposal
+        assert found is not None, "it is readable"
+        if found.places:
+            reads = ", ".join(f"{quoted(name)} as `{place}`" for name, place in found.places.items())
+            yield f"{_options(found.reading, found.left, is_alone=is_alone)} reads {reads}"
+        for choice in found.choices:
+            yield f"{choice.when}, {_options(choice.reading, choice.left, is_alone=is_alone)}"
+
+
+def _options(reading: Reading, left: Sequence[str], *, is_alone: bool) -> str:
+    if is_alone:
+        return replace(reading, roles={}).setting(left)
+    ignored = f", `ignore: [{', '.join(map(as_yaml, left))}]`" if left else ""
+    return f"`columns: {{{columns_yaml(reading.columns)}}}`{ignored}"
 
 
 class Questions:
@@ -180,6 +189,13 @@ class Questions:
             if (question := self._of(self._recipe.sources[number].path, found)) is not None
         )
 
+    def note_rare(self, note: Callable[[str], None]) -> None:
+        """Name the fields with such text in too few rows to ask about them."""
+        for number, found in sorted(self._found.items()):
+            rare = [replace(each, unread=replace(each.unread, fields=each.unread.rare)) for each in found]
+            if (question := self._of(self._recipe.sources[number].path, rare)) is not None:
+                note(f"{question}; too few to ask about, so it is left out; --ignore says that it may be")
+
     def _of(self, path: str, found: Sequence[FileQuestion]) -> Question | None:
         fields: dict[str, UnreadField] = {}
         for field in (field for each in found for field in each.unread.fields):
@@ -190,7 +206,7 @@ class Questions:
             fields[field.path] = replace(so_far or field, num_rows=num_rows)
         if not fields:
             return None
-        proposal = next((each.proposal for each in found if each.proposal and each.proposal.places), None)
+        proposal = next((each.proposal for each in found if each.proposal), None)
         if proposal is not None:
             left = tuple(sorted(fields.keys() - {*proposal.read}))
             proposal = replace(proposal, left=left)
