@@ -9,16 +9,18 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 from msgspec import structs
 
-from packer.batches import RowBatch, Sample
+from packer.batches import RowBatch
 from packer.model import Model
 from packer.named_templates import NAMED_TEMPLATES, template_path
+from packer.pipeline.as_given import says_its_rows
 from packer.pipeline.plan.open_keys import ABOUT_IDS
 from packer.pipeline.stages import Stages, compile_template, split_markers, turn_end_marker
 from packer.recipe import Recipe, for_one_source, make_recipe, to_json
-from packer.rejections import allowing_hint, rejection_hint
+from packer.rejections import rejection_hint, ways_out
 from packer.render import ChatTemplate
 from packer.render.asked_modes import CONTRADICTS, SEVERAL_EFFORTS
 from packer.source.detect import first_rows
@@ -30,6 +32,7 @@ from packer.source.rows import InputFile
 from packer.source.schema import SCHEMAS
 from packer.source.schema_errors import schema_hint
 from packer.strict_yaml import parse_yaml
+from packer.supervise import split_sides
 
 _OTHER_KEYS = re.compile(r"\A.* at \$\.(?P<field>\w+)\[\d+\]; its other keys: `")
 """The reason given for a message without text that has other keys which may contain it."""
@@ -60,15 +63,6 @@ def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Model
     Raises:
         InputError: the file cannot be read.
     """
-    if code == "no_terminator":
-        for what, of_calls in (("an answer", False), ("a call", True)):
-            end = turn_end_marker(model, recipe, of_calls=of_calls)
-            if end is not None:
-                stop = json.dumps([*recipe.supervision.stop, end], ensure_ascii=False)
-                return (
-                    f"--set {shlex.quote(f'supervision.stop={stop}')} makes {end}, with which the template ends "
-                    f"{what}, a stop token; generation has to stop at it, too"
-                )
     hint = _remedy(code, reason, file, recipe, model, lost=lost)
     if code != "unknown_schema" and "sources.columns=" in hint and file.columns:
         hint = _SET_COLUMNS.sub(lambda found: f"{{{_with_own_columns(found[1], file.columns)}}}", hint)
@@ -87,12 +81,40 @@ def _remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Mode
     )
     if hint is not None:
         return hint
-    allowed = (*recipe.supervision.allow_dropped, *lost)
-    if code == "dropped_reasoning":
-        return _about_reasoning(file, recipe, model, allowed)
-    if code == "prompt_diverges":
-        return _about_prompts(reason, file, recipe, model)
-    return rejection_hint(code, allowed=allowed)
+    about = next((each for each in _ABOUT_VARIABLES if each in reason), "")
+    ways = ways_out(code, allowed=(*recipe.supervision.allow_dropped, *lost))
+    if code == "no_terminator":
+        ways = _stops(recipe, model) | ways
+    rows = _rejected_rows(code, about, file, recipe, model) if ways else []
+    if about:
+        return _about_variables(about, reason, rows, recipe, model)
+    if rows:
+        ways = {way: effect for way, effect in ways.items() if _helps(way, rows, recipe, model)}
+    hint = rejection_hint(code, ways)
+    further = _ways_without_variables(rows, recipe, model) if code in ("prompt_diverges", "dropped_reasoning") else []
+    return "; ".join([*further, hint])
+
+
+def _stops(recipe: Recipe, model: Model) -> dict[str, str]:
+    """Return keys that make a token with which the template ends an answer, or a turn of calls, a stop token."""
+    ways = {}
+    for of_calls, what in ((True, "a call"), (False, "an answer")):
+        end = turn_end_marker(model, recipe, of_calls=of_calls)
+        if end is not None:
+            stop = json.dumps([*recipe.supervision.stop, end], ensure_ascii=False)
+            effect = f"makes {end}, with which the template ends {what}, a stop token"
+            ways[f"supervision.stop={stop}"] = f"{effect}; generation has to stop at it, too"
+    return ways
+
+
+def _helps(way: str, rows: Sequence[RowBatch], recipe: Recipe, model: Model) -> bool:
+    """Whether rows are built with a key, and what is trained is what they say, but for losses that it allows."""
+    if way.startswith("supervision.reasoning=inline") and _compiled(model, recipe).reasoning.around:
+        return False  # the letters of the tags would be part of the answer
+    if way.startswith("sources.columns={tools"):
+        return _are_kept([_changed(each, tools=None) for each in rows], recipe, model)
+    then = _with(recipe, way)
+    return _are_kept(rows, then, model.with_stop(*then.supervision.stop))
 
 
 def _about_reading(code: str, reason: str, file: InputFile) -> str | None:
@@ -123,58 +145,13 @@ def _columns_of(code: str, reason: str) -> str | None:
     return "; ".join(f"--set 'sources.columns={{{columns}}}' {effect}" for columns, effect in found) or None
 
 
-_REASONING_FORMS = {
-    "supervision.reasoning=field": "moves reasoning out of the text, to where the template looks for it",
-    "supervision.reasoning=inline": "puts reasoning into the text, in <think> tags",
-    "supervision.on_prompt_mismatch=continue": "writes reasoning after a prompt that opens it",
-}
-"""Keys that may help rows whose reasoning is not rendered, with what they do."""
-
 _ABOUT_VARIABLES = (CONTRADICTS, SEVERAL_EFFORTS)
 
 _TRIED_ROWS, _SEARCHED_ROWS = 8, 200
 
 
-_PROMPT_KEYS = {
-    "supervision.on_prompt_mismatch=continue": "trains the answer after its own prompt",
-    "supervision.on_prompt_mismatch=common_prefix": "takes what prompt and turn have in common as the prompt",
-}
-"""Keys that may help rows whose turn does not continue its prompt, with what they do."""
-
-
-def _about_prompts(reason: str, file: InputFile, recipe: Recipe, model: Model) -> str:
-    """Suggest with what rows that continue no prompt were built."""
-    about = next((each for each in _ABOUT_VARIABLES if each in reason), None)
-    if about is not None:
-        return _about_variables(about, reason, file, recipe, model)
-    rows = _rejected_rows("prompt_diverges", "", file, recipe, model)
-    kept = [key for key in _PROMPT_KEYS if _are_kept(rows, _with(recipe, key), model)]
-    ways = [*_ways_without_variables(rows, recipe, model), *(f"--set {key} {_PROMPT_KEYS[key]}" for key in kept)]
-    if not ways:
-        return rejection_hint("prompt_diverges")
-    return "; ".join([*ways, "packer lint shows where prompt and turn differ"])
-
-
-def _about_reasoning(file: InputFile, recipe: Recipe, model: Model, allowed: Iterable[str]) -> str:
-    """Suggest the keys with which rows whose reasoning is lost were tried, and were built with it."""
-    rows = _rejected_rows("dropped_reasoning", "", file, recipe, model)
-    has_markers = bool(_compiled(model, recipe).reasoning.around)
-    ways = []
-    for key, effect in _REASONING_FORMS.items() if rows else ():
-        if key.endswith("=inline") and has_markers:
-            continue  # the letters of the tags would be part of the answer
-        if _are_kept(rows, _with(recipe, key), model):
-            ways.append(f"--set {key} {effect}")
-    ways += _ways_without_variables(rows, recipe, model)
-    allows = f"supervision.allow_dropped=[{','.join(dict.fromkeys((*allowed, 'reasoning')))}]"
-    if not rows or _are_kept(rows, _with(recipe, allows), model):
-        ways.append(allowing_hint("reasoning", allowed))
-    return "; ".join(ways) or "give such rows their reasoning in the field `reasoning_content`, or leave it out"
-
-
-def _about_variables(about: str, reason: str, file: InputFile, recipe: Recipe, model: Model) -> str:
+def _about_variables(about: str, reason: str, rows: Sequence[RowBatch], recipe: Recipe, model: Model) -> str:
     """Suggest what to do about variables that contradict the reasoning of rows, or about one that is not set."""
-    rows = _rejected_rows("prompt_diverges", about, file, recipe, model)
     ways = []
     for name, word in re.findall(r"(\w+)=(\w+)", reason) if about == SEVERAL_EFFORTS else ():
         setting = f'template.kwargs.{name}="{word}"'
@@ -194,7 +171,7 @@ def _ways_without_variables(rows: Sequence[RowBatch], recipe: Recipe, model: Mod
     """Suggest to leave out variables of the template without which rows are built."""
     ways = []
     if any(sample.template_kwargs for each in rows for sample in each.samples):
-        others = [replace(each, samples=tuple(map(_without_variables, each.samples))) for each in rows]
+        others = [_changed(each, template_kwargs={}) for each in rows]
         if (further := _further(others, recipe, model)) is not None:
             columns = f"--set 'sources.columns={{chat_template_kwargs: null}}'{further}"
             ways.append(f"{columns} leaves out all variables of rows")
@@ -225,17 +202,25 @@ def _rejected_rows(code: str, about: str, file: InputFile, recipe: Recipe, model
 
 
 def _are_kept(rows: Sequence[RowBatch], recipe: Recipe, model: Model) -> bool:
-    """Whether there are rows, and all are built with another recipe."""
-    stages = Stages(recipe, model)
-    return bool(rows) and not any(stages.run(each).rejections for each in rows)
+    """Whether another recipe builds most of some rows, and what it trains of them is what they say."""
+    stages, num_kept = Stages(recipe, model), 0
+    for batch in rows:
+        turns = stages.render(batch)
+        if turns.rejections or stages.run(batch, turns).rejections:
+            continue
+        sides = split_sides(batch) if any(sample.preference is not None for sample in batch.samples) else batch
+        if not says_its_rows(sides, turns, model, dropped=recipe.supervision.allow_dropped):
+            return False
+        num_kept += 1
+    return 2 * num_kept > len(rows)
 
 
 def _with(recipe: Recipe, override: str) -> Recipe:
     return make_recipe(to_json(recipe), [override])
 
 
-def _without_variables(sample: Sample) -> Sample:
-    return structs.replace(sample, template_kwargs={})
+def _changed(batch: RowBatch, **fields: Any) -> RowBatch:
+    return replace(batch, samples=tuple(structs.replace(sample, **fields) for sample in batch.samples))
 
 
 def _compiled(model: Model, recipe: Recipe) -> ChatTemplate:
