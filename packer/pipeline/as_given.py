@@ -18,6 +18,8 @@ from packer.render.reasoning import ANY_TAG, reasoning_of, split_inline
 _LONGEST_LABEL = 32
 """Characters that a template may write before an answer, or before its reasoning, such as the name of a channel."""
 
+_TAGGED = re.compile(r"(<(\w+)>).*?</\2>", re.DOTALL)
+
 
 def says_its_rows(batch: RowBatch, turns: TurnBatch, model: Model, *, dropped: Collection[str] = ()) -> bool:
     """Whether each turn that is trained of rows of chats is all that its message says.
@@ -45,7 +47,7 @@ def says_its_rows(batch: RowBatch, turns: TurnBatch, model: Model, *, dropped: C
         calls = [] if "tool_call" in dropped else message.fields.get("tool_calls") or []
         if not _says(bare(trained), [text for text in said if text], calls):
             return False
-        if not calls and _calls_as_text(message.fields.get("content") or "", sample.tools or ()):
+        if not calls and _calls_as_text(message.fields.get("content") or "", sample.tools or (), model.template or ""):
             return False
     return bool(len(turns.turn_text)) and not any(map(_speaks_twice, batch.samples))
 
@@ -68,10 +70,11 @@ def _says(trained: str, said: Iterable[str], calls: Collection[Any]) -> bool:
     return bool(trained) and not rest
 
 
-def _calls_as_text(text: str, tools: Collection[Any]) -> bool:
-    """Whether a text writes a call of one of the tools: its name in quotation marks, tags or before its arguments."""
+def _calls_as_text(text: str, tools: Collection[Any], template: str) -> bool:
+    """Whether a text calls one of the tools, but for calls in tags that the template writes, too."""
     names = "|".join(re.escape(str(function_of(tool).get("name"))) for tool in tools)
-    return bool(names) and re.search(rf"\b(?:{names})[\"'(>]", text) is not None
+    bare = _TAGGED.sub(lambda found: "" if found[1] in template else found[0], text)
+    return bool(names) and re.search(rf"\b(?:{names})[\"'(>]", bare) is not None
 
 
 def _speaks_twice(sample: Sample) -> bool:

@@ -428,3 +428,77 @@ def test_the_hint_for_inline_reasoning_and_a_variable_of_the_row_is_one_stop(tmp
     _, columns, _, form, *_ = shlex.split(way)
     assert form == "supervision.reasoning=field"
     assert shown_for(tmp_path, asking, rows, columns, form).totals.kept == 1
+
+
+ENDS_CALLS = """\
+{%- for m in messages %}
+{{- '<|im_start|>' + m.role + '\\n' + (m.content or '') }}
+{%- for call in m.tool_calls or [] %}{{ call.function.name ~ (call.function.arguments | tojson) ~ '<|endoftext|>' }}{% endfor %}
+{{- '\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+"""Ends each call with a token, and no turn with any."""
+
+CALLS = [{"type": "function", "function": {"name": name, "arguments": {"x": "1"}}} for name in ("look", "listen")]
+
+
+def learned(seen: Any) -> list[str]:
+    """What is trained of the only row that is shown."""
+    (row,) = seen.rows
+    return [run.text for document in row.view.documents for run in document.runs if run.message is not None]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"), [(ANSWER, ["answer"]), (ANSWER | {"tool_calls": CALLS}, ["answer", "look", "listen"])]
+)
+def test_the_token_that_ends_a_call_is_no_stop_token_of_an_answer(
+    tmp_path: Path, answer: dict[str, Any], said: list[str]
+) -> None:
+    """Behind it, other calls of the turn would be lost."""
+    rows = [{"messages": [USER, answer]}]
+    hint = hint_for(shown_for(tmp_path, ENDS_CALLS, rows))
+    ways = [shlex.split(way)[1] for way in hint.split("; ") if way.startswith("--set")]
+    assert ways == ["supervision.no_terminator=append"]
+    (text,) = learned(shown_for(tmp_path, ENDS_CALLS, rows, *ways))
+    assert text.endswith("<|im_end|>") and all(word in text for word in said)
+    stopped = shown_for(tmp_path, ENDS_CALLS, rows, 'supervision.stop=["<|endoftext|>"]')
+    assert "allow_dropped" not in hint_for(stopped)
+
+
+@pytest.mark.parametrize("content", ["", "Let me look."])
+def test_a_turn_without_its_calls_is_offered_only_if_it_says_something(tmp_path: Path, content: str) -> None:
+    rows = [{"messages": [USER, {"role": "assistant", "content": content, "tool_calls": CALLS}]}]
+    hint = hint_for(shown_for(tmp_path, twins.CHATML, rows))
+    assert ("allow_dropped=[tool_call]" in hint) == bool(content)
+    if content:
+        assert learned(shown_for(tmp_path, twins.CHATML, rows, shlex.split(hint.split("; ")[0])[1])) == [
+            "Let me look.<|im_end|>"
+        ]
+
+
+WRAPS = twins.CHATML.replace(
+    "(message.content or '')",
+    "('<tool_response>' + message.content + '</tool_response>' if message.role == 'tool' else message.content or '')",
+)
+RESULT = {"role": "tool", "content": "<tool_response>06:12</tool_response>"}
+
+
+@pytest.mark.parametrize(
+    ("call", "is_offered"),
+    [("Let me look.", True), ('{"name": "f"}', False), ("[f(x=1)]", False), ("I call f, see below.", True)],
+)
+def test_tags_are_taken_off_only_where_no_call_is_left_as_text(tmp_path: Path, call: str, is_offered: bool) -> None:
+    tools = [{"name": "f", "parameters": {"type": "object", "properties": {}}}]
+    template = "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}" + WRAPS
+    rows = [{"messages": [USER, ANSWER | {"content": call}, RESULT, ANSWER], "tools": tools}]
+    seen = shown_for(tmp_path, template, rows)
+    assert [each.code for each in seen.rows[0].view.rejected] == ["wrapped_twice"]
+    assert ("rows.wrapped=unwrap" in hint_for(seen)) == is_offered
+
+
+def test_what_trains_two_answers_in_a_row_is_not_offered(tmp_path: Path) -> None:
+    opens = CHANNELS.replace("'<|im_start|>assistant\\n' }}", "'<|im_start|>assistant\\n<think>\\n' }}")
+    for messages, is_offered in (([USER, ANSWER], True), ([USER, ANSWER, ANSWER], False)):
+        rows = [{"messages": messages}]
+        hint = hint_for(shown_for(tmp_path, opens, rows, "supervision.on_prompt_mismatch=refuse"))
+        assert ("on_prompt_mismatch=continue" in hint) == is_offered
