@@ -5,7 +5,7 @@ way out trains half of an answer, reasoning as letters, a call as text, or two t
 """
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -43,9 +43,9 @@ def says_its_rows(batch: RowBatch, turns: TurnBatch, model: Model, *, dropped: C
         start = int(turns.text_offsets[text])
         trained = turns.text[start + int(turns.prompt_end[number]) : start + int(turns.completion_end[number])].decode()
         message = sample.messages[int(turns.turn_message[number])]
-        said = [bare(text) for kind, text in _texts_of(message).items() if kind not in dropped]
+        texts = {kind: bare(text) for kind, text in _texts_of(message).items()}
         calls = [] if "tool_call" in dropped else message.fields.get("tool_calls") or []
-        if not _says(bare(trained), [text for text in said if text], calls):
+        if not _says(bare(trained), texts, calls, dropped):
             return False
         if not calls and _calls_as_text(message.fields.get("content") or "", sample.tools or (), model.template or ""):
             return False
@@ -58,12 +58,14 @@ def _texts_of(message: Message) -> dict[str, str]:
     return {"reasoning": reasoning_of(message.fields), "content": inline[2] if inline else content}
 
 
-def _says(trained: str, said: Iterable[str], calls: Collection[Any]) -> bool:
+def _says(trained: str, texts: Mapping[str, str], calls: Collection[Any], dropped: Collection[str]) -> bool:
     """Whether a text is some others, one after another, and then calls."""
     rest = trained
-    for text in said:
-        before, found, rest = rest.partition(text)
-        if not found or len(before) > _LONGEST_LABEL:
+    for kind, text in texts.items():
+        before, found, after = rest.partition(text) if text else ("", "", rest)
+        if found and len(before) <= _LONGEST_LABEL:
+            rest = after
+        elif text and kind not in dropped:
             return False
     if calls:
         return all(str(function_of(call).get("name")) in rest for call in calls)

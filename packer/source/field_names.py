@@ -28,7 +28,9 @@ SYNONYMS = {
 }
 """Fields of schema `alpaca` and the names that data sets use for them, reduced to lower-case letters and digits."""
 
-_SETTINGS = frozenset({"on", "off", "true", "false", "yes", "no", "none", "low", "medium", "high"})
+_SETTINGS = frozenset(
+    {"enabled", "disabled", "on", "off", "true", "false", "yes", "no", "none", "low", "medium", "high"}
+)
 """What data sets of models with and without reasoning have under `reasoning` to say which row is which."""
 
 _YAML_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off"})
@@ -38,7 +40,9 @@ _FIELD_BY_SYNONYM = {synonym: field for field, synonyms in SYNONYMS.items() for 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 
-_WORSE = frozenset({"rejected", "dispreferred", "unpreferred", "loser", "losing", "worse", "bad", "wrong", "incorrect"})
+_WORSE = frozenset(
+    {"rejected", "dispreferred", "unpreferred", "loser", "losing", "worse", "worst", "bad", "wrong", "incorrect"}
+)
 _BETTER = frozenset({"chosen", "preferred", "winner", "winning", "better"})
 """Words that say which of two answers a field is."""
 

@@ -74,13 +74,13 @@ _ANSWERS: Mapping[str, Callable[[Any], list[Any]]] = {
 """Where an answer has its messages: OpenAI's chats, Gemini, Bedrock, Responses, Anthropic."""
 
 _ASKED = ("system", "instruction", "query", "input", "history")
-"""Fields before two compared answers, besides `prompt` and `context`."""
+"""Fields before two compared answers, besides `prompt`, `context` and `question`."""
 
 FIELDS = frozenset(
     ANSWERS
     | VERDICTS
     | {path.partition(".")[0] for log in (*_LOGS, *((each, each) for each in _TOOLS)) for path in log}
-    | {*_REQUESTS, *_SYSTEMS, *_CONTINUES, "output", "object"}
+    | {*_REQUESTS, *_SYSTEMS, *_CONTINUES, "output", "object", "question"}
 )
 """Fields that a row of these forms may have, besides those of the schemas."""
 
@@ -330,6 +330,8 @@ def _pair(row: dict[str, Any], sides: tuple[str, str] | Refused) -> dict[str, An
     if sides[0].startswith("conversation"):
         return _kept(row) | pair
     asked = {name: row[name] for name in _ASKED if name in row}
+    if row.get("prompt") is None and isinstance(row.get("question"), str):
+        asked["instruction"] = row["question"]
     return _kept(row) | pair | asked | {"prompt": row.get("context") if row.get("prompt") is None else row["prompt"]}
 
 

@@ -17,6 +17,7 @@ from packer.source.proposals import Proposal, Reading, ends_in_question, propose
 from packer.source.roles import ROLES, SPEAKERS, guess_roles
 from packer.source.row import ID_FIELDS, Columns, composed, rename
 from packer.source.schema import SCHEMAS, fields_read, schema_of
+from packer.source.unread_text import is_text
 from packer.source.unsupported_rows import SUSPECT_FIELDS
 
 _MAX_LISTED = 12
@@ -183,6 +184,7 @@ class _Fields:
         self._lists = {path: values[0] for path, values in found.items() if isinstance(values[0], list)}
         self._json = {path for path, (first, *_) in found.items() if isinstance(first, str) and _JSON.fullmatch(first)}
         texts = {path: sum(map(len, values)) for path, values in found.items() if isinstance(values[0], str)}
+        self._sentences = {path for path in texts if is_text(found[path][0])}
         self._texts = sorted(texts, key=lambda path: -texts[path])
         self.paths = [path for path in found if path in texts or any(_texts_in(found[path][0]))]
         self._compared: list[tuple[str, str]] = []
@@ -226,7 +228,7 @@ class _Fields:
         Two fields whose names differ in a last letter are two answers, of which either may be the better one.
         """
         unknown = [path for path in self._meant(None) if path not in self._json]
-        questions = self._questions or unknown
+        questions = self._questions or [path for path in unknown if path in self._sentences] or unknown
         for one, other in self._compared:
             for question in questions[:1]:
                 yield f"`{one}` is always better than `{other}`", _pair(question, one, other)
@@ -234,9 +236,9 @@ class _Fields:
         if self._compared:
             return
         answers = self._meant("output") or ([] if self.no_texts else unknown)
-        pairs = [(answer, question) for answer in answers[:2] for question in questions[:2] if question != answer]
+        pairs = [(answer, question) for answer in answers for question in questions[:2] if question != answer]
         yield from ((f"`{a}` answers `{q}`", {"prompt": q, "completion": a}) for q in self._asked for a in answers[:1])
-        yield from ((f"`{a}` answers `{q}`", {"instruction": q, "output": a}) for a, q in pairs)
+        yield from ((f"`{a}` answers `{q}`", {"instruction": q, "output": a}) for a, q in pairs[:_MOST_NAMES])
         if answers == questions == unknown and unknown and not self._asked:
             yield f"`{unknown[0]}` is trained whole", {"text": unknown[0]}
 
