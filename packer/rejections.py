@@ -169,6 +169,11 @@ _HINTS = {
 }
 
 
+_WITHOUT_VARIABLES = {
+    "sources.columns={chat_template_kwargs: null}": "leaves out all variables of rows",
+    "template.kwargs={}": "leaves out the variables of the recipe",
+}
+
 _WAYS = {
     "bad_marks": {"supervision.source=chat_server": "ignores them"},
     "control_token": {"supervision.control_tokens=allow": "trains the letters of a marker as text, never the token"},
@@ -176,6 +181,7 @@ _WAYS = {
         "supervision.reasoning=field": "moves reasoning out of the text, to where the template looks for it",
         "supervision.reasoning=inline": "puts reasoning into the text, in <think> tags",
         "supervision.on_prompt_mismatch=continue": "writes reasoning after a prompt that opens it",
+        **_WITHOUT_VARIABLES,
     },
     "no_terminator": {"supervision.no_terminator=append": "closes every turn with the EOS token"},
     "pair_modes_differ": {"template.kwargs={enable_thinking: true}": "sets it, if the template calls it so"},
@@ -186,6 +192,7 @@ _WAYS = {
     "prompt_diverges": {
         "supervision.on_prompt_mismatch=continue": "trains the answer after its own prompt",
         "supervision.on_prompt_mismatch=common_prefix": "takes what prompt and turn have in common as the prompt",
+        **_WITHOUT_VARIABLES,
     },
     "wrapped_twice": {
         "rows.wrapped=unwrap": "takes the tags off",
@@ -214,9 +221,9 @@ def ways_out(code: str, *, allowed: Iterable[str] = ()) -> dict[str, str]:
     return ways
 
 
-def rejection_hint(code: str, ways: Mapping[str, str] | None = None) -> str:
-    """Return what to do about rows rejected with a code: by default with all keys that may help."""
+def rejection_hint(code: str, ways: Mapping[str, str] | None = None, *, advice: str | None = None) -> str:
+    """Return what to do about rows rejected with a code: by default, with all keys that may help."""
     ways = ways_out(code) if ways is None else ways
-    advice = _HINTS.get(code) if not (ways and code.startswith("dropped_")) else None
+    advice = advice or _HINTS.get(code)
     sets = [f"--set {shlex.quote(key)} {effect}" for key, effect in ways.items()]
     return "; ".join([*sets, *([advice] if advice else [])]) or _NO_PLACE

@@ -53,13 +53,9 @@ def no_object(path: FilePath, first: Any, *, is_array: bool) -> InputError:
 def no_schema(path: FilePath, rows: Sequence[Mapping[str, Any]], columns: Columns) -> InputError:
     """Return the error for a file of which no row fits a schema. The rows are those before renaming columns."""
     refuse_absent_columns(str(path), _names(rows), columns)
-    needed = "; ".join(
-        f"{name}: {' and '.join('/'.join(group[:2]) + '/...' * (len(group) > 2) for group in schema.needs)}"
-        for name, schema in SCHEMAS.items()
-    )
     found = list_names(_names([rename(dict(row), columns) for row in rows])) or "none"
     return InputError(
-        f"{path}: its rows fit no schema; fields found: {found}; fields needed: {needed}",
+        f"{path}: its rows fit no schema; fields found: {found}",
         hint=_wrapped_hint(path, rows) or export_hint(path, rows) or columns_hint(rows, columns),
     )
 

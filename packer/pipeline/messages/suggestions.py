@@ -5,8 +5,7 @@ They are the hints of a build, of `lint` and of `preview`.
 
 import json
 import re
-import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -85,14 +84,15 @@ def _remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Mode
     ways = ways_out(code, allowed=(*recipe.supervision.allow_dropped, *lost))
     if code == "no_terminator":
         ways = _stops(recipe, model) | ways
+    if about == SEVERAL_EFFORTS:
+        found = re.findall(r"(\w+)=(\w+)", reason)
+        ways = {f'template.kwargs.{name}="{word}"': "trains them under this effort" for name, word in found}
+    elif about:
+        ways = {way: effect for way, effect in ways.items() if "kwargs" in way}
     rows = _rejected_rows(code, about, file, recipe, model) if ways else []
-    if about:
-        return _about_variables(about, reason, rows, recipe, model)
     if rows:
-        ways = {way: effect for way, effect in ways.items() if _helps(way, rows, recipe, model)}
-    hint = rejection_hint(code, ways)
-    further = _ways_without_variables(rows, recipe, model) if code in ("prompt_diverges", "dropped_reasoning") else []
-    return "; ".join([*further, hint])
+        ways = dict(_that_help(ways, rows, recipe, model))
+    return rejection_hint(code, ways, advice=_ABOUT_VARIABLES.get(about))
 
 
 def _stops(recipe: Recipe, model: Model) -> dict[str, str]:
@@ -107,14 +107,29 @@ def _stops(recipe: Recipe, model: Model) -> dict[str, str]:
     return ways
 
 
+def _that_help(
+    ways: Mapping[str, str], rows: Sequence[RowBatch], recipe: Recipe, model: Model
+) -> Iterator[tuple[str, str]]:
+    """Yield the keys with which rows are built and say what they say, but for losses that are allowed.
+
+    One that helps only where reasoning is moved to its field, too, is named with both.
+    """
+    as_field = "supervision.reasoning=field"
+    for way, effect in ways.items():
+        if _helps(way, rows, recipe, model):
+            yield way, effect
+        elif "kwargs" in way and _helps(way, rows, _with(recipe, as_field), model):
+            yield way, f"--set {as_field} {effect}"
+
+
 def _helps(way: str, rows: Sequence[RowBatch], recipe: Recipe, model: Model) -> bool:
-    """Whether rows are built with a key, and what is trained is what they say, but for losses that it allows."""
     if way.startswith("supervision.reasoning=inline") and _compiled(model, recipe).reasoning.around:
         return False  # the letters of the tags would be part of the answer
-    if way.startswith("sources.columns={tools"):
-        return _are_kept([_changed(each, tools=None) for each in rows], recipe, model)
+    if way.startswith("sources.columns="):
+        changed = [_changed(each, tools="tools" in way) for each in rows]
+        return changed != rows and _are_kept(changed, recipe, model)
     then = _with(recipe, way)
-    return _are_kept(rows, then, model.with_stop(*then.supervision.stop))
+    return then != recipe and _are_kept(rows, then, model.with_stop(*then.supervision.stop))
 
 
 def _about_reading(code: str, reason: str, file: InputFile) -> str | None:
@@ -145,48 +160,12 @@ def _columns_of(code: str, reason: str) -> str | None:
     return "; ".join(f"--set 'sources.columns={{{columns}}}' {effect}" for columns, effect in found) or None
 
 
-_ABOUT_VARIABLES = (CONTRADICTS, SEVERAL_EFFORTS)
+_ABOUT_VARIABLES = {
+    CONTRADICTS: "leave out the reasoning of such rows, or set the variable to what asks for it",
+    SEVERAL_EFFORTS: "give each row its own in chat_template_kwargs",
+}
 
 _TRIED_ROWS, _SEARCHED_ROWS = 8, 200
-
-
-def _about_variables(about: str, reason: str, rows: Sequence[RowBatch], recipe: Recipe, model: Model) -> str:
-    """Suggest what to do about variables that contradict the reasoning of rows, or about one that is not set."""
-    ways = []
-    for name, word in re.findall(r"(\w+)=(\w+)", reason) if about == SEVERAL_EFFORTS else ():
-        setting = f'template.kwargs.{name}="{word}"'
-        if (further := _further(rows, _with(recipe, setting), model)) is not None:
-            ways.append(f"--set {shlex.quote(setting)}{further} trains them under this effort")
-    if about == SEVERAL_EFFORTS:
-        return "; ".join([*ways, "or give each row its own in chat_template_kwargs"])
-    ways = _ways_without_variables(rows, recipe, model)
-    if not ways:
-        ways.append(
-            "set the variable in template.kwargs, or in a row's chat_template_kwargs, to what asks for reasoning"
-        )
-    return "; ".join([*ways, "or leave out the reasoning of such rows"])
-
-
-def _ways_without_variables(rows: Sequence[RowBatch], recipe: Recipe, model: Model) -> list[str]:
-    """Suggest to leave out variables of the template without which rows are built."""
-    ways = []
-    if any(sample.template_kwargs for each in rows for sample in each.samples):
-        others = [_changed(each, template_kwargs={}) for each in rows]
-        if (further := _further(others, recipe, model)) is not None:
-            columns = f"--set 'sources.columns={{chat_template_kwargs: null}}'{further}"
-            ways.append(f"{columns} leaves out all variables of rows")
-    bare = structs.replace(recipe, template=structs.replace(recipe.template, kwargs={}))
-    if recipe.template.kwargs and (further := _further(rows, bare, model)) is not None:
-        ways.append(f"leave the variable out of template.kwargs{further.replace(' --set', ' and give --set')}")
-    return ways
-
-
-def _further(rows: Sequence[RowBatch], recipe: Recipe, model: Model) -> str | None:
-    """Return what else a recipe needs to build rows: nothing, or reasoning in a field; None if both build none."""
-    if _are_kept(rows, recipe, model):
-        return ""
-    as_field = "supervision.reasoning=field"
-    return f" --set {as_field}" if _are_kept(rows, _with(recipe, as_field), model) else None
 
 
 def _rejected_rows(code: str, about: str, file: InputFile, recipe: Recipe, model: Model) -> list[RowBatch]:
@@ -219,8 +198,10 @@ def _with(recipe: Recipe, override: str) -> Recipe:
     return make_recipe(to_json(recipe), [override])
 
 
-def _changed(batch: RowBatch, **fields: Any) -> RowBatch:
-    return replace(batch, samples=tuple(structs.replace(sample, **fields) for sample in batch.samples))
+def _changed(batch: RowBatch, *, tools: bool) -> RowBatch:
+    """Return rows without their tools, or without their variables."""
+    left_out: dict[str, Any] = {"tools": None} if tools else {"template_kwargs": {}}
+    return replace(batch, samples=tuple(structs.replace(sample, **left_out) for sample in batch.samples))
 
 
 def _compiled(model: Model, recipe: Recipe) -> ChatTemplate:

@@ -8,8 +8,8 @@ source says that it may be left out. See :mod:`packer.source.unread_text` for wh
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import islice
 
 from packer.display import plural
@@ -37,17 +37,6 @@ _MOST_SHOWN = 8
 
 _KEY = re.compile(r"[^\[\].]+\[\]\.([^\[\].]+)")
 """Path of a key of messages."""
-
-_WORD = "Zq0W"
-
-_NO_MESSAGES = ("loop", "ns", "namespace", "tool", "tools", "call", "tool_call", "function", "param", "properties")
-"""Names under which templates have other objects than messages."""
-
-_ATTRIBUTE = re.compile(
-    "".join(rf"(?<!\b{name})" for name in _NO_MESSAGES)
-    + r"""(?:\.(?!get\b)(\w+)|(?:\[|\.get\()\s*'([^']*)'|(?:\[|\.get\()\s*"([^"]*)\")"""
-)
-"""Accesses to named fields in a template: `message.name`, `message['name']`, `message.get('name')`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +188,7 @@ class Questions:
     def _of(self, path: str, found: Sequence[FileQuestion]) -> Question | None:
         fields: dict[str, UnreadField] = {}
         for field in (field for each in found for field in each.unread.fields):
-            if (key := _KEY.fullmatch(field.path)) and key[1] in self._template_keys(key[1]):
+            if (key := _KEY.fullmatch(field.path)) and self._writes(key[1]):
                 continue
             so_far = fields.get(field.path)
             num_rows = field.num_rows + (so_far.num_rows if so_far is not None else 0)
@@ -217,25 +206,16 @@ class Questions:
             proposal=proposal,
         )
 
-    def _template_keys(self, key: str) -> frozenset[str]:
-        """Return a key of messages if the template reads it."""
-        return frozenset({key}) if key in self._named_keys or self._writes(key) else frozenset()
-
-    @cached_property
-    def _named_keys(self) -> frozenset[str]:
-        template = f"{self._model.template} {self._model.tool_template}"
-        return frozenset(name for match in _ATTRIBUTE.finditer(template) for name in match.groups() if name)
-
     def _writes(self, key: str) -> bool:
-        """Whether the template writes what stands under the key: some write all keys of a message, by no name."""
-        if self._model.template is None:
-            return False
-        template = compile_template(self._model.template, self._model, self._recipe)
-        messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!", key: _WORD}]
-        try:
-            return _WORD in template.render(messages)
-        except RenderError:
-            return False
+        """Whether the template writes what stands under a key of a message: by its name, or as all keys of it."""
+        word, roles = "Zq0W", ("system", "user", "assistant")
+        for source in {self._model.template, self._model.tool_template} - {None}:
+            template = compile_template(str(source), self._model, self._recipe)
+            for messages in ([{"role": role, "content": "?", key: word} for role in roles[k:]] for k in (0, 1)):
+                with suppress(RenderError):
+                    if word in template.render(messages):
+                        return True
+        return False
 
     def refuse(self) -> None:
         """Ask: stop a build that would leave out texts, and name those of all sources at once.
