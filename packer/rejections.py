@@ -183,6 +183,9 @@ _WAYS = {
         "supervision.on_prompt_mismatch=continue": "writes reasoning after a prompt that opens it",
         **_WITHOUT_VARIABLES,
     },
+    "dropped_system": {
+        "sources.roles={developer: system}": "gives the template system messages instead of a developer's"
+    },
     "no_terminator": {"supervision.no_terminator=append": "closes every turn with the EOS token"},
     "pair_modes_differ": {"template.kwargs={enable_thinking: true}": "sets it, if the template calls it so"},
     "pair_prompt_differs": {"supervision.turns=all": "trains answers from their first turn on"},
@@ -194,6 +197,7 @@ _WAYS = {
         "supervision.on_prompt_mismatch=common_prefix": "takes what prompt and turn have in common as the prompt",
         **_WITHOUT_VARIABLES,
     },
+    "template_error": {"rows.call_ids=short": "gives calls and their results ids of 9 letters and digits"},
     "wrapped_twice": {
         "rows.wrapped=unwrap": "takes the tags off",
         "sources.columns={tools: null}": "leaves `tools` out, if the system message defines them",
@@ -214,11 +218,15 @@ def ways_out(code: str, *, allowed: Iterable[str] = ()) -> dict[str, str]:
         allowed: kinds of losses that `supervision.allow_dropped` already names, or needs for other rows. The key is set
             as a whole, so the hint has to repeat them.
     """
-    ways = dict(_WAYS.get(code, {}))
-    if code.startswith("dropped_"):
-        kinds = ",".join(dict.fromkeys((*allowed, code.removeprefix("dropped_"))))
-        ways[f"supervision.allow_dropped=[{kinds}]"] = "builds without it"
-    return ways
+    return _WAYS.get(code, {}) | allowing(code, allowed)
+
+
+def allowing(code: str, allowed: Iterable[str]) -> dict[str, str]:
+    """Return the key that allows a loss, with what it does; none for rows that lose nothing."""
+    if not code.startswith("dropped_"):
+        return {}
+    kinds = ",".join(dict.fromkeys((*allowed, code.removeprefix("dropped_"))))
+    return {f"supervision.allow_dropped=[{kinds}]": "builds without it"}
 
 
 def rejection_hint(code: str, ways: Mapping[str, str] | None = None, *, advice: str | None = None) -> str:

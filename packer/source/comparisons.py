@@ -15,14 +15,13 @@ from packer.source.decode import Refused
 from packer.source.file_bytes import quoted
 
 _SIDES = {"a": "b", "A": "B", "0": "1", "1": "2"}
-_ANSWERED = ("response", "answer", "completion", "output", "conversation")
 _COMPARED = {
-    f"{stem}{line}{one}": (f"{stem}{line}{other}", one, other)
-    for stem in _ANSWERED
+    f"{stem}{line}{one}": f"{stem}{line}{other}"
+    for stem in ("response", "answer", "completion", "output", "conversation")
     for line in ("_", "")
     for one, other in _SIDES.items()
 }
-"""The second of two answers, and how both end, by the first."""
+"""The second of two answers, by the first."""
 
 _STRENGTHS = ("overall_preference", "preference_strength")
 """Numbers that are negative if the first answer is better, and 0 if neither is: HelpSteer3 and HelpSteer2."""
@@ -35,7 +34,7 @@ _TIES = frozenset({"tie", "both_bad", "tie (bothbad)"})
 _SCORES = [(f"{score}_{one}", f"{score}_{other}") for score in ("score", "rating") for one, other in _SIDES.items()]
 
 VERDICTS = frozenset({*_STRENGTHS, *_NAMES, *chain(*_SCORES)})
-ANSWERS = frozenset({*_COMPARED, *(second for second, _, _ in _COMPARED.values())})
+ANSWERS = frozenset(chain(*_COMPARED.items()))
 """Fields that say which answer is better, and those of the answers."""
 
 
@@ -47,47 +46,45 @@ def other_side(name: str) -> str | None:
 def chosen_and_rejected(row: Mapping[str, Any]) -> tuple[str, str] | Refused | None:
     """Return the fields of the better and the worse answer of a row, or why none is; None for other rows."""
     for first in _COMPARED.keys() & row.keys():
-        second, *sides = _COMPARED[first]
-        better = _better(row, (first, second), sides) if row[first] and row.get(second) else None
+        answers = (first, _COMPARED[first])
+        better = _better(row, answers) if all(row.get(name) for name in answers) else None
         if better is not None:
-            return better if isinstance(better, Refused) else (second, first) if better else (first, second)
+            return better if isinstance(better, Refused) else (answers[better], answers[1 - better])
     return None
 
 
-def _better(row: Mapping[str, Any], answers: tuple[str, str], sides: list[str]) -> int | Refused | None:
+def _better(row: Mapping[str, Any], answers: tuple[str, str]) -> int | Refused | None:
     """Return the index of the better answer, why there is none, or None if nothing says it."""
-    for name in _STRENGTHS:
-        if row.get(name) is not None:
-            return _of_numbers(0.0, _number(row[name]), name)
-    for name in (name for name in _NAMES if row.get(name) is not None):
+    numbers = [(name, (0, row[name])) for name in _STRENGTHS if row.get(name) is not None]
+    for name in (name for name in _NAMES if row.get(name) is not None and not numbers):
         said = str(row[name]).lower()
-        if said in _TIES:
-            return _no_better(name)
-        for index, (answer, side) in enumerate(zip(answers, sides, strict=True)):
-            is_letter = name == "better_response_id" or not side.isdigit()
-            if said in {answer.lower(), f"model_{side.lower()}", side.lower() if is_letter else answer.lower()}:
+        for index, answer in enumerate(answers):
+            side = answer[-1].lower()
+            known = {
+                answer.lower(),
+                f"model_{side}",
+                *([side] if name == "better_response_id" or side.isalpha() else []),
+            }
+            if said in known:
                 return index
+        if said in _TIES:
+            return Refused("pair_identical", f"by `{name}`, neither answer is preferred")
         if name in _ONLY_NAMES:
-            expected = f"{' or '.join(answers)}, or its end"
-            return Refused("wrong_type", f"expected {expected}, got {quoted(str(row[name]))} at $.{name}")
-    for pair in _SCORES:
-        if [name[-1] for name in pair] == sides and all(row.get(name) is not None for name in pair):
-            return _of_numbers(_number(row[pair[0]]), _number(row[pair[1]]), " and ".join(pair))
+            return Refused("wrong_type", f"expected the name of an answer, got {quoted(str(row[name]))} at $.{name}")
+    ends = [answer[-1] for answer in answers]
+    pairs = [pair for pair in _SCORES if [name[-1] for name in pair] == ends]
+    numbers += [(" and ".join(pair), (row[pair[0]], row[pair[1]])) for pair in pairs if {*pair} <= row.keys()]
+    for names, both in numbers:
+        first, second = map(_number, both)
+        if math.isnan(first - second):
+            return Refused("wrong_type", f"expected a number at $.{names}")
+        return (
+            Refused("pair_identical", f"by `{names}`, neither is preferred") if first == second else int(second > first)
+        )
     return None
 
 
-def _of_numbers(first: float | None, second: float | None, names: str) -> int | Refused:
-    if first is None or second is None:
-        return Refused("wrong_type", f"expected a number at $.{names}")
-    return _no_better(names) if first == second else int(second > first)
-
-
-def _no_better(names: str) -> Refused:
-    return Refused("pair_identical", f"by `{names}`, neither answer is preferred")
-
-
-def _number(value: Any) -> float | None:
+def _number(value: Any) -> float:
     with suppress(OverflowError, TypeError, ValueError):
-        number = float(value)
-        return None if isinstance(value, bool) or math.isnan(number) else number
-    return None
+        return math.nan if isinstance(value, bool) else float(value)
+    return math.nan

@@ -18,7 +18,7 @@ from packer.source.roles import ROLES, SPEAKERS, guess_roles
 from packer.source.row import ID_FIELDS, Columns, composed, rename
 from packer.source.schema import SCHEMAS, fields_read, schema_of
 from packer.source.unread_text import is_text
-from packer.source.unsupported_rows import SUSPECT_FIELDS
+from packer.source.unsupported_rows import SUSPECT_FIELDS, is_preference
 
 _MAX_LISTED = 12
 
@@ -124,18 +124,23 @@ def schema_hint(rows: Sequence[Mapping[str, Any]], schema: str, columns: Columns
 def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns) -> str:
     """Return a hint for setting `columns`. Names say what is proposed, and it was tried on the rows.
 
-    What leaves the fewest texts unread is proposed; two fields that could be the same are named as two.
+    What leaves the fewest texts unread is proposed; two fields that could be the same are named as two. Where names do
+    not tell what is the question and what the answer, each way has its condition.
     """
     sampled = [dict(row) for row in rows if row][:_TRIED_ROWS]
     fields = _Fields([rename(row, columns) for row in sampled])
     best = _best(sampled, columns, (("", further) for further in fields.named()))
-    first = next((proposal for _, proposal in best), None)
-    if first is None:
-        return _unnamed_hint(sampled, columns, fields)
-    rivals = [each for _, each in best if any(old in each.left for old in first.reading.columns.values())][:1]
-    ways = " or ".join(each.reading.setting(each.left) for each in (first, *rivals))
-    choices = "".join(f"; {each.when}, {each.reading.setting(each.left)}" for each in first.choices if not rivals)
-    return f"say which field is which with `columns`: {ways}{choices}{_LEFT_OUT * bool(first.left)}{_OR * bool(rivals)}"
+    rivals = [each for each in best[1:] if any(old in each[1].left for old in best[0][1].reading.columns.values())]
+    best, joint = ([*best[:1], *rivals[:1]], " or ") if best else (_best(sampled, columns, fields.unnamed()), "; ")
+    if not best:
+        return f"{fields}; packer reads messages, questions with answers, texts, and token ids"
+    (when, first), is_rival = best[0], bool(rivals)
+    ways = joint.join(f"{when}{each.reading.setting(each.left)}" for when, each in best)
+    if not (when or is_rival):
+        ways = "; ".join([ways, *(f"{each.when}, {each.reading.setting(each.left)}" for each in first.choices)])
+    differs = _DIFFERS if when and "rejected" in first.reading.columns else ""
+    left_out = _LEFT_OUT if first.left else differs
+    return f"say which field is which with `columns`: {ways}{left_out}{_OR * is_rival}"
 
 
 def _best(
@@ -168,6 +173,7 @@ class _Fields:
     """The fields of some rows, and of the objects in them, by the paths with which `columns` finds them."""
 
     def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
+        self._is_pair = any(map(is_preference, rows))
         found: dict[str, list[Any]] = {}
         for row in rows:
             for path, value in _values(row):
@@ -194,6 +200,13 @@ class _Fields:
         found = [path for path in self._texts if meant_field(path) in places and path not in sides]
         return sorted(found, key=lambda path: path not in places)[:_MOST_NAMES]
 
+    def __str__(self) -> str:
+        texts = (
+            f"the fields with texts are {list_names(self.paths)}" if self.paths else "no field of these rows has a text"
+        )
+        no_texts = f"{list_names(self.no_texts)} may be the answer, and `columns` reads texts alone; "
+        return f"{no_texts if self.no_texts else ''}{texts}"
+
     @property
     def _questions(self) -> list[str]:
         return self._meant("instruction") or self._meant("input")
@@ -204,6 +217,9 @@ class _Fields:
 
     def named(self) -> Iterator[Columns]:
         """Yield columns for a question and its answer, by their names; those come first whose answers are longest."""
+        if self._is_pair:
+            yield from ({"instruction": question} for question in self._questions)
+            return
         answers, worse = self._meant("output"), self._meant("rejected")
         lists = [path for path, value in self._lists.items() if _messages_field(path, value) == "messages"]
         for path in self._asked:
@@ -219,7 +235,7 @@ class _Fields:
                     yield asked
 
     def unnamed(self) -> Iterator[tuple[str, Columns]]:
-        """Yield what a question and its answer may be where names do not say it, each with its columns.
+        """Yield when columns for a question and its answer are right, where names do not say it, and these columns.
 
         Two fields whose names differ in a last letter are two answers, of which either may be the better one.
         """
@@ -227,16 +243,18 @@ class _Fields:
         questions = self._questions or [path for path in unknown if path in self._sentences] or unknown
         for one, other in self._compared:
             for question in questions[:1]:
-                yield f"`{one}` is always better than `{other}`", _pair(question, one, other)
-                yield f"`{other}` is always better than `{one}`", _pair(question, other, one)
+                yield f"if `{one}` is always better than `{other}`, ", _pair(question, one, other)
+                yield f"if `{other}` is always better than `{one}`, ", _pair(question, other, one)
         if self._compared:
             return
         answers = self._meant("output") or ([] if self.no_texts else unknown)
         pairs = [(answer, question) for answer in answers for question in questions[:2] if question != answer]
-        yield from ((f"`{a}` answers `{q}`", {"prompt": q, "completion": a}) for q in self._asked for a in answers[:1])
-        yield from ((f"`{a}` answers `{q}`", {"instruction": q, "output": a}) for a, q in pairs[:_MOST_NAMES])
+        yield from (
+            (f"if `{a}` answers `{q}`, ", {"prompt": q, "completion": a}) for q in self._asked for a in answers[:1]
+        )
+        yield from ((f"if `{a}` answers `{q}`, ", {"instruction": q, "output": a}) for a, q in pairs[:_MOST_NAMES])
         if answers == questions == unknown and unknown and not self._asked:
-            yield f"`{unknown[0]}` is trained whole", {"text": unknown[0]}
+            yield f"if `{unknown[0]}` is trained whole, ", {"text": unknown[0]}
 
 
 def _is_other(value: Any) -> bool:

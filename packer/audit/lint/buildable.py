@@ -36,7 +36,7 @@ from packer.pipeline.messages.suggestions import templates_hint
 from packer.pipeline.plan.build_plan import load_bare_model, load_recipe_model
 from packer.pipeline.stages import LETTERS, compile_template, split_markers
 from packer.recipe import Recipe
-from packer.rejections import rejection_hint, ways_out
+from packer.rejections import allowing, rejection_hint
 from packer.render import ChatTemplate, RenderError
 from packer.render.common_prefix import common_length
 from packer.render.conversation import Conversation
@@ -305,8 +305,7 @@ def _shapes_hint(probed: ProbedTemplate, rejected: Mapping[tuple[str, str], Sequ
     continues = Override("supervision.on_prompt_mismatch", "continue")
     for (code, _), labels in rejected.items():
         if code.startswith(("mangled_", "dropped_")):
-            ways = ways_out(code, allowed=probed.recipe_given.supervision.allow_dropped)
-            return rejection_hint(code, ways)
+            return rejection_hint(code, allowing(code, probed.recipe_given.supervision.allow_dropped))
         if code == "prompt_diverges":
             helped = [label for label in labels if probed.render(SHAPES[label], continues).rejection is None]
             if helped:

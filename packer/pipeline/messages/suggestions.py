@@ -5,18 +5,16 @@ They are the hints of a build, of `lint` and of `preview`.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any
 
 from msgspec import structs
 
-from packer.batches import RowBatch
+from packer.batches import Message, RowBatch, Sample
 from packer.model import Model
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.pipeline.as_given import says_its_rows
-from packer.pipeline.plan.open_keys import ABOUT_IDS
 from packer.pipeline.stages import Stages, compile_template, split_markers, turn_end_marker
 from packer.recipe import Recipe, for_one_source, make_recipe, to_json
 from packer.rejections import rejection_hint, ways_out
@@ -24,12 +22,11 @@ from packer.render import ChatTemplate
 from packer.render.asked_modes import CONTRADICTS, SEVERAL_EFFORTS
 from packer.source.detect import first_rows
 from packer.source.exports import dialogue_hint
-from packer.source.field_names import columns_yaml, meant_field
+from packer.source.field_names import columns_yaml
 from packer.source.roles import roles_hint
 from packer.source.row import composed
 from packer.source.rows import InputFile
-from packer.source.schema import SCHEMAS
-from packer.source.schema_errors import schema_hint
+from packer.source.schema_errors import columns_hint, schema_hint
 from packer.strict_yaml import parse_yaml
 from packer.supervise import split_sides
 
@@ -75,11 +72,11 @@ def _with_own_columns(members: str, columns: Mapping[str, str | None]) -> str:
 
 
 def _remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Model, *, lost: Iterable[str]) -> str:
-    hint = _about_reading(code, reason, file) or (
-        _about_calls(reason, recipe) if code == "template_error" else _columns_of(code, reason)
-    )
+    hint = _about_reading(code, reason, file) or _columns_of(code, reason)
     if hint is not None:
         return hint
+    if code == "template_error" and _ONE_CALL.search(reason):
+        return PARALLEL_CALLS
     about = next((each for each in _ABOUT_VARIABLES if each in reason), "")
     ways = ways_out(code, allowed=(*recipe.supervision.allow_dropped, *lost))
     if code == "no_terminator":
@@ -125,8 +122,8 @@ def _that_help(
 def _helps(way: str, rows: Sequence[RowBatch], recipe: Recipe, model: Model) -> bool:
     if way.startswith("supervision.reasoning=inline") and _compiled(model, recipe).reasoning.around:
         return False  # the letters of the tags would be part of the answer
-    if way.startswith("sources.columns="):
-        changed = [_changed(each, tools="tools" in way) for each in rows]
+    if way in _CHANGES:
+        changed = [replace(each, samples=tuple(map(_CHANGES[way], each.samples))) for each in rows]
         return changed != rows and _are_kept(changed, recipe, model)
     then = _with(recipe, way)
     return then != recipe and _are_kept(rows, then, model.with_stop(*then.supervision.stop))
@@ -146,9 +143,10 @@ def _about_reading(code: str, reason: str, file: InputFile) -> str | None:
             return step
     if code == "no_content" and reason.endswith("the user message is empty"):
         return "--set rows.empty_user=keep keeps user messages that are empty"
-    if code == "dropped_system" and _has_developer(file):
-        return "--set 'sources.roles={developer: system}' gives the template system messages instead of a developer's"
-    return _question_of_pairs(file) if code == "pair_no_prompt" else None
+    if code == "pair_no_prompt":
+        hint = columns_hint([*first_rows(file.path, file.format, file.columns, every_column=True)], file.columns)
+        return hint if "sources.columns" in hint else None
+    return None
 
 
 def _columns_of(code: str, reason: str) -> str | None:
@@ -164,6 +162,21 @@ _ABOUT_VARIABLES = {
     CONTRADICTS: "leave out the reasoning of such rows, or set the variable to what asks for it",
     SEVERAL_EFFORTS: "give each row its own in chat_template_kwargs",
 }
+
+_CHANGES: Mapping[str, Callable[[Sample], Sample]] = {
+    "sources.columns={tools: null}": lambda sample: structs.replace(sample, tools=None),
+    "sources.columns={chat_template_kwargs: null}": lambda sample: structs.replace(sample, template_kwargs={}),
+    "sources.roles={developer: system}": lambda sample: structs.replace(
+        sample, messages=tuple(map(_from_system, sample.messages))
+    ),
+}
+"""What keys change that say how rows are read."""
+
+
+def _from_system(message: Message) -> Message:
+    is_developer = message.role == "developer"
+    return structs.replace(message, fields={**message.fields, "role": "system"}) if is_developer else message
+
 
 _TRIED_ROWS, _SEARCHED_ROWS = 8, 200
 
@@ -198,45 +211,9 @@ def _with(recipe: Recipe, override: str) -> Recipe:
     return make_recipe(to_json(recipe), [override])
 
 
-def _changed(batch: RowBatch, *, tools: bool) -> RowBatch:
-    """Return rows without their tools, or without their variables."""
-    left_out: dict[str, Any] = {"tools": None} if tools else {"template_kwargs": {}}
-    return replace(batch, samples=tuple(structs.replace(sample, **left_out) for sample in batch.samples))
-
-
 def _compiled(model: Model, recipe: Recipe) -> ChatTemplate:
     assert model.template is not None, "rows of messages have one"
     return compile_template(model.template, model, recipe)
-
-
-def _about_calls(reason: str, recipe: Recipe) -> str | None:
-    """Suggest a remedy for what a template says about calls, if it says that."""
-    if recipe.rows.call_ids != "short" and ABOUT_IDS.search(reason):
-        return "--set rows.call_ids=short gives calls and their results ids of 9 letters and digits"
-    return PARALLEL_CALLS if _ONE_CALL.search(reason) else None
-
-
-def _question_of_pairs(file: InputFile) -> str | None:
-    """Suggest columns for pairs whose question is in a field with a usual name."""
-    rows = [*first_rows(file.path, file.format, file.columns, every_column=True)]
-    names = [name for row in rows for name, value in row.items() if isinstance(value, str) and value.strip()]
-    read = SCHEMAS["preference"].fields - {"input"}  # which is read beside an instruction alone
-    meant = [(meant_field(name), name) for name in names if name not in read]
-    asked = dict(reversed(meant)).get("instruction", dict(reversed(meant)).get("input"))
-    if asked is None:
-        return None
-    return f"--set 'sources.columns={{{columns_yaml({'instruction': asked})}}}' reads it as the message of the user"
-
-
-def _has_developer(file: InputFile) -> bool:
-    """Whether messages of the first rows have the role `developer`."""
-    lists = (row.get("messages") for row in first_rows(file.path, file.format, file.columns))
-    return any(
-        isinstance(each, dict) and each.get("role") == "developer"
-        for found in lists
-        if isinstance(found, list)
-        for each in found
-    )
 
 
 PARALLEL_CALLS = (
