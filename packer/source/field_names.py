@@ -17,7 +17,7 @@ SYNONYMS = {
     ),
     "input": ("input", "context", "contexts", "passage", "passages", "document", "documents", "article", "paragraph"),
     "system": (
-        *("system", "sys", "systemprompt", "systemmessage", "systeminstruction", "systeminstructions", "systemcontent"),
+        *("system", "sys", "developer", "systemprompt", "systemmessage", "systeminstruction", "systeminstructions"),
         *("sysprompt", "metainstruction"),
     ),
     "reasoning": (
@@ -46,7 +46,7 @@ _WORSE = frozenset(
 _BETTER = frozenset({"chosen", "preferred", "winner", "winning", "better"})
 """Words that say which of two answers a field is."""
 
-_SAYS_NOTHING = frozenset({"text", "value", "content"})
+_SAYS_NOTHING = frozenset({"text", "value", "content", "parts"})
 
 
 def meant_field(path: str) -> str | None:

@@ -96,8 +96,11 @@ class Proposal:
     """Fields that they do not read, or not wholly."""
 
 
-def propose(rows: Sequence[dict[str, Any]], reading: Reading) -> Proposal:
-    """Return columns that read the fields whose names say what they are; no row is refused for them."""
+def propose(rows: Sequence[dict[str, Any]], reading: Reading, *, asks: bool = True) -> Proposal:
+    """Return columns that read the fields whose names say what they are; no row is refused for them.
+
+    With `asks`, it has choices for the others.
+    """
     before = reading.unread(rows)
     assert before is not None, "the rows have a schema"
     places: dict[str, str] = {}
@@ -112,7 +115,7 @@ def propose(rows: Sequence[dict[str, Any]], reading: Reading) -> Proposal:
                 others.append((source, [*_PLACES] if meant is None else ["system"]))
     choices = [
         Choice(f"if {quoted(source)} is {_PLACES[place]}", then, _left(rows, then))
-        for source, could in others
+        for source, could in (others if asks else ())
         for place, then in _readings(rows, reading, source, could)
     ]
     left = _left(rows, reading)

@@ -2,37 +2,27 @@
 
 import difflib
 import json
-import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from packer.errors import InputError
-from packer.source.comparisons import other_side
 from packer.source.decode import Refused
 from packer.source.exports import export_hint
-from packer.source.field_names import is_setting, meant_field
+from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, jq_command, quoted
-from packer.source.proposals import Proposal, Reading, ends_in_question, propose
-from packer.source.roles import ROLES, SPEAKERS, guess_roles
-from packer.source.row import ID_FIELDS, Columns, composed, rename
+from packer.source.proposals import Proposal, Reading, propose
+from packer.source.question_fields import Fields, list_names
+from packer.source.roles import SPEAKERS, guess_roles
+from packer.source.row import Columns, composed, rename
 from packer.source.schema import SCHEMAS, fields_read, schema_of
-from packer.source.unread_text import is_text
-from packer.source.unsupported_rows import SUSPECT_FIELDS, is_preference
-
-_MAX_LISTED = 12
+from packer.source.unsupported_rows import SUSPECT_FIELDS
 
 _TRIED_ROWS = 64
-_MOST_NAMES = 4
-
-_NO_TEXTS = (SUSPECT_FIELDS - {"label"}).union(ID_FIELDS)
 
 _LEFT_OUT = "; what is left out by this may belong to the prompt"
 _DIFFERS = "; where that differs by row, give rows `chosen` and `rejected`"
 _OR = "; of two fields that may be the same thing, only one is read"
-
-_LIST_OF_TEXTS = re.compile(r"\s*\[\s*\".*\"\s*\]\s*", re.DOTALL)
-_JSON = re.compile(r"\s*(\[.*\]|\{.*\})\s*", re.DOTALL)
 
 
 def no_object(path: FilePath, first: Any, *, is_array: bool) -> InputError:
@@ -128,19 +118,18 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns) -> str:
     not tell what is the question and what the answer, each way has its condition.
     """
     sampled = [dict(row) for row in rows if row][:_TRIED_ROWS]
-    fields = _Fields([rename(row, columns) for row in sampled])
+    fields = Fields([rename(row, columns) for row in sampled])
     best = _best(sampled, columns, (("", further) for further in fields.named()))
     rivals = [each for each in best[1:] if any(old in each[1].left for old in best[0][1].reading.columns.values())]
     best, joint = ([*best[:1], *rivals[:1]], " or ") if best else (_best(sampled, columns, fields.unnamed()), "; ")
     if not best:
         return f"{fields}; packer reads messages, questions with answers, texts, and token ids"
-    (when, first), is_rival = best[0], bool(rivals)
+    when, first = best[0]
     ways = joint.join(f"{when}{each.reading.setting(each.left)}" for when, each in best)
-    if not (when or is_rival):
-        ways = "; ".join([ways, *(f"{each.when}, {each.reading.setting(each.left)}" for each in first.choices)])
+    choices = () if when or rivals else propose(sampled, first.reading).choices
+    ways = "; ".join([ways, *(f"{each.when}, {each.reading.setting(each.left)}" for each in choices)])
     differs = _DIFFERS if when and "rejected" in first.reading.columns else ""
-    left_out = _LEFT_OUT if first.left else differs
-    return f"say which field is which with `columns`: {ways}{left_out}{_OR * is_rival}"
+    return f"say which field is which with `columns`: {ways}{_LEFT_OUT if first.left else differs}{_OR * bool(rivals)}"
 
 
 def _best(
@@ -150,139 +139,6 @@ def _best(
     tried = [(when, proposal) for when, each in candidates if (proposal := _tried(rows, columns, each)) is not None]
     fewest = min((len(proposal.left) for _, proposal in tried), default=0)
     return [(when, proposal) for when, proposal in tried if len(proposal.left) == fewest]
-
-
-def _unnamed_hint(rows: Sequence[dict[str, Any]], columns: Columns, fields: "_Fields") -> str:
-    """Return the hint for rows whose names do not tell what is the question and what the answer. All were tried."""
-    best = _best(rows, columns, fields.unnamed())
-    if not best:
-        texts = (
-            f"the fields with texts are {list_names(fields.paths)}"
-            if fields.paths
-            else "no field of these rows has a text"
-        )
-        if fields.no_texts:
-            texts = f"{list_names(fields.no_texts)} may be the answer, and `columns` reads texts alone; {texts}"
-        return f"{texts}; packer reads messages, questions with answers, texts, and token ids"
-    ways = "; ".join(f"if {when}, {each.reading.setting(each.left)}" for when, each in best)
-    left_out = _LEFT_OUT if best[0][1].left else _DIFFERS if "rejected" in best[0][1].reading.columns else ""
-    return f"say which field is which with `columns`: {ways}{left_out}"
-
-
-class _Fields:
-    """The fields of some rows, and of the objects in them, by the paths with which `columns` finds them."""
-
-    def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
-        self._is_pair = any(map(is_preference, rows))
-        found: dict[str, list[Any]] = {}
-        for row in rows:
-            for path, value in _values(row):
-                found.setdefault(path, []).append(value)
-        self.no_texts = [
-            path for path, values in found.items() if meant_field(path) == "output" and _is_other(values[0])
-        ]
-        """Fields that are answers by their names, and which `columns` cannot read."""
-
-        self._lists = {path: values[0] for path, values in found.items() if isinstance(values[0], list)}
-        self._json = {path for path, (first, *_) in found.items() if isinstance(first, str) and _JSON.fullmatch(first)}
-        texts = {path: sum(map(len, values)) for path, values in found.items() if isinstance(values[0], str)}
-        self._sentences = {path for path in texts if is_text(found[path][0])}
-        self._texts = sorted(texts, key=lambda path: -texts[path])
-        self.paths = [path for path in found if path in texts or any(_texts_in(found[path][0]))]
-        self._compared: list[tuple[str, str]] = []
-        pairs = [(path, other) for path in texts if (other := other_side(path)) in texts]
-        if not self.no_texts and self._meant(None, "instruction", "input", but=pairs):
-            self._compared = pairs
-
-    def _meant(self, *places: str | None, but: Sequence[tuple[str, str]] = ()) -> list[str]:
-        """Return the texts whose names say one of some places: those of packer's own names first, then by length."""
-        sides = {path for pair in (*self._compared, *but) for path in pair}
-        found = [path for path in self._texts if meant_field(path) in places and path not in sides]
-        return sorted(found, key=lambda path: path not in places)[:_MOST_NAMES]
-
-    def __str__(self) -> str:
-        texts = (
-            f"the fields with texts are {list_names(self.paths)}" if self.paths else "no field of these rows has a text"
-        )
-        no_texts = f"{list_names(self.no_texts)} may be the answer, and `columns` reads texts alone; "
-        return f"{no_texts if self.no_texts else ''}{texts}"
-
-    @property
-    def _questions(self) -> list[str]:
-        return self._meant("instruction") or self._meant("input")
-
-    @property
-    def _asked(self) -> list[str]:
-        return [path for path, value in self._lists.items() if path not in SUSPECT_FIELDS and ends_in_question(value)]
-
-    def named(self) -> Iterator[Columns]:
-        """Yield columns for a question and its answer, by their names; those come first whose answers are longest."""
-        if self._is_pair:
-            yield from ({"instruction": question} for question in self._questions)
-            return
-        answers, worse = self._meant("output"), self._meant("rejected")
-        lists = [path for path, value in self._lists.items() if _messages_field(path, value) == "messages"]
-        for path in self._asked:
-            yield from ({"prompt": path, "completion": answer} for answer in [*answers, *lists])
-        for path, value in self._lists.items():
-            if (field := _messages_field(path, value)) is not None:
-                yield {field: path}
-        for question in self._questions:
-            for answer in answers:
-                yield from (_pair(question, answer, rejected) for rejected in worse)
-                asked = {new: old for new, old in (("instruction", question), ("output", answer)) if new != old}
-                if asked and not worse:
-                    yield asked
-
-    def unnamed(self) -> Iterator[tuple[str, Columns]]:
-        """Yield when columns for a question and its answer are right, where names do not say it, and these columns.
-
-        Two fields whose names differ in a last letter are two answers, of which either may be the better one.
-        """
-        unknown = [path for path in self._meant(None) if path not in self._json]
-        questions = self._questions or [path for path in unknown if path in self._sentences] or unknown
-        for one, other in self._compared:
-            for question in questions[:1]:
-                yield f"if `{one}` is always better than `{other}`, ", _pair(question, one, other)
-                yield f"if `{other}` is always better than `{one}`, ", _pair(question, other, one)
-        if self._compared:
-            return
-        answers = self._meant("output") or ([] if self.no_texts else unknown)
-        pairs = [(answer, question) for answer in answers for question in questions[:2] if question != answer]
-        yield from (
-            (f"if `{a}` answers `{q}`, ", {"prompt": q, "completion": a}) for q in self._asked for a in answers[:1]
-        )
-        yield from ((f"if `{a}` answers `{q}`, ", {"instruction": q, "output": a}) for a, q in pairs[:_MOST_NAMES])
-        if answers == questions == unknown and unknown and not self._asked:
-            yield f"if `{unknown[0]}` is trained whole, ", {"text": unknown[0]}
-
-
-def _is_other(value: Any) -> bool:
-    """Whether an answer is a number, or is in a list."""
-    return any(_texts_in(value)) if isinstance(value, list) else not isinstance(value, str)
-
-
-def _pair(question: str, chosen: str, rejected: str) -> Columns:
-    """Return columns of two answers to a question; `prompt` keeps its name."""
-    return {**({} if question == "prompt" else {"instruction": question}), "chosen": chosen, "rejected": rejected}
-
-
-def _values(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values in a row and in the objects in it, but for ids, settings and media."""
-    for name, value in row.items():
-        path = f"{before}{name}"
-        if isinstance(value, dict):
-            yield from _values(value, f"{path}.")
-        elif isinstance(value, str) and _LIST_OF_TEXTS.fullmatch(value):
-            yield path, [value]
-        elif value not in (None, [], "") and not is_setting(value) and name not in _NO_TEXTS:
-            yield path, value
-
-
-def _texts_in(value: Any) -> Iterator[str]:
-    """Yield the texts in a list."""
-    for each in value if isinstance(value, list) else ():
-        yield from [each] if isinstance(each, str) else _texts_in([*each.values()] if isinstance(each, dict) else each)
 
 
 def _tried(rows: Sequence[dict[str, Any]], columns: Columns, further: Columns) -> Proposal | None:
@@ -295,25 +151,9 @@ def _tried(rows: Sequence[dict[str, Any]], columns: Columns, further: Columns) -
         return None
     if any(2 * sum(bool(row.get(new)) for row in renamed) < found.num_read for new in further):
         return None  # an empty question or answer
-    return propose(rows, reading)
+    return propose(rows, reading, asks=False)
 
 
 def _names(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the fields of some rows, the most frequent first."""
     return [name for name, _ in Counter(name for row in rows for name in row).most_common()]
-
-
-def list_names(names: Iterable[str]) -> str:
-    """List names of fields, quoted, and how many were left out."""
-    every = list(names)
-    more = len(every) - _MAX_LISTED
-    return ", ".join(quoted(name) for name in every[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
-
-
-def _messages_field(name: str, value: Any) -> str | None:
-    """Return the field that a list of messages with an answer can be, but never for a side of a preference pair."""
-    if not (isinstance(value, list) and value and isinstance(value[0], dict)) or name in SUSPECT_FIELDS:
-        return None
-    field, key = ("messages", "role") if "role" in value[0] else ("conversations", "from")
-    last = value[-1].get(key) if isinstance(value[-1], dict) else None
-    return field if ROLES.get(str(last).lower()) == "assistant" else None  # the answer may be in another field
