@@ -29,7 +29,8 @@ _FORMS: tuple[Columns, ...] = ({}, {"instruction": "prompt", "output": "completi
 
 _MOST_FIELDS = 12
 _MOST_SOURCES = 8
-_MOST_CHOICES = 6
+_MOST_ASKED = 2
+"""Fields of which each place is tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,31 +109,29 @@ def propose(rows: Sequence[dict[str, Any]], reading: Reading, *, asks: bool = Tr
     for unread in before.fields[:_MOST_FIELDS]:
         for source in unread.inner[:_MOST_SOURCES] if "[]" not in unread.path else ():
             meant = meant_field(source) or ("tools" if unread.example.startswith("{") else None)
-            place, then = next(_readings(rows, reading, source, [meant]), (None, reading)) if meant else (None, reading)
-            if place is not None:
-                reading, places[source] = then, place
+            found = next(_readings(rows, reading, source, [meant]), None) if meant else None
+            if found is not None:
+                places[source], reading, _ = found
             elif meant is None or meant == "input":  # of which a chat has none
                 others.append((source, [*_PLACES] if meant is None else ["system"]))
     choices = [
-        Choice(f"if {quoted(source)} is {_PLACES[place]}", then, _left(rows, then))
-        for source, could in (others if asks else ())
-        for place, then in _readings(rows, reading, source, could)
+        Choice(f"if {quoted(source)} is {_PLACES[place]}", then, left)
+        for source, could in (others[:_MOST_ASKED] if asks else ())
+        for place, then, left in _readings(rows, reading, source, could)
     ]
-    left = _left(rows, reading)
+    after = reading.unread(rows)
+    assert after is not None, "it was tried"
+    left = tuple(each.path for each in after.fields)
     read = tuple(each.path for each in before.fields if not any(is_below(path, [each.path]) for path in left))
-    return Proposal(reading=reading, places=places, choices=tuple(choices[:_MOST_CHOICES]), read=read, left=left)
-
-
-def _left(rows: Sequence[dict[str, Any]], reading: Reading) -> tuple[str, ...]:
-    found = reading.unread(rows)
-    assert found is not None, "it was tried"
-    return tuple(each.path for each in found.fields)
+    return Proposal(reading=reading, places=places, choices=tuple(choices), read=read, left=left)
 
 
 def _readings(
     rows: Sequence[dict[str, Any]], reading: Reading, source: str, places: Iterable[str]
-) -> Iterator[tuple[str, Reading]]:
-    """Yield the places of some that read a field, each with the first columns that make a row of such a form."""
+) -> Iterator[tuple[str, Reading, tuple[str, ...]]]:
+    """Yield the places of some that read a field, each with the first columns that do, and what is unread then."""
+    before = reading.unread(rows)
+    assert before is not None, "the rows have a schema"
     for place in places:
         forms: Iterable[Columns] = ({**form, place: source} for form in _FORMS)
         if place == "output":
@@ -142,9 +141,9 @@ def _readings(
             forms = ({"chosen": answer, "rejected": source} for answer in ("output", "response", "completion"))
         elif place == "instruction":
             continue  # the rows have a question
-        found = next(filter(None, (_tried(rows, reading, columns, source) for columns in forms)), None)
+        found = next(filter(None, (_tried(rows, reading, before, columns, source) for columns in forms)), None)
         if found is not None:
-            yield place, found
+            yield place, *found
 
 
 def ends_in_question(value: Any) -> bool:
@@ -154,16 +153,18 @@ def ends_in_question(value: Any) -> bool:
     return ROLES.get(str(value[-1].get("role")).lower()) in {"user", "tool"}
 
 
-def _tried(rows: Sequence[dict[str, Any]], reading: Reading, further: Columns, source: str) -> Reading | None:
+def _tried(
+    rows: Sequence[dict[str, Any]], reading: Reading, before: Unread, further: Columns, source: str
+) -> tuple[Reading, tuple[str, ...]] | None:
     """Return the reading with further columns if it reads the field, and as much of all others as before."""
     if any(reading.columns.get(new) is not None and new not in ("prompt", "completion") for new in further):
         return None
     columns = composed(reading.columns, further)
     then = Reading(schema=reading.schema, columns=columns, roles=reading.roles, known=reading.known)
-    before, after = reading.unread(rows), then.unread(rows)
-    if before is None or after is None or after.num_read < before.num_read:
+    after = then.unread(rows)
+    if after is None or after.num_read < before.num_read:
         return None
     fields = [each.path for each in before.fields]
     is_kept = all(is_below(each.path, fields) for each in after.fields)
     is_read = not any(is_below(inner, [source]) for each in after.fields for inner in each.inner)
-    return then if is_kept and is_read else None
+    return (then, tuple(each.path for each in after.fields)) if is_kept and is_read else None

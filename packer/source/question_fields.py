@@ -8,9 +8,9 @@ from packer.source.comparisons import other_side
 from packer.source.field_names import is_setting, meant_field
 from packer.source.file_bytes import quoted
 from packer.source.proposals import ends_in_question
+from packer.source.prose import is_text
 from packer.source.roles import ROLES
 from packer.source.row import ID_FIELDS, Columns
-from packer.source.unread_text import is_text
 from packer.source.unsupported_rows import SUSPECT_FIELDS, is_preference
 
 _MAX_LISTED = 12

@@ -11,7 +11,6 @@ objects, lists and JSON text. Paths are written as ``metadata.tools[].name``.
 
 import json
 import re
-import string
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import Any, TypeAlias
 from packer.batches import REASONING_FIELDS, Sample
 from packer.source.decode import Refused, decode_json
 from packer.source.field_names import is_setting, meant_field
+from packer.source.prose import is_text
 from packer.source.row import Columns
 from packer.source.schema import SCHEMAS, read_row
 
@@ -29,18 +29,6 @@ Path: TypeAlias = tuple[str, ...]
 """Keys that lead to a value; ``[]`` stands for the items of a list."""
 
 _ITEMS = "[]"
-
-_LABEL_WORDS = 3
-_LABEL_COLUMNS = 32
-_LONGEST_ID = 256
-"""Characters without a blank that may be an id, a digest, a path or an address."""
-
-_HAN = re.compile(r"[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
-_UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff]")
-"""Letters of scripts without blanks between words. Two of the first are about a word, and four of the second."""
-
-_OF_IDS = re.compile(r"[\d/_@\\:]")
-"""Characters that ids, paths, addresses and times have, and words have not."""
 
 _MOST_ROWS_PER_FIELD = 100
 """One in this many rows may have a text in a field: a build names it, and does not stop to ask."""
@@ -57,11 +45,16 @@ _ROLES = frozenset({"role", "from"})
 _WHOLE_CHARACTERS = 12
 """Shorter texts are compared with whole texts: that a message has a B in it does not say that the answer is B."""
 
+_BETWEEN_WORDS = re.compile(r"[\W_]+")
+
 _OPTION_CHARACTERS = 2
 """Of the keys of an object of answers to choose from."""
 
 _MOST_PARTS = 500
 """Texts that a text may be made of."""
+
+_MOST_ITEMS = 1000
+"""Items of a list that are measured together."""
 
 _MOST_UNREAD = 250
 """Places of unread texts in a row, after which it is searched no further: rows may have names or dates as keys."""
@@ -114,6 +107,10 @@ class _Texts:
         self.answer = _spaced(sample.text if last is None else last.fields.get("content") or "")
 
     @cached_property
+    def _words(self) -> frozenset[str]:
+        return frozenset(_BETWEEN_WORDS.split(self.joined))
+
+    @cached_property
     def _parts(self) -> list[str]:
         return sorted(self.whole, key=lambda part: (-len(part), part))
 
@@ -122,6 +119,8 @@ class _Texts:
         if text in self.whole:
             return True
         if len(text) < _WHOLE_CHARACTERS and not is_text(text):
+            if text.isalnum():
+                return text in self._words
             return next(_places(text, self.joined), None) is not None
         if text in self.joined:
             return True
@@ -146,33 +145,6 @@ class _Texts:
         value = _decoded(piece)
         texts = [piece] if value is None else map(_spaced, _strings(value))
         return any(is_text(text) and (value is None or not self.hold(text)) for text in texts)
-
-
-def is_text(*texts: str) -> bool:
-    """Whether a text, or several in a list, are longer than a label, and no ids, addresses, numbers or dates.
-
-    Example:
-        >>> is_text("Always answer in Gaelic."), is_text("CC BY-NC-SA 4.0"), is_text("https://example.org/" + "a" * 40)
-        (True, False, False)
-        >>> is_text("maths", "word problem"), is_text("Oban", "Mull", "early", "Mallaig", "Skye", "late", "Ullapool")
-        (False, True)
-    """
-    num_columns = 0
-    for text in texts:
-        spaced, num_han = _HAN.subn("", text)
-        spaced, num_others = _UNSPACED.subn("", spaced)
-        words = [word for word in spaced.split() if _is_word(word)]
-        num_columns += 2 * num_han + num_others + sum(len(word) + 1 for word in words)
-        if len(words) + num_han / 2 + num_others / 4 > _LABEL_WORDS or num_columns > _LABEL_COLUMNS:
-            return True
-    return False
-
-
-def _is_word(word: str) -> bool:
-    word = word.strip(string.punctuation)
-    if len(word) > _LABEL_COLUMNS and word.isascii():
-        return len(word) > _LONGEST_ID
-    return any(map(str.isalpha, word)) and _OF_IDS.search(word) is None
 
 
 def _without(part: str, text: str) -> list[str]:
@@ -252,7 +224,7 @@ class _Row:
                 self._object(path, value)
                 stack += [((*path, str(key)), value[key]) for key in sorted(value, key=str, reverse=True)]
         for path, texts in self._short.items():
-            others = [text for text in dict.fromkeys(texts) if not self._texts.hold(text)]
+            others = [text for text in dict.fromkeys(texts[:_MOST_ITEMS]) if not self._texts.hold(text)]
             if others and (self._texts.answer in texts or (_ITEMS in path and is_text(*others))):
                 self.unread.setdefault(path, ", ".join(others))  # answers that were not taken, or cells of a table
         for path in [path for path in self.unread if any(path[:end] in self.unread for end in range(1, len(path)))]:
