@@ -124,11 +124,11 @@ def test_all_sources_are_asked_about_at_once(tokenizer: Path, tmp_path: Path) ->
     assert "one.jsonl: a field has text that nothing reads: `sys`" in caught.value.message
     assert "other.jsonl: a field has text that nothing reads: `notes`" in caught.value.message
     assert caught.value.hint is not None
-    *reads, ignores = caught.value.hint.split("; ")
-    assert len(reads) == 2
+    *reads, ignores, _ = caught.value.hint.split("; ")
+    assert [Path(way.partition(": ")[0]).name for way in reads] == ["one.jsonl", "other.jsonl"]
     for index, way in zip((0, 2), reads, strict=True):
-        columns = yaml.safe_load(way.split("`columns: ")[1].split("`")[0])
-        values["sources"][index]["columns"] = columns
+        (option,) = [word for word in shlex.split(way) if word.startswith("sources.columns=")]
+        values["sources"][index]["columns"] = yaml.safe_load(option.removeprefix("sources.columns="))
     packer.build(make_recipe(values), tmp_path / "read", progress=False)
     assert all(GAELIC in said(tmp_path / "read", name) for name in ("one.jsonl", "other.jsonl"))
     run(

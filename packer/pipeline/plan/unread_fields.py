@@ -17,11 +17,10 @@ from packer.errors import InputError
 from packer.model import Model
 from packer.pipeline.plan.input_resolution import SourceFile
 from packer.pipeline.stages import compile_template
-from packer.recipe import Recipe, Source
+from packer.recipe import Recipe, Source, for_one_source
 from packer.render.environment import RenderError
 from packer.row_rules import fields_of
 from packer.source.detect import whole_rows
-from packer.source.field_names import as_yaml, columns_yaml
 from packer.source.file_bytes import quoted
 from packer.source.proposals import Proposal, Reading, propose
 from packer.source.rows import InputFile
@@ -111,39 +110,15 @@ class Question:
         what = "a field has" if len(self.fields) == 1 else f"{len(self.fields)} fields have"
         return f"{self.source}: {what} text that nothing reads: {shown}{more}"
 
-    @property
-    def left_out(self) -> str:
-        """The options with which nothing is read that is not read now, and what they do."""
-        what = "it" if len(self.fields) == 1 else "them"
-        return f"{' '.join(f'--ignore {shlex.quote(each.path)}' for each in self.fields)} leaves {what} out"
-
-    @property
-    def is_readable(self) -> bool:
-        return self.proposal is not None and bool(self.proposal.places or self.proposal.choices)
-
-    def hint(self, *, is_alone: bool) -> str:
-        """Return the ways on, as options of a command if it is the only source, else as lines of a recipe."""
-        ways = [*self._ways(is_alone=is_alone)] if self.is_readable else []
-        if is_alone:
-            return "; ".join([*ways, self.left_out])
-        return f"below the `path` of {self.source} in a recipe, {'; '.join(ways)}"
-
-    def _ways(self, *, is_alone: bool) -> Iterator[str]:
-        """Yield what reads the fields whose names say what they are, and what reads one more."""
-        found = self.proposal
-        assert found is not None, "it is readable"
+    def ways(self) -> Iterator[str]:
+        """Yield the options that read the fields whose names say what they are, and those that read one more."""
+        if (found := self.proposal) is None:
+            return
         if found.places:
             reads = ", ".join(f"{quoted(name)} as `{place}`" for name, place in found.places.items())
-            yield f"{_options(found.reading, found.left, is_alone=is_alone)} reads {reads}"
+            yield f"{replace(found.reading, roles={}).setting(found.left)} reads {reads}"
         for choice in found.choices:
-            yield f"{choice.when}, {_options(choice.reading, choice.left, is_alone=is_alone)}"
-
-
-def _options(reading: Reading, left: Sequence[str], *, is_alone: bool) -> str:
-    if is_alone:
-        return replace(reading, roles={}).setting(left)
-    ignored = f", `ignore: [{', '.join(map(as_yaml, left))}]`" if left else ""
-    return f"`columns: {{{columns_yaml(reading.columns)}}}`{ignored}"
+            yield f"{choice.when}, {replace(choice.reading, roles={}).setting(choice.left)}"
 
 
 class Questions:
@@ -228,10 +203,10 @@ class Questions:
             raise InputError("; ".join(map(str, questions)), hint=self.hint(questions))
 
     def hint(self, questions: Sequence[Question]) -> str:
-        """Return the ways on for some questions."""
-        if len(self._recipe.sources) == 1:
-            return questions[0].hint(is_alone=True)
-        reads = [each.hint(is_alone=False) for each in questions if each.is_readable]
+        """Return the ways on for some questions, as options of a command."""
+        are_several = len(self._recipe.sources) > 1
+        ways = [f"{each.source}: {way}" if are_several else way for each in questions for way in each.ways()]
         names = sorted({field.path for each in questions for field in each.fields})
         left_out = " ".join(f"--ignore {shlex.quote(name)}" for name in names)
-        return "; ".join([*reads, f"{left_out} leaves all of them out"])
+        what = "it" if len(names) == 1 else "them"
+        return for_one_source("; ".join([*ways, f"{left_out} leaves {what} out"]), self._recipe)
