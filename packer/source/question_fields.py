@@ -18,8 +18,8 @@ _MOST_NAMES = 4
 
 _NO_TEXTS = (SUSPECT_FIELDS - {"label"}).union(ID_FIELDS)
 
-_LIST_OF_TEXTS = re.compile(r"\s*\[\s*\".*\"\s*\]\s*", re.DOTALL)
-_JSON = re.compile(r"\s*(\[.*\]|\{.*\})\s*", re.DOTALL)
+_JSON = re.compile(r"\s*(?:\[\s*(\".*\"\s*)?.*\]|\{.*\})\s*", re.DOTALL)
+"""A text that is JSON: of a list of texts, if it has a group."""
 
 
 class Fields:
@@ -37,7 +37,6 @@ class Fields:
         """Fields that are answers by their names, and which `columns` cannot read."""
 
         self._lists = {path: values[0] for path, values in found.items() if isinstance(values[0], list)}
-        self._json = {path for path, (first, *_) in found.items() if isinstance(first, str) and _JSON.fullmatch(first)}
         texts = {path: sum(map(len, values)) for path, values in found.items() if isinstance(values[0], str)}
         self._sentences = {path for path in texts if is_text(found[path][0])}
         self._texts = sorted(texts, key=lambda path: -texts[path])
@@ -92,7 +91,7 @@ class Fields:
 
         Two fields whose names differ in a last letter are two answers, of which either may be the better one.
         """
-        unknown = [path for path in self._meant(None) if path not in self._json]
+        unknown = self._meant(None)
         questions = self._questions or [path for path in unknown if path in self._sentences] or unknown
         for one, other in self._compared:
             for question in questions[:1]:
@@ -126,8 +125,10 @@ def _values(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any
         path = f"{before}{name}"
         if isinstance(value, dict):
             yield from _values(value, f"{path}.")
-        elif isinstance(value, str) and _LIST_OF_TEXTS.fullmatch(value):
-            yield path, [value]
+        elif (
+            isinstance(value, str) and (found := _JSON.fullmatch(value)) and (found[1] or meant_field(path) != "output")
+        ):
+            yield path, [value]  # which would be trained letter by letter
         elif value not in (None, [], "") and not is_setting(value) and name not in _NO_TEXTS:
             yield path, value
 
