@@ -1,6 +1,5 @@
 """Fields that may be the question and its answer: by their names, or by the choice of whoever knows the rows."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,9 +16,6 @@ _MAX_LISTED = 12
 _MOST_NAMES = 4
 
 _NO_TEXTS = (SUSPECT_FIELDS - {"label"}).union(ID_FIELDS)
-
-_JSON = re.compile(r"\s*(?:\[\s*(\".*\"\s*)?.*\]|\{.*\})\s*", re.DOTALL)
-"""A text that is JSON: of a list of texts, if it has a group."""
 
 
 class Fields:
@@ -125,12 +121,18 @@ def _values(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any
         path = f"{before}{name}"
         if isinstance(value, dict):
             yield from _values(value, f"{path}.")
-        elif (
-            isinstance(value, str) and (found := _JSON.fullmatch(value)) and (found[1] or meant_field(path) != "output")
-        ):
+        elif isinstance(value, str) and _is_json(value, is_answer=meant_field(path) == "output"):
             yield path, [value]  # which would be trained letter by letter
         elif value not in (None, [], "") and not is_setting(value) and name not in _NO_TEXTS:
             yield path, value
+
+
+def _is_json(text: str, *, is_answer: bool) -> bool:
+    """Whether a text looks like JSON: of an answer, like a list of texts, since it may be calls or an object."""
+    text = text.strip()
+    if is_answer:
+        return text.startswith("[") and text[1:].lstrip().startswith('"') and text.endswith("]")
+    return text[:1] + text[-1:] in ("[]", "{}")
 
 
 def _texts_in(value: Any) -> Iterator[str]:
