@@ -16,7 +16,7 @@ _UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff]"
 """Letters of scripts without blanks between words. Two of the first are about a word, and four of the second."""
 
 _OF_IDS = re.compile(r"[\d/_@\\:]")
-"""Characters that ids, paths, addresses and times have, and words have not."""
+"""Characters that ids, paths, addresses and times have, and a word that stands alone has not."""
 
 
 def is_text(*texts: str) -> bool:
@@ -28,13 +28,15 @@ def is_text(*texts: str) -> bool:
         >>> is_text("maths", "word problem"), is_text("Oban", "Mull", "early", "Mallaig", "Skye", "late", "Ullapool")
         (False, True)
     """
-    num_columns = 0
+    num_columns = -1
     for text in texts:
         if len(text) > _BEGINNING and is_text(text[:_BEGINNING]):
             return True
         spaced, num_han = _HAN.subn("", text)
         spaced, num_others = _UNSPACED.subn("", spaced)
-        words = [word for word in spaced.split() if _is_word(word)]
+        words = (
+            [] if " " not in text and _OF_IDS.search(spaced) else [word for word in spaced.split() if _is_word(word)]
+        )
         num_columns += 2 * num_han + num_others + sum(len(word) + 1 for word in words)
         if len(words) + num_han / 2 + num_others / 4 > _LABEL_WORDS or num_columns > _LABEL_COLUMNS:
             return True
@@ -45,4 +47,4 @@ def _is_word(word: str) -> bool:
     word = word.strip(string.punctuation)
     if len(word) > _LABEL_COLUMNS and word.isascii():
         return len(word) > _LONGEST_ID
-    return any(map(str.isalpha, word)) and _OF_IDS.search(word) is None
+    return any(map(str.isalpha, word))

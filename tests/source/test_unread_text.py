@@ -208,6 +208,7 @@ def test_the_worse_of_two_answers_is_only_ever_the_rejected_one() -> None:
         (["gpt-4-0613", "llama-2-70b-chat", "claude-2.1", "mistral-7b-instruct", "qwen-14b-chat"], False),
         ([["Oban"] * 20] * 20, False),
         ([["ferry", "Oban", "leave"], ["leaves", "past", "six"]], False),
+        ("Use Python3, pandas2 and v4", True),
         ("你是港口的客服", True),
         ("自然语言推理", False),
         ("いつも敬語で短く答えて", True),
