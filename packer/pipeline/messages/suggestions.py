@@ -60,7 +60,7 @@ def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Model
         InputError: the file cannot be read.
     """
     hint = _remedy(code, reason, file, recipe, model, lost=lost)
-    if code != "unknown_schema" and "sources.columns=" in hint and file.columns:
+    if code not in ("unknown_schema", "pair_no_prompt") and "sources.columns=" in hint and file.columns:
         hint = _SET_COLUMNS.sub(lambda found: f"{{{_with_own_columns(found[1], file.columns)}}}", hint)
     return for_one_source(hint, recipe)
 
