@@ -167,6 +167,20 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "dolphin r1": {"messages": [USER], "reasoning": "be careful", "answer": "answer", "model": "x"},
     "llama factory's ratings": {"instruction": "question", "input": "", "output": "answer", "kto_tag": False},
     "openai responses": {"input": [USER], "output": [ANSWER]},
+    "sciq": {
+        "question": "question",
+        "distractor1": "x",
+        "correct_answer": "answer",
+        "support": "you should be kind to all",
+    },
+    "langfuse": {"id": "x", "input": {"messages": [USER]}, "output": {"role": "assistant", "content": "answer"}},
+    "langsmith": {"inputs": {"input": "question"}, "outputs": {"output": "answer"}, "metadata": {"split": "x"}},
+    "nested": {"data": {"question": "question", "context": "you should be kind to all", "answer": "answer"}},
+    "speakers": {"sys": "be kind", "human": "question", "ai": "answer"},
+    "evals": {"input": [USER], "ideal": "answer"},
+    "good and bad": {"question": "question", "good_answer": "answer", "bad_answer": "this one is much longer"},
+    "winners": {"input": "question", "preferred": "answer", "dispreferred": "this one is much longer"},
+    "webgpt": {"question": "question", "answer_0": "other", "answer_1": "answer", "score_0": -1.0, "score_1": 1.0},
     "with a setting": {"instruction": "question", "output": "answer", "reasoning": "off"},
     "smoltalk 2": {
         "messages": [USER, ANSWER],
@@ -194,6 +208,8 @@ def test_a_row_of_a_published_form_builds_by_its_hints(name: str, kind: str, tmp
         "nemotron v1": "be kind",
         "medical o1": "be careful",
         "dolphin r1": "be careful",
+        "nested": "be kind",
+        "speakers": "be kind",
     }
     assert kept.get(name, "question") in text
 
