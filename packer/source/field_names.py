@@ -17,7 +17,7 @@ SYNONYMS = {
     ),
     "input": ("input", "context", "contexts", "passage", "passages", "document", "documents", "article", "paragraph"),
     "system": (
-        *("system", "sys", "developer", "systemprompt", "systemmessage", "systeminstruction", "systeminstructions"),
+        *("system", "sys", "systemprompt", "systemmessage", "systeminstruction", "systeminstructions"),
         *("sysprompt", "metainstruction"),
     ),
     "reasoning": (
