@@ -207,6 +207,7 @@ def preview(
                 left -= 1
             if rejected_only and not left:
                 break
+    questions.note_rare(note)
     asked = questions.questions
     hint = questions.hint(asked) if asked else None
     if hint is not None:

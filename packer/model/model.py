@@ -128,6 +128,11 @@ class Model:
         """Return the same model with the role markers that a template writes as further control tokens."""
         return replace(self, control=dict(sorted({**self.control, **markers}.items())))
 
+    def with_stop(self, *texts: str) -> "Model":
+        """Return the same model with added tokens of these texts as further stop tokens."""
+        ids = {token.content: token.id for token in self.added_tokens if token.content in texts}
+        return replace(self, stop_ids=tuple(sorted({*self.stop_ids, *ids.values()}))).with_control(ids)
+
 
 def load_model(
     tokenizer: Path, *, template: Path | None = None, stop: Sequence[str] = (), pad_id: int | None = None

@@ -133,3 +133,19 @@ def test_lines_show_amount_speed_and_time_left(capsys, monkeypatch):
     assert capsys.readouterr().err == "documents: 200 of 1,000 rows (20%), 100 tokens/s, 40 s left\n"
     lines.advance(800, 4000)
     assert capsys.readouterr().err == "documents: 1,000 of 1,000 rows (100%), 125 tokens/s\n"
+
+
+def test_each_way_of_a_hint_has_a_line_of_its_own_in_a_terminal(monkeypatch):
+    hint = "--set a=1 reads it; if `b` is the question, --set a=b; --ignore b leaves it out; jq '.[1]; .[2]' rows"
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    piped, shown = io.StringIO(), Terminal()
+    for stream in (piped, shown):
+        monkeypatch.setattr(sys, "stderr", stream)
+        print_error("no", hint)
+    assert piped.getvalue().splitlines()[-1] == f"hint: {hint}"
+    assert click.unstyle(shown.getvalue()).splitlines()[-3:] == [
+        "hint: --set a=1 reads it;",
+        "  if `b` is the question, --set a=b;",
+        "  --ignore b leaves it out; jq '.[1]; .[2]' rows",
+    ]

@@ -226,6 +226,11 @@ COMPARED: dict[str, dict[str, Any]] = {
         "overall_preference": 2,
     },
     "helpsteer 2": {"prompt": ASKED, "response_1": ONE, "response_2": OTHER, "preference_strength": -1},
+    "no underscore": {"prompt": ASKED, "answer0": OTHER, "answer1": ONE, "preferred": "answer1"},
+    "a letter": {"prompt": ASKED, "response_A": OTHER, "response_B": ONE, "label": "B"},
+    "a name": {"prompt": ASKED, "response_1": ONE, "response_2": OTHER, "preference": "response_1"},
+    "scores": {"prompt": ASKED, "response_a": OTHER, "response_b": ONE, "score_a": -2.0, "score_b": "0.5"},
+    "ratings": {"instruction": ASKED, "output_1": ONE, "output_2": OTHER, "rating_1": 5, "rating_2": 1},
     "saferlhf": {"prompt": ASKED, "response_0": OTHER, "response_1": ONE, "better_response_id": 1},
     "an arena": {"prompt": ASKED, "response_a": ONE, "response_b": OTHER, "winner": "model_a"},
     "conversations of an arena": {
@@ -251,6 +256,8 @@ def test_of_two_answers_the_preferred_one_is_chosen(name: str, kind: str, tmp_pa
         (COMPARED["helpsteer 3"] | {"overall_preference": 0}, "pair_identical"),
         (COMPARED["helpsteer 3"] | {"overall_preference": "nan"}, "wrong_type"),
         (COMPARED["an arena"] | {"winner": "tie"}, "pair_identical"),
+        (COMPARED["scores"] | {"score_a": 0.5}, "pair_identical"),
+        (COMPARED["scores"] | {"score_a": "high"}, "wrong_type"),
         (COMPARED["an arena"] | {"winner": "the first"}, "wrong_type"),
         (RESPONSES | {"previous_response_id": "resp_0"}, "wrong_type"),
         (RESPONSES | {"output": [{"type": "web_search_call", "id": "w"}, ANSWER_ITEM]}, "wrong_type"),
@@ -318,6 +325,9 @@ def test_an_answer_that_did_not_end_is_no_answer(
         },
         {"instruction": ASKED, "output": SAID, "request": "{harbor}", "response": "{time}"},
         {"prompt": ASKED, "completion": SAID, "winner": "model_a"},
+        {"prompt": ASKED, "response_a": ONE, "response_b": OTHER, "preference": 1},
+        {"prompt": ASKED, "response_1": ONE, "response_2": OTHER, "label": "1"},
+        {"prompt": ASKED, "response_a": ONE, "response_b": OTHER, "score_1": 1, "score_2": 2},
     ],
 )
 def test_rows_of_a_schema_are_of_no_form(row: dict[str, Any]) -> None:

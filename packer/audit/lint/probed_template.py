@@ -5,7 +5,7 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -182,9 +182,7 @@ class ProbedTemplate:
         )
 
     def _rendered(self, row: Row, recipe: Recipe) -> RenderOutcome:
-        model = self.model
-        missing = [token.id for token in model.added_tokens if token.content in recipe.supervision.stop]
-        model = replace(model, stop_ids=tuple(sorted({*model.stop_ids, *missing})))
+        model = self.model.with_stop(*recipe.supervision.stop)
         key = (msgspec.json.encode(recipe), model.stop_ids)
         if key not in self._renderers:
             self._renderers[key] = Renderer(model, recipe).by_reference()

@@ -16,8 +16,8 @@ from packer.source.decode import Refused
 from packer.source.detect import detect_format, field_names
 from packer.source.file_bytes import FilePath, NoRowsError, file_sha256
 from packer.source.partition import TABLE_FORMATS
+from packer.source.question_fields import list_names
 from packer.source.rows import file_stream
-from packer.source.schema_errors import list_names
 from packer.source.tables import table_rows
 from packer.source.text_rows import text_rows
 

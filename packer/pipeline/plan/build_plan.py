@@ -162,6 +162,7 @@ def _opened(
         refuse_untemplated(file, model, recipe)
         opened.append((each, file, recipe.sources.index(each.source)))
     questions.refuse()
+    questions.note_rare(progress.note)
     return opened
 
 

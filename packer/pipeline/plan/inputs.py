@@ -17,9 +17,10 @@ from packer.source.detect import detect_format, detect_schema, field_names, firs
 from packer.source.file_bytes import READ_BYTES, FilePath, NoRowsError, changed_error, file_sha256
 from packer.source.files import data_set_splits, is_data_set
 from packer.source.partition import FileStatus
+from packer.source.question_fields import list_names
 from packer.source.row import rename
 from packer.source.rows import InputFile, refuse_empty
-from packer.source.schema_errors import list_names, refuse_absent_columns, refuse_unread_columns
+from packer.source.schema_errors import refuse_absent_columns, refuse_unread_columns
 from packer.store.manifest import Input
 
 CUTTING_SPEEDUP = 256
