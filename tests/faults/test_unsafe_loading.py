@@ -36,8 +36,8 @@ def told(*words: str, source: str | None = None) -> str:
 def test_nothing_that_is_read_is_run() -> None:
     """The one load of YAML that ruff is told to pass over takes a loader made from SafeLoader."""
     (passed,) = told("--ignore-noqa", "packer", "cli").splitlines()
-    assert passed.startswith("packer/strict_yaml.py") and "S506" in passed
-    tree = ast.parse((REPOSITORY / "packer" / "strict_yaml.py").read_text("utf-8"))
+    assert passed.startswith("packer/recipe/strict_yaml.py") and "S506" in passed
+    tree = ast.parse((REPOSITORY / "packer" / "recipe" / "strict_yaml.py").read_text("utf-8"))
     loaders = {
         node.name: [ast.unparse(base) for base in node.bases] for node in tree.body if isinstance(node, ast.ClassDef)
     }

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from packer.host import limits
+from packer.model import tokenizer_folder
 from packer.model.backend import is_panic, load_backend
-from packer.model.model import tokenizer_folder
 from packer.model.tokenizer_folder import MAX_GROWTH, refuse_growth
 
 UNICODE = 18
