@@ -12,7 +12,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from packer.render.reasoning import reasoning_fields
+from packer.render.reasoning import (
+    ANY_TAG,
+    CLOSING,
+    OPENING,
+    closes_reasoning,
+    closing_of,
+    has_tag,
+    opened_by,
+    reasoning_fields,
+    tag_at_end,
+)
 
 Message: TypeAlias = Mapping[str, Any]
 Render: TypeAlias = Callable[[Sequence[Message], Mapping[str, Any]], str | None]
@@ -36,6 +46,34 @@ class ReasoningForm:
         if change is None:
             return messages
         return [change(message) if reasoning_fields(message) else message for message in messages]
+
+    def tag_in_answer(self, prompt: str, completion: str, marks: str) -> str | None:
+        """Return a tag of reasoning in what is trained, but for the template's own around one block at the beginning.
+
+        Other tags within that block are text of the reasoning, unless it begins with one. `marks` is the source of the
+        template. If it knows no tags, they are text of the answer, too, but for one that closes what nothing opens.
+        """
+        begin, end = self._block(prompt, completion, marks)
+        twice = OPENING.match(completion[begin:end].lstrip())
+        found = twice or ANY_TAG.search(completion, end)
+        if found is None or self.around or has_tag(marks) or CLOSING.fullmatch(found[0]):
+            return found[0] if found else None
+        return None
+
+    def _block(self, prompt: str, completion: str, marks: str) -> tuple[int, int]:
+        """Return where the reasoning begins that a turn opens with, and where the template's markers close it."""
+        opened, begun = opened_by(prompt), OPENING.match(completion.lstrip())
+        if closes_reasoning(prompt):
+            return 0, 0
+        known = opened.open_tag if opened else begun[0] if begun and begun[0] in marks else ""
+        for before, after in self.around or ([(known, closing_of(known))] if known else []):
+            before, closing = before.rstrip(), after.strip()
+            opening, end = tag_at_end(before), completion.find(closing)
+            skipped, is_written, _ = completion.partition(opening or closing)
+            is_first = is_written and before.endswith(f"{skipped.lstrip()}{opening}")
+            if end >= 0 and (is_first or not opening or (opened and opened.open_tag == opening)):
+                return len(skipped + opening) if is_first and opening else 0, end + len(closing)
+        return 0, 0
 
     def is_foreign(self, opening: str, closing: str) -> bool:
         """Whether the template marks reasoning, and not with these tags."""

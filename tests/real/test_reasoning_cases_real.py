@@ -46,10 +46,7 @@ def test_inline_tags_are_refused_and_a_field_is_trained_in_the_markers_of_the_te
     for name in CHANNELS:
         template = cases / "templates" / f"{name}.jinja"
         ((code, reason),) = stages(tmp_path, template).reasons([inline])
-        assert (code, reason.rpartition(", ")[2]) == (
-            "dropped_reasoning",
-            "in tags that are no markers of reasoning to it",
-        )
+        assert (code, reason.rpartition(" as ")[2]) == ("dropped_reasoning", "part of the answer: <think>")
         ((_, said),) = stages(tmp_path, template, "supervision.reasoning=field").turns(inline)
         assert said.count("Two and two.") == 1
         assert "think>\n" not in said

@@ -40,7 +40,7 @@ from packer.rejections import rejection_hint
 from packer.render import ChatTemplate, RenderError
 from packer.render.common_prefix import common_length
 from packer.render.conversation import Conversation
-from packer.render.dropped import BEHIND_CLOSED, IN_LETTERS
+from packer.render.dropped import AS_TEXT
 
 _UNDEFINED = re.compile(r"'(\w+)' is undefined")
 _VALUES: tuple[Any, ...] = ([], "", {}, False)
@@ -259,7 +259,7 @@ def _example(probed: ProbedTemplate, outcome: Outcome) -> Iterator[Example]:
 
 def _is_written_as_text(outcome: Outcome) -> bool:
     """Whether a row is rejected because its reasoning is written as part of the answer."""
-    return outcome.rejection is not None and outcome.rejection.reason.endswith((BEHIND_CLOSED, IN_LETTERS))
+    return outcome.rejection is not None and AS_TEXT in outcome.rejection.reason
 
 
 def _hint(probed: ProbedTemplate, labels: Sequence[str]) -> str:
