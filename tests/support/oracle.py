@@ -321,6 +321,8 @@ class Oracle:
             if not ends:
                 raise Refused("no_terminator")
             if not self._is_blank(text[start : min(ends)]):
+                if self._is_text(messages[k], text[:start], text[start : min(ends)]):
+                    raise Refused("dropped_reasoning")
                 turns.append(self._boundary(k, text[:start], text[: min(ends)], (text[:start],)))
         return turns
 
@@ -504,16 +506,24 @@ class Oracle:
         return any(kwargs[name] in NONE if name in kwargs else by_default for name, by_default in self.silent)
 
     def _is_text(self, message: Mapping[str, Any], prompt: str, completion: str) -> bool:
-        """Whether the reasoning that a text opens with is text of the answer to this template."""
-        opening = opening_of(message)
-        if opening is None or (self.rules.reasoning == "inline" and opening not in self.template):
+        """Whether tags of a message are letters of its answer: they stand behind the block that the template writes."""
+        if not any(tags_in(as_text(message.get(name))) for name in FIELDS):
             return False
-        inline = split_inline(message.get("content"))
-        assert inline is not None
-        said, text = inline[0].strip() or TAGS[opening], prompt + completion
-        places = [found.start() for found in re.finditer(re.escape(said), text) if found.start() >= len(prompt)]
-        in_letters = any(text[:place].rstrip().endswith(opening) for place in places)
-        return (in_letters and self._marks_otherwise(opening)) or speaks_late(message, prompt, completion)
+        if self.rules.reasoning == "inline":
+            for tag in {*tags_in(completion)} - {*tags_in(self.template)}:
+                completion = completion.replace(tag, "")
+        pairs = self.around or [pair for pair in TAGS.items() if pair[0] in self.template]
+        answer = completion
+        for before, after in () if ends_closed(prompt) else pairs:
+            opening = next((tag for tag in TAGS if before.rstrip().endswith(tag)), "")
+            begins = completion.lstrip().startswith(opening) or prompt.rstrip().endswith(opening)
+            reasoning, closed, rest = completion.partition(after.strip())
+            if begins and closed:
+                reasoning = reasoning.strip().removeprefix(opening).strip()
+                answer = rest if not reasoning.startswith(tuple(TAGS)) else completion
+                break
+        left = tags_in(answer)
+        return bool(left) and (bool(self.around) or bool(tags_in(self.template)) or left[0] in TAGS.values())
 
     def _try(self, messages: list, tools: Any, kwargs: Mapping[str, Any], *, prompt: bool = False) -> str | None:
         try:
@@ -657,10 +667,9 @@ def words_beside(name: str, template: str) -> list[str]:
     return [word for found in re.findall(comparison, template) for word in re.findall("['\"]([^'\"]*)['\"]", found)]
 
 
-def opening_of(message: Mapping[str, Any]) -> str | None:
-    """The tag of the reasoning that a text opens with."""
-    text = as_text(message.get("content")).lstrip()
-    return next((tag for tag in TAGS if text.startswith(tag)), None) if split_inline(text) else None
+def tags_in(text: str) -> list[str]:
+    """The tags of reasoning in a text, in their order."""
+    return re.findall("|".join(map(re.escape, [*TAGS, *TAGS.values()])), text)
 
 
 def ends_closed(text: str) -> bool:
@@ -746,19 +755,6 @@ def shows_reasoning(message: Mapping[str, Any], pair: tuple[str, str, dict]) -> 
     return reasoning in completion and not ends_closed(before)
 
 
-def speaks_late(message: Mapping[str, Any], prompt: str, completion: str) -> bool:
-    """Whether the reasoning that a text opens with is written after the end of reasoning, where no server reads it."""
-    inline = split_inline(message.get("content"))
-    block = as_text(message.get("content")).strip().removesuffix(inline[1].strip()).strip() if inline else ""
-    reasoning = inline[0].strip() or block if inline else ""
-    if not reasoning or reasoning not in completion:
-        return False
-    before = (prompt + completion.split(reasoning, 1)[0]).rstrip()
-    for opening in TAGS:
-        before = before.removesuffix(opening)
-    return ends_closed(before)
-
-
 def as_text(content: Any) -> str:
     return content if isinstance(content, str) else ""
 
@@ -772,12 +768,14 @@ def spoken_reasoning(message: Mapping[str, Any]) -> str:
 
 
 def split_inline(text: Any) -> tuple[str, str] | None:
-    """The reasoning in tags that a text opens with, and what follows."""
-    for opening, closing in TAGS.items():
-        if isinstance(text, str) and text.lstrip().startswith(opening) and closing in text.split(opening, 1)[1]:
-            reasoning, answer = text.split(opening, 1)[1].split(closing, 1)
-            return None if any(tag in answer for tag in TAGS.values()) else (reasoning, answer.lstrip())
-    return None
+    """The reasoning that a text opens with, in tags or before one that closes it, and what follows."""
+    tags = tags_in(as_text(text))
+    opening = tags[0] if tags and text.lstrip().startswith(tags[0]) else ""
+    closing = TAGS.get(opening) or (tags[0] if tags and tags[0] in TAGS.values() else "")
+    before, found, answer = as_text(text).lstrip().removeprefix(opening).partition(closing or "\0")
+    if not found or (opening and opening not in TAGS) or any(tag in answer for tag in TAGS.values()):
+        return None
+    return before, answer.lstrip()
 
 
 def with_reasoning_as(message: Mapping[str, Any], form: str) -> dict[str, Any]:
