@@ -37,7 +37,7 @@ _CLOSES = _tags(r"(?:/\s{0,3}|(?=(?i:end)[_-]))", _CHANNEL[1], _HARMONY[1])
 _OPENINGS, _CLOSINGS, _EITHER = (rf"[<&◁\[](?:{form})" for form in (_OPENS, _CLOSES, f"{_OPENS}|{_CLOSES}"))
 
 OPENING = re.compile(_OPENINGS)
-"""Matches an opening tag of reasoning: `<think>`, `<seed:think>`, `[THINK]`, `◁think▷`, `<|START_THINKING|>`, `< think >`.
+"""Matches an opening tag of reasoning: `<think>`, `< seed:think a="b">`, `[THINK]`, `◁think▷`, `<|START_THINKING|>`.
 
 Its form makes it one, and that its name contains *think*, *thought* or *reasoning*, or is *reason*. `<answer>` is none,
 nor is the type of `List<Thought>`.

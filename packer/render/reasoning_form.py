@@ -67,12 +67,12 @@ class ReasoningForm:
             return 0, 0
         known = opened.open_tag if opened else begun[0] if begun and begun[0] in marks else ""
         for before, after in self.around or ([(known, closing_of(known))] if known else []):
-            before, closing = before.rstrip(), after.strip()
-            opening, end = tag_at_end(before), completion.find(closing)
+            opening, closing = tag_at_end(before.rstrip()), after.strip()
             skipped, is_written, _ = completion.partition(opening or closing)
-            is_first = is_written and before.endswith(f"{skipped.lstrip()}{opening}")
-            if end >= 0 and (is_first or not opening or (opened and opened.open_tag == opening)):
-                return len(skipped + opening) if is_first and opening else 0, end + len(closing)
+            is_first = is_written and before.rstrip().endswith(f"{skipped.lstrip()}{opening}")
+            if closing in completion and (is_first or not opening or (opened and opened.open_tag == opening)):
+                begin = len(skipped + opening) if is_first and opening else 0
+                return begin, completion.index(closing) + len(closing)
         return 0, 0
 
     def is_foreign(self, opening: str, closing: str) -> bool:
