@@ -21,7 +21,7 @@ def asking_modes(template: ChatTemplate, kwargs: Mapping[str, Any], modes: Seque
         RenderError: `prompt_diverges`: the variables of the row or the recipe, `kwargs`, leave none.
     """
     efforts = template.efforts
-    if not efforts.names:
+    if not efforts.none:
         return modes
     asking = [{name: word} for name, word in efforts.asking if name not in kwargs]
     left = [mode for mode in (*modes, *asking) if not efforts.refusing({**kwargs, **mode})]

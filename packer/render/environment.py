@@ -14,8 +14,9 @@ import jinja2
 import jinja2.meta
 import jinja2.nodes
 
+from packer.batches import REASONING_FIELDS
 from packer.render import efforts, reasoning_form
-from packer.render.efforts import Efforts, means_none
+from packer.render.efforts import Efforts
 from packer.render.reasoning_form import ReasoningForm
 from packer.render.sandbox import CLOSE, OPEN, Context, Environment, environment_of, marking
 from packer.render.settings import compared_words, is_default
@@ -110,12 +111,9 @@ class ChatTemplate:
 
     @functools.cached_property
     def _settings(self) -> tuple[tuple[str, Any], ...]:
-        tried = [(name, value) for name in self._switches for value in (True, False, *self._words_for_none(name))]
+        tried = [(name, value) for name in self._switches for value in (True, False, *self.efforts.none.get(name, ()))]
         known = [(name, value) for name in MODE_SWITCHES for value in (True, False)]
         return tuple(pair for pair in tried if pair in known or self._changes_prompt_alone(*pair))
-
-    def _words_for_none(self, name: str) -> list[str]:
-        return [word for word in self._words[name] if means_none(word)]
 
     @property
     def switches(self) -> tuple[str, ...]:
@@ -127,7 +125,13 @@ class ChatTemplate:
         """The variables that a word can set to no reasoning."""
         words = {name: self._words[name] for name in self._switches}
         asked = [{"role": "user", "content": "x"}]
-        return efforts.learned(words, lambda kwargs: self._try(asked, {**self._recipe_kwargs, **kwargs}, prompt=True))
+        fields = dict.fromkeys(REASONING_FIELDS, efforts.WORD)
+        answered = [*asked, {"role": "assistant", "content": "y", **fields}]
+        return efforts.learned(
+            words,
+            lambda kwargs: self._try(asked, {**self._recipe_kwargs, **kwargs}, prompt=True),
+            lambda kwargs: self._try(answered, {**self._recipe_kwargs, **kwargs}),
+        )
 
     @functools.cached_property
     def reasoning(self) -> ReasoningForm:

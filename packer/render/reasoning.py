@@ -94,7 +94,9 @@ def closing_of(opening: str) -> str:
     for pair in (_CHANNEL, _HARMONY):
         if opening == pair[0]:
             return pair[1]
-    left, name, right = _PARTS.fullmatch(opening).groups()
+    parts = _PARTS.fullmatch(opening)
+    assert parts is not None
+    left, name, right = parts.groups()
     begin, separator, rest = name.partition("_")
     if begin.lower() in ("begin", "start") and separator:
         return f"{left}{'END' if begin.isupper() else 'end'}_{rest}{right}"

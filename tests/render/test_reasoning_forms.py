@@ -288,6 +288,38 @@ def test_words_that_mean_none_are_told_from_others(word: str, *, is_none: bool) 
     assert means_none(word) == is_none
 
 
+PACED = """\
+{%- set pace = DEFAULT if reasoning_pace is not defined else reasoning_pace %}
+{{- '<|im_start|>system\\npace: ' + pace + '<|im_end|>\\n' }}
+{%- for m in messages %}
+{{- '<|im_start|>' + m.role + '\\n' }}
+{%- if m.reasoning_content and SHOWN %}{{ '<think>' + m.reasoning_content + '</think>' }}{% endif %}
+{{- m.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' + ('<think></think>' if pace == 'instant' and CLOSED else '') }}{% endif %}"""
+"""Whose word for none is in no list: it closes the reasoning, or hides it."""
+
+
+def paced(default: str, *, shown: str = "true", closed: str = "true") -> str:
+    known = "{%- if reasoning_pace in ['instant', 'deep'] %}{% endif %}"
+    return known + PACED.replace("DEFAULT", repr(default)).replace("SHOWN", shown).replace("CLOSED", closed)
+
+
+@pytest.mark.parametrize("how", [{"closed": "true"}, {"closed": "false", "shown": "pace != 'instant'"}])
+@pytest.mark.parametrize("default", ["instant", "deep"])
+def test_what_a_word_renders_tells_whether_it_asks_for_reasoning(
+    tmp_path: Path, default: str, how: dict[str, str]
+) -> None:
+    made = stages(tmp_path, paced(default, **how))
+    ((prompt, said),) = made.turns(chat(ASKED, REASONED))
+    assert "pace: deep" in prompt
+    assert said == f"<think>Count.</think>One.{END}"
+    reason = "messages[1]: its reasoning contradicts reasoning_pace=instant"
+    row = chat(ASKED, REASONED, reasoning_pace="instant")
+    assert made.reasons([row]) == [("prompt_diverges", reason)]
+    assert "Count." in learned(made, ASKED, REASONED, reasoning_pace="deep")
+
+
 SWITCHED = """\
 {%- set on = enable_thinking is not defined or enable_thinking %}
 {%- for m in messages %}

@@ -101,23 +101,39 @@ class Oracle:
 
     def _look_at_template(self) -> None:
         self.words = {name: words_beside(name, self.template) for name in undeclared(self.template)}
-        self.modes = self._find_modes()
         self.silent, self.asking = self._find_efforts()
+        self.modes = self._find_modes()
         self.around = self._find_around()
 
-    def _find_efforts(self) -> tuple[list[tuple[str, bool]], list[dict[str, str]]]:
+    def _find_efforts(self) -> tuple[list[tuple[str, bool, list[str]]], list[dict[str, str]]]:
         """Variables that a word sets to no reasoning, and whether they are without one; what asks for reasoning then."""
         asked, silent, asking = [{"role": "user", "content": "x"}], [], []
+        answered = [*asked, {"role": "assistant", "content": "y", **dict.fromkeys(FIELDS[1:], "Zq0W")}]
+
+        def goes_on(mode: Mapping[str, Any]) -> bool | None:
+            """Whether a reasoned answer continues the prompt under some variables."""
+            prompt, whole = self._try(asked, None, mode, prompt=True), self._try(answered, None, mode)
+            if prompt is None or whole is None:
+                return None
+            return whole.startswith(prompt) and "Zq0W" in whole and not stays_open(prompt, whole)
+
+        own = self._try(asked, None, {}, prompt=True)
         for name, words in self.words.items():
-            none = [word for word in words if word in NONE]
-            if ("think" not in name and "reason" not in name) or not none:
+            if ("think" not in name and "reason" not in name) or not words or own is None:
                 continue
-            own = self._try(asked, None, {}, prompt=True)
-            by_default = own in [self._try(asked, None, {name: word}, prompt=True) for word in none]
-            silent.append((name, by_default))
+            answers = [goes_on({name: word}) for word in words]
+            if {True, False} <= {goes_on({}), *answers}:
+                none = [word for word, answer in zip(words, answers, strict=True) if answer is False]
+                by_default = goes_on({}) is False
+            else:
+                none = [word for word in words if word in NONE]
+                by_default = own in [self._try(asked, None, {name: word}, prompt=True) for word in none]
+            if not none and not by_default:
+                continue
+            silent.append((name, by_default, none))
             for word in words if by_default else ():
                 prompt = self._try(asked, None, {name: word}, prompt=True)
-                asking += [{name: word}] if word not in NONE and prompt not in (None, own) else []
+                asking += [{name: word}] if word not in none and prompt not in (None, own) else []
         return silent, asking
 
     def _find_around(self) -> list[tuple[str, str]]:
@@ -137,9 +153,9 @@ class Oracle:
         """Known switches a template reads without having set them; other values that change a prompt and no text."""
         asked = [{"role": "user", "content": "x"}]
         answered = [*asked, {"role": "assistant", "content": "y"}]
-        found = []
+        found, none = [], {name: words for name, _, words in self.silent}
         for name in undeclared(self.template):
-            for value in (True, False, *(word for word in self.words[name] if word in NONE)):
+            for value in (True, False, *none.get(name, [])):
                 if "think" not in name and "reason" not in name:
                     continue
                 texts = [
@@ -503,7 +519,7 @@ class Oracle:
         return [mode for mode in [*self._modes(kwargs), *asking] if not self._is_silent({**kwargs, **mode})]
 
     def _is_silent(self, kwargs: Mapping[str, Any]) -> bool:
-        return any(kwargs[name] in NONE if name in kwargs else by_default for name, by_default in self.silent)
+        return any(kwargs[name] in none if name in kwargs else by_default for name, by_default, none in self.silent)
 
     def _is_text(self, message: Mapping[str, Any], prompt: str, completion: str) -> bool:
         """Whether tags of a message are letters of its answer: they stand behind the block that the template writes."""
