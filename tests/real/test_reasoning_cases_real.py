@@ -15,6 +15,10 @@ pytestmark = pytest.mark.real
 CHANNELS = ("Kimi-K3", "google-gemma-4-12B-it", "muse-glimmer", "upstage-Solar-Open-100B")
 """Those that show reasoning in markers of which none is a tag that rows have inline."""
 
+SWITCHED = ("Qwen-Qwen3-0.6B", "Qwen3.5-4B", "GLM-4.6", "deepseek-ai-DeepSeek-V3.1", "deepseek-ai-DeepSeek-V3.2")
+NEWER_SWITCHED = ("deepseek-ai-DeepSeek-V4-Flash-0731", "google-gemma-4-12B-it", "poolside-Laguna-S-2.1")
+"""Those that read `enable_thinking`, DeepSeek's also under another name."""
+
 THINKS = ("LFM2.5-8B-A1B", "MiniMax-M2", "poolside-Laguna-XS-2.1", "poolside-Laguna-XS.2")
 """Those whose own tags are `<think>`, also in the text."""
 
@@ -76,10 +80,12 @@ def test_a_reasoned_answer_asks_for_the_effort_that_reasons(cases: Path, real: P
 
 def test_a_row_for_the_mode_without_reasoning_that_has_some_says_so(cases: Path, real: Path, tmp_path: Path) -> None:
     *contradicting, plain = rows_of(cases / "B04_tinker885_nothink_row_with_reasoning" / "input.jsonl")
-    for name in ("llamacpp__Qwen-Qwen3-0.6B", "llamacpp__Qwen3.5-4B"):
-        template = real / "templates" / f"{name}.jinja"
+    templates = [real / "templates" / f"llamacpp__{name}.jinja" for name in SWITCHED]
+    templates += [cases / "templates" / f"{name}.jinja" for name in NEWER_SWITCHED]
+    for template in templates:
         for rule in ("refuse", "common_prefix", "continue"):
             made = stages(tmp_path, template, f"supervision.on_prompt_mismatch={rule}")
             reason = "messages[1]: its reasoning contradicts enable_thinking=false"
             assert made.reasons(contradicting) == [("prompt_diverges", reason)] * 2
-        assert not isinstance(stages(tmp_path, template).outcomes([plain])[0], str)
+        ((prompt, _),) = stages(tmp_path, template, "supervision.on_prompt_mismatch=continue").turns(plain)
+        assert not prompt.rstrip().endswith("</think>"), template.name

@@ -340,6 +340,30 @@ def test_a_row_that_switches_off_the_reasoning_it_has_says_so(tmp_path: Path, ru
     assert "Count." in learned(made, ASKED, turn, enable_thinking=True)
 
 
+ALIASED = """\
+{%- set on = thinking if thinking is defined else enable_thinking if enable_thinking is defined else false %}
+{%- for m in messages %}
+{{- '<|im_start|>' + m.role + '\\n' }}
+{%- if m.role == 'assistant' %}{{ '<think>' + m.reasoning_content + '</think>' if m.reasoning_content and on else '</think>' }}{% endif %}
+{{- m.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' + ('<think>' if on else '</think>') }}{% endif %}"""
+"""As DeepSeek's: one switch under two names, and reasoning is left out where it is off."""
+
+
+@pytest.mark.parametrize("rule", ["refuse", "continue", "common_prefix"])
+@pytest.mark.parametrize("name", ["thinking", "enable_thinking"])
+def test_no_other_name_of_a_switch_overrides_the_row(tmp_path: Path, name: str, rule: str) -> None:
+    made = stages(tmp_path, ALIASED, f"supervision.on_prompt_mismatch={rule}")
+    reason = f"messages[1]: its reasoning contradicts {name}=false"
+    assert made.reasons([chat(ASKED, REASONED, **{name: False})]) == [("prompt_diverges", reason)]
+    for variables in ({name: True}, {}):
+        ((prompt, said),) = made.turns(chat(ASKED, REASONED, **variables))
+        assert (prompt[-7:], said) == ("<think>", f"Count.</think>One.{END}")
+    ((prompt, said),) = made.turns(chat(ASKED, PLAIN, **{name: False}))
+    assert (prompt[-8:], said) == ("</think>", f"One.{END}")
+
+
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_many_rows_are_rendered_as_the_definition_renders_them(tmp_path: Path, name: str) -> None:
     """Enough of each kind for the ways that render rows at once."""

@@ -509,7 +509,7 @@ class Oracle:
         return False
 
     def _modes(self, kwargs: Mapping[str, Any]) -> list[dict[str, bool]]:
-        return [{}, *(mode for mode in self.modes if not set(mode) & set(kwargs))]
+        return [{}] if any(set(mode) & set(kwargs) for mode in self.modes) else [{}, *self.modes]
 
     def _modes_of(self, message: Mapping[str, Any], kwargs: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The modes of a message: if it has reasoning, none that asks for an answer without."""
