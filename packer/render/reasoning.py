@@ -59,6 +59,9 @@ _PARTS = re.compile(r"(<[|\uff5c]?|&lt;|◁|\[)\s*([\w:.-]+)[^<>\n]*?([|\uff5c]?
 _BEGINS_TAG = re.compile(r"(?:<|&|\[|◁)[^<>\[\]\n]*\Z")
 _ENDS_TAG = re.compile(r"[^<>\[\]\n]*(?:>|;|\]|▷)")
 
+_ANSWER = re.compile(r"<\|(?:begin|start)_(\w+)\|>\s*(.*?)\s*(?:<\|end_\1\|>\s*)?", re.IGNORECASE | re.DOTALL)
+"""Matches an answer in markers like those around reasoning: `<|START_RESPONSE|>`, `<|begin_of_solution|>`."""
+
 Message = Mapping[str, Any]
 
 
@@ -286,7 +289,8 @@ def with_reasoning_as(message: Message, form: Reasoning) -> dict[str, Any]:
         return {name: value for name, value in changed.items() if name not in REASONING_FIELDS}
     inline = split_inline(content) if form == "field" and not fields else None
     if inline is not None:
-        changed["content"] = inline.answer
+        marked = _ANSWER.fullmatch(inline.answer)
+        changed["content"] = marked[2] if marked else inline.answer
         if inline.reasoning:  # an empty field is a block of its own to some templates
             changed |= {"reasoning_content": inline.reasoning, "thinking": inline.reasoning}
     return changed
