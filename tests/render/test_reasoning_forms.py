@@ -99,6 +99,84 @@ def test_tags_that_a_template_writes_itself_are_its_markers(tmp_path: Path) -> N
     assert made.outcomes(others) == ["dropped_reasoning"] * len(others)
 
 
+ELSEWHERE = (
+    *("<think>Count.</think>One.<think>Again.</think>Still one.", "Well.\n<think>Count.</think>\nOne."),
+    *(
+        "Count.\n</think>\n\nOne.",
+        "One. <think> as I said",
+        "One.\n</think>",
+        "Put <think> before and </think> behind it.",
+    ),
+    *(
+        "One. <thinking>Hm.</thinking>",
+        "```\n<think>\n```",
+        "One.<|end_of_thought|>",
+        "One. [/think]",
+        "It is one.</ think >",
+    ),
+)
+ODD = (
+    *("<think type='deep'>Count.</think>One.", "< think >Count.</ think >One.", "[think]Count.[/think]One."),
+    *(
+        "<|think|>Count.<|/think|>One.",
+        "&lt;think&gt;Count.&lt;/think&gt;One.",
+        "<\uff5cthink\uff5c>Count.<\uff5c/think\uff5c>One.",
+    ),
+    "<|channel|>analysis<|message|>Count.<|end|><|start|>assistant<|channel|>final<|message|>One.",
+    '<details type="reasoning" done="true">\nCount.\n</details>\nOne.',
+    "<start_of_thought>Count.<end_of_thought>One.",
+)
+
+
+@pytest.mark.parametrize("text", [*ELSEWHERE, *ODD])
+@pytest.mark.parametrize("name", [*TEMPLATES, "tags"])
+def test_no_tag_of_reasoning_is_trained_but_those_of_the_template(tmp_path: Path, name: str, text: str) -> None:
+    """A field with the reasoning that the text opens with says the same once more."""
+    made = stages(tmp_path, TEMPLATES.get(name, THINKS))
+    clean = learned(made, ASKED, assistant("One.", reasoning_content="Count."))
+    assert made.outcomes([chat(ASKED, assistant(text))])[0] in {"dropped_reasoning", "open_reasoning"}
+    beside = assistant(text, reasoning_content="Count.")
+    if made.outcomes([chat(ASKED, beside)])[0] not in ("dropped_reasoning", "open_reasoning", "wrong_type"):
+        assert learned(made, ASKED, beside) == clean
+
+
+@pytest.mark.parametrize("text", ["Count.</think> Hm.", "I close with </think>."])
+def test_a_field_does_not_close_its_own_reasoning(tmp_path: Path, text: str) -> None:
+    turn = assistant("One.", reasoning_content=text)
+    assert stages(tmp_path, THINKS).outcomes([chat(ASKED, turn)]) == ["dropped_reasoning"]
+    assert text in learned(stages(tmp_path, TEMPLATES["parts"]), ASKED, turn)
+
+
+def test_an_opening_tag_within_reasoning_is_text_of_it(tmp_path: Path) -> None:
+    said = learned(stages(tmp_path, THINKS), ASKED, assistant("<think>I need <think> and <thinking>.</think>One."))
+    assert said == f"<think>I need <think> and <thinking>.</think>One.{END}"
+    doubled = assistant("One.", reasoning_content="<think>\nCount.")
+    assert stages(tmp_path, THINKS).outcomes([chat(ASKED, doubled)]) == ["dropped_reasoning"]
+
+
+@pytest.mark.parametrize(
+    "text", ["One.<think>Hm.</think>Yes.", "Put <think> before it.", "<think>a</think>b<think>c</think>d"]
+)
+def test_a_template_without_tags_takes_all_as_text_but_one_that_closes_nothing(tmp_path: Path, text: str) -> None:
+    made = stages(tmp_path, twins.CHATML)
+    assert learned(made, ASKED, assistant(text)) == text + END
+    assert made.outcomes([chat(ASKED, assistant("Count.\n</think>\n\nOne."))]) == ["dropped_reasoning"]
+
+
+def test_code_and_markup_have_no_tags_of_reasoning(tmp_path: Path) -> None:
+    said = (
+        "List<Thought> all;",
+        "<ThinkingDots />",
+        "<stop_reason>end</stop_reason>",
+        "because [reasons]",
+        "I <think so",
+        "a <rest> b",
+    )
+    for name, source in TEMPLATES.items():
+        for text in said:
+            assert text in learned(stages(tmp_path, source), ASKED, assistant(text)), name
+
+
 def test_an_empty_block_is_no_text_of_an_answer_either(tmp_path: Path) -> None:
     turn = assistant("<think>\n\n</think>\n\nOne.")
     assert stages(tmp_path, TEMPLATES["thinking"]).outcomes([chat(ASKED, turn)]) == ["dropped_reasoning"]
