@@ -28,9 +28,9 @@ class Attempt(NamedTuple):
     """Whether the turn begins with a prompt that opens the reasoning, and goes on as if it did not."""
 
     @classmethod
-    def of(cls, prompt: str, whole: str, mode: Mode) -> Self:
+    def of(cls, prompt: str, whole: str, mode: Mode, *, is_reasoned: bool = True) -> Self:
         begins = whole.startswith(prompt)
-        fits = begins and goes_on(prompt, whole[len(prompt) :])
+        fits = begins and goes_on(prompt, whole[len(prompt) :], is_reasoned=is_reasoned)
         return cls(prompt, whole, mode, fits, begins and not fits)
 
     @property

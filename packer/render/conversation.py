@@ -203,7 +203,8 @@ class Conversation:
         same_context = all(longest.startswith(without_ending(prompt)) for prompt, _ in prompts[1:])
         for prompt, mode in prompts:
             try:
-                tried.append(Attempt.of(prompt, self.render(self.messages[: k + 1], mode), mode))
+                whole = self.render(self.messages[: k + 1], mode)
+                tried.append(Attempt.of(prompt, whole, mode, is_reasoned=bool(self._reasoning_of(k))))
             except RenderError as error:
                 failure = error if failure is None or not mode else failure  # prefer the default mode's reason
                 continue

@@ -15,11 +15,12 @@ Reasoning = Literal["as_given", "field", "inline"]
 _NAME = r"(?:[\w:.-]{0,40}?(?i:think|thought|reasoning)[\w:.-]{0,40}|(?i:reason))"
 _CAPITALS = r"(?:[A-Z_]{0,40}?(?:THINK|THOUGHT|REASONING)[A-Z_]{0,40}|(?i:think))"
 _ATTRIBUTES = r"(?:(?:[\"']|\s[\w:.-]{1,20}=)[^<>\n]{0,80})?"
-_CHANNEL = ("<|channel>thought", "<channel|>")
-"""Gemma 4's tags, of which the closing one does not say what it closes."""
-
-_HARMONY = ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>")
-"""What gpt-oss has in place of tags."""
+_PAIRS = {
+    "<|channel>thought": "<channel|>",
+    "<|channel|>analysis<|message|>": "<|end|><|start|>assistant<|channel|>final<|message|>",
+    "<|open|>think<|sep|>": "<|close|>think<|sep|><|open|>response<|sep|>",
+}
+"""Markers of Gemma 4, gpt-oss and Kimi K3 that stand in place of tags."""
 
 
 def _tags(begins: str, *others: str, left: str = "(?<=<)") -> str:
@@ -30,10 +31,8 @@ def _tags(begins: str, *others: str, left: str = "(?<=<)") -> str:
     return "|".join([angles, square, *(re.escape(each[1:]) for each in others)])
 
 
-_OPENS = _tags(
-    r"(?!(?i:end)[_-])(?:[\w-]{1,20} type=[\"']?)?", _CHANNEL[0], _HARMONY[0], left="(?<=<)(?!(?<=[A-Za-z]<)[A-Z])"
-)
-_CLOSES = _tags(r"(?:/\s{0,3}|(?=(?i:end)[_-]))", _CHANNEL[1], _HARMONY[1])
+_OPENS = _tags(r"(?!(?i:end)[_-])(?:[\w-]{1,20} type=[\"']?)?", *_PAIRS, left="(?<=<)(?!(?<=[A-Za-z]<)[A-Z])")
+_CLOSES = _tags(r"(?:/\s{0,3}|(?=(?i:end)[_-]))", *_PAIRS.values())
 _OPENINGS, _CLOSINGS, _EITHER = (rf"[<&◁\[](?:{form})" for form in (_OPENS, _CLOSES, f"{_OPENS}|{_CLOSES}"))
 
 OPENING = re.compile(_OPENINGS)
@@ -59,7 +58,7 @@ _PARTS = re.compile(r"(<[|\uff5c]?|&lt;|◁|\[)\s*([\w:.-]+)[^<>\n]*?([|\uff5c]?
 _BEGINS_TAG = re.compile(r"(?:<|&|\[|◁)[^<>\[\]\n]*\Z")
 _ENDS_TAG = re.compile(r"[^<>\[\]\n]*(?:>|;|\]|▷)")
 
-_ANSWER = re.compile(r"<\|(?:begin|start)_(\w+)\|>\s*(.*?)\s*(?:<\|end_\1\|>\s*)?", re.IGNORECASE | re.DOTALL)
+_ANSWER = re.compile(r"<\|(?:begin|start)_(\w+)\|>(.*?)(?:<\|end_\1\|>\s*)?", re.IGNORECASE | re.DOTALL)
 """Matches an answer in markers like those around reasoning: `<|START_RESPONSE|>`, `<|begin_of_solution|>`."""
 
 Message = Mapping[str, Any]
@@ -94,9 +93,8 @@ class InlineBlock(NamedTuple):
 
 def closing_of(opening: str) -> str:
     """Return the closing tag that belongs to an opening one: `</think>`, `[/THINK]`, `<|END_THINKING|>`."""
-    for pair in (_CHANNEL, _HARMONY):
-        if opening == pair[0]:
-            return pair[1]
+    if opening in _PAIRS:
+        return _PAIRS[opening]
     parts = _PARTS.fullmatch(opening)
     assert parts is not None
     left, name, right = parts.groups()
@@ -166,15 +164,17 @@ def closes_reasoning(prompt: str) -> bool:
     return _CLOSING_AT_END.search(prompt.rstrip()[-LONGEST_TAG:]) is not None
 
 
-def goes_on(prompt: str, completion: str) -> bool:
+def goes_on(prompt: str, completion: str, *, is_reasoned: bool = True) -> bool:
     """Whether a completion closes the block of reasoning that its prompt opens, and does not open it once more.
 
-    Nemotron Nano's template writes the prompt and then the text of the last answer as it stands.
+    Nemotron Nano's template writes the prompt and then the text of the last answer as it stands. Of a turn without
+    reasoning, nothing may stand in the block: the tag that closes it would be one of the arguments of a call.
     """
     opened = opened_by(prompt)
     if opened is None or opened.closed:
         return True
-    return closing_of(opened.open_tag) in completion and not completion.lstrip().startswith(opened.open_tag)
+    before, closed, _ = completion.partition(closing_of(opened.open_tag))
+    return bool(closed) and (is_reasoned or not before.strip()) and not completion.lstrip().startswith(opened.open_tag)
 
 
 def shows_as_reasoning(reasoning: str, prompt: str, completion: str) -> bool:
@@ -204,7 +204,7 @@ def continuation(opened: ReasoningOpening, reasoning: str, answer: str) -> str:
     """
     close_tag = closing_of(opened.open_tag)
     inline = split_inline(answer)
-    if inline is not None:
+    if inline is not None and (inline.opening or inline.reasoning == reasoning):
         answer = inline.answer
         reasoning = inline.reasoning or reasoning
     answer = re.sub(rf"\A\s*{re.escape(close_tag)}", "", answer)
@@ -290,7 +290,7 @@ def with_reasoning_as(message: Message, form: Reasoning) -> dict[str, Any]:
     inline = split_inline(content) if form == "field" and not fields else None
     if inline is not None:
         marked = _ANSWER.fullmatch(inline.answer)
-        changed["content"] = marked[2] if marked else inline.answer
+        changed["content"] = marked[2].strip() if marked else inline.answer
         if inline.reasoning:  # an empty field is a block of its own to some templates
             changed |= {"reasoning_content": inline.reasoning, "thinking": inline.reasoning}
     return changed

@@ -123,6 +123,7 @@ ODD = (
         "<\uff5cthink\uff5c>Count.<\uff5c/think\uff5c>One.",
     ),
     "<|channel|>analysis<|message|>Count.<|end|><|start|>assistant<|channel|>final<|message|>One.",
+    "<|open|>think<|sep|>Count.<|close|>think<|sep|><|open|>response<|sep|>One.",
     '<details type="reasoning" done="true">\nCount.\n</details>\nOne.',
     "<start_of_thought>Count.<end_of_thought>One.",
 )
@@ -364,6 +365,26 @@ def test_a_word_for_none_closes_the_reasoning_of_plain_answers(tmp_path: Path) -
 )
 def test_words_that_mean_none_are_told_from_others(word: str, *, is_none: bool) -> None:
     assert means_none(word) == is_none
+
+
+CALLS = """\
+{%- for m in messages %}
+{{- '<|im_start|>' + m.role + '\\n' }}
+{%- if m.reasoning_content %}{{ '<think>' + m.reasoning_content + '</think>' }}{% elif m.role == 'assistant' %}{{ '<think>' }}{% endif %}
+{{- m.content or '' }}{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}{{ '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>' }}{% endif %}"""
+"""Leaves the reasoning open in turns that have none."""
+
+
+def test_a_closing_tag_among_arguments_does_not_close_the_reasoning(tmp_path: Path) -> None:
+    turns = [ASKED, assistant(None, tool_calls=[call("find", {"text": "</think>"})])]
+    assert stages(tmp_path, CALLS).outcomes([chat(*turns)]) == ["prompt_diverges"]
+    said = learned(stages(tmp_path, CALLS, "supervision.on_prompt_mismatch=continue"), *turns)
+    assert said == f'</think>{{"name": "find", "arguments": {{"text": "</think>"}}}}{END}'
+    turns[1]["reasoning_content"] = "Search."
+    said = learned(stages(tmp_path, CALLS), ASKED, turns[1])
+    assert said == f'Search.</think>{{"name": "find", "arguments": {{"text": "</think>"}}}}{END}'
 
 
 PACED = """\

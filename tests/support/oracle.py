@@ -208,7 +208,7 @@ class Oracle:
 
     def _is_learnable(self, messages: list, k: int, tools: Any, mode: dict) -> bool:
         prompt, turn = self._try(messages[:k], tools, mode, prompt=True), self._try(messages[: k + 1], tools, mode)
-        if prompt is None or turn is None or not turn.startswith(prompt) or stays_open(prompt, turn):
+        if prompt is None or turn is None or not turn.startswith(prompt) or stays_open(prompt, turn, messages[k]):
             return False
         own, plain = self._try(messages[:k], tools, {}, prompt=True), self._try(messages[: k + 1], tools, {})
         closed = own is not None and plain is not None and ends_closed(own) and not plain.startswith(own)
@@ -371,7 +371,10 @@ class Oracle:
         pairs = [
             (prompt, turn, mode)
             for prompt, turn, mode in zip(prompts, turns, modes, strict=True)
-            if prompt is not None and turn is not None and turn.startswith(prompt) and not stays_open(prompt, turn)
+            if prompt is not None
+            and turn is not None
+            and turn.startswith(prompt)
+            and not stays_open(prompt, turn, messages[k])
         ]
         tried = [(p, t, m) for p, t, m in zip(prompts, turns, modes, strict=True) if p is not None and t is not None]
         own = [(p, t) for p, t, m in tried if m == {}]
@@ -394,7 +397,7 @@ class Oracle:
             raise Refused("template_error")
         if not pairs and self.rules.on_prompt_mismatch == "common_prefix" and tried[0][2] == {}:
             prompt, turn, mode = tried[0]
-            if stays_open(prompt, turn) or self._parts_in_context(messages[: k + 1], tools, kwargs):
+            if stays_open(prompt, turn, messages[k]) or self._parts_in_context(messages[: k + 1], tools, kwargs):
                 raise Refused("prompt_diverges")
             pairs = [(self._common_prompt(prompt, turn, messages[: k + 1], tools, kwargs), turn, mode)]
         if not pairs:
@@ -693,12 +696,14 @@ def ends_closed(text: str) -> bool:
     return text.rstrip().endswith(tuple(TAGS.values()))
 
 
-def stays_open(prompt: str, turn: str) -> bool:
+def stays_open(prompt: str, turn: str, message: Mapping[str, Any] | None = None) -> bool:
     """Whether a turn begins with a prompt that opens the reasoning, and does not close that, or opens it once more."""
     for opening, closing in TAGS.items():
         if prompt.rstrip().endswith(opening) and turn.startswith(prompt):
             written = turn[len(prompt) :]
-            return closing not in written or written.lstrip().startswith(opening)
+            inside = written.split(closing)[0].strip()
+            is_other = message is not None and not spoken_reasoning(message) and inside
+            return closing not in written or written.lstrip().startswith(opening) or bool(is_other)
     return False
 
 
@@ -713,7 +718,7 @@ def goes_on(prompt: str, turn: str, mode: dict, message: Mapping[str, Any]) -> t
         before = bare.removesuffix(closing).rstrip() if closed else bare
         if not before.endswith(opening) or not turn.startswith(before.removesuffix(opening)):
             continue
-        answer = turn[len(prompt) :] if stays_open(prompt, turn) else turn[len(before) - len(opening) :]
+        answer = turn[len(prompt) :] if stays_open(prompt, turn, message) else turn[len(before) - len(opening) :]
         reasoning, inline = spoken_reasoning(message), split_inline(message.get("content"))
         block = str(message.get("content")).strip().removesuffix(inline[1].strip()).strip() if inline else ""
         if inline and block in answer and split_inline(answer) is None:
@@ -726,6 +731,8 @@ def goes_on(prompt: str, turn: str, mode: dict, message: Mapping[str, Any]) -> t
         if closed and reasoning:
             continue
         written = split_inline(answer)
+        if written and not answer.lstrip().startswith(tuple(TAGS)) and written[0].strip() != reasoning:
+            written = None  # a closing tag of the answer's own
         if written:
             reasoning, answer = written[0].strip() or reasoning, written[1]
         if answer.lstrip().startswith(closing):
