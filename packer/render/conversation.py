@@ -86,6 +86,9 @@ class TurnRules:
     control: re.Pattern[str] | None = None
     """Matches any control token."""
 
+    may_drop_reasoning: bool = False
+    """Whether an answer may be trained without its reasoning."""
+
     on_prompt_mismatch: PromptMismatch = "refuse"
     """What to do with a turn that continues no prompt: ``common_prefix`` uses the common prefix of prompt and turn as
     the prompt; ``continue`` continues from a prompt that opens the reasoning, or that has other text in its context."""
@@ -153,8 +156,9 @@ class Conversation:
                 raise
             return None
         tried, failure = self._try_modes(k, prompts)
-        is_shown = any(attempt.fits and not self._lacks_reasoning(k, attempt) for attempt in tried)
-        if not is_shown and (refusing := self._refusing(k, rules)):
+        may_lack = rules.may_drop_reasoning
+        fits = any(attempt.fits and (may_lack or not self._lacks_reasoning(k, attempt)) for attempt in tried)
+        if not fits and (refusing := self._refusing(k, rules)):
             raise asked_modes.contradiction(k, refusing)
         chosen = self._choose(k, tried, rules)
         if chosen is None:

@@ -45,10 +45,7 @@ from packer.render.reasoning import (
     OPENING,
     has_tag,
     reasoning_fields,
-    split_inline,
-    with_reasoning_as,
 )
-from packer.render.reasoning_form import ReasoningForm
 from packer.render.tagged_calls import tag_that_cuts
 
 _SHORT = 12
@@ -270,17 +267,6 @@ class ConversationLosses:
             asked = probe_tools(self.conversation, turn)
             return Loss("tools") if asked is None or asked else None
         return Loss("tools") if probe_tools(self.conversation, turn) else None
-
-
-def refuse_foreign_tags(form: ReasoningForm, message: Message, k: int) -> None:
-    """Refuse to write reasoning of a field inline if the template has markers of its own.
-
-    Raises:
-        RenderError: `dropped_reasoning`.
-    """
-    inline = split_inline(with_reasoning_as(message, "inline").get("content")) if reasoning_fields(message) else None
-    if inline is not None and form.is_foreign(inline.opening, inline.closing):
-        raise refusal(Loss("reasoning", k, f"{AS_TEXT}: {inline.opening}"))
 
 
 def shows_message(message: Message, number: int, turn: RenderedTurn, end: int) -> bool:

@@ -75,12 +75,10 @@ class ReasoningForm:
                 return begin, completion.index(closing) + len(closing)
         return 0, 0
 
-    def is_foreign(self, opening: str, closing: str) -> bool:
-        """Whether the template marks reasoning, and not with these tags."""
-        ends = [
-            before.rstrip().endswith(opening) and after.lstrip().startswith(closing) for before, after in self.around
-        ]
-        return bool(ends) and not any(ends)
+    @property
+    def marks_otherwise(self) -> bool:
+        """Whether the template marks reasoning, and not with the tags that `inline` would put around it."""
+        return bool(self.around) and not any(before.rstrip().endswith("<think>") for before, _ in self.around)
 
 
 def learned(render: Render, modes: Iterable[Mapping[str, Any]]) -> ReasoningForm:

@@ -200,11 +200,12 @@ def test_other_tags_are_text_under_every_template(tmp_path: Path) -> None:
 
 
 def test_tags_are_trained_as_text_where_the_recipe_wants_reasoning_inline(tmp_path: Path) -> None:
-    """As for a model that is to learn a format of its own. Only what the row itself has; none are put beside markers."""
+    """As for a model that is to learn a format of its own. Only what the row itself has: a field stays in the markers."""
     made = stages(tmp_path, TEMPLATES["thinking"], "supervision.reasoning=inline")
     text = "<reasoning>Count.</reasoning>\n<answer>One.</answer>"
     assert learned(made, ASKED, assistant(text)) == f" to=user\n{text}{END}"
-    assert made.outcomes([chat(ASKED, assistant("One.", reasoning_content="Count."))]) == ["dropped_reasoning"]
+    field = assistant("One.", reasoning_content="Count.")
+    assert learned(made, ASKED, field) == learned(stages(tmp_path, TEMPLATES["thinking"]), ASKED, field)
     closed = twins.QWEN3_LIKE
     made = stages(tmp_path, closed, "supervision.reasoning=inline")
     assert learned(made, ASKED, assistant(text)).endswith(text + END)
@@ -459,8 +460,10 @@ def test_no_other_name_of_a_switch_overrides_the_row(tmp_path: Path, name: str, 
     for variables in ({name: True}, {}):
         ((prompt, said),) = made.turns(chat(ASKED, REASONED, **variables))
         assert (prompt[-7:], said) == ("<think>", f"Count.</think>One.{END}")
-    ((prompt, said),) = made.turns(chat(ASKED, PLAIN, **{name: False}))
-    assert (prompt[-8:], said) == ("</think>", f"One.{END}")
+    drops = stages(tmp_path, ALIASED, f"supervision.on_prompt_mismatch={rule}", "supervision.allow_dropped=[reasoning]")
+    for stages_of, turn in ((made, PLAIN), (drops, PLAIN), (drops, REASONED)):
+        ((prompt, said),) = stages_of.turns(chat(ASKED, turn, **{name: False}))
+        assert (prompt[-8:], said) == ("</think>", f"One.{END}")
 
 
 @pytest.mark.parametrize("name", TEMPLATES)

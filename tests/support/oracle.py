@@ -235,9 +235,8 @@ class Oracle:
                 raise Refused("open_reasoning")
             if inline and inline[0].strip() and inline[0].strip() != spoken_reasoning(message):
                 raise Refused("wrong_type")
-            if self.rules.reasoning == "inline" and message.get("thinking") and self._marks_otherwise("<think>"):
-                raise Refused("dropped_reasoning")
-        messages = [with_reasoning_as(message, self.rules.reasoning) for message in messages]
+        form = "" if self.rules.reasoning == "inline" and self._marks_otherwise("<think>") else self.rules.reasoning
+        messages = [with_reasoning_as(message, form) for message in messages]
         messages = self._form(messages, max(wanted), tools, kwargs)
         if self.rules.source == "generation_tags":
             turns = self._marked(messages, wanted, tools, kwargs)
