@@ -45,6 +45,7 @@ from packer.render.reasoning import (
     OPENING,
     has_tag,
     reasoning_fields,
+    split_inline,
 )
 from packer.render.tagged_calls import tag_that_cuts
 
@@ -160,7 +161,12 @@ class ConversationLosses:
         tag = self.conversation.template.reasoning.tag_in_answer(turn.text[: turn.prompt_end], completion, marks)
         if tag is not None and not turn.is_blank(self.check.stops):
             yield Loss("reasoning", turn.message, f"{AS_TEXT}: {tag}")
-        yield from _inline_parts(text, turn)
+        inline = split_inline(text)
+        stray = ANY_TAG.search(inline.answer if inline else text)
+        for loss in _inline_parts(text, turn):
+            if stray and loss.kind not in self.check.allowed:
+                loss = Loss("reasoning", turn.message, f"cuts its text at a tag of reasoning: {stray[0]}")  # noqa: PLW2901
+            yield loss
 
     def _garbled(self, turn: RenderedTurn) -> Loss | None:
         """Return the loss if the turn, or the prompt before it, cannot be read back."""

@@ -55,8 +55,8 @@ _BLOCK = rf"(?P<opening>{_OPENINGS})(?P<inside>\s*)(?P<closing>{_CLOSINGS})"
 _EMPTY_BLOCK = re.compile(rf"{_BLOCK}\s*")
 
 _PARTS = re.compile(r"(<[|\uff5c]?|&lt;|◁|\[)\s*([\w:.-]+)[^<>\n]*?([|\uff5c]?>|&gt;|▷|\])")
-_BEGINS_TAG = re.compile(r"(?:<|&|\[|◁)[^<>\[\]\n]*\Z")
-_ENDS_TAG = re.compile(r"[^<>\[\]\n]*(?:>|;|\]|▷)")
+_BEGINS_TAG = re.compile(r"(?:<|&lt;|\[|◁)[^<>\[\]\n]*\Z")
+_ENDS_TAG = re.compile(r"[^<>\[\]\n]*(?:>|&gt;|\]|▷)")
 
 _ANSWER = re.compile(r"<\|(?:begin|start)_(\w+)\|>(.*?)(?:<\|end_\1\|>\s*)?", re.IGNORECASE | re.DOTALL)
 """Matches an answer in markers like those around reasoning: `<|START_RESPONSE|>`, `<|begin_of_solution|>`."""
