@@ -88,7 +88,7 @@ class InlineBlock(NamedTuple):
     """The text after the block."""
 
     opening: str
-    closing: str
+    """The tag that opens it; empty if none does."""
 
 
 def closing_of(opening: str) -> str:
@@ -231,7 +231,7 @@ def split_inline(content: Any) -> InlineBlock | None:
     if not opening and not (found.start() and CLOSING.fullmatch(found[0])):
         return None
     before, answer = text[: found.end()], text[found.end() :].lstrip()
-    return InlineBlock(before, text[begin : found.start()].strip(), answer, opening[0] if opening else "", found[0])
+    return InlineBlock(before, text[begin : found.start()].strip(), answer, opening[0] if opening else "")
 
 
 def cut_off(message: Message) -> str | None:

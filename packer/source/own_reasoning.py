@@ -7,17 +7,15 @@ answer that was cut off.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from packer.batches import REASONING_FIELDS, Message, has_content
+from packer.batches import REASONING_FIELDS, Message
 from packer.source.decode import Refused
 from packer.source.roles import REASONING_ROLES
 
 
 def is_reasoning(sender: str, message: Mapping[str, Any]) -> bool:
     """Whether the text of a message is reasoning, by its sender or its channel, and not the code of a call."""
-    has_calls = (
-        message.get("tool_calls") or message.get("function_call") or message.get("recipient") not in (None, "all")
-    )
-    return sender.lower() in REASONING_ROLES or (message.get("channel") in REASONING_ROLES and not has_calls)
+    calls = (message.get("tool_calls"), message.get("function_call"), message.get("recipient") not in (None, "all"))
+    return sender.lower() in REASONING_ROLES or (message.get("channel") in REASONING_ROLES and not any(calls))
 
 
 def joined_with_answers(messages: Sequence[Message]) -> Sequence[Message]:
@@ -44,8 +42,6 @@ def joined_with_answers(messages: Sequence[Message]) -> Sequence[Message]:
 def _reasoning_alone(message: Message) -> dict[str, Any]:
     """Return the reasoning of an assistant's message that has nothing else, by its fields; empty for any other."""
     fields = message.fields
-    if message.role != "assistant" or has_content(
-        {"content": fields.get("content"), "tool_calls": fields.get("tool_calls")}
-    ):
+    if len(fields) < 3 or message.role != "assistant" or fields.get("tool_calls") or (fields["content"] or "").strip():
         return {}
     return {name: fields[name] for name in REASONING_FIELDS if fields.get(name)}
