@@ -242,7 +242,7 @@ def cut_off(message: Message) -> str | None:
     if opening is not None and _closing_in(text, opening[0], opening.end()) is None:
         return "its text opens a block of reasoning and does not close it"
     inline = split_inline(content)
-    answer = inline.answer if inline else text
+    answer = inline.answer if inline and (inline.opening or not reasoning_fields(message)) else text
     if reasoning_of(message) and not answer.strip() and not message.get("tool_calls"):
         return "its reasoning is followed by no text and no call"
     return None
@@ -251,7 +251,11 @@ def cut_off(message: Message) -> str | None:
 def has_two_reasonings(message: Message) -> bool:
     """Whether an assistant message has different reasoning in a field and inline: templates would write both."""
     inline = split_inline(message.get("content"))
-    return inline is not None and bool(inline.reasoning) and inline.reasoning != reasoning_of(message)
+    return (
+        inline is not None
+        and inline.reasoning != reasoning_of(message)
+        and "" not in (inline.opening, inline.reasoning)
+    )
 
 
 def reasoning_fields(message: Message) -> list[str]:

@@ -230,6 +230,8 @@ class Oracle:
             if any(text.startswith(opening) and closing not in text for opening, closing in TAGS.items()):
                 raise Refused("open_reasoning")
             inline = split_inline(message.get("content"))
+            if any(as_text(message.get(name)).strip() for name in FIELDS[1:]) and not text.startswith(tuple(TAGS)):
+                inline = None
             answer = inline[1] if inline else text
             if spoken_reasoning(message) and not answer.strip() and not message.get("tool_calls"):
                 raise Refused("open_reasoning")
