@@ -287,12 +287,12 @@ def with_reasoning_as(message: Message, form: Reasoning) -> dict[str, Any]:
         changed["content"] = content = twice.answer  # most templates would write both
     if form == "as_given":
         return changed
-    if form == "inline" and fields and split_inline(content) is None:
+    inline = split_inline(content)
+    if form == "inline" and fields and not (inline and inline.opening):
         text = changed[fields[0]].strip()
         changed["content"] = f"<think>\n{text}\n</think>\n\n{content or ''}"
         return {name: value for name, value in changed.items() if name not in REASONING_FIELDS}
-    inline = split_inline(content) if form == "field" and not fields else None
-    if inline is not None:
+    if inline is not None and form == "field" and not fields:
         marked = _ANSWER.fullmatch(inline.answer)
         changed["content"] = marked[2].strip() if marked else inline.answer
         if inline.reasoning:  # an empty field is a block of its own to some templates

@@ -808,7 +808,8 @@ def with_reasoning_as(message: Mapping[str, Any], form: str) -> dict[str, Any]:
     inline = split_inline(message.get("content"))
     if message["role"] == "assistant" and fields and inline and inline[0].strip() == message[fields[0]].strip():
         message = {**message, "content": inline[1]}
-    if message["role"] == "assistant" and form == "inline" and fields and not split_inline(message.get("content")):
+    opens = inline and as_text(message.get("content")).lstrip().startswith(tuple(TAGS))
+    if message["role"] == "assistant" and form == "inline" and fields and not opens:
         bare = {name: value for name, value in message.items() if name not in FIELDS[1:]}
         return {**bare, "content": f"<think>\n{message[fields[0]].strip()}\n</think>\n\n{message.get('content') or ''}"}
     inline = split_inline(message.get("content"))
