@@ -152,7 +152,7 @@ class ChatTemplate:
         """Whether a setting changes any rendering of small chats; if the template raises on all, that is not known."""
         asked = [{"role": "system", "content": "w"}, {"role": "user", "content": "x"}]
         answered = [asked[1], {"role": "assistant", "content": "y", **dict.fromkeys(REASONING_FIELDS, "z")}]
-        tried = [(chat, end) for chat in (asked, asked[1:], answered, [*answered, asked[1]]) for end in (True, False)]
+        tried = ((asked, True), (asked[1:], True), (answered, False), ([*answered, asked[1]], True))
         own, other = (
             [self._try(chat, {**self._recipe_kwargs, **kwargs}, prompt=end) for chat, end in tried]
             for kwargs in ({}, {name: value})
