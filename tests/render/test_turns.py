@@ -474,7 +474,7 @@ def test_of_a_text_with_tags_what_stands_outside_them_is_content(make: Make) -> 
     assert completions(stages, user("hi"), assistant("<think>hm</think>42")) == ["42<|im_end|>"]
     for text in ("so <think>hm</think>42", "<think>hm</think>41</think>42"):
         (rejection,) = stages.render([chat(user("hi"), assistant(text))]).rejections
-        assert rejection.code == "dropped_content", text
+        assert rejection.code == "dropped_reasoning", text
 
 
 @pytest.mark.parametrize(
