@@ -59,6 +59,56 @@ def test_inline_tags_are_refused_and_a_field_is_trained_in_the_markers_of_the_te
         assert "<think>" in (prompt + said)[-200:]
 
 
+SHAPES = (
+    *(
+        "<think>Count.</think>One.<think>Again.</think>Still one.",
+        "Well.\n<think>Count.</think>\nOne.",
+        "One. <think> it is",
+    ),
+    *(
+        "Count.\n</think>\n\nOne.",
+        "One.\n</think>",
+        "<think depth='2'>Count.</think>One.",
+        "< think >Count.</ think >One.",
+    ),
+    *("[THINK]Count.[/THINK]One.", "<|think|>Count.<|/think|>One.", "&lt;think&gt;Count.&lt;/think&gt;One."),
+    "<|channel|>analysis<|message|>Count.<|end|><|start|>assistant<|channel|>final<|message|>One.",
+    "<seed:think>Count.</seed:think>One.",
+    "<|open|>think<|sep|>Count.<|close|>think<|sep|><|open|>response<|sep|>One.",
+)
+"""Answers with tags of reasoning that are not, or not only, the block of a family at its beginning."""
+
+
+CONTROL = {"Kimi-K3": ["<|open|"]}
+"""Control tokens of a model's own tokenizer, which rejects rows that have them as text."""
+
+
+@pytest.mark.parametrize("rule", ["refuse", "continue"])
+def test_whatever_tags_an_answer_has_it_is_trained_as_its_field_would_be_or_refused(
+    cases: Path, real: Path, tmp_path: Path, rule: str
+) -> None:
+    templates = [cases / "templates" / f"{name}.jinja" for name in (*CHANNELS, *THINKS, *NEWER_SWITCHED[:1])]
+    templates += [real / "templates" / f"llamacpp__{name}.jinja" for name in (*SWITCHED, "Cohere2MoE")]
+    templates += [real / "templates" / f"mistralcommon__v1{version}_think.jinja" for version in ("3", "5_image")]
+    kept = 0
+    for template in templates:
+        made = stages(tmp_path, template, f"supervision.on_prompt_mismatch={rule}")
+        asked = {"role": "user", "content": "one?"}
+        clean, *others = (
+            read_row({"messages": [asked, {"role": "assistant", **turn}]}, number=0, schema="messages", columns={})
+            for turn in ({"content": "One.", "reasoning_content": "Count."}, *({"content": text} for text in SHAPES))
+        )
+        for row, text in zip(others, SHAPES, strict=True):
+            if made.render([row]).rejections or text.partition(">")[0] in CONTROL.get(template.stem, ()):
+                continue
+            ((prompt, said),) = made.turns(row)
+            ((own_prompt, own_said),) = made.turns(clean)
+            assert "".join(said.split()) == "".join(own_said.split()), (template.name, text)
+            assert prompt == own_prompt, (template.name, text)
+            kept += 1
+    assert kept > 5
+
+
 def test_every_field_of_reasoning_is_trained_where_only_one_is_read(cases: Path, tmp_path: Path) -> None:
     *fields, inline = rows_of(cases / "T_solar_reasoning_key" / "input.jsonl")
     made = stages(tmp_path, cases / "templates" / "upstage-Solar-Open-100B.jinja")
