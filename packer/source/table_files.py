@@ -12,7 +12,7 @@ two magic numbers, followed by an index, so both are read as streams.
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from packer.limits import out_of
 from packer.regular_file import regular_path
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.partition import FileStatus, Format, Partition
+from packer.watchdog import MAX_GROWTH_BYTES, OverMemoryError, bounded_memory
 
 ARROW_MAGIC = b"ARROW1"
 ARROW_CONTINUATION = b"\xff\xff\xff\xff"
@@ -116,9 +117,31 @@ def record_batches(
         for i in range(first, first + number):
             row_bytes = groups[i].num_bytes // max(groups[i].num_rows, 1) + 1
             batch_rows = max(1, min(BATCH_ROWS, _BATCH_BYTES // row_bytes))
-            yield from file.iter_batches(
-                batch_size=batch_rows, row_groups=[i], columns=list(columns), use_threads=False
-            )
+            batches = file.iter_batches(batch_size=batch_rows, row_groups=[i], columns=list(columns), use_threads=False)
+            while True:
+                with _bounded_memory(groups[i].num_bytes):
+                    batch = next(batches, None)
+                if batch is None:
+                    break
+                yield batch
+
+
+def read_row_group(path: FilePath, number: int, columns: Sequence[str]) -> pa.Table:
+    """Return some columns of a row group of Parquet.
+
+    Raises:
+        ValueError, OSError, pyarrow.ArrowException: the file is damaged.
+    """
+    with open_parquet(path) as file, _bounded_memory(_parquet_groups(path, file.metadata)[number].num_bytes):
+        return file.read_row_group(number, columns=list(columns), use_threads=False)
+
+
+def _bounded_memory(group_bytes: int) -> AbstractContextManager[None]:
+    """Limit the memory for decoding rows of a group to four times its size: it is held compressed, decoded, as values.
+
+    What takes more repeats a value: one of a dictionary, a prefix, or a null may stand for millions.
+    """
+    return bounded_memory(MAX_GROWTH_BYTES + 4 * group_bytes)
 
 
 @contextmanager
@@ -137,7 +160,9 @@ def read_errors(path: FilePath, kind: Format) -> Iterator[None]:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise InputError(
             f"{path}: cannot be read as {name}: {quoted(lines[0], 200)[1:-1]}",
-            hint="is the file whole? Write or fetch it again",
+            hint="if you trust it, write it again in smaller row groups and without dictionaries"
+            if isinstance(error, OverMemoryError)
+            else "is the file whole? Write or fetch it again",
         ) from error
 
 
@@ -213,8 +238,8 @@ def _arrow_batches(path: FilePath, start: int, stop: int | None) -> Iterator[pa.
             yield batch
 
 
-def arrow_sizes(path: FilePath) -> tuple[pa.Schema, list[BatchSize]]:
-    """Return the columns of an Arrow file, and the sizes of what can be read of it alone, without decoding any.
+def arrow_sizes(path: FilePath) -> list[BatchSize]:
+    """Return the sizes of what can be read of an Arrow file alone, without decoding any.
 
     That is each record batch, or all of them if they need dictionaries.
 
@@ -222,13 +247,13 @@ def arrow_sizes(path: FilePath) -> tuple[pa.Schema, list[BatchSize]]:
         ValueError, OSError, pyarrow.ArrowException: the file is damaged.
     """
     with _opened(path) as file:
-        schema = _open_stream(file).schema
+        types = _open_stream(file).schema.types
         sizes = stream_batches(file)
     num_rows = sum(size.num_rows for size in sizes)
     _refuse_hollow(num_rows, FileStatus.of(path).num_bytes)
-    if sizes and any(map(_holds_dictionary, schema.types)):
+    if sizes and any(map(_holds_dictionary, types)):
         sizes = [sizes[-1]._replace(start=0, num_rows=num_rows)]
-    return schema, sizes
+    return sizes
 
 
 def read_arrow(path: FilePath, size: BatchSize, columns: Sequence[str]) -> pa.Table:

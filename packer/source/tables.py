@@ -27,6 +27,7 @@ from packer.source.row import ID_FIELDS, Columns, FileRow, nested_json, row_too_
 from packer.source.schema import columns_with_fields
 from packer.source.table_files import batch_bytes, read_errors, record_batches
 from packer.source.unsupported_rows import MEDIA_FIELDS, PREFERENCE_FIELDS
+from packer.watchdog import MAX_GROWTH_BYTES, OverMemoryError, bounded_memory
 
 Convert: TypeAlias = Callable[[Any], Any]
 
@@ -207,6 +208,9 @@ def is_foreign(kind: pa.DataType) -> bool:
 _SLICE_ROWS = 1000
 """Number of rows of a record batch that are converted to Python values at a time."""
 
+_MEMORY_RATIO = 8
+"""Memory for the Python values of rows, in multiples of `rows.max_bytes`: a text may take 4 times its bytes."""
+
 _OPTIONAL_FIELDS = (*ID_FIELDS, *PREFERENCE_FIELDS, "label")
 """Fields that are ignored if their type is not one of JSON's."""
 
@@ -266,13 +270,17 @@ def _rows(batch: pa.RecordBatch, max_row_bytes: int, reader: "_ColumnReader") ->
     num_bytes = batch_bytes(batch)
     is_single = batch.num_rows == 1
     values: Sequence[dict[str, Any] | Refused] | None = None
-    if num_bytes <= max_row_bytes or (is_single and _fits(batch, max_row_bytes)):
-        try:
-            values = list(reader.rows(batch))
-        except UnicodeDecodeError:
-            values = [Refused("not_utf8", "a text is not valid UTF-8")] if is_single else None
-    elif is_single:
-        values = [row_too_large_error(max_row_bytes)]
+    try:
+        with bounded_memory(MAX_GROWTH_BYTES + _MEMORY_RATIO * max_row_bytes):
+            if num_bytes <= max_row_bytes or (is_single and _fits(batch, max_row_bytes)):
+                values = list(reader.rows(batch))
+            elif is_single:
+                values = [row_too_large_error(max_row_bytes)]
+    except UnicodeDecodeError:
+        values = [Refused("not_utf8", "a text is not valid UTF-8")] if is_single else None
+    except OverMemoryError:  # values may be shared by rows
+        if is_single:
+            raise
     if values is None:
         for i in range(batch.num_rows):
             yield from _rows(batch.slice(i, 1), max_row_bytes, reader)

@@ -1,12 +1,15 @@
 """File handles, memory, processes that run out; files and recipes that unfold to far more than they are."""
 
 import errno
+import json
+import os
 import resource
 import signal
 import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -113,11 +116,74 @@ def test_a_small_arrow_file_that_decodes_to_gigabytes_is_refused_before_it_is_de
     ):
         with pytest.raises(InputError, match=r"decodes to [\d,]+"):
             read()
-    schema, (size,) = arrow_sizes(path)
+    (size,) = arrow_sizes(path)
     with pytest.raises(ValueError, match=r"decodes to [\d,]+"):
-        read_arrow(path, size, schema.names)
+        read_arrow(path, size, ["input_ids"])
     assert pa.default_memory_pool().max_memory() == before
     tally("decompression bombs", tried=3, held=3)
+
+
+REPEATED = """
+import json, sys
+from pathlib import Path
+from packer.audit.foreign import audit_foreign
+from packer.errors import InputError
+from packer.source import table_files, tables
+from packer.watchdog import limit_process
+
+limit_process()
+table_files.MAX_GROWTH_BYTES = tables.MAX_GROWTH_BYTES = 2**26
+for path in map(Path, sys.argv[1:]):
+    try:
+        if path.stem == "ids":
+            found = audit_foreign(path).num_rows
+        else:
+            found = sum(1 for _ in tables.table_rows(path, path.suffix[1:], ["text"], max_row_bytes=2**22, columns={}))
+    except InputError as error:
+        found = str(error)
+    print(json.dumps([path.stem, found]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit of memory is Linux's")
+def test_a_value_that_a_table_repeats_is_not_decoded_to_gigabytes(tmp_path: Path, tally) -> None:
+    """No footer has their size: a page holds one value, a prefix, or a null, and how often. Limits are an eighth here.
+
+    Rows that share a long text are read one by one.
+    """
+    long, times = "a" * 2**21, 100
+
+    def write(name: str, column: pa.Array, column_name: str = "text", **options: Any) -> Path:
+        path = tmp_path / name
+        pq.write_table(pa.table({column_name: column}), path, compression="zstd", store_schema=False, **options)
+        return path
+
+    def one_list(values: pa.Array) -> pa.Array:
+        return pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
+
+    shared = pa.DictionaryArray.from_arrays(pa.array([0] * times, pa.int32()), pa.array([long]))
+    in_page = {"write_batch_size": 2**30, "data_page_size": 2**31 - 1}
+    delta = {"use_dictionary": False, "column_encoding": {"text": "DELTA_BYTE_ARRAY"}}
+    refused = [
+        write("dictionary.parquet", shared),
+        write("list.parquet", one_list(shared)),
+        write("prefixes.parquet", pa.array([long] * times), **delta),
+        write("nulls.parquet", one_list(pa.nulls(2**24, pa.string())), **in_page),
+        write("ids.parquet", one_list(pa.repeat(pa.scalar(0), 2**24)), "input_ids", **in_page),
+    ]
+    assert all(path.stat().st_size < 2000 for path in refused)
+    read = tmp_path / "shared.arrow"
+    with pa.ipc.new_file(read, pa.schema({"text": shared.type})) as writer:
+        writer.write_table(pa.table({"text": shared}))
+    # A process without memory that it took before, and an allocator that takes none in advance.
+    words = [sys.executable, "-c", REPEATED, *map(str, [*refused, read])]
+    environment = {**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"}
+    done = subprocess.run(words, capture_output=True, text=True, check=True, env=environment)
+    found = dict(map(json.loads, done.stdout.splitlines()))
+    assert found.pop("shared") == times
+    assert [*found] == ["dictionary", "list", "prefixes", "nulls", "ids"]
+    assert [said for said in found.values() if "MiB of memory" not in str(said)] == []
+    tally("decompression bombs", tried=6, held=6)
 
 
 @pytest.mark.parametrize(
