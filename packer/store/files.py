@@ -21,7 +21,7 @@ import pyarrow as pa
 from packer.display import repair_hint
 from packer.errors import CheckError, StorageError
 from packer.limits import storage_errors
-from packer.regular_file import leads_outside, open_descriptor, open_regular, regular_path
+from packer.regular_file import MAX_SMALL_BYTES, leads_outside, open_descriptor, open_regular, regular_path
 from packer.store.bucket import CONNECTIONS
 from packer.store.bucket_file import BucketFile
 from packer.store.digest import FileDigest, digest_file, digest_file_xxh3
@@ -111,9 +111,16 @@ class CacheFiles:
         with storage_errors("read", path):
             return open_regular(path)
 
-    def read(self, name: str) -> bytes:
-        """Read a whole file."""
+    def read(self, name: str, *, max_bytes: int = MAX_SMALL_BYTES) -> bytes:
+        """Read a whole file.
+
+        Raises:
+            CheckError: it has more than `max_bytes`.
+        """
         with self.open(name) as file, storage_errors("read", self.folder / name):
+            found = os.fstat(file.fileno()).st_size
+            if found > max_bytes:
+                raise CheckError(f"{self.folder / name}: expected at most {max_bytes} bytes, found {found}")
             return file.read()
 
     def ranges(self, name: str) -> "FileRanges":
@@ -186,7 +193,7 @@ class CacheFiles:
             with suppress(StorageError, CheckError):
                 yield name, self.read(f"{folder}/{name}")
         if len(here) < len(names) and (mirror := mirror_of(self.folder)) is not None:
-            there = mirror.bucket.sizes(folder)
+            there = {path for path, size in mirror.bucket.sizes(folder).items() if size <= MAX_SMALL_BYTES}
             wanted = [path for name in names if name not in here and (path := f"{folder}/{name}") in there]
             yield from ((PurePosixPath(path).name, content) for path, content in mirror.bucket.read_all(wanted))
 

@@ -268,7 +268,7 @@ def manifest_bytes(folder: Path) -> bytes:
         )
     if size > MAX_MANIFEST_BYTES:
         raise CheckError(f"{folder / MANIFEST_NAME}: expected at most {MAX_MANIFEST_BYTES} bytes, found {size}")
-    return CacheFiles(folder).read(MANIFEST_NAME)
+    return CacheFiles(folder).read(MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
 
 
 def decode_manifest(folder: Path, content: bytes) -> Manifest:

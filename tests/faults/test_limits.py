@@ -18,15 +18,18 @@ from faults.amount import amount
 from faults.jobs import Job
 from faults.test_kill import CODE
 
-from packer.errors import InputError, RecipeError, ResourceError
+from packer.errors import CheckError, InputError, RecipeError, ResourceError
 from packer.limits import out_of, path_errors, storage_errors
 from packer.load.batch_view import read_state
+from packer.pipeline.partition import JOURNALS
 from packer.pipeline.workers.executor import WorkerDiedError, run_tasks
 from packer.recipe import load_recipe
 from packer.source import table_files
 from packer.source.files import data_set_splits
 from packer.source.table_files import arrow_sizes, read_arrow, row_groups
 from packer.source.tables import table_rows
+from packer.store.files import CacheFiles
+from packer.store.manifest import StoredTable
 
 
 @pytest.mark.parametrize("num_files", [12, pytest.param(20, marks=pytest.mark.slow)])
@@ -209,7 +212,8 @@ def test_a_file_that_claims_rows_without_bytes_is_refused(column: pa.Array, tmp_
 
 def test_small_files_of_gigabytes_are_refused_without_being_held(tmp_path: Path, tally) -> None:
     """As a folder that somebody sent may have them: they take no room on the disk."""
-    for name in ("recipe.yaml", "state.json"):
+    for name in ("recipe.yaml", "state.json", "model/1/tokenizer.json", f"{JOURNALS[StoredTable]}/1.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         with (tmp_path / name).open("wb") as file:
             file.truncate(6 * 2**30)
     tracemalloc.start()
@@ -219,9 +223,13 @@ def test_small_files_of_gigabytes_are_refused_without_being_held(tmp_path: Path,
         read_state(tmp_path / "state.json")
     with pytest.raises(InputError, match="has more than 67,108,864 bytes"):
         data_set_splits(tmp_path)
+    cache = CacheFiles(tmp_path)
+    with pytest.raises(CheckError, match=r"model/1/tokenizer\.json: expected at most 67108864 bytes, found"):
+        cache.read("model/1/tokenizer.json")
+    assert [*cache.contents(JOURNALS[StoredTable], ["1.json"])] == []
     assert tracemalloc.get_traced_memory()[1] < 2**28
     tracemalloc.stop()
-    tally("small files of gigabytes", tried=3, held=3)
+    tally("small files of gigabytes", tried=5, held=5)
 
 
 @pytest.mark.parametrize("form", ["[{}]", "{{a: {0}, b: {0}, c: {0}, d: {0}, e: {0}, f: {0}, g: {0}, h: {0}}}"])
