@@ -13,7 +13,7 @@ import io
 import os
 import re
 import stat
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -131,6 +131,30 @@ def _refuse_boundless(descriptor: int, path: Path | str) -> None:
         if not os.pread(descriptor, 1, 0):
             return
     raise special_file_error(path, "a file of the kernel")
+
+
+def walk(folder: Path, onerror: Callable[[OSError], None] | None = None) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yield each folder below one, and itself, with the names of its folders and of all else, links among them.
+
+    As `os.walk`, which before Python 3.12 calls itself for every level, of which a folder may have thousands: what is
+    taken out of the folders is not entered, and a folder that cannot be listed is left out or given to `onerror`.
+    """
+    left = [os.fspath(folder)]
+    while left:
+        parent = left.pop()
+        folders: list[str] = []
+        names: list[str] = []
+        try:
+            with os.scandir(parent) as entries:
+                for entry in entries:
+                    (folders if entry.is_dir(follow_symlinks=False) else names).append(entry.name)
+        except OSError as error:
+            if onerror is not None:
+                onerror(error)
+            continue
+        folders.sort()
+        yield parent, folders, names
+        left += [f"{parent}/{name}" for name in reversed(folders)]
 
 
 def path_within(folder: Path, name: str) -> Path:

@@ -22,7 +22,7 @@ from packer.layout import MASKED
 from packer.limits import storage_errors
 from packer.names import refuse_address
 from packer.progress import Progress, Silent
-from packer.regular_file import read_regular_bytes
+from packer.regular_file import read_regular_bytes, walk
 from packer.store.cache import Cache
 from packer.store.folder import sync_folder, work_folder
 
@@ -79,8 +79,8 @@ def _refuse_place(cache: Path, out: Path, *, force: bool) -> None:
         raise UsageError(f"{out} already exists and is not an export", hint="name a new folder")
     if not force:
         raise UsageError(f"{out} already exists", hint="--force replaces an export")
-    found = (path for path in out.rglob("*") if path.is_symlink() or not path.is_dir())
-    strange = sorted({path.relative_to(out).as_posix() for path in found} - _own_files(out))
+    found = {Path(parent, name).relative_to(out).as_posix() for parent, _, names in walk(out) for name in names}
+    strange = sorted(found - _own_files(out))
     if strange:
         raise UsageError(
             f"{out} contains files that no export wrote, such as {strange[0]}", hint="move them, or name another folder"

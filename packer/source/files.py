@@ -32,7 +32,7 @@ from packer.errors import InputError, StorageError, UsageError
 from packer.hub import may_be_repository
 from packer.limits import out_of
 from packer.names import SPLIT_NAME, FileName, data_ending, fits, in_words, is_file_name
-from packer.regular_file import open_regular, path_within, read_regular_bytes
+from packer.regular_file import open_regular, path_within, read_regular_bytes, walk
 from packer.source.file_bytes import PIPED, no_rows_error
 
 T = TypeVar("T")
@@ -136,7 +136,7 @@ def _folders_below(folder: Path) -> Iterator[Path]:
     """Yield a folder and all below it that are not hidden, without following links."""
     if folder.anchor and folder == folder.parent:
         raise OSError(errno.EPERM, "all of this machine would be searched", os.fspath(folder))
-    for parent, folders, _ in os.walk(folder, onerror=_raise):
+    for parent, folders, _ in walk(folder, _raise):
         folders[:] = [name for name in folders if not name.startswith(".")]
         yield Path(parent)
 
@@ -161,7 +161,7 @@ def _not_a_data_set(folder: Path) -> InputError:
             f"{folder}: is a cache of packer, not a source: its rows are already packed",
             hint="name the files that it was built from",
         )
-    names = (os.path.join(parent, name) for parent, _, names in os.walk(folder) for name in names)  # noqa: PTH118
+    names = (os.path.join(parent, name) for parent, _, names in walk(folder) for name in names)  # noqa: PTH118
     found = sorted(Path(name) for name in islice(names, _MOST_SEEN) if os.path.isfile(name))  # noqa: PTH113 - any name
     kinds = Counter(kind for path in found if (kind := data_ending(path.name)) is not None)
     kind = kinds.most_common(1)[0][0] if kinds else ".jsonl"

@@ -26,7 +26,7 @@ from typing import NoReturn, Self
 from packer.errors import BusyError, PackerError, StorageError
 from packer.limits import storage_errors
 from packer.names import is_file_path
-from packer.regular_file import open_descriptor, special_file_error
+from packer.regular_file import open_descriptor, special_file_error, walk
 from packer.store.digest import FileDigest
 
 PRIVATE = ".packer"
@@ -237,7 +237,8 @@ def work_folder(beside: Path) -> Iterator[Path]:
                 for left in [path for path in beside.parent.iterdir() if path.name.startswith(prefix)]:
                     if _is_real(left):
                         refuse_busy(left)
-                        shutil.rmtree(left, ignore_errors=True)
+                        with suppress(RecursionError):  # before Python 3.13, of a thousand levels
+                            shutil.rmtree(left, ignore_errors=True)
                 work = Path(tempfile.mkdtemp(prefix=prefix, dir=beside.parent))
                 held.callback(shutil.rmtree, work, ignore_errors=True)
                 held.enter_context(lock(work))
@@ -352,11 +353,10 @@ def _files_below(folder: Path) -> list[Path]:
     if not _is_real(folder):
         return []
     files: list[Path] = []
-    # By default os.walk skips folders that it cannot list; leftovers in them would never be removed.
+    # Leftovers in a folder that cannot be listed would never be removed.
     with storage_errors("list", folder):
-        for parent, folders, names in os.walk(folder, onerror=_raise, followlinks=False):
+        for parent, _, names in walk(folder, _raise):
             files += [Path(parent, name) for name in sorted(names)]
-            files += [Path(parent, name) for name in sorted(folders) if Path(parent, name).is_symlink()]
     return files
 
 
