@@ -21,6 +21,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -84,17 +85,24 @@ def _matches(pattern: str) -> list[Path]:
             )
         on_hub = f"a data set of the Hub is named hf://datasets/{pattern}/FILE; " if may_be_repository(pattern) else ""
         raise InputError(f"{pattern}: no such file", hint=on_hub + looked)
-    try:
+    with _searching(pattern):
         files = [match for match in matches(pattern) if match.is_file()]
-    except OSError as error:  # left out, its rows would be missed by nobody
+    if not files:
+        raise InputError(f"{pattern}: no file matches", hint=looked)
+    return files
+
+
+@contextmanager
+def _searching(pattern: str) -> Iterator[None]:
+    """Name a folder that cannot be searched: left out, its rows would be missed by nobody."""
+    try:
+        yield
+    except OSError as error:
         refused = InputError(
             f"{pattern}: cannot look into {error.filename}: {error.strerror}",
             hint="name folders whose rows are meant and that this user may read",
         )
         raise out_of(error, f"{pattern}: cannot look for files") or refused from error
-    if not files:
-        raise InputError(f"{pattern}: no file matches", hint=looked)
-    return files
 
 
 def matches(pattern: str) -> list[Path]:
@@ -105,8 +113,13 @@ def matches(pattern: str) -> list[Path]:
     that lead in circles end. `glob.glob` follows them for ever, and `Path.glob` takes no absolute pattern.
 
     Raises:
-        OSError: a folder cannot be searched.
+        InputError: a folder cannot be searched.
     """
+    with _searching(pattern):
+        return _found(pattern)
+
+
+def _found(pattern: str) -> list[Path]:
     path = Path(pattern)
     found, parts = [Path(path.anchor)], list(path.parts[bool(path.anchor) :])
     if parts[-1:] == ["**"]:
