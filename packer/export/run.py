@@ -24,7 +24,8 @@ from packer.names import refuse_address
 from packer.progress import Progress, Silent
 from packer.regular_file import read_regular_bytes, walk
 from packer.store.cache import Cache
-from packer.store.folder import sync_folder, work_folder
+from packer.store.folder import work_folder
+from packer.store.opened_folder import sync_folder
 
 RECORD = "export.json"
 """The source of an export and the format's details of each split; a folder with this file is an export."""

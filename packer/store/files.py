@@ -26,8 +26,9 @@ from packer.store.bucket import CONNECTIONS
 from packer.store.bucket_file import BucketFile
 from packer.store.digest import FileDigest, digest_file, digest_file_xxh3
 from packer.store.fetch_ahead import FetchAhead
-from packer.store.folder import AtomicFile, inside, make_folder, sync_folder, temporary_path, write_atomically
+from packer.store.folder import AtomicFile, inside, temporary_path, write_atomically
 from packer.store.mirror import mirror_of
+from packer.store.opened_folder import opened_folder, sync_folder
 
 T = TypeVar("T")
 
@@ -231,8 +232,12 @@ class CacheFiles:
     def rename(self, old: str, new: str) -> None:
         """Rename a finished file, replacing any file of the new name; in a bucket, write an object of the new name."""
         source, target = inside(self.folder, old), inside(self.folder, new)
-        with storage_errors("write", target):
-            source.replace(target)
+        with (
+            storage_errors("write", target),
+            opened_folder(target.parent, below=self.folder) as there,
+            opened_folder(source.parent, below=self.folder) as here,
+        ):
+            os.replace(source.name, target.name, src_dir_fd=here, dst_dir_fd=there)
             sync_folder(target.parent)
             sync_folder(source.parent)
         if (mirror := mirror_of(self.folder)) is not None:
@@ -271,15 +276,15 @@ class CacheFiles:
 
 def _hard_linked(path: Path, target: Path, *, below: Path) -> bool:
     """Hard-link a file to another name; return False if impossible: another disk or owner, or no hard links."""
-    temporary = temporary_path(target.parent)
-    with storage_errors("write", target):
-        make_folder(target.parent, below=below)
+    temporary = temporary_path(target.parent).name
+    with storage_errors("write", target), opened_folder(target.parent, below=below) as folder:
         try:
-            temporary.hardlink_to(path.resolve())
+            os.link(path.resolve(), temporary, dst_dir_fd=folder)
         except OSError:
             return False
-        temporary.replace(target)
-        temporary.unlink(missing_ok=True)  # if both link to the same file, rename is a no-op (POSIX)
+        os.replace(temporary, target.name, src_dir_fd=folder, dst_dir_fd=folder)
+        with suppress(FileNotFoundError):  # if both link to the same file, rename is a no-op (POSIX)
+            os.unlink(temporary, dir_fd=folder)
         sync_folder(target.parent)
     return True
 
