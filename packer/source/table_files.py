@@ -297,8 +297,9 @@ def stream_batches(file: pa.NativeFile) -> list[BatchSize]:
 
 def _read_batches(file: pa.NativeFile, reader: Any, stop: int | None) -> Iterator[pa.RecordBatch]:
     """Yield the record batches from the current position of the file on."""
+    held = 0
     while stop is None or file.tell() < stop:
-        _refuse_growth(file)
+        held = _refuse_growth(file, held)
         try:
             yield reader.read_next_batch()
         except StopIteration:
@@ -307,15 +308,20 @@ def _read_batches(file: pa.NativeFile, reader: Any, stop: int | None) -> Iterato
             raise ValueError(f"a record batch claims more bytes than there is memory for: {error}") from None
 
 
-def _refuse_growth(file: pa.NativeFile) -> None:
-    """Refuse a record batch that decodes to far more than the file, and the dictionaries before it, unread."""
+def _refuse_growth(file: pa.NativeFile, held: int) -> int:
+    """Refuse a record batch that with all dictionaries before it decodes to far more than the file, unread.
+
+    `held` is the size of the dictionaries read so far, each of which may add to one; return it with those that follow.
+    """
     start, most = file.tell(), max(MAX_DECODED_BYTES, MAX_RATIO * file.size())
     for size in batch_sizes(file):
-        if size.num_bytes > most:
-            raise ValueError(f"a record batch of a file of {file.size():,} bytes decodes to {size.num_bytes:,}")
+        if held + size.num_bytes > most:
+            raise ValueError(f"a record batch of a file of {file.size():,} bytes decodes to {held + size.num_bytes:,}")
         if not size.is_dictionary:
             break
+        held += size.num_bytes
     file.seek(start)
+    return held
 
 
 def _holds_dictionary(kind: pa.DataType) -> bool:

@@ -126,6 +126,23 @@ def test_a_small_arrow_file_that_decodes_to_gigabytes_is_refused_before_it_is_de
     tally("decompression bombs", tried=3, held=3)
 
 
+def test_dictionaries_that_add_to_one_another_are_bounded_together(tmp_path: Path, monkeypatch, tally) -> None:
+    limit, path = 2**24, tmp_path / "deltas.arrow"
+    monkeypatch.setattr(table_files, "MAX_DECODED_BYTES", limit)
+    schema = pa.schema({"text": pa.dictionary(pa.int32(), pa.string())})
+    options = pa.ipc.IpcWriteOptions(compression="zstd", emit_dictionary_deltas=True)
+    values: list[str] = []
+    with pa.ipc.new_stream(path, schema, options=options) as writer:
+        for number in range(5):  # the dictionary of each record batch is a quarter of the limit, and one more value
+            values.append(str(number) * (limit // 4))
+            column = pa.DictionaryArray.from_arrays(pa.array([number], pa.int32()), pa.array(values))
+            writer.write_batch(pa.record_batch([column], schema=schema))
+    assert path.stat().st_size < 60_000
+    with pytest.raises(InputError, match=r"decodes to [\d,]+"):
+        row_groups(path, "arrow")
+    tally("decompression bombs", tried=1, held=1)
+
+
 REPEATED = """
 import json, sys
 from pathlib import Path
