@@ -153,7 +153,7 @@ def read_errors(path: FilePath, kind: Format) -> Iterator[None]:
     """
     try:
         yield
-    except (pa.lib.ArrowException, OSError, EOFError, ValueError, MemoryError, OverflowError) as error:
+    except (pa.lib.ArrowException, OSError, EOFError, ValueError, MemoryError, ArithmeticError) as error:
         if (limit := out_of(error, f"{path}: cannot be read")) is not None:
             raise limit from error
         name = "Parquet" if kind == "parquet" else "an Arrow file"

@@ -259,7 +259,7 @@ def _field_values(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
     for i in range(batch.num_rows):
         found = {}
         for name, column, convert in columns:
-            with suppress(Refused, ValueError):  # including invalid UTF-8
+            with suppress(Refused, ValueError, ArithmeticError):  # including invalid UTF-8
                 value = column[i].as_py()
                 found[name] = value if convert is None or value is None else convert(value)
         yield found

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tracemalloc
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from packer.pipeline.partition import JOURNALS
 from packer.pipeline.workers.executor import WorkerDiedError, run_tasks
 from packer.recipe import load_recipe
 from packer.source import table_files
+from packer.source.decode import Refused
 from packer.source.files import data_set_splits
 from packer.source.table_files import arrow_sizes, read_arrow, row_groups
 from packer.source.tables import table_rows
@@ -258,3 +260,22 @@ def test_aliases_that_stand_for_billions_of_values_are_refused(form: str, tmp_pa
     (tmp_path / "recipe.yaml").write_text("\n".join(lines))
     with pytest.raises(RecipeError, match=r"its aliases \(\*name\) stand for too many values, more than 1,000,000"):
         load_recipe(tmp_path / "recipe.yaml")
+
+
+@pytest.mark.parametrize("zeros", [10, 100, 10**9])
+def test_a_decimal_that_python_has_not_is_no_value_or_one_error(zeros: int, tmp_path: Path, tally) -> None:
+    content = pa.py_buffer((5).to_bytes(16, "little"))
+    score = pa.Array.from_buffers(pa.decimal128(38, -zeros), 1, [None, content])
+    table = pa.table({"text": ["a"], "score": score})
+    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as writer:
+        writer.write_table(table)
+    read = partial(table_rows, tmp_path / "a.arrow", "arrow", max_row_bytes=2**20, columns={})
+    (row,) = read(["text"], fields=["score"])
+    assert row.fields == ({"score": 5 * 10**10} if zeros == 10 else {})
+    if zeros == 10:
+        (row,) = read(["score"])
+        assert isinstance(row.content, Refused)
+    else:
+        with pytest.raises(InputError, match="cannot be read as an Arrow file"):
+            list(read(["score"]))
+    tally("decimals with zeros", tried=1, held=1)
