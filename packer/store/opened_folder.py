@@ -31,19 +31,23 @@ def opened_folder(folder: Path, *, below: Path | None) -> Iterator[int]:
 
 def open_folder(folder: Path, below: Path | None) -> int:
     """Return the descriptor of :func:`opened_folder`, which the caller closes."""
-    if below is None or folder == below:
-        make_folder(folder)
-        return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    with opened_folder(folder.parent, below=below) as parent:
-        with suppress(FileExistsError):
-            os.mkdir(folder.name, dir_fd=parent)
-            sync(parent)
+    place = folder if below is None else below
+    make_folder(place)
+    opened = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    for name in folder.relative_to(place).parts:
+        parent, place = opened, place / name
         try:
-            return os.open(folder.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+            with suppress(FileExistsError):
+                os.mkdir(name, dir_fd=parent)
+                sync(parent)
+            opened = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
         except OSError:
-            if folder.is_symlink():
-                raise special_file_error(folder, "a symbolic link") from None
+            if place.is_symlink():
+                raise special_file_error(place, "a symbolic link") from None
             raise
+        finally:
+            os.close(parent)
+    return opened
 
 
 def make_folder(folder: Path) -> None:
