@@ -169,9 +169,7 @@ def _steps(component: Any) -> Iterator[Mapping[str, Any]]:
         for member in component:
             yield from _steps(member)
     elif isinstance(component, Mapping):
-        lists = [
-            component[name] for name in ("normalizers", "pretokenizers", "processors", "decoders") if name in component
-        ]
+        lists = [component[name] for name in _SEQUENCES if name in component]
         yield from _steps(lists) if lists else iter([component])
 
 

@@ -28,7 +28,7 @@ from packer.store.digest import FileDigest, digest_file, digest_file_xxh3
 from packer.store.fetch_ahead import FetchAhead
 from packer.store.folder import AtomicFile, inside, temporary_path, write_atomically
 from packer.store.mirror import mirror_of
-from packer.store.opened_folder import opened_folder, sync_folder
+from packer.store.opened_folder import opened_folder, sync, sync_folder
 
 T = TypeVar("T")
 
@@ -238,8 +238,8 @@ class CacheFiles:
             opened_folder(source.parent, below=self.folder) as here,
         ):
             os.replace(source.name, target.name, src_dir_fd=here, dst_dir_fd=there)
-            sync_folder(target.parent)
-            sync_folder(source.parent)
+            sync(there)
+            sync(here)
         if (mirror := mirror_of(self.folder)) is not None:
             mirror.bucket.replace(new, target)
 
@@ -285,7 +285,7 @@ def _hard_linked(path: Path, target: Path, *, below: Path) -> bool:
         os.replace(temporary, target.name, src_dir_fd=folder, dst_dir_fd=folder)
         with suppress(FileNotFoundError):  # if both link to the same file, rename is a no-op (POSIX)
             os.unlink(temporary, dir_fd=folder)
-        sync_folder(target.parent)
+        sync(folder)
     return True
 
 
