@@ -221,7 +221,7 @@ FOLDERS: dict[str, Folder] = {
         # what lies in its place
         ("a folder", instead("tokenizer.json", Path.mkdir), 3, "tokenizer.json cannot be read: Is a directory"),
         ("a pipe", instead("tokenizer.json", os.mkfifo), 3, "tokenizer.json is not a regular file"),
-        ("a device without an end", instead("tokenizer.json", lambda path: path.symlink_to("/dev/zero")), 3, "tokenizer.json is not a regular file"),
+        ("a device without an end", instead("tokenizer.json", lambda path: path.symlink_to("/dev/zero")), 3, "a link leads out of this folder"),
         ("a link to nowhere", instead("tokenizer.json", lambda path: path.symlink_to("nowhere")), 3, "tokenizer.json cannot be read: No such file"),
         ("a file without permission", lambda folder: (folder / "tokenizer.json").chmod(0), 3, "tokenizer.json cannot be read: Permission denied"),
         ("nothing", without("tokenizer.json"), 3, "no tokenizer.json in this folder"),
