@@ -175,10 +175,11 @@ class _ReaderRecipe(msgspec.Struct, frozen=True):
     pack: _ReaderPack
     sources: tuple[_ReaderSource, ...] = ()
     read: Read = Read()
+    supervision: dict[str, Any] = {}
 
 
 class _ReaderKeys(msgspec.Struct, frozen=True):
-    """The keys of the recipe that readers use without further validation; :mod:`packer.recipe` parses the rest."""
+    """The keys of the recipe that are used without further validation; :mod:`packer.recipe` parses the rest."""
 
     recipe: _ReaderRecipe
 

@@ -53,7 +53,7 @@ class _Key:
 
     def value_in(self, recipe: Mapping[str, Any]) -> Any:
         group, name = self.name.split(".")
-        return recipe[group].get(name)
+        return recipe.get(group, {}).get(name)
 
 
 def _asks_for_ids(model: Model, recipe: Recipe) -> bool:
