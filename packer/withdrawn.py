@@ -1,12 +1,17 @@
 """What this version withdrew, each with what takes its place. Every error about it comes from this one table.
 
-A name is what people type: a command, a command with an option or with the option's value, or a name to import; or what
-a cache of an earlier version has.
+A name is what people type: a command, a command with an option or with the option's value, a name to import, a call
+with an argument, a variable of the environment; or what a cache of an earlier version has.
 """
 
-from typing import Final
+from collections.abc import Callable
+from functools import wraps
+from typing import Final, ParamSpec, TypeVar
 
 from packer.errors import UsageError
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _REFERENCE = "TRL does: DPOConfig(precompute_ref_log_probs=True); in a loop, answer_logps of the reference model"
 
@@ -22,14 +27,21 @@ _REBUILD = "packer build with another --block-len and --force reuses every docum
 
 _FUNCTION = "order takes a function of the epoch that gives row numbers; packer.load.ordering.weighted(weights) is one"
 
+_ALL_HERE = "a disk with room for the split, named by cache_dir; its shards are fetched before the first step"
+
 BLOCKS_OF_PAIRS: Final = "blocks of preference data"
 
 WITHDRAWN: Final = {
     BLOCKS_OF_PAIRS: "the same build with --force keeps its documents, which readers batch padded or without padding",
     "order curriculum": _FUNCTION,
     "order weighted": _FUNCTION,
+    "order windowed": _ALL_HERE,
+    "Cache.open(cache_bytes=)": _ALL_HERE,
+    "PACKER_CACHE_BYTES": _ALL_HERE,
+    "PackedLoader(cache_bytes=)": _ALL_HERE,
     "packer.load.ordering.Curriculum": _FUNCTION,
     "packer.load.ordering.Weighted": _FUNCTION,
+    "packer.load.ordering.Windowed": _ALL_HERE,
     "packer build --share": "--on ray builds on many machines",
     "packer check --foreign": "build SOURCE... -o CACHE reads chats and prepared rows; then check CACHE --sources",
     "packer diff --documents": "diff names the first three rows; inspect --row FILE:N shows one in each cache",
@@ -47,6 +59,7 @@ WITHDRAWN: Final = {
     "packer export --to mds": _OWN_FORMAT,
     "packer export --to megatron": _OWN_FORMAT,
     "packer export --to olmo": _OWN_FORMAT,
+    "packer inspect --order windowed": _ALL_HERE,
     "packer inspect --why": "--row shows the row with the reason, which names the row that it lost to",
     "packer stats --foreign": "packer verify --foreign has its numbers",
     "packer pack": _REBUILD,
@@ -67,3 +80,16 @@ def refuse_withdrawn(name: str) -> None:
     """
     if name in WITHDRAWN:
         raise UsageError(f"{name} was withdrawn", hint=WITHDRAWN[name])
+
+
+def withdraws(function: Callable[P, T]) -> Callable[P, T]:
+    """Refuse arguments of an earlier version that are passed by name, such as ``PackedLoader(cache_bytes=)``."""
+    name = function.__qualname__.removesuffix(".__init__")
+
+    @wraps(function)
+    def checked(*args: P.args, **options: P.kwargs) -> T:
+        for option in options:
+            refuse_withdrawn(f"{name}({option}=)")
+        return function(*args, **options)
+
+    return checked

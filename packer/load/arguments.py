@@ -28,10 +28,11 @@ from packer.load.batching import (
     batching_from_name,
     batching_from_recipe,
 )
-from packer.load.ordering import LengthBucketed, Ordering, Windowed
+from packer.load.ordering import LengthBucketed, Ordering
 from packer.load.step_plan import End
 from packer.read_rules import MAX_BLOCK_LEN, BatchingName, Read
 from packer.store.cache import Cache
+from packer.withdrawn import refuse_withdrawn
 
 if TYPE_CHECKING:
     import torch
@@ -48,7 +49,6 @@ _ORDERS: dict[str, Ordering] = {
     "random": "random",
     "sequential": "sequential",
     "length_bucketed": LengthBucketed(),
-    "windowed": Windowed(),
 }
 
 
@@ -138,7 +138,7 @@ def resolve_batching(
             warnings.warn(
                 f"{cache.folder} is to be read as {saved}, cutoff_len {read.cutoff_len}, says its recipe; "
                 f"this loader reads it as {resolved}, cutoff_len {cutoff_len}",
-                stacklevel=4,  # the caller who opens the loader
+                stacklevel=5,  # the caller who opens the loader
             )
     return resolved, cutoff_len
 
@@ -174,15 +174,18 @@ def ordering_of(order: Any) -> Ordering:
 
     Raises:
         ValueError: unknown order.
+        UsageError: one that was withdrawn.
     """
     value = _ORDERS.get(order) if isinstance(order, str) else order
-    if isinstance(value, LengthBucketed | Windowed) and value != Windowed():
+    if isinstance(order, str) and value is None:
+        refuse_withdrawn(f"order {order}")
+    if isinstance(value, LengthBucketed):
         check_integer("window", value.window, minimum=1, maximum=MAX_INT32)
     is_function = callable(value) and not isinstance(value, type)
-    if not is_function and not isinstance(value, str | LengthBucketed | Windowed):
+    if not is_function and not isinstance(value, str | LengthBucketed):
         raise ValueError(
-            f"order is {reprlib.repr(order)}; expected {', '.join(_ORDERS)}, a value like Windowed(4), or a function "
-            "of the epoch like weighted(weights)"
+            f"order is {reprlib.repr(order)}; expected {', '.join(_ORDERS)}, a value like LengthBucketed(4096), or "
+            "a function of the epoch like weighted(weights)"
         )
     return value  # type: ignore[return-value]
 
@@ -299,23 +302,21 @@ def check_callable(name: str, value: Any, expected: str) -> None:
         raise TypeError(f"{name} is {reprlib.repr(value)}; expected {expected}")
 
 
-def open_cache(cache: Any, **limits: Any) -> Cache:
+def open_cache(cache: Any, *, cache_dir: Any = None) -> Cache:
     """Open a cache by its folder or URL, or return one that is open already.
 
     Args:
         cache: the cache.
-        limits: `cache_dir` and `cache_bytes` of a cache in a bucket, as for :meth:`Cache.open`.
+        cache_dir: of a cache in a bucket, as for :meth:`Cache.open`.
 
     Raises:
         TypeError: neither a path nor a cache.
-        UsageError: limits were given for a cache that is open already.
+        UsageError: `cache_dir` was given for a cache that is open already.
         InputError: the folder is not a cache.
         CheckError: the cache is damaged.
     """
     if isinstance(cache, str | os.PathLike):
-        return Cache.open(os.fspath(cache), **limits)
-    if any(value is not None for value in limits.values()):
-        raise UsageError(
-            "cache_dir and cache_bytes are of a cache that is opened here", hint="pass them to Cache.open(url, …)"
-        )
+        return Cache.open(os.fspath(cache), cache_dir=cache_dir)
+    if cache_dir is not None:
+        raise UsageError("cache_dir is of a cache that is opened here", hint="pass it to Cache.open(url, …)")
     return check_instance("cache", cache, Cache, "the folder of a cache, or what Cache.open gave")

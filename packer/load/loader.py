@@ -25,8 +25,9 @@ from packer.load.step import Step
 from packer.load.step_plan import End, StepPlan
 from packer.read_rules import BatchingName
 from packer.store.cache import Cache
+from packer.withdrawn import withdraws
 
-_NOT_PICKLED = {"self", "cache", "cache_dir", "cache_bytes"}
+_NOT_PICKLED = {"self", "cache", "cache_dir"}
 
 
 class PackedLoader:
@@ -69,10 +70,9 @@ class PackedLoader:
         rank: rank of this process; None uses `torch.distributed`'s, or 0 of 1 if that is not initialized.
         world_size: number of processes; must be given together with `rank`.
         seed: seed of the order.
-        order: ``random``; ``sequential``, as stored; ``windowed``, a few shards at a time, for caches in a bucket; for
-            documents ``length_bucketed``, which keeps documents of similar length together; a value of
-            :mod:`packer.load.ordering`; or a pure function from an epoch to its row numbers, such as ``weighted(…)``
-            of that module.
+        order: ``random``; ``sequential``, as stored; for documents ``length_bucketed``, which keeps documents of
+            similar length together; a value of :mod:`packer.load.ordering`; or a pure function from an epoch to its row
+            numbers, such as ``weighted(…)`` of that module.
         end: what happens to the blocks left at the end of an epoch when they are fewer than a step. ``drop`` leaves
             them out and lists them in :attr:`left_out`. ``pad`` fills the step with fully masked rows of the pad id:
             summed losses and `num_items_in_batch` do not change, a mean over rows does. ``short`` yields a smaller
@@ -88,8 +88,8 @@ class PackedLoader:
             ``special_tokens_mask`` (int64; padding counts as special) and ``document_ids`` (int32; the index of each
             token's sequence). Leaving out ``position_ids`` saves a third of the bytes.
         prefetch: steps prepared ahead in one background thread; 0 prepares them on demand.
-        cache_dir: local folder for the shards of a cache in a bucket, as in :meth:`packer.Cache.open`.
-        cache_bytes: upper limit on the size of those shards, such as "200GB"; it is never exceeded.
+        cache_dir: local folder for the shards of a cache in a bucket, as in :meth:`packer.Cache.open`. An iteration
+            begins once all of the split are there; with ``prefetch=0`` each is fetched when it is needed.
 
     Micro-batches of B rows, L tokens per row, and S sequences, where a run of padding counts as one sequence:
 
@@ -112,6 +112,7 @@ class PackedLoader:
         ValueError, TypeError: an argument is out of range, or of the wrong type.
     """
 
+    @withdraws
     def __init__(
         self,
         cache: str | Path | Cache | Mixture,
@@ -135,10 +136,9 @@ class PackedLoader:
         columns: Collection[str | EllipsisType] | None = None,
         prefetch: int = 2,
         cache_dir: str | Path | None = None,
-        cache_bytes: int | str | None = None,
     ) -> None:
         self._arguments = {name: value for name, value in locals().items() if name not in _NOT_PICKLED}
-        self._cache = opened_source(cache, cache_dir=cache_dir, cache_bytes=cache_bytes)
+        self._cache = opened_source(cache, cache_dir=cache_dir)
         caches = self._cache.caches if isinstance(self._cache, Mixture) else (self._cache,)
         self._options = resolve_options(caches, SimpleNamespace(**self._arguments))
         self._source = RowSource(self._cache, self._options)
@@ -332,10 +332,9 @@ class PackedLoader:
         self._state = state
 
     def close(self) -> None:
-        """Stop the background threads and end the running iteration. The loader can be iterated again."""
+        """Stop the background thread and end the running iteration. The loader can be iterated again."""
         self._iteration = None
         self._stop_prefetch()
-        self._source.close()
 
     def __enter__(self) -> Self:
         return self
@@ -354,6 +353,7 @@ class PackedLoader:
     def _steps(self, *, through_epochs: bool, worker: tuple[int, int, int] = (0, 0, 1)) -> Iterator[Step]:
         self._stop_prefetch()
         iteration = self._iteration = object()
+        self._source.fetch()
         last_epoch = None if through_epochs else self._state.epoch
         while True:  # once, and again after each change of the batch size
             steps = self._reader.steps(self.plans(last_epoch=last_epoch), self._state, worker=worker)

@@ -76,11 +76,6 @@ class CacheRows:
             return int(self.shards.num_tokens)
         return int(self.lengths_of_sides()[self.ordered].sum(dtype=np.int64))
 
-    def rows_per_shard(self) -> Int64:
-        """Count the ordered rows in each shard.  # int64[shards]"""
-        bounds = offsets_of(self.shards.num_of_shards() // self.num_sides)
-        return np.diff(bounds if self.ordered is None else np.searchsorted(self.ordered, bounds))
-
 
 class OrderedRows:
     """The rows of one split of some caches. Safe to read from two threads.

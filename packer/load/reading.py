@@ -3,7 +3,7 @@
 import atexit
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from queue import SimpleQueue
 from threading import Thread
@@ -52,7 +52,7 @@ class StepReader:
 
     def __init__(self, source: RowSource, options: LoaderOptions) -> None:
         form, block_len = options.form, source.rows.block_len
-        self._rows, self._source = source.rows, source
+        self._rows = source.rows
         self._batching, self._padded = options.batching, options.batching.padded
         self._layout = layout_of(options.batching, block_len=block_len, ids=_ids_of(source), form=form)
         self._rank, self._world_size = options.rank, options.world_size
@@ -76,8 +76,7 @@ class StepReader:
             CheckError: a row of this rank does not match its digest.
         """
         first, own, num_workers = worker
-        for group in group_steps(plans, max_rows=self._max_rows, window_after=self._source.window_after):
-            self._source.prefetch_from(state)
+        for group in group_steps(plans, max_rows=self._max_rows):
             shares = [self._share(plan) for plan in group]
             is_own = [(state.counters.steps + number - first) % num_workers == own for number in range(len(group))]
             counts = self._counts(group)
@@ -205,27 +204,22 @@ class _Share(NamedTuple):
     """Positions of the whole step, over all ranks, including padding."""
 
 
-def group_steps(
-    plans: Iterator[StepPlan], *, max_rows: int, window_after: Callable[[StepPlan], object] = lambda _: None
-) -> Iterator[list[StepPlan]]:
+def group_steps(plans: Iterator[StepPlan], *, max_rows: int) -> Iterator[list[StepPlan]]:
     """Group steps to be read together: first one, so that training need not wait, then twice as many each time.
 
     Steps of 16,000 tokens are read two to three times as fast as one by one. A group ends with a step that has padding
     rows, with the last step of an epoch, which may get some, and with the step that brings it to `max_rows`. All
-    micro-batches of a group have one size. A step that leads to another window of shards also ends its group, so that
-    at most two windows of shards are in use at a time.
+    micro-batches of a group have one size.
     """
     group: list[StepPlan] = []
     num_rows, max_steps = 0, 1
-    window: object = None
     for plan in plans:
         if group and plan.micro_batch_size != group[0].micro_batch_size:
             yield group
             group, num_rows = [], 0
         group.append(plan)
         num_rows += len(plan.rows)
-        before, window = window, window_after(plan)
-        full = len(group) == max_steps or num_rows + len(plan.rows) > max_rows or window != before
+        full = len(group) == max_steps or num_rows + len(plan.rows) > max_rows
         if full or plan.num_rows < len(plan.rows) or plan.coverage == 1:
             yield group
             group, num_rows, max_steps = [], 0, min(2 * max_steps, _MAX_STEPS)

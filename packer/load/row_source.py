@@ -26,12 +26,10 @@ from packer.load.ordering import (
     FunctionOrder,
     LengthBucketed,
     Order,
-    Windowed,
     order_name,
 )
 from packer.load.state import STATE_VERSION, ZERO_COUNTERS, ReaderState
 from packer.load.step_plan import Shares, StepPlan, check_batch_size, check_fits, plan_step, steps_left
-from packer.load.windows import ShardPrefetcher, WindowedOrder, shards_per_window
 from packer.store.cache import Cache
 from packer.store.files import CacheFiles
 
@@ -40,8 +38,7 @@ class RowSource:
     """The rows of a split in the order of every epoch. Safe to read from two threads: each iteration has its own order.
 
     Raises:
-        UsageError: caches that cannot be mixed; a batching, an order or sizes that do not suit the rows; an order that
-            needs more shards at a time than a bounded cache may keep.
+        UsageError: caches that cannot be mixed; a batching, an order or sizes that do not suit the rows.
         InputError: the split has no rows, or the cutoff leaves none.
         ValueError: invalid row numbers.
     """
@@ -59,12 +56,6 @@ class RowSource:
         """What one row is: ``blocks``, ``documents`` or ``pairs``."""
 
         self._fingerprint = rows.parts[0].fingerprint if self._mixture is None else self._mixture.fingerprint
-        self._windows = [shards_per_window(options.order, part.shards) for part in rows.parts]
-        self._prefetchers = {
-            number: ShardPrefetcher(part, self._windowed_order(number), fetcher)
-            for number, part in enumerate(rows.parts)
-            if self._windows[number] and (fetcher := CacheFiles(part.shards.folder).fetch_ahead()) is not None
-        }
         self._mean_lengths = [Fraction(1)] * len(rows.parts)
         if self._mixture is not None and self._mixture.by == "tokens":
             self._mean_lengths = [Fraction(part.num_tokens(), part.num_ordered) for part in rows.parts]
@@ -76,7 +67,7 @@ class RowSource:
             warnings.warn(
                 f"{len(rows.untrained)} of {len(rows)} documents of split '{options.split}' have no trained "
                 f"token among their first {options.cutoff_len} and are left out; loader.untrained names them",
-                stacklevel=3,  # the caller who opens the loader
+                stacklevel=4,  # the caller who opens the loader
             )
 
     def initial_state(self) -> ReaderState:
@@ -219,30 +210,13 @@ class RowSource:
         """
         return self._order(state.epoch, state.cursor, state.taken, state.mix)
 
-    def prefetch_from(self, state: ReaderState) -> None:
-        """Announce that rows from a state on are read next, so that their shards are fetched from a bucket."""
-        for prefetcher, position in self._bucket_positions(state.epoch, state.cursor, state.taken):
-            prefetcher.prefetch_from(*position)
+    def fetch(self) -> None:
+        """Download what is in a bucket and not here yet, as nearly every order needs all of it soon.
 
-    def window_after(self, plan: StepPlan) -> list[tuple[int, int]]:
-        """Return the window of shards, for each cache in a bucket, that a step leads to."""
-        positions = self._bucket_positions(plan.next_epoch, plan.next_cursor, plan.taken)
-        return [prefetcher.window(*position) for prefetcher, position in positions]
-
-    def close(self) -> None:
-        """Stop fetching."""
-        for prefetcher in self._prefetchers.values():
-            prefetcher.close()
-
-    def _bucket_positions(
-        self, epoch: int, cursor: int, taken: tuple[int, ...] | None
-    ) -> Iterator[tuple[ShardPrefetcher, tuple[int, int]]]:
-        """Yield the prefetcher of each cache in a bucket that is read by shards, with the position in its order."""
-        for number, prefetcher in self._prefetchers.items():
-            yield (
-                prefetcher,
-                (epoch, cursor) if taken is None else divmod(taken[number], self.rows.parts[number].num_ordered),
-            )
+        A loader that prefetches no step, as for a look at one, gets the shards when it reads them.
+        """
+        for part in self.rows.parts if self._options.prefetch else ():
+            CacheFiles(part.shards.folder).fetch_all(shard.path for shard in part.shards.shards)
 
     def _order(
         self, epoch: int = 0, cursor: int = 0, taken: tuple[int, ...] | None = None, mix: Shares | None = None
@@ -274,25 +248,11 @@ class RowSource:
 
     def _cache_order(self, number: int) -> EpochOrder:
         """Build the order of the rows of one cache."""
-        order, part = self._options.order, self.rows.parts[number]
-        if isinstance(order, Windowed):
-            return self._windowed_order(number)
+        part = self.rows.parts[number]
         return EpochOrder(
             fingerprint=part.fingerprint,
             seed=self._options.seed,
             num_items=part.num_ordered,
-            shuffled=order != "sequential",
-            rows=part.ordered,
-        )
-
-    def _windowed_order(self, number: int) -> WindowedOrder:
-        """Build the windowed order of one cache; for the sequential order only its windows are used."""
-        part = self.rows.parts[number]
-        return WindowedOrder(
-            fingerprint=part.fingerprint,
-            seed=self._options.seed,
-            sizes=part.rows_per_shard(),
-            window=self._windows[number],
             shuffled=self._options.order != "sequential",
             rows=part.ordered,
         )
@@ -318,9 +278,6 @@ class RowSource:
         order = self._options.order
         if isinstance(order, LengthBucketed):
             return None if order.window == WINDOW else str(order.window)
-        if isinstance(order, Windowed):
-            sizes = np.concatenate([part.rows_per_shard() for part in self.rows.parts])
-            return f"{','.join(map(str, self._windows))} of {sha256(sizes.tobytes()).hexdigest()[:16]}"
         return sha256(self._rows_of_function(0).tobytes()).hexdigest()[:16] if self._is_function else None
 
     def _check_order(self, kind: RowKind) -> None:
@@ -375,11 +332,9 @@ class RowSource:
             self._checked_micro_batch_size = micro_batch_size
 
 
-def opened_source(source: Any, **limits: Any) -> Cache | Mixture:
+def opened_source(source: Any, *, cache_dir: Any = None) -> Cache | Mixture:
     """Return a mixture as it is, or open a cache as :func:`packer.load.arguments.open_cache` does."""
-    if isinstance(source, Mixture) and not any(value is not None for value in limits.values()):
-        return source
-    return open_cache(source, **limits)
+    return source if isinstance(source, Mixture) and cache_dir is None else open_cache(source, cache_dir=cache_dir)
 
 
 def _schedule_name(schedule: Any) -> str | None:

@@ -20,7 +20,7 @@ from packer.store.mirror import arrived, shown
 from packer.store.place import cache_place
 from packer.store.schema import Kind
 from packer.store.selected import documents_of, split_documents
-from packer.withdrawn import BLOCKS_OF_PAIRS, WITHDRAWN
+from packer.withdrawn import BLOCKS_OF_PAIRS, WITHDRAWN, withdraws
 
 __all__ = [
     "BlockShards",
@@ -55,14 +55,8 @@ class Cache:
         self._documents: Mapping[str, DocumentShards] | None = None
 
     @classmethod
-    def open(
-        cls,
-        folder: Path | str,
-        *,
-        mmap: bool = True,
-        cache_dir: Path | str | None = None,
-        cache_bytes: int | str | None = None,
-    ) -> Self:
+    @withdraws
+    def open(cls, folder: Path | str, *, mmap: bool = True, cache_dir: Path | str | None = None) -> Self:
         """Read the manifest and compare every shard's size with it.
 
         Args:
@@ -70,9 +64,6 @@ class Cache:
                 ``s3://BUCKET/FOLDER``, ``gs://…`` or ``az://…``.
             cache_dir: folder for downloaded shards of a cache in a bucket, shared by all processes of a machine. Shards
                 are downloaded on first access. None uses `PACKER_CACHE_DIR`, or packer's folder in the user's cache.
-            cache_bytes: the most bytes of such shards to keep, as 200000000000 or "200GB". None uses
-                `PACKER_CACHE_BYTES`, or no limit. It is stored with the shards, and applies to all that use them: the
-                smallest that was given, until they are removed.
             mmap: access rows through memory maps of the files, which is fastest on a local disk. False reads them with
                 ``pread``: for network file systems, where a page that cannot be fetched would kill the process.
 
@@ -82,7 +73,7 @@ class Cache:
             CheckError: the manifest is invalid, or a shard is missing, truncated or too long.
             StorageError: a file cannot be read.
         """
-        folder = cache_place(folder, keep_in=cache_dir, keep_bytes=cache_bytes)
+        folder = cache_place(folder, keep_in=cache_dir)
         content = manifest_bytes(folder)
         manifest = decode_manifest(folder, content)
         _refuse_withdrawn(folder, manifest)

@@ -25,7 +25,6 @@ from packer.regular_file import leads_outside, open_descriptor, open_regular, re
 from packer.store.bucket import CONNECTIONS
 from packer.store.bucket_file import BucketFile
 from packer.store.digest import FileDigest, digest_file, digest_file_xxh3
-from packer.store.fetch_ahead import FetchAhead
 from packer.store.folder import AtomicFile, inside, make_folder, sync_folder, temporary_path, write_atomically
 from packer.store.mirror import mirror_of
 
@@ -77,17 +76,6 @@ class CacheFiles:
         mirror = mirror_of(self.folder)
         return {name: self._size_here(name) for name in names} if mirror is None else mirror.sizes(names)
 
-    @property
-    def most_bytes(self) -> int | None:
-        """Limit for the local shards of a cache in a bucket; None if there is no limit."""
-        mirror = mirror_of(self.folder)
-        return None if mirror is None else mirror.most_bytes
-
-    def fetch_ahead(self) -> FetchAhead | None:
-        """Return a prefetcher for a cache in a bucket; None for a local cache."""
-        mirror = mirror_of(self.folder)
-        return None if mirror is None else FetchAhead(mirror)
-
     def fetch(self, name: str) -> Path:
         """Return a file's local path, downloading it from the bucket if necessary.
 
@@ -99,6 +87,11 @@ class CacheFiles:
         if not path.exists() and (mirror := mirror_of(self.folder)) is not None:
             mirror.fetch(name)
         return path
+
+    def fetch_all(self, names: Iterable[str]) -> None:
+        """Download files that are in the bucket alone, many at a time; a no-op for a local cache."""
+        if mirror_of(self.folder) is not None:
+            deque(self.map_reads(self.fetch, ((name,) for name in names)), maxlen=0)
 
     def _refuse_outside(self, name: str) -> None:
         """Refuse a path that a link leads out of the cache, before anything of what it leads to is read or shown."""
@@ -145,12 +138,15 @@ class CacheFiles:
             return
         with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="packer-bucket") as pool:
             ahead = deque[Future[T]]()
-            for each in wanted:
-                ahead.append(pool.submit(read, *each))
-                if len(ahead) > 2 * CONNECTIONS:
+            try:
+                for each in wanted:
+                    ahead.append(pool.submit(read, *each))
+                    if len(ahead) > 2 * CONNECTIONS:
+                        yield ahead.popleft().result()
+                while ahead:
                     yield ahead.popleft().result()
-            while ahead:
-                yield ahead.popleft().result()
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
 
     def in_bucket_alone(self, name: str, num_bytes: int) -> BucketFile | None:
         """Open a file that is in a bucket and was not fetched, to read parts of it; None for any other."""
@@ -161,9 +157,6 @@ class CacheFiles:
 
     def map(self, name: str) -> pa.Buffer:
         """Memory-map a file read-only. No descriptor stays open, so a cache may have any number of shards."""
-        for _ in range(2):  # a downloaded file may have been evicted again meanwhile
-            with suppress(FileNotFoundError), pa.memory_map(regular_path(self.fetch(name))) as mapped:
-                return mapped.read_buffer()
         with pa.memory_map(regular_path(self.fetch(name))) as mapped:
             return mapped.read_buffer()
 

@@ -175,11 +175,6 @@ class NumberedRows(Generic[Rows]):
         """Return the index of a row's shard."""
         return self._shard_of[int(self._locate(self.stored_numbers(np.array([row])))[0][0])]
 
-    def num_of_shards(self) -> Int64:
-        """Return the number of these rows in each shard.  # int64[shards]"""
-        bounds = offsets_of([shard.num_rows for shard in self.shards])
-        return np.diff(bounds if self._chosen is None else np.searchsorted(self._chosen, bounds))
-
     def of_shards(self, first: int, last: int) -> tuple[Self, int]:
         """Return the rows of the shards from `first` to `last` alone, and the index of the first of them among all."""
         begin, end = offsets_of([shard.num_rows for shard in self.shards])[[first, last + 1]].tolist()
@@ -265,15 +260,7 @@ class NumberedRows(Generic[Rows]):
             self._in_order.append(shard)
             if len(self._in_order) > MOST_MAPS:
                 self._unmap(self._in_order.popleft())
-            if CacheFiles(self.folder).most_bytes is not None:
-                self.unmap([each for each in self._in_order if not (self.folder / self.shards[each].path).exists()])
         return mapped
-
-    def unmap(self, shards: Iterable[int]) -> None:
-        """Unmap shards. The disk space of an evicted file is not freed until no process maps it."""
-        for shard in {*shards} & {*self._in_order}:
-            self._in_order.remove(shard)
-            self._unmap(shard)
 
     def _unmap(self, shard: int) -> None:
         self._mapped[shard] = None

@@ -1,6 +1,6 @@
 """Fixed-width columns of rows, read one record batch at a time when a row of it is first needed."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from itertools import groupby
 from typing import Any
 
@@ -10,7 +10,6 @@ import numpy.typing as npt
 from packer.batches import Int64
 from packer.layout import offsets_of
 from packer.store.column_ranges import read_columns
-from packer.store.files import CacheFiles
 from packer.store.numbered_rows import NumberedRows
 
 
@@ -28,8 +27,6 @@ class RowColumns:
         self._bounds = offsets_of([place.num_rows for _, place in self._batches])
         self._values = [np.zeros(int(self._bounds[-1]), kind) for kind in columns.values()]
         self._unknown = np.ones(len(self._batches), np.bool_)
-        self.awaited: Collection[int] = ()
-        """Shards being fetched from a bucket: reading waits for them, so their columns take no request of their own."""
 
     def of(self, rows: Int64) -> list[npt.NDArray[Any]]:
         """Return the columns of some rows.  # [R] each
@@ -51,9 +48,6 @@ class RowColumns:
     def _read(self, batches: Int64) -> None:
         shards = self._rows.shards
         groups = [(number, [*own]) for number, own in groupby(batches.tolist(), lambda batch: self._batches[batch][0])]
-        for number, _ in groups:
-            if number in self.awaited:
-                CacheFiles(self._rows.folder).fetch(shards[number].path)
         wanted = [(shards[number], [self._batches[batch][1] for batch in own]) for number, own in groups]
         for (_, own), found in zip(groups, read_columns(self._rows.folder, wanted, self._columns), strict=True):
             numbers = np.concatenate([np.arange(*self._bounds[[batch, batch + 1]]) for batch in own])

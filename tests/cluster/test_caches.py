@@ -188,24 +188,6 @@ def rows_of(cache):
     return np.concatenate([blocks.read(order[i : i + 3]).input_ids for i in range(0, len(order), 3)])
 
 
-def test_a_bounded_cache_reads_the_same_and_keeps_its_bound(bucket, recipe, tmp_path):
-    run("build", "-c", recipe, "-o", bucket.url, "--set", "shard_bytes=64KiB")
-    sizes = bucket.sizes("blocks")
-    most = 2 * max(sizes.values())
-    assert sum(sizes.values()) > 2 * most, "the bound binds"
-    kept = tmp_path / "bounded"
-    kept.mkdir()
-    (kept / "foreign.arrow").write_bytes(b"x" * most)
-    with Cache.open(bucket.url) as whole, Cache.open(bucket.url, cache_dir=kept, cache_bytes=most) as bounded:
-        assert np.array_equal(rows_of(whole), rows_of(bounded))
-        there = [path.stat().st_size for path in bounded.folder.rglob("*.arrow")]
-        mapped = [line for line in Path("/proc/self/maps").read_text().splitlines() if str(bounded.folder) in line]
-    assert mapped
-    assert not [line for line in mapped if line.endswith("(deleted)")], "their space would not be free"
-    assert 0 < sum(there) <= most
-    assert (kept / "foreign.arrow").exists()
-
-
 def test_a_training_loop_with_workers_gets_the_batches_of_a_local_one(bucket, recipe, local):
     from torch.utils.data import DataLoader
 

@@ -31,7 +31,6 @@ CACHE = 4
 ASKED = {
     "packed": ({}, CACHE + 1),  # how long its blocks are
     "padded": ({"batching": "padded"}, CACHE),
-    "padded, windowed": ({"batching": "padded", "order": "windowed"}, CACHE),
     "length_bucketed": ({"batching": "padded", "order": LengthBucketed()}, CACHE + NUM_SHARDS * NUM_BATCHES),
     "token_budget": (
         {"batching": "token_budget", "micro_batch_size": 4096},

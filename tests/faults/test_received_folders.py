@@ -66,7 +66,6 @@ def forge(folder: Path) -> None:
     """Hide in a folder what every version of packer ever kept in a copy of a cache in a bucket."""
     (folder / ".mirror").mkdir()
     (folder / ".mirror" / "origin").write_text(f'{{"url":"{STRANGER}","most_bytes":1}}')
-    (folder / ".mirror" / "limit").write_text("1")
     (folder / ".mirror" / "manifest.json.etag").write_text('"of-the-stranger"')
 
 
@@ -205,7 +204,6 @@ def test_a_copy_of_an_earlier_version_goes_on_with_the_url_that_is_given(
         fetched = {path: path.stat().st_ino for path in cache.folder.rglob("*.arrow")}
     shutil.rmtree(cache.folder / ".mirror")
     forge(cache.folder)
-    (cache.folder / ".mirror" / "limit").unlink()
     with Cache.open(in_memory.url, cache_dir=tmp_path / "kept") as cache:
         cache.blocks("train").read([0])
         assert shown(cache.folder) == in_memory.url
@@ -260,9 +258,8 @@ def victims(folder: Path, make: Callable[[Path], None]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["link", "dangling link", "pipe"])
-@pytest.mark.parametrize("most", [None, "1GB"])
 def test_locks_that_are_links_or_pipes_are_refused_and_not_opened(
-    kind: str, most: str | None, in_memory: Bucket, starter_cache: Path, tmp_path: Path
+    kind: str, in_memory: Bucket, starter_cache: Path, tmp_path: Path
 ) -> None:
     put(in_memory, starter_cache)
     outside = tmp_path / "outside"
@@ -275,7 +272,7 @@ def test_locks_that_are_links_or_pipes_are_refused_and_not_opened(
     }
     victims(folder_of(in_memory.url, "caches", tmp_path / "sent"), make[kind])
     with pytest.raises(StorageError, match="is a link, a pipe or a device, and no lock") as caught:
-        Cache.open(in_memory.url, cache_dir=tmp_path / "sent", cache_bytes=most)
+        Cache.open(in_memory.url, cache_dir=tmp_path / "sent")
     assert caught.value.hint
     assert everything(outside) == {"kept": b"kept"}
 
@@ -301,7 +298,7 @@ def test_notes_and_manifests_that_are_links_or_pipes_count_as_missing(
     assert outside.read_text() == "1"
 
 
-def test_shards_that_are_links_keep_the_time_of_what_they_lead_to_and_are_evicted_alone(
+def test_of_shards_that_are_links_the_links_are_removed_alone(
     in_memory: Bucket, starter_cache: Path, tmp_path: Path
 ) -> None:
     put(in_memory, starter_cache)
@@ -312,9 +309,7 @@ def test_shards_that_are_links_keep_the_time_of_what_they_lead_to_and_are_evicte
     folder = folder_of(in_memory.url, "caches", tmp_path / "sent")
     (folder / "blocks").mkdir(parents=True)
     (folder / names[0]).symlink_to(own)
-    mirror = make_mirror(folder, in_memory.url, most_bytes=own.stat().st_size)
-    assert mirror.keep(names[:1]) == []
-    mirror.remove_shards(but=())
+    make_mirror(folder, in_memory.url).remove_shards(but=())
     assert not (folder / names[0]).is_symlink()
     assert (own.stat().st_mtime_ns, own.stat().st_size) == (before.st_mtime_ns, before.st_size)
 

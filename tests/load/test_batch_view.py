@@ -17,7 +17,7 @@ from small_documents import small_document_cache  # noqa: E402
 from packer.errors import CheckError, InputError, UsageError  # noqa: E402
 from packer.load import Mixture, PackedLoader, view_batch  # noqa: E402
 from packer.load.batch_view import read_state  # noqa: E402
-from packer.load.ordering import Windowed, weighted  # noqa: E402
+from packer.load.ordering import weighted  # noqa: E402
 from packer.pipeline.from_python import build  # noqa: E402
 from packer.recipe import make_recipe  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
@@ -200,7 +200,7 @@ def test_a_state_that_does_not_say_which_rows_come_is_refused_unless_an_argument
                 view_batch(cache, state=state, order=order).step.block_ids.tolist()
                 == next(iter(loader)).block_ids.tolist()
             )
-    mixture = PackedLoader(Mixture([(cache, 1), (small_cache(20), 1)]), rank=0, world_size=1, order=Windowed(2))
+    mixture = PackedLoader(Mixture([(cache, 1), (small_cache(20), 1)]), rank=0, world_size=1)
     with pytest.raises(UsageError, match="several caches"):
         view_batch(cache, state=mixture.state_dict())
 

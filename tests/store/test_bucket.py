@@ -348,19 +348,6 @@ def test_a_disk_that_takes_no_copies_is_a_matter_of_where_they_are_kept(in_memor
     assert "No space left on device" in told.stderr and "another cache_dir, or PACKER_CACHE_DIR" in told.stderr
 
 
-def test_a_bound_that_is_no_size_is_named_as_it_was_given(in_memory: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match="cache_bytes: expected a size"):
-        Cache.open(URL, cache_bytes="lots")
-    monkeypatch.setenv("PACKER_CACHE_BYTES", "lots")
-    with pytest.raises(UsageError, match="PACKER_CACHE_BYTES: expected a size"):
-        Cache.open(URL)
-
-
-def test_bounds_are_for_buckets(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is not a cache in a bucket"):
-        Cache.open(tmp_path, cache_bytes="1GiB")
-
-
 def test_errors_name_the_url_that_a_folder_stands_for_unless_they_are_about_the_disk(tmp_path: Path) -> None:
     folder = make_mirror(tmp_path / "copy", "s3://bucket/cache").folder
     error = CheckError(f"{folder / 'a.arrow'} is damaged", hint=f"packer build -o {folder} --repair")
