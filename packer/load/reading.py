@@ -112,8 +112,8 @@ class StepReader:
         """Count trained targets and tokens of each step, over all ranks."""
         real = np.concatenate([plan.real_rows for plan in plans])
         firsts = offsets_of([plan.num_rows for plan in plans])[:-1]
-        trained, lengths = self._rows.counts(real)
-        sums = (np.add.reduceat(counts, firsts, dtype=np.int64) for counts in (trained, lengths.sum(1)))
+        of_rows = (self._rows.num_trained[real], self._rows.lengths[real])
+        sums = (np.add.reduceat(counts, firsts, dtype=np.int64) for counts in of_rows)
         of_trained, of_tokens = (each.tolist() for each in sums)
         return of_trained, of_tokens
 
@@ -134,7 +134,7 @@ class StepReader:
         parts = [rows[start : start + size] for start in range(first, first + share, size)]
         if self._rows.block_len:
             return _Share(parts, len(rows) * self._rows.block_len)
-        _, sides = self._rows.counts(plan.real_rows)
+        sides = self._rows.lengths_of_sides[plan.real_rows]
         if self._padded is None:
             return _Share(parts, int(sides.sum(dtype=np.int64)) + num_sides * (len(rows) - len(sides)))
         longest = np.ones(len(rows), np.int64)
@@ -167,7 +167,7 @@ class StepReader:
         found = self._rows.locate(real)
         sizes = np.ones(len(every), np.int64)
         if not self._rows.block_len:
-            _, sides = self._rows.counts(real // self._rows.num_sides)
+            sides = self._rows.lengths_of_sides[real // self._rows.num_sides]
             sizes[is_real] = sides[np.arange(len(real)), real % self._rows.num_sides]
         micro_batches = self._layout.micro_batches(found, parts, sizes)
         if self._rows.content != "examples":

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from packer.display import repair_hint
 from packer.errors import CheckError
@@ -15,7 +14,7 @@ from packer.layout import offsets_of
 from packer.store.bounds import check_column
 from packer.store.files import CacheFiles
 from packer.store.manifest import Place, Shard
-from packer.store.mapping import as_damage, as_missing, check_schema
+from packer.store.mapping import as_damage, as_missing
 
 
 def read_columns(
@@ -59,32 +58,6 @@ def read_columns(
             for name, values in zip(columns, found, strict=True):
                 check_column(name, values, shard)
         yield found
-
-
-def read_batches(folder: Path, shard: Shard, numbers: Sequence[int], column: str) -> list[pa.RecordBatch] | None:
-    """Read a column of any type of some record batches, if the shard is in a bucket and was not fetched.
-
-    Arrow reads the footer of the file, the metadata of each record batch, and the buffers of this column.
-
-    Returns:
-        Record batches of that column alone; None if the shard is here and can be mapped.
-
-    Raises:
-        CheckError: the shard is not what the manifest says.
-        StorageError: it cannot be read.
-    """
-    file = CacheFiles(folder).in_bucket_alone(shard.path, shard.num_bytes)
-    if file is None:
-        return None
-    with as_damage(folder, shard):
-        schema = pa.ipc.open_file(pa.PythonFile(file, mode="r")).schema
-        check_schema(shard, schema)
-        options = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(column)])
-        reader = pa.ipc.open_file(pa.PythonFile(file, mode="r"), options=options)
-        batches = [reader.get_batch(number) for number in numbers]
-        if [batch.num_rows for batch in batches] != [shard.places[number].num_rows for number in numbers]:
-            raise ValueError("the row counts of its record batches differ from the manifest")
-    return batches
 
 
 def read_ranges(folder: Path, wanted: Iterable[tuple[Shard, list[tuple[int, int]]]]) -> Iterator[tuple[Shard, bytes]]:

@@ -23,7 +23,6 @@ from packer.errors import CheckError, StorageError
 from packer.limits import storage_errors
 from packer.regular_file import leads_outside, open_descriptor, open_regular, regular_path
 from packer.store.bucket import CONNECTIONS
-from packer.store.bucket_file import BucketFile
 from packer.store.digest import FileDigest, digest_file, digest_file_xxh3
 from packer.store.folder import AtomicFile, inside, make_folder, sync_folder, temporary_path, write_atomically
 from packer.store.mirror import mirror_of
@@ -147,13 +146,6 @@ class CacheFiles:
                     yield ahead.popleft().result()
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
-
-    def in_bucket_alone(self, name: str, num_bytes: int) -> BucketFile | None:
-        """Open a file that is in a bucket and was not fetched, to read parts of it; None for any other."""
-        mirror = mirror_of(self.folder)
-        if mirror is None or (self.folder / name).exists():
-            return None
-        return BucketFile(mirror.bucket, name, num_bytes)
 
     def map(self, name: str) -> pa.Buffer:
         """Memory-map a file read-only. No descriptor stays open, so a cache may have any number of shards."""

@@ -1,14 +1,11 @@
 """A loader of a cache in a bucket. tests/cluster does this with a real server."""
 
-import io
 import pickle
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
 
@@ -21,7 +18,6 @@ from packer.errors import StorageError, UsageError  # noqa: E402
 from packer.load import Mixture, PackedLoader  # noqa: E402
 from packer.load.ordering import LengthBucketed  # noqa: E402
 from packer.store.bucket import Bucket  # noqa: E402
-from packer.store.bucket_file import BucketFile  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
 
 NUM_SHARDS = 20
@@ -131,9 +127,11 @@ def ranges(monkeypatch):
     return asked
 
 
-def test_row_counts_are_those_of_fetched_shards_and_asked_for_where_all_are_needed(in_memory, tmp_path, ranges):
+def test_opening_reads_the_counts_of_all_rows_and_only_a_cutoff_that_cuts_fetches_documents(
+    in_memory, tmp_path, ranges
+):
     documents = documents_of(60, longest=40)
-    for document in documents:  # one span each, or spans would take as much room as weights may
+    for document in documents:
         document.labels[1:] = np.where(np.arange(1, len(document.labels)) > 3, document.input_ids[1:], -100)
         document.weights[:] = document.labels != -100
     local = write_document_cache(tmp_path / "local", [documents[i : i + 10] for i in range(0, 60, 10)])
@@ -144,19 +142,18 @@ def test_row_counts_are_those_of_fetched_shards_and_asked_for_where_all_are_need
         kept = tmp_path / str(len(list(tmp_path.iterdir())))
         ranges.clear()
         here = PackedLoader(in_memory.url, cache_dir=kept, **options)
-        assert not shards_in(kept)
-        num_asked = len(ranges)
+        num_asked, num_fetched = len(ranges), len(shards_in(kept))
         there = PackedLoader(local, **options)
         assert here.untrained.tolist() == there.untrained.tolist()
         found = [(taken(step), step.num_items_in_batch, step.num_tokens, step.num_slots) for step in here]
         assert found == [(taken(step), step.num_items_in_batch, step.num_tokens, step.num_slots) for step in there]
-        return num_asked, len(ranges) - num_asked
+        assert len(ranges) == num_asked, "all is asked for at opening"
+        return num_asked, num_fetched
 
-    assert opened(batching="token_budget", micro_batch_size=64) == opened(order=LengthBucketed()) == (6, 0)
-    assert opened(order="random")[0] == opened(order="sequential", micro_batch_size=4)[0] == 0
+    assert opened() == opened(order="sequential") == opened(order=LengthBucketed()) == (6, 0)
+    assert opened(batching="token_budget", micro_batch_size=64) == (6, 0)
     with pytest.warns(UserWarning, match="have no trained token among their first 6"):
-        num_asked, later = opened(cutoff_len=6)
-    assert num_asked > 6 and not later, "lengths, then spans of those that are longer"
+        assert opened(cutoff_len=6) == (6, 6)
     with pytest.warns(UserWarning, match="have no trained token"):
         assert opened(cutoff_len=40) == (6, 0), "nothing is longer"
 
@@ -173,23 +170,3 @@ def test_a_mixture_by_tokens_of_a_cache_in_a_bucket_is_that_of_a_local_one(in_me
     ]
     steps = [[(taken(step), step.num_items_in_batch, step.num_tokens) for step in loader] for loader in of]
     assert steps[0] == steps[1] and len(steps[0]) > 10
-
-
-@given(data=st.data(), content=st.binary(max_size=200), block=st.integers(1, 50))
-def test_an_object_reads_as_the_file_it_is(data, content, block):
-    read = []
-
-    class Fake:
-        def read_ranges(self, _, ranges):
-            read.extend(ranges)
-            return [content[start : start + size] for start, size in ranges]
-
-    file, expected = BucketFile(Fake(), "name", len(content)), io.BytesIO(content)
-    file._BLOCK_BYTES = block
-    for _ in range(8):
-        place, size = data.draw(st.integers(0, 210)), data.draw(st.integers(-1, 210))
-        assert file.seek(place) == expected.seek(place)
-        assert file.read(size) == expected.read(size)
-        assert file.tell() == expected.tell()
-    assert file.seek(-0, 2) == len(content)
-    assert len(set(read)) == len(read), "nothing is asked for twice"
