@@ -29,6 +29,8 @@ _FUNCTION = "order takes a function of the epoch that gives row numbers; packer.
 
 _ALL_HERE = "a disk with room for the split, named by cache_dir; its shards are fetched before the first step"
 
+_PHASES = "a mixture has fixed proportions; a phase of training with others is a loader of its own"
+
 BLOCKS_OF_PAIRS: Final = "blocks of preference data"
 
 WITHDRAWN: Final = {
@@ -37,8 +39,10 @@ WITHDRAWN: Final = {
     "order weighted": _FUNCTION,
     "order windowed": _ALL_HERE,
     "Cache.open(cache_bytes=)": _ALL_HERE,
+    "Mixture(schedule=)": _PHASES,
     "PACKER_CACHE_BYTES": _ALL_HERE,
     "PackedLoader(cache_bytes=)": _ALL_HERE,
+    "PackedLoader.set_shares": _PHASES,
     "packer.load.ordering.Curriculum": _FUNCTION,
     "packer.load.ordering.Weighted": _FUNCTION,
     "packer.load.ordering.Windowed": _ALL_HERE,

@@ -142,7 +142,7 @@ def test_the_batchings_and_mixtures_of_the_documentation_open(
     examples = [block for block in shown if any(word in block for word in ("batching=", "order=", "Mixture("))]
     for code in examples:
         exec(code, {})
-    assert len(examples) == 4
+    assert len(examples) == 3
 
 
 def test_the_example_of_a_seed_runs(few_blocks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

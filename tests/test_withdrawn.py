@@ -17,12 +17,13 @@ from packer.withdrawn import BLOCKS_OF_PAIRS, WITHDRAWN
 CHANGES = (Path(__file__).parents[1] / "CHANGELOG.md").read_text("utf-8").partition("### Withdrawn")[2]
 COMMANDS = [name for name in WITHDRAWN if name.startswith("packer ")]
 ARGUMENTS = [name for name in WITHDRAWN if name.endswith("=)")]
+METHODS = ["PackedLoader.set_shares"]
 NAMES = [name for name in WITHDRAWN if re.fullmatch(r"[a-z.]+\.\w+", name)]
 
 
 def test_the_table_has_commands_and_names_and_the_changelog_all_of_them() -> None:
     others = {BLOCKS_OF_PAIRS, "order curriculum", "order weighted", "order windowed", "PACKER_CACHE_BYTES"}
-    assert {*COMMANDS, *NAMES, *ARGUMENTS, *others} == {*WITHDRAWN}
+    assert {*COMMANDS, *NAMES, *ARGUMENTS, *METHODS, *others} == {*WITHDRAWN}
     said = CHANGES.partition("\n### ")[0]
     for name in WITHDRAWN:
         assert re.split("[ .(]", name.removesuffix("=)"))[-1] in said, name
@@ -55,6 +56,16 @@ def test_an_argument_says_what_to_use(name: str) -> None:
             "no cache", **{argument: 1}
         )
     assert caught.value.hint == WITHDRAWN[name]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_says_what_to_use(name: str) -> None:
+    pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
+    kind, _, method = name.partition(".")
+    made = getattr(packer.load, kind)
+    with pytest.raises(UsageError, match=f"{name} was withdrawn"):
+        getattr(made.__new__(made), method)
+    assert not hasattr(made.__new__(made), "set_other")
 
 
 def test_a_variable_of_the_environment_says_what_to_use(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """The reader for a training loop: steps in a fixed order, resumable and elastic."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from types import EllipsisType, SimpleNamespace
 from typing import Any, Literal, NoReturn, Self
@@ -25,7 +25,7 @@ from packer.load.step import Step
 from packer.load.step_plan import End, StepPlan
 from packer.read_rules import BatchingName
 from packer.store.cache import Cache
-from packer.withdrawn import withdraws
+from packer.withdrawn import refuse_withdrawn, withdraws
 
 _NOT_PICKLED = {"self", "cache", "cache_dir"}
 
@@ -243,6 +243,10 @@ class PackedLoader:
         """Yield one worker's share of the iteration: every n-th step, starting with step number `first` + `worker`."""
         return self._steps(through_epochs=False, worker=(first, worker, num_workers))
 
+    def __getattr__(self, name: str) -> NoReturn:
+        refuse_withdrawn(f"{type(self).__name__}.{name}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     def __getitem__(self, index: Any) -> NoReturn:
         """Refuse indexing, as by a DataLoader that takes this for a dataset, and say what to do instead."""
         raise TypeError(
@@ -318,18 +322,6 @@ class PackedLoader:
         """
         size = check_integer("micro_batch_size", micro_batch_size, minimum=1, maximum=MAX_INT32)
         self._resize(micro_batch_size=size)
-
-    def set_shares(self, proportions: Sequence[float]) -> None:
-        """Change the proportions of a mixture, one per cache, from the next step on; 0 leaves a cache out.
-
-        The state records them, so a run that adapts its mix resumes with it. The length of an epoch does not change.
-
-        Raises:
-            UsageError: no mixture, or one with a schedule; an invalid proportion; or windows sorted by length.
-        """
-        state = self._source.with_shares(self._state, proportions)
-        self._stop_prefetch()
-        self._state = state
 
     def close(self) -> None:
         """Stop the background thread and end the running iteration. The loader can be iterated again."""

@@ -235,7 +235,6 @@ def _state_after(state: ReaderState, plan: StepPlan, *, trained: int, tokens: in
         cursor=plan.next_cursor,
         batch_size=plan.size,
         micro_batch_size=plan.micro_batch_size,
-        mix=plan.mix,
         taken=plan.taken,
         counters=Counters(
             steps=before.steps + 1,

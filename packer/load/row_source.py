@@ -5,7 +5,7 @@ different threads.
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from fractions import Fraction
 from hashlib import sha256
 from typing import Any
@@ -29,7 +29,7 @@ from packer.load.ordering import (
     order_name,
 )
 from packer.load.state import STATE_VERSION, ZERO_COUNTERS, ReaderState
-from packer.load.step_plan import Shares, StepPlan, check_batch_size, check_fits, plan_step, steps_left
+from packer.load.step_plan import StepPlan, check_batch_size, check_fits, plan_step, steps_left
 from packer.store.cache import Cache
 from packer.store.files import CacheFiles
 
@@ -73,8 +73,6 @@ class RowSource:
     def initial_state(self) -> ReaderState:
         """Return the state of a loader that has returned no step yet."""
         options, mixture = self._options, self._mixture
-        zeros = (0,) * (1 if mixture is None else len(mixture.caches))
-        shares = None if mixture is None else tuple(map(str, mixture.shares))
         return ReaderState(
             version=STATE_VERSION,
             fingerprint=self._fingerprint,
@@ -87,22 +85,20 @@ class RowSource:
             seed=options.seed,
             end=options.end,
             schedule=_schedule_name(options.schedule),
-            share_schedule=None if mixture is None else _schedule_name(mixture.schedule),
             epoch=0,
             cursor=0,
             batch_size=options.global_batch_size,
             opened_batch_size=options.global_batch_size,
             micro_batch_size=options.micro_batch_size,
             opened_micro_batch_size=options.micro_batch_size,
-            shares=shares,
-            mix=None if shares is None else Shares(shares=shares, since=zeros, lead=zeros),
+            shares=None if mixture is None else tuple(map(str, mixture.shares)),
             taken=self._order().taken(epoch=0, cursor=0),
             counters=ZERO_COUNTERS,
         )
 
     def steps(self, state: ReaderState, *, last_epoch: int | None) -> Iterator[StepPlan]:
         """Yield the plans of the steps from a state on, to the end of `last_epoch` or endlessly; no row is read."""
-        order, mix, schedule = self.order_at(state), state.mix, self._options.schedule
+        order, schedule = self.order_at(state), self._options.schedule
         index, epoch, cursor = state.counters.steps, state.epoch, state.cursor
         size, micro_batch_size = state.batch_size, state.micro_batch_size
         lengths = self.rows.lengths if self._counts_tokens else None
@@ -111,22 +107,18 @@ class RowSource:
             if schedule is not None and last_scheduled != index:
                 size, micro_batch_size = self._scheduled_sizes(schedule(index, size), micro_batch_size)
                 last_scheduled = index
-            # Proportions change where a step begins; rows that an epoch leaves over still come in the old proportions.
-            step_order, step_mix = self._with_scheduled_shares(order, mix, index, epoch, cursor)
             plan = plan_step(
-                step_order,
+                order,
                 epoch=epoch,
                 cursor=cursor,
                 size=size,
                 end=self._options.end,
                 lengths=lengths,
                 micro_batch_size=micro_batch_size,
-                mix=step_mix,
             )
             if plan is None:
                 epoch, cursor = epoch + 1, 0
                 continue
-            order, mix = step_order, step_mix
             yield plan
             index, epoch, cursor = index + 1, plan.next_epoch, plan.next_cursor
 
@@ -149,8 +141,7 @@ class RowSource:
             TypeError: the number depends on what was read before: sizes vary, or steps counted in tokens wrap around.
         """
         end, is_planned = self._options.end, self._counts_tokens or self._is_function
-        mixes_tokens = self._counts_tokens and self._mixture is not None and self._mixture.schedule is not None
-        is_scheduled = self._options.schedule is not None or mixes_tokens
+        is_scheduled = self._options.schedule is not None
         if is_scheduled or (is_planned and end == "wrap"):
             kind = "sizes follow a schedule" if is_scheduled else "steps of varying size wrap around"
             raise TypeError(f"an epoch has no fixed number of steps where {kind}: use steps_left or steps_until(epoch)")
@@ -173,20 +164,6 @@ class RowSource:
         """Return the number of rows of an epoch."""
         return self._order().length(epoch) if self._is_function else self._num_items
 
-    def with_shares(self, state: ReaderState, proportions: Sequence[float]) -> ReaderState:
-        """Return a state whose mixture continues with other proportions.
-
-        Raises:
-            UsageError: not a mixture, an invalid proportion, a schedule, or windows that are mixed already.
-        """
-        mixture, order = self._mixture, self.order_at(state)
-        if mixture is None or not isinstance(order, MixtureOrder):
-            raise UsageError("proportions can be set only for a Mixture whose windows are not sorted by length")
-        if mixture.schedule is not None:
-            raise UsageError("the proportions of this mixture follow its schedule", hint="open it without one")
-        mix = order.change_shares(mixture.shares_of(proportions), epoch=state.epoch, cursor=state.cursor)
-        return msgspec.structs.replace(state, mix=mix)
-
     def check_sizes(self, batch_size: int, micro_batch_size: int) -> None:
         """Refuse sizes that cannot be divided among the ranks, that no epoch fills, or that a row does not fit into.
 
@@ -208,7 +185,7 @@ class RowSource:
         Raises:
             ValueError: the state's record of a mixture is impossible.
         """
-        return self._order(state.epoch, state.cursor, state.taken, state.mix)
+        return self._order(state.epoch, state.cursor, state.taken)
 
     def fetch(self) -> None:
         """Download what is in a bucket and not here yet, as nearly every order needs all of it soon.
@@ -218,11 +195,9 @@ class RowSource:
         for part in self.rows.parts if self._options.prefetch else ():
             CacheFiles(part.shards.folder).fetch_all(shard.path for shard in part.shards.shards)
 
-    def _order(
-        self, epoch: int = 0, cursor: int = 0, taken: tuple[int, ...] | None = None, mix: Shares | None = None
-    ) -> Order:
+    def _order(self, epoch: int = 0, cursor: int = 0, taken: tuple[int, ...] | None = None) -> Order:
         order, mixture = self._options.order, self._mixture
-        if mixture is None and (taken is not None or mix is not None):
+        if mixture is None and taken is not None:
             raise ValueError("rows taken of each cache, but there is only one cache")
         if self._is_function:
             return FunctionOrder(self._rows_of_function)
@@ -230,16 +205,15 @@ class RowSource:
         orders = [self._cache_order(number) for number in range(len(self.caches))]
         found: Order = orders[0]
         if mixture is not None:
-            initial = mixture.of_rows(mixture.shares, self._mean_lengths)
-            num_items = mixture.num_items(initial, [part.num_ordered for part in self.rows.parts])
+            shares = mixture.of_rows(mixture.shares, self._mean_lengths)
+            num_items = mixture.num_items(shares, [part.num_ordered for part in self.rows.parts])
             found = MixtureOrder(
                 orders,
-                initial if mix is None else mixture.of_rows(mix.fractions(len(orders)), self._mean_lengths),
+                shares,
                 num_items,
                 bases=self.rows.bounds[:-1].tolist(),
                 start=epoch * num_items + start,
                 taken=taken,
-                mix=mix,
             )
         if not isinstance(order, LengthBucketed):
             return found
@@ -298,8 +272,6 @@ class RowSource:
             raise UsageError(
                 "a function of the epoch says which row comes next, and so do the proportions of a mixture"
             )
-        if mixture is not None and mixture.schedule is not None and is_bucketed:
-            raise UsageError("proportions cannot follow a schedule where windows of a mixture are sorted by length")
 
     def _scheduled_sizes(self, returned: Any, micro_batch_size: int) -> tuple[int, int]:
         """Check and return what a schedule returned, as step size and micro-batch size."""
@@ -310,20 +282,6 @@ class RowSource:
         )
         self._check_division(size, micro_batch_size)
         return size, micro_batch_size
-
-    def _with_scheduled_shares(
-        self, order: Order, mix: Shares | None, index: int, epoch: int, cursor: int
-    ) -> tuple[Order, Shares | None]:
-        """Return the order and proportions of a mixture that its schedule sets for a step."""
-        mixture = self._mixture
-        if mixture is None or mixture.schedule is None or mix is None:
-            return order, mix
-        shares = mixture.shares_of(mixture.schedule(index))
-        if mix.shares == tuple(map(str, shares)):
-            return order, mix
-        assert isinstance(order, MixtureOrder)
-        changed = order.change_shares(shares, epoch=epoch, cursor=cursor)
-        return self._order(epoch, cursor, changed.since, changed), changed
 
     def _check_division(self, size: int, micro_batch_size: int) -> None:
         check_batch_size(size, micro_batch_size=micro_batch_size, world_size=self._options.world_size)

@@ -9,7 +9,7 @@ from packer.errors import CheckError
 from packer.load.state import ZERO_COUNTERS, Counters, ReaderState, restore
 
 READER = ReaderState(
-    version=5,
+    version=6,
     fingerprint="f00d",
     split="train",
     batching="packed",
@@ -20,7 +20,6 @@ READER = ReaderState(
     seed=7,
     end="drop",
     schedule=None,
-    share_schedule=None,
     epoch=0,
     cursor=0,
     batch_size=4,
@@ -28,7 +27,6 @@ READER = ReaderState(
     micro_batch_size=2,
     opened_micro_batch_size=2,
     shares=None,
-    mix=None,
     taken=None,
     counters=ZERO_COUNTERS,
 )
@@ -47,7 +45,7 @@ def saved(**changes):
 
 def test_a_state_is_plain_values_and_survives_json():
     assert saved() == {
-        "version": 5,
+        "version": 6,
         "fingerprint": "f00d",
         "split": "train",
         "batching": "packed",
@@ -58,7 +56,6 @@ def test_a_state_is_plain_values_and_survives_json():
         "seed": 7,
         "end": "drop",
         "schedule": None,
-        "share_schedule": None,
         "epoch": 2,
         "cursor": 5,
         "batch_size": 6,
@@ -66,7 +63,6 @@ def test_a_state_is_plain_values_and_survives_json():
         "micro_batch_size": 2,
         "opened_micro_batch_size": 2,
         "shares": None,
-        "mix": None,
         "taken": None,
         "counters": {"steps": 9, "rows": 36, "trained": 1234, "tokens": 2000, "slots": 2500},
     }
@@ -82,7 +78,7 @@ def test_a_state_is_plain_values_and_survives_json():
         ({"order": "sequential"}, "order 'sequential'.*'random'"),
         ({"order_by": "4096"}, "order_by '4096'.*None"),
         ({"seed": 8}, "seed 8.*7"),
-        ({"version": 4}, "expected version 5, found 4"),
+        ({"version": 5}, "expected version 6, found 5"),
         ({"cursor": 11}, "cursor 11 is beyond the 10 blocks"),
         ({"cursor": -1}, "cursor"),
         ({"epoch": "2"}, "epoch"),
