@@ -42,6 +42,7 @@ WITHDRAWN: Final = {
     "Mixture(schedule=)": _PHASES,
     "PACKER_CACHE_BYTES": _ALL_HERE,
     "PackedLoader(cache_bytes=)": _ALL_HERE,
+    "PackedLoader(columns=)": "packer.load.attention has document_ids and masks of a micro-batch",
     "PackedLoader.set_shares": _PHASES,
     "packer.load.ordering.Curriculum": _FUNCTION,
     "packer.load.ordering.Weighted": _FUNCTION,

@@ -24,7 +24,6 @@ from packer.load.batching import (
     Padded,
     PaddingFree,
     TokenBudget,
-    batch_format,
     batching_from_name,
     batching_from_recipe,
 )
@@ -86,12 +85,10 @@ def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> LoaderOp
     if given.schedule is not None:
         check_callable("schedule", given.schedule, "a function of a step's index and the size before it")
     batching, cutoff_len = resolve_batching(caches, given.batching, given.cutoff_len)
-    form = batch_format(
-        batching,
+    form = BatchFormat(
         flatten=check_instance("flatten", given.flatten, bool, "True or False"),
-        labels=check_choice("labels", given.labels, ("unshifted", "shifted")),
+        shifted=check_choice("labels", given.labels, ("unshifted", "shifted")) == "shifted",
         weighted=check_choice("weights", given.weights, ("refuse", "use")) == "use",
-        columns=given.columns,
     )
     return LoaderOptions(
         split=check_instance("split", given.split, str, "the name of a split"),

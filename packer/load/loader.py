@@ -1,8 +1,8 @@
 """The reader for a training loop: steps in a fixed order, resumable and elastic."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from types import EllipsisType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, Literal, NoReturn, Self
 
 import msgspec
@@ -83,10 +83,6 @@ class PackedLoader:
         flatten: for blocks, True lays a micro-batch out as one row, for variable-length attention; False as B rows.
         labels: ``unshifted``, for models that shift, or ``shifted``: under the name ``shift_labels``.
         weights: ``use`` adds ``loss_weights``; ``refuse`` raises if the cache contains fractional weights.
-        columns: names of the columns that micro-batches have; None selects the layout's own columns, and ``...`` among
-            the names includes them. Available on request with every layout: ``attention_mask`` and
-            ``special_tokens_mask`` (int64; padding counts as special) and ``document_ids`` (int32; the index of each
-            token's sequence). Leaving out ``position_ids`` saves a third of the bytes.
         prefetch: steps prepared ahead in one background thread; 0 prepares them on demand.
         cache_dir: local folder for the shards of a cache in a bucket, as in :meth:`packer.Cache.open`. An iteration
             begins once all of the split are there; with ``prefetch=0`` each is fetched when it is needed.
@@ -133,7 +129,6 @@ class PackedLoader:
         flatten: bool = True,
         labels: Literal["unshifted", "shifted"] = "unshifted",
         weights: Literal["refuse", "use"] = "refuse",
-        columns: Collection[str | EllipsisType] | None = None,
         prefetch: int = 2,
         cache_dir: str | Path | None = None,
     ) -> None:

@@ -105,10 +105,6 @@ class OrderedRows:
     def __len__(self) -> int:
         return int(self.bounds[-1])
 
-    def caches_of(self, rows: Int64) -> Int64:
-        """Return the number of the cache that each row belongs to.  # int64[R]"""
-        return np.searchsorted(self.bounds, rows, side="right") - 1
-
     @cached_property
     def lengths(self) -> Int32:
         """Tokens of each row.  # int32[N]"""

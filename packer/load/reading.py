@@ -19,7 +19,7 @@ from packer.batches import Int64
 from packer.layout import offsets_of
 from packer.load.arguments import LoaderOptions
 from packer.load.batching import TokenBudget, split_by_tokens
-from packer.load.layouts import Ids, layout_of
+from packer.load.layouts import layout_of
 from packer.load.row_source import RowSource
 from packer.load.sides import with_sides
 from packer.load.state import Counters, ReaderState
@@ -52,9 +52,10 @@ class StepReader:
 
     def __init__(self, source: RowSource, options: LoaderOptions) -> None:
         form, block_len = options.form, source.rows.block_len
+        pad_id = pad_id_of(source.caches[0].manifest)
         self._rows = source.rows
         self._batching, self._padded = options.batching, options.batching.padded
-        self._layout = layout_of(options.batching, block_len=block_len, ids=_ids_of(source), form=form)
+        self._layout = layout_of(options.batching, block_len=block_len, pad_id=pad_id, form=form)
         self._rank, self._world_size = options.rank, options.world_size
         self._shifted = form.shifted
         self._sums_weights = form.weighted and source.rows.weighted  # else every target has weight 1
@@ -182,16 +183,6 @@ def pad_id_of(manifest: Manifest) -> int:
     """Return the id used for padding: the recipe's, else the tokenizer's."""
     pad_id = manifest.recipe.get("pack", {}).get("pad_id")
     return manifest.model.pad_id if pad_id is None else int(pad_id)
-
-
-def _ids_of(source: RowSource) -> Ids:
-    model = source.caches[0].manifest.model
-    separated = np.array([cache.manifest.recipe["pack"]["mode"] == "eos" for cache in source.caches])
-    return Ids(
-        pad=pad_id_of(source.caches[0].manifest),
-        special=np.array(sorted({*model.control_ids, *model.stop_ids}), np.int64),
-        separated=lambda rows: separated[source.rows.caches_of(rows)],
-    )
 
 
 class _Share(NamedTuple):

@@ -317,7 +317,7 @@ def test_a_state_goes_on_only_in_a_loader_whose_steps_hold_the_same(starter_cach
     ("saved_by", "goes_on_in"),
     [
         ({}, {"flatten": False, "labels": "shifted", "prefetch": 0}),
-        ({"batching": "padded"}, {"batching": "padded", "columns": ["input_ids"]}),
+        ({"batching": "padded"}, {"batching": "padded", "labels": "shifted"}),
         ({}, {"micro_batch_size": 2, "rank": 1, "world_size": 2, "global_batch_size": 4}),
     ],
 )

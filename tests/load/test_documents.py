@@ -293,18 +293,6 @@ def test_resume_on_other_ranks_goes_on_exactly(batching, order, end):
         assert rest == [step[:3] for step in whole[taken + 1 :]]
 
 
-def test_columns_that_are_not_asked_for_are_not_there():
-    cache, _ = small_document_cache(9)
-    (step, *_) = list(loader_of(cache, batching="padded", columns=("input_ids", "labels", "attention_mask")))
-    assert set(step[0]) == {"input_ids", "labels", "attention_mask"}
-    (step, *_) = list(loader_of(cache, batching="padding_free", columns=["input_ids", "cu_seq_lens_q"]))
-    assert set(step[0]) == {"input_ids", "cu_seq_lens_q"}
-    with pytest.raises(ValueError, match="columns loss_weights"):
-        loader_of(cache, batching="padding_free", columns=["input_ids", "loss_weights"])
-    with pytest.raises(ValueError, match="needs the column labels"):
-        loader_of(cache, batching="padded", columns=["input_ids"], labels="shifted")
-
-
 CUT_OFF = [
     *itertools.product(
         ["random", "sequential", "length_bucketed", "mixed"], ["padded", "padding_free", "token_budget"], [2, 5, 19, 99]
