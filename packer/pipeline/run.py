@@ -8,7 +8,6 @@ ends.
 """
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 
 from packer.backend import load_fast_meanwhile
@@ -31,7 +30,6 @@ from packer.pipeline.plan.input_resolution import pin_recipe, tokenizer_place
 from packer.pipeline.plan.inputs import refuse_changed
 from packer.pipeline.plan.reuse import (
     existing,
-    is_unchanged,
     refuse_other_files,
     reusable,
     up_to_date,
@@ -69,17 +67,13 @@ def build_recipe(recipe: Recipe, folder: Path, options: BuildOptions, progress: 
         clock = Clock()
         with clock.of("plan"):
             recipe = pin_benchmarks(pin_recipe(recipe, progress.note), progress.note)
-            if (
-                found is not None
-                and not options.repair
-                and is_unchanged(folder, found, recipe, progress, workers=options.workers)
-            ):
-                if not options.dry_run:
-                    finish_if_free(folder, found)
-                return _nothing_to_do(folder, found, options)
         is_new = found is None and not options.dry_run
         with _loading(recipe, options.workers) if is_new else nullcontext():
             plan = _plan(recipe, found, options, progress, clock)
+            if found is not None and not options.repair and up_to_date(folder, found, plan.provenance):
+                if not options.dry_run:
+                    finish_if_free(folder, found)
+                return _nothing_to_do(folder, found, plan, options)
             if options.dry_run:
                 return _dry_run(plan, folder, found, options)
             try:
@@ -108,7 +102,7 @@ def _build(plan: BuildPlan, folder: Path, options: BuildOptions, progress: Progr
         found = existing(folder, progress)
         if found is not None and not options.repair and up_to_date(folder, found, wanted):
             finish(folder, found)
-            return replace(_nothing_to_do(folder, found, options), settled_keys=plan.settled_keys)
+            return _nothing_to_do(folder, found, plan, options)
         replaced = None if found is None else _replaced(folder, found, wanted, options)
         if replaced is not None and replaced.leaving:
             progress.note(f"{shown(folder)}: {replaced.sentences()[0]}")
@@ -151,7 +145,7 @@ def _replaced(folder: Path, found: Manifest, wanted: Provenance, options: BuildO
     return replaced
 
 
-def _nothing_to_do(folder: Path, found: Manifest, options: BuildOptions) -> BuildResult:
+def _nothing_to_do(folder: Path, found: Manifest, plan: BuildPlan, options: BuildOptions) -> BuildResult:
     refuse_losses(found, options.fail_above)
     return BuildResult(
         folder=folder,
@@ -162,13 +156,12 @@ def _nothing_to_do(folder: Path, found: Manifest, options: BuildOptions) -> Buil
         num_partitions_reused=len(found.document_shards),
         left_out=token_losses(folder, found),
         rows=row_report(folder, found),
+        settled_keys=plan.settled_keys,
     )
 
 
 def _dry_run(plan: BuildPlan, folder: Path, found: Manifest | None, options: BuildOptions) -> BuildResult:
     """Say what a build of the plan would do."""
-    if found is not None and not options.repair and up_to_date(folder, found, plan.provenance):
-        return replace(_nothing_to_do(folder, found, options), settled_keys=plan.settled_keys)
     there, _ = reusable(folder, found, plan.tasks, repair=options.repair)
     missing = sum(task.key not in there for task in plan.tasks)
     return BuildResult(

@@ -23,7 +23,7 @@ from packer.pipeline.messages.suggestions import templates_hint
 from packer.pipeline.partition import PartitionTask
 from packer.pipeline.plan.bucket_inputs import copy_objects
 from packer.pipeline.plan.input_resolution import SourceFile, source_files, tokenizer_place
-from packer.pipeline.plan.inputs import CUTTING_SPEEDUP, are_here, note_dialogues, open_inputs, readers
+from packer.pipeline.plan.inputs import MIN_PARALLEL_BYTES, note_dialogues, open_inputs, read_whole
 from packer.pipeline.plan.open_keys import settled
 from packer.pipeline.plan.trait_tasks import refuse_absent, rules_of_sources, traits_task
 from packer.pipeline.plan.unread_fields import Questions
@@ -98,19 +98,20 @@ def plan_build(
     row_rules = rules_of_sources(recipe)
     statuses = {file.path: FileStatus.of(file.path) for file in paths}
     refuse_too_many([status.num_bytes for status in statuses.values()], recipe.partition_bytes)
-    copies = isinstance(workers, Processes)
-    if copies:
+    num_bytes = sum(status.num_bytes for status in statuses.values())
+    readers = at_first = workers  # of a cluster, whose nodes read inputs in buckets where they are
+    if isinstance(workers, Processes) or all(isinstance(path, Path) for path in statuses):
         copy_objects(statuses)
-    progress.stage("reading", sum(status.num_bytes for status in statuses.values()), "bytes")
+        at_first, readers = ALONE, ALONE if num_bytes < MIN_PARALLEL_BYTES else workers
+    progress.stage("reading", num_bytes, "bytes")
     questions = Questions(recipe, model)
-    at_first = ALONE if are_here(statuses, copies=copies) else workers
     opened = _opened(paths, recipe, model, questions=questions, workers=at_first, progress=progress)
     with overruns_at(lambda _: named_template(recipe)):
         recipe, settled_keys = settled(recipe, model, [(each.source, file) for each, file, _ in opened])
     documents = documents_identity(recipe, model.digests, engine.version)
     sizes = [statuses[each.path].num_bytes for each, _, _ in opened]
-    reading = readers([*statuses], workers, copies=copies)
-    cuts = _cut([file for _, file, _ in opened], sizes, recipe.partition_bytes, reading, progress)
+    cut = partial(_cut_file, recipe.partition_bytes)
+    cuts = read_whole(cut, [file for _, file, _ in opened], sizes, readers, progress)
     inputs = [
         _input_of(file, cut, part=number if row_rules else None)
         for (_, file, number), cut in zip(opened, cuts, strict=True)
@@ -323,22 +324,6 @@ def _refuse_unnameable(name: str) -> None:
         name.encode()
     except UnicodeEncodeError:
         raise InputError(f"{name!r}: the file's name is not UTF-8", hint="rename the file") from None
-
-
-def _cut(
-    files: Sequence[InputFile],
-    num_bytes: Sequence[int],
-    partition_bytes: int,
-    workers: Workers,
-    progress: Progress,
-) -> list[FilePartitions]:
-    """Cut every file into partitions, each in one pass over its bytes."""
-    cuts: dict[int, FilePartitions] = {}
-    sizes = [size // CUTTING_SPEEDUP for size in num_bytes]
-    for number, cut in workers.run(partial, (_cut_file, partition_bytes), files, sizes=sizes):
-        cuts[number] = cut
-        progress.advance(cut.num_bytes)
-    return [cuts[number] for number in range(len(files))]
 
 
 def _cut_file(partition_bytes: int, file: InputFile) -> FilePartitions:
