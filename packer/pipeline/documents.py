@@ -22,7 +22,7 @@ from packer.pipeline.partition import (
 )
 from packer.pipeline.plan.build_plan import BuildPlan
 from packer.pipeline.plan.inputs import note_later_fields
-from packer.pipeline.plan.reuse import finished, reusable, reuse
+from packer.pipeline.plan.reuse import reusable, reuse
 from packer.pipeline.timing import Clock
 from packer.pipeline.workers.executor import HERE, Processes, Workers
 from packer.progress import Progress
@@ -147,7 +147,6 @@ def _run(
         [wanted[number] for number in order],
         sizes=[sizes[number] for number in order],
         folder=folder,
-        finished=partial(finished, folder, repair=options.repair),
     ):
         if apart and made.result is not None:
             compare(plan.model.files[TOKENIZER_FILE], made.sampled)

@@ -8,7 +8,7 @@ import msgspec
 
 from packer.errors import CheckError, UsageError
 from packer.pipeline.identity import Provenance, same_traits
-from packer.pipeline.partition import PartitionResult, PartitionTask, RejectedRow, TaskOutput, read_journal
+from packer.pipeline.partition import PartitionResult, PartitionTask, RejectedRow, read_journal
 from packer.progress import Progress
 from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, StoredTable, read_manifest
@@ -125,19 +125,3 @@ def reuse(folder: Path, result: PartitionResult, task: PartitionTask) -> Partiti
         row if row.line is None else msgspec.structs.replace(row, line=row.line + moved) for row in result.rejected
     )
     return PartitionResult(shard=shard, rejected=rejected)
-
-
-def finished(folder: Path, task: PartitionTask, *, repair: bool) -> TaskOutput | None:
-    """Return what a task made whose process died before it could answer; None if any of it is missing."""
-    results = read_journal(folder, PartitionResult, [] if task.has_documents else [task.key])
-    traits = read_journal(folder, StoredTable, [] if task.traits is None else [task.traits.key])
-    if len(results) < (not task.has_documents) or len(traits) < (task.traits is not None):
-        return None
-    every: list[Shard | StoredTable] = [*(result.shard for result in results.values()), *traits.values()]
-    if len(_whole(folder, every, every_byte=repair)) < len(every):
-        return None
-    return TaskOutput(
-        result=next((reuse(folder, result, task) for result in results.values()), None),
-        traits=next(iter(traits.values()), None),
-        seconds={},
-    )
