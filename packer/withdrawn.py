@@ -39,6 +39,7 @@ WITHDRAWN: Final = {
     "order weighted": _FUNCTION,
     "order windowed": _ALL_HERE,
     "Cache.open(cache_bytes=)": _ALL_HERE,
+    "Cache.open(mmap=)": "copy the cache to a local disk: rows are read through memory maps of its files",
     "Mixture(schedule=)": _PHASES,
     "PACKER_CACHE_BYTES": _ALL_HERE,
     "PackedLoader(cache_bytes=)": _ALL_HERE,

@@ -262,7 +262,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
         return int(order[place]) if place < len(ids) and int(ids[place]) == doc_id else None
 
     def _view(self, batch: pa.RecordBatch, mapped: MappedShard) -> DocumentRows:
-        rows = document_rows(batch, mapped.read)
+        rows = document_rows(batch)
         check_documents(rows, mapped.shard)
         return rows
 

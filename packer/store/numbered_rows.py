@@ -93,7 +93,6 @@ class NumberedRows(Generic[Rows]):
     Args:
         folder: the cache.
         shards: of one kind, in the order in which rows are numbered.
-        mmap: access values through a memory map of the file; False reads them, for network file systems.
         chosen: indices of the rows to include, ascending; None includes all of them.  # int64[N]
 
     Raises:
@@ -102,12 +101,9 @@ class NumberedRows(Generic[Rows]):
 
     kind: ClassVar[Kind]
 
-    def __init__(
-        self, folder: Path, shards: Sequence[Shard], *, mmap: bool = True, chosen: Int64 | None = None
-    ) -> None:
+    def __init__(self, folder: Path, shards: Sequence[Shard], *, chosen: Int64 | None = None) -> None:
         self.folder = Path(folder)
         self.shards = tuple(shards)
-        self.mmap = mmap
         self._chosen = chosen
         for shard in self.shards:
             if shard.kind != self.kind:
@@ -126,7 +122,7 @@ class NumberedRows(Generic[Rows]):
         return len(self._checked) if self._chosen is None else len(self._chosen)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        make = partial(type(self), mmap=self.mmap, chosen=self._chosen)
+        make = partial(type(self), chosen=self._chosen)
         return _received, (make, self.folder, CacheFiles(self.folder).url, self.shards)
 
     @property
@@ -182,7 +178,7 @@ class NumberedRows(Generic[Rows]):
         if self._chosen is not None:
             before, after = np.searchsorted(self._chosen, [begin, end]).tolist()
             chosen = self._chosen[before:after] - begin
-        return type(self)(self.folder, self.shards[first : last + 1], mmap=self.mmap, chosen=chosen), before
+        return type(self)(self.folder, self.shards[first : last + 1], chosen=chosen), before
 
     def stored(self, name: str, dtype: type[T]) -> npt.NDArray[T]:
         """Return a fixed-width column, read as :meth:`by_shard` does.  # [N]"""
@@ -237,7 +233,7 @@ class NumberedRows(Generic[Rows]):
             mapped = self.mapped(self._shard_of[number])
             batch = mapped.batch(self._place_of[number])
             try:
-                digests = flat_view(batch, "digest", np.uint64, batch.num_rows, mapped.read)
+                digests = flat_view(batch, "digest", np.uint64, batch.num_rows)
                 opened = self._opened[number] = self._view(batch, mapped), digests
             except OutOfBounds as error:
                 raise self.damaged(number, f"row {self.row_in_shard(number, error.row)}: {error}") from None
@@ -256,7 +252,7 @@ class NumberedRows(Generic[Rows]):
         """
         mapped = self._mapped[shard]
         if mapped is None:
-            mapped = self._mapped[shard] = map_shard(self.folder, self.shards[shard], mmap=self.mmap)
+            mapped = self._mapped[shard] = map_shard(self.folder, self.shards[shard])
             self._in_order.append(shard)
             if len(self._in_order) > MOST_MAPS:
                 self._unmap(self._in_order.popleft())

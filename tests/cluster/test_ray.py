@@ -163,9 +163,7 @@ def test_a_build_that_is_interrupted_goes_on_to_the_same_bytes(
     wait_until(lambda: not nodes.workers())
 
 
-def test_a_node_with_another_version_is_refused_by_name(
-    nodes: Any, recipe: Recipe, tmp_path: Path
-) -> None:
+def test_a_node_with_another_version_is_refused_by_name(nodes: Any, recipe: Recipe, tmp_path: Path) -> None:
     other = tmp_path / "packages" / "numpy-0.dist-info"
     other.mkdir(parents=True)
     (other / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 0\n")

@@ -57,8 +57,7 @@ def read(consumer, size, num_reads):
         if num_reads < 0:
             os.truncate(shard, size)
         try:
-            # What is mapped already cannot be cut short in place without a signal: there, rows are read instead.
-            reading = CONSUMERS[consumer](Cache.open(folder, mmap=num_reads < 15))
+            reading = CONSUMERS[consumer](Cache.open(folder))
             for _ in range(num_reads * (2 if consumer == "dataset" else 1)):
                 next(reading)
             if num_reads >= 0:
@@ -70,7 +69,7 @@ def read(consumer, size, num_reads):
         return found
     return work
 
-for num_reads in (-1, 1, 15):
+for num_reads in (-1, 1):
     for consumer in CONSUMERS:
         for size in (0, len(content) - 1):
             print(json.dumps([num_reads, forked(read(consumer, size, num_reads))]))
@@ -82,13 +81,13 @@ for num_reads in (-1, 1, 15):
 def cut_short(tmp_path_factory):
     """What readers met, by the steps they had read when the last of three shards lost all or one of its bytes.
 
-    A shard has fourteen blocks and several pages; -1 is before it was opened, 15 steps reach into the last shard.
+    A shard has fourteen blocks and several pages; -1 is before it was opened.
     """
     folder = three_shards(tmp_path_factory.mktemp("cut"), num_blocks=14, block_len=512)
-    outcomes = {-1: [], 1: [], 15: []}
+    outcomes = {-1: [], 1: []}
     for num_reads, outcome in in_a_process(FORKED + CUT, folder):
         outcomes[num_reads].append(outcome)
-    assert [len(found) for found in outcomes.values()] == [6, 6, 6]
+    assert [len(found) for found in outcomes.values()] == [6, 6]
     return folder, max((folder / "blocks").iterdir()), outcomes
 
 
@@ -101,13 +100,6 @@ def test_a_shard_that_is_cut_short_is_named_with_the_remedy_and_kills_nobody(num
         assert outcome[0] == "CheckError", outcome
         assert str(shard) in outcome[1]
         assert f"packer build -o {folder} --repair" in outcome[2]
-
-
-def test_a_shard_that_is_cut_short_while_it_is_read_from_kills_nobody_where_it_is_not_mapped(cut_short):
-    """What is left of a page can still be read, and its digest says whether it is right."""
-    _, shard, outcomes = cut_short
-    for outcome in outcomes[15]:
-        assert outcome[0] == "nothing" or str(shard) in outcome[1], outcome
 
 
 def test_a_shard_that_is_gone_is_named_with_the_remedy(tmp_path):
