@@ -44,6 +44,7 @@ WITHDRAWN: Final = {
     "PACKER_CACHE_BYTES": _ALL_HERE,
     "PackedLoader(cache_bytes=)": _ALL_HERE,
     "PackedLoader(columns=)": "packer.load.attention has document_ids and masks of a micro-batch",
+    "PackedLoader(drop_last=)": "end='drop' leaves the rest of an epoch out, end='short' gives a smaller last step",
     "PackedLoader.set_shares": _PHASES,
     "packer.load.ordering.Curriculum": _FUNCTION,
     "packer.load.ordering.Weighted": _FUNCTION,
@@ -73,6 +74,7 @@ WITHDRAWN: Final = {
     "packer push": _UPLOAD,
     "packer.push_cache": _UPLOAD,
     "packer.load.Reference": _REFERENCE,
+    "packer.load.example_seed": 'random.Random(f"{seed} {doc_id} {epoch}") depends on the document alone',
     "packer.load.fill_reference": _REFERENCE,
     "packer.load.read_reference": _REFERENCE,
 }

@@ -101,7 +101,7 @@ def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> LoaderOp
         world_size=world_size,
         seed=check_integer("seed", given.seed),
         order=ordering_of(given.order),
-        end=resolve_end(given.end, given.drop_last),
+        end=check_choice("end", given.end, ("drop", "pad", "short", "wrap")),
         device=resolve_device(given.device),
         form=form,
         prefetch=check_integer("prefetch", given.prefetch, minimum=0),
@@ -210,22 +210,6 @@ def resolve_device(device: Any) -> "torch.device":
                 hint="leave device out for the CPU; nvidia-smi and CUDA_VISIBLE_DEVICES say which GPUs there are",
             )
     return resolved
-
-
-def resolve_end(end: Any, drop_last: Any) -> Any:
-    """Resolve how epochs end, from `end` or from torch's name for it, `drop_last`.
-
-    Raises:
-        ValueError: unknown `end`, or the two contradict each other.
-        TypeError: `drop_last` is neither None, True nor False.
-    """
-    check_choice("end", end, ("drop", "pad", "short", "wrap"))
-    if drop_last is None:
-        return end
-    check_instance("drop_last", drop_last, bool, "True or False")
-    if drop_last and end != "drop":
-        raise ValueError(f"drop_last=True and end='{end}' contradict each other; pass only one of them")
-    return "short" if end == "drop" and not drop_last else end
 
 
 def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:

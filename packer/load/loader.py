@@ -78,7 +78,6 @@ class PackedLoader:
             summed losses and `num_items_in_batch` do not change, a mean over rows does. ``short`` yields a smaller
             step, with only as many masked rows as the micro-batches of all ranks need: for evaluation. ``wrap`` takes
             the first blocks of the next epoch's order, which that epoch then skips.
-        drop_last: torch's name for `end`: True is ``drop``, False is ``short``.
         device: ``cpu`` or ``cuda``; None is ``cpu``. For cuda, steps wait in pinned memory; the host waits for no copy.
         flatten: for blocks, True lays a micro-batch out as one row, for variable-length attention; False as B rows.
         labels: ``unshifted``, for models that shift, or ``shifted``: under the name ``shift_labels``.
@@ -124,7 +123,6 @@ class PackedLoader:
         seed: int = 0,
         order: OrderKind = "random",
         end: End = "drop",
-        drop_last: bool | None = None,
         device: torch.device | str | None = None,
         flatten: bool = True,
         labels: Literal["unshifted", "shifted"] = "unshifted",
@@ -260,7 +258,7 @@ class PackedLoader:
     def doc_ids(self, step: Step) -> list[Int64]:
         """Return the document ids of each row of a step, in the order of ``step.block_ids``; empty for a padding row.
 
-        These are the ids for :func:`packer.load.example_seed`: a document has the same one on any rank, in any cache.
+        A document has the same one on any rank, in any cache: what is drawn for it may be seeded by it.
         # int64[P] for a block of P pieces, int64[1] for a document, int64[2] for a pair
         """
         return self._source.rows.doc_ids(check_instance("step", step, Step, "a step of this loader").block_ids)
