@@ -18,7 +18,7 @@ from packer_cli.options import (
     sources_option,
 )
 from packer_cli.reply import Reply, listener
-from packer_cli.result import print_lines, print_profile, profile_fields, result_fields
+from packer_cli.result import print_lines, print_profile, result_fields
 
 if TYPE_CHECKING:
     from packer.recipe import Recipe
@@ -84,9 +84,10 @@ def command(
     def show() -> None:
         print_lines(result.lines(seconds, verbose=reply.verbose))
         if profile:
-            print_profile(result.profile)
+            print_profile(result.seconds)
 
-    reply.summary(result_fields(result, seconds) | (profile_fields(result.profile) if profile else {}), show)
+    rounded = {name: round(each, 4) for name, each in result.seconds.items()}
+    reply.summary(result_fields(result, seconds) | ({"profile": rounded} if profile else {}), show)
 
 
 def _recipe(options: RecipeOptions, cache: Path, block_len: int | None, roots: tuple[str, ...]) -> "Recipe":

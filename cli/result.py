@@ -1,14 +1,13 @@
 """Print the result of `packer build`."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from packer_cli.output import print_table, stdout
 
 if TYPE_CHECKING:
     from packer.pipeline.messages.build_result import BuildResult
-    from packer.pipeline.timing import Profile
 
 
 _LAST_COLUMN = re.compile(r" {2}.{,40}\S {2,}(?=\S)")
@@ -35,48 +34,16 @@ _PARTS = {
     "blocks": "packed, gathered, written",
     "commit": "inputs checked again, manifest written",
 }
-_STAGES = {
-    "load": "tokenizer and template waited for",
-    "read": "JSON to rows",
-    "traits": "filters, hashes and fields of rows",
-    "render": "rows to texts",
-    "tokenize": "texts to ids, boundaries found",
-    "supervise": "ids proved, documents cut",
-    "write": "labels, digests, files",
-}
 
 
-def print_profile(profile: "Profile") -> None:
+def print_profile(seconds: Mapping[str, float]) -> None:
     """Print where the time of a build went."""
     out = stdout()
-    if not profile.parts:
-        out.line()
-        out.line("time: nothing was built")
-        return
-    columns = [("", "<"), ("", ">"), ("", "<")]
     out.line()
-    out.line("time")
-    parts = [
-        (name, f"{profile.parts[name]:.2f} s", meaning) for name, meaning in _PARTS.items() if name in profile.parts
-    ]
-    print_table(out, columns, parts)
-    stages = [
-        (name, f"{profile.stages[name]:.2f} s", meaning) for name, meaning in _STAGES.items() if name in profile.stages
-    ]
-    if stages:
-        stages.append(("idle", f"{profile.idle:.2f} s", "processes that start, or have no partition to work on"))
-        out.line()
-        out.line(f"time of documents, added up over {profile.processes} process{'es' * (profile.processes > 1)}")
-        print_table(out, columns, stages)
-
-
-def profile_fields(profile: "Profile") -> dict[str, Any]:
-    """Return the profile as JSON."""
-    parts, stages = (
-        {name: round(seconds, 4) for name, seconds in times.items()} for times in (profile.parts, profile.stages)
-    )
-    rest = {"idle": round(profile.idle, 4), "processes": profile.processes}
-    return {"profile": {"parts": parts, "stages": stages, **rest}}
+    out.line("time" if seconds else "time: nothing was built")
+    parts = [(name, f"{seconds[name]:.2f} s", meaning) for name, meaning in _PARTS.items() if name in seconds]
+    if parts:
+        print_table(out, [("", "<"), ("", ">"), ("", "<")], parts)
 
 
 def result_fields(result: "BuildResult", seconds: float) -> dict[str, Any]:

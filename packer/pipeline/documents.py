@@ -23,7 +23,6 @@ from packer.pipeline.partition import (
 from packer.pipeline.plan.build_plan import BuildPlan
 from packer.pipeline.plan.inputs import note_later_fields
 from packer.pipeline.plan.reuse import reusable, reuse
-from packer.pipeline.timing import Clock
 from packer.pipeline.workers.executor import HERE, Processes, Workers
 from packer.progress import Progress
 from packer.recipe import Recipe
@@ -51,7 +50,7 @@ def by_reference(recipe: Recipe) -> Recipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltDocuments:
-    """The documents of a cache, and what making them took."""
+    """The documents of a cache."""
 
     results: list[PartitionResult]
     """One for every partition, in order."""
@@ -63,11 +62,6 @@ class BuiltDocuments:
     """Number of document shards that were newly made."""
 
     rejected_inputs: tuple[RejectedInput, ...]
-    seconds: Mapping[str, float]
-    """Time spent in each stage, summed over processes."""
-
-    processes: int
-    """Number of processes that made documents."""
 
 
 def make_documents(
@@ -99,9 +93,7 @@ def make_documents(
     num_built = len(plan.tasks) - len(results)
     jobs = options.workers.number([task.partition.num_bytes for task in missing.values()]) if missing else 0
     progress.stage("documents", sum(task.partition.num_rows for task in missing.values()), "rows")
-    stages = Clock()
     for number, made in _run(plan, missing, jobs, folder, options):
-        stages.add(made.seconds)
         if made.traits is not None:
             traits[number] = made.traits
         if made.result is not None:
@@ -119,8 +111,6 @@ def make_documents(
         traits=[traits[number] for number in sorted(traits)],
         num_built=num_built,
         rejected_inputs=rejected,
-        seconds=stages.take(),
-        processes=jobs,
     )
 
 

@@ -23,7 +23,6 @@ from packer.curate.trait_rules import TraitRules
 from packer.model import Model
 from packer.pipeline.plan.benchmarks import questions_of
 from packer.pipeline.stages import Stages, named_row, overruns_at
-from packer.pipeline.timing import Clock
 from packer.recipe import Recipe
 from packer.rejections import CODES
 from packer.source.chat import unused_keys
@@ -122,9 +121,6 @@ class TaskOutput:
     """None if the shard existed already."""
 
     traits: StoredTable | None
-    seconds: dict[str, float]
-    """Seconds spent in each stage."""
-
     sampled: tuple[Sampled, ...] = ()
     """Texts to be compared with the reference before the shard is journaled, if that is left to the caller."""
 
@@ -152,7 +148,6 @@ class PartitionWork:
         self._model = model
         self._journals = journals
         self._sampled: list[Sampled] = []
-        self._clock = Clock()
 
     @cached_property
     def _questions(self) -> "Questions | None":
@@ -160,7 +155,7 @@ class PartitionWork:
 
     @cached_property
     def _stages(self) -> Stages:
-        return Stages(self._recipe, self._model, self._clock, check=None if self._journals else self._sampled.extend)
+        return Stages(self._recipe, self._model, check=None if self._journals else self._sampled.extend)
 
     def __call__(self, task: PartitionTask) -> TaskOutput:
         """Make the shard of one partition, and the traits of its rows.
@@ -182,7 +177,6 @@ class PartitionWork:
                 max_row_bytes=task.file.max_row_bytes,
                 fields=() if task.traits is None else task.traits.rules.fields,
             )
-            batches = self._clock.timed("read", batches)
             if task.traits is not None:
                 from packer.curate.traits import TraitMaker  # noqa: PLC0415 - not loaded by builds without rules
 
@@ -196,12 +190,11 @@ class PartitionWork:
                     publish_finished(self._folder, task.key, result)
         stored = None
         if task.traits is not None:
-            with self._clock.of("write"):
-                stored = write_table(self._folder, traits, kind="traits", key=task.traits.key)
-                publish_finished(self._folder, task.traits.key, stored)
+            stored = write_table(self._folder, traits, kind="traits", key=task.traits.key)
+            publish_finished(self._folder, task.traits.key, stored)
         sampled = tuple(self._sampled)
         self._sampled.clear()
-        return TaskOutput(result=result, traits=stored, seconds=self._clock.take(), sampled=sampled)
+        return TaskOutput(result=result, traits=stored, sampled=sampled)
 
     def _with_traits(
         self, batches: Iterable[RowBatch], maker: "TraitMaker", into: list[pa.RecordBatch]
@@ -209,8 +202,7 @@ class PartitionWork:
         """Yield the batches unchanged, appending their traits to a list."""
         first = 0
         for rows in batches:
-            with self._clock.of("traits"):
-                into.append(maker.make(rows, first))
+            into.append(maker.make(rows, first))
             first += rows.num_rows
             yield rows
 
@@ -235,8 +227,7 @@ def run_partition(task: PartitionTask, batches: Iterable[RowBatch], *, folder: P
         num_kept += len(np.unique(done.documents.sample))
         num_merged += done.num_merged
         num_skipped += done.num_skipped
-    with stages.clock.of("write"):
-        written = write_documents(folder, documents, split=task.file.split, index=task.index)
+    written = write_documents(folder, documents, split=task.file.split, index=task.index)
     shard = msgspec.structs.replace(
         written,
         first_row=task.partition.first_row,

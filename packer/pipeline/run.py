@@ -35,7 +35,7 @@ from packer.pipeline.plan.reuse import (
     up_to_date,
 )
 from packer.pipeline.selecting import select
-from packer.pipeline.timing import Clock, Profile
+from packer.pipeline.timing import Clock
 from packer.pipeline.workers.executor import Processes, Workers
 from packer.progress import Progress
 from packer.recipe import Recipe
@@ -127,7 +127,7 @@ def _build(plan: BuildPlan, folder: Path, options: BuildOptions, progress: Progr
         num_partitions_reused=len(results) - made.num_built,
         left_out=token_losses(folder, manifest),
         rows=row_report(folder, manifest),
-        profile=Profile(parts=clock.take(), stages=made.seconds, processes=made.processes),
+        seconds=clock.seconds,
         rejected_inputs=made.rejected_inputs,
         settled_keys=plan.settled_keys,
     )

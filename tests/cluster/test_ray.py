@@ -93,7 +93,7 @@ def test_a_build_on_the_cluster_is_the_build_of_one_machine(
     recipe = recipe_of(starter, *(tmp_path / name for name in written), **rules)
     build(recipe, tmp_path / "local", jobs=1)
     done = build(recipe, tmp_path / "cluster", on="ray")
-    assert done.built and done.num_partitions_built > 8 and done.profile.processes == 4
+    assert done.built and done.num_partitions_built > 8
     assert not ray.is_initialized()
     assert files_of(tmp_path / "cluster") == files_of(tmp_path / "local")
     assert json.loads((tmp_path / "cluster" / "rejected.jsonl").read_text().splitlines()[0])["line"] == 18
