@@ -13,6 +13,7 @@ import logging
 import os
 import secrets
 import sys
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout, suppress
@@ -37,7 +38,7 @@ MOST_DEATHS = 3
 """Number of processes that a task may kill before it is given up."""
 
 _RECOUNT_S = 10.0
-"""How often processors are counted while no task ends, since nodes come and go."""
+"""How often processors are counted, since nodes come and go."""
 
 
 def workers_on(on: str | None, jobs: int | None, note: Callable[[str], None]) -> AbstractContextManager[Workers]:
@@ -61,6 +62,7 @@ def ray_workers(address: str, jobs: int | None, note: Callable[[str], None]) -> 
     if address != "ray" and not address.startswith("ray://"):
         raise UsageError(f"--on {address}: not a place packer can work on", hint="--on ray, or --on ray://HOST:PORT")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else gRPC reports every fork on stderr
+    os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # else Ray starts a cluster here when it has lost another
     try:
         ray: Any = import_module("ray")
         if address != "ray":
@@ -81,7 +83,8 @@ def ray_workers(address: str, jobs: int | None, note: Callable[[str], None]) -> 
         try:
             yield workers
         except Exception as error:
-            if not workers.is_lost:
+            is_of_connection = isinstance(error, ConnectionError) or type(error).__module__.startswith("grpc.")
+            if not (workers.is_lost or is_of_connection):
                 raise
             raise ResourceError(
                 f"the connection to the Ray cluster at {address} was lost",
@@ -102,12 +105,13 @@ class RayWorkers:
         self._address = address
         self._jobs = jobs
         self._note = note
-        self._is_connected = False
+        self._num_processors = 0
+        self._counted_at = 0.0
 
     @property
     def is_lost(self) -> bool:
         """Whether a connection was made and has been lost."""
-        return self._is_connected and not self._ray.is_initialized()
+        return self._num_processors > 0 and not self._ray.is_initialized()
 
     def number(self, sizes: Sequence[int]) -> int:
         """Return how many tasks run at a time.
@@ -176,7 +180,7 @@ class RayWorkers:
                     else:
                         yield number, result
         finally:
-            for reference in () if self.is_lost else running:  # Ray would start a cluster here to cancel them
+            for reference in () if self.is_lost else running:
                 with suppress(errors.RayError, ConnectionError):
                     ray.cancel(reference, force=True)
         if given_up:
@@ -226,13 +230,16 @@ class RayWorkers:
                     hint="ray status says whether it runs; --on ray://HOST:10001 needs the cluster's own versions of "
                     "Ray and Python, and RAY_AUTH_MODE=token if it asks for a token",
                 ) from error
-        if not self._is_connected:
-            self._is_connected = True
+        if not self._num_processors:
             nodes = [node for node in ray.nodes() if node["Alive"]]
             self._note(f"on Ray: {plural(len(nodes), 'node')}, {plural(self._processors(), 'processor')}")
 
     def _processors(self) -> int:
-        return max(1, int(self._ray.cluster_resources().get("CPU", 0)))
+        now = time.monotonic()
+        if not self._num_processors or now - self._counted_at > _RECOUNT_S:
+            self._num_processors = max(1, int(self._ray.cluster_resources().get("CPU", 0)))
+            self._counted_at = now
+        return self._num_processors
 
 
 def _given_up(tasks: Mapping[str, Exception]) -> WorkerDiedError:
