@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedReader
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -172,8 +172,9 @@ class CacheFiles:
                 yield name, self.read(f"{folder}/{name}")
         if len(here) < len(names) and (mirror := mirror_of(self.folder)) is not None:
             there = mirror.bucket.sizes(folder)
-            wanted = [path for name in names if name not in here and (path := f"{folder}/{name}") in there]
-            yield from ((PurePosixPath(path).name, content) for path, content in mirror.bucket.read_all(wanted))
+            wanted = [name for name in names if name not in here and f"{folder}/{name}" in there]
+            found = self.map_reads(mirror.bucket.read, ((f"{folder}/{name}",) for name in wanted))
+            yield from ((name, each.content) for name, each in zip(wanted, found, strict=True) if each is not None)
 
     def _listed(self, folder: str, pattern: str) -> Iterable[Path]:
         return () if leads_outside(self.folder, folder) else (self.folder / folder).glob(pattern)

@@ -85,10 +85,7 @@ class Mirror:
     def publish(self, names: Iterable[str]) -> None:
         """Upload finished files of this folder, in order, unless the bucket has them."""
         for name in names:
-            if is_shard(name):
-                self.bucket.upload(name, self.folder / name)
-            else:
-                self.bucket.create(name, self.folder / name)
+            self.bucket.upload(name, self.folder / name)
 
     def publish_missing(self, names: Iterable[str]) -> None:
         """Upload those finished files of this folder that the bucket lacks, concurrently."""

@@ -93,7 +93,7 @@ def told(process):
 
 def assert_finished_work_is_not_done_again(nodes, bucket):
     """No document shard is put again once the note that it is finished was taken."""
-    notes = dict(bucket.read_all(bucket.sizes(".packer/partitions")))
+    notes = {name: bucket.read(name).content for name in bucket.sizes(".packer/partitions")}
     shard_of = {name: json.loads(content)["shard"]["path"] for name, content in notes.items()}
     assert shard_of
     finished = set()

@@ -29,7 +29,7 @@ def names(in_memory: Bucket) -> list[str]:
     for number in range(NUM_SHARDS):
         content = np.random.default_rng(number).bytes(BYTES)
         found.append(f"blocks/train-{number:05d}-{hashlib.sha256(content).hexdigest()[:12]}.arrow")
-        in_memory.create(found[-1], content)
+        in_memory.replace(found[-1], content)
     return found
 
 
