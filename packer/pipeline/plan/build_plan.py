@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 
 from packer.curate.trait_rules import TraitRules
-from packer.display import plural
-from packer.errors import InputError, RecipeError, UsageError
+from packer.errors import InputError, RecipeError
 from packer.hub import data_name
 from packer.model import TOKENIZER_FILE, Model, load_model
 from packer.pipeline.blocks import BlockForm
@@ -37,17 +36,7 @@ from packer.source.file_cuts import partition_file
 from packer.source.partition import FilePartitions, FileStatus
 from packer.source.rows import InputFile
 from packer.source.schema import SCHEMAS
-from packer.store.manifest import MAX_MANIFEST_BYTES, Input, Manifest
-
-_ENTRY_BYTES = 620
-"""Manifest bytes per partition, not counting its record batches."""
-
-_BYTES_AN_ENTRY_BYTE = 12_000
-"""Bytes of rows per manifest byte spent on record batches: 2**20 tokens, some 3.7 MB of rows, take 130 bytes for a
-document shard and 170 for a block shard."""
-
-_LARGER = tuple(size * 2**20 for size in (16, 32, 64, 128, 256))
-"""Values of `partition_bytes` to suggest. A process keeps the documents of a whole partition in memory."""
+from packer.store.manifest import Input, Manifest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +74,6 @@ def plan_build(
             as it reads all of them more than once; those of a cluster read them where they are.
 
     Raises:
-        UsageError: the manifest would be larger than readers accept.
         RecipeError: no sources, no tokenizer, a file that is named twice, or an engine that cannot be used.
         InputError: a source or the tokenizer cannot be read, or rows have text that nothing reads.
         TemplateError: the template cannot be used.
@@ -97,7 +85,6 @@ def plan_build(
     recipe = msgspec.structs.replace(recipe, engine=engine.name)
     row_rules = rules_of_sources(recipe)
     statuses = {file.path: FileStatus.of(file.path) for file in paths}
-    refuse_too_many([status.num_bytes for status in statuses.values()], recipe.partition_bytes)
     num_bytes = sum(status.num_bytes for status in statuses.values())
     readers = at_first = workers  # of a cluster, whose nodes read inputs in buckets where they are
     if isinstance(workers, Processes) or all(isinstance(path, Path) for path in statuses):
@@ -209,34 +196,6 @@ def resolve_sources(recipe: Recipe) -> list[SourceFile]:
         _refuse_unnameable(file.name)
     _refuse_twice(files)
     return files
-
-
-def refuse_too_many(sizes: Sequence[int], partition_bytes: int) -> None:
-    """Refuse inputs whose manifest would be larger than readers accept, before reading any of them.
-
-    Args:
-        sizes: bytes of each input.
-        partition_bytes: of the recipe.
-
-    Raises:
-        UsageError: the manifest would be too large; suggests a `partition_bytes` that is large enough, if one exists.
-    """
-    room = MAX_MANIFEST_BYTES - sum(sizes) // _BYTES_AN_ENTRY_BYTE
-
-    def fits(partition_bytes: int) -> bool:
-        return sum(size // partition_bytes + 1 for size in sizes) * _ENTRY_BYTES <= room
-
-    if fits(partition_bytes):
-        return
-    enough = next((size for size in _LARGER if fits(size)), None)
-    raise UsageError(
-        f"{sum(sizes) / 1e12:.1f} TB of rows in {plural(len(sizes), 'file')}, cut into partitions of "
-        f"{partition_bytes / 2**20:.0f} MiB: the manifest would have more than the {MAX_MANIFEST_BYTES:,} bytes that "
-        "readers take",
-        hint="build several caches, which a Mixture reads as one"
-        if enough is None
-        else f"--set partition_bytes={enough // 2**20}MiB makes fewer shards",
-    )
 
 
 def refuse_untemplated(file: InputFile, model: Model, recipe: Recipe) -> None:
