@@ -34,7 +34,7 @@ _URLS: dict[Path, str] = {}
 """The URL that each folder mirrors, as this process was told."""
 
 _OWN = ".mirror"
-"""Folder within a mirror for what is not part of the cache: locks, and the versions of copies."""
+"""Folder within a mirror for locks, which are not part of the cache."""
 
 OTHER_DISK = "free some space, or name a folder on another disk: another cache_dir, or PACKER_CACHE_DIR"
 """Hint for a disk that takes no copies."""
@@ -133,7 +133,6 @@ class Mirror:
         Raises:
             BusyError: another build has replaced it meanwhile.
         """
-        (self.folder / _note_of(name)).unlink(missing_ok=True)
         if not self.bucket.swap(name, before, content):
             raise BusyError(
                 f"{self.bucket.url}: another build committed a cache there meanwhile; this one did not",
@@ -143,24 +142,16 @@ class Mirror:
     def refresh(self, name: str) -> bytes | None:
         """Update the local copy of a small file, and return its bytes; None if the bucket has no such file.
 
-        A copy that somebody else has changed since it was downloaded is downloaded again.
+        The copy is whatever somebody has left there until it was compared.
         """
-        path, noted = self.folder / name, self.folder / _note_of(name)
+        path = self.folder / name
         with self._locked(_lock_of(name)):
-            etag = self.bucket.etag(name)
-            if etag is None:
-                path.unlink(missing_ok=True)
-                noted.unlink(missing_ok=True)
-                return None
-            content = read_own(path)
-            if content is not None and read_own(noted) == _version(etag, content):
-                return content
             found = self.bucket.read(name)
             if found is None:
+                path.unlink(missing_ok=True)
                 return None
-            noted.unlink(missing_ok=True)
-            write_atomically(path, found.content)
-            write_atomically(noted, _version(found.etag, found.content))
+            if read_own(path) != found.content:
+                write_atomically(path, found.content)
             return found.content
 
     def _download(self, name: str, target: Path) -> None:
@@ -201,15 +192,6 @@ class Mirror:
                         f"{entry.path} is a link, and a copy of {self.bucket.url} has none",
                         hint="remove it, or the folder that it is in: what is needed is downloaded again",
                     )
-
-
-def _note_of(name: str) -> str:
-    """Return the name of the note with the version of a local copy."""
-    return f"{_OWN}/{name}.etag"
-
-
-def _version(etag: str, content: bytes) -> bytes:
-    return f"{etag} {hashlib.sha256(content).hexdigest()}".encode()
 
 
 def _lock_of(name: str) -> str:
