@@ -104,8 +104,7 @@ def plan_build(
         for (_, file, number), cut in zip(opened, cuts, strict=True)
     ]
     tasks = tuple(_tasks([file for _, file, _ in opened], cuts, inputs, documents, recipe, row_rules=row_rules))
-    first = [(number, file, cut.partitions[0]) for (_, file, number), cut in zip(opened, cuts, strict=True)]
-    refuse_absent(recipe.row_rules, row_rules, first, progress.note)
+    refuse_absent(row_rules, [(number, file) for _, file, number in opened], progress.note)
     asked, recipe = recipe.pack, suited(recipe, inputs)
     if recipe.pack != asked != Pack():
         progress.note("preference data has no blocks: `pack` has no effect; a filter on `tokens` leaves out long rows")
