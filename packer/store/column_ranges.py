@@ -1,7 +1,6 @@
 """Read columns of shards from where the manifest says they are, without mapping or downloading the shards."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import tee
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +46,13 @@ def read_columns(
             reason = f"{folder / shard.path} is damaged: not all its rows have a {error.args[0]}"
             raise CheckError(reason, hint=repair_hint(folder)) from None
 
-    contents = read_ranges(folder, ((shard, ranges(shard, places)) for shard, places in wanted))
-    for (shard, content), (_, places) in zip(contents, wanted, strict=True):
+    contents = CacheFiles(folder).read_ranges((shard.path, ranges(shard, places)) for shard, places in wanted)
+    for shard, places in wanted:
+        with as_missing(folder, shard):
+            try:
+                content = next(contents)
+            except CheckError as error:
+                raise CheckError(error.message, hint=error.hint or repair_hint(folder)) from None
         num_rows = sum(place.num_rows for place in places)
         starts = offsets_of([size * num_rows for size in sizes]).tolist()
         found = [
@@ -58,21 +62,3 @@ def read_columns(
             for name, values in zip(columns, found, strict=True):
                 check_column(name, values, shard)
         yield found
-
-
-def read_ranges(folder: Path, wanted: Iterable[tuple[Shard, list[tuple[int, int]]]]) -> Iterator[tuple[Shard, bytes]]:
-    """Yield ranges of some shards, joined, as :meth:`CacheFiles.read_ranges` does; each is an offset and a size.
-
-    Raises:
-        CheckError: a shard is missing or truncated.
-        StorageError: it cannot be read.
-    """
-    own, asked = tee(wanted)
-    contents = CacheFiles(folder).read_ranges((shard.path, ranges) for shard, ranges in asked)
-    for shard, _ in own:
-        with as_missing(folder, shard):
-            try:
-                content = next(contents)
-            except CheckError as error:
-                raise CheckError(error.message, hint=error.hint or repair_hint(folder)) from None
-        yield shard, content

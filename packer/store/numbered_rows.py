@@ -6,7 +6,7 @@ either all rows or only the chosen ones.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,10 +22,10 @@ from packer.errors import CheckError
 from packer.layout import MASKED, offsets_of
 from packer.store.arrow_columns import BlockRows, DocumentRows
 from packer.store.bounds import OutOfBounds
-from packer.store.column_ranges import read_columns, read_ranges
+from packer.store.column_ranges import read_columns
 from packer.store.files import CacheFiles
 from packer.store.manifest import Shard
-from packer.store.mapping import MappedShard, as_damage, check_bytes, check_schema, map_shard
+from packer.store.mapping import MappedShard, check_bytes, map_shard
 from packer.store.mirror import arrived
 from packer.store.schema import Kind
 from packer.store.views import flat_view
@@ -39,12 +39,6 @@ MOST_MAPS = 8_192
 An eighth of a process's maps, as there may be several splits and caches. Mapping a shard again takes about a
 millisecond, so with random access a smaller limit would slow down caches that do not need it.
 """
-
-_MAGIC = b"ARROW1\0\0"
-"""First bytes of an Arrow file, before its schema."""
-
-_MOST_SCHEMA = 4096
-"""Bytes to read from the beginning of a shard to get its schema, which takes some 1,400."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,19 +142,6 @@ class NumberedRows(Generic[Rows]):
         if len(indices) and int(indices.view(np.uint64).max()) >= len(self):  # one below 0 is huge there
             raise IndexError(f"expected rows from 0 to {len(self) - 1}, found {indices.min()} to {indices.max()}")
         return indices if self._chosen is None else self._chosen[indices]
-
-    def schemas(self, shards: Iterable[Shard]) -> Iterator[pa.Schema]:
-        """Yield the schemas of shards, without mapping the shards or downloading them from a bucket.
-
-        Raises:
-            CheckError: a shard is missing, or does not begin with the schema of its kind.
-        """
-        wanted = ((shard, [(0, min(_MOST_SCHEMA, shard.num_bytes))]) for shard in shards)
-        for shard, content in read_ranges(self.folder, wanted):
-            with as_damage(self.folder, shard):
-                schema = pa.ipc.read_schema(pa.BufferReader(content[len(_MAGIC) :]))
-                check_schema(shard, schema)
-            yield schema
 
     def place(self, index: int) -> tuple[str, int]:
         """Return the relative path of a row's shard, and the row's index in it."""
