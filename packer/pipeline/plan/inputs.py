@@ -90,7 +90,7 @@ def open_inputs(
     groups = [list(group) for _, group in groupby(files, key=lambda file: id(file.source))]
     tasks = [(file, len(own)) for own in groups for file in own]
     sizes = [READ_BYTES] * len(tasks)  # of the first rows, about
-    heads = in_order(workers.run(_head_reader, (recipe, questions), tasks, sizes=sizes))
+    heads = in_order(workers.run(partial, (_read_head, recipe, questions is not None), tasks, sizes=sizes))
     for own in groups:
         empty: list[SourceFile] = []
         names: set[str] = set()
@@ -119,10 +119,6 @@ class _FileHead:
 
     question: FileQuestion | None = None
     """What nothing reads, if that was asked."""
-
-
-def _head_reader(recipe: Recipe, questions: Questions | None) -> Callable[[tuple[SourceFile, int]], _FileHead]:
-    return partial(_read_head, recipe, questions is not None)
 
 
 def _read_head(recipe: Recipe, asks: object, task: tuple[SourceFile, int]) -> _FileHead:
