@@ -17,7 +17,7 @@ from packer.withdrawn import BLOCKS_OF_PAIRS, WITHDRAWN
 CHANGES = (Path(__file__).parents[1] / "CHANGELOG.md").read_text("utf-8").partition("### Withdrawn")[2]
 COMMANDS = [name for name in WITHDRAWN if name.startswith("packer ")]
 ARGUMENTS = [name for name in WITHDRAWN if name.endswith("=)")]
-METHODS = ["PackedLoader.set_shares"]
+METHODS = ["PackedLoader.set_micro_batch_size", "PackedLoader.set_shares"]
 NAMES = [name for name in WITHDRAWN if re.fullmatch(r"[a-z.]+\.\w+", name)]
 
 

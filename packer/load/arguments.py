@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 Kind = TypeVar("Kind")
 
-Schedule: TypeAlias = Callable[[int, int], int | tuple[int, int]]
-"""Maps the index of a step and the size of the step before it to the step's size, or to step and micro-batch size."""
+Schedule: TypeAlias = Callable[[int, int], int]
+"""Maps the index of a step and the size of the step before it to the step's size."""
 
 MAX_INT32: Final = 2**31 - 1
 """Upper bound of sizes and lengths, which are counted in int32."""

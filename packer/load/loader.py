@@ -59,9 +59,8 @@ class PackedLoader:
         global_batch_size: blocks (documents, tokens) per step over all ranks, a multiple of
             ``micro_batch_size * world_size``. None means one micro-batch per rank, so the size then changes with the
             number of ranks.
-        schedule: function from a step's index and the size of the step before it to the step's size, or to a tuple of
-            step size and micro-batch size; for step 0 the second argument is `global_batch_size`. It must be pure: it
-            is called ahead of time, in another thread.
+        schedule: function from a step's index and the size of the step before it to the step's size; for step 0 the
+            second argument is `global_batch_size`. It must be pure: it is called ahead of time, in another thread.
         batching: ``packed``; or, made of documents, ``padded``, ``padding_free``, ``token_budget``, or a configured
             value from :mod:`packer.load.batching`. None uses what the cache's recipe sets under `read`, with its
             cutoff, by default ``packed``; departing from the recipe gives a warning.
@@ -271,17 +270,15 @@ class PackedLoader:
         """Resume from a saved state, with any world size and micro-batch size. Ends a running iteration.
 
         A size that a call or a schedule had changed is restored, unless this loader was opened with a different size
-        than the loader that saved the state. Its own micro-batch size is used if the saved one does not divide a step.
-        Its own padding and schedule always are, with a warning if others were saved.
+        than the loader that saved the state. Its own micro-batch size, padding and schedule are used, with a warning if
+        another padding or schedule was saved.
 
         Raises:
             CheckError: the state is damaged, or of other data, split, batching, cutoff_len, order, seed or end.
             UsageError: the size cannot be divided among these ranks.
         """
         restored = restore(state, reader=self._state, length=self._source.length)
-        if restored.batch_size % (restored.micro_batch_size * self.world_size):
-            restored = msgspec.structs.replace(restored, micro_batch_size=restored.opened_micro_batch_size)
-        self._source.check_sizes(restored.batch_size, restored.micro_batch_size)
+        self._source.check_size(restored.batch_size)
         try:
             self._source.order_at(restored)
         except ValueError as error:
@@ -305,16 +302,10 @@ class PackedLoader:
         Raises:
             UsageError: the size is not a whole number of micro-batches.
         """
-        self._resize(batch_size=check_integer("global_batch_size", global_batch_size, maximum=MAX_INT32))
-
-    def set_micro_batch_size(self, micro_batch_size: int) -> None:
-        """Change the size of micro-batches from the next step on; the rows of a step stay the same.
-
-        Raises:
-            UsageError: the global batch size is not a whole number of such micro-batches, or a document does not fit.
-        """
-        size = check_integer("micro_batch_size", micro_batch_size, minimum=1, maximum=MAX_INT32)
-        self._resize(micro_batch_size=size)
+        size = check_integer("global_batch_size", global_batch_size, maximum=MAX_INT32)
+        self._source.check_size(size)
+        self._stop_prefetch()
+        self._state = msgspec.structs.replace(self._state, batch_size=size)
 
     def close(self) -> None:
         """Stop the background thread and end the running iteration. The loader can be iterated again."""
@@ -368,12 +359,6 @@ class PackedLoader:
         if last_epoch is not None and self._state.epoch == last_epoch:
             self._epoch_end = self._state
             self._state = self._source.state_at_epoch(self._state, last_epoch + 1)
-
-    def _resize(self, **sizes: int) -> None:
-        state = msgspec.structs.replace(self._state, **sizes)
-        self._source.check_sizes(state.batch_size, state.micro_batch_size)
-        self._stop_prefetch()
-        self._state = state
 
     def _stop_prefetch(self) -> None:
         prefetch, self._prefetch = self._prefetch, None

@@ -60,9 +60,9 @@ class RowSource:
         if self._mixture is not None and self._mixture.by == "tokens":
             self._mean_lengths = [Fraction(part.num_tokens(), part.num_ordered) for part in rows.parts]
         self._num_items = self._order().num_items
-        self._checked_micro_batch_size = 0  # a micro-batch size that every row is known to fit into
         check_weights(weighted=rows.weighted, wanted=options.form.weighted)
-        self.check_sizes(options.global_batch_size, options.micro_batch_size)
+        self.check_size(options.global_batch_size)
+        check_rows_fit(options.batching, options.micro_batch_size, rows)
         if len(rows.untrained):
             warnings.warn(
                 f"{len(rows.untrained)} of {len(rows)} documents of split '{options.split}' have no trained "
@@ -90,7 +90,6 @@ class RowSource:
             batch_size=options.global_batch_size,
             opened_batch_size=options.global_batch_size,
             micro_batch_size=options.micro_batch_size,
-            opened_micro_batch_size=options.micro_batch_size,
             shares=None if mixture is None else tuple(map(str, mixture.shares)),
             taken=self._order().taken(epoch=0, cursor=0),
             counters=ZERO_COUNTERS,
@@ -100,12 +99,13 @@ class RowSource:
         """Yield the plans of the steps from a state on, to the end of `last_epoch` or endlessly; no row is read."""
         order, schedule = self.order_at(state), self._options.schedule
         index, epoch, cursor = state.counters.steps, state.epoch, state.cursor
-        size, micro_batch_size = state.batch_size, state.micro_batch_size
+        size = state.batch_size
         lengths = self.rows.lengths if self._counts_tokens else None
         last_scheduled = -1  # the last step the schedule was called for: once per step, even if an epoch ends before it
         while last_epoch is None or epoch <= last_epoch:
             if schedule is not None and last_scheduled != index:
-                size, micro_batch_size = self._scheduled_sizes(schedule(index, size), micro_batch_size)
+                size = check_integer("the schedule's size", schedule(index, size), maximum=MAX_INT32)
+                self._check_division(size)
                 last_scheduled = index
             plan = plan_step(
                 order,
@@ -114,7 +114,6 @@ class RowSource:
                 size=size,
                 end=self._options.end,
                 lengths=lengths,
-                micro_batch_size=micro_batch_size,
             )
             if plan is None:
                 epoch, cursor = epoch + 1, 0
@@ -164,14 +163,13 @@ class RowSource:
         """Return the number of rows of an epoch."""
         return self._order().length(epoch) if self._is_function else self._num_items
 
-    def check_sizes(self, batch_size: int, micro_batch_size: int) -> None:
-        """Refuse sizes that cannot be divided among the ranks, that no epoch fills, or that a row does not fit into.
+    def check_size(self, batch_size: int) -> None:
+        """Refuse a size that cannot be divided among the ranks, or that no epoch fills.
 
         Raises:
-            UsageError: a step is not a whole number of micro-batches, every row would be dropped, or a row does not
-                fit.
+            UsageError: a step is not a whole number of micro-batches, or every row would be dropped.
         """
-        self._check_division(batch_size, micro_batch_size)
+        self._check_division(batch_size)
         if self._options.end != "drop":
             return
         if not self._counts_tokens:
@@ -273,21 +271,9 @@ class RowSource:
                 "a function of the epoch says which row comes next, and so do the proportions of a mixture"
             )
 
-    def _scheduled_sizes(self, returned: Any, micro_batch_size: int) -> tuple[int, int]:
-        """Check and return what a schedule returned, as step size and micro-batch size."""
-        size, micro_batch_size = returned if isinstance(returned, tuple) else (returned, micro_batch_size)
-        size = check_integer("the schedule's size", size, maximum=MAX_INT32)
-        micro_batch_size = check_integer(
-            "the schedule's micro-batch size", micro_batch_size, minimum=1, maximum=MAX_INT32
-        )
-        self._check_division(size, micro_batch_size)
-        return size, micro_batch_size
-
-    def _check_division(self, size: int, micro_batch_size: int) -> None:
-        check_batch_size(size, micro_batch_size=micro_batch_size, world_size=self._options.world_size)
-        if micro_batch_size != self._checked_micro_batch_size:
-            check_rows_fit(self._options.batching, micro_batch_size, self.rows)
-            self._checked_micro_batch_size = micro_batch_size
+    def _check_division(self, size: int) -> None:
+        options = self._options
+        check_batch_size(size, micro_batch_size=options.micro_batch_size, world_size=options.world_size)
 
 
 def opened_source(source: Any, *, cache_dir: Any = None) -> Cache | Mixture:

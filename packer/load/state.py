@@ -90,9 +90,7 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Size the loader was opened with; `set_global_batch_size` and a schedule do not change it."""
 
     micro_batch_size: Size
-    """Size of its micro-batches."""
-
-    opened_micro_batch_size: Size
+    """Size of micro-batches. Informational: a loader with another one continues."""
 
     shares: tuple[str, ...] | None
     """For a mixture, the proportion of each cache, as a fraction of integers."""
@@ -155,17 +153,15 @@ def restore(value: Any, *, reader: ReaderState, length: Callable[[int], int]) ->
     if state.cursor > length(state.epoch):
         rows = "blocks" if state.batching == "packed" else "documents"
         raise CheckError(f"reader state: cursor {state.cursor} is beyond the {length(state.epoch)} {rows} of an epoch")
-    changes: dict[str, Any] = {}
+    changes: dict[str, Any] = {"micro_batch_size": reader.micro_batch_size}
     for name in ("padded", "schedule"):
         saved, changes[name] = getattr(state, name), getattr(reader, name)
         if saved != changes[name]:
             warnings.warn(
                 f"reader state: saved with {name} {saved}; this loader continues with {changes[name]}", stacklevel=3
             )
-    for name in ("batch_size", "micro_batch_size"):
-        size = getattr(reader, f"opened_{name}")
-        if getattr(state, f"opened_{name}") != size:
-            changes |= {name: size, f"opened_{name}": size}
+    if state.opened_batch_size != reader.opened_batch_size:
+        changes |= {"batch_size": reader.opened_batch_size, "opened_batch_size": reader.opened_batch_size}
     return msgspec.structs.replace(state, **changes)
 
 

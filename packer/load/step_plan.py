@@ -56,7 +56,6 @@ class StepPlan:
     size: int
     """Requested size in rows or tokens."""
 
-    micro_batch_size: int = 1
     taken: tuple[int, ...] | None = None
     """For a mixture, the rows of each cache up to the end of this step."""
 
@@ -74,7 +73,6 @@ def plan_step(
     size: int,
     end: End,
     lengths: Int32 | None = None,
-    micro_batch_size: int = 1,
 ) -> StepPlan | None:
     """Return the step that begins at `cursor`, or None if the epoch has no step left.
 
@@ -83,7 +81,6 @@ def plan_step(
     continues with the next epoch's order, and with the one after that if the step is larger than an epoch.
 
     Sizes count rows; if `lengths` has the tokens of every row, none longer than `size`, they count tokens.
-    `micro_batch_size` is only recorded in the plan.
 
     Raises:
         UsageError: `end` is ``drop`` and not even a whole epoch fills one step.
@@ -119,7 +116,6 @@ def plan_step(
         next_cursor=stop,
         size=size,
         taken=order.taken(epoch=next_epoch, cursor=stop),
-        micro_batch_size=micro_batch_size,
     )
 
 

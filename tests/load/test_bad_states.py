@@ -220,7 +220,6 @@ def refused(state):
 
 STATE = state_in_the_middle()
 NOTED = {("schedule",): str, ("padded",): dict, ("micro_batch_size",): int}
-NOTED |= {("opened_micro_batch_size",): int}
 """What a loader goes on without: another value is none that is wrong."""
 
 

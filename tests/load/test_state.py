@@ -25,7 +25,6 @@ READER = ReaderState(
     batch_size=4,
     opened_batch_size=4,
     micro_batch_size=2,
-    opened_micro_batch_size=2,
     shares=None,
     taken=None,
     counters=ZERO_COUNTERS,
@@ -61,7 +60,6 @@ def test_a_state_is_plain_values_and_survives_json():
         "batch_size": 6,
         "opened_batch_size": 4,
         "micro_batch_size": 2,
-        "opened_micro_batch_size": 2,
         "shares": None,
         "taken": None,
         "counters": {"steps": 9, "rows": 36, "trained": 1234, "tokens": 2000, "slots": 2500},
@@ -114,11 +112,11 @@ def test_what_decides_no_row_goes_on_as_the_reader_has_it_and_a_warning_names_it
     ]
 
 
-def test_sizes_that_were_changed_are_taken_over_unless_the_reader_was_opened_with_others():
+def test_a_size_that_was_changed_is_taken_over_unless_the_reader_was_opened_with_another():
     def sizes_of(**changes):
         restored = restore(saved(**changes), reader=READER, length=lambda _: 10)
         return restored.batch_size, restored.opened_batch_size, restored.micro_batch_size
 
     assert sizes_of() == (6, 4, 2)
-    assert sizes_of(batch_size=8, micro_batch_size=4) == (8, 4, 4)
-    assert sizes_of(opened_batch_size=8, opened_micro_batch_size=8, micro_batch_size=16) == (4, 4, 2)
+    assert sizes_of(batch_size=8, micro_batch_size=4) == (8, 4, 2), "micro-batches are the reader's own"
+    assert sizes_of(opened_batch_size=8) == (4, 4, 2)
