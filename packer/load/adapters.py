@@ -131,10 +131,6 @@ def _check(micro_batch: MicroBatch, *, seq_idx: bool, explicit_mask: bool) -> No
             is_flat and num_rows != 1,
             "do not add a batch dimension: hand over the micro-batch as the loader gives it",
         ),
-        "a flattened micro-batch without position_ids, where eager and SDPA find the boundaries": (
-            is_flat and "position_ids" not in micro_batch,
-            "hand over the micro-batch as the loader gives it",
-        ),
         "a flattened micro-batch with an attention_mask: transformers then overlooks the boundaries": (
             is_flat and is_masked,
             "remove attention_mask, or pass mask_dtype for a 4-D mask that has the boundaries",

@@ -61,8 +61,8 @@ def test_caches_and_inputs_whose_names_have_characters_of_web_addresses_are_thei
     """Such a name once meant the one before its end."""
     victim, other = Bucket(bucket.url), Bucket(bucket.url + end)
     inputs = Bucket(bucket.url.replace("/cache", f"/in{end}"))
-    victim.create("manifest.json", b"not to be touched")
-    inputs.create(f"0{end}.jsonl", recipe.with_name("0.jsonl"))
+    victim.replace("manifest.json", b"not to be touched")
+    inputs.replace(f"0{end}.jsonl", recipe.with_name("0.jsonl"))
     for source in (f"{inputs.url}/*.jsonl", f"{inputs.url}/0{end}.jsonl"):
         run("build", source, "--tokenizer", recipe.parent / "tokenizer", *SHORT, "-o", other.url, "-j", 1)
     with Cache.open(other.url) as cache:
@@ -249,8 +249,8 @@ def test_a_reader_sees_the_cache_that_was_built_in_place_of_another(bucket, reci
 def test_inputs_in_a_bucket_are_built_as_files_are(bucket, recipe, local, tmp_path):
     inputs = Bucket(bucket.url.replace("/cache", "/in"))
     for number in range(NUM_FILES):
-        inputs.create(f"{number:02d}.jsonl", recipe.with_name(f"{number}.jsonl"))
-    inputs.create("about.txt", b"no rows")
+        inputs.replace(f"{number:02d}.jsonl", recipe.with_name(f"{number}.jsonl"))
+    inputs.replace("about.txt", b"no rows")
     told = fields(
         "build", f"{inputs.url}/*.jsonl", "--tokenizer", recipe.parent / "tokenizer", *SHORT, "-o", bucket.url
     )
@@ -275,7 +275,7 @@ def test_inputs_in_a_bucket_are_built_as_files_are(bucket, recipe, local, tmp_pa
 def test_an_input_that_is_replaced_during_the_build_is_refused_by_name(bucket, recipe, monkeypatch):
     inputs = Bucket(bucket.url.replace("/cache", "/in"))
     for number in range(3):
-        inputs.create(f"{number}.jsonl", recipe.with_name(f"{number}.jsonl"))
+        inputs.replace(f"{number}.jsonl", recipe.with_name(f"{number}.jsonl"))
     from packer.pipeline import run as pipeline
 
     def replaced(*arguments, **options):

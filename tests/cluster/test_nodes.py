@@ -56,7 +56,7 @@ def inputs(server, starter, tmp_path_factory):
         patch.setenv("PACKER_CACHE_DIR", str(folder / "kept"))
         place = Bucket("s3://tests/nodes/in")
         for name, content in in_three_files([*some_rows(6000), {"prompt": "rejected", "completion": ""}]).items():
-            place.create(name, content)
+            place.replace(name, content)
         recipe = {
             "version": 1,
             "sources": [{"path": f"{place.url}/*"}],

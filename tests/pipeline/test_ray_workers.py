@@ -21,7 +21,6 @@ from packer.errors import UsageError
 from packer.pipeline.workers.executor import WorkerDiedError
 from packer.pipeline.workers.ray_nodes import NodeRequirements, versions
 from packer.pipeline.workers.ray_workers import MOST_DEATHS, RayWorkers
-from packer.store.mirror import shown
 
 
 def test_a_node_must_have_the_same_software_and_see_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,9 +28,6 @@ def test_a_node_must_have_the_same_software_and_see_the_cache(tmp_path: Path, mo
     here = versions()
     assert {"packer", "Python", "numpy", "pyarrow", "tokenizers", "jinja2"} <= here.keys()
     NodeRequirements(versions=here, folder=tmp_path, probe=tmp_path).check()
-    bucket = (tmp_path / "scratch", "s3://bucket/cache")
-    NodeRequirements(versions=here, folder=tmp_path, probe=None, cache=bucket).check()
-    assert shown(tmp_path / "scratch") == "s3://bucket/cache", "the node has a folder of its own for the bucket"
     with pytest.raises(UsageError, match=f"more is missing, here 1; numpy {here['numpy']}, here 0"):
         NodeRequirements(versions={**here, "numpy": "0", "more": "1"}, folder=tmp_path, probe=None).check()
     with pytest.raises(UsageError, match=f"does not see {tmp_path / 'cache'}\n"):

@@ -90,11 +90,11 @@ class Processes:
         folder: Path | None = None,
     ) -> Iterator[tuple[int, Result]]:
         if folder is not None:
-            make = partial(_in_folder, folder, CacheFiles(folder).url, make)
+            make = partial(in_folder, folder, CacheFiles(folder).url, make)
         return run_tasks(make, arguments, tasks, jobs=self.number(sizes or ()) if jobs is None else jobs)
 
 
-def _in_folder(
+def in_folder(
     folder: Path, url: str | None, make: Callable[..., Callable[[Task], Result]], *arguments: Any
 ) -> Callable[[Task], Result]:
     """Make the function in a process that does not know yet which bucket the folder mirrors."""

@@ -12,7 +12,6 @@ from typing import Any
 
 from packer.cache_dir import cache_dir
 from packer.errors import PackerError, UsageError
-from packer.store.mirror import make_mirror
 from packer.version import __version__, code_digest, library_version
 from packer.watchdog import limit_process
 
@@ -55,15 +54,11 @@ class NodeRequirements:
     probe: Path | None
     """A file that the node must see."""
 
-    cache: tuple[Path, str] | None = None
-    """For a cache in a bucket, its local folder on every node, and its URL."""
-
     def check(self) -> None:
         """Look whether this node can take part, and change the process to the working folder.
 
         Raises:
             UsageError: it has other software, or does not see the cache.
-            StorageError: its disk cannot be used.
         """
         found, node = versions(), socket.gethostname()
         differ = [
@@ -78,8 +73,6 @@ class NodeRequirements:
             )
         with suppress(OSError):
             os.chdir(self.folder)
-        if self.cache is not None:
-            make_mirror(*self.cache)
         if self.probe is not None and not self.probe.exists():
             raise UsageError(
                 f"node {node} does not see {self.probe.parent.parent}",

@@ -17,6 +17,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout, suppress
+from functools import partial
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -25,7 +26,7 @@ from warnings import catch_warnings
 
 from packer.display import plural
 from packer.errors import ResourceError, UsageError
-from packer.pipeline.workers.executor import Processes, WorkerDiedError, Workers
+from packer.pipeline.workers.executor import Processes, WorkerDiedError, Workers, in_folder
 from packer.pipeline.workers.ray_nodes import Job, NodeRequirements, run_task, send_paths, versions
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE, AtomicFile
@@ -146,8 +147,8 @@ class RayWorkers:
         self._connect()
         url = None if folder is None else CacheFiles(folder).url
         with _probe(folder) if folder is not None and url is None else nullcontext() as probe:
-            cache = None if folder is None or url is None else (folder, url)
-            here = NodeRequirements(versions=versions(), folder=Path.cwd(), probe=probe, cache=cache)
+            make = make if folder is None else partial(in_folder, folder, url, make)
+            here = NodeRequirements(versions=versions(), folder=Path.cwd(), probe=probe)
             job = Job(name=secrets.token_hex(8), here=here, make=make, arguments=tuple(arguments))
             yield from self._run(job, chain([first], waiting))
 
