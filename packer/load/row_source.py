@@ -19,15 +19,7 @@ from packer.load.arguments import MAX_INT32, LoaderOptions, check_integer, open_
 from packer.load.batching import Packed, TokenBudget, check_rows_fit
 from packer.load.mixture import Mixture, MixtureOrder
 from packer.load.ordered_rows import OrderedRows, RowKind, check_weights
-from packer.load.ordering import (
-    WINDOW,
-    BucketedOrder,
-    EpochOrder,
-    FunctionOrder,
-    LengthBucketed,
-    Order,
-    order_name,
-)
+from packer.load.ordering import WINDOW, BucketedOrder, EpochOrder, FunctionOrder, LengthBucketed, Order, order_name
 from packer.load.state import STATE_VERSION, ZERO_COUNTERS, ReaderState
 from packer.load.step_plan import StepPlan, check_batch_size, check_fits, plan_step, steps_left
 from packer.store.cache import Cache
