@@ -18,7 +18,7 @@ from packer.pipeline.partition import (
     PartitionTask,
     PartitionWork,
     TaskOutput,
-    publish_finished,
+    write_journal,
 )
 from packer.pipeline.plan.build_plan import BuildPlan
 from packer.pipeline.plan.inputs import note_later_fields
@@ -140,7 +140,7 @@ def _run(
     ):
         if apart and made.result is not None:
             compare(plan.model.files[TOKENIZER_FILE], made.sampled)
-            publish_finished(folder, plan.tasks[order[i]].key, made.result)
+            write_journal(folder, plan.tasks[order[i]].key, made.result)
         yield order[i], made
 
 

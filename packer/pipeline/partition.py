@@ -187,11 +187,11 @@ class PartitionWork:
             else:
                 result = run_partition(task, batches, folder=self._folder, stages=self._stages)
                 if self._journals:
-                    publish_finished(self._folder, task.key, result)
+                    write_journal(self._folder, task.key, result)
         stored = None
         if task.traits is not None:
             stored = write_table(self._folder, traits, kind="traits", key=task.traits.key)
-            publish_finished(self._folder, task.traits.key, stored)
+            write_journal(self._folder, task.traits.key, stored)
         sampled = tuple(self._sampled)
         self._sampled.clear()
         return TaskOutput(result=result, traits=stored, sampled=sampled)
@@ -246,15 +246,13 @@ def run_partition(task: PartitionTask, batches: Iterable[RowBatch], *, folder: P
 
 
 def write_journal(folder: Path, key: str, finished: PartitionResult | StoredTable) -> None:
-    """Record that a shard or a table of traits is finished; its file has been written before."""
-    CacheFiles(folder).write(f"{JOURNALS[type(finished)]}/{key}.json", msgspec.json.encode(finished))
+    """Record that a shard or a table of traits, whose file has been written, is finished.
 
-
-def publish_finished(folder: Path, key: str, finished: PartitionResult | StoredTable) -> None:
-    """Write the journal entry; for a cache in a bucket, upload the file and then the entry for other machines."""
-    write_journal(folder, key, finished)
-    path = finished.shard.path if isinstance(finished, PartitionResult) else finished.path
-    CacheFiles(folder).publish(path, f"{JOURNALS[type(finished)]}/{key}.json")
+    For a cache in a bucket, the file is uploaded and then the entry, for other machines.
+    """
+    files, entry = CacheFiles(folder), f"{JOURNALS[type(finished)]}/{key}.json"
+    files.write(entry, msgspec.json.encode(finished))
+    files.publish(finished.shard.path if isinstance(finished, PartitionResult) else finished.path, entry)
 
 
 def read_journal(folder: Path, kind: type[Finished], keys: Collection[str]) -> dict[str, Finished]:
