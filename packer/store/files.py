@@ -6,7 +6,6 @@ If the folder is a mirror of a bucket (:mod:`packer.store.mirror`), missing file
 import os
 import shutil
 import stat
-import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,7 +20,7 @@ import pyarrow as pa
 from packer.display import repair_hint
 from packer.errors import CheckError, StorageError
 from packer.limits import storage_errors
-from packer.regular_file import leads_outside, open_descriptor, open_regular, regular_path
+from packer.regular_file import leads_outside, open_regular, regular_path
 from packer.store.bucket import CONNECTIONS
 from packer.store.digest import FileDigest, digest_file, digest_file_xxh3
 from packer.store.folder import AtomicFile, inside, make_folder, sync_folder, temporary_path, write_atomically
@@ -108,10 +107,6 @@ class CacheFiles:
         with self.open(name) as file, storage_errors("read", self.folder / name):
             return file.read()
 
-    def ranges(self, name: str) -> "FileRanges":
-        """Return a reader for ranges of a file."""
-        return FileRanges(self.fetch(name))
-
     def read_ranges(self, wanted: Iterable[tuple[str, list[tuple[int, int]]]]) -> Iterator[bytes]:
         """Yield the joined ranges of each file; from a bucket, concurrently, and only these ranges are downloaded.
 
@@ -125,8 +120,9 @@ class CacheFiles:
         def read(name: str, ranges: list[tuple[int, int]]) -> bytes:
             if mirror is not None and not (self.folder / name).exists():
                 return b"".join(mirror.bucket.read_ranges(name, ranges))
-            file = self.ranges(name)
-            return b"".join(file.read(offset, size) for offset, size in ranges)
+            path = self.folder / name
+            with self.open(name) as file, storage_errors("read", path):
+                return b"".join(_range(file, offset, size, path) for offset, size in ranges)
 
         yield from self.map_reads(read, wanted)
 
@@ -263,29 +259,14 @@ def _hard_linked(path: Path, target: Path, *, below: Path) -> bool:
     return True
 
 
-class FileRanges:
-    """Reads ranges of one file. A descriptor stays open."""
+def _range(file: BufferedReader, offset: int, size: int, path: Path) -> bytes:
+    """Read exactly `size` bytes from an offset.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        with storage_errors("read", path):
-            self._descriptor = open_descriptor(path)
-        weakref.finalize(self, os.close, self._descriptor)
-
-    def read(self, offset: int, size: int) -> bytes:
-        """Read exactly `size` bytes from an offset.
-
-        Raises:
-            CheckError: the file is too short.
-            StorageError: it cannot be read.
-        """
-        with storage_errors("read", self._path):
-            content = os.pread(self._descriptor, size, offset)
-            while 0 < len(content) < size:
-                more = os.pread(self._descriptor, size - len(content), offset + len(content))
-                if not more:
-                    break
-                content += more
-        if len(content) != size:
-            raise CheckError(f"{self._path} is truncated: expected {size} bytes at {offset}, found {len(content)}")
-        return content
+    Raises:
+        CheckError: the file is too short.
+    """
+    file.seek(offset)
+    content = file.read(size)
+    if len(content) != size:
+        raise CheckError(f"{path} is truncated: expected {size} bytes at {offset}, found {len(content)}")
+    return content
