@@ -51,8 +51,8 @@ cluster: $(DEV) ## Builds on a real Ray cluster and into a real object store of 
 	@! command -v npm > /dev/null || npm install --silent --no-fund --no-audit --prefix .venv/azurite azurite@3.35.0
 	PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest -q tests/cluster
 
-# Not the oldest torch: a version of it alone would bring gigabytes of CUDA, so tests take the pinned one. What needs
-# `datasets`, Lightning or TRL, which ask for newer libraries than these, is skipped.
+# Not the oldest torch: a version of it alone would bring gigabytes of CUDA, so tests take the pinned one. transformers is the
+# oldest that PackedTrainer takes, as the oldest tokenizers allow no newer one. What needs `datasets`, Lightning or TRL is skipped.
 # An older msgspec writes the generated JSON schema in other words.
 minimums: .venv/bin/python ## The tests under the oldest versions that pyproject.toml declares; once a release
 	.venv/bin/python -m venv --clear $(MINIMUMS)
@@ -60,7 +60,7 @@ minimums: .venv/bin/python ## The tests under the oldest versions that pyproject
 	$(MINIMUMS)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check \
 	  --constraint $(MINIMUMS)/constraints.txt torch
 	$(MINIMUMS)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check \
-	  --constraint $(MINIMUMS)/constraints.txt --editable ".[fast]" hypothesis pytest pytest-xdist transformers
+	  --constraint $(MINIMUMS)/constraints.txt --editable ".[fast,hub]" hypothesis pytest pytest-xdist accelerate transformers
 	$(MINIMUMS)/bin/python -m pytest -q -m "not slow" -n 2 --dist worksteal --ignore tests/peers \
 	  --deselect tests/test_docs.py::test_generated_pages_are_what_make_docs_writes
 
@@ -91,7 +91,7 @@ clean: ## Remove what the targets made
 
 # What is imported is compiled then: pip would compile all, which takes longer than to install it, for what no test imports.
 $(CORE): .venv/bin/python pyproject.toml
-	.venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint $(CONSTRAINTS) --editable .
+	.venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint $(CONSTRAINTS) --editable ".[hub]"
 	@touch $@
 
 # torch first and pinned: a range would bring gigabytes of CUDA to a machine without a GPU.

@@ -1,9 +1,7 @@
 """`packer inspect --step N`: show the batch that training gets at a step, and check it against the batch contract."""
 
 import functools
-from collections.abc import Iterator
 from dataclasses import asdict
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +9,13 @@ import click
 
 from packer.display import plural
 from packer_cli.options import Function, options
-from packer_cli.output import can_draw, print_checks, print_table, signs, stdout
-from packer_cli.page import ViewPage, trained_messages, view_fields
+from packer_cli.output import GAP, print_checks, print_table, stdout
+from packer_cli.page import ViewPage, view_fields
 from packer_cli.reply import Reply
 
 if TYPE_CHECKING:
     from packer.audit.view import DocumentView
-    from packer.load.batch_view import BatchPart, BatchView
+    from packer.load.batch_view import BatchView
     from packer.store.cache import Cache
 
 _SIZE = click.IntRange(1, 2**31 - 1)
@@ -68,10 +66,8 @@ _NAMES = {
     "num_items": "trained",
 }
 
-_CELLS, _FEW = 14, 6
-"""Width, in cells, of the bar that shows where the longest document is trained; number of values shown per column."""
-
-_PART_COLUMNS = [("", ">"), ("slots", "<"), ("positions", "<"), ("trained", "<"), ("", "<"), ("from", "<")]
+_FEW = 6
+"""Number of values shown per column."""
 
 
 def batch_options(function: Function) -> Function:
@@ -143,13 +139,13 @@ def _print(view: "BatchView", documents: "list[DocumentView]", asked: dict[str, 
     out.line()
     out.line("columns of the micro-batch")
     print_table(out, [("", "<")] * 4, [_column_row(name, view) for name in view.micro_batch])
-    out.line()
-    out.line("what is in its slots")
-    print_table(out, _PART_COLUMNS, list(_part_rows(view, documents)))
-    num_documents = _num_documents(view)  # counts all parts, so not for every one of them
+    num_documents = sum(part.doc_id is not None for part in view.parts)
     for place, document in enumerate(documents, 1):
         page.blank()
         page.document(document, prefix=f"{place}/{num_documents} ")
+    if len(documents) < num_documents:
+        page.blank()
+        page.note([f"{plural(num_documents - len(documents), 'document')} more"])
 
 
 def _column_row(name: str, view: "BatchView") -> tuple[str, str, str, str]:
@@ -160,46 +156,8 @@ def _column_row(name: str, view: "BatchView") -> tuple[str, str, str, str]:
     if name == "cu_seq_lens_k" and value.equal(view.micro_batch["cu_seq_lens_q"]):
         return name, _dtype(value), str(list(value.shape)), "as cu_seq_lens_q"
     values = value.flatten()[: None if value.ndim == 1 else _FEW].tolist()
-    more = f", {signs().gap}" if len(values) < value.numel() else ""
+    more = f", {GAP}" if len(values) < value.numel() else ""
     return name, _dtype(value), str(list(value.shape)), ", ".join(map(str, values)) + more
-
-
-def _part_rows(view: "BatchView", documents: "list[DocumentView]") -> Iterator[tuple[str, ...]]:
-    """Describe the contents of the slots in order, as far as they belong to named documents."""
-    has_rows = len(view.micro_batch["input_ids"]) > 1
-    longest = max((document.length for document in documents), default=0)
-    left = iter(enumerate(documents, 1))
-    for part in view.parts:
-        length = len(part.labels)
-        slots = f"{part.start}-{part.start + length - 1}"
-        place = (f"{part.row}: {slots}" if has_rows else slots, "-".join(map(str, dict.fromkeys(part.positions))))
-        if part.doc_id is None:
-            yield "", *place, f"0 of {length}", "", part.kind
-            continue
-        number, document = next(left, (0, None))
-        if document is None:
-            yield "", signs().gap, "", "", "", f"{plural(_num_documents(view) - len(documents), 'document')} more"
-            return
-        trained = [run for run in document.runs if run.message is not None]
-        message = f", {trained_messages(trained)}" if trained else ""
-        come_from = f"{Path(document.source).name} row {document.row:,}{message}"
-        yield str(number), *place, f"{document.num_trained} of {length}", _strip(part, longest), come_from
-
-
-def _strip(part: "BatchPart", longest: int) -> str:
-    """Draw a document as cells, scaled to the longest one, and mark the cells with trained tokens."""
-    from packer.layout import MASKED  # noqa: PLC0415 - not for --help
-
-    trained, context = ("█", "·") if can_draw() else ("#", ".")
-    num_cells = max(1, round(_CELLS * len(part.labels) / longest))
-    bounds = [len(part.labels) * cell // num_cells for cell in range(num_cells + 1)]
-    return "".join(
-        trained if (part.labels[start:stop] != MASKED).any() else context for start, stop in pairwise(bounds)
-    )
-
-
-def _num_documents(view: "BatchView") -> int:
-    return sum(part.doc_id is not None for part in view.parts)
 
 
 def _dtype(value: Any) -> str:

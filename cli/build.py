@@ -18,10 +18,10 @@ from packer_cli.options import (
     sources_option,
 )
 from packer_cli.reply import Reply, listener
-from packer_cli.result import print_lines, print_profile, result_fields
+from packer_cli.result import print_lines, result_fields
 
 if TYPE_CHECKING:
-    from packer.recipe import Recipe
+    from packer.recipe.recipe import Recipe
 
 
 @click.command("build", cls=Command)
@@ -48,14 +48,12 @@ if TYPE_CHECKING:
 @click.option("--force", is_flag=True, help="Replace a cache that was built by another recipe or from other inputs.")
 @click.option("--repair", is_flag=True, help="Check every byte of the existing cache; rebuild what is damaged.")
 @on_option
-@click.option("--profile", is_flag=True, help="Show where the time went.")
 def command(
     *,
     options: RecipeOptions,
     output: Path,
     block_len: int | None,
     roots: tuple[str, ...],
-    profile: bool,
     reply: Reply,
     **rules: Any,
 ) -> None:
@@ -69,7 +67,7 @@ def command(
 
     The bytes depend on the recipe and the inputs alone, never on -j or --on, or on how often a build was interrupted.
     """
-    from packer.fork_server import begin_loading  # noqa: PLC0415 - not for --help
+    from packer.pipeline.workers.fork_server import begin_loading  # noqa: PLC0415 - not for --help
 
     recipe = _recipe(options, output, block_len, roots)
     is_here = rules["on"] is None and not rules["dry_run"]
@@ -81,13 +79,7 @@ def command(
             result = build(recipe, output, progress=progress, **rules)
     seconds = time.monotonic() - began
 
-    def show() -> None:
-        print_lines(result.lines(seconds, verbose=reply.verbose))
-        if profile:
-            print_profile(result.seconds)
-
-    rounded = {name: round(each, 4) for name, each in result.seconds.items()}
-    reply.summary(result_fields(result, seconds) | ({"profile": rounded} if profile else {}), show)
+    reply.summary(result_fields(result, seconds), lambda: print_lines(result.lines(seconds, verbose=reply.verbose)))
 
 
 def _recipe(options: RecipeOptions, cache: Path, block_len: int | None, roots: tuple[str, ...]) -> "Recipe":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, get_args
 import click
 
 from packer.display import plural
-from packer_cli.options import Command, cache_argument, jobs_option, on_option, pager_option, sources_option
+from packer_cli.options import Command, cache_argument, jobs_option, on_option, sources_option
 from packer_cli.output import print_checks, print_table
 from packer_cli.page import FindingsPage
 from packer_cli.reply import Reply, listener
@@ -31,7 +31,6 @@ _SIDE_BY_SIDE, _FEW = "near_between_splits", 2
 )
 @jobs_option
 @on_option
-@pager_option
 def command(
     *,
     cache: Path,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from packer.display import number, plural
-from packer_cli.options import Command, pager_option
-from packer_cli.output import print_table, signs, stdout
+from packer.display import number
+from packer_cli.options import Command
+from packer_cli.output import ARROW, print_table, stdout
 from packer_cli.reply import Reply, fields_of
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 @click.command("diff", cls=Command)
 @click.argument("old", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
-@pager_option
 def command(*, old: Path, new: Path, reply: Reply) -> None:
     """Say why two caches differ.
 
@@ -36,18 +35,16 @@ def command(*, old: Path, new: Path, reply: Reply) -> None:
 
 
 def _print(found: "CacheDiff", *, whole: bool) -> None:
-    out, arrow = stdout(), f" {signs().arrow} "
+    out = stdout()
     out.sentence(found.meaning)
     if found.same and (found.same_bytes or not whole):
         return
 
     def change(each: "Change") -> list[str]:
-        return [each.key, arrow.join(map(_value, (each.old, each.new)))]
+        return [each.key, f"{_value(each.old)} {ARROW} {_value(each.new)}"]
 
-    inputs = [["", "the inputs of both are read in another order"]] * found.inputs_reordered
-    for each in found.inputs:
-        inputs.append([each.kind, f"{each.path} ({each.split}, {plural(each.num_rows, 'row')})"])
-        inputs += [["", ": ".join(change(value))] for value in each.changes]
+    inputs = [["the inputs of both are read in another order"]] * found.inputs_reordered
+    inputs += [[": ".join(change(each))] for each in found.inputs]  # a path is too long for a column
     documents = []
     for split in found.documents:
         documents.append([split.split, number(split.both), "in both"])

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from packer_cli.options import Command, pager_option
+from packer_cli.options import Command
 from packer_cli.output import print_table, stdout
 from packer_cli.reply import Reply
 
@@ -21,7 +21,6 @@ def _codes(_context: click.Context, _parameter: click.Parameter, begun: str) -> 
 
 @click.command("explain", cls=Command)
 @click.argument("name", metavar="[CODE]", required=False, shell_complete=_codes)
-@pager_option
 def command(*, name: str | None, reply: Reply) -> None:
     """Explain a code of a rejected row or of `packer lint`.
 

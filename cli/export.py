@@ -31,7 +31,6 @@ _WITH_BLOCKS = ", ".join(name for name, entry in FORMATS.items() if "blocks" in 
 @click.option("--split", metavar="NAME", help="Only this split [all].")
 @click.option("--documents", "unit", flag_value="documents", help="Documents, for the trainer to pack [the default].")
 @click.option("--blocks", "unit", flag_value="blocks", help=f"Blocks as they are packed: {_WITH_BLOCKS}.")
-@click.option("--force", is_flag=True, help="Replace a folder that an export wrote.")
 def command(*, cache: Path, output: Path, reply: Reply, **options: Any) -> None:
     from packer.export.run import export  # noqa: PLC0415 - not for --help
 

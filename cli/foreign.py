@@ -1,14 +1,10 @@
-"""`--foreign PATH` of `verify` and `inspect`: rows prepared by another tool."""
+"""`verify --foreign PATH`: rows prepared by another tool."""
 
-import functools
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import click
+from typing import TYPE_CHECKING
 
 from packer.display import in_shell, number, percent, plural
-from packer_cli.options import Function, number_of, options
 from packer_cli.output import print_table
 from packer_cli.page import FindingsPage, failed
 from packer_cli.reply import Reply, fields_of, listener
@@ -17,86 +13,16 @@ if TYPE_CHECKING:
     from packer.audit.foreign.foreign_report import ForeignFinding, ForeignReport
 
 
-class Foreign(NamedTuple):
-    """Rows prepared by another tool, and the tokenizer they were prepared with."""
-
-    path: Path
-    tokenizer: str | None
-    template: Path | None
-
-
-def foreign_options(function: Function) -> Function:
-    """Options for a cache, or for `--foreign PATH` instead of one.
-
-    The command gets both arguments, `cache` and `foreign`, one of which is None.
-    """
-
-    @options(
-        click.argument("cache", type=click.Path(path_type=Path), required=False),
-        click.option(
-            "--foreign",
-            metavar="PATH",
-            type=click.Path(path_type=Path),
-            help="Instead of a cache: rows that another tool prepared (save_to_disk, Parquet, Arrow).",
-        ),
-        click.option(
-            "--tokenizer",
-            metavar="DIR|FILE|HUB_ID",
-            help="With --foreign: the model's tokenizer, as build takes it.",
-        ),
-        click.option(
-            "--template",
-            metavar="FILE",
-            type=click.Path(path_type=Path),
-            help="With --foreign: chat template to use instead of the tokenizer's own.",
-        ),
-    )
-    @functools.wraps(function)
-    def gathered(
-        *, cache: Path | None, foreign: Path | None, tokenizer: str | None, template: Path | None, **values: Any
-    ) -> Any:
-        if foreign is None and (tokenizer is not None or template is not None):
-            raise click.UsageError("--tokenizer and --template go with --foreign: a cache keeps its own")
-        if foreign is None and cache is None:
-            raise click.UsageError("missing argument 'CACHE'")
-        if foreign is not None and cache is not None:
-            raise click.UsageError("name a cache or --foreign PATH, not both")
-        asked = None if foreign is None else Foreign(foreign, tokenizer, template)
-        return function(cache=cache, foreign=asked, **values)
-
-    return gathered
-
-
-def refuse_with_foreign(**options: object) -> None:
-    """Refuse options that only apply to caches."""
-    for name, value in options.items():
-        if value:
-            raise click.UsageError(f"--{name.replace('_', '-')} is about a cache and cannot be combined with --foreign")
-
-
-def verify_foreign(asked: Foreign, *, whole: bool, sample: int | None, reply: Reply) -> None:
+def verify_foreign(
+    path: Path, *, tokenizer: str | None, template: Path | None, sample: int | None, reply: Reply
+) -> None:
     """Check foreign rows and print the findings; exit code 1 if there are errors."""
     from packer.audit.foreign import audit_foreign  # noqa: PLC0415 - not for --help
-    from packer.audit.foreign.foreign_report import SAMPLE  # noqa: PLC0415 - as above
 
-    wanted = None if whole else sample or SAMPLE
     with listener(quiet=reply.quiet) as progress:
-        report = audit_foreign(sample=wanted, progress=progress, **asked._asdict())
-    fields, has_tokenizer = {"ok": report.ok, **fields_of(report)}, asked.tokenizer is not None
-    reply.verdict(fields, lambda: _print(report, reply, has_tokenizer=has_tokenizer), failed(report, asked.path))
-
-
-def inspect_foreign(asked: Foreign, row: str, *, split: str | None, ids: bool, reply: Reply) -> None:
-    """Print one foreign row as text."""
-    from packer.audit.foreign import view_foreign_row  # noqa: PLC0415 - not for --help
-    from packer_cli.page import ViewPage, view_fields  # noqa: PLC0415 - as above
-
-    number = number_of(row)
-    if number is None:
-        raise click.UsageError(f"--row {row}: with --foreign, the number of a row")
-    view = view_foreign_row(number=number, part=split, **asked._asdict())
-    fields = {"path": str(asked.path), "row": view_fields(view, with_ids=ids)}
-    reply.data(fields, lambda: ViewPage(with_ids=ids).foreign(view, str(asked.path)))
+        report = audit_foreign(path, tokenizer=tokenizer, template=template, sample=sample, progress=progress)
+    fields, has_tokenizer = {"ok": report.ok, **fields_of(report)}, tokenizer is not None
+    reply.verdict(fields, lambda: _print(report, reply, has_tokenizer=has_tokenizer), failed(report, path))
 
 
 def _print(report: "ForeignReport", reply: Reply, *, has_tokenizer: bool) -> None:

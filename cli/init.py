@@ -16,14 +16,6 @@ if TYPE_CHECKING:
     from packer.recipe_from import Converted
 
 
-def _print_schema(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
-    if asked:
-        from packer.starter.recipe_schema import recipe_schema  # noqa: PLC0415 - only for this option
-
-        stdout().json(recipe_schema())
-        context.exit()
-
-
 @click.command("init", cls=Command)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option(
@@ -31,31 +23,15 @@ def _print_schema(context: click.Context, _parameter: click.Parameter, asked: bo
     "config",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Convert a configuration of axolotl or LLaMA-Factory, or a dataset_info.json, to a recipe.",
-)
-@click.option(
-    "--dataset",
-    "datasets",
-    metavar="NAME",
-    multiple=True,
-    help="Entry of a dataset_info.json to take, or several as A,B [all].",
+    help="Convert a configuration of axolotl or LLaMA-Factory to a recipe.",
 )
 @click.option(
     "--for", "family", type=click.Choice(FAMILIES), help="Write a recipe for your own rows and a family of models."
-)
-@click.option(
-    "--schema",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_print_schema,
-    help="Print the JSON schema of recipes, for editors, and exit.",
 )
 def command(
     *,
     folder: Path,
     config: Path | None,
-    datasets: tuple[str, ...],
     family: str | None,
     reply: Reply,
 ) -> None:
@@ -68,10 +44,8 @@ def command(
     if config is not None and family is not None:
         raise UsageError("--from and --for both write a recipe", hint="give one of them")
     if config is not None:
-        _from_config(config, folder, datasets, reply)
+        _from_config(config, folder, reply)
         return
-    if datasets:
-        raise UsageError("--dataset names an entry of a dataset_info.json", hint="packer init DIR --from FILE")
     from packer.starter import write_family, write_starter  # noqa: PLC0415 - not for --help
 
     files = write_starter(folder) if family is None else write_family(family, folder)
@@ -93,10 +67,10 @@ def _print_next(folder: Path, tokenizer: str = "") -> None:
     out.line(f"next: packer build -c {recipe}{tokenizer} -o {cache}")
 
 
-def _from_config(config: Path, folder: Path, datasets: tuple[str, ...], reply: Reply) -> None:
+def _from_config(config: Path, folder: Path, reply: Reply) -> None:
     from packer.recipe_from import read_config, write_recipe  # noqa: PLC0415 - not for --help
 
-    converted = read_config(config, folder, datasets=datasets)
+    converted = read_config(config, folder)
     files = write_recipe(converted, folder)
 
     def show() -> None:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer_cli.batch import batch_options, show_batch
-from packer_cli.foreign import Foreign, foreign_options, inspect_foreign, refuse_with_foreign
-from packer_cli.options import Command, file_and_row, head_option, pager_option
+from packer_cli.options import Command, cache_argument, file_and_row, head_option
 from packer_cli.page import ViewPage, view_fields
 from packer_cli.reply import Reply
 
@@ -17,19 +16,17 @@ if TYPE_CHECKING:
 
 
 @click.command("inspect", cls=Command)
-@foreign_options
+@cache_argument
 @click.option("--block", metavar="N", type=click.IntRange(min=0), help="A block of the split, from 0 [0].")
 @click.option("--doc", metavar="ID", type=int, help="A document by its doc_id.")
-@click.option("--row", metavar="FILE:N", help="Row N of an input file, from 0: what became of it. With --foreign: N.")
+@click.option("--row", metavar="FILE:N", help="Row N of an input file, from 0: what became of it.")
 @batch_options
 @click.option("--split", metavar="NAME", help="Split of the blocks and documents [the first].")
 @click.option("--ids", is_flag=True, help="Also show the ids of every run.")
 @head_option("documents of a block or a batch")
-@pager_option
 def command(
     *,
-    cache: Path | None,
-    foreign: Foreign | None,
+    cache: Path,
     block: int | None,
     doc: int | None,
     row: str | None,
@@ -42,15 +39,9 @@ def command(
     """Show a block, a document, a row or a batch as text.
 
     Trained text is marked by a bar on its left, with the number of its message, from 0, where a run begins. All other
-    text is context and is masked. Every run of tokens begins on a line of its own. With --foreign, a row that another
-    tool prepared; --split names its part. With --step or --state, the micro-batch that training gets there, and whether
-    it is what a model expects: exit code 1 if it is not.
+    text is context and is masked. Every run of tokens begins on a line of its own. With --step or --state, the
+    micro-batch that training gets there, and whether it is what a model expects: exit code 1 if it is not.
     """
-    if foreign is not None:
-        refuse_with_foreign(block=block is not None, doc=doc is not None, step=bool(batch))
-        inspect_foreign(foreign, row or "0", split=split, ids=ids, reply=reply)
-        return
-    assert cache is not None
     if sum(option is not None for option in (block, doc, row, batch or None)) > 1:
         raise click.UsageError("--block, --doc, --row and --step or --state cannot go together")
     from packer.audit import view_block, view_document, view_row  # noqa: PLC0415 - not for --help

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from packer_cli.options import MOST_ROWS, Command, RecipeOptions, pager_option, recipe_options
+from packer_cli.options import MOST_ROWS, Command, RecipeOptions, recipe_options
 from packer_cli.output import print_table
 from packer_cli.page import FindingsPage, failed
 from packer_cli.reply import Reply, fields_of
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 @click.option(
     "-n", "--rows", metavar="N", type=click.IntRange(min=0), default=200, help="Rows of each input to examine [200]."
 )
-@pager_option
 def command(*, options: RecipeOptions, rows: int, reply: Reply) -> None:
     """Report what a chat template does under a tokenizer.
 

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TextIO
 import click
 
 from packer.credentials import scheme_with_credentials
-from packer.watchdog import limit_process
+from packer.host.watchdog import limit_process
 from packer_cli import reply
 from packer_cli.options import HELP_OPTIONS, version_option
 from packer_cli.output import guarded_streams, stdout

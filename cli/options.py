@@ -5,7 +5,6 @@ All commands use this code, so that `lint` and `preview` look at exactly what `b
 
 import functools
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
@@ -14,15 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from packer.named_templates import NAMED_TEMPLATES, template_key
-from packer.row_schemas import ROW_SCHEMAS
+from packer.recipe.row_schemas import ROW_SCHEMAS
 from packer.version import __version__
-from packer_cli.output import paged
 from packer_cli.reply import Reply
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from packer.recipe import Recipe
+    from packer.recipe.recipe import Recipe
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -100,18 +98,6 @@ fail_above_option = click.option(
 )
 
 
-def pager_option(function: Function) -> Function:
-    """`--no-pager`, for commands whose text can be longer than a screen."""
-
-    @click.option("--no-pager", is_flag=True, help="On a terminal, print long output without a pager.")
-    @functools.wraps(function)
-    def through_pager(*, no_pager: bool, reply: Reply, **values: Any) -> None:
-        with nullcontext() if no_pager or reply.as_json else paged():
-            function(reply=reply, **values)
-
-    return through_pager
-
-
 def head_option(what: str) -> Callable[[Function], Function]:
     """`--head N`, for commands that list many items."""
     return click.option("--head", metavar="N", type=click.IntRange(min=0), help=f"Only the first {what}.")
@@ -187,7 +173,7 @@ class RecipeOptions:
             RecipeError: the recipe cannot be read, or there is none.
         """
         from packer.errors import RecipeError  # noqa: PLC0415 - not for --help
-        from packer.recipe import load_recipe, make_recipe, to_json  # noqa: PLC0415 - as above
+        from packer.recipe.recipe import load_recipe, make_recipe, to_json  # noqa: PLC0415 - as above
 
         if not self.sources and (self.schema or self.split):
             raise click.UsageError("--schema and --split need a SOURCE; in a recipe each source has its own")

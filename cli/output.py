@@ -8,17 +8,12 @@ import io
 import json
 import os
 import re
-import shlex
-import shutil
 import sys
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO, cast
-
-import click
 
 from packer.credentials import masked
 from packer.display import HIDDEN, one_line, visible
@@ -39,19 +34,17 @@ _NARROWEST, _WIDTH, _WIDTH_OF_PIPES = 20, 80, 100
 """Widths in cells: the least to wrap text to, of a terminal that does not report its width, and of pages in a pipe."""
 
 
-def lines_of(text: str, newline: str) -> Iterator[str]:
+NEWLINE, GAP, ARROW, BAR, DOT, RULE, CROSS = "↵", "…", "→", "▌", " · ", "── ", "✗"
+"""Signs for newlines, for omitted text, and so on; a locale without them shows escapes."""
+
+
+def lines_of(text: str) -> Iterator[str]:
     """Split a text into lines, each with a visible sign for its newline."""
     *complete, last = text.split("\n")
     for line in complete:
-        yield visible(line) + newline
+        yield visible(line) + NEWLINE
     if last or not complete:
         yield visible(last)
-
-
-def drawable(text: str) -> str:
-    """Escape what would control a terminal, and what stdout cannot encode, so that the width is known."""
-    shown = visible(text)
-    return shown if can_draw() else shown.encode("ascii", "backslashreplace").decode()
 
 
 def cells(character: str) -> int:
@@ -64,7 +57,7 @@ def cells(character: str) -> int:
 
 
 def wrap(line: str, width: int | None) -> Iterator[str]:
-    """Cut a line into parts of at most `width` cells, at a nearby space if there is one."""
+    """Cut a line into parts of at most `width` cells, after a nearby space or newline sign if there is one."""
     if width is None:
         yield line
         return
@@ -74,7 +67,7 @@ def wrap(line: str, width: int | None) -> Iterator[str]:
         while end < len(line) and (used := used + cells(line[end])) <= width:
             end += 1
         if end < len(line):
-            space = line.rfind(" ", 0, end)
+            space = max(line.rfind(sign, 0, end) for sign in (" ", NEWLINE))
             end = space + 1 if space >= end // 2 else max(end, 1)
         yield line[:end]
         line = line[end:]
@@ -213,59 +206,6 @@ class _Guarded:
         return getattr(self.stream, name)
 
 
-class _Collected:
-    """A terminal whose output is collected for a pager."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
-        self.text = io.StringIO()
-        self.write = self.text.write
-
-    def flush(self) -> None:
-        """Do nothing: the pager shows everything at the end."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.stream, name)
-
-
-@contextmanager
-def paged() -> Iterator[None]:
-    """Send the body's output through a pager if stdout is a terminal and the output is longer than the screen.
-
-    The pager is the one named by PAGER, or else less.
-    """
-    if not (stdout().has_cursor and sys.stdin is not None and sys.stdin.isatty()):
-        yield
-        return
-    # Below a guard: what others print is shown before it is collected.
-    before, ended = sys.stdout, True
-    terminal = before.stream if isinstance(before, _Guarded) else before
-    collected = _Collected(terminal)
-    sys.stdout = cast("TextIO", _Guarded(cast("TextIO", collected)))
-    try:
-        yield
-    except click.exceptions.Exit:
-        raise
-    except BaseException:
-        ended = False
-        raise
-    finally:
-        sys.stdout = before
-        text = collected.text.getvalue()
-        if ended and text.count("\n") >= shutil.get_terminal_size().lines and _has_pager():
-            click.echo_via_pager(text)
-        else:
-            terminal.write(text)
-            terminal.flush()
-
-
-def _has_pager() -> bool:
-    with suppress(ValueError):  # a quote that is not closed
-        command = shlex.split(os.environ.get("PAGER", "")) or ["less"]
-        return shutil.which(command[0]) is not None
-    return False
-
-
 @contextmanager
 def guarded_streams() -> Iterator[None]:
     """Escape everything printed in the body that would control a terminal; only :class:`Output` can write styles."""
@@ -298,51 +238,22 @@ def bars_console() -> "Console":
     return Console(file=stderr().stream)
 
 
-@dataclass(frozen=True, slots=True)
-class Signs:
-    """Signs for newlines, for omitted text, and so on."""
-
-    newline: str
-    gap: str
-    arrow: str
-    bar: str
-    dot: str
-    rule: str
-    cross: str
-
-
-_DRAWN = Signs(newline="↵", gap="…", arrow="→", bar="▌", dot=" · ", rule="── ", cross="✗")
-_ASCII = Signs(newline="\\n", gap="...", arrow="->", bar="|", dot=", ", rule="-- ", cross="x")
-NEWLINES = (_DRAWN.newline, _ASCII.newline)
-
-
 _MARKS = {
-    "ok": ("✓", "+", "green"),
-    "warning": ("!", "!", "yellow"),
-    "failure": ("✗", "x", "red"),
-    "skipped": ("–", "-", "dim"),
+    "ok": ("✓", "green"),
+    "warning": ("!", "yellow"),
+    "failure": (CROSS, "red"),
+    "skipped": ("–", "dim"),
 }
-"""The mark of each level of a check: drawn, in ASCII, and its style."""
+"""The mark of each level of a check, and its style."""
 
 
 def print_checks(out: Output, checks: Sequence[tuple[str, str, str]]) -> None:
     """Print results of checks, each with the mark of its level; given are level, name and message."""
     width = max((len(name) for _, name, _ in checks), default=0)
     for level, name, message in checks:
-        drawn, plain, style = _MARKS[level]
-        label = f"{drawn if can_draw() else plain} {name:{width}}  "
+        mark, style = _MARKS[level]
+        label = f"{mark} {name:{width}}  "
         out.words(message, label=(label, style), indent=2, hanging=len(label))
-
-
-def can_draw() -> bool:
-    """Whether stdout can encode more than ASCII."""
-    encoding = getattr(sys.stdout, "encoding", None)
-    return (encoding or "ascii").lower().replace("-", "") in {"utf8", "utf16", "utf32"}
-
-
-def signs() -> Signs:
-    """Return the signs that stdout can encode."""
-    return _DRAWN if can_draw() else _ASCII
 
 
 def _columns_of_environment() -> int | None:

@@ -2,7 +2,7 @@
 
 A document is written in two columns. The text is on the right, unchanged except for escapes. The gutter on its left
 has a bar where the text is trained, and the message number where a run begins. So the page reads the same without
-color, in a pipe, and in ASCII.
+color and in a pipe.
 
 A finding has a heading, example texts with carets below the marked place, and a hint. Examples are single lines,
 wrapped if too long, with newlines as signs.
@@ -13,20 +13,16 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from packer.display import percent, plural, visible
-from packer_cli.output import NEWLINES, cells, drawable, lines_of, signs, stdout, wrap, wrap_words
+from packer_cli.output import BAR, DOT, GAP, NEWLINE, RULE, cells, lines_of, stdout, wrap, wrap_words
 
 if TYPE_CHECKING:
     from packer.audit.check.check_report import RowPair
     from packer.audit.findings import CodedFinding, Example, Findings
-    from packer.audit.foreign.foreign_report import ForeignRowView
     from packer.audit.text_runs import Run
     from packer.audit.view import BlockView, DocumentView, RowView
 
 _LISTED = 12
 """Most messages whose numbers are listed."""
-
-_EXCERPT = 1000
-"""Length of an excerpt, in characters."""
 
 _REPEATED = 8
 """If a row's documents share more leading lines than this, the lines are shown only once."""
@@ -38,7 +34,6 @@ class ViewPage:
     def __init__(self, *, with_ids: bool = False) -> None:
         self._out = stdout()
         self._with_ids = with_ids
-        self._signs = signs()
 
     def block(self, view: "BlockView", *, head: int | None = None) -> None:
         """Print a block, or its first documents."""
@@ -66,25 +61,8 @@ class ViewPage:
             if self._with_ids:
                 self._ids(view.padding, 2)
 
-    def foreign(self, view: "ForeignRowView", path: str) -> None:
-        """Print a row prepared by another tool."""
-        of = f"{view.part} row" if view.part else "row"
-        trained = f"{view.num_trained:,} trained"
-        facts = [f"{of} {view.row:,} of {view.num_rows:,}", plural(view.length, "token"), trained]
-        self.heading(facts)
-        self.note([path])
-        for run in view.runs:
-            if run.kind == "padding":
-                self.note([plural(run.num_tokens, "padding token")])
-                if self._with_ids:
-                    self._ids(run, 2)
-            else:
-                self._run(run, 2)
-
-    def row(self, view: "RowView", *, was: str = "was", excerpt: bool = False) -> None:
+    def row(self, view: "RowView", *, was: str = "was") -> None:
         """Print why a row was left out, then its documents; `was` is the verb in the headings of the reasons.
-
-        With `excerpt`, only the beginning of each document is shown.
 
         Documents of one row begin alike: of the lines shared with the previous document, only the last ones are
         repeated.
@@ -95,7 +73,7 @@ class ViewPage:
             if place or view.rejected:
                 self.blank()
             prefix = f"{place + 1}/{len(view.documents)} " if len(view.documents) > 1 else ""
-            self.document(document, prefix, before, limit=_EXCERPT if excerpt else None)
+            self.document(document, prefix, before)
             before = "".join(run.text for run in document.runs)
 
     def reasons(self, view: "RowView", *, was: str) -> None:
@@ -111,7 +89,7 @@ class ViewPage:
             self.note([line.reason])
 
     def heading(self, facts: list[str]) -> None:
-        self._facts(self._signs.rule, facts, "bold")
+        self._facts(RULE, facts, "bold")
 
     def note(self, facts: list[str]) -> None:
         self._facts("   ", facts, "dim")
@@ -120,7 +98,7 @@ class ViewPage:
         """Print facts side by side; on a terminal, those that do not fit continue on further lines."""
         line = prefix + facts[0]
         for fact in facts[1:]:
-            longer = line + self._signs.dot + fact
+            longer = line + DOT + fact
             if self._out.edge is not None and sum(map(cells, longer)) > self._out.edge:
                 self._out.sentence(line, hanging=3, style=style)
                 longer = f"   {fact}"
@@ -131,7 +109,7 @@ class ViewPage:
         """Print text in its column; `width` is that of the numbers before the mark."""
         first = "" if number is None else str(number)
         columns = self._columns(width)
-        for line in lines_of(text, self._signs.newline):
+        for line in lines_of(text):
             for part in wrap(line, columns):
                 self._line(f"{first:>{width}}{mark or ' '} ", part, style)
                 first = ""
@@ -139,7 +117,7 @@ class ViewPage:
     def blank(self) -> None:
         self._line("", "", "")
 
-    def document(self, view: "DocumentView", prefix: str = "", before: str = "", *, limit: int | None = None) -> None:
+    def document(self, view: "DocumentView", prefix: str = "", before: str = "") -> None:
         piece = (
             []
             if view.length == view.document_length
@@ -164,15 +142,8 @@ class ViewPage:
             facts.append(f"trains {trained_messages(trained)}")
         self.note(facts)
         width = max(2, *(len(str(run.message)) for run in trained)) if trained else 2
-        begun = 0
         for place, run in enumerate(view.runs):
-            if limit is not None and begun + len(run.text) > limit:
-                self._run_text(run, width, "" if place else before, limit - begun)
-                left = sum(len(each.text) for each in view.runs) - limit
-                self._line(" " * (width + 2), f"[... {plural(left, 'character')} more; --row shows all ...]", "dim")
-                return
             self._run(run, width, "" if place else before)
-            begun += len(run.text)
 
     def _filler(self, run: "Run") -> None:
         """Print the separator or padding after a document of a block."""
@@ -185,26 +156,21 @@ class ViewPage:
             self._ids(run, 2)
 
     def _run(self, run: "Run", width: int, before: str = "") -> None:
-        self._run_text(run, width, before, None)
+        if run.kind == "trained":
+            self.text(run.text, mark=BAR, number=run.message, style="green", width=width)
+        else:
+            at = repeated(before, run.text)
+            if at:
+                lines = plural(run.text.count("\n", 0, at), "line")
+                self._line(" " * (width + 2), f"[... {lines} as in the document before ...]", "dim")
+            self.text(run.text[at:], width=width)
         if self._with_ids:
             self._ids(run, width)
-
-    def _run_text(self, run: "Run", width: int, before: str, limit: int | None) -> None:
-        """Return the text of a run, up to `limit`."""
-        text = run.text[:limit]
-        if run.kind == "trained":
-            self.text(text, mark=self._signs.bar, number=run.message, style="green", width=width)
-        else:
-            at = repeated(before, text)
-            if at:
-                lines = plural(text.count("\n", 0, at), "line")
-                self._line(" " * (width + 2), f"[... {lines} as in the document before ...]", "dim")
-            self.text(text[at:], width=width)
 
     def _ids(self, run: "Run", width: int) -> None:
         words = f"{plural(run.num_tokens, 'token')}, {run.kind}: {' '.join(map(str, run.input_ids))}"
         for part in wrap_words(words, self._columns(width)):
-            self._line(f"{'':{width}}{self._signs.bar if run.kind == 'trained' else ' '} ", part, "dim")
+            self._line(f"{'':{width}}{BAR if run.kind == 'trained' else ' '} ", part, "dim")
 
     def _columns(self, width: int) -> int | None:
         """Return the columns available for text; None in a pipe, which has no edge."""
@@ -232,11 +198,9 @@ def repeated(before: str, text: str) -> int:
     return sum(len(line) + 1 for line in lines[:-3]) if len(lines) > _REPEATED + 3 else 0
 
 
-def view_fields(
-    view: "BlockView | DocumentView | RowView | ForeignRowView", *, with_ids: bool = False
-) -> dict[str, Any]:
+def view_fields(view: "BlockView | DocumentView | RowView", *, with_ids: bool = False) -> dict[str, Any]:
     """Return a view as JSON; ids and labels of runs only if requested."""
-    from packer.recipe import to_json  # noqa: PLC0415 - not for --help
+    from packer.recipe.recipe import to_json  # noqa: PLC0415 - not for --help
 
     fields = asdict(view)
     if "rejected" in fields:
@@ -261,9 +225,6 @@ _INDENT = 2
 _BEFORE, _AFTER = 60, 120
 """Characters shown before the start of a mark, and after it. A text without a mark gets the sum of both."""
 
-_NEAR_EDGE = 20
-"""A line may end this many columns before the edge."""
-
 _LABEL = 26
 """Most columns for labels; a longer label gets a line of its own."""
 
@@ -275,7 +236,6 @@ class FindingsPage:
         """`whole`: do not shorten any text."""
         self.out = stdout()
         self._whole = whole
-        self._signs = signs()
 
     def findings(self, findings: "Iterable[CodedFinding]", *, follow: bool) -> None:
         """Print findings with a blank line between them, and one before the first if they `follow` something."""
@@ -329,7 +289,12 @@ class FindingsPage:
                 yield f"{'':{indent}}{'' if number else label:{column}}  {line}".rstrip(), is_mark
 
     def _example(self, example: "Example", width: int) -> Iterator[tuple[str, bool]]:
-        rows = _rows(*self._characters(example), max(width, 20))
+        characters = self._characters(example)
+        marked = iter([is_marked for sign, is_marked in characters for _ in sign])
+        rows = []
+        for line in wrap("".join(sign for sign, _ in characters) or " ", max(width, 20)):
+            carets = "".join(("^" if next(marked, False) else " ") * cells(character) for character in line)
+            rows.append((line, carets.rstrip()))
         last = max((number for number, (_, carets) in enumerate(rows) if carets), default=None)
         for number, (line, carets) in enumerate(rows):
             yield line, False
@@ -340,7 +305,7 @@ class FindingsPage:
             elif carets:
                 yield f"{carets} {note}".rstrip(), True
 
-    def _characters(self, example: "Example") -> tuple[list[str], list[bool]]:
+    def _characters(self, example: "Example") -> list[tuple[str, bool]]:
         """Return the displayed characters, each with whether it is marked, plus one more if the mark is at the end."""
         text = example.text
         start, stop = example.mark or (0, 0)
@@ -349,47 +314,20 @@ class FindingsPage:
             first = max(0, min(start, len(text)) - _BEFORE) if example.mark else 0
             last = min(len(text), first + _BEFORE + _AFTER)
         stop = max(stop, start + 1) if example.mark else stop
-        shown = [self._sign(character) for character in text[first:last]]
-        marked = [start <= place < stop for place in range(first, last)]
-        if first:
-            shown, marked = [self._signs.gap, *shown], [False, *marked]
+        shown = [(self._sign(text[place]), start <= place < stop) for place in range(first, last)]
         if last < len(text):
-            shown, marked = [*shown, self._signs.gap], [*marked, False]
+            shown.append((GAP, False))
         elif example.mark and start >= len(text):
-            shown, marked = [*shown, " "], [*marked, True]
-        return shown, marked
+            shown.append((" ", True))
+        return [(GAP, False)] * bool(first) + shown
 
     def _sign(self, character: str) -> str:
         if character == "\n":
-            return self._signs.newline
-        return "\\t" if character == "\t" else drawable(character)
+            return NEWLINE
+        return "\\t" if character == "\t" else visible(character)
 
 
 def failed(report: "Findings", what: object) -> str | None:
     """Return the error message of a report: `template.jinja: 1 error, 2 warnings, 3 notes (no_terminator)`."""
     codes = ", ".join(finding.code for finding in report.findings if finding.level == "error")
     return None if report.ok else f"{what}: {report.counted} ({codes})"
-
-
-def _rows(shown: Sequence[str], marked: Sequence[bool], width: int) -> list[tuple[str, str]]:
-    """Wrap to lines of at most `width` columns, each with its carets if any of it is marked.
-
-    Lines end after a space or a newline if there is one near the edge.
-    """
-    rows: list[tuple[str, str]] = []
-    start = 0
-    while start < len(shown) or not rows:
-        end, used = start, 0
-        while end < len(shown) and (used := used + sum(map(cells, shown[end]))) <= width:
-            end += 1
-        if end < len(shown):
-            near = range(end, max(start, end - _NEAR_EDGE), -1)
-            end = next((place for place in near if shown[place - 1].isspace() or shown[place - 1] in NEWLINES), end)
-        end = max(end, start + 1)
-        carets = "".join(
-            ("^" if is_marked else " ") * sum(map(cells, sign))
-            for sign, is_marked in zip(shown[start:end], marked[start:end], strict=True)
-        )
-        rows.append(("".join(shown[start:end]), carets.rstrip()))
-        start = end
-    return rows

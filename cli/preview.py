@@ -5,31 +5,28 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from packer.display import number, percent, plural
-from packer_cli.options import MOST_ROWS, Command, RecipeOptions, file_and_row, pager_option, recipe_options
+from packer.display import number, percent
+from packer_cli.options import MOST_ROWS, Command, RecipeOptions, file_and_row, recipe_options
 from packer_cli.output import print_table, stdout
 from packer_cli.page import ViewPage, view_fields
 from packer_cli.reply import Reply, listener
 
 if TYPE_CHECKING:
     from packer.audit.preview import Preview, PreviewedRow, PreviewTotals
-    from packer.recipe import Recipe
+    from packer.recipe.recipe import Recipe
 
 _NO_SOURCES = "packer preview FILE... --tokenizer DIR, or -c RECIPE"
 
 
 @click.command("preview", cls=Command)
 @recipe_options
-@click.option("--block-len", metavar="N", type=int, help="Tokens of a block [4096].")
 @click.option("-n", "--rows", metavar="N", type=click.IntRange(min=1), default=3, help="Rows of each input [3].")
 @click.option("--row", metavar="FILE:N", help="Only row N of an input, from 0.")
 @click.option("--rejected", is_flag=True, help="Only rows that would be left out, of the first 1,000 of each input.")
 @click.option("--ids", is_flag=True, help="Also show the ids of every run.")
-@pager_option
 def command(
     *,
     options: RecipeOptions,
-    block_len: int | None,
     rows: int,
     row: str | None,
     rejected: bool,
@@ -46,7 +43,7 @@ def command(
         raise click.UsageError("--row and --rejected cannot go together")
     from packer.audit import preview  # noqa: PLC0415 - not for --help
 
-    recipe = options.resolve(block_len=block_len, no_sources=_NO_SOURCES)
+    recipe = options.resolve(no_sources=_NO_SOURCES)
     place = None if row is None else file_and_row(row)
     with listener(quiet=reply.quiet) as progress:
         found = preview(recipe, rows=min(rows, MOST_ROWS), row=place, rejected_only=rejected, progress=progress)
@@ -60,7 +57,7 @@ def command(
         for count, shown in enumerate(found.rows):
             if count:
                 page.blank()
-            _show(page, shown, whole=not rejected)
+            _show(page, shown)
         if not reply.quiet:
             if found.rows:
                 page.blank()
@@ -69,21 +66,20 @@ def command(
     reply.data(_fields(found, with_ids=ids), show)
 
 
-def _show(page: ViewPage, row: "PreviewedRow", *, whole: bool) -> None:
+def _show(page: ViewPage, row: "PreviewedRow") -> None:
     if row.excerpts:
         page.reasons(row.view, was="would be")
         for excerpt in row.excerpts:
             page.note([f"{excerpt.what}:"])
             page.text(excerpt.text, mark="!" if excerpt.blamed else "", style="red" if excerpt.blamed else "")
     else:
-        page.row(row.view, was="would be", excerpt=not whole)
+        page.row(row.view, was="would be")
     if row.hint is not None:
         page.note([f"hint: {row.hint}"])
 
 
 def _print_totals(totals: "PreviewTotals", recipe: "Recipe") -> None:
-    from packer.pipeline.messages.rewrite_cost import LIMIT  # noqa: PLC0415 - not for --help
-    from packer.rejections import CODES  # noqa: PLC0415 - as above
+    from packer.rejections import CODES  # noqa: PLC0415 - not for --help
 
     out = stdout()
     facts = [("rows", number(totals.rows), f"{number(totals.kept)} kept, {number(totals.rows - totals.kept)} rejected")]
@@ -91,29 +87,15 @@ def _print_totals(totals: "PreviewTotals", recipe: "Recipe") -> None:
         tokens = f"{number(totals.tokens)} tokens, {percent(totals.trained / totals.tokens)} trained"
         facts.append(("documents", number(totals.documents), tokens))
     print_table(out, [("", "<"), ("", ">"), ("", "<")], facts)
-    for what, counts in (
-        ("rows rejected", totals.rejected),
-        ("parts of documents that fit in no block", totals.left_out),
-    ):
-        if counts:
-            out.line()
-            out.line(f"{what}")
-            ordered = sorted(counts.items(), key=lambda entry: -entry[1])
-            listed = [(number(count), code, CODES.get(code, "")) for code, count in ordered]
-            print_table(out, [("", ">"), ("", "<"), ("", "<")], listed)
+    if totals.rejected:
+        out.line()
+        out.line("rows rejected")
+        ordered = sorted(totals.rejected.items(), key=lambda entry: -entry[1])
+        listed = [(number(count), code, CODES.get(code, "")) for code, count in ordered]
+        print_table(out, [("", ">"), ("", "<"), ("", "<")], listed)
     if recipe.row_rules.is_set:
         out.line()
         out.line("the recipe's rules about rows are not applied here")
-    if totals.tokens > totals.last_tokens:
-        times = totals.tokens / totals.last_tokens
-        asks = (
-            "; a build asks what to do about it" if recipe.supervision.history_rewrite is None and times > LIMIT else ""
-        )
-        out.line()
-        out.line(
-            f"history is rewritten: {plural(totals.documents, 'document')} of {plural(totals.kept, 'row')}, "
-            f"{times:.2f} times the tokens of each row's last document{asks}",
-        )
 
 
 def _fields(found: "Preview", *, with_ids: bool) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Writes the generated reference pages: `python -m packer_cli.reference`; `--check` only compares them."""
 
-import json
 import re
 import sys
 from pathlib import Path
@@ -62,9 +61,8 @@ def pages() -> dict[str, str]:
     """Return the text of every generated page by file name; partly generated pages include their hand-written part."""
     from packer.audit.lint.codes import CODES as LINT_CODES  # noqa: PLC0415 - not for a page of the command line
     from packer.load.trainers import TRAINERS  # noqa: PLC0415 - as above
-    from packer.recipe import recipe_keys  # noqa: PLC0415 - as above
+    from packer.recipe.recipe import recipe_keys  # noqa: PLC0415 - as above
     from packer.source.schema import SCHEMAS  # noqa: PLC0415 - as above
-    from packer.starter.recipe_schema import recipe_schema  # noqa: PLC0415 - as above
 
     lint = "".join(f"| `{name}` | {code.level} | {code.meaning} |\n" for name, code in LINT_CODES.items())
     schemas = "".join(f"| `{name}` | {schema.help} |\n" for name, schema in SCHEMAS.items())
@@ -81,7 +79,6 @@ def pages() -> dict[str, str]:
         "../site/mkdocs.yml": _with_part(
             _page("../site/mkdocs.yml"), "      - With a trainer:\n", pages_of_trainers, "      - how-to/preference.md"
         ),
-        "recipe.schema.json": json.dumps(recipe_schema(), indent=2, ensure_ascii=False) + "\n",
     }
 
 

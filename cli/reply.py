@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import signal
 import sys
 import traceback
@@ -15,7 +16,7 @@ import click
 
 from packer.credentials import masked
 from packer.errors import PackerError
-from packer.limits import is_panic, out_of
+from packer.host.limits import is_panic, out_of
 from packer.progress import Lines, Progress, Silent
 from packer_cli.output import bars_console, stderr, stdout, wrap_words
 
@@ -69,12 +70,18 @@ def _report(error: BaseException, *, command: str | None, as_json: bool, verbose
     return exit_code
 
 
+_NEXT_WAY = re.compile(r"(?<=;) (?=--|if |what |where )")
+"""Where a hint goes on with another way, or with what holds for all of them."""
+
+
 def print_error(message: str, hint: str | None) -> None:
     """Print `error: …` and `hint: …` on stderr, wrapped on a terminal, one line each in a pipe."""
     stderr().sentence(message, label=("error: ", "red bold"))
     if hint:
         stderr().line()
-        stderr().sentence(hint, label=("hint: ", "cyan bold"))
+        ways = _NEXT_WAY.split(hint) if stderr().edge is not None else [hint]
+        for number, way in enumerate(ways):
+            stderr().sentence(way, label=("  " if number else "hint: ", "cyan bold"), hanging=4 * (len(ways) > 1))
 
 
 def error_object(code: str, message: str, hint: str | None) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 """Print the result of `packer build`."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from packer_cli.output import print_table, stdout
+from packer_cli.output import stdout
 
 if TYPE_CHECKING:
     from packer.pipeline.messages.build_result import BuildResult
@@ -27,30 +27,11 @@ def print_lines(lines: Iterable[str]) -> None:
             out.line(line)
 
 
-_PARTS = {
-    "plan": "inputs read and hashed, tokenizer loaded",
-    "documents": "rows rendered, tokenized, proved, written",
-    "rows": "which rows, in which split",
-    "blocks": "packed, gathered, written",
-    "commit": "inputs checked again, manifest written",
-}
-
-
-def print_profile(seconds: Mapping[str, float]) -> None:
-    """Print where the time of a build went."""
-    out = stdout()
-    out.line()
-    out.line("time" if seconds else "time: nothing was built")
-    parts = [(name, f"{seconds[name]:.2f} s", meaning) for name, meaning in _PARTS.items() if name in seconds]
-    if parts:
-        print_table(out, [("", "<"), ("", ">"), ("", "<")], parts)
-
-
 def result_fields(result: "BuildResult", seconds: float) -> dict[str, Any]:
     """Return the result as JSON."""
     from dataclasses import asdict  # noqa: PLC0415 - beside its only use
 
-    from packer.recipe import to_json  # noqa: PLC0415 - not for --help
+    from packer.recipe.recipe import to_json  # noqa: PLC0415 - not for --help
     from packer.store.mirror import shown  # noqa: PLC0415 - as above
 
     manifest = result.manifest
@@ -67,4 +48,5 @@ def result_fields(result: "BuildResult", seconds: float) -> dict[str, Any]:
         "settled_keys": [*result.settled_keys],
         "left_out": result.left_out and asdict(result.left_out),
         "totals": manifest and to_json(manifest.totals),
+        "profile": {name: round(took, 4) for name, took in result.seconds.items()},
     } | ({} if result.rows is None else {"rows": asdict(result.rows)})

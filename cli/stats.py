@@ -1,14 +1,13 @@
 """`packer stats`: show the numbers of a cache."""
 
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from packer.display import number, percent, plural, size
-from packer_cli.options import Command, head_option, pager_option
-from packer_cli.output import can_draw, print_table, stdout
+from packer_cli.options import Command
+from packer_cli.output import print_table, stdout
 from packer_cli.reply import Reply, fields_of
 from packer_cli.result import print_lines
 
@@ -21,19 +20,12 @@ _BAR = 32
 @click.command("stats", cls=Command)
 @click.argument("cache", type=click.Path(path_type=Path))
 @click.option(
-    "--splits", "splits_alone", is_flag=True, help="Show only the rows of each split, and those left out by each rule."
-)
-@click.option(
     "--rows", "split", metavar="SPLIT", help="List the rows of a split, one per line: input, a tab, row number from 0."
 )
-@head_option("rows of --rows")
-@pager_option
 def command(
     *,
     cache: Path,
-    splits_alone: bool,
     split: str | None,
-    head: int | None,
     reply: Reply,
 ) -> None:
     """Show lengths, fill, the trained share and what was rejected."""
@@ -41,38 +33,17 @@ def command(
     from packer.store.mirror import shown  # noqa: PLC0415 - as above
 
     if split is not None:
-        rows = _first(rows_of_split(cache, split), head)
+        rows = rows_of_split(cache, split)
         reply.data({"folder": shown(cache), "split": split, "rows": rows}, lambda: _print_rows(rows))
         return
-    if head is not None:
-        raise click.UsageError("--head goes with --rows")
     found = stats(cache)
-    reply.data(_fields(found), lambda: _print_splits(found) if splits_alone else _print(found))
-
-
-def _first(rows: dict[str, list[int]], head: int | None) -> dict[str, list[int]]:
-    """Return the first rows, as many as asked for, by input."""
-    if head is None:
-        return rows
-    found: dict[str, list[int]] = {}
-    for path, row in islice(((path, row) for path, own in rows.items() for row in own), head):
-        found.setdefault(path, []).append(row)
-    return found
+    reply.data(_fields(found), lambda: _print(found))
 
 
 def _print_rows(rows: dict[str, list[int]]) -> None:
     for path, own in rows.items():
         for row in own:
             stdout().line(f"{path}\t{row}")
-
-
-def _print_splits(found: "Stats") -> None:
-    print_table(stdout(), _SPLIT_COLUMNS, [_split_row(split) for split in found.splits])
-    if found.selected is not None:
-        print_lines(found.selected.split_lines())
-        print_lines(found.selected.rule_lines(found.rows, listed="listed in rejected.jsonl"))
-        stdout().line()
-        print_lines(found.selected.warning_lines())
 
 
 def _print(found: "Stats") -> None:
@@ -112,12 +83,12 @@ def _print(found: "Stats") -> None:
     _print_reasons(found)
     if found.selected is not None:
         print_lines(found.selected.rule_lines(found.rows, listed="listed in rejected.jsonl"))
+        print_lines(found.selected.warning_lines())
     out.line()
     out.line("splits")
     print_table(out, _SPLIT_COLUMNS, [_split_row(split) for split in found.splits])
     for split in found.splits:
         _print_lengths(split)
-        _print_fills(split)
     out.line()
     out.line(f"fingerprint  {found.fingerprint}")
 
@@ -130,7 +101,6 @@ _SPLIT_COLUMNS = [
     ("trained", ">"),
     ("blocks", ">"),
     ("full", ">"),
-    ("docs/block", ">"),
 ]
 
 
@@ -144,7 +114,6 @@ def _split_row(split: "SplitStats") -> tuple[str, ...]:
         percent(split.trained_share),
         number(split.blocks) if packed else "-",
         percent(split.fill) if packed else "-",
-        f"{split.documents_per_block:.1f}" if packed else "-",
     )
 
 
@@ -175,33 +144,21 @@ def _print_lengths(split: "SplitStats") -> None:
     for name, own in [("", lengths), *split.sides.items()]:
         quantiles = "   ".join(f"{of} {number(getattr(own, of))}" for of in ("min", "p10", "p50", "p90", "p99", "max"))
         out.line(f"  {quantiles}   {name}".rstrip())
-    ranges = [f"{first:,} to {last:,}" if first != last else f"{first:,}" for first, last, _ in lengths.bins]
-    _print_histogram(("tokens", "documents"), ranges, [count for _, _, count in lengths.bins])
-
-
-def _print_fills(split: "SplitStats") -> None:
-    if not split.fills:
-        return
-    stdout().line()
-    stdout().line(f"fill of blocks in {split.split}")
-    ranges = [f"{first} to {last} %" if first != last else f"{first} %" for first, last, _ in split.fills]
-    _print_histogram(("full", "blocks"), ranges, [count for _, _, count in split.fills])
-
-
-def _print_histogram(headings: tuple[str, str], ranges: list[str], counts: list[int]) -> None:
-    """Print one line per range, with its bar next to the count."""
-    most, total, drawn = max(counts), sum(counts), can_draw()
+    most, total = max(count for _, _, count in lengths.bins), split.documents
     rows = [
-        (name, number(count), percent(count / total), bar(count / most, _BAR, drawn=drawn))
-        for name, count in zip(ranges, counts, strict=True)
+        (
+            f"{first:,} to {last:,}" if first != last else f"{first:,}",
+            number(count),
+            percent(count / total),
+            bar(count / most, _BAR),
+        )
+        for first, last, count in lengths.bins
     ]
-    print_table(stdout(), [(headings[0], ">"), (headings[1], ">"), ("", ">"), ("", "<")], rows)
+    print_table(stdout(), [("tokens", ">"), ("documents", ">"), ("", ">"), ("", "<")], rows)
 
 
-def bar(share: float, width: int, *, drawn: bool) -> str:
+def bar(share: float, width: int) -> str:
     """Draw a bar of up to `width` cells in eighths of a cell; nonzero values show at least one eighth."""
-    if not drawn:
-        return "#" * (max(1, round(share * width)) if share else 0)
     eighths = max(1, round(share * width * 8)) if share else 0
     return "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
 

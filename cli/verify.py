@@ -6,15 +6,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer.display import number, plural, size
-from packer_cli.foreign import Foreign, foreign_options, refuse_with_foreign, verify_foreign
+from packer_cli.foreign import verify_foreign
 from packer_cli.options import Command, jobs_option, on_option, sources_option
-from packer_cli.output import print_table, signs, stdout
+from packer_cli.output import CROSS, GAP, print_table, stdout
 from packer_cli.reply import Reply, fields_of, listener
 
 if TYPE_CHECKING:
     from packer.audit.verify.verify_report import Checked, Finding, Level, VerifyReport
 
 _SHOWN = 20
+
+_SAMPLE = 1000
+"""Rows of other tools that are looked at by default."""
+
 _NAMES = {"rejected": "rejected.jsonl", "model": "tokenizer files", "manifest": "manifest.json"}
 _LEVELS = {
     "quick": "sizes and totals; no bytes were read",
@@ -24,7 +28,22 @@ _LEVELS = {
 
 
 @click.command("verify", cls=Command)
-@foreign_options
+@click.argument("cache", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--foreign",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    help="Instead of a cache: rows that another tool prepared (save_to_disk, Parquet, Arrow).",
+)
+@click.option(
+    "--tokenizer", metavar="DIR|FILE|HUB_ID", help="With --foreign: the model's tokenizer, as build takes it."
+)
+@click.option(
+    "--template",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="With --foreign: chat template to use instead of the tokenizer's own.",
+)
 @click.option("--quick", is_flag=True, help="Only the manifest, its totals and the size of every file.")
 @click.option(
     "--full",
@@ -50,7 +69,9 @@ _LEVELS = {
 def command(
     *,
     cache: Path | None,
-    foreign: Foreign | None,
+    foreign: Path | None,
+    tokenizer: str | None,
+    template: Path | None,
     quick: bool,
     full: bool,
     sample: int | None,
@@ -66,19 +87,30 @@ def command(
     Exit code 1 if anything is wrong; everything that is wrong is listed. For foreign rows it reports
     trained prompts, stop tokens that are not trained, shifted labels and lost borders, and what it could not check.
     """
-    if quick and full:
-        raise click.UsageError("--quick and --full cannot go together")
+    of_cache = {"quick": quick, "jobs": jobs, "sources": roots, **asked}
+    beside = [f"--{name}" for name, value in of_cache.items() if value and foreign is not None]
+    refused = {
+        "--quick and --full cannot go together": quick and full,
+        "--tokenizer and --template go with --foreign: a cache keeps its own": foreign is None
+        and (tokenizer is not None or template is not None),
+        "missing argument 'CACHE'": foreign is None and cache is None,
+        "name a cache or --foreign PATH, not both": foreign is not None and cache is not None,
+        "--full looks at all rows, --sample at some: name one of them": foreign is not None and full and sample,
+        f"{' and '.join(beside)} is about a cache and cannot be combined with --foreign": beside,
+        "--sample is the number of rows for --reencode; pass both": foreign is None
+        and sample
+        and not asked["reencode"],
+        "--reencode reads the inputs again: add --sources . if they are below this folder": asked["reencode"]
+        and not roots,
+    }
+    for usage, is_wrong in refused.items():
+        if is_wrong:
+            raise click.UsageError(usage)
     if foreign is not None:
-        if full and sample is not None:
-            raise click.UsageError("--full looks at all rows, --sample at some: name one of them")
-        refuse_with_foreign(quick=quick, jobs=jobs, sources=roots, **asked)
-        verify_foreign(foreign, whole=full, sample=sample, reply=reply)
+        wanted = None if full else sample or _SAMPLE
+        verify_foreign(foreign, tokenizer=tokenizer, template=template, sample=wanted, reply=reply)
         return
     assert cache is not None
-    if sample is not None and not asked["reencode"]:
-        raise click.UsageError("--sample is the number of rows for --reencode; pass both")
-    if asked["reencode"] and not roots:
-        raise click.UsageError("--reencode reads the inputs again: add --sources . if they are below this folder")
     from packer.audit import verify  # noqa: PLC0415 - not for --help
 
     with listener(quiet=reply.quiet) as progress:
@@ -125,7 +157,7 @@ def _print(report: "VerifyReport", *, every: bool) -> None:
         _print_finding(finding)
     if len(report.findings) > _SHOWN and not every:
         out.line()
-        out.line(f"{signs().gap} and {len(report.findings) - _SHOWN:,} more; -v lists all")
+        out.line(f"{GAP} and {len(report.findings) - _SHOWN:,} more; -v lists all")
     if report.strays:
         out.line()
         out.line(f"note: {plural(len(report.strays), 'file')} not named by the manifest; the next build removes them")
@@ -145,7 +177,7 @@ def _state(entry: "Checked") -> str:
 def _print_finding(finding: "Finding") -> None:
     out = stdout()
     where = finding.path if finding.row is None else f"{finding.path} row {finding.row:,}"
-    out.line((f"{signs().cross} {where}", "red"))
+    out.line((f"{CROSS} {where}", "red"))
     out.line(f"  {finding.what}")
     out.line(f"  expected  {finding.expected}")
     out.line(f"  found     {finding.found}")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from packer.export.run import export as export_cache
     from packer.load import PackedDataset, PackedLoader
     from packer.pipeline.from_python import build
-    from packer.recipe import Recipe, load_recipe, make_recipe
+    from packer.recipe.recipe import Recipe, load_recipe, make_recipe
     from packer.store.cache import Cache
 
 __all__ = [
@@ -42,13 +42,13 @@ _HOME = {
     "PackedDataset": "packer.load.PackedDataset",
     "PackedLoader": "packer.load.PackedLoader",
     "PackerError": "packer.errors.PackerError",
-    "Recipe": "packer.recipe.Recipe",
+    "Recipe": "packer.recipe.recipe.Recipe",
     "build": "packer.pipeline.from_python.build",
     "cache_diff": "packer.audit.diff.diff",
     "cache_stats": "packer.audit.stats.stats",
     "export_cache": "packer.export.run.export",
-    "load_recipe": "packer.recipe.load_recipe",
-    "make_recipe": "packer.recipe.make_recipe",
+    "load_recipe": "packer.recipe.recipe.load_recipe",
+    "make_recipe": "packer.recipe.recipe.make_recipe",
     "verify_cache": "packer.audit.verify.verify_cache.verify",
 }
 

@@ -3,9 +3,10 @@
 The codes are part of the file format and never change.
 """
 
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Mapping
 
-from packer.row_schemas import ROW_SCHEMAS
+from packer.recipe.row_schemas import ROW_SCHEMAS
 
 _OF_ROWS = {
     "filtered": "a filter of the recipe, or a condition of the row's source, does not let the row pass",
@@ -13,7 +14,7 @@ _OF_ROWS = {
     "duplicate": "the row repeats an earlier row, or one that is held out",
     "near_duplicate": "the row is nearly identical to an earlier row, or to one that is held out",
     "no_group": "the row has no value in the field that split.group names",
-    "no_time": "the row has no time, or one without a zone, in the field that split.time names",
+    "no_time": "the row has no time in the field that split.time names",
     "straddles": "an earlier row of the same group is in an earlier split",
     "leaks": "the row is nearly identical to one that is held out",
     "not_taken": "the source already has as many rows as its take asks for",
@@ -36,6 +37,7 @@ CODES: dict[str, str] = {
     "no_content": "a message has no content under a key that packer knows; the reason lists its keys",
     "empty": "the row has no messages, no text or no tokens",
     "multimodal": "the row contains images, audio or video, which packer does not support",
+    "cut_off": "the row's own log says that an answer did not end, such as `finish_reason: length`",
     "preference": "the row is a preference pair or a rated answer, not an example to imitate",
     "pair_no_prompt": "no prompt precedes the answers of a pair, or the rated answer",
     "pair_context_differs": "the sides of a pair, or its prompt, say different things before the answers",
@@ -103,6 +105,8 @@ _HINTS = {
     "bad_tools": "tools are a list of definitions, and a call has a name and arguments; the reason has the path",
     "empty": "leave such rows out; if their text is in another field, sources.columns reads it",
     "multimodal": "leave the images out, or use a trainer with a processor for them; packer trains on text only",
+    "cut_off": "such an answer teaches a model to stop in the middle: leave it out, or give its message train: false; "
+    "--set 'sources.columns={finish_reason: null}', or what the reason names, hides a field that means something else",
     "preference": "--schema preference reads pairs, --schema rated reads rated answers; to imitate the better side: "
     "--set 'sources.columns={messages: chosen, rejected: null}' if it contains the whole conversation, "
     "{completion: chosen, rejected: null} if the prompt is a field of its own",
@@ -118,38 +122,30 @@ _HINTS = {
     "--set supervision.history_rewrite=last renders less",
     "too_many_turns": "split the conversation into several rows, or train its last answer only: "
     "--set supervision.turns=last",
-    "bad_marks": "correct the {% generation %} blocks of the template, or ignore them: "
-    "--set supervision.source=chat_server",
+    "bad_marks": "correct the {% generation %} blocks of the template",
     "control_render": "take the control token out of the message; packer preview shows the row",
     "nothing_trained": "no assistant message is trained: give the row one, or change supervision.turns",
     "not_encodable": "the tokenizer cannot encode the text at all; leave the row out",
     "proof_failed": "packer preview shows where ids and text differ; a tokenizer that changes texts cannot be verified",
-    "pair_rewritten": "if only one turn is compared, give only that turn: those before it are the prompt; "
-    "--set supervision.history_rewrite=as_rendered trains each answer in one document, as history shows its turns",
-    "pair_modes_differ": "if an answer has reasoning and the other has none, set the mode for both: "
-    "--set 'template.kwargs={enable_thinking: true}', or what the template calls it",
-    "pair_prompt_differs": "packer preview shows both sides; --set supervision.turns=all trains answers "
-    "from their first turn on",
+    "pair_rewritten": "if only one turn is compared, give only that turn: those before it are the prompt",
+    "pair_modes_differ": "if an answer has reasoning and the other has none, set the mode for both in template.kwargs",
+    "pair_prompt_differs": "packer preview shows both sides",
     "pair_identical": "leave the row out: neither answer is preferred",
     "overlong": "--block-len N makes blocks longer; --set pack.overlong=split cuts documents into pieces",
     "too_short": "--set pack.min_length=1 keeps them",
     "truncated": "--block-len N makes blocks longer; --set pack.overlong=split keeps the rest as another piece",
     "untrained": "nothing is lost for training: such a piece has a loss of 0 / 0",
-    "no_terminator": "--set supervision.no_terminator=append closes every turn with the EOS token",
-    "prompt_diverges": "packer lint shows where prompt and turn differ. --set supervision.on_prompt_mismatch=continue "
-    "trains the answer after its own prompt, if that opens the reasoning, or has a system message where the finished "
-    "chat has none (Mistral); =common_prefix uses their common prefix as the prompt. A variable of the template "
-    "that asks for reasoning, such as reasoning_effort, is set in template.kwargs",
+    "no_terminator": "packer lint shows how the template ends a turn",
+    "prompt_diverges": "packer lint shows where prompt and turn differ; a variable of the template that asks for "
+    "reasoning, such as reasoning_effort, is set in template.kwargs",
     "control_token": "packer does not take rows that are already rendered: give the messages, or remove the markers "
-    "(the build writes the EOS after a text or completion itself); --set supervision.control_tokens=allow trains "
-    "the letters of a marker as text, never the token",
-    "wrapped_twice": "--set rows.wrapped=unwrap takes the tags off; if the system message defines the tools, "
-    "--set 'sources.columns={tools: null}' leaves `tools` out",
-    "mangled_call": "packer lint shows what the template writes; remove `|safe` or a second `tojson` from it, or "
+    "(the build writes the EOS after a text or completion itself)",
+    "wrapped_twice": "give results, calls and definitions of tools without the tags of a template, each in its field",
+    "mangled_call": "packer preview shows what the template writes; remove `|safe` or a second `tojson` from it, or "
     "write each argument with `tojson`, which quotes texts. If the reason names a closing tag, a server would cut the "
     "argument there: leave the row out. Calls within a text belong into `tool_calls`",
-    "mangled_text": "packer lint shows what the template writes; correct where it escapes, cuts or replaces text, or "
-    "use another template",
+    "mangled_text": "packer preview shows what the template writes; correct where it escapes, cuts or replaces text, "
+    "or use another template",
     "open_reasoning": "an answer that was cut off teaches a model to stop within its reasoning: leave it out, or give "
     "its message train: false",
     "unknown_schema": f"name the schema: schema: {' | '.join(ROW_SCHEMAS)}",
@@ -163,40 +159,82 @@ _HINTS = {
     "leaves out stop tokens on purpose, give labels in its place",
     "already_packed": "give the rows as they were before they were packed",
     "unknown_token": "use the tokenizer that the ids were made with, including its added tokens",
-    "filtered": "the reason names the filter or condition; packer stats --splits counts what each of them drops",
+    "filtered": "the reason names the filter or condition; packer stats counts what each of them drops",
     "contaminated": "the reason names the question; decontaminate.cover is the threshold",
     "duplicate": "the reason names the row that was kept; packer inspect --row FILE:ROW shows either",
     "near_duplicate": "the reason names the row that was kept; packer inspect --row FILE:ROW shows either; "
     "deduplicate.near.jaccard is the threshold",
     "no_group": "give the row the field, or name one that every row has in split.group",
-    "no_time": "give the row a time, an ISO text with a zone or a number of split.unit; split.zone gives the zone",
+    "no_time": "give the row a time, an ISO text or a number of split.unit",
     "straddles": "this keeps a group on one side of a cutoff; without split.group, each row goes by its own time",
     "leaks": "the reason names the held-out row that it resembles; packer inspect --row FILE:ROW shows either",
     "not_taken": "a larger sources.take.rows takes more",
 }
 
 
-def rejection_hint(code: str, *, allowed: Iterable[str] = ()) -> str:
-    """Return what to do about rows rejected with a code of :data:`packer.rejections.CODES`.
+_WITHOUT_VARIABLES = {
+    "sources.columns={chat_template_kwargs: null}": "leaves out all variables of rows",
+    "template.kwargs={}": "leaves out the variables of the recipe",
+}
+
+_WAYS = {
+    "bad_marks": {"supervision.source=chat_server": "ignores them"},
+    "control_token": {"supervision.control_tokens=allow": "trains the letters of a marker as text, never the token"},
+    "dropped_reasoning": {
+        "supervision.reasoning=field": "moves reasoning out of the text, to where the template looks for it",
+        "supervision.reasoning=inline": "puts reasoning into the text, in <think> tags",
+        "supervision.on_prompt_mismatch=continue": "writes reasoning after a prompt that opens it",
+        **_WITHOUT_VARIABLES,
+    },
+    "dropped_system": {
+        "sources.roles={developer: system}": "gives the template system messages instead of a developer's"
+    },
+    "no_terminator": {"supervision.no_terminator=append": "closes every turn with the EOS token"},
+    "pair_modes_differ": {"template.kwargs={enable_thinking: true}": "sets it, if the template calls it so"},
+    "pair_prompt_differs": {"supervision.turns=all": "trains answers from their first turn on"},
+    "pair_rewritten": {
+        "supervision.history_rewrite=as_rendered": "trains each answer in one document, as history shows its turns"
+    },
+    "prompt_diverges": {
+        "supervision.on_prompt_mismatch=continue": "trains the answer after its own prompt",
+        "supervision.on_prompt_mismatch=common_prefix": "takes what prompt and turn have in common as the prompt",
+        **_WITHOUT_VARIABLES,
+    },
+    "template_error": {"rows.call_ids=short": "gives calls and their results ids of 9 letters and digits"},
+    "wrapped_twice": {
+        "rows.wrapped=unwrap": "takes the tags off",
+        "sources.columns={tools: null}": "leaves `tools` out, if the system message defines them",
+    },
+}
+"""Keys that may help rows which are rejected with a code, with what they do. A build names those with which it tried
+such rows, and trained what they say."""
+
+
+_NO_PLACE = "the template has no place for this: packer preview shows what it writes; leave it out, or use another"
+
+
+def ways_out(code: str, *, allowed: Iterable[str] = ()) -> dict[str, str]:
+    """Return keys that may help rows rejected with a code, with what they do.
 
     Args:
         code: why they were rejected.
         allowed: kinds of losses that `supervision.allow_dropped` already names, or needs for other rows. The key is set
             as a whole, so the hint has to repeat them.
     """
-    if code.startswith("dropped_"):
-        kind = code.removeprefix("dropped_")
-        return (_OTHER_FORMS if kind == "reasoning" else "") + allowing_hint(kind, allowed)
-    return _HINTS[code]
+    return _WAYS.get(code, {}) | allowing(code, allowed)
 
 
-_OTHER_FORMS = (
-    "packer lint says which of these helps: --set supervision.reasoning=inline puts it into the text, in <think> tags; "
-    "=field moves it out of the text; --set supervision.on_prompt_mismatch=continue writes it after a prompt that "
-    "opens the reasoning. Or "
-)
+def allowing(code: str, allowed: Iterable[str]) -> dict[str, str]:
+    """Return the key that allows a loss, with what it does; none for rows that lose nothing."""
+    if not code.startswith("dropped_"):
+        return {}
+    kinds = ",".join(dict.fromkeys((*allowed, code.removeprefix("dropped_"))))
+    return {f"supervision.allow_dropped=[{kinds}]": "builds without it"}
 
 
-def allowing_hint(kind: str, allowed: Iterable[str]) -> str:
-    """Return how to build without a kind of content that the template drops; `allowed` as in :func:`rejection_hint`."""
-    return f"--set 'supervision.allow_dropped=[{','.join(dict.fromkeys((*allowed, kind)))}]' builds without it"
+def rejection_hint(code: str, ways: Mapping[str, str] | None = None, *, advice: str | None = None) -> str:
+    """Return what to do about rows rejected with a code: by default, with all keys that may help."""
+    ways = ways_out(code) if ways is None else ways
+    advice = advice or _HINTS.get(code)
+    sets = [f"--set {shlex.quote(key)} {effect}" for key, effect in ways.items()]
+    return "; ".join([*sets, *([advice] if advice else [])]) or _NO_PLACE

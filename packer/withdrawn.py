@@ -31,9 +31,31 @@ _ALL_HERE = "a disk with room for the split, named by cache_dir; its shards are 
 
 _PHASES = "a mixture has fixed proportions; a phase of training with others is a loader of its own"
 
+_PAGER = "long output goes straight to the terminal; | less shows it by the page, FORCE_COLOR=1 … | less -R in color"
+
+_PAGED = ("check", "diff", "explain", "inspect", "lint", "preview", "stats")
+
+_REFUSED = "it is template_refused, which says why in the words of a build"
+
+_OF_ROWS = "packer lint FILE says what the template loses of the rows at hand, with a hint that was tried"
+
 BLOCKS_OF_PAIRS: Final = "blocks of preference data"
 
+BARE_DATASET_INFO: Final = "init --from of a dataset_info.json alone"
+
+PREFERENCE_CONFIGURATION: Final = "init --from of preference data"
+
+_NAMED = "init --from takes a configuration with dataset: NAME,NAME and dataset_dir: the folder of dataset_info.json"
+
+LANGUAGE: Final = "filters.language"
+
+ZONE: Final = "split.zone"
+
 WITHDRAWN: Final = {
+    LANGUAGE: "write the language that a detector finds to a field of the rows: {name: german, field: lang, in: [de]}",
+    ZONE: "a time that names no zone is in UTC; write other offsets into times and cutoffs: 2026-01-01T00:00:00+02:00",
+    BARE_DATASET_INFO: _NAMED,
+    PREFERENCE_CONFIGURATION: "packer build FILE recognizes pairs and rated answers; sources.columns has other names",
     BLOCKS_OF_PAIRS: "the same build with --force keeps its documents, which readers batch padded or without padding",
     "order curriculum": _FUNCTION,
     "order weighted": _FUNCTION,
@@ -47,37 +69,52 @@ WITHDRAWN: Final = {
     "PackedLoader(drop_last=)": "end='drop' leaves the rest of an epoch out, end='short' gives a smaller last step",
     "PackedLoader.set_micro_batch_size": "a loader that resumes from the state takes another micro_batch_size",
     "PackedLoader.set_shares": _PHASES,
-    "packer.load.ordering.Curriculum": _FUNCTION,
-    "packer.load.ordering.Weighted": _FUNCTION,
-    "packer.load.ordering.Windowed": _ALL_HERE,
+    **{f"packer {command} --no-pager": _PAGER for command in _PAGED},
+    "packer build --profile": "--json has it, under profile",
     "packer build --share": "--on ray builds on many machines",
     "packer check --foreign": "build SOURCE... -o CACHE reads chats and prepared rows; then check CACHE --sources",
     "packer diff --documents": "diff names the first three rows; inspect --row FILE:N shows one in each cache",
     "packer diff --html": _LESS,
+    "packer explain bad_template": _REFUSED,
     "packer explain bos_missing": _NOTED,
     "packer explain default_system": _NOTED,
     "packer explain duplicate_key": "of a key that an object has twice, the last value counts",
     "packer explain header_learned": "it is an opening_learned",
     "packer explain marks_differ": "supervision.source: generation_tags trains by the marks",
+    "packer explain no_marks": _REFUSED,
+    "packer explain prompt_modes": _NOTED,
     "packer explain reads_clock": "template.date is the date that a template writes",
+    "packer explain shapes_rejected": _OF_ROWS,
+    "packer explain split_marker": _REFUSED,
     "packer explain terminator": _NOTED,
-    "packer lint --html": _LESS,
-    "packer view": "packer report CACHE -o FILE writes the page; --rows, --block and --doc choose what it holds",
+    "packer export --force": "remove the folder, or name a new one",
     "packer export --separate-mask": _OWN_FORMAT,
     "packer export --to mds": _OWN_FORMAT,
     "packer export --to megatron": _OWN_FORMAT,
     "packer export --to olmo": _OWN_FORMAT,
+    "packer export --to trl": "PackedDPOTrainer and PackedKTOTrainer train the cache itself; --to datasets has pairs",
+    "packer init --dataset": _NAMED,
+    "packer init --schema": "packer explain recipe lists every key; a wrong one is an error that names it",
+    "packer inspect --foreign": "packer preview PATH --tokenizer DIR shows prepared rows as a build would train them",
     "packer inspect --order windowed": _ALL_HERE,
     "packer inspect --why": "--row shows the row with the reason, which names the row that it lost to",
-    "packer stats --foreign": "packer verify --foreign has its numbers",
+    "packer lint --html": _LESS,
     "packer pack": _REBUILD,
-    "packer.repack_cache": _REBUILD,
+    "packer preview --block-len": "build names the block lengths that keep all documents, if more than 1 % is lost",
     "packer push": _UPLOAD,
-    "packer.push_cache": _UPLOAD,
+    "packer stats --foreign": "packer verify --foreign has its numbers",
+    "packer stats --head": "| head shows the first lines",
+    "packer stats --splits": "stats has a table of the splits, and what each rule leaves out",
+    "packer view": "packer report CACHE -o FILE writes the page; --rows, --block and --doc choose what it holds",
     "packer.load.Reference": _REFERENCE,
     "packer.load.example_seed": 'random.Random(f"{seed} {doc_id} {epoch}") depends on the document alone',
     "packer.load.fill_reference": _REFERENCE,
+    "packer.load.ordering.Curriculum": _FUNCTION,
+    "packer.load.ordering.Weighted": _FUNCTION,
+    "packer.load.ordering.Windowed": _ALL_HERE,
     "packer.load.read_reference": _REFERENCE,
+    "packer.push_cache": _UPLOAD,
+    "packer.repack_cache": _REBUILD,
 }
 
 

@@ -138,7 +138,7 @@ def place(starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 def few_blocks(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache of some of the starter's rows, in blocks that a tiny model on a CPU reads in no time. Shared."""
     from packer.pipeline.from_python import build
-    from packer.recipe import load_recipe
+    from packer.recipe.recipe import load_recipe
 
     folder = tmp_path_factory.mktemp("few") / "cache"
     build(load_recipe(starter / "recipe.yaml", ["sources.limit=40", "pack.block_len=96"]), folder, jobs=1)
@@ -149,7 +149,7 @@ def few_blocks(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def starter_cache(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The cache of the starter recipe. Shared: tests that change something copy it."""
     from packer.pipeline.from_python import build
-    from packer.recipe import load_recipe
+    from packer.recipe.recipe import load_recipe
 
     folder = tmp_path_factory.mktemp("built") / "cache"
     build(load_recipe(starter / "recipe.yaml"), folder, jobs=1)

@@ -9,14 +9,15 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
 
-_OF_EXTRAS = {"fastokens", "gigatoken", "py3langid"}
+_OF_EXTRAS = {"fastokens", "gigatoken"}
 """The first has an oldest version of its own; the second asks for a newer numpy than the oldest."""
 
 
 def minimums() -> list[str]:
-    """Of the dependencies and of the extra `fast`, as ``name==version``."""
+    """Of the dependencies and of the extras `fast` and `hub`, as ``name==version``."""
     project = tomllib.loads((TESTS.parent / "pyproject.toml").read_text("utf-8"))["project"]
-    declared = [*project["dependencies"], *project["optional-dependencies"]["fast"]]
+    extras = project["optional-dependencies"]
+    declared = [*project["dependencies"], *extras["fast"], *extras["hub"]]
     return [re.sub(r"^([\w-]+)>=([\d.]+).*", r"\1==\2", requirement) for requirement in declared]
 
 

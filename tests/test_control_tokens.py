@@ -15,7 +15,7 @@ from supervision_stages import ALLOW_ALL, Stages, assistant, call, chat, result,
 from tokenizers import AddedToken, Tokenizer, normalizers
 
 from packer.batches import Sample
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.tokenize import ReferenceEncoder
 
 HARMLESS = "zebra"

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
-from packer.recipe import Recipe, make_recipe, to_json
+from packer.recipe.recipe import Recipe, make_recipe, to_json
 from packer_cli import reference
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-PAGES = sorted([REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *(REPOSITORY / "docs").rglob("*.md")])
+PAGES = sorted(
+    [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md"]
+    + [page for folder in ("docs", ".github") for page in (REPOSITORY / folder).rglob("*.md")]
+)
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
@@ -60,6 +63,18 @@ def test_every_page_is_in_the_navigation_of_the_site() -> None:
     settings = (REPOSITORY / "docs" / "site" / "mkdocs.yml").read_text("utf-8")
     for page in (REPOSITORY / "docs").rglob("*.md"):
         assert f"- {page.relative_to(REPOSITORY / 'docs').as_posix()}\n" in settings, page
+
+
+def test_workflows_and_forms_name_targets_and_commands_that_exist() -> None:
+    import yaml
+
+    files = sorted((REPOSITORY / ".github").rglob("*.yml"))
+    assert len(files) > 2
+    texts = {file.name: file.read_text("utf-8") for file in files}
+    assert all(isinstance(yaml.safe_load(text), dict) for text in texts.values())
+    targets = {target for called in re.findall(r"make ([a-z ]+)", texts["ci.yml"]) for target in called.split()}
+    made = re.findall(r"^([a-z]+):", (REPOSITORY / "Makefile").read_text("utf-8"), re.MULTILINE)
+    assert {"check", "test"} <= targets <= {*made}
 
 
 def test_generated_pages_are_what_make_docs_writes(capsys: pytest.CaptureFixture[str]) -> None:

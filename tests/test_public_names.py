@@ -28,7 +28,7 @@ heavy = ("torch", "pyarrow", "numpy", "tokenizers", "jinja2", "importlib.metadat
 print([name for name in heavy if name in sys.modules])
 import packer.audit, packer_cli.main
 from packer.pipeline.from_python import build
-from packer.recipe import load_recipe
+from packer.recipe.recipe import load_recipe
 from pathlib import Path
 build(load_recipe(Path(sys.argv[1])), sys.argv[2], jobs=1)
 print([name for name in ("torch", "ray", "obstore", "huggingface_hub", "httpx", "requests") if name in sys.modules])

@@ -13,8 +13,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
 from packer.errors import StorageError, UsageError
-from packer.model import load_model
-from packer.recipe import load_recipe
+from packer.model.model import load_model
+from packer.recipe.recipe import load_recipe
 from packer.starter import write_starter
 
 FILES = training.FILES

@@ -6,8 +6,8 @@ import pytest
 import twins
 from tokenizers import Tokenizer
 
-from packer.backend import load_backend
-from packer.model import load_model
+from packer.model.backend import load_backend
+from packer.model.model import load_model
 from packer.render.environment import ChatTemplate
 
 CHAT = (

@@ -10,19 +10,30 @@ from command_line import assert_refused
 
 import packer
 import packer.load
-from packer.errors import UsageError
+from packer.errors import RecipeError, UsageError
+from packer.recipe.recipe import make_recipe
 from packer.store.cache import Cache
-from packer.withdrawn import BLOCKS_OF_PAIRS, WITHDRAWN
+from packer.withdrawn import BARE_DATASET_INFO, BLOCKS_OF_PAIRS, LANGUAGE, PREFERENCE_CONFIGURATION, WITHDRAWN, ZONE
 
 CHANGES = (Path(__file__).parents[1] / "CHANGELOG.md").read_text("utf-8").partition("### Withdrawn")[2]
 COMMANDS = [name for name in WITHDRAWN if name.startswith("packer ")]
 ARGUMENTS = [name for name in WITHDRAWN if name.endswith("=)")]
 METHODS = ["PackedLoader.set_micro_batch_size", "PackedLoader.set_shares"]
-NAMES = [name for name in WITHDRAWN if re.fullmatch(r"[a-z.]+\.\w+", name)]
+NAMES = [name for name in WITHDRAWN if re.fullmatch(r"packer(\.\w+)+", name)]
 
 
 def test_the_table_has_commands_and_names_and_the_changelog_all_of_them() -> None:
-    others = {BLOCKS_OF_PAIRS, "order curriculum", "order weighted", "order windowed", "PACKER_CACHE_BYTES"}
+    others = {
+        LANGUAGE,
+        ZONE,
+        BLOCKS_OF_PAIRS,
+        BARE_DATASET_INFO,
+        PREFERENCE_CONFIGURATION,
+        "order curriculum",
+        "order weighted",
+        "order windowed",
+        "PACKER_CACHE_BYTES",
+    }
     assert {*COMMANDS, *NAMES, *ARGUMENTS, *METHODS, *others} == {*WITHDRAWN}
     said = CHANGES.partition("\n### ")[0]
     for name in WITHDRAWN:
@@ -72,3 +83,9 @@ def test_a_variable_of_the_environment_says_what_to_use(monkeypatch: pytest.Monk
     monkeypatch.setenv("PACKER_CACHE_BYTES", "1GB")
     with pytest.raises(UsageError, match="PACKER_CACHE_BYTES was withdrawn"):
         Cache.open("s3://bucket/cache")
+
+
+def test_a_key_of_a_recipe_says_what_to_use() -> None:
+    with pytest.raises(RecipeError, match=r"unknown key 'filters\[0\]\.language'") as caught:
+        make_recipe({"filters": [{"name": "german", "of": "answers", "language": ["de"]}]})
+    assert caught.value.hint == WITHDRAWN[LANGUAGE]

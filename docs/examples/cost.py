@@ -2,7 +2,7 @@
 
     python cost.py --terabytes 10 --nodes 64 --processors 32 --gbit 25
 
-Every line is arithmetic over MEASURED and PRICES. Put in what you measure and pay: `packer build --profile` gives the
+Every line is arithmetic over MEASURED and PRICES. Put in what you measure and pay: `packer build --json` gives the
 seconds, `packer stats CACHE --json` the tokens, and `du` the bytes.
 """
 

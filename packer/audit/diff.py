@@ -4,11 +4,12 @@ Documents are the same if their doc_ids are: a doc_id is a digest of ids, labels
 and margin must be the same too.
 """
 
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from packer.display import in_shell
 from packer.errors import CheckError
 from packer.pipeline.identity import model_digests
 from packer.pipeline.messages.changes import PLACES, flat_keys
-from packer.recipe import Recipe, to_json
+from packer.recipe.recipe import Recipe, to_json
 from packer.store.cache import Cache, content_fingerprint
 from packer.store.digest import digest_rows
 from packer.store.document_shards import DocumentShards
@@ -30,8 +31,6 @@ _IDS = ("vocab_size", "pad_id", "eos_id", "stop_ids", "control_ids")
 _CAUSES = {"rules": "rules", "inputs": "inputs", "model": "tokenizer or template", "engine": "engine"}
 _ROW_BITS, _NAMED_ROWS = 40, 3
 
-Entry = TypeVar("Entry")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
@@ -40,22 +39,6 @@ class Change:
     key: str
     old: Any
     new: Any
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputChange:
-    """An input that is not the same in both caches."""
-
-    kind: Literal["added", "removed", "changed", "renamed"]
-    """``renamed``: the same bytes read in the same way, under another path."""
-
-    path: str
-    """As the new manifest names it; for a removed input, as the old manifest does."""
-
-    split: str
-    num_rows: int
-    changes: tuple[Change, ...]
-    """Fields of the manifest's entry that differ; empty if only one cache has the input."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +71,12 @@ class CacheDiff:
     """Recipe keys that differ, with defaults filled in. Keys that are paths are excluded: inputs and model files show
     what those paths contained."""
 
-    inputs: tuple[InputChange, ...]
+    inputs: tuple[Change, ...]
+    """Inputs with other bytes, or read in another way, by path and split; of those that both caches name, each field.
+    The same bytes read in the same way are the same input, whatever their name."""
+
     inputs_reordered: bool
-    """Whether the inputs that both caches have were read in a different order."""
+    """Whether the same inputs were read in a different order."""
 
     model: tuple[Change, ...]
     """Files of tokenizer and template by their sha256, then the ids that training depends on."""
@@ -156,16 +142,12 @@ def diff(old: Path | str, new: Path | str) -> CacheDiff:
 def _compare(old: Cache, new: Cache) -> CacheDiff:
     before, after = old.manifest, new.manifest
     splits = dict.fromkeys([*old.splits("documents"), *new.splits("documents")])
-    recipe, (inputs, reordered) = (
-        compare_recipes(before.recipe, after.recipe),
-        compare_inputs(before.inputs, after.inputs),
-    )
+    recipe, inputs = compare_recipes(before.recipe, after.recipe), compare_inputs(before.inputs, after.inputs)
+    read = [[_reading(entry) for entry in each.inputs] for each in (before, after)]
     files = _changes(model_digests(before.model), model_digests(after.model))
     ids = _changes(*({name: to_json(getattr(each.model, name)) for name in _IDS} for each in (before, after)))
     engine = _changes(*({name: getattr(each, name) for name in _ENGINE} for each in (before, after)))
-    # Fewer rows of the same bytes are a rule: `limit`.
-    other = [each for each in inputs if each.kind != "renamed" and [it.key for it in each.changes] != ["num_rows"]]
-    differs = {"rules": recipe, "inputs": reordered or other, "model": files, "engine": engine}
+    differs = {"rules": recipe, "inputs": read[0] != read[1], "model": files, "engine": engine}
     return CacheDiff(
         old=old.folder,
         new=new.folder,
@@ -175,7 +157,7 @@ def _compare(old: Cache, new: Cache) -> CacheDiff:
         causes=tuple(name for name, found in differs.items() if found),
         recipe=recipe,
         inputs=inputs,
-        inputs_reordered=reordered,
+        inputs_reordered=read[0] != read[1] and Counter(read[0]) == Counter(read[1]),
         model=(*files, *ids),
         documents=tuple(found for split in splits if (found := _compare_documents(old, new, split)) is not None),
         totals=_changes(_counts(before.totals), _counts(after.totals)),
@@ -198,55 +180,45 @@ def compare_recipes(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Cha
     """
     rules = [flat_keys(to_json(Recipe())) | flat_keys(recipe) for recipe in (old, new)]
     found = [change for change in _changes(*rules) if change.key not in PLACES]
-    sources = old.get("sources", ()), new.get("sources", ())
-    for i, j in _pairs(*sources, lambda source: source["path"], lambda _: None):
-        if i is not None and j is not None:
-            both = sources[0][i], sources[1][j]
-            chosen = [{name: source.get(name) or None for name in ("limit", "where", "take")} for source in both]
-            found += [replace(each, key=f"sources[{both[1]['path']}].{each.key}") for each in _changes(*chosen)]
+    chosen = [
+        {
+            f"sources[{source['path']}].{name}": source.get(name) or None
+            for source in recipe.get("sources", ())
+            for name in ("limit", "where", "take")
+        }
+        for recipe in (old, new)
+    ]
+    both = chosen[0].keys() & chosen[1].keys()
+    return (*found, *_changes(*({key: value for key, value in each.items() if key in both} for each in chosen)))
+
+
+def compare_inputs(old: Sequence[Input], new: Sequence[Input]) -> tuple[Change, ...]:
+    """Return the inputs that differ; one that only one cache has by its rows and its digest."""
+    read = [Counter(map(_reading, inputs)) for inputs in (old, new)]
+    before, after = (
+        {f"{entry.path} ({entry.split})": entry for entry in own if _reading(entry) in only}
+        for own, only in ((old, read[0] - read[1]), (new, read[1] - read[0]))
+    )
+    found: list[Change] = []
+    for name in dict.fromkeys([*before, *after]):
+        one, other = before.get(name), after.get(name)
+        if one is not None and other is not None:
+            # The part of an input that a recipe takes is a change of the recipe.
+            fields = ({**to_json(entry), "part": None} for entry in (one, other))
+            found += [replace(change, key=f"{name}: {change.key}") for change in _changes(*fields)]
+        else:
+            found.append(Change(key=name, old=_named_input(one), new=_named_input(other)))
     return tuple(found)
 
 
-def compare_inputs(old: Sequence[Input], new: Sequence[Input]) -> tuple[tuple[InputChange, ...], bool]:
-    """Return the inputs that differ, renamed ones last; and whether those of both caches are in another order."""
-    pairs = _pairs(
-        old,
-        new,
-        lambda entry: (entry.sha256, entry.split),
-        lambda entry: (entry.path, entry.split),
-        lambda entry: entry.path,
-    )
-    found = []
-    for i, j in pairs:
-        entry = new[j] if j is not None else old[i or 0]
-        changes: tuple[Change, ...] = ()
-        kind: Literal["added", "removed", "changed", "renamed"] = "added" if i is None else "removed"
-        if i is not None and j is not None:
-            # The part of an input that a recipe takes is a change of the recipe.
-            changes = _changes(*({**to_json(each), "part": None} for each in (old[i], new[j])))
-            kind = "renamed" if [change.key for change in changes] == ["path"] else "changed"
-        if changes or kind != "changed":
-            found.append(
-                InputChange(kind=kind, path=entry.path, split=entry.split, num_rows=entry.num_rows, changes=changes)
-            )
-    order = [i for i, j in pairs if i is not None and j is not None]
-    return tuple(sorted(found, key=lambda each: each.kind == "renamed")), order != sorted(order)
+def _named_input(entry: Input | None) -> str | None:
+    return None if entry is None else f"{entry.num_rows:,} rows, sha256 {entry.sha256[:16]}"
 
 
-def _pairs(
-    old: Sequence[Entry], new: Sequence[Entry], *keys: Callable[[Entry], object]
-) -> list[tuple[int | None, int | None]]:
-    """Pair indices of two lists by the first key that is the same; in the order of `new`, then what only `old` has."""
-    left, found = dict.fromkeys(range(len(old))), dict[int, int]()
-    for key in keys:
-        waiting: dict[object, deque[int]] = {}
-        for i in left:
-            waiting.setdefault(key(old[i]), deque()).append(i)
-        for j in range(len(new)):
-            if j not in found and (same := waiting.get(key(new[j]))):
-                found[j] = same.popleft()
-                del left[found[j]]
-    return [*((found.get(j), j) for j in range(len(new))), *((i, None) for i in left)]
+def _reading(entry: Input) -> str:
+    """Return what decides an input's rows: its bytes and how they are read; fewer rows are a rule, `limit`."""
+    fields = {**to_json(entry), "path": None, "num_rows": None, "part": None}
+    return json.dumps(fields, sort_keys=True)
 
 
 def _compare_documents(old: Cache, new: Cache, split: str) -> DocumentsDiff | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from packer import rejections
 from packer.audit.lint.codes import CODES
 from packer.errors import UsageError
-from packer.recipe import recipe_keys
+from packer.recipe.recipe import recipe_keys
 from packer.withdrawn import refuse_withdrawn
 
 

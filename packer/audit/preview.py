@@ -5,29 +5,24 @@ of the row and of its rendering show why.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-
-import msgspec
-import numpy as np
 
 from packer.audit.token_texts import TokenTexts
 from packer.audit.view import DocumentView, RowView, find_inputs, make_document_view
 from packer.batches import DocumentBatch, Rejection, Sample, has_content
 from packer.errors import UsageError
-from packer.model import Model
-from packer.pack import REASONS, cut, select, trained_counter
+from packer.model.model import Model
 from packer.pipeline.messages.suggestions import remedy
 from packer.pipeline.plan.build_plan import load_recipe_model, refuse_untemplated, resolve_sources
 from packer.pipeline.plan.input_resolution import pin_recipe
 from packer.pipeline.plan.inputs import note_dialogues, note_labels, open_inputs
 from packer.pipeline.plan.open_keys import settled
 from packer.pipeline.plan.unread_fields import Questions
-from packer.pipeline.record import reason_of_part
 from packer.pipeline.stages import Stages, named_template, overruns_at
 from packer.progress import Progress, Silent
-from packer.recipe import Recipe
+from packer.recipe.recipe import Recipe
 from packer.render import Renderer, RenderError
 from packer.render.message_form import renderable
 from packer.source.rows import InputFile, RawRow
@@ -72,7 +67,7 @@ def _of_chat(code: str, sample: Sample, message: int | None, renderer: Renderer)
     if code in ("template_error", "nothing_trained"):
         roles = ", ".join(each.role for each in sample.messages)
         return (Excerpt(what="its messages are from", text=_head(roles), blamed=False),)
-    if not code.startswith("dropped_") and code not in ("no_terminator", "prompt_diverges"):
+    if not code.startswith(("dropped_", "mangled_")) and code not in ("no_terminator", "prompt_diverges"):
         return ()
     conversation = renderer.conversation(sample)
     messages = conversation.messages
@@ -138,11 +133,6 @@ class PreviewTotals:
     documents: int
     tokens: int
     trained: int
-    left_out: dict[str, int]
-    """Parts of documents that would not be in any block, by code."""
-
-    last_tokens: int
-    """Tokens of each kept row's last document; `tokens` divided by this is the cost of rewritten history."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +207,7 @@ def preview(
                 left -= 1
             if rejected_only and not left:
                 break
+    questions.note_rare(note)
     asked = questions.questions
     hint = questions.hint(asked) if asked else None
     if hint is not None:
@@ -265,57 +256,23 @@ class _Maker:
         done = self._stages.run(raw.batch)
         views = tuple(self._documents(entry, raw.number, done.documents))
         source, sample = entry.name, next(iter(raw.batch.samples), None)
-        lines = [
+        lines = tuple(
             Rejected(source=source, row=raw.number, line=raw.line, code=each.code, reason=each.reason)
             for each in done.rejections
-        ]
+        )
         excerpts = [
             excerpt
             for each in done.rejections
             for excerpt in excerpts_of(each, sample=sample, content=raw.content, renderer=self._stages.renderer)
         ]
         return PreviewedRow(
-            view=RowView(
-                source=source,
-                row=raw.number,
-                documents=views,
-                rejected=(*lines, *self._left_out(source, views, done.documents)),
-            ),
+            view=RowView(source=source, row=raw.number, documents=views, rejected=lines),
             split=entry.split,
             excerpts=tuple(excerpts),
             hint=next(
                 (remedy(each.code, each.reason, entry, self._recipe, self._model) for each in done.rejections), None
             ),
         )
-
-    def _left_out(self, source: str, views: Sequence[DocumentView], documents: DocumentBatch) -> Iterator[Rejected]:
-        """Yield the parts of documents that packing would drop; for a stream only those that are too short."""
-        pack = self._recipe.pack
-        if pack.mode == "none" or documents.side is not None:  # preference data is in no blocks
-            return
-        lengths = np.diff(documents.offsets)
-        count = trained_counter(documents.offsets, documents.run_offsets, documents.run_start, documents.run_end)
-        selected = select(lengths, pack)
-        if pack.mode == "stream":  # a stream has no overlong documents
-            pack = msgspec.structs.replace(pack, block_len=max(int(lengths.max(initial=0)), 1))
-        _, left_out = cut(selected, pack, count)
-        for number, start, tokens, code in zip(
-            left_out.document.tolist(),
-            left_out.start.tolist(),
-            left_out.length.tolist(),
-            (REASONS[reason] for reason in left_out.reason.tolist()),
-            strict=True,
-        ):
-            yield Rejected(
-                source=source,
-                row=views[number].row,
-                code=code,
-                reason=reason_of_part(code, start=start, tokens=tokens, length=int(lengths[number])),
-                document=views[number].doc_id,
-                split=views[number].split,
-                start=start,
-                tokens=tokens,
-            )
 
     def _documents(self, entry: InputFile, row: int, documents: DocumentBatch) -> Iterator[DocumentView]:
         made = rows_of(documents, weighted=True)
@@ -333,23 +290,11 @@ class _Maker:
 
 def _totals(rows: Sequence[PreviewedRow]) -> PreviewTotals:
     documents = [document for row in rows for document in row.view.documents]
-    lines = [line for row in rows for line in row.view.rejected]
     return PreviewTotals(
         rows=len(rows),
         kept=sum(bool(row.view.documents) for row in rows),
-        rejected=_counted(line.code for line in lines if line.document is None),
+        rejected=dict(sorted(Counter(line.code for row in rows for line in row.view.rejected).items())),
         documents=len(documents),
         tokens=sum(document.length for document in documents),
         trained=sum(document.num_trained for document in documents),
-        left_out=_counted(line.code for line in lines if line.document is not None),
-        last_tokens=sum(_last_tokens(row.view.documents) for row in rows),
     )
-
-
-def _last_tokens(documents: Sequence[DocumentView]) -> int:
-    """Return the number of tokens of a row's last document; for a pair, those of the last document of each side."""
-    return sum({document.side: document.length for document in documents}.values())
-
-
-def _counted(codes: Iterable[str]) -> dict[str, int]:
-    return dict(sorted(Counter(codes).items()))

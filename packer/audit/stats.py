@@ -1,4 +1,4 @@
-"""Statistics of a cache: rows in, documents out, document lengths, block fill."""
+"""Statistics of a cache: rows in, documents out, document lengths."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,7 +11,7 @@ from packer.display import repair_hint
 from packer.errors import CheckError
 from packer.pipeline.messages.losses import TokenLosses, token_losses
 from packer.pipeline.messages.row_report import RowReport, row_report
-from packer.recipe import to_json
+from packer.recipe.recipe import to_json
 from packer.rejections import CODES, ROW_REASONS
 from packer.store.block_shards import BlockShards
 from packer.store.cache import Cache
@@ -21,9 +21,6 @@ from packer.store.manifest import MANIFEST_NAME, Manifest, Shard
 from packer.store.rejected import rejected_path
 from packer.store.selected import read_selection
 from packer.store.totals import Cut, Totals
-
-_FILLS = (0, 50, 75, 90, 95, 99, 100)
-"""Lower edges, in percent, of the bins of block fill."""
 
 _QUANTILES = {"min": 0.0, "p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
@@ -88,11 +85,6 @@ class SplitStats:
     """blocks × block length."""
 
     packed_tokens: int
-    documents_per_block: float
-    """Mean number of pieces; 0 if there are no blocks."""
-
-    fills: tuple[tuple[int, int, int], ...]
-    """(from, to, blocks): blocks by the percentage of slots that contain tokens, rounded down; both ends included."""
 
     @property
     def trained_share(self) -> float:
@@ -249,26 +241,11 @@ def count_lengths(lengths: Int32) -> Lengths | None:
     return Lengths(**dict(zip(_QUANTILES, quantiles, strict=True)), bins=bins)
 
 
-def count_fills(lengths: Int32, block_len: int) -> tuple[tuple[int, int, int], ...]:
-    """Compute a histogram of block fill, finer towards 100 percent; from the first nonempty bin to the last.
-
-    Worked example: 470, 512 and 512 tokens of 512 are 91, 100 and 100 percent: (90, 94, 1), (95, 98, 0), (99, 99, 0),
-    (100, 100, 2).
-    """
-    counts = np.histogram(lengths.astype(np.int64) * 100 // max(block_len, 1), (*_FILLS, 101))[0].tolist()
-    bins = [(first, after - 1, count) for first, after, count in zip(_FILLS, (*_FILLS[1:], 101), counts, strict=True)]
-    some = [number for number, count in enumerate(counts) if count]
-    return tuple(bins[some[0] : some[-1] + 1]) if some else ()
-
-
 def _split_stats(cache: Cache, split: str) -> SplitStats:
     documents = cache.documents(split)
     lengths = documents.lengths()
     shards = [shard for shard in cache.manifest.shards if (shard.kind, shard.split) == ("blocks", split)]
     blocks = BlockShards(cache.folder, shards)
-    num_blocks, packed = len(blocks), blocks.num_tokens
-    block_len = int(cache.manifest.recipe["pack"]["block_len"])
-    packed_lengths = [np.zeros(0, np.int32), *(rows.length for rows, _ in blocks.chunks())]
     kept = kept_rows(cache, split)
     rejected = sum(shard.num_rejected for shard in documents.shards) if cache.manifest.selection is None else 0
     return SplitStats(
@@ -280,11 +257,9 @@ def _split_stats(cache: Cache, split: str) -> SplitStats:
         trained=int(documents.num_trained().sum(dtype=np.int64)),
         lengths=count_lengths(lengths),
         sides=_sides(documents, lengths),
-        blocks=num_blocks,
-        slots=num_blocks * block_len,
-        packed_tokens=packed,
-        documents_per_block=_ratio(sum(len(rows.doc_ids.values) for rows, _ in blocks.chunks()), num_blocks),
-        fills=count_fills(np.concatenate(packed_lengths), block_len),
+        blocks=len(blocks),
+        slots=len(blocks) * int(cache.manifest.recipe["pack"]["block_len"]),
+        packed_tokens=blocks.num_tokens,
     )
 
 

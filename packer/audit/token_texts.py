@@ -9,11 +9,11 @@ import numpy as np
 
 from packer.batches import Int32
 from packer.errors import CheckError
-from packer.model import Model
+from packer.model.model import Model
+from packer.model.token_bytes import TokenBytes
 from packer.pipeline.kept_tokenizer import kept_model
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.store.cache import Cache
-from packer.token_bytes import TokenBytes
 
 _UNSEEN, _CUT = -1, -2
 _HINT = "packer verify CACHE --full names the file and the row"

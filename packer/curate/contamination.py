@@ -56,7 +56,7 @@ class Questions:
     def __init__(
         self, benchmarks: Sequence[Sequence[str]], *, ngram: int = 8, common: int = 5, cover: float = 0.5
     ) -> None:
-        """Index the questions of each benchmark; see :class:`packer.row_rules.Decontaminate`."""
+        """Index the questions of each benchmark; see :class:`packer.recipe.row_rules.Decontaminate`."""
         self._ngram, self._cover = ngram, cover
         words = words_of([question for questions in benchmarks for question in questions])
         lengths = np.diff(words.offsets)

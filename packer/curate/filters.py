@@ -1,15 +1,9 @@
-"""Conditions on fields and texts of rows, tested by `pyarrow.compute`, and the language of texts.
+"""Conditions on fields and texts of rows, tested by `pyarrow.compute`.
 
 Regular expressions are RE2's: their time is linear in the text, whatever the pattern.
-
-Languages are detected by `py3langid`; the extra `language` installs it. It counts byte sequences that are typical of
-139 languages and takes the likeliest (Lui and Baldwin, "langid.py: an off-the-shelf language identification tool",
-2012). The same version detects the same language in the same text, provided that processors agree on sums of 32-bit
-floats.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -19,51 +13,7 @@ import pyarrow as pa
 from packer.batches import Bool, Sample, numbers_of
 from packer.curate.texts import answers, conversation, prompts, sides
 from packer.errors import RecipeError
-from packer.row_rules import MEASURES, Condition, Filter, Range, Scalar
-
-FEWEST_LETTERS = 20
-"""Texts with fewer letters pass every language filter. Of 4,000 answers of Alpaca, nearly all English, the language was
-identified correctly for 1 in 3 of those with fewer letters, for 6 in 7 of those with 20 to 39, and for 99 in 100 of
-those with 60 and more."""
-
-
-class Languages:
-    """Tests whether texts are in one of some languages.
-
-    Raises:
-        RecipeError: the library is not installed, or does not know a language.
-    """
-
-    def __init__(self, wanted: Iterable[str], name: str) -> None:
-        """`name`: of the filter, for errors."""
-        self._wanted = frozenset(wanted)
-        try:
-            self._identifier = _identifier()
-        except ImportError:
-            raise RecipeError(
-                f"filter '{name}' tests the language, but py3langid is not installed",
-                hint="pip install 'token-packer[language]', or pip install py3langid",
-            ) from None
-        unknown = sorted(self._wanted.difference(self._identifier.labels))
-        if unknown:
-            raise RecipeError(
-                f"filter '{name}': '{unknown[0]}' is not a language that py3langid knows",
-                hint="codes of ISO 639, of two letters if there is one: en, de, zh",
-            )
-
-    def passes(self, text: str) -> bool:
-        """Whether the text is in one of the languages, or has too few letters to tell."""
-        if len(text) < 10 * FEWEST_LETTERS and sum(map(str.isalpha, text)) < FEWEST_LETTERS:
-            return True
-        return self._identifier.classify(text)[0] in self._wanted
-
-
-@cache
-def _identifier() -> Any:
-    from py3langid.langid import MODEL_FILE, LanguageIdentifier  # noqa: PLC0415 - an extra
-
-    return LanguageIdentifier.from_model_file(MODEL_FILE)
-
+from packer.recipe.row_rules import MEASURES, Condition, Filter, Range, Scalar
 
 _TEXTS: dict[str, Callable[[Sample], list[str]]] = {
     "answers": answers,
@@ -76,7 +26,7 @@ class ConditionTester:
     """Tests rows for one condition: on a field, or on texts or messages.
 
     Raises:
-        RecipeError: a regular expression that RE2 does not support, or a language that cannot be detected.
+        RecipeError: a regular expression that RE2 does not support.
     """
 
     def __init__(self, condition: Condition, name: str, field: str | None) -> None:
@@ -86,8 +36,6 @@ class ConditionTester:
             None if values is None else {_typed(value) for value in values}
             for values in (condition.one_of, condition.none_of)
         )
-        asked = condition.language if isinstance(condition, Filter) else None
-        self._languages = None if asked is None else Languages(asked, name)
         for pattern in (condition.matches, condition.not_matches):
             if pattern is not None:
                 _refuse_pattern(pattern, name)
@@ -106,7 +54,7 @@ class ConditionTester:
         return passed
 
     def of_samples(self, samples: Sequence[Sample]) -> Bool:
-        """Return which rows pass: all texts, their combined language, or the number of messages meet the condition.
+        """Return which rows pass: all texts, or the number of messages, meet the condition.
 
         A pair passes if both of its sides do.
 
@@ -128,10 +76,7 @@ class ConditionTester:
             limits = getattr(rule, key)
             if limits is not None:
                 passed &= _within(np.array([measure(text) for text in flat], np.float64), limits)
-        all_passed = _all_of(texts, passed)
-        if self._languages is not None:
-            all_passed &= np.array([self._languages.passes("\n".join(each)) for each in texts], np.bool_)
-        return all_passed
+        return _all_of(texts, passed)
 
     def _matching(self, texts: Sequence[str | None]) -> Bool:
         """Return which texts satisfy the patterns; None does not."""

@@ -21,9 +21,9 @@ from packer.curate.near import DroppedRows, exact_duplicates, lost_to_held_out, 
 from packer.curate.signatures import signatures_in
 from packer.curate.trait_rules import TraitRules
 from packer.curate.traits import NO_TIME
+from packer.recipe.row_rules import Deduplicate, Leakage, RowRules, Split
+from packer.recipe.rule_checks import time_of
 from packer.rejections import ROW_REASONS
-from packer.row_rules import Deduplicate, Leakage, RowRules, Split
-from packer.rule_checks import time_of
 
 TRAIN, VALIDATION, TEST = range(3)
 NAMES = ("train", "validation", "test")
@@ -52,7 +52,7 @@ def split_by_time(times: Int64, rule: Split) -> Int32:
     found = np.full(len(times), TRAIN, np.int32)
     for name, text in ((VALIDATION, rule.cutoffs.validation), (TEST, rule.cutoffs.test)):
         if text is not None:
-            found[times >= time_of(text, rule)] = name
+            found[times >= time_of(text)] = name
     return found
 
 

@@ -31,7 +31,7 @@ import xxhash
 
 from packer.batches import Int64, UInt64, array_of, numbers_of
 from packer.layout import begins_run, concatenated_ranges, offsets_of
-from packer.row_rules import MAX_NGRAM
+from packer.recipe.row_rules import MAX_NGRAM
 
 _SINGLE_RANGES = (
     (0x0E00, 0x0EFF),  # Thai, Lao

@@ -4,17 +4,13 @@ Equal rules yield equal traits for equal rows, so they are the identity of a tab
 """
 
 import unicodedata
-from importlib.metadata import PackageNotFoundError, version
 
 import msgspec
 
-from packer.row_rules import WHERE, Condition, Decontaminate, Filter, RowRules, Split, fields_of
+from packer.recipe.row_rules import WHERE, Condition, Decontaminate, Filter, RowRules, Split, fields_of
 
-VERSION = 4
+VERSION = 5
 """Increased whenever the same rows and rules yield other traits."""
-
-LANGUAGES = "py3langid"
-"""The library that detects the language of texts."""
 
 
 class TraitRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -30,7 +26,6 @@ class TraitRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     group: str | None
     time: str | None
     unit: str
-    zone: str | None
     compared: tuple[tuple[str, int], ...] = ()
     """What rows are compared by: `conversation` or `prompt`, with the number of words per shingle."""
 
@@ -39,9 +34,6 @@ class TraitRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     unicode: str | None = None
     """Version of the Unicode tables that split texts into words; None if no words are needed."""
-
-    language: str | None = None
-    """Version of the language detector; None if no language is configured, or it is not installed."""
 
     version: int = VERSION
 
@@ -60,11 +52,9 @@ class TraitRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             group=split.group,
             time=split.time,
             unit=split.unit,
-            zone=split.zone,
             compared=tuple(sorted(compared)),
             questions=rules.without_places.decontaminate,
             unicode=unicodedata.unidata_version if compared or rules.decontaminate is not None else None,
-            language=_language_version() if any(each.language for each in filters) else None,
         )
 
     @classmethod
@@ -85,12 +75,4 @@ def traits_version(rules: RowRules) -> str:
     """Return the versions of all that the traits of a recipe's rows depend on besides the rows and the rules."""
     asked = TraitRules.of(rules, 0)
     words = None if asked.unicode is None else f"words by Unicode {asked.unicode}"
-    return "; ".join(each for each in (str(asked.version), words, asked.language) if each is not None)
-
-
-def _language_version() -> str | None:
-    """Return the library's version with that of the Unicode tables, as the library normalizes texts."""
-    try:
-        return f"{LANGUAGES} {version(LANGUAGES)}, Unicode {unicodedata.unidata_version}"
-    except PackageNotFoundError:
-        return None
+    return "; ".join(each for each in (str(asked.version), words) if each is not None)

@@ -16,7 +16,6 @@ partition and stored, so that changing a rule about rows, or the tokenizer, reco
     cover       fraction of the question's n-grams that the row has
 """
 
-import datetime as dt
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,8 +33,7 @@ from packer.curate.signatures import Signatures, Words, signature_columns, signa
 from packer.curate.texts import content_key, integral_as_int, prompt_key, utterances, value_key
 from packer.curate.trait_rules import TraitRules
 from packer.layout import offsets_of
-from packer.row_rules import Split
-from packer.rule_checks import microseconds, zone_of
+from packer.recipe.rule_checks import microseconds
 
 NO_TIME = -(2**63)
 _OF_EVERY_ROW = {
@@ -76,7 +74,6 @@ class TraitMaker:
         self._questions = questions
         self._every_question = every_question
         self._testers = [ConditionTester(*each) for each in rules.conditions]
-        self._zone = zone_of(Split(zone=rules.zone))
 
     def make(self, rows: RowBatch, first: int) -> pa.RecordBatch:
         """Compute the traits of a batch, one entry per row; they are 0 for a row that could not be read.
@@ -129,17 +126,13 @@ class TraitMaker:
         return _bits(failed, number)
 
     def _time(self, value: Any) -> int:
-        """Return microseconds since 1970; NO_TIME if the value is not a time, or is an ISO time without a zone."""
+        """Return microseconds since 1970; NO_TIME if the value is not a time."""
         unit = self._rules.unit
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             return NO_TIME
         try:
             if unit == "iso":
-                if not isinstance(value, str):
-                    return NO_TIME
-                found = dt.datetime.fromisoformat(value.strip())
-                zone = found.tzinfo or self._zone
-                return NO_TIME if zone is None else microseconds(found.replace(tzinfo=zone))
+                return microseconds(value.strip()) if isinstance(value, str) else NO_TIME
             number = Fraction(value if isinstance(value, int) else float(value))  # CSV has only texts
         except (ValueError, OverflowError):
             return NO_TIME

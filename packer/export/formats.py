@@ -8,7 +8,6 @@ from packer.errors import UsageError
 from packer.withdrawn import refuse_withdrawn
 
 Unit: TypeAlias = Literal["documents", "blocks"]
-Kind: TypeAlias = Literal["examples", "preference"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +26,8 @@ class Format:
     holds_weights: bool = False
     """Whether it can store fractional loss weights; if not, a cache that has them is refused."""
 
-    kinds: tuple[Kind, ...] = ("examples",)
-    """The kinds of rows it supports. Preference data needs a way to record which answer was chosen."""
+    holds_preference: bool = False
+    """Whether it can record which answer was chosen; if not, preference data is refused."""
 
     def load(self) -> Any:
         """Import and return its writer class."""
@@ -42,12 +41,7 @@ FORMATS: dict[str, Format] = {
         help="a folder for load_from_disk (TRL, axolotl, LLaMA-Factory)",
         units=("documents", "blocks"),
         holds_weights=True,
-        kinds=("examples", "preference"),
-    ),
-    "trl": Format(
-        writer="datasets_folder.TrlWriter",
-        help="pairs and rated answers, in the columns of TRL's DPO and KTO trainers",
-        kinds=("preference",),
+        holds_preference=True,
     ),
 }
 

@@ -18,31 +18,28 @@ import numpy as np
 from packer.errors import BusyError, UsageError
 from packer.export.formats import FORMATS, Format, Unit, format_of
 from packer.export.writer import ExportedFile, Files, SplitRows, Writer
+from packer.host.limits import storage_errors
 from packer.layout import MASKED
-from packer.limits import storage_errors
 from packer.names import refuse_address
 from packer.progress import Progress, Silent
-from packer.regular_file import read_regular_bytes
 from packer.store.cache import Cache
 from packer.store.folder import sync_folder, work_folder
 
 RECORD = "export.json"
-"""The source of an export and the format's details of each split; a folder with this file is an export."""
+"""The source of an export and the format's details of each split."""
 
 
 @contextmanager
-def replacing(cache: Path, out: Path, *, force: bool) -> Iterator[Path]:
+def appearing(cache: Path, out: Path) -> Iterator[Path]:
     """Yield a folder to write into; it is moved to `out` when the body succeeds, and removed if the body fails.
 
-    `force` replaces an existing export.
-
     Raises:
-        UsageError: something at the destination must not be overwritten.
+        UsageError: there is something at the destination, or it is inside the cache.
         BusyError: another process is writing to the destination.
-        StorageError: the disk refuses; what was at the destination is still there.
+        StorageError: the disk refuses.
     """
-    _refuse_place(cache, out, force=force)
-    out = Path(os.path.abspath(out))  # noqa: PTH100 - a symlink as last component is replaced, not followed
+    _refuse_place(cache, out)
+    out = Path(os.path.abspath(out))  # noqa: PTH100 - a symlink as last component is refused, not followed
     with ExitStack() as held:
         try:
             work = held.enter_context(work_folder(out))
@@ -50,60 +47,22 @@ def replacing(cache: Path, out: Path, *, force: bool) -> Iterator[Path]:
             raise BusyError(
                 f"{out}: another process is writing this export", hint="wait until it ends, or name another folder"
             ) from None
-        new, old = work / "new", work / "old"
+        new = work / "new"
         with storage_errors("write", out):
             new.mkdir()
             yield new
             for folder in [path for path in new.rglob("*") if path.is_dir()] + [new]:
                 sync_folder(folder)
-            _refuse_place(cache, out, force=force)  # something may have appeared there meanwhile
-            _take_place(new, out, old)
+            _refuse_place(cache, out)  # something may have appeared there meanwhile
+            new.rename(out)
             sync_folder(out.parent)
 
 
-def _refuse_place(cache: Path, out: Path, *, force: bool) -> None:
-    """Check that nothing but an export would be replaced; files that an export's record does not list are not its own.
-
-    Raises:
-        UsageError: something at the destination must not be overwritten.
-    """
-    place, home = out.resolve(), cache.resolve()
-    if place == home or place.is_relative_to(home):
-        where = "is the cache" if place == home else "is inside the cache"
-        raise UsageError(f"{out} {where}", hint="export into a folder beside it")
-    if home.is_relative_to(place):
-        raise UsageError(f"{out} contains the cache", hint="export into a folder beside it")
-    if not os.path.lexists(out):
-        return
-    if not (out / RECORD).is_file():
-        raise UsageError(f"{out} already exists and is not an export", hint="name a new folder")
-    if not force:
-        raise UsageError(f"{out} already exists", hint="--force replaces an export")
-    found = (path for path in out.rglob("*") if path.is_symlink() or not path.is_dir())
-    strange = sorted({path.relative_to(out).as_posix() for path in found} - _own_files(out))
-    if strange:
-        raise UsageError(
-            f"{out} contains files that no export wrote, such as {strange[0]}", hint="move them, or name another folder"
-        )
-
-
-def _own_files(folder: Path) -> set[str]:
-    """Return the files that the record of an export lists."""
-    try:
-        return {RECORD, *(str(each["path"]) for each in json.loads(read_regular_bytes(folder / RECORD))["files"])}
-    except (OSError, ValueError, RecursionError, TypeError, KeyError):
-        return {RECORD}
-
-
-def _take_place(new: Path, out: Path, old: Path) -> None:
+def _refuse_place(cache: Path, out: Path) -> None:
+    if out.resolve().is_relative_to(cache.resolve()):
+        raise UsageError(f"{out} is inside the cache", hint="export into a folder beside it")
     if os.path.lexists(out):
-        out.rename(old)
-    try:
-        new.rename(out)
-    except BaseException:  # including KeyboardInterrupt
-        if os.path.lexists(old):
-            old.rename(out)
-        raise
+        raise UsageError(f"{out} already exists", hint="name a new folder, or remove this one")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +102,6 @@ def export(
     to: str,
     split: str | None = None,
     unit: Unit | None = None,
-    force: bool = False,
     progress: Progress | None = None,
 ) -> Exported:
     """Export a cache to another trainer's file format; the digest of every row is checked as it is read.
@@ -154,7 +112,6 @@ def export(
         to: one of ``packer.export.formats.FORMATS``.
         split: export only this split; all splits by default.
         unit: documents or blocks; by default the first unit that the format supports.
-        force: replace a folder that an export wrote.
         progress: receives progress; counts rows.
 
     Raises:
@@ -174,8 +131,7 @@ def export(
         alone = len(splits) == 1
         rows = [SplitRows(cache=opened, split=name, unit=unit, is_alone=alone) for name in splits]
         _refuse(to, form, rows)
-        kind.refuse(rows)
-        with replacing(opened.folder, out, force=force) as folder:
+        with appearing(opened.folder, out) as folder:
             progress.stage("exporting", sum(len(each) for each in rows), unit)
             with Files(folder) as files:
                 writers = [kind(files, each) for each in rows]
@@ -212,7 +168,13 @@ def _refuse(to: str, form: Format, rows: Sequence[SplitRows]) -> None:
     """Raise a UsageError for what the format does not support."""
     if rows[0].unit not in form.units:
         raise UsageError(f"{to} takes documents, not blocks", hint="its trainer packs them itself: leave --blocks out")
-    _refuse_kind(to, form, rows[0])
+    if rows[0].cache.is_preference and not form.holds_preference:
+        # Without sides, a trainer would learn rejected answers as examples.
+        able = ", ".join(f"--to {name}" for name, other in FORMATS.items() if other.holds_preference)
+        raise UsageError(
+            f"{rows[0].cache.folder} holds preference data, and {to} has no place for which answer was chosen",
+            hint=f"for such a cache: {able}",
+        )
     if not any(each.weighted for each in rows):
         return
     if rows[0].cache.is_preference:
@@ -226,17 +188,6 @@ def _refuse(to: str, form: Format, rows: Sequence[SplitRows]) -> None:
             f"{rows[0].cache.folder} has fractional loss weights, but {to} has no place for them",
             hint=f"--to {able} has a column loss_weights, for a trainer that reads it",
         )
-
-
-def _refuse_kind(to: str, form: Format, rows: SplitRows) -> None:
-    """Refuse rows of the wrong kind: without sides, a trainer would learn rejected answers as examples."""
-    folder, kind = rows.cache.folder, "preference" if rows.cache.is_preference else "examples"
-    if kind not in form.kinds:
-        reason = "preference data, and {} has no place for which answer was chosen"
-        if kind == "examples":
-            reason = "examples to imitate, and {} is for pairs and rated answers"
-        able = ", ".join(f"--to {name}" for name, other in FORMATS.items() if kind in other.kinds)
-        raise UsageError(f"{folder} holds {reason.format(to)}", hint=f"for such a cache: {able}")
 
 
 def _write_split(writer: Writer, progress: Progress) -> ExportedSplit:

@@ -11,10 +11,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from packer.batches import BlockBatch, Bool, Float32, Int8, Int32, Int64
+from packer.batches import BlockBatch, Float32, Int8, Int32, Int64
 from packer.errors import UsageError
 from packer.export.formats import Unit
-from packer.layout import MASKED, offsets_of
+from packer.layout import offsets_of
 from packer.store.cache import BlockShards, Cache, DocumentShards
 from packer.store.folder import inside, make_folder
 
@@ -32,12 +32,6 @@ class FlatDocuments:
     offsets: Int64  # [D + 1]
     sides: Int8 | None = None  # [D] for preference data; both documents of a pair are in the same batch
     margins: Float32 | None = None  # [D] NaN for no margin; None if `sides` is
-
-    @property
-    def trained(self) -> Bool:
-        """Whether each token has a label.  # bool[K]"""
-        found: Bool = self.labels != MASKED
-        return found
 
     @property
     def length(self) -> Int64:
@@ -167,10 +161,6 @@ class Writer:
     def __init__(self, files: Files, rows: SplitRows) -> None:
         self.files, self.rows = files, rows
         self.split, self.unit = rows.split, rows.unit
-
-    @classmethod
-    def refuse(cls, rows: Sequence[SplitRows]) -> None:
-        """Raise a UsageError if the trainer would not train these rows as they specify; nothing is written yet."""
 
     @classmethod
     def write_index(cls, files: Files, splits: Sequence[str]) -> None:

@@ -7,12 +7,12 @@ import glob
 import logging
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from packer.credentials import shown_cause
-from packer.errors import InputError, PackerError, RecipeError, StorageError
+from packer.errors import InputError, PackerError, RecipeError, StorageError, UsageError
 from packer.hub.names import HubName
 from packer.names import data_ending, fits
 
@@ -33,11 +33,16 @@ def client_request(name: HubName) -> Iterator[None]:
     """Translate errors of the client, raised in a request about a name, into packer's errors.
 
     Raises:
+        UsageError: the client is not installed.
         UnreachableError: neither the Hub nor the cache has an answer.
         PackerError: the request is refused.
     """
     try:
         yield
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"{name.label}: names on the Hub need huggingface_hub", hint='pip install "token-packer[hub]"'
+        ) from error
     except Exception as error:
         found = _translated(name, error)
         if found is None:
@@ -129,14 +134,14 @@ def pin(name: HubName) -> tuple[HubName, bool]:
     Raises:
         InputError: no such repository or revision, no access, or neither the Hub nor its cache knows.
     """
-    from huggingface_hub import HfApi, constants  # noqa: PLC0415 - a third of a second
-
     if name.is_pinned:
         return name, False
-    ask = HfApi(library_name="packer").repo_info
     unreachable = None
     try:
         with client_request(name):
+            from huggingface_hub import HfApi, constants  # noqa: PLC0415 - a third of a second
+
+            ask = HfApi(library_name="packer").repo_info
             ask(name.repository, repo_type=name.kind, revision=name.revision, timeout=constants.HF_HUB_ETAG_TIMEOUT)
     except UnreachableError as error:
         unreachable = error
@@ -192,14 +197,14 @@ def listed(name: HubName) -> list[str]:
     Raises:
         InputError: neither the cache nor the Hub knows.
     """
-    import huggingface_hub  # noqa: PLC0415 - as above
-
     commit = {"repo_type": name.kind, "revision": name.revision}
     with client_request(name):
-        try:
-            return [file.path for file in huggingface_hub.get_cached_repo_tree(name.repository, **commit)]
-        except huggingface_hub.errors.CachedRepoTreeNotFoundError:
-            return huggingface_hub.HfApi(library_name="packer").list_repo_files(name.repository, **commit)
+        import huggingface_hub  # noqa: PLC0415 - as above
+
+        if hasattr(huggingface_hub, "get_cached_repo_tree"):  # from 1.27 on
+            with suppress(huggingface_hub.errors.CachedRepoTreeNotFoundError):
+                return [file.path for file in huggingface_hub.get_cached_repo_tree(name.repository, **commit)]
+        return huggingface_hub.HfApi(library_name="packer").list_repo_files(name.repository, **commit)
 
 
 def snapshot(name: HubName, files: Sequence[str], *, offline: bool = False) -> Path:
@@ -209,9 +214,9 @@ def snapshot(name: HubName, files: Sequence[str], *, offline: bool = False) -> P
         InputError: the files are not available.
         StorageError: the files cannot be written to the cache.
     """
-    from huggingface_hub import snapshot_download  # noqa: PLC0415 - as above
-
     with client_request(name), quiet_client():
+        from huggingface_hub import snapshot_download  # noqa: PLC0415 - as above
+
         folder = snapshot_download(
             name.repository,
             repo_type=name.kind,
@@ -227,9 +232,9 @@ def _cached(name: HubName) -> Path | None:
     """Return the one file that a name with a commit refers to, if it is in the cache."""
     if not name.path or glob.has_magic(name.path):
         return None
-    from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - as above
-
     with client_request(name):
+        from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - as above
+
         found = try_to_load_from_cache(name.repository, name.path, revision=name.revision, repo_type=name.kind)
     return Path(found) if isinstance(found, str) else None
 

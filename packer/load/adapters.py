@@ -9,6 +9,7 @@ from torch import Tensor
 
 from packer.errors import UsageError
 from packer.load.attention import documents_of, mask_4d
+from packer.load.model_masks import masks_of, overlooks_positions
 from packer.load.ordered_rows import refuse_preference
 from packer.load.step import MicroBatch, shift_labels
 
@@ -29,11 +30,13 @@ def huggingface(
     either, the mask is purely causal and neighbors silently attend to each other. Hence ``use_cache=False``, and no
     mask.
 
-    Two kinds of models need more, and silently attend across boundaries without it:
+    Three kinds of models need more, and silently attend across boundaries without it:
 
     - Models with positions in three dimensions (Qwen2-VL, Qwen2.5-VL, GLM-4V and others with ``mrope_section``) find no
       boundaries in ``position_ids`` of shape [1, T]. They do in [4, 1, T]: positions for the mask, then those for time,
       height and width, which are the same for text. Models that do not take these, such as HunYuan-VL, refuse them.
+    - Models that make their masks without ``position_ids`` (gpt-oss, AFMoE, Falcon, OPT) get masks that have the
+      boundaries, under eager, SDPA and FlexAttention.
     - Layers that carry a state (convolutions, state spaces, linear attention) reset where ``seq_idx`` changes.
 
     A padded micro-batch has one document per row and keeps its 2-D ``attention_mask``, which all of them support.
@@ -68,6 +71,9 @@ def huggingface(
         arguments["attention_mask"] = mask_4d(documents, mask_dtype)
     elif "cu_seq_lens_q" in micro_batch and _has_positions_in_3d(config):
         arguments["position_ids"] = micro_batch["position_ids"].expand(4, -1, -1)
+    elif "cu_seq_lens_q" in micro_batch and not seq_idx and overlooks_positions(config):
+        masks = masks_of(config, micro_batch)
+        arguments |= {} if masks is None else {"attention_mask": masks}
     if seq_idx:
         arguments["seq_idx"] = documents
     if num_items_in_batch is not None:

@@ -29,7 +29,7 @@ from packer.load.batching import (
 )
 from packer.load.ordering import LengthBucketed, Ordering
 from packer.load.step_plan import End
-from packer.read_rules import MAX_BLOCK_LEN, BatchingName, Read
+from packer.recipe.read_rules import MAX_BLOCK_LEN, BatchingName, Read
 from packer.store.cache import Cache
 from packer.withdrawn import refuse_withdrawn
 

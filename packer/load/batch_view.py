@@ -12,6 +12,7 @@ import numpy as np
 
 from packer.batches import Int32, Int64
 from packer.errors import CheckError, InputError, UsageError
+from packer.host.regular_file import read_given_text
 from packer.layout import concatenated_ranges
 from packer.load.arguments import open_cache, resolve_batching
 from packer.load.attention import documents_of
@@ -24,7 +25,6 @@ from packer.load.reading import pad_id_of
 from packer.load.state import UNCHANGED, ReaderState, decode_state
 from packer.load.step import MicroBatch, Step
 from packer.load.step_plan import PADDING_ROW
-from packer.regular_file import read_given_text
 from packer.store.cache import BlockShards, Cache, DocumentShards
 
 

@@ -17,7 +17,7 @@ from packer.batches import Int64
 from packer.errors import UsageError
 from packer.load.ordered_rows import OrderedRows
 from packer.load.step_plan import PADDING_ROW
-from packer.read_rules import BatchingName, Read, Side, Tokens
+from packer.recipe.read_rules import BatchingName, Read, Side, Tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from packer.load.row_source import RowSource, opened_source
 from packer.load.state import UNCHANGED, Counters, ReaderState, restore
 from packer.load.step import Step
 from packer.load.step_plan import End, StepPlan
-from packer.read_rules import BatchingName
+from packer.recipe.read_rules import BatchingName
 from packer.store.cache import Cache
 from packer.withdrawn import refuse_withdrawn, withdraws
 

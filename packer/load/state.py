@@ -16,7 +16,7 @@ from packer.errors import CheckError
 from packer.load.batching import Batching, Padded, batching_from_name
 from packer.load.ordering import OrderName
 from packer.load.step_plan import Count, End
-from packer.read_rules import BatchingName
+from packer.recipe.read_rules import BatchingName
 from packer.withdrawn import WITHDRAWN
 
 STATE_VERSION: Final = 6

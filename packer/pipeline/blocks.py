@@ -20,7 +20,7 @@ from packer.batches import BlockBatch, Bool, DocumentColumns, Int64, PackPlan
 from packer.errors import RecipeError
 from packer.layout import offsets_of
 from packer.pack import CountTrained, DropCount, DroppedTokens, EndsOpen, arrange, gather, select, trained_counter
-from packer.recipe import Pack
+from packer.recipe.recipe import Pack
 from packer.store.document_shards import DocumentShards
 from packer.store.files import CacheFiles
 from packer.store.manifest import Shard

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from packer.errors import InputError
-from packer.model import TOKENIZER_FILE
+from packer.model.model import TOKENIZER_FILE
 from packer.pipeline import engine
 from packer.pipeline.messages.rejected_inputs import RejectedInput, rejected_inputs
 from packer.pipeline.messages.rewrite_cost import check_rewrite_cost, refuse_early, sampled_tasks
@@ -25,7 +25,7 @@ from packer.pipeline.plan.inputs import note_later_fields
 from packer.pipeline.plan.reuse import reusable, reuse
 from packer.pipeline.workers.executor import HERE, Processes, Workers
 from packer.progress import Progress
-from packer.recipe import Recipe
+from packer.recipe.recipe import Recipe
 from packer.store.files import CacheFiles
 from packer.store.manifest import Manifest, StoredTable
 from packer.tokenize import compare

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from packer.errors import RecipeError, StorageError, UsageError
+from packer.model.trials import cached_outcome, encode_outcome, fast_version, trial_path
 from packer.store.folder import write_atomically
 from packer.tokenize import Check, Encoder, FastEncoder, ReferenceEncoder, differences
-from packer.trials import cached_outcome, encode_outcome, fast_version, trial_path
 from packer.version import library_version
 
 EngineName: TypeAlias = Literal["reference", "fast"]

@@ -23,7 +23,7 @@ from packer.pipeline.plan.reuse import refuse_other_files
 from packer.pipeline.run import build_recipe
 from packer.pipeline.workers.ray_workers import workers_on
 from packer.progress import Lines, Progress, Silent
-from packer.recipe import Recipe, Source, load_recipe, make_recipe, to_json
+from packer.recipe.recipe import Recipe, Source, load_recipe, make_recipe, to_json
 from packer.source.schema import VOTING_FIELDS
 from packer.store.place import build_place
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from packer.curate.trait_rules import TraitRules, traits_version
-from packer.recipe import Recipe
+from packer.recipe.recipe import Recipe
 from packer.source.partition import Partition
 from packer.store.manifest import FORMAT_VERSION, Input, Manifest, ModelRecord
 
@@ -91,14 +91,10 @@ def recipe_fingerprint(recipe: Recipe, documents: Mapping[str, Any], inputs: Seq
 
 
 def same_traits(manifest: Manifest, recipe: Recipe) -> bool:
-    """Whether a build would record the same traits as a cache of this recipe has, if it has any.
-
-    Without the library that tells languages, whose version comes last, none could be recorded: they count as the same.
-    """
+    """Whether a build would record the same traits as a cache of this recipe has, if it has any."""
     if manifest.selection is None or not recipe.row_rules.is_set:
         return True
-    recorded, here = manifest.versions.get(TRAITS_VERSION, ""), traits_version(recipe.row_rules)
-    return recorded == here or recorded.startswith(f"{here}; ")
+    return manifest.versions.get(TRAITS_VERSION, "") == traits_version(recipe.row_rules)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

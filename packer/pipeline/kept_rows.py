@@ -26,7 +26,7 @@ from typing import Any, Protocol, runtime_checkable
 import pyarrow as pa
 
 from packer.errors import InputError
-from packer.limits import storage_errors
+from packer.host.limits import storage_errors
 from packer.store.folder import AtomicFile, sweep_temporary
 
 _ROWS_OF_A_BATCH = 1000

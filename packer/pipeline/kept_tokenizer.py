@@ -6,9 +6,9 @@ from pathlib import Path, PurePosixPath
 
 from packer.display import repair_hint
 from packer.errors import CheckError
-from packer.model import TOKENIZER_FILE, Model, model_of
-from packer.recipe import Recipe
-from packer.regular_file import leads_outside
+from packer.host.regular_file import leads_outside
+from packer.model.model import TOKENIZER_FILE, Model, model_of
+from packer.recipe.recipe import Recipe
 from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, Manifest, ModelFile, ModelRecord
 

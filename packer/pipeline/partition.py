@@ -20,10 +20,10 @@ import pyarrow as pa
 
 from packer.batches import DocumentBatch, RowBatch
 from packer.curate.trait_rules import TraitRules
-from packer.model import Model
+from packer.model.model import Model
 from packer.pipeline.plan.benchmarks import questions_of
 from packer.pipeline.stages import Stages, named_row, overruns_at
-from packer.recipe import Recipe
+from packer.recipe.recipe import Recipe
 from packer.rejections import CODES
 from packer.source.chat import unused_keys
 from packer.source.partition import Partition

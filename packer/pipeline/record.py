@@ -13,9 +13,9 @@ from packer.pipeline.blocks import PackedBlocks, PackedGroup
 from packer.pipeline.identity import CODE_VERSION, TRAITS_VERSION, Provenance
 from packer.pipeline.partition import PartitionResult
 from packer.pipeline.selecting import Selected, values_of
-from packer.recipe import to_json
+from packer.recipe.recipe import to_json
+from packer.recipe.row_rules import RowRules
 from packer.rejections import CODES
-from packer.row_rules import RowRules
 from packer.store.cache import content_fingerprint
 from packer.store.manifest import FORMAT_VERSION, Input, Manifest, Shard
 from packer.store.rejected import Rejected

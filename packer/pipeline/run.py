@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
-from packer.backend import load_fast_meanwhile
-from packer.fork_server import fork_server, jobs_for
-from packer.limits import path_errors
-from packer.model import TOKENIZER_FILE, read_model_files
+from packer.host.limits import path_errors
+from packer.model.backend import load_fast_meanwhile
+from packer.model.model import TOKENIZER_FILE, read_model_files
+from packer.model.trials import is_known_fast
 from packer.pipeline import engine
 from packer.pipeline.commit import commit, finish, finish_if_free
 from packer.pipeline.documents import BuildOptions, by_reference, make_documents
@@ -33,8 +33,9 @@ from packer.pipeline.plan.inputs import refuse_changed
 from packer.pipeline.plan.reuse import existing, refuse_other_files, reusable, up_to_date
 from packer.pipeline.selecting import select
 from packer.pipeline.workers.executor import Processes, Workers
+from packer.pipeline.workers.fork_server import fork_server, jobs_for
 from packer.progress import Progress
-from packer.recipe import Recipe
+from packer.recipe.recipe import Recipe
 from packer.source.file_cuts import smallest_partition
 from packer.source.partition import FileStatus
 from packer.store.files import CacheFiles
@@ -43,7 +44,6 @@ from packer.store.manifest import MANIFEST_NAME, Manifest, manifest_fingerprint
 from packer.store.mirror import shown
 from packer.store.place import build_place
 from packer.tokenize import EngineDiffersError, ReferenceFailsError
-from packer.trials import is_known_fast
 
 
 def build_recipe(recipe: Recipe, folder: Path, options: BuildOptions, progress: Progress) -> BuildResult:

@@ -12,8 +12,8 @@ import pyarrow as pa
 from packer.batches import InputRows, Int32, Int64, SelectedRows
 from packer.errors import NothingKeptError
 from packer.pipeline.identity import Provenance
+from packer.recipe.row_rules import RowRules, named_rule
 from packer.rejections import CODES, ROW_REASONS, rejection_hint
-from packer.row_rules import RowRules, named_rule
 from packer.store.document_shards import DocumentShards
 from packer.store.manifest import Input, RowSelection, Shard, StoredTable
 from packer.store.row_tables import read_table

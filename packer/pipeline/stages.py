@@ -13,15 +13,15 @@ import numpy as np
 
 from packer.batches import DocumentBatch, Int32, Rejection, RowBatch, TurnBatch
 from packer.errors import TemplateError
+from packer.host.watchdog import TemplateOverrunError
 from packer.literals import longest_of
-from packer.model import TOKENIZER_FILE, Model
+from packer.model.model import TOKENIZER_FILE, Model
 from packer.pipeline.engine import encoder_of
-from packer.recipe import Recipe
+from packer.recipe.recipe import Recipe
 from packer.render import ChatTemplate, Renderer, RenderError, role_markers, written_markers
 from packer.source.partition import Partition
 from packer.supervise import PretokenizedSupervisor, RoundTrip, Supervisor, join_sides, row_of_side, split_sides
 from packer.tokenize import Check, Encoder, ReferenceEncoder, TurnTokenizer
-from packer.watchdog import TemplateOverrunError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,11 +12,11 @@ from packer.recipe_from.config import (
     Keys,
     Report,
     alpaca_rows,
-    answer_rows,
     chat_rows,
     files_pattern,
     hub_path,
     is_on_hub,
+    refuse_training,
     renamed_roles,
     rows_of,
 )
@@ -30,12 +30,6 @@ _SEQUENCE_LEN = 512
 _LOADERS = ("json", "csv", "parquet", "arrow")
 """Values that older configurations have as a path, beside `data_files`."""
 
-_KINDS = {"dpo": "preference", "ipo": "preference", "orpo": "preference", "simpo": "preference", "kto": "rated"}
-"""`rl` → packer's schema of its rows."""
-
-_STYLES = {"chatml": "chatml", "llama3": "llama-3"}
-"""The template that a type of preference data names → packer's name of it."""
-
 _SAME_TEMPLATES = {"gemma": "gemma", "llama3": "llama-3"}
 """axolotl's name of a template → packer's name of one that writes the same."""
 
@@ -45,77 +39,33 @@ _CHATML = (
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-"""axolotl's. packer's of this name begins with the BOS, if the tokenizer has one, as prompts of preference data do."""
+"""axolotl's. packer's of this name begins with the BOS, if the tokenizer has one."""
 
-_QUESTION: dict[str, str | None] = {"instruction": "question", "output": "response", "system": "system_prompt"}
-
-_ALPACA_TYPES: dict[str, dict[str, str | None]] = {
-    "alpaca": {},
-    "alpaca_chat": {},
-    "alpaca_chat.load_qa": {"instruction": "question", "output": "answer", "input": None},
-    "alpaca_chat.load_camel_ai": {"instruction": "message_1", "output": "message_2", "input": None},
-    "alpaca_instruct": {},
-    "alpaca_w_system": {"system": "system"},
-    "alpaca_w_system.load_open_orca": _QUESTION,
-    "alpaca_w_system.load_open_orca_chatml": _QUESTION,
-    "gpteacher": {"output": "response"},
-}
-"""Types whose rows packer reads as alpaca: packer's name of a field → axolotl's."""
-
-_ANSWER_TYPES: dict[str, dict[str, dict[str, str | None]]] = {
-    "preference": {
-        "argilla": {"instruction": "instruction", "chosen": "chosen_response", "rejected": "rejected_response"},
-        "argilla_chat": {"system": None},
-        "icr": {"instruction": "input"},
-        "intel": {"instruction": "question"},
-        "prompt_pairs": {"instruction": "prompt"},
-        "ultra": {"prompt": "prompt"},
-    },
-    "rated": {
-        "argilla": {"instruction": "instruction", "output": "completion"},
-        "argilla_chat": {"messages": "completion", "system": None},
-        "intel": {"instruction": "question", "output": "completion"},
-        "prompt_pairs": {"instruction": "prompt", "output": "completion"},
-        "ultra": {"instruction": "prompt", "output": "completion"},
-    },
-}
-"""Schema → type of an entry, behind its dot → packer's name of a field → axolotl's."""
+_ALPACA_TYPES = ("alpaca", "alpaca_chat", "alpaca_instruct")
+"""Types of rows with an instruction, an input and an output. Of other types the fields are recognized, or named."""
 
 
 def read_axolotl(config: Mapping[str, Any], paths: ConfigPaths, report: Report) -> tuple[dict[str, Any], str | None]:
     """Return the values of a recipe, and the text of a chat template that is part of the configuration.
 
     Raises:
-        RecipeError: the configuration is for reward training or for answers that are generated in training, or a list
-            of datasets is malformed.
+        RecipeError: the configuration is not for supervised training, or a list of datasets is malformed.
     """
     keys = Keys(config, report)
-    kind = None if keys.take("rl") in (None, False) else _KINDS.get(str(config["rl"]))
     for key in ("rl", "reward_model", "process_reward_model"):
-        if keys.take(key) not in (None, False) and (key != "rl" or kind is None):
-            raise RecipeError(
-                f"{key}: {config[key]}: packer prepares examples to imitate, preference pairs and rated answers",
-                hint=f"its configurations have no rl, or one of {', '.join(_KINDS)}",
-            )
-    sources, style = _sources(keys, paths, report, kind=kind)
+        if keys.take(key) not in (None, False):
+            refuse_training(f"{key}: {config[key]}")
+    sources = _sources(keys, paths, report)
     model, own = keys.take("base_model", "text"), keys.take("tokenizer_config", "text")
     revision = keys.take("revision_of_model", "text") if own is None else None
     recipe = {"tokenizer": paths.tokenizer(own or model, revision)} if own or model else {}
-    template, text = _template(keys, paths, is_pairs=kind is not None)
-    if style is not None and template != {"name": style}:
-        template, text = {"name": style}, None
-        for key in ("chat_template", "chat_template_jinja"):
-            keys.leave(key)
+    template, text = _template(keys, paths)
     schemas = {source["schema"] for source in sources}
     return {"sources": sources, **recipe, "pack": _pack(keys, schemas), "template": template}, text
 
 
-def _sources(
-    keys: Keys, paths: ConfigPaths, report: Report, *, kind: str | None
-) -> tuple[list[dict[str, Any]], str | None]:
-    """Return the sources, and packer's name of the template that their types name, if they name one."""
+def _sources(keys: Keys, paths: ConfigPaths, report: Report) -> list[dict[str, Any]]:
     sources: list[dict[str, Any]] = []
-    styles: list[str | None] = []
     for name, split in (("pretraining_dataset", None), ("datasets", None), ("test_datasets", "eval")):
         entries = keys.take(name) or []
         if isinstance(entries, str) and name == "pretraining_dataset":  # may be a bare path
@@ -131,14 +81,10 @@ def _sources(
                     raise EntryLeftOutError("axolotl reads only the first of these")
                 if name == "datasets" and keys.take("pretraining_dataset"):
                     raise EntryLeftOutError("beside pretraining_dataset axolotl reads no datasets")
-                rows = _rows(inner) if kind is None else _answers(inner, kind)
-                style = _STYLES.get(str(entry.get("type")).partition(".")[0]) if kind else None
-                if style != next(iter(styles), style):
-                    raise EntryLeftOutError("a recipe has one template: build this source into a cache of its own")
+                rows = _rows(inner)
                 names = _entry_paths(inner, paths, split=split)
-                styles.append(style)
                 sources += [{"path": each, **({"split": split} if split else {}), **rows} for each in names]
-    return sources, styles[0] if styles else None
+    return sources
 
 
 def _entry_paths(keys: Keys, paths: ConfigPaths, *, split: str | None) -> list[str]:
@@ -184,9 +130,8 @@ def _rows(keys: Keys) -> dict[str, Any]:
         return _chat(keys, messages="conversations", role="from", content="value")
     if name in ("completion", "pretrain"):
         return rows_of("text", {"text": keys.take("field", "text") or keys.take("text_column", "text") or "text"})
-    base = name if name in _ALPACA_TYPES else name.partition(".")[0]
-    if base in _ALPACA_TYPES:
-        return alpaca_rows(_ALPACA_TYPES[base])
+    if name in _ALPACA_TYPES:
+        return alpaca_rows({})
     if name == "input_output":
         raise EntryLeftOutError("packer reads no segments: bring them as messages with `train`, or as rows of tokens")
     keys.leave("type")
@@ -201,47 +146,16 @@ def _chat(keys: Keys, *, messages: str, role: str, content: str) -> dict[str, An
         content=keys.take("message_field_content", "text") or mapped.take("content", "text") or content,
         columns={"tools": keys.take("field_tools", "text") or "tools"},
     )
-    return rows | _roles(keys)
-
-
-def _roles(keys: Keys) -> dict[str, Any]:
     roles = keys.inner("roles")
     senders = {name: roles.take(name, "texts") or () for name in ("system", "user", "assistant", "tool")}
-    return renamed_roles({sender: name for name, own in senders.items() for sender in own})
+    return rows | renamed_roles({sender: name for name, own in senders.items() for sender in own})
 
 
-def _answers(keys: Keys, schema: str) -> dict[str, Any]:
-    """Return schema and columns of an entry of preference data.
-
-    A type names the columns of its rows and, before its dot, the template of its prompts and answers.
-    """
-    types = _ANSWER_TYPES[schema]
-    if isinstance(keys.take("type"), Mapping):
-        raise EntryLeftOutError(f"formats of your own: rename the columns for one of {', '.join(types)}")
-    name = keys.take("type", "text") or "passthrough"
-    style, _, form = name.partition(".")
-    if style == "chat_template" and form in ("", "default", "argilla_chat") and schema == "preference":
-        mapped = keys.inner("message_property_mappings")
-        role, content = mapped.take("role", "text") or "role", mapped.take("content", "text") or "content"
-        chat_rows(messages="", role=role, content=content, columns={})  # checks the names
-        columns = {side: keys.take(f"field_{side}", "text") or side for side in ("chosen", "rejected")}
-        if form != "argilla_chat":
-            columns["messages"] = keys.take("field_messages", "text") or "messages"
-        return answer_rows("preference", columns) | _roles(keys)
-    if style == "passthrough":
-        return answer_rows(schema, {"prompt": "prompt"})
-    if name == "chat_template.argilla" and schema == "preference":
-        return answer_rows(schema, {"system": "system", **types["ultra"]})
-    if style not in _STYLES or form not in types:
-        raise EntryLeftOutError(f"no type that packer reads: rename the columns for one of {', '.join(types)}")
-    return answer_rows(schema, {"system": "system", **types[form]})
-
-
-def _template(keys: Keys, paths: ConfigPaths, *, is_pairs: bool) -> tuple[dict[str, Any], str | None]:
+def _template(keys: Keys, paths: ConfigPaths) -> tuple[dict[str, Any], str | None]:
     """Return the keys of `template`, and the text of a template that must be written beside the recipe."""
     name, jinja = keys.take("chat_template", "text"), keys.take("chat_template_jinja", "text")
     if jinja is None and name == "chatml":
-        return ({"name": name}, None) if is_pairs else ({"file": TEMPLATE_FILE}, _CHATML)
+        return {"file": TEMPLATE_FILE}, _CHATML
     if jinja is None and name in _SAME_TEMPLATES:
         return {"name": _SAME_TEMPLATES[name]}, None
     if jinja is None:

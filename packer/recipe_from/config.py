@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from packer.errors import RecipeError
 from packer.hub import SCHEME, may_be_repository
 from packer.names import data_ending
 from packer.source.files import matches
 from packer.source.roles import ROLES
+from packer.withdrawn import PREFERENCE_CONFIGURATION, WITHDRAWN
 
 _MOST_SHOWN = 60
 
@@ -22,12 +23,6 @@ _UNNAMED = ("functions", "chat_template_kwargs")
 
 _UNNAMED_OF_INSTRUCTIONS = ("history", "system", "tools", *_UNNAMED, "context", "reasoning")
 """The same for alpaca rows, and fields that other trainers read only if a key names them."""
-
-_UNNAMED_OF_ANSWERS = (
-    *("prompt", "messages", "conversations", "conversation", "instruction", "query", "input"),
-    *_UNNAMED_OF_INSTRUCTIONS,
-)
-"""The same for preference data."""
 
 _TYPES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "text": ("a text", lambda value: isinstance(value, str)),
@@ -39,6 +34,17 @@ _TYPES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
 
 class EntryLeftOutError(Exception):
     """An entry whose rows packer cannot read, and why."""
+
+
+def refuse_training(what: str) -> NoReturn:
+    """Refuse a configuration whose training is not supervised, by the key that says so.
+
+    Raises:
+        RecipeError: always.
+    """
+    raise RecipeError(
+        f"{what}: configurations of supervised training become recipes", hint=WITHDRAWN[PREFERENCE_CONFIGURATION]
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,15 +61,14 @@ class Report:
     @contextmanager
     def entry(self, name: str, values: Mapping[str, Any]) -> "Iterator[Keys]":
         """Report on an entry of a list while the body reads its keys; of one that is left out, only the reason."""
-        both: tuple[dict[str, Any], ...] = self.carried, self.left
-        sizes = [len(keys) for keys in both]
+        own = Report()
         try:
-            yield Keys(values, self, where=f"{name}.")
+            yield Keys(values, own, where=f"{name}.")
         except EntryLeftOutError as error:
             self.left_out[name] = str(error)
-            for keys, size in zip(both, sizes, strict=True):
-                while len(keys) > size:
-                    keys.popitem()
+        else:
+            self.carried |= own.carried
+            self.left |= own.left
 
 
 class Keys:
@@ -72,9 +77,7 @@ class Keys:
     def __init__(self, values: Mapping[str, Any], report: Report, *, where: str = "") -> None:
         self._values = {str(key): value for key, value in values.items()}
         self._report, self._where = report, where
-        for key, value in self._values.items():
-            if where + key not in report.carried:  # an entry used for two splits is read twice
-                report.left[where + key] = value
+        report.left |= {where + key: value for key, value in self._values.items()}
 
     def __contains__(self, key: str) -> bool:
         return key in self._values
@@ -206,11 +209,6 @@ def chat_rows(*, messages: str, role: str, content: str, columns: Mapping[str, s
 def alpaca_rows(columns: Mapping[str, str | None]) -> dict[str, Any]:
     """Return the keys of an alpaca source; optional columns that packer could read are off unless given."""
     return rows_of("alpaca", _hidden(_UNNAMED_OF_INSTRUCTIONS, columns))
-
-
-def answer_rows(schema: str, columns: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return the keys of a source of preference data; other columns that packer could read are off."""
-    return rows_of(schema, _hidden(_UNNAMED_OF_ANSWERS, columns))
 
 
 def _hidden(unnamed: Iterable[str], columns: Mapping[str, str | None]) -> dict[str, str | None]:

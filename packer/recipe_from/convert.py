@@ -2,35 +2,36 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from packer.display import in_shell
 from packer.errors import InputError, RecipeError, UsageError
+from packer.model.tokenizer_folder import read_regular
 from packer.names import refuse_address
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
+from packer.recipe.strict_yaml import as_yaml, parse_mapping
 from packer.recipe_from.axolotl import TEMPLATE_FILE, read_axolotl
 from packer.recipe_from.config import ConfigPaths, Report, shown
-from packer.recipe_from.llamafactory import is_dataset_info, names_of, read_entries, read_llamafactory
+from packer.recipe_from.llamafactory import INFO_FILE, read_llamafactory
 from packer.store.folder import write_atomically
-from packer.strict_yaml import as_yaml, parse_mapping
-from packer.tokenizer_folder import read_regular
+from packer.withdrawn import BARE_DATASET_INFO, refuse_withdrawn
 
 RECIPE_FILE = "recipe.yaml"
 
 MAX_CONFIG_BYTES = 16 * 2**20
 """Maximum size of a configuration. A list of ten thousand datasets takes about two million bytes."""
 
-_EXPECTED = "a configuration of axolotl (datasets:), one of LLaMA-Factory (dataset:), or a dataset_info.json"
+_EXPECTED = "a configuration of axolotl (datasets:) or of LLaMA-Factory (dataset:)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Converted:
     """A configuration as a recipe."""
 
-    kind: Literal["axolotl", "llamafactory", "dataset_info"]
+    kind: Literal["axolotl", "llamafactory"]
     path: Path
     values: dict[str, Any]
     """Values of the recipe; other keys have packer's defaults."""
@@ -48,13 +49,12 @@ class Converted:
     """Entries whose rows packer cannot read, and why."""
 
 
-def read_config(path: Path, target: Path, *, datasets: Sequence[str] = ()) -> Converted:
+def read_config(path: Path, target: Path) -> Converted:
     """Read a configuration and convert it to a recipe.
 
     Args:
         path: YAML or JSON.
         target: The folder that the recipe will be in; its paths are relative to it.
-        datasets: Entries to use of a bare `dataset_info.json`; all by default.
 
     Raises:
         RecipeError: no such file, not YAML or JSON, not one of these configurations, or one without rows that packer
@@ -64,17 +64,11 @@ def read_config(path: Path, target: Path, *, datasets: Sequence[str] = ()) -> Co
     paths = ConfigPaths(bases=tuple(dict.fromkeys((Path.cwd(), path.absolute().parent))), target=target)
     report = Report()
     kind = _kind(values, path)
-    if datasets and kind != "dataset_info":
-        raise RecipeError(f"{path}: names its data sets itself", hint="--dataset is for a bare dataset_info.json")
     template = None
     if kind == "axolotl":
         recipe, template = read_axolotl(values, paths, report)
-    elif kind == "llamafactory":
-        recipe = read_llamafactory(values, paths, report, load=_load)
     else:
-        beside = ConfigPaths(bases=(path.absolute().parent,), target=target, absolute=path.is_absolute())
-        names = [part for name in datasets for part in ([name] if name in values else names_of([name]) or [name])]
-        recipe = {"sources": read_entries(values, names or list(values), beside, report)}
+        recipe = read_llamafactory(values, paths, report, load=_load)
     recipe = {key: value for key, value in recipe.items() if value not in (None, {}, [])}
     if "sources" not in recipe:
         first = "".join(f"; {entry}: {reason}" for entry, reason in list(report.left_out.items())[:1])
@@ -156,15 +150,15 @@ def _load(path: Path) -> dict[str, Any]:
     return values
 
 
-def _kind(values: Mapping[str, Any], path: Path) -> Literal["axolotl", "llamafactory", "dataset_info"]:
+def _kind(values: Mapping[str, Any], path: Path) -> Literal["axolotl", "llamafactory"]:
     if "sources" in values:
         raise RecipeError(f"{path}: is a recipe of packer already", hint=f"packer build -c {in_shell(path)} -o CACHE")
     if not values.keys().isdisjoint(("datasets", "pretraining_dataset")):
         return "axolotl"
     if "dataset" in values:
         return "llamafactory"
-    if is_dataset_info(values):
-        return "dataset_info"
+    if path.name == INFO_FILE:
+        refuse_withdrawn(BARE_DATASET_INFO)
     found = ", ".join(map(str, list(values)[:8])) or "no keys"
     raise RecipeError(
         f"{path}: expected {_EXPECTED}; found {found}", hint="packer init DIR without --from writes a starter recipe"

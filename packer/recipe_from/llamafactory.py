@@ -1,4 +1,4 @@
-"""Conversion of a LLaMA-Factory training configuration, or of a bare `dataset_info.json`, to a recipe.
+"""Conversion of a LLaMA-Factory training configuration to a recipe.
 
 Based on LLaMA-Factory 0.9.5.
 """
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from packer.errors import RecipeError
+from packer.host.regular_file import path_within
 from packer.recipe_from.config import (
     ConfigPaths,
     EntryLeftOutError,
@@ -19,11 +20,11 @@ from packer.recipe_from.config import (
     chat_rows,
     files_pattern,
     hub_path,
+    refuse_training,
     renamed_roles,
     rows_of,
     shown,
 )
-from packer.regular_file import path_within
 
 INFO_FILE = "dataset_info.json"
 
@@ -37,24 +38,12 @@ _PLACES = ("file_name", "hf_hub_url", "ms_hub_url", "om_hub_url", "script_url", 
 
 _MEDIA_COLUMNS = ("images", "videos", "audios")
 
-_STAGES = {"sft": "examples", "pt": "texts", "dpo": "preference", "kto": "rated"}
-"""Stage → kind of its rows; for preference data, this is the name of packer's schema."""
-
-_ANSWERS = {"preference": ("chosen", "rejected"), "rated": ("kto_tag",)}
-"""Columns of preference data in addition to those of its prompt."""
-
 _INSTRUCTIONS = {"prompt": "instruction", "query": "input", "response": "output"} | {
     name: name for name in ("history", "system", "tools")
 }
 _CHATS = {"messages": "messages", "system": "system", "tools": "tools"}
 
 _TAG_ROLES = {"user_tag": "user", "assistant_tag": "assistant", "system_tag": "system", "observation_tag": "tool"}
-
-
-def is_dataset_info(values: Mapping[str, Any]) -> bool:
-    return bool(values) and all(
-        isinstance(entry, Mapping) and not entry.keys().isdisjoint(_PLACES) for entry in values.values()
-    )
 
 
 def read_llamafactory(
@@ -67,11 +56,9 @@ def read_llamafactory(
     """
     keys = Keys(config, report)
     stage = keys.take("stage", "text") or "sft"
-    if stage not in _STAGES:
-        raise RecipeError(
-            f"stage: {stage}: packer prepares supervised training, pre-training, DPO and KTO",
-            hint="its sources are rows with answers to train on: stage sft, pt, dpo or kto",
-        )
+    if stage not in ("sft", "pt"):
+        refuse_training(f"stage: {stage}")
+    is_texts = stage == "pt"
     name = keys.take("dataset_dir", "text") or "data"
     if name == "ONLINE" or name.startswith("REMOTE:"):
         raise RecipeError(
@@ -82,50 +69,23 @@ def read_llamafactory(
     if folder is None or not (folder / INFO_FILE).is_file():
         raise RecipeError(
             f"dataset_dir: {name}: no {INFO_FILE} there; searched from {' and '.join(map(str, paths.bases))}",
-            hint="run this where LLaMA-Factory is started, or give the file itself: --from …/dataset_info.json",
+            hint="run this where LLaMA-Factory is started",
         )
     info = load(path_within(folder, INFO_FILE))
     inner = replace(paths, bases=(folder,), absolute=Path(name).is_absolute())  # its files are beside it
     sources = []
     for key, split in (("dataset", {}), ("eval_dataset", {"split": "validation"})):
-        names = names_of(keys.take(key, "texts"))
-        sources += [each | split for each in read_entries(info, names, inner, report, kind=_STAGES[stage])]
+        names = _names_of(keys.take(key, "texts"))
+        for entry in names:
+            with report.entry(entry, _entry(info, entry)) as own:
+                rows = _rows(own, is_texts=is_texts)
+                sources.append({"path": _entry_path(own, inner), **rows, **split})
     model, revision = keys.take("model_name_or_path", "text"), keys.take("model_revision", "text")
     tokenizer = {} if model is None else {"tokenizer": paths.tokenizer(model, None if revision == "main" else revision)}
-    return {"sources": sources, **tokenizer, "pack": _pack(keys, kind=_STAGES[stage])}
+    return {"sources": sources, **tokenizer, "pack": _pack(keys, is_texts=is_texts)}
 
 
-def read_entries(
-    info: Mapping[str, Any], names: Iterable[str], paths: ConfigPaths, report: Report, *, kind: str | None = None
-) -> list[dict[str, Any]]:
-    """Return the sources of entries of a `dataset_info.json`.
-
-    Args:
-        info: The whole file.
-        names: Which of its entries, in the order of their sources.
-        paths: `bases` has the folder of the data.
-        report: Receives what is not carried over.
-        kind: The kind of rows of the configuration's stage, as in `_STAGES`; an entry of another kind is left out, as a
-            cache has one kind of rows. None uses the kind of the entries, or examples if they are of several kinds.
-
-    Raises:
-        RecipeError: there is no entry of that name.
-    """
-    entries = {name: _entry(info, name) for name in names}
-    kinds = {_kind(entry) for entry in entries.values()}
-    kind = kind or (kinds.pop() if len(kinds) == 1 else "examples")
-    sources = []
-    for name, entry in entries.items():
-        with report.entry(name, entry) as keys:
-            if _kind(entry) != ("examples" if kind == "texts" else kind):
-                stage = next(stage for stage, its in _STAGES.items() if its == _kind(entry))
-                raise EntryLeftOutError(f"of stage {stage}: a cache has one kind of rows")
-            rows = _rows(keys, kind=kind)
-            sources.append({"path": _entry_path(keys, paths), **rows})
-    return sources
-
-
-def names_of(texts: Iterable[str] | None) -> list[str]:
+def _names_of(texts: Iterable[str] | None) -> list[str]:
     """Split names that are separated by commas or given as a list."""
     return [name.strip() for text in texts or () for name in text.split(",") if name.strip()]
 
@@ -158,33 +118,13 @@ def _entry_path(keys: Keys, paths: ConfigPaths) -> str:
     return paths.in_recipe(files_pattern(found) if found.is_dir() else found, like=name)
 
 
-def _kind(entry: Mapping[str, Any]) -> str:
-    """Return the kind of an entry's rows; plain texts are reported as examples, as only a stage distinguishes them."""
-    if entry.get("ranking"):
-        return "preference"
-    columns = entry.get("columns")
-    return "rated" if isinstance(columns, Mapping) and columns.get("kto_tag") else "examples"
-
-
-def _rows(keys: Keys, *, kind: str) -> dict[str, Any]:
+def _rows(keys: Keys, *, is_texts: bool) -> dict[str, Any]:
     """Return schema and columns of an entry."""
-    keys.take("ranking")
     columns = keys.inner("columns")
+    if keys.take("ranking") or columns.take("kto_tag"):
+        raise EntryLeftOutError("preference data: a cache has one kind of rows")
     if media := [key for key in _MEDIA_COLUMNS if columns.take(key) is not None]:
         raise EntryLeftOutError(f"{' and '.join(media)}: packer reads texts alone")
-    answers = {key: columns.take(key, "text") for key in _ANSWERS.get(kind, ())}
-    rows = _prompts(keys, columns, is_texts=kind == "texts")
-    if kind not in _ANSWERS:
-        return rows
-    if missing := [key for key, column in answers.items() if column is None]:
-        raise EntryLeftOutError(f"no column is named for {' and '.join(missing)}")
-    read = {name: column for name, column in rows.get("columns", {}).items() if kind == "rated" or name != "output"}
-    read |= {"label" if key == "kto_tag" else key: column for key, column in answers.items()}
-    return rows_of(kind, read) | {key: rows[key] for key in ("roles",) if key in rows}
-
-
-def _prompts(keys: Keys, columns: Keys, *, is_texts: bool) -> dict[str, Any]:
-    """Return schema and columns of examples, or of the parts of preference data other than the answers."""
     kind = keys.take("formatting", "text") or "alpaca"
     if kind == "alpaca" and is_texts:
         return rows_of("text", {"text": "instruction", **columns.columns({"prompt": "text"})})
@@ -210,13 +150,11 @@ def _prompts(keys: Keys, columns: Keys, *, is_texts: bool) -> dict[str, Any]:
     return rows | renamed_roles(senders)
 
 
-def _pack(keys: Keys, *, kind: str) -> dict[str, Any]:
+def _pack(keys: Keys, *, is_texts: bool) -> dict[str, Any]:
     length, packing, neat = keys.take("cutoff_len"), keys.take("packing"), keys.take("neat_packing")
     pack: dict[str, Any] = {"block_len": length or _CUTOFF_LEN}
-    if kind == "texts" and (neat or packing is not False):
+    if is_texts and (neat or packing is not False):
         return {**pack, "mode": "stream"}  # concatenated and cut, as in LLaMA-Factory's pre-training
     if not packing and not neat:
         return {**pack, "mode": "none"}
-    if kind in _ANSWERS:
-        return {**pack, "mode": "isolated"}
     return {**pack, "mode": "isolated" if neat else "eos", "overlong": "truncate_right"}

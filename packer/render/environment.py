@@ -14,12 +14,12 @@ import jinja2
 import jinja2.meta
 import jinja2.nodes
 
+from packer.host.watchdog import TemplateOverrunError, watched
 from packer.render import efforts, reasoning_form
 from packer.render.efforts import Efforts, means_none
 from packer.render.reasoning_form import ReasoningForm
 from packer.render.sandbox import CLOSE, OPEN, Context, Environment, environment_of, marking
 from packer.render.settings import compared_words, is_default
-from packer.watchdog import TemplateOverrunError, watched
 
 MODE_SWITCHES = ("enable_thinking", "thinking")
 """Template variables known to choose between a thinking and a plain prompt."""

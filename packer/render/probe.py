@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from packer.model import AddedToken
+from packer.model.model import AddedToken
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.reasoning import ANY_TAG
 

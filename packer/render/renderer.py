@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from packer.batches import Rejection, RowBatch, Sample, TurnBatch, has_content
+from packer.host.watchdog import ROW, place
 from packer.literals import longest_of
-from packer.model import Model
-from packer.recipe import Recipe
+from packer.model.model import Model
+from packer.recipe.recipe import Recipe
 from packer.render.call_ids import with_short_ids
 from packer.render.clear.compared import ComparedRows, DifferenceError
 from packer.render.clear.filling import Filling
@@ -34,7 +35,6 @@ from packer.render.result_order import in_order_of_calls, tells_results_apart
 from packer.render.rewritten_history import Document, EncodedText, HistoryRewrite, RenderedRow, TurnAssigner, encoded
 from packer.render.unread import refuse_unread_variables
 from packer.render.wrappers import Wrappers
-from packer.watchdog import ROW, place
 
 MAX_TURN_MESSAGES = 2**22
 """Largest product of a row's trained answers and the messages up to the last of them.

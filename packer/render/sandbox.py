@@ -1,7 +1,7 @@
 """The environment that templates run in: Jinja's immutable sandbox as transformers configures it, made deterministic.
 
 In addition to what Jinja's sandbox refuses, it refuses randomness (`lipsum`, `|random`) and unbounded recursion of
-macros. The time and memory of a rendering are limited by :mod:`packer.watchdog`.
+macros. The time and memory of a rendering are limited by :mod:`packer.host.watchdog`.
 """
 
 import contextvars

@@ -8,7 +8,7 @@ from typing import Any
 
 from jinja2 import nodes
 
-from packer.watchdog import TemplateOverrunError
+from packer.host.watchdog import TemplateOverrunError
 
 _MISSING = object()
 _SCALARS = (str, int, bool, type(None))

@@ -1,4 +1,4 @@
-"""Figures of a report that `packer stats` does not have: histograms, padding by layout, tokens of each input.
+"""Figures of a report that `packer stats` does not have: histograms, tokens of each input.
 
 Plots are computed as coordinates of their marks. The templates draw them as SVG, which needs no script and scales with
 the page.
@@ -126,17 +126,6 @@ _EXAMPLES = 3
 
 T = TypeVar("T", bound=np.generic)
 
-BATCH = 8
-"""Documents per batch of a trainer that does not pack, to compare its padding."""
-
-
-class Padding(NamedTuple):
-    """Padding under one way to arrange documents; `share` is the fraction of slots without a token."""
-
-    layout: str
-    slots: int
-    share: float
-
 
 class SourceFacts(NamedTuple):
     """What an input contributes to the cache."""
@@ -238,30 +227,6 @@ def histograms(cache: Cache, found: Stats, documents: Documents) -> list[Histogr
         caption = f"{under:,} of {plural(found.blocks, 'block')} {'is' if under == 1 else 'are'} less than 90% full"
         plots.append(_shares("Fill of blocks", caption, "block", filled / found.block_len))
     return plots
-
-
-def padding(found: Stats, lengths: Int32) -> list[Padding]:
-    """Compute the padding of these blocks, and of the same documents without packing.
-
-    A document longer than a block counts as if cut to its length, so that all layouts contain the same tokens.
-    """
-    rows = [Padding("packed, as here", found.slots, found.padding / max(found.slots, 1))] if found.blocks else []
-    if not len(lengths):
-        return rows
-    own = np.minimum(lengths, found.block_len).astype(np.int64)
-    total = int(own.sum())
-    others = [
-        (f"{BATCH} documents a batch, of similar length", _batched(np.sort(own))),
-        (f"{BATCH} documents a batch, in the order of the files", _batched(own)),
-        (f"each document padded to {found.block_len:,}", len(own) * found.block_len),
-    ]
-    return rows + [Padding(layout, slots, 1 - total / slots) for layout, slots in others]
-
-
-def _batched(lengths: Int64) -> int:
-    """Count slots if every batch is padded to its longest document: 3, 5 and 2 in batches of two take 2 · 5 + 2."""
-    starts = np.arange(0, len(lengths), BATCH)
-    return int((np.maximum.reduceat(lengths, starts) * np.diff(np.append(starts, len(lengths)))).sum())
 
 
 def _shares(title: str, caption: str, of: str, shares: npt.NDArray[np.float64]) -> Histogram:

@@ -13,12 +13,10 @@ from packer.report.facts import (
     WIDTH,
     Documents,
     Histogram,
-    Padding,
     Reason,
     SourceFacts,
     block_bar,
     histograms,
-    padding,
     reasons,
     source_facts,
 )
@@ -41,7 +39,6 @@ class PageFacts:
     documents: Documents
     sources: list[SourceFacts]
     histograms: list[Histogram]
-    padding: list[Padding]
     reasons: list[Reason]
 
     @classmethod
@@ -54,7 +51,6 @@ class PageFacts:
             documents=documents,
             sources=source_facts(cache, documents),
             histograms=histograms(cache, found, documents),
-            padding=padding(found, documents.length),
             reasons=reasons(cache),
         )
 

@@ -19,9 +19,9 @@ from markupsafe import Markup, escape
 
 from packer.display import number, percent, plural, size, visible
 from packer.errors import UsageError
-from packer.limits import storage_errors
+from packer.host.limits import storage_errors
+from packer.host.regular_file import open_regular
 from packer.names import refuse_address
-from packer.regular_file import open_regular
 from packer.store.folder import write_atomically
 from packer.store.mirror import shown
 from packer.version import __version__

@@ -1,10 +1,11 @@
-"""Results of tools and their calls belong together by id: a server refuses a request with a result of another call.
+"""Results of tools and their calls belong together: a server refuses a request with a result of another call.
 
-What is checked is what both sides say. Where an id is missing, results belong to their calls in order, and nothing can
-be compared. A call without a result is no error: some datasets put all results of an answer into one message.
+What is checked is what both sides say. A result says its call by an id, by the name of the tool, or by both. Where it
+says neither, it belongs to the next call in order, and nothing can be compared; so it is where a call has no id. A call
+without a result is no error: some datasets put all results of an answer into one message.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,20 +14,33 @@ from packer.source.file_bytes import quoted
 
 
 def refuse_stray_results(messages: Iterable[Mapping[str, Any]]) -> None:
-    """Refuse a conversation with a result of no call, or two results of one call.
+    """Refuse a conversation with a result of no call, of another tool than its call's, or a second one of one call.
 
     Raises:
         Refused: `bad_tools`.
     """
-    unanswered: Counter[str] = Counter()
+    unanswered: Counter[tuple[str, str]] = Counter()
+    """How often an id, or a tool, was called since its last result; a call without an id has an empty one."""
+
+    tools_of: defaultdict[str, set[str]] = defaultdict(set)
     for number, message in enumerate(messages):
-        unanswered.update(str(call.get("id") or "") for call in message.get("tool_calls") or ())
-        name = str(message.get("tool_call_id") or "")
-        if message["role"] != "tool" or not name or "" in unanswered or not unanswered:
+        for call in message.get("tool_calls") or ():
+            made, tool = str(call.get("id") or ""), call["function"]["name"]
+            unanswered.update([("id", made), ("tool", tool)])
+            tools_of[made].add(tool)
+        if message["role"] != "tool" or not tools_of:
             continue
-        if name not in unanswered:
-            reason = f"a result of {quoted(name)} at $.messages[{number}], which is no call before it"
+        made, tool = str(message.get("tool_call_id") or ""), str(message.get("name") or "")
+        known = made in tools_of
+        if (made and not known and "" not in tools_of) or (tool and ("tool", tool) not in unanswered):
+            reason = f"a result of {quoted(tool if known or not made else made)} at $.messages[{number}]"
+            raise Refused("bad_tools", f"{reason}, which is no call before it")
+        if known and made and tool and tool not in tools_of[made]:
+            reason = (
+                f"a result of {quoted(tool)} at $.messages[{number}], but the call {quoted(made)} is of another tool"
+            )
             raise Refused("bad_tools", reason)
-        if not unanswered[name]:
-            raise Refused("bad_tools", f"a second result of the call {quoted(name)} at $.messages[{number}]")
-        unanswered[name] -= 1
+        says = ("id", made) if made and known else ("tool", tool)
+        if says[1] and unanswered[says] <= 0:
+            raise Refused("bad_tools", f"a second result of the call {quoted(says[1])} at $.messages[{number}]")
+        unanswered.subtract([("id", made), ("tool", tool)])

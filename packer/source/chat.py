@@ -8,16 +8,16 @@ reasoning. A message without content, calls and reasoning is refused: its text m
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from packer.batches import REASONING_FIELDS, Message, Sample
+from packer.batches import REASONING_FIELDS, Message, Sample, has_content
 from packer.source.answered_calls import refuse_stray_results
 from packer.source.decode import Refused
 from packer.source.file_bytes import quoted
-from packer.source.json_answers import split_thought, with_calls_of_text
 from packer.source.message_parts import (
     PARTS_START,
     Content,
@@ -39,6 +39,8 @@ from packer.source.row import (
     typed_row,
 )
 from packer.source.tool_results import holds_results, read_results
+from packer.source.unsupported_rows import refuse_cut
+from packer.source.written_calls import split_thought, with_calls_of_text
 
 Weight = Annotated[float, Meta(ge=0, le=1)]
 
@@ -100,9 +102,8 @@ def read(row: dict[str, Any], number: int) -> Sample:
 
 
 def read_messages(raw: Sequence[dict[str, Any]], shapes: Sequence[ChatMessage], *, where: str) -> list[Message]:
-    """Build the messages of a list, as :func:`read_message` does, and join calls with the turn that they belong to."""
+    """Build the messages of a list, as :func:`read_message` does."""
     messages: list[Message] = []
-    are_calls: list[bool] = []
     for i, (fields, shape) in enumerate(zip(raw, shapes, strict=True)):
         if len(fields) == 2 and (plain := plain_message(shape.role, shape.content)) is not None:
             messages.append(plain)
@@ -110,8 +111,7 @@ def read_messages(raw: Sequence[dict[str, Any]], shapes: Sequence[ChatMessage], 
             messages += _read_results(fields, shape, where=f"{where}[{i}]")
         else:
             messages.append(read_message(fields, shape, where=f"{where}[{i}]"))
-        are_calls += [shape.role in CALL_ROLES] * (len(messages) - len(are_calls))
-    return join_calls(messages, are_calls) if True in are_calls else messages
+    return messages
 
 
 def plain_message(sender: str, content: Any) -> Message | None:
@@ -145,7 +145,7 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
         where: path of the message in its row.
 
     Raises:
-        Refused: `unknown_role`, `wrong_type`, `bad_tools`, `multimodal`, `no_content`.
+        Refused: `unknown_role`, `wrong_type`, `bad_tools`, `multimodal`, `no_content`, `cut_off`.
     """
     content = _content(shape, where=where)
     calls = read_calls(shape.tool_calls, where=f"{where}.tool_calls")
@@ -177,30 +177,34 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
     if role != "assistant":
         content = replace(content, trained=frozenset())
     weight = _message_weight(shape, content, where=where)
+    refuse_cut(raw if weight != 0 else {}, where=where)
     if shape.train_detail and role == "assistant" and weight != 0:
         reason = f"`train_detail` at {where}: a message is trained whole or not at all; give it `train` or a weight"
         raise Refused("wrong_type", reason)
     return Message(fields=_merge_reasoning(fields, content.reasoning, where=where), weight=weight)
 
 
-def join_calls(messages: Sequence[Message], are_calls: Sequence[bool]) -> list[Message]:
-    """Join messages of the senders :data:`CALL_ROLES` with the assistant's message before them.
+def _one_turn_each(messages: Sequence[Message]) -> Sequence[Message]:
+    """Return the messages with every answer in one: calls alone belong to the answer before them.
 
-    ms-swift and LLaMA-Factory write a text and each of its calls as messages of their own. The model generates all of
-    them in one turn; as turns of their own they would teach it to stop before its calls.
+    ms-swift and LLaMA-Factory write a text and each of its calls as messages of their own, and so do some logs. The
+    model generates all of them in one turn; as turns of their own they would teach it to stop before its calls. A call
+    with another weight than the text is a piece of the turn that is trained, or not, on its own.
 
-    A call with another weight than the text is a piece of the turn that is trained, or not, on its own. A call with
-    reasoning of its own stays a message of its own: the reasoning would move before the text.
+    Raises:
+        Refused: `wrong_type`; anything else follows an answer. No server asks for two answers in a row.
     """
+    if not any(before.role == after.role == "assistant" for before, after in pairwise(messages)):
+        return messages
     joined: list[Message] = []
-    for message, is_call in zip(messages, are_calls, strict=True):
-        before = joined[-1] if joined else None
-        calls = message.fields.get("tool_calls") or ()
-        is_part = is_call and calls and not any(message.fields.get(name) for name in ("content", *REASONING_FIELDS))
-        if is_part and before is not None and before.role == "assistant":
-            joined[-1] = _joined(before, message)
-        else:
+    for number, message in enumerate(messages):
+        if not joined or {joined[-1].role, message.role} != {"assistant"}:
             joined.append(message)
+        elif not has_content({**message.fields, "tool_calls": None}) and message.fields.get("tool_calls"):
+            joined[-1] = _joined(joined[-1], message)
+        else:
+            reason = f"two answers in a row, the second of them at $.messages[{number}]"
+            raise Refused("wrong_type", f"{reason}; what a model says in one turn is one message, and calls come last")
     return joined
 
 
@@ -338,7 +342,8 @@ def chat_sample(row: dict[str, Any], fields: RowFields, messages: Sequence[Messa
     """Make a sample of messages, with the tools, the system message and the template variables of its row.
 
     Raises:
-        Refused: `empty`, `bad_tools`, `multimodal`, or `wrong_type`, also if the row has two different system messages.
+        Refused: `empty`, `bad_tools`, `multimodal`, or `wrong_type`, also if the row has two different system messages
+            or two answers in a row.
     """
     if not messages:
         raise Refused("empty", "the row has no messages")
@@ -356,9 +361,10 @@ def chat_sample(row: dict[str, Any], fields: RowFields, messages: Sequence[Messa
     tools = coalesce_aliases({"tools": fields.tools, "functions": fields.functions}, where="$")
     definitions = read_tools(tools, where="$.tools" if fields.tools else "$.functions") if tools else None
     messages = with_calls_of_text(messages, definitions) if definitions else messages
+    refuse_stray_results(message.fields for message in messages)
+    messages = _one_turn_each(messages)
     for message in messages if definitions else ():
         refuse_unified(message.fields.get("tool_calls") or (), definitions or ())
-    refuse_stray_results(message.fields for message in messages)
     return Sample(
         kind="chat",
         row=number,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from packer.source.file_bytes import FilePath, jq_command
-from packer.source.roles import ROLES, guess_roles
+from packer.source.roles import ROLES, SPEAKERS, guess_roles, is_role
 
 _OWN_KEYS = ({"role", "content"}, {"from", "value"})
 
@@ -176,8 +176,13 @@ def _at(key: str) -> str:
 
 
 def _roles(speaker: str, turns: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:
-    """Return what the names under a key mean, if they are names of speakers; of those that packer knows, nothing."""
+    """Return what the names under a key mean, if they are names of speakers; of those that packer knows, nothing.
+
+    They are if the key says so, or if one of them is a role: two models, or two thoughts, are no user and assistant.
+    """
     names = [turn.get(speaker) for turn in turns]
+    if speaker.lower() not in SPEAKERS and not any(is_role(name) for name in names if isinstance(name, str)):
+        return None
     if not all(isinstance(name, str) and name for name in names):
         return None
     guessed = guess_roles([{"messages": [{"role": name} for name in names]}])

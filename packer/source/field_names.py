@@ -1,4 +1,4 @@
-"""Names that data sets use for the fields of a row. They order what is proposed, and decide nothing else but one thing:
+"""Names that data sets use for the fields of a row. They say what is proposed, and decide nothing else but one thing:
 what a name such as `cot` says to be reasoning counts as a text, however short it is.
 """
 
@@ -8,14 +8,16 @@ from collections.abc import Mapping
 from typing import Any
 
 SYNONYMS = {
-    "instruction": ("instruction", "question", "prompt", "query", "problem", "inputs"),
+    "instruction": (
+        *("instruction", "question", "prompt", "query", "problem", "inputs", "user", "human", "userinput"),
+    ),
     "output": (
         *("output", "answer", "response", "completion", "solution", "target", "targets", "reply"),
-        *("generation", "answers", "responses", "outputs", "content"),
+        *("generation", "answers", "responses", "outputs", "completions", "solutions", "content", "assistant", "ai"),
     ),
     "input": ("input", "context", "contexts", "passage", "passages", "document", "documents", "article", "paragraph"),
     "system": (
-        *("system", "systemprompt", "systemmessage", "systeminstruction", "systeminstructions", "systemcontent"),
+        *("system", "sys", "systemprompt", "systemmessage", "systeminstruction", "systeminstructions"),
         *("sysprompt", "metainstruction"),
     ),
     "reasoning": (
@@ -26,7 +28,9 @@ SYNONYMS = {
 }
 """Fields of schema `alpaca` and the names that data sets use for them, reduced to lower-case letters and digits."""
 
-_SETTINGS = frozenset({"on", "off", "true", "false", "yes", "no", "none", "low", "medium", "high"})
+_SETTINGS = frozenset(
+    {"enabled", "disabled", "on", "off", "true", "false", "yes", "no", "none", "low", "medium", "high"}
+)
 """What data sets of models with and without reasoning have under `reasoning` to say which row is which."""
 
 _YAML_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off"})
@@ -36,16 +40,34 @@ _FIELD_BY_SYNONYM = {synonym: field for field, synonyms in SYNONYMS.items() for 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 
-def meant_field(name: str) -> str | None:
-    """Return the field that a name usually stands for, or None. The last words of a name decide.
+_WORSE = frozenset(
+    {"rejected", "dispreferred", "unpreferred", "loser", "losing", "worse", "worst", "bad", "wrong", "incorrect"}
+)
+_BETTER = frozenset({"chosen", "preferred", "winner", "winning", "better"})
+"""Words that say which of two answers a field is."""
+
+_SAYS_NOTHING = frozenset({"text", "value", "content", "parts"})
+
+
+def meant_field(path: str) -> str | None:
+    """Return the field that a name or a path usually stands for, or None. Its last words decide.
+
+    The worse of two answers is `rejected`, and never an answer to imitate.
 
     Example:
         >>> meant_field("System_Prompt"), meant_field("deepseek_reasoning"), meant_field("topic")
         ('system', 'reasoning', None)
+        >>> meant_field("question.text"), meant_field("bad_answer"), meant_field("winner")
+        ('instruction', 'rejected', 'output')
     """
-    words = [word.lower() for word in _WORD.findall(name)]
+    words = [word.lower() for word in _WORD.findall(path)]
+    while len(words) > 1 and words[-1] in _SAYS_NOTHING:
+        words.pop()
+    if not _WORSE.isdisjoint(words):
+        return "rejected"
     ends = ("".join(words[start:]) for start in range(len(words)))
-    return next((_FIELD_BY_SYNONYM[end] for end in ends if end in _FIELD_BY_SYNONYM), None)
+    found = next((_FIELD_BY_SYNONYM[end] for end in ends if end in _FIELD_BY_SYNONYM), None)
+    return found or (None if _BETTER.isdisjoint(words[-1:]) else "output")
 
 
 def is_setting(reasoning: Any) -> bool:

@@ -16,8 +16,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 import pyarrow as pa
 
 from packer.errors import InputError, PackerError
-from packer.limits import out_of
-from packer.regular_file import open_regular
+from packer.host.limits import out_of
+from packer.host.regular_file import open_regular
 
 READ_BYTES = 2**20
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"

@@ -27,10 +27,10 @@ import msgspec
 
 from packer.display import in_shell
 from packer.errors import InputError, StorageError, UsageError
+from packer.host.limits import out_of
+from packer.host.regular_file import open_regular, path_within, read_regular_bytes
 from packer.hub import may_be_repository
-from packer.limits import out_of
 from packer.names import SPLIT_NAME, FileName, data_ending, fits, in_words, is_file_name
-from packer.regular_file import open_regular, path_within, read_regular_bytes
 from packer.source.file_bytes import PIPED, no_rows_error
 
 T = TypeVar("T")

@@ -5,15 +5,16 @@ each form is held to the same rules. A log is one request and its answer: the an
 """
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
+from packer.source.comparisons import ANSWERS, VERDICTS, chosen_and_rejected
 from packer.source.decode import Refused, decode_json
 from packer.source.file_bytes import quoted
 from packer.source.row import ID_FIELDS, field_value
+from packer.source.unsupported_rows import refuse_cut
 
 
 class _Kind(NamedTuple):
@@ -73,25 +74,21 @@ _ANSWERS: Mapping[str, Callable[[Any], list[Any]]] = {
 }
 """Where an answer has its messages: OpenAI's chats, Gemini, Bedrock, Responses, Anthropic."""
 
-_COMPARISONS = (
-    ("response1", "response2", "overall_preference"),
-    ("response_1", "response_2", "preference_strength"),
-    ("response_0", "response_1", "better_response_id"),
-    ("response_a", "response_b", "winner"),
-    ("conversation_a", "conversation_b", "winner"),
-)
-"""Two answers, and what says which is better: HelpSteer3, HelpSteer2, SafeRLHF, and arenas."""
+_CHOICES = ("choices", "candidates")
+"""Of these, a server may give several."""
 
-_BETTER = {"a": 0, "model_a": 0, "b": 1, "model_b": 1, "tie": None, "both_bad": None, "tie (bothbad)": None}
+_ASKED = ("system", "instruction", "query", "input", "history")
+"""Fields before two compared answers, besides `prompt`, `context` and `question`."""
 
 FIELDS = frozenset(
-    {name for comparison in _COMPARISONS for name in comparison}
+    ANSWERS
+    | VERDICTS
     | {path.partition(".")[0] for log in (*_LOGS, *((each, each) for each in _TOOLS)) for path in log}
-    | {*_REQUESTS, *_SYSTEMS, *_CONTINUES, "output", "object"}
+    | {*_REQUESTS, *_SYSTEMS, *_CONTINUES, "output", "object", "status", "question"}
 )
 """Fields that a row of these forms may have, besides those of the schemas."""
 
-_MARKS = frozenset({*(preference for _, _, preference in _COMPARISONS), "response", "contents"})
+_MARKS = frozenset({*VERDICTS, "response", "contents"})
 """Fields of which a row of another server's has one, unless its `output` is no text."""
 
 
@@ -105,7 +102,7 @@ class Form(NamedTuple):
 def form_of(row: dict[str, Any]) -> Form | None:
     """Return the form of a row of another server's; None if it has none of those described here.
 
-    What rewrites it raises :class:`~packer.source.decode.Refused` with `wrong_type` or `pair_identical`.
+    What rewrites it raises :class:`~packer.source.decode.Refused` with `wrong_type`, `cut_off` or `pair_identical`.
     """
     if row.get("messages") is not None:
         if isinstance(row["messages"], list) and isinstance(row.get("toolConfig"), dict):
@@ -114,9 +111,8 @@ def form_of(row: dict[str, Any]) -> Form | None:
         return None
     if _MARKS.isdisjoint(row) and not isinstance(row.get("output"), list | dict):
         return None
-    for names in _COMPARISONS:
-        if all(row.get(name) is not None for name in names):
-            return Form("preference", partial(_pair, row, *names))
+    if (sides := chosen_and_rejected(row)) is not None:
+        return Form("preference", partial(_pair, row, sides))
     for places in _LOGS:
         request, answer = (_object(row, place) for place in places)
         if request is not None and answer is not None and _asks(request) and any(_answers(answer)):
@@ -130,8 +126,10 @@ def form_of(row: dict[str, Any]) -> Form | None:
 
 def _log(row: dict[str, Any], request: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
     path, value = next(_answers(answer))
+    for said in [answer, *(each for each in (value if path in _CHOICES else ()) if isinstance(each, dict))]:
+        refuse_cut(said, where="the answer", more=("status",))
     messages = [_content_of(each, "assistant") for each in _ANSWERS[path](value)]
-    if path in ("choices", "candidates") and len(messages) > 1:
+    if path in _CHOICES and len(messages) > 1:
         raise Refused("wrong_type", f"{len(messages)} answers under `{path}`; give one of them")
     return _kept(row) | _asked(request, "prompt") | {"completion": messages}
 
@@ -221,10 +219,11 @@ def _messages_of_items(items: Sequence[dict[str, Any]]) -> Iterator[dict[str, An
     """Yield messages of which each has the items of one turn.
 
     Raises:
-        Refused: `wrong_type`; an item of another kind.
+        Refused: `wrong_type`; an item of another kind. `cut_off`; one that did not end.
     """
     role, parts = "", list[Any]()
     for item in items:
+        refuse_cut(item, where="an item", more=("status",))
         found = item.get("content")
         if item.get("type") in (None, "message"):
             now = str(item.get("role") or "")
@@ -326,44 +325,21 @@ def _has(value: Any, name: str, kind: type) -> bool:
     return isinstance(value, dict) and isinstance(value.get(name), kind)
 
 
-def _pair(row: dict[str, Any], first: str, second: str, preference: str) -> dict[str, Any]:
+def _pair(row: dict[str, Any], sides: tuple[str, str] | Refused) -> dict[str, Any]:
     """Return two compared answers as `chosen` and `rejected`.
 
     Raises:
-        Refused: `pair_identical` if neither is preferred, `wrong_type` if what says so cannot be read.
+        Refused: neither is preferred, or what says so cannot be read.
     """
-    better = _better(row[preference], preference)
-    if better is None:
-        raise Refused(
-            "pair_identical", f"`{preference}` is {quoted(str(row[preference]))}: neither answer is preferred"
-        )
-    answers = (row[first], row[second])
-    pair = {"chosen": answers[better], "rejected": answers[1 - better]}
-    if first.startswith("conversation"):
+    if isinstance(sides, Refused):
+        raise sides
+    pair = {name: row[answer] for name, answer in zip(("chosen", "rejected"), sides, strict=True)}
+    if sides[0].startswith("conversation"):
         return _kept(row) | pair
-    context = row.get("prompt") if row.get("prompt") is not None else row.get("context")
-    return _kept(row) | pair | {name: row[name] for name in ("system",) if name in row} | {"prompt": context}
-
-
-def _better(value: Any, preference: str) -> int | None:
-    """Return the index of the better answer, or None if both are as good.
-
-    A name says which it is, and an id counts from 0. A strength is negative if the first is better.
-    """
-    if preference == "winner":
-        if not isinstance(value, str) or value.lower() not in _BETTER:
-            raise Refused("wrong_type", f"expected model_a, model_b or tie, got {quoted(str(value))} at $.winner")
-        return _BETTER[value.lower()]
-    number = math.nan
-    with suppress(OverflowError, TypeError, ValueError):
-        number = float(value)
-    if math.isnan(number):
-        raise Refused("wrong_type", f"expected a number, got {quoted(str(value))} at $.{preference}")
-    if preference == "better_response_id":
-        if number not in (0, 1):
-            raise Refused("wrong_type", f"expected 0 or 1, got {quoted(str(value))} at $.{preference}")
-        return int(number)
-    return None if number == 0 else int(number > 0)
+    asked = {name: row[name] for name in _ASKED if name in row}
+    if row.get("prompt") is None and isinstance(row.get("question"), str):
+        asked["instruction"] = row["question"]
+    return _kept(row) | pair | asked | {"prompt": row.get("context") if row.get("prompt") is None else row["prompt"]}
 
 
 def _object(row: Mapping[str, Any], path: str) -> dict[str, Any] | None:

@@ -1,24 +1,36 @@
-"""Proposes `columns` for fields that nothing reads. What is proposed was tried on the rows at hand."""
+"""Proposes `columns` for fields that nothing reads. What is proposed was tried on the rows at hand.
+
+A field gets the place that its name says. Where the name says none, no place is guessed: all that could read it are
+named, and whoever knows the rows chooses.
+"""
 
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from packer.source.field_names import as_yaml, columns_yaml, meant_field
+from packer.source.file_bytes import quoted
+from packer.source.roles import ROLES
 from packer.source.row import Columns, composed, rename
 from packer.source.schema import fields_read, schema_of
-from packer.source.unread_text import Unread, UnreadField, find_unread, is_below
+from packer.source.unread_text import Unread, find_unread, is_below
 
-_PLACES = ("system", "reasoning", "input", "tools")
-"""Fields that read a text beside the question and its answer."""
+_PLACES = {
+    "system": "what the system says",
+    "reasoning": "the reasoning before the answer",
+    "input": "part of the question",
+}
+"""Fields that read a text beside the question and its answer, and what it is then."""
 
 _FORMS: tuple[Columns, ...] = ({}, {"instruction": "prompt", "output": "completion"}, {"instruction": "prompt"})
 """Columns that give a row the form of a chat, which has these places."""
 
 _MOST_FIELDS = 12
 _MOST_SOURCES = 8
+_MOST_ASKED = 2
+"""Fields of which each place is tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,14 +68,27 @@ def most_fit(rows: Sequence[dict[str, Any]], columns: Columns) -> str | None:
     return min(votes, key=lambda schema: (-votes[schema], schema)) if votes else None
 
 
+class Choice(NamedTuple):
+    """Columns that read a field whose name does not say what it is, if it is this."""
+
+    when: str
+    """The condition under which they are right."""
+
+    reading: Reading
+    left: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
     """Columns that read some of the fields that nothing reads."""
 
     reading: Reading
 
-    places: Mapping[str, tuple[str, ...]]
-    """Of each field that they read the place that it has, and the others that it could have."""
+    places: Mapping[str, str]
+    """Of each field that they read the place that its name says."""
+
+    choices: tuple[Choice, ...]
+    """Columns that read one field more."""
 
     read: tuple[str, ...]
     """Fields of which they read all texts."""
@@ -72,59 +97,74 @@ class Proposal:
     """Fields that they do not read, or not wholly."""
 
 
-def propose(rows: Sequence[dict[str, Any]], reading: Reading) -> Proposal:
-    """Return columns with which the fewest texts of some rows are unread; no row is refused for them."""
+def propose(rows: Sequence[dict[str, Any]], reading: Reading, *, asks: bool = True) -> Proposal:
+    """Return columns that read the fields whose names say what they are; no row is refused for them.
+
+    With `asks`, it has choices for the others.
+    """
     before = reading.unread(rows)
     assert before is not None, "the rows have a schema"
-    places: dict[str, tuple[str, ...]] = {}
-    sources = [(each, source) for each in before.fields for source in each.inner]
-    guesses = sum(_meant(each, source) is None for each, source in sources) == 1
+    places: dict[str, str] = {}
+    others: list[tuple[str, Sequence[str]]] = []
     for unread in before.fields[:_MOST_FIELDS]:
-        for source in unread.inner[:_MOST_SOURCES]:
-            found = [
-                (place, reading_then)
-                for place, columns in _candidates(unread, source, guesses=guesses)
-                if (reading_then := _tried(rows, reading, columns, source)) is not None
-            ]
-            if not found:
-                continue
-            reading = found[0][1]
-            places[source] = tuple(dict.fromkeys(place for place, _ in found))
+        for source in unread.inner[:_MOST_SOURCES] if "[]" not in unread.path else ():
+            meant = meant_field(source) or ("tools" if unread.example.startswith("{") else None)
+            found = next(_readings(rows, reading, source, [meant]), None) if meant else None
+            if found is not None:
+                places[source], reading, _ = found
+            elif meant is None or meant == "input":  # of which a chat has none
+                others.append((source, [*_PLACES] if meant is None else ["system"]))
+    choices = [
+        Choice(f"if {quoted(source)} is {_PLACES[place]}", then, left)
+        for source, could in (others[:_MOST_ASKED] if asks else ())
+        for place, then, left in _readings(rows, reading, source, could)
+    ]
     after = reading.unread(rows)
     assert after is not None, "it was tried"
     left = tuple(each.path for each in after.fields)
     read = tuple(each.path for each in before.fields if not any(is_below(path, [each.path]) for path in left))
-    return Proposal(reading=reading, places=places, read=read, left=left)
+    return Proposal(reading=reading, places=places, choices=tuple(choices), read=read, left=left)
 
 
-def _meant(unread: UnreadField, source: str) -> str | None:
-    """Return the place that a field has by its name, or because it holds tools; None if any may be meant."""
-    return meant_field(source.rpartition(".")[2]) or ("tools" if unread.example.startswith("{") else None)
+def _readings(
+    rows: Sequence[dict[str, Any]], reading: Reading, source: str, places: Iterable[str]
+) -> Iterator[tuple[str, Reading, tuple[str, ...]]]:
+    """Yield the places of some that read a field, each with the first columns that do, and what is unread then."""
+    before = reading.unread(rows)
+    assert before is not None, "the rows have a schema"
+    for place in places:
+        forms: Iterable[Columns] = ({**form, place: source} for form in _FORMS)
+        if place == "output":
+            asks = all(ends_in_question(rename(row, reading.columns).get("messages")) for row in rows)
+            place, forms = "completion", [{"prompt": "messages", "completion": source}] if asks else []  # noqa: PLW2901
+        elif place == "rejected":
+            forms = ({"chosen": answer, "rejected": source} for answer in ("output", "response", "completion"))
+        elif place == "instruction":
+            continue  # the rows have a question
+        found = next(filter(None, (_tried(rows, reading, before, columns, source) for columns in forms)), None)
+        if found is not None:
+            yield place, *found
 
 
-def _candidates(unread: UnreadField, source: str, *, guesses: bool) -> Iterator[tuple[str, Columns]]:
-    """Yield places for a field. `guesses`: if its name says none, any; of several such fields, none can be told."""
-    meant = _meant(unread, source)
-    if "[]" in source or (meant is None and not guesses):
-        return
-    if meant in ("output", "instruction"):
-        yield "completion", {"prompt": "messages", "completion": source}
-        return
-    for place in _PLACES if meant is None else (meant, "system") if meant == "input" else (meant,):
-        for form in _FORMS:
-            yield place, {**form, place: source}
+def ends_in_question(value: Any) -> bool:
+    """Whether a value is a list of messages that an answer in another field continues."""
+    if not isinstance(value, list) or not value or not all(isinstance(each, dict) for each in value):
+        return False
+    return ROLES.get(str(value[-1].get("role")).lower()) in {"user", "tool"}
 
 
-def _tried(rows: Sequence[dict[str, Any]], reading: Reading, further: Columns, source: str) -> Reading | None:
+def _tried(
+    rows: Sequence[dict[str, Any]], reading: Reading, before: Unread, further: Columns, source: str
+) -> tuple[Reading, tuple[str, ...]] | None:
     """Return the reading with further columns if it reads the field, and as much of all others as before."""
     if any(reading.columns.get(new) is not None and new not in ("prompt", "completion") for new in further):
         return None
     columns = composed(reading.columns, further)
     then = Reading(schema=reading.schema, columns=columns, roles=reading.roles, known=reading.known)
-    before, after = reading.unread(rows), then.unread(rows)
-    if before is None or after is None or after.num_read < before.num_read:
+    after = then.unread(rows)
+    if after is None or after.num_read < before.num_read:
         return None
     fields = [each.path for each in before.fields]
     is_kept = all(is_below(each.path, fields) for each in after.fields)
     is_read = not any(is_below(inner, [source]) for each in after.fields for inner in each.inner)
-    return then if is_kept and is_read else None
+    return (then, tuple(each.path for each in after.fields)) if is_kept and is_read else None

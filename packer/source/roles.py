@@ -28,6 +28,9 @@ ROLES = {
 CALL_ROLES = frozenset({"function_call", "tool_call"})
 """Senders whose messages are the JSON of one call or of a list of calls, made by the assistant."""
 
+SPEAKERS = frozenset({"role", "from", "speaker", "sender", "author", "who"})
+"""Keys under which a turn of a dialogue names who speaks."""
+
 _MESSAGE_FIELDS = (
     *("messages", "conversations", "conversation", "prompt", "completion", "input"),
     *("chosen", "rejected", "chosen_messages", "rejected_messages", "preferred_output", "non_preferred_output"),
@@ -149,6 +152,11 @@ def _roles_of(row: Mapping[str, Any]) -> Iterator[str]:
 
 def _is_known(name: str) -> bool:
     return name.lower() in ROLES or name in CALL_ROLES
+
+
+def is_role(name: str) -> bool:
+    """Whether a name is one that data sets give to a user, an assistant or a tool."""
+    return _is_known(name) or _guess_role(name) is not None
 
 
 def _guess_role(name: str) -> str | None:

@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import Any
 
 from packer.batches import Sample
-from packer.row_schemas import ROW_SCHEMAS
+from packer.recipe.row_schemas import ROW_SCHEMAS
 from packer.source.decode import Refused
 from packer.source.forms import FIELDS as FORM_FIELDS
 from packer.source.forms import form_of, with_known_parts
@@ -21,6 +21,7 @@ from packer.source.row import (
 )
 from packer.source.tokens import LABEL_FIELDS
 from packer.source.unsupported_rows import SUSPECT_FIELDS, is_preference, refuse_unsupported
+from packer.source.written_calls import refuse_calls_in_text
 
 SCHEMAS: dict[str, RowSchema] = {name: import_module(module).SCHEMA for name, module in ROW_SCHEMAS.items()}
 """All schemas; a row that fits several has the first."""
@@ -85,7 +86,9 @@ def read_row(value: Any, *, number: int, schema: str, columns: Columns, roles: M
         if missing == LABEL_FIELDS:
             raise Refused("no_labels", f"neither labels nor a mask: none of {', '.join(missing)}")
         raise Refused("unknown_schema", f"no field `{'` or `'.join(missing)}`, which schema {schema} needs")
-    return SCHEMAS[schema].read(row, number)
+    sample = SCHEMAS[schema].read(row, number)
+    refuse_calls_in_text(sample)
+    return sample
 
 
 def fields_read(schema: str) -> frozenset[str]:

@@ -17,13 +17,12 @@ from packer.source.chat import (
     ChatMessage,
     MessageFields,
     chat_sample,
-    join_calls,
     plain_message,
     read_message,
 )
 from packer.source.decode import Refused
 from packer.source.message_parts import Part
-from packer.source.roles import CALL_ROLES, role_of
+from packer.source.roles import role_of
 from packer.source.row import RowFields, RowSchema, coalesce_aliases, typed_row
 from packer.source.unsupported_rows import refuse_media_tags
 
@@ -91,8 +90,7 @@ def read(row: dict[str, Any], number: int) -> Sample:
     shape = typed_row(row, TurnsRow, name)
     turns_of_row = shape.conversations or shape.conversation or []
     messages = [_message(raw[i], turn, where=f"$.{name}[{i}]") for i, turn in enumerate(turns_of_row)]
-    are_calls = [(turn.sender if turn.sender is not None else turn.role) in CALL_ROLES for turn in turns_of_row]
-    return chat_sample(row, shape, join_calls(messages, are_calls), number=number)
+    return chat_sample(row, shape, messages, number=number)
 
 
 def _alternating(texts: list[Any], *, where: str) -> list[dict[str, Any]]:

@@ -18,10 +18,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from packer.arrow_messages import BatchSize, batch_sizes
 from packer.errors import InputError
-from packer.limits import out_of
-from packer.regular_file import regular_path
+from packer.host.arrow_messages import BatchSize, batch_sizes
+from packer.host.limits import out_of
+from packer.host.regular_file import regular_path
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.partition import FileStatus, Format, Partition
 

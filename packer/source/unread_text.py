@@ -3,9 +3,10 @@
 What a row says is in its texts, whatever their names are. A field that holds a text which does not stand in any text
 that is read from its row would be lost. So it is asked about: `columns` reads it, `ignore` of its source leaves it out.
 
-A text is longer than a label: four words, or more than 32 characters that are no id and no address. Tools and calls
-are content too, although their texts may be short, and so are the answers that a question does not take. All of them
-are found at any depth, in objects, lists and JSON text. Paths are written as ``metadata.tools[].name``.
+A text is longer than a label: four words, or words of more than 32 columns, which are no ids and no addresses. The
+items of a list are measured together, as the cells of a table are. Tools and calls are content too, although their
+texts may be short, and so are the answers that a question does not take. All of them are found at any depth, in
+objects, lists and JSON text. Paths are written as ``metadata.tools[].name``.
 """
 
 import json
@@ -14,11 +15,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import compress
 from typing import Any, TypeAlias
 
 from packer.batches import REASONING_FIELDS, Sample
 from packer.source.decode import Refused, decode_json
 from packer.source.field_names import is_setting, meant_field
+from packer.source.prose import is_text
 from packer.source.row import Columns
 from packer.source.schema import SCHEMAS, read_row
 
@@ -27,20 +30,10 @@ Path: TypeAlias = tuple[str, ...]
 
 _ITEMS = "[]"
 
-_LABEL_WORDS = 3
-_LABEL_CHARACTERS = 32
-_LONGEST_ID = 256
-"""Characters without a blank that may be an id, a digest, a path or an address."""
-
-_UNSPACED_WORD = 3
-"""Characters of a script without blanks between words that count as a word."""
-
-_UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
-
 _MOST_ROWS_PER_FIELD = 100
-"""One in this many rows may have a text in a field without being asked about."""
+"""One in this many rows may have a text in a field: a build names it, and does not stop to ask."""
 
-_MESSAGE_FIELDS = frozenset({"role", "content", "tool_calls", "tool_call_id", "name", *REASONING_FIELDS})
+_MESSAGE_FIELDS = frozenset({"role", "content", "tool_calls", "tool_call_id", *REASONING_FIELDS})
 """Fields of messages that templates have in common. Any other one is asked about unless the template reads it."""
 
 _NAMES = ("name", "function", "tool", "api")
@@ -52,11 +45,16 @@ _ROLES = frozenset({"role", "from"})
 _WHOLE_CHARACTERS = 12
 """Shorter texts are compared with whole texts: that a message has a B in it does not say that the answer is B."""
 
+_BETWEEN_WORDS = re.compile(r"[\W_]+")
+
 _OPTION_CHARACTERS = 2
 """Of the keys of an object of answers to choose from."""
 
 _MOST_PARTS = 500
 """Texts that a text may be made of."""
+
+_MOST_ITEMS = 1000
+"""Items of a list that are measured together."""
 
 _MOST_UNREAD = 250
 """Places of unread texts in a row, after which it is searched no further: rows may have names or dates as keys."""
@@ -85,6 +83,9 @@ class Unread:
     """What some rows have that nothing reads."""
 
     fields: tuple[UnreadField, ...]
+    rare: tuple[UnreadField, ...]
+    """Fields with such text in so few rows that nobody is asked about them."""
+
     num_rows: int
     num_read: int
     """Rows that are not refused."""
@@ -106,6 +107,10 @@ class _Texts:
         self.answer = _spaced(sample.text if last is None else last.fields.get("content") or "")
 
     @cached_property
+    def _words(self) -> frozenset[str]:
+        return frozenset(_BETWEEN_WORDS.split(self.joined))
+
+    @cached_property
     def _parts(self) -> list[str]:
         return sorted(self.whole, key=lambda part: (-len(part), part))
 
@@ -114,13 +119,15 @@ class _Texts:
         if text in self.whole:
             return True
         if len(text) < _WHOLE_CHARACTERS and not is_text(text):
+            if text.isalnum():
+                return text in self._words
             return next(_places(text, self.joined), None) is not None
         if text in self.joined:
             return True
         pieces, num_parts, misses = [text], 0, 0
         for part in self._parts[:_MOST_PARTS]:
             cut = [piece for whole in pieces for piece in _without(part, whole)]
-            num_parts += len(cut) > len(pieces)
+            num_parts += len(cut) - len(pieces)
             misses += len(cut) == len(pieces)
             pieces = [piece for piece in cut if piece.strip()]
             if misses == _MOST_MISSES or not pieces:
@@ -138,20 +145,6 @@ class _Texts:
         value = _decoded(piece)
         texts = [piece] if value is None else map(_spaced, _strings(value))
         return any(is_text(text) and (value is None or not self.hold(text)) for text in texts)
-
-
-def is_text(text: str) -> bool:
-    """Whether a text is longer than a label, and is no id, address, number or date.
-
-    Example:
-        >>> is_text("Always answer in Gaelic."), is_text("CC BY-NC-SA 4.0"), is_text("https://example.org/" + "a" * 40)
-        (True, False, False)
-    """
-    spaced, num_unspaced = _UNSPACED.subn("", text)
-    num_words = sum(any(map(str.isalpha, word)) for word in spaced.split()) + num_unspaced // _UNSPACED_WORD
-    if num_words > _LABEL_WORDS:
-        return True
-    return len(text) > _LABEL_CHARACTERS and (num_words > 1 or not text.isascii() or len(text) > _LONGEST_ID)
 
 
 def _without(part: str, text: str) -> list[str]:
@@ -231,9 +224,9 @@ class _Row:
                 self._object(path, value)
                 stack += [((*path, str(key)), value[key]) for key in sorted(value, key=str, reverse=True)]
         for path, texts in self._short.items():
-            others = [text for text in texts if not self._texts.hold(text)]
-            if self._texts.answer in texts and others:
-                self.unread.setdefault(path, others[0])  # the answers that were not taken
+            others = [text for text in dict.fromkeys(texts[:_MOST_ITEMS]) if not self._texts.hold(text)]
+            if others and (self._texts.answer in texts or (_ITEMS in path and is_text(*others))):
+                self.unread.setdefault(path, ", ".join(others))  # answers that were not taken, or cells of a table
         for path in [path for path in self.unread if any(path[:end] in self.unread for end in range(1, len(path)))]:
             del self.unread[path]
 
@@ -302,7 +295,7 @@ def find_unread(
     roles: Mapping[str, str],
     known: Collection[str] = (),
 ) -> Unread:
-    """Return the fields of some rows with text that nothing reads, in more than one row in a hundred.
+    """Return the fields of some rows with text that nothing reads.
 
     A row that is not read has a rejection of its own, and is not searched. A path leads as deep as needed to tell what
     is not read from what is.
@@ -341,12 +334,14 @@ def find_unread(
         examples = fields | examples
         for path in unread:
             inner.setdefault(_field(path, read), set()).add(shown_path(path).partition(_ITEMS)[0])
+    found_fields = [
+        UnreadField(path=path, num_rows=count, example=_shortened(examples[path]), inner=tuple(sorted(inner[path])))
+        for path, count in sorted(counts.items())
+    ]
+    is_rare = [field.num_rows * _MOST_ROWS_PER_FIELD <= num_rows for field in found_fields]
     return Unread(
-        fields=tuple(
-            UnreadField(path=path, num_rows=count, example=_shortened(examples[path]), inner=tuple(sorted(inner[path])))
-            for path, count in sorted(counts.items())
-            if count * _MOST_ROWS_PER_FIELD > num_rows
-        ),
+        fields=tuple(field for field, rare in zip(found_fields, is_rare, strict=True) if not rare),
+        rare=tuple(compress(found_fields, is_rare)),
         num_rows=num_rows,
         num_read=num_read,
         names=frozenset(names),

@@ -1,10 +1,11 @@
-"""Detects rows that are not examples to imitate: with images or sound, or with compared or rated answers."""
+"""Detects rows that are not examples to imitate: with images or sound, with compared, rated or cut answers."""
 
 import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from packer.source.decode import Refused
+from packer.source.file_bytes import quoted
 
 MEDIA_FIELDS = ("images", "image", "videos", "video", "audios", "audio")
 CHOSEN_FIELDS = ("chosen", "chosen_messages", "chosen_response", "preferred_output")
@@ -17,7 +18,16 @@ _WEIGHTS = ("weight", "loss_weight")
 _RATING = "kto_tag"
 """What LLaMA-Factory calls the rating of an answer; the schema of rated answers reads it as `label`."""
 
-SUSPECT_FIELDS = frozenset({*MEDIA_FIELDS, *PREFERENCE_FIELDS, *_FLAGS, *_WEIGHTS, "label", _RATING})
+_ENDS = ("finish_reason", "finishReason", "stop_reason", "stopReason")
+"""Where servers say why an answer ends: OpenAI, Gemini, Anthropic, Bedrock. Responses has a `status`."""
+
+_CUT = re.compile(
+    r"\w*(?:length|max_\w*token|window|filter|incomplete|progress|pause|refusal|safety|recitation|blocklist|prohibited|"
+    r"spii|guardrail|malformed|error|abort|cancel|fail)\w*",
+    re.IGNORECASE,
+)
+
+SUSPECT_FIELDS = frozenset({*MEDIA_FIELDS, *PREFERENCE_FIELDS, *_FLAGS, *_WEIGHTS, *_ENDS, "label", _RATING})
 """A row with none of these is an example to imitate, as far as its fields tell."""
 
 _MEDIA_PART = re.compile(r"(?:input_)?(?:image|video|audio)(?:_url)?")
@@ -28,10 +38,11 @@ def refuse_unsupported(row: dict[str, Any], *, suspect: Collection[str], rated: 
     """Check the fields of a row, its columns renamed; `suspect` are the suspect ones that its schema does not read.
 
     Raises:
-        Refused: `multimodal`, `preference`, `nothing_trained`, or `wrong_type` for a fractional weight of the row.
+        Refused: `multimodal`, `preference`, `nothing_trained`, `cut_off`; `wrong_type` for a fraction as its weight.
     """
     if row.keys().isdisjoint(suspect):
         return
+    refuse_cut(row, where="$")
     for field in MEDIA_FIELDS:
         if row.get(field):
             raise Refused("multimodal", f"the field `{field}` is not empty")
@@ -48,6 +59,21 @@ def refuse_unsupported(row: dict[str, Any], *, suspect: Collection[str], rated: 
         reads = f"`columns: {{label: {_RATING}}}` reads the rating"
         hides = f"`columns: {{{_RATING}: null}}` takes the row anyway"
         raise Refused("preference", f"the field `{_RATING}` rates the answer; {reads}, {hides}")
+
+
+def refuse_cut(answer: Mapping[str, Any], *, where: str, more: tuple[str, ...] = ()) -> None:
+    """Refuse an answer whose own log says, under a name for that or one of `more`, that it did not end.
+
+    LangChain's messages have this in an object, their `response_metadata`.
+
+    Raises:
+        Refused: `cut_off`.
+    """
+    inner = (value for value in answer.values() if isinstance(value, dict))
+    said = [(name, place.get(name)) for place in (answer, *inner) for name in _ENDS]
+    for name, value in (*said, *((name, answer.get(name)) for name in more)):
+        if isinstance(value, str) and _CUT.fullmatch(value):
+            raise Refused("cut_off", f"`{name}` is {quoted(value)} at {where}: the answer did not end")
 
 
 def _is_rating(value: Any) -> bool:

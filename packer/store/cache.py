@@ -10,7 +10,7 @@ import numpy as np
 
 from packer.batches import Int64, UInt64
 from packer.errors import CheckError, UsageError
-from packer.row_schemas import PREFERENCE_SCHEMAS
+from packer.recipe.row_schemas import PREFERENCE_SCHEMAS
 from packer.store.block_shards import BlockShards, FoundBlocks
 from packer.store.document_shards import Document, DocumentShards, FoundDocuments
 from packer.store.files import CacheFiles

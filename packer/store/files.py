@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from packer.display import repair_hint
 from packer.errors import CheckError, StorageError
-from packer.limits import storage_errors
-from packer.regular_file import leads_outside, open_regular, regular_path
+from packer.host.limits import storage_errors
+from packer.host.regular_file import leads_outside, open_regular, regular_path
 from packer.store.bucket import CONNECTIONS
 from packer.store.digest import FileDigest, digest_file, digest_file_xxh3
 from packer.store.folder import AtomicFile, inside, make_folder, sync_folder, temporary_path, write_atomically
@@ -33,7 +33,7 @@ T = TypeVar("T")
 class CacheFiles:
     """The files of one cache, each by its POSIX path relative to the folder.
 
-    What a link leads to outside of the folder is neither read nor measured; see :mod:`packer.regular_file`.
+    What a link leads to outside of the folder is neither read nor measured; see :mod:`packer.host.regular_file`.
 
     Raises:
         CheckError: from any method that reads, if there is such a link.

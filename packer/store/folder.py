@@ -24,9 +24,9 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from packer.errors import BusyError, PackerError, StorageError
-from packer.limits import storage_errors
+from packer.host.limits import storage_errors
+from packer.host.regular_file import open_descriptor, special_file_error
 from packer.names import is_file_path
-from packer.regular_file import open_descriptor, special_file_error
 from packer.store.digest import FileDigest
 
 PRIVATE = ".packer"

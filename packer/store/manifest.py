@@ -18,11 +18,11 @@ from xxhash import xxh3_128_hexdigest
 
 from packer.display import in_shell
 from packer.errors import CheckError, InputError, UsageError
-from packer.limits import refuse_many_values
+from packer.host.limits import refuse_many_values
+from packer.host.regular_file import ContainedPaths
 from packer.names import FilePath, SplitName, in_words
-from packer.read_rules import Read, Tokens
-from packer.regular_file import ContainedPaths
-from packer.row_schemas import ROW_SCHEMAS
+from packer.recipe.read_rules import Read, Tokens
+from packer.recipe.row_schemas import ROW_SCHEMAS
 from packer.store.entries import Hex, Place, Shard, StoredTable
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE
@@ -178,7 +178,7 @@ class _ReaderRecipe(msgspec.Struct, frozen=True):
 
 
 class _ReaderKeys(msgspec.Struct, frozen=True):
-    """The keys of the recipe that readers use without further validation; :mod:`packer.recipe` parses the rest."""
+    """The keys of the recipe that readers use, without further validation; :mod:`packer.recipe.recipe` has the rest."""
 
     recipe: _ReaderRecipe
 

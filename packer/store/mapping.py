@@ -15,7 +15,7 @@ from xxhash import xxh3_128
 
 from packer.display import repair_hint
 from packer.errors import CheckError, StorageError
-from packer.limits import out_of, storage_errors
+from packer.host.limits import out_of, storage_errors
 from packer.store.files import CacheFiles
 from packer.store.manifest import Shard, StoredTable
 from packer.store.schema import block_len_of, blocks_schema, documents_schema

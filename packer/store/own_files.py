@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from packer.errors import StorageError
-from packer.limits import storage_errors
-from packer.regular_file import open_descriptor
+from packer.host.limits import storage_errors
+from packer.host.regular_file import open_descriptor
 
 
 def open_own(path: Path, flags: int) -> int:

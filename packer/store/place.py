@@ -10,10 +10,10 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote
 
-from packer.cache_dir import cache_dir
 from packer.errors import CheckError, InputError, StorageError, UsageError
+from packer.host.cache_dir import cache_dir
+from packer.host.limits import hint_at_disk, storage_errors
 from packer.hub import SCHEME, HubName, data_name, pin, snapshot
-from packer.limits import hint_at_disk, storage_errors
 from packer.names import refuse_address
 from packer.store.bucket import bucket_url
 from packer.store.files import CacheFiles

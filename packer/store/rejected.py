@@ -21,7 +21,7 @@ from msgspec import Meta
 
 from packer.display import repair_hint
 from packer.errors import CheckError, StorageError
-from packer.limits import storage_errors
+from packer.host.limits import storage_errors
 from packer.store.files import CacheFiles
 from packer.store.manifest import REJECTED_NAME, Manifest
 from packer.store.totals import Count

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from xxhash import xxh3_128_hexdigest
 
-from packer.arrow_messages import batch_sizes
 from packer.display import repair_hint
 from packer.errors import CheckError
+from packer.host.arrow_messages import batch_sizes
 from packer.store.files import CacheFiles
 from packer.store.folder import AtomicFile
 from packer.store.manifest import StoredTable

@@ -13,10 +13,10 @@ from functools import cached_property
 
 import numpy as np
 
-from packer.backend import definition_of, vocabulary_of
 from packer.batches import Bool, DocumentBatch, Float32, Int32, Int64, PretokenizedTokens, Rejection, Sample
 from packer.layout import begins_run, concatenated_ranges, offsets_of
-from packer.model import TOKENIZER_FILE, Model
+from packer.model.backend import definition_of, vocabulary_of
+from packer.model.model import TOKENIZER_FILE, Model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from packer.backend import definition_of, load_part
-from packer.model import TOKENIZER_FILE, AddedToken, Model
-from packer.token_bytes import SPACE, TokenBytes, component_types
+from packer.model.backend import definition_of, load_part
+from packer.model.model import TOKENIZER_FILE, AddedToken, Model
+from packer.model.token_bytes import SPACE, TokenBytes, component_types
 
 _WHITE_SPACE = "".join(c for c in map(chr, range(0x3001)) if c.isspace() and not "\x1c" <= c <= "\x1f")
 """White space as defined by Unicode and so by `tokenizers`; Python also counts four file and record separators."""
@@ -38,10 +38,6 @@ class RoundTrip:
         """Return the text of an id; of an added token as a text has it, with a ▁ of its own."""
         token = self._added.get(token_id)
         return self.decode([token_id]) if token is None else token.content.encode()
-
-    def is_added(self, token_id: int) -> bool:
-        """Whether an id is an added token, as those are that a tokenizer puts around a text."""
-        return token_id in self._added
 
     def decodes_to(self, ids: Sequence[int], text: bytes, *, after: int | None = None) -> bool:
         """Whether ids are a tokenization of `text`, as far as normalization and dummy spaces allow to tell.

@@ -69,38 +69,48 @@ class Supervisor:
         )
 
     def _prove(self, turns: TurnBatch, tokens: TokenBatch) -> Bool:
-        """Return, for each turn, whether its trained ids decode to its completion."""
-        proved = self._prove_by_length(turns, tokens)
-        for t in np.flatnonzero(~proved):
-            sequence = tokens.turn_sequence[t]
-            start = tokens.offsets[sequence]
-            first, end = start + tokens.prompt_tokens[t], start + tokens.completion_tokens[t]
-            ids, after = tokens.ids[first:end], int(tokens.ids[first - 1]) if first > start else None
-            text = turns.text_offsets[turns.turn_text[t]]
-            completion = turns.text[text + turns.prompt_end[t] : text + turns.completion_end[t]]
-            if turns.raw[turns.turn_text[t]]:
-                ids = self._without_appended_token(ids, completion)
-            proved[t] = self._round_trip.decodes_to(ids.tolist(), completion, after=after)
-        return proved & self._are_terminated(turns, tokens)
+        """Return, for each turn, whether its trained ids decode to its completion.
 
-    def _prove_by_length(self, turns: TurnBatch, tokens: TokenBatch) -> Bool:
-        """Prove all turns in one pass: a text's ids decode to its bytes, and boundaries fall on the same bytes.
-
-        False means undecided: normalized texts and those with a ▁ need the slower check of `RoundTrip.decodes_to`.
+        In one pass it is found out whose ids spell it byte for byte; normalized texts and those with a ▁ of their own
+        need the slower check of `RoundTrip.decodes_to`.
         """
-        spelling = self._round_trip.token_bytes.spell(tokens.ids, tokens.offsets)
-        ends = spelling.ends
-        first = tokens.offsets[tokens.turn_sequence]
-        prompt_bytes = ends[first + tokens.prompt_tokens] - ends[first]
-        completion_bytes = ends[first + tokens.completion_tokens] - ends[first]
-        placed = (prompt_bytes == turns.prompt_end) & (completion_bytes == turns.completion_end)
-        placed &= tokens.sequence_text[tokens.turn_sequence] == turns.turn_text
-        starts, stops = turns.text_offsets[tokens.sequence_text], turns.text_offsets[tokens.sequence_text + 1]
-        proof: Bool = placed & spelling.begins(turns.text, starts, stops)[tokens.turn_sequence]
-        return proof
+        own = self._own_ids(turns, tokens)
+        token_bytes, lengths = self._round_trip.token_bytes, own[:, 1] - own[:, 0]
+        is_start = own[:, 0] == tokens.offsets[tokens.turn_sequence]
+        is_start |= token_bytes.is_added[_before(tokens.ids, own[:, 0])]
+        ids = tokens.ids[concatenated_ranges(own[:, 0], lengths)]
+        spelling = token_bytes.spell(ids, offsets_of(lengths), is_start)
+        text = turns.text_offsets[turns.turn_text]
+        starts, stops = text + turns.prompt_end, text + turns.completion_end
+        proved: Bool = spelling.begins(turns.text, starts, stops) & (np.diff(spelling.bounds) == stops - starts)
+        for turn in np.flatnonzero(~proved).tolist():
+            first, end = own[turn].tolist()
+            after = int(tokens.ids[first - 1]) if first > tokens.offsets[tokens.turn_sequence[turn]] else None
+            completion = turns.text[starts[turn] : stops[turn]]
+            proved[turn] = self._round_trip.decodes_to(tokens.ids[first:end].tolist(), completion, after=after)
+        proved &= self._are_terminated(turns, tokens, own)
+        return proved
 
-    def _are_terminated(self, turns: TurnBatch, tokens: TokenBatch) -> Bool:
-        """Whether only the last id of each chat turn is a stop id, and each raw turn is closed if its text is."""
+    def _own_ids(self, turns: TurnBatch, tokens: TokenBatch) -> Int64:
+        """Return where the trained ids of turns stand, without a special token that closes a text which has none.
+
+        Returns:
+            int64[T, 2], in all ids
+        """
+        start = tokens.offsets[tokens.turn_sequence]
+        first, end = start + tokens.prompt_tokens, start + tokens.completion_tokens
+        last = _before(tokens.ids, end)
+        may_be_appended = turns.raw[turns.turn_text] & (first < end) & self._round_trip.token_bytes.is_added[last]
+        for turn in np.flatnonzero(may_be_appended).tolist():
+            content = self._round_trip.content(int(last[turn]))
+            end[turn] -= not turns.text.endswith(content, *_completion(turns, turn))
+        return np.stack([first, end], axis=1)
+
+    def _are_terminated(self, turns: TurnBatch, tokens: TokenBatch, own: Int64) -> Bool:
+        """Whether only the last id of each chat turn is a stop id, and each raw turn is closed if its text is.
+
+        A stop token that a person typed closes nothing.
+        """
         first = tokens.offsets[tokens.turn_sequence]
         if not len(tokens.ids):
             return np.zeros(len(first), np.bool_)
@@ -108,25 +118,22 @@ class Supervisor:
         stops = offsets_of(is_stop)
         start, end = first + tokens.prompt_tokens, first + tokens.completion_tokens
         terminated: Bool = (stops[end] - stops[start] == 1) & is_stop[np.maximum(end - 1, 0)]
-        for t in np.flatnonzero(turns.raw[turns.turn_text] & ~terminated):
-            terminated[t] = self._is_raw_terminated(turns, int(t), tokens.ids[start[t] : end[t]])
+        for turn in np.flatnonzero(turns.raw[turns.turn_text] & ~terminated).tolist():
+            place, (a, b) = _completion(turns, turn), own[turn]
+            is_closed = turns.text.endswith(self._stop_texts, *place) and place[1] not in turns.guarded[:, 1]
+            terminated[turn] = not is_closed or (a < b and is_stop[b - 1])
         return terminated
 
-    def _is_raw_terminated(self, turns: TurnBatch, t: int, ids: Int32) -> bool:
-        """Whether a raw turn's ids end with a stop id if its text does; one typed by a person does not count."""
-        text = turns.text_offsets[turns.turn_text[t]]
-        first, end = text + turns.prompt_end[t], text + turns.completion_end[t]
-        completion = turns.text[first:end]
-        if not completion.endswith(self._stop_texts) or end in turns.guarded[:, 1]:
-            return True
-        text_ids = self._without_appended_token(ids, completion)
-        return bool(len(text_ids) and np.isin(text_ids[-1], self._stop_ids))
 
-    def _without_appended_token(self, ids: Int32, completion: bytes) -> Int32:
-        """Return the ids of a raw text without a closing special token that the tokenizer appended to it."""
-        if len(ids) and self._round_trip.is_added(int(ids[-1])):
-            return ids if completion.endswith(self._round_trip.content(int(ids[-1]))) else ids[:-1]
-        return ids
+def _before(ids: Int32, places: Int64) -> Int32:
+    """Return the id before each place; any at all where none is before it."""
+    return ids[np.maximum(places, 1) - 1] if len(ids) else np.zeros(len(places), np.int32)
+
+
+def _completion(turns: TurnBatch, turn: int) -> tuple[int, int]:
+    """Return where the completion of a turn stands, in bytes of all texts."""
+    text = int(turns.text_offsets[turns.turn_text[turn]])
+    return text + int(turns.prompt_end[turn]), text + int(turns.completion_end[turn])
 
 
 def _documents(

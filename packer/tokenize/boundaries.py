@@ -18,7 +18,7 @@ import numpy as np
 
 from packer.batches import Bool, Int32, Int64
 from packer.literals import longest_of
-from packer.model import AddedToken
+from packer.model.model import AddedToken
 from packer.tokenize.reference_encoder import Encoder
 
 MAX_CACHED_BYTES = 2**24

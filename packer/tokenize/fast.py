@@ -16,10 +16,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from packer.backend import FastBackend, FastLoadError, definition_of, load_backend, load_fast_backend
 from packer.batches import Int32, Int64
 from packer.errors import PackerError
 from packer.layout import offsets_of
+from packer.model.backend import FastBackend, FastLoadError, definition_of, load_backend, load_fast_backend
 from packer.tokenize.deadline import encode_in_time
 from packer.tokenize.reference_encoder import ReferenceEncoder, UnencodableTextsError, is_text_error
 

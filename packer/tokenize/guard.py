@@ -14,10 +14,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from packer.backend import load_backend
 from packer.batches import Int32
 from packer.literals import longest_of
-from packer.model import AddedToken
+from packer.model.backend import load_backend
+from packer.model.model import AddedToken
 
 
 class Aliases:

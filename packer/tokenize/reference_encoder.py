@@ -12,10 +12,10 @@ from typing import Protocol
 import numpy as np
 from tokenizers import Encoding
 
-from packer.backend import NO_ID, definition_of, load_backend, load_part, vocabulary_of
 from packer.batches import Int32, Int64
 from packer.errors import InputError, PackerError
-from packer.limits import is_panic, out_of
+from packer.host.limits import is_panic, out_of
+from packer.model.backend import NO_ID, definition_of, load_backend, load_part, vocabulary_of
 from packer.tokenize.deadline import encode_in_time
 
 _BATCH_CHARACTERS = 1_000_000

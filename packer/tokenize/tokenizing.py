@@ -9,10 +9,10 @@ from functools import cache, cached_property
 
 import numpy as np
 
-from packer.backend import definition_of
 from packer.batches import Int32, Int64, TokenBatch, TurnBatch
-from packer.model import TOKENIZER_FILE, AddedToken, Model
-from packer.token_bytes import TokenBytes
+from packer.model.backend import definition_of
+from packer.model.model import TOKENIZER_FILE, AddedToken, Model
+from packer.model.token_bytes import TokenBytes
 from packer.tokenize.boundaries import Anchors, Boundary, BoundaryFinder, EncodedText
 from packer.tokenize.guard import Aliases
 from packer.tokenize.reference_encoder import (

@@ -17,7 +17,7 @@ import numpy as np
 
 from packer.batches import Bool, Int32, Int64, TurnBatch
 from packer.layout import concatenated_ranges
-from packer.token_bytes import TokenBytes
+from packer.model.token_bytes import TokenBytes
 from packer.tokenize.boundaries import MAX_CACHED_BYTES
 from packer.tokenize.reference_encoder import Encoder
 

@@ -14,7 +14,7 @@ from packer.errors import InputError
 from packer.pipeline.from_python import build
 from packer.pipeline.messages.row_report import row_report
 from packer.pipeline.plan.benchmarks import read_benchmark
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.store.manifest import read_manifest
 
 check = partial(audit.check, sources=["/"])
@@ -61,9 +61,6 @@ def test_counts_are_those_of_a_literal_comparison(caches):
     grams = [row_likeness.shingles(prompt(row), 3) for row in learned]
     talks = [row_likeness.shingles(f"{prompt(row)} {row['messages'][1]['content']}", 3) for row in learned]
     asked = {" ".join(prompt(row).lower().split()) for row in learned}
-    answers = {}
-    for row in learned:
-        answers.setdefault(prompt(row), set()).add(row["messages"][1]["content"])
     expected = {
         "copies_between_splits": sum(row in learned for row in held),
         "prompts_between_splits": sum(" ".join(prompt(row).lower().split()) in asked for row in held),
@@ -75,7 +72,6 @@ def test_counts_are_those_of_a_literal_comparison(caches):
         "near_within_splits": sum(
             any(row_likeness.jaccard(talks[i], talks[j]) >= 0.8 for j in range(i)) for i in range(len(learned))
         ),
-        "answers_differ": sum(len(answers[prompt(row)]) > 1 for row in learned),
     }
     assert {code: counts(found)[code] for code in expected} == expected
     assert 0 < expected["copies_between_splits"] < expected["prompts_between_splits"] < expected["near_between_splits"]
@@ -142,7 +138,7 @@ def test_rejected_rows_are_no_rows(caches):
     rows = some_rows(70)
     empty = chat(prompt(rows[3]), "")
     report = check(caches.build(train=rows[:35], validation=[*rows[35:], empty]))
-    assert counts(report)["prompts_between_splits"] == 0 and counts(report)["rejected"] == 1
+    assert counts(report)["prompts_between_splits"] == 0
 
 
 def test_small_and_empty_splits_are_seen(caches):
@@ -181,7 +177,7 @@ def test_shares_are_compared_among_the_rows_that_were_divided(caches):
     rows = [{**row, "user": i} for i, row in enumerate(rows)]
     rules = {"split": {"group": "user", "shares": {"validation": 0.2}, "leakage": {}}}
     report = check(caches.build(rules=rules, train=rows))
-    assert levels(report)["splits"] == "ok" and "leaks" in str(report.checks)
+    assert levels(report)["splits"] == "ok"
     del rules["split"]["leakage"]
     report = check(caches.build(rules=rules, train=rows, test=some_rows(340)[40:], force=True))
     assert levels(report)["splits"] == "ok"
@@ -191,19 +187,12 @@ def test_a_split_that_leaves_nothing_to_train_on_is_seen(caches):
     rows = [{**row, "at": i} for i, row in enumerate(some_rows(9))]
     rules = {"split": {"time": "at", "unit": "s", "cutoffs": {"validation": "1970-01-01"}}}
     report = check(caches.build(rules=rules, train=rows))
-    assert levels(report)["splits"] == "failure" and levels(report)["rules"] == "warning"
-    assert "no row is left of train" in str(report.checks) and "split 'train' has no row" in str(report.checks)
+    assert levels(report)["splits"] == "failure" and "no row is left of train" in str(report.checks)
 
 
 def test_a_rule_asks_for_no_train_where_no_source_has_any(caches):
     report = check(caches.build(rules={"split": {"leakage": {}}}, dev=some_rows(99)[:33], main=some_rows(99)[33:]))
-    assert (levels(report)["splits"], levels(report)["rules"]) == ("ok", "warning"), "leakage has nothing to leave out"
-
-
-def test_filters_that_leave_out_nothing_are_seen(caches):
-    rules = {"filters": [{"name": "never", "of": "answers", "matches": "word"}]}
-    report = check(caches.build(rules=rules, train=some_rows(20)))
-    assert levels(report)["rules"] == "warning" and "never leaves out no row" in str(report.checks)
+    assert levels(report)["splits"] == "ok"
 
 
 def test_rows_of_ids_have_no_words_to_compare(caches):
@@ -295,72 +284,6 @@ def test_a_benchmark_without_the_column_is_refused_with_near_names(tmp_path):
     (tmp_path / "numbers.jsonl").write_text('{"question": "1?"}\n{"question": 7}\n', "utf-8")
     with pytest.raises(InputError, match="row 1: expected a text"):
         read_benchmark(str(tmp_path / "numbers.jsonl"))
-
-
-def test_held_out_rows_that_are_no_later_than_train_fail(caches):
-    rows = [{**row, "at": 1000 + i} for i, row in enumerate(some_rows(240))]
-    rules = {"split": {"time": "at", "unit": "s", "cutoffs": {"test": "1970-01-01T00:20:00Z"}}}
-    report = check(caches.build(rules=rules, train=rows))
-    assert levels(report)["times"] == "ok" and counts(report)["times"] == 0
-    report = check(caches.build(rules=rules, force=True, train=rows[50:], validation=rows[:50]))
-    assert levels(report)["times"] == "failure" and counts(report)["times"] == 50
-    assert "times" not in levels(check(caches.build(force=True, train=rows)))
-
-
-def test_another_mix_of_sources_is_seen(caches):
-    rows = some_rows(300)
-    for late_of_other, level in ((5, "ok"), (2, "warning")):
-        paths = [
-            caches.write(name, [{**row, "at": int(i % late == 0)} for i, row in enumerate(own)])
-            for name, own, late in (("one", rows[:150], 5), ("other", rows[150:], late_of_other))
-        ]
-        rules = {
-            "sources": [{"path": str(path)} for path in paths],
-            "split": {"time": "at", "unit": "s", "cutoffs": {"test": "1970-01-01T00:00:01Z"}},
-        }
-        (found,) = [each for each in check(caches.build(rules=rules, force=True)).checks if each.code == "sources"]
-        assert found.level == level
-    assert any(
-        f"{test} of test are from" in found.message
-        and f"{name}.jsonl, and {train} of what is trained on" in found.message
-        for name, test, train in (("one", "29%", "62%"), ("other", "71%", "38%"))
-    )
-
-
-@pytest.mark.parametrize("kind", ["rated", "pairs"])
-def test_answers_to_compare_may_differ(kind, caches):
-    rows = []
-    for row in some_rows(30):
-        asked, said = row["messages"]
-        other = {"role": "assistant", "content": "No."}
-        if kind == "rated":
-            rows += [{"messages": [asked, answer], "label": answer is said} for answer in (said, other)]
-        else:
-            rows += [
-                {"prompt": [asked], "chosen": [said], "rejected": [{**other, "content": no}]} for no in ("No.", "?")
-            ]
-    report = check(caches.build(train=rows))
-    (found,) = [each for each in report.checks if each.code == "answers_differ"]
-    assert (found.level, found.message) == ("skipped", "no row is one question with its answer")
-
-
-def test_a_source_that_is_only_held_out_is_in_no_share_of_the_others(caches):
-    names = ("one", "other", "held")
-    rows = {name: some_rows(100, seed=i) for i, name in enumerate(names)}
-    sources = [{"path": str(caches.write(name, own))} for name, own in rows.items()]
-    sources[2]["split"] = "validation"
-    report = check(caches.build(rules={"sources": sources, "split": {"shares": {"validation": 0.3}}}))
-    (found,) = [each for each in report.checks if each.code == "sources"]
-    words = "held-out rows (without sources that are only held out) are from 2 sources in the shares"
-    assert found.level == "ok" and words in found.message
-
-
-def test_an_id_that_means_two_rows_is_seen(caches):
-    rows = [{**row, "id": f"row {i}"} for i, row in enumerate(some_rows(240))]
-    rows[7]["id"] = rows[3]["id"] = rows[150]["id"]
-    report = check(caches.build(train=rows[:120], validation=[*rows[120:], rows[5]]))
-    assert counts(report)["ids_differ"] == 2 and levels(report)["ids_differ"] == "ok", "ids count within a file"
-    assert "ids_differ" not in levels(check(caches.build(force=True, train=some_rows(10))))
 
 
 def test_a_source_written_from_templates_is_named(caches):

@@ -18,7 +18,7 @@ from packer.audit import diff
 from packer.audit.diff import Change, compare_inputs, compare_recipes, unmatched
 from packer.errors import CheckError, InputError
 from packer.pipeline.from_python import build
-from packer.recipe import load_recipe, make_recipe, to_json
+from packer.recipe.recipe import load_recipe, make_recipe, to_json
 from packer.store.manifest import Input, read_manifest, write_manifest
 
 
@@ -98,14 +98,7 @@ def test_the_same_files_in_another_folder_are_the_same_data_under_other_names(st
     assert found.same and not found.same_bytes
     assert found.meaning.startswith("the same data by the same recipe")
     assert found.recipe == ()
-    assert [entry.kind for entry in found.inputs] == ["renamed"] * 5
-    assert found.inputs[0].changes == (
-        Change(
-            key="path",
-            old=f"{starter.as_posix()}/data/chat.jsonl",
-            new=f"{new.parent.as_posix()}/other/data/chat.jsonl",
-        ),
-    )
+    assert (found.inputs, found.inputs_reordered) == ((), False)
     assert (found.documents, found.totals, found.model) == ((), (), ())
 
 
@@ -164,14 +157,15 @@ def test_an_appended_file_only_adds(starter, starter_cache, tmp_path):
     build(make_recipe(recipe), new, jobs=1)
     found = diff(starter_cache, new)
     assert not found.inputs_reordered
-    assert [(entry.kind, entry.path, entry.num_rows) for entry in found.inputs] == [("added", rows.as_posix(), 12)]
+    (added,) = found.inputs
+    assert (added.key, added.old) == (f"{rows.as_posix()} (train)", None) and added.new.startswith("12 rows, sha256 ")
     (train,) = found.documents
     assert (train.only_old, train.only_new, train.both) == (0, 12, doc_ids(starter_cache, "train").total())
     assert (train.first_old, train.first_new) == ((), tuple(f"{rows.as_posix()} row {row}" for row in range(3)))
     assert found.recipe == ()
     assert found.causes == ("inputs",)
     removed = diff(new, starter_cache)
-    assert [(entry.kind, entry.path) for entry in removed.inputs] == [("removed", rows.as_posix())]
+    assert removed.inputs == (Change(key=added.key, old=added.new, new=None),)
     assert (removed.documents[0].only_old, removed.documents[0].only_new) == (12, 0)
 
 
@@ -195,8 +189,9 @@ def test_a_split_that_only_one_cache_has_is_counted(starter_cache, variant):
     assert (by_split["eval"].only_old, by_split["eval"].only_new, by_split["eval"].both) == (eval_ids.total(), 0, 0)
     train = by_split["train"]
     assert (train.only_old, train.only_new, train.both) == counts(train_ids, doc_ids(new, "train"))
-    (changed,) = found.inputs
-    assert changed.changes == (Change(key="split", old="eval", new="train"),)
+    gone, come = found.inputs
+    assert gone.key.endswith(" (eval)") and come.key == gone.key.replace("(eval)", "(train)")
+    assert (gone.new, come.old) == (None, None) and gone.old == come.new
 
 
 @pytest.mark.parametrize(
@@ -212,15 +207,12 @@ def test_another_choice_of_rows_is_named_with_its_source(key, old, new, starter_
     assert found.causes[0] == "rules" and "inputs" not in found.causes
 
 
-def test_sources_are_paired_by_path_and_then_by_their_order():
+def test_sources_are_compared_by_their_paths():
     old, new = (
         {"sources": [{"path": path, "where": {"n": {"min": least}}} for path, least in named]}
         for named in ([("a", 1), ("b", 2), ("old", 3)], [("b", 2), ("new", 4), ("a", 5)])
     )
-    assert compare_recipes(old, new) == (
-        Change(key="sources[new].where", old={"n": {"min": 3}}, new={"n": {"min": 4}}),
-        Change(key="sources[a].where", old={"n": {"min": 1}}, new={"n": {"min": 5}}),
-    )
+    assert compare_recipes(old, new) == (Change(key="sources[a].where", old={"n": {"min": 1}}, new={"n": {"min": 5}}),)
 
 
 def test_other_partitions_are_the_same_data_by_another_recipe(starter_cache, variant):
@@ -329,19 +321,19 @@ def entry(path, content, split="train"):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "kinds"),
+    ("old", "new", "keys"),
     [
-        ([entry("a", "1"), entry("b", "2")], [entry("b", "1"), entry("a", "2")], ["renamed", "renamed"]),
-        ([entry("a", "1")], [entry("a", "2"), entry("b", "1")], ["added", "renamed"]),
-        ([entry("a", "1")], [entry("a", "2")], ["changed"]),
-        ([entry("a", "1", "eval")], [entry("a", "1")], ["changed"]),
-        ([entry("a", "1"), entry("b", "1")], [entry("c", "1")], ["removed", "renamed"]),
-        ([entry("a", "1")], [entry("b", "2")], ["added", "removed"]),
-        ([], [entry("b", "2")], ["added"]),
+        ([entry("a", "1"), entry("b", "2")], [entry("b", "1"), entry("a", "2")], []),
+        ([entry("a", "1")], [entry("a", "2"), entry("b", "1")], ["a (train)"]),
+        ([entry("a", "1")], [entry("a", "2")], ["a (train): sha256"]),
+        ([entry("a", "1", "eval")], [entry("a", "1")], ["a (eval)", "a (train)"]),
+        ([entry("a", "1"), entry("b", "1")], [entry("c", "1")], ["a (train)", "b (train)"]),
+        ([entry("a", "1")], [entry("b", "2")], ["a (train)", "b (train)"]),
+        ([], [entry("b", "2")], ["b (train)"]),
     ],
 )
-def test_inputs_are_paired_by_their_bytes_and_then_by_their_names(old, new, kinds):
-    assert [change.kind for change in compare_inputs(old, new)[0]] == kinds
+def test_inputs_are_the_same_if_their_bytes_are_whatever_their_names(old, new, keys):
+    assert [change.key for change in compare_inputs(old, new)] == keys
 
 
 def test_recipes_are_compared_with_their_defaults_and_without_places():

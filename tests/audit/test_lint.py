@@ -16,7 +16,7 @@ from packer.audit import lint
 from packer.audit.lint.codes import CODES
 from packer.audit.lint.lint_report import LintReport
 from packer.errors import InputError, RecipeError
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 
 FULL = r"""{%- if tools %}{{ '<|im_start|>tools\n' + tools | tojson + '<|im_end|>\n' }}{% endif %}
 {%- for m in messages %}
@@ -88,37 +88,22 @@ def of_class(twin: Folder, name: str) -> Folder:
     return write
 
 
-CALL_WITHOUT_END = "{%- if not m.tool_calls %}{{- '<|im_end|>' }}{% endif %}"
 EOS_AT_THE_END = FULL + "{%- if not add_generation_prompt %}{{ '<|endoftext|>' }}{% endif %}"
 
 REWRITING = byte_level(twins.QWEN3_LIKE)
 
 CASES: dict[str, Folder] = {
     "no_template": byte_level(None),
-    "bad_template": byte_level("{% for %}"),
-    "split_marker": byte_level(changed("<|im_start|>tools", "<|tools|>").replace("'<|im_start|>' + m.role", "'<|' + m.role + '|>'")),
+    "template_refused": byte_level(changed("<|im_start|>tools", "<|tools|>").replace("'<|im_start|>' + m.role", "'<|' + m.role + '|>'")),
     "plain_chat_refused": byte_level("{{ raise_exception('never') }}"),
     "prompt_diverges": byte_level(changed(PROMPT, PROMPT.replace(r"\n'", r"\n\n'"))),
     "no_terminator": byte_level(twins.NO_TERMINATOR),
     "turn_end_is_no_stop": with_eos(EOS_AT_THE_END, "<|endoftext|>"),
     "chat_rewritten": REWRITING,
     "reasoning_forgotten": REWRITING,
-    "dropped_reasoning": byte_level(changed("{%- if m.reasoning_content %}", "{%- if false %}")),
-    "shapes_rejected": byte_level(changed(END, CALL_WITHOUT_END)),
     "tokenizer_read_otherwise": of_class(twins.sentencepiece_like, "LlamaTokenizer"),
-    "prompt_modes": REWRITING,
     "opening_learned": byte_level(changed(CONTENT, "{{- 'Answer: ' if m.role == 'assistant' }}{{- m.content or '' }}")),
 }  # fmt: skip
-
-LOSSES: dict[str, Folder] = {
-    "dropped_system": byte_level(changed(CONTENT, "{{- m.content or '' if m.role != 'system' }}")),
-    "dropped_user": byte_level(changed(CONTENT, "{{- m.content or '' if m.role != 'user' or not tools }}")),
-    "dropped_content": byte_level(changed(CONTENT, "{{- m.content or '' if not m.tool_calls }}")),
-    "dropped_tool_call": byte_level(changed("in m.tool_calls or []", "in []")),
-    "dropped_tool_result": byte_level(changed(CONTENT, "{{- m.content or '' if m.role != 'tool' }}")),
-    "dropped_tools": byte_level(changed("{%- if tools %}", "{%- if false %}")),
-}  # fmt: skip
-"""Templates that lose something, by the code of rows that have it."""
 
 
 class Cases:
@@ -152,18 +137,8 @@ def test_a_template_that_earns_a_finding_gets_it(code: str, cases: Cases) -> Non
     assert len(set(codes(report))) == len(codes(report)), "a code is told twice"
 
 
-@pytest.mark.parametrize("code", LOSSES)
-def test_what_a_template_loses_is_among_the_shapes_that_are_rejected(code: str, tmp_path: Path) -> None:
-    folder = LOSSES[code](tmp_path / "tokenizer")
-    assert code in finding(of(folder), "shapes_rejected").message
-    kind = code.removeprefix("dropped_")
-    (override,) = hinted(of(folder), "shapes_rejected")
-    assert override == f"supervision.allow_dropped=[{kind}]"
-    assert code not in "".join(each.message for each in of(folder, override).findings), "the recipe allows it"
-
-
 def test_of_rows_only_what_they_have_is_reported(tmp_path: Path) -> None:
-    folder = LOSSES["dropped_system"](tmp_path / "tokenizer")
+    folder = byte_level(changed(CONTENT, "{{- m.content or '' if m.role != 'system' }}"))(tmp_path / "tokenizer")
     assert codes(of(folder, sources=write(tmp_path / "plain.jsonl", chat("Hi", "Hello")))) == []
     row = {"messages": [{"role": "system", "content": "Be kind."}, *chat("Hi", "Hello")["messages"]]}
     report = of(folder, sources=write(tmp_path / "rows.jsonl", row, chat("Hi", "Hello")))
@@ -171,7 +146,7 @@ def test_of_rows_only_what_they_have_is_reported(tmp_path: Path) -> None:
 
 
 def test_every_code_has_a_template_that_earns_it() -> None:
-    assert {*CASES, *OF_ROWS, "no_marks"} == set(CODES)
+    assert {*CASES, *OF_ROWS} == set(CODES)
 
 
 def test_a_template_that_renders_everything_as_it_is_gets_no_finding_but_its_terminator(tmp_path: Path) -> None:
@@ -186,7 +161,9 @@ def test_nothing_is_said_of_a_chat_that_cannot_be_built(cases: Cases) -> None:
 
 
 def test_findings_come_by_level_and_in_the_order_of_the_table(tmp_path: Path) -> None:
-    report = of(twins.nfc(tmp_path / "tokenizer", template=twins.QWEN3_LIKE))
+    folder = twins.byte_level(tmp_path / "tokenizer", template="{{- 'Hi' }}" + twins.QWEN3_LIKE)
+    sources = write(tmp_path / "rows.jsonl", chat("Hi", "Hello", "And?", "Fine"), chat("Hi"))
+    report = of(folder, sources=sources)
     levels = [finding.level for finding in report.findings]
     assert levels == sorted(levels, key=("error", "warning", "note").index)
     assert set(levels) == {"warning", "note"}
@@ -216,7 +193,6 @@ def places(report: LintReport, code: str) -> list[str]:
         ("chat_rewritten", ["<think>\n\n</think>\n\n", ""]),
         ("reasoning_forgotten", ["first thoughts", ""]),
         ("opening_learned", ["Answer: "]),
-        ("prompt_modes", ["first answer<|im_end|>", "<think>\nfirst thoughts\n</think>\n\nfirst answer<|im_end|>"]),
     ],
 )
 def test_the_marked_place_is_what_the_finding_is_about(code: str, shown: list[str], cases: Cases) -> None:
@@ -254,19 +230,6 @@ def test_a_plain_answer_that_only_a_prompt_for_reasoning_fits_is_an_error_with_i
     assert places(report, "prompt_diverges") == ["<think></think>", ""]
     assert hinted(report, "prompt_diverges") == ["supervision.on_prompt_mismatch=continue"]
     assert of(folder, "supervision.on_prompt_mismatch=continue").ok
-
-
-def test_inline_reasoning_behind_a_closed_block_is_shown_with_the_form_that_helps(tmp_path: Path) -> None:
-    """As Qwen3.8, which knows reasoning in a field only."""
-    always = "{%- if m.role == 'assistant' %}{{ '<think>' + (m.reasoning_content or '') + '</think>' }}{% endif %}"
-    template = changed("{%- if m.reasoning_content %}", "{%- if false %}").replace(CONTENT, always + CONTENT)
-    folder = twins.byte_level(tmp_path / "tokenizer", template=template)
-    report = of(folder)
-    assert places(report, "dropped_reasoning") == ["first thoughts"]
-    first, *others = hinted(report, "dropped_reasoning")
-    assert first == "supervision.reasoning=field"
-    assert not any(override.startswith("supervision.allow_dropped") for override in others)
-    assert "dropped_reasoning" not in codes(of(folder, first))
 
 
 def test_of_two_errors_the_second_is_reported_when_the_first_is_mended(tmp_path: Path) -> None:
@@ -318,26 +281,6 @@ def test_as_rendered_is_proposed_only_where_it_makes_one_document(cases: Cases) 
 def test_what_the_recipe_asks_for_is_a_note(code: str, override: str, cases: Cases) -> None:
     assert finding(cases.report(code), code).level == "warning"
     assert finding(of(cases.folder(code), override), code).level == "note"
-
-
-def test_reasoning_that_is_rendered_in_tags_alone_is_proposed_inline(cases: Cases) -> None:
-    hint = finding(cases.report("dropped_reasoning"), "dropped_reasoning").hint
-    assert hint is not None
-    assert "supervision.reasoning=inline" in hint
-    assert "dropped_reasoning" not in codes(of(cases.folder("dropped_reasoning"), "supervision.reasoning=inline"))
-
-
-REFUSING = changed(HEADER, "{%- if m.role == 'system' %}{{ raise_exception('no rules here') }}{% endif %}" + HEADER)
-
-
-def test_words_of_a_refusal_are_the_templates_own_and_reported_once(tmp_path: Path) -> None:
-    examples = finding(of(byte_level(REFUSING)(tmp_path)), "shapes_rejected").examples
-    assert [(each.label, each.text) for each in examples] == [
-        (
-            "a system message, a system message later on and capitals, quotes and angle brackets",
-            "template_error: no rules here",
-        )
-    ]
 
 
 # -- rows ------------------------------------------------------------------------------------------------------------------
@@ -452,26 +395,6 @@ def test_a_class_that_changes_nothing_is_no_finding(twin: Folder, tmp_path: Path
 
 SET = re.compile(r"--set ('[^']*'|\S+)")
 
-STAYS = {
-    ("split_marker", "supervision.markers"),
-    ("shapes_rejected", "supervision.on_prompt_mismatch"),
-}  # fmt: skip
-"""Findings that may stay under a key of their hint, since it promises something else; that is asserted beside."""
-
-
-def test_shapes_that_a_hint_names_are_built_with_it(tmp_path: Path) -> None:
-    """Whatever becomes of others."""
-    folder = byte_level(twins.MISTRAL_LIKE)(tmp_path)
-    (before,) = [each for each in of(folder).findings if each.code == "shapes_rejected"]
-    override, found, named = (
-        (before.hint or "").removeprefix("--set ").partition(" trains the answer after its own prompt")
-    )
-    assert found
-    assert "a system message" in named
-    after = [each for each in of(folder, override).findings if each.code == "shapes_rejected"]
-    labels = [label for each in after for example in each.examples for label in re.split(", | and ", example.label)]
-    assert "a system message" not in labels
-
 
 def test_every_key_of_every_hint_does_what_the_hint_says(cases: Cases) -> None:
     """The finding is gone, or a note; where the hint says no more than what is built, that is built."""
@@ -481,13 +404,11 @@ def test_every_key_of_every_hint_does_what_the_hint_says(cases: Cases) -> None:
             for quoted in SET.findall(each.hint or ""):
                 (override,) = shlex.split(quoted.rstrip(";:,"))
                 after = {other.code: other.level for other in cases.report(code, override).findings}
-                if (each.code, override.partition("=")[0]) in STAYS:
-                    pass
-                else:
+                if each.code != "template_refused":  # which other templates may earn again, of other markers
                     assert after.get(each.code, "note") == "note", f"{code}: {each.code} under {override}"
                 assert "plain_chat_refused" not in after or each.level == "error", f"{code}: {override}"
                 tried += 1
-    assert tried > 15
+    assert tried > 5
 
 
 def test_no_hint_sets_what_the_recipe_has_set_already(tmp_path: Path) -> None:
@@ -521,8 +442,8 @@ def test_a_hinted_variable_keeps_the_variables_of_the_recipe(tmp_path: Path) -> 
 def test_marks_asked_for_where_there_are_none_are_an_error_with_a_report(tmp_path: Path) -> None:
     folder = byte_level(FULL)(tmp_path / "tokenizer")
     report = of(folder, "supervision.source=generation_tags")
-    assert codes(report) == ["no_marks"]
-    assert hinted(report, "no_marks") == ["supervision.source=chat_server"]
+    assert codes(report) == ["template_refused"]
+    assert report.findings[0].hint == "leave supervision.source at chat_server: it needs no marks"
 
 
 def test_what_inference_cannot_ask_for_is_no_error_where_marks_decide(tmp_path: Path) -> None:
@@ -537,11 +458,11 @@ def test_what_inference_cannot_ask_for_is_no_error_where_marks_decide(tmp_path: 
 
 
 def test_of_a_template_for_another_tokenizer_nothing_else_is_said(cases: Cases) -> None:
-    report = cases.report("split_marker")
-    assert codes(report) == ["split_marker"]
-    assert "belongs to another tokenizer" in report.findings[0].message
-    (override,) = hinted(report, "split_marker")
-    assert "split_marker" not in codes(of(cases.folder("split_marker"), override))
+    report = cases.report("template_refused")
+    assert codes(report) == ["template_refused"]
+    assert "which this tokenizer splits into" in report.findings[0].message
+    (override,) = hinted(report, "template_refused")
+    assert "template_refused" not in codes(of(cases.folder("template_refused"), override))
 
 
 def test_a_template_that_takes_only_parts_is_reported_with_its_rows(tmp_path: Path) -> None:
@@ -567,7 +488,7 @@ def test_the_verdict_says_what_stops_a_build(tmp_path: Path) -> None:
     report = of(byte_level(twins.QWEN3_LIKE)(tmp_path / "rewriting"), sources=dear)
     assert report.verdict.startswith("a build would stop and ask about rewritten history")
     assert "supervision.history_rewrite=as_rendered" in (finding(report, "rows_price").hint or "")
-    assert of(CASES["split_marker"](tmp_path / "split"), sources=dear).verdict.startswith("a build would refuse")
+    assert of(CASES["template_refused"](tmp_path / "split"), sources=dear).verdict.startswith("a build would refuse")
     assert of(byte_level(FULL)(tmp_path / "own")).verdict == "plain chats can be built"
 
 
@@ -581,45 +502,6 @@ def test_the_price_is_reported_first_and_of_each_file(tmp_path: Path) -> None:
     labels = [(each.label, each.text) for each in finding(report, "rows_price").examples]
     assert [Path(label).name for label, _ in labels] == ["b.jsonl", "a.jsonl"]
     assert labels[1][1] == "1.00 times"
-
-
-@pytest.mark.parametrize(
-    ("was", "escapes", "shape", "code"),
-    [
-        (
-            "{{ '\\n' + call.function | tojson }}",
-            "{{ ('\\n'|safe) + (call.function | tojson) }}",
-            "a tool call",
-            "mangled_call",
-        ),
-        (
-            "{{ '\\n' + call.function | tojson }}",
-            "{{ '\\n' + call.function | tojson | tojson }}",
-            "a tool call",
-            "mangled_call",
-        ),
-        (CONTENT, "{{- (m.content or '') | e }}", "capitals, quotes and angle brackets", "mangled_text"),
-        (
-            CONTENT,
-            "{{- (m.content or '') | replace('\"', '&#34;') }}",
-            "capitals, quotes and angle brackets",
-            "mangled_text",
-        ),
-    ],
-)
-def test_a_template_that_escapes_what_it_writes_is_reported_before_any_row(
-    was: str, escapes: str, shape: str, code: str, tmp_path: Path
-) -> None:
-    report = of(twins.byte_level(tmp_path / "tokenizer", template=changed(was, escapes)))
-    (found,) = [each for each in report.findings if each.code == "shapes_rejected"]
-    assert f"rejected as {code}" in found.message
-    assert shape in " ".join(example.label for example in found.examples)
-
-
-def test_a_template_that_changes_letters_is_reported_before_any_row(tmp_path: Path) -> None:
-    lower = changed(CONTENT, "{{- (m.content or '') | lower }}")
-    found = finding(of(twins.byte_level(tmp_path, template=lower)), "shapes_rejected")
-    assert "capitals" in " ".join(example.label for example in found.examples)
 
 
 def test_tools_are_only_recommended_where_they_help(tmp_path: Path) -> None:
@@ -646,33 +528,3 @@ def test_answers_with_tags_are_not_said_to_be_trained_beside_markers_of_the_temp
     report = of(byte_level(CHANNELED)(tmp_path), "supervision.markers=text")
     assert codes(report) == ["prompt_diverges"]
     assert report.findings[0].message.endswith("; answers with reasoning in a field can be trained on")
-    report = of(byte_level(CHANNELED)(tmp_path), "supervision.markers=text", "supervision.on_prompt_mismatch=continue")
-    assert "in <think> tags" in finding(report, "dropped_reasoning").message
-    assert "as part of the answer" in finding(report, "dropped_reasoning").message
-    assert finding(report, "dropped_reasoning").hint == (
-        "--set supervision.reasoning=field gives it to the template in a field"
-    )
-
-
-def test_inline_reasoning_beside_parts_of_a_template_is_not_rendered_as_reasoning(tmp_path: Path) -> None:
-    parts = changed(
-        CONTENT,
-        "{%- if m.content is string or not m.content %}{{- m.content or '' }}{% else %}{% for p in m.content %}"
-        "{{- '[THINK]' + p.thinking + '[/THINK]' if p.type == 'thinking' else p.text }}{% endfor %}{% endif %}",
-        FULL.replace("m.reasoning_content %}", "false %}"),
-    )
-    report = of(byte_level(parts)(tmp_path))
-    assert finding(report, "dropped_reasoning").message.startswith(
-        "the reasoning of an answer is not rendered as reasoning"
-    )
-
-
-def test_the_word_under_which_reasoned_answers_are_trained_is_told(tmp_path: Path) -> None:
-    effort = (
-        "{%- if reasoning_effort is not defined %}{% set reasoning_effort = 'none' %}{% endif %}"
-        "{%- if reasoning_effort not in ['none', 'high'] %}{{ raise_exception('none or high') }}{% endif %}"
-        "{{- '<|im_start|>system\\neffort ' + reasoning_effort + '<|im_end|>\\n' }}"
-    )
-    report = of(byte_level(effort + FULL)(tmp_path))
-    assert "reasoned answers are trained under reasoning_effort=high" in finding(report, "prompt_modes").message
-    assert "plain answers are trained under the default prompt" in finding(report, "prompt_modes").message

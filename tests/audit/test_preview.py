@@ -4,19 +4,19 @@ import json
 import os
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 from twins import byte_level
 
-from packer import model as model_module
 from packer.audit import preview, view_row
 from packer.errors import NothingKeptError, PackerError, UsageError
+from packer.model.model import model as model_module
 from packer.pipeline.from_python import build
-from packer.recipe import load_recipe, make_recipe, to_json
+from packer.recipe.recipe import load_recipe, make_recipe, to_json
 from packer.store.cache import Cache
-from packer.store.manifest import read_manifest
 
 
 def chat(*texts, **fields):
@@ -48,7 +48,7 @@ def recipe_of(starter):
 def assert_preview_is_what_is_built(recipe, folder, rows):
     """Every row shown is, id for id and label for label, what the cache has of it; returns the preview.
 
-    The cache is built if it is not there.
+    The cache is built if it is not there. Which parts of documents are in no block is for the build to say.
     """
     if not folder.exists():
         build(recipe, folder, jobs=1)
@@ -56,7 +56,8 @@ def assert_preview_is_what_is_built(recipe, folder, rows):
     with Cache.open(folder) as cache:
         for row in found.rows:
             built = view_row(cache, row.view.source, row.view.row)
-            assert row.view == built
+            rejected = tuple(line for line in built.rejected if line.document is None)
+            assert row.view == replace(built, rejected=rejected)
     return found
 
 
@@ -66,27 +67,6 @@ def listing(*folders):
         for folder in folders
         for path in (folder, *folder.rglob("*"))
     }
-
-
-@pytest.mark.parametrize(
-    ("mode", "overlong"),
-    [
-        ("eos", "split"),
-        *(
-            pytest.param(mode, overlong, marks=pytest.mark.slow)
-            for mode in ("isolated", "eos")
-            for overlong in ("reject", "truncate_left", "truncate_right", "split")
-            if (mode, overlong) != ("eos", "split")
-        ),
-    ],
-)
-def test_what_packing_would_leave_out_is_what_a_build_leaves_out(mode, overlong, starter, tmp_path):
-    keys = [f"pack.mode={mode}", f"pack.overlong={overlong}", "pack.block_len=64", "pack.min_length=30"]
-    recipe = load_recipe(starter / "recipe.yaml", [*keys, "sources.limit=12"])
-    found = assert_preview_is_what_is_built(recipe, tmp_path / "cache", rows=12)
-    totals = read_manifest(tmp_path / "cache").totals
-    assert found.totals.left_out == {code: cut.parts for code, cut in totals.cut.items()}
-    assert len(found.totals.left_out) >= 2
 
 
 def test_what_is_shown_is_what_a_build_contains(starter, starter_cache):
@@ -124,16 +104,12 @@ def test_rows_of_every_kind_weight_and_fate_are_as_in_the_cache(recipe_of, tmp_p
     completion = write(tmp_path / "completion.jsonl", {"prompt": "2 + 2 =", "completion": " 4"})
     array = tmp_path / "array.json"
     array.write_text("\ufeff" + json.dumps([chat("Hi", "Hello"), 7, {"messages": 3}], indent=1))
-    recipe = recipe_of(
-        path, text, completion, array, pack={"block_len": 40, "min_length": 12}, rows={"max_bytes": 2000}
-    )
+    recipe = recipe_of(path, text, completion, array, rows={"max_bytes": 2000})
     found = assert_preview_is_what_is_built(recipe, tmp_path / "cache", rows=100)
     codes = {line.code for row in found.rows for line in row.view.rejected}
     assert codes == {
-        "not_json", "control_token", "overlong", "too_short", "nothing_trained", "empty", "row_too_large", "wrong_type"
+        "not_json", "control_token", "nothing_trained", "empty", "row_too_large", "wrong_type"
     }  # fmt: skip
-    assert found.totals.left_out["overlong"] == 1
-    assert found.totals.left_out["too_short"] >= 1
     assert {run.weight for row in found.rows for each in row.view.documents for run in each.runs} == {None, 1.0, 0.25}
 
 
@@ -230,7 +206,6 @@ def test_documents_of_rewritten_history_say_which_message_they_train(recipe_of, 
     (row,) = found.rows
     trained = [[(run.message, run.text) for run in each.runs if run.message is not None] for each in row.view.documents]
     assert trained == [[(1, "a!<|im_end|>")], [(3, "b!<|im_end|>")], [(5, "c!<|im_end|>")]]
-    assert found.totals.last_tokens == row.view.documents[-1].length < found.totals.tokens
 
 
 OPENING = (
@@ -429,3 +404,16 @@ def test_rows_of_which_no_text_can_be_encoded_are_left_out(starter, tmp_path, mo
     monkeypatch.setattr(model_module, "_PROBE", "")  # or it would be refused when it is loaded
     recipe = load_recipe(starter / "recipe.yaml", [f"tokenizer={folder}", "engine=reference"])
     assert {line.code for row in preview(recipe, rows=2).rows for line in row.view.rejected} == {"not_encodable"}
+
+
+def test_of_a_mangled_text_the_rendering_is_shown(recipe_of, tmp_path):
+    """The hint of the rejection says so."""
+    escaping = (
+        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + (m.content | replace('<', '&lt;')) + '<|im_end|>\\n' }}"
+        "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+    )
+    (row,) = preview(recipe_of(write(tmp_path / "a.jsonl", chat("a < b?", "a < b!")), template=escaping)).rows
+    assert [line.code for line in row.view.rejected] == ["mangled_text"]
+    (excerpt,) = row.excerpts
+    assert "a &lt; b" in excerpt.text and excerpt.blamed
+    assert row.hint is not None and row.hint.startswith("packer preview shows what the template writes")

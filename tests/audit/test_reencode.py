@@ -22,7 +22,7 @@ from packer.pipeline.engine import resolve_engine
 from packer.pipeline.from_python import build
 from packer.pipeline.identity import Provenance
 from packer.pipeline.stages import Stages
-from packer.recipe import load_recipe, make_recipe
+from packer.recipe.recipe import load_recipe, make_recipe
 from packer.source.file_cuts import partition_file
 from packer.store.cache import content_fingerprint
 from packer.store.document_shards import DocumentShards

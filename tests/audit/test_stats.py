@@ -14,7 +14,7 @@ from packer.audit import stats
 from packer.audit.stats import count_lengths, rows_of_split
 from packer.errors import CheckError
 from packer.pipeline.from_python import build
-from packer.recipe import load_recipe
+from packer.recipe.recipe import load_recipe
 from packer.rejections import CODES
 from packer.store.cache import Cache
 
@@ -62,13 +62,11 @@ def test_splits_equal_a_literal_count(starter_cache):
     for name, split in found.items():
         documents, blocks = table(starter_cache, "documents", name), table(starter_cache, "blocks", name)
         lengths = sorted(len(row) for row in documents["input_ids"].to_pylist())
-        pieces = [len(row) for row in blocks["doc_ids"].to_pylist()]
         assert split.documents == len(lengths)
         assert split.tokens == sum(lengths)
         assert split.trained == sum(documents["num_trained"].to_pylist())
-        assert split.documents_per_block == sum(pieces) / len(pieces)
         assert split.packed_tokens == sum(blocks["length"].to_pylist())
-        assert split.slots == 512 * len(pieces)
+        assert split.slots == 512 * blocks.num_rows
         assert (split.lengths.min, split.lengths.max) == (lengths[0], lengths[-1])
         assert sum(count for _, _, count in split.lengths.bins) == len(lengths)
 
@@ -117,7 +115,6 @@ def test_a_cache_without_blocks_has_numbers_too(starter, tmp_path):
     found = stats(tmp_path / "cache")
     assert (found.mode, found.blocks, found.slots, found.fill) == ("none", 0, 0, 0.0)
     assert found.documents == sum(split.documents for split in found.splits) > 0
-    assert all(split.documents_per_block == 0 for split in found.splits)
 
 
 def test_what_rules_leave_out_is_on_disk_and_in_no_other_number(starter, tmp_path):

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from twins import TWINS
 
 from packer.audit.token_texts import TokenTexts
-from packer.backend import load_backend
-from packer.model import TOKENIZER_FILE, load_model
+from packer.model.backend import load_backend
+from packer.model.model import TOKENIZER_FILE, load_model
 from packer.render.common_prefix import common_length
 
 SCRIPTS = "aé ü世▁👍🏽\u200d♂️\n\u202e<"

@@ -21,7 +21,7 @@ from packer.audit.verify.verify_report import Finding, VerifyReport
 from packer.errors import CheckError, InputError, StorageError
 from packer.pipeline.from_python import build
 from packer.pipeline.partition import PartitionResult, read_journal, write_journal
-from packer.recipe import load_recipe, make_recipe
+from packer.recipe.recipe import load_recipe, make_recipe
 from packer.starter import write_starter
 from packer.store import manifest as manifest_module
 from packer.store import rejected as rejected_module

@@ -12,12 +12,12 @@ from twins import byte_level, metaspace_first, sentencepiece_like
 from packer.audit import view_block, view_document, view_row
 from packer.audit.text_runs import Spans, boundaries_of, make_runs
 from packer.audit.token_texts import TokenTexts
-from packer.backend import load_backend
 from packer.errors import CheckError, UsageError
 from packer.layout import MASKED
-from packer.model import TOKENIZER_FILE, load_model
+from packer.model.backend import load_backend
+from packer.model.model import TOKENIZER_FILE, load_model
 from packer.pipeline.from_python import build
-from packer.recipe import load_recipe, make_recipe
+from packer.recipe.recipe import load_recipe, make_recipe
 from packer.store.cache import Cache
 
 TEXTS = (

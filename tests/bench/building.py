@@ -27,8 +27,8 @@ from rich.table import Table
 from scaling import cores_table
 from watched import run_watched
 
-from packer.fork_server import default_jobs
-from packer.trials import fast_version
+from packer.model.trials import fast_version
+from packer.pipeline.workers.fork_server import default_jobs
 
 REAL = Path(os.environ.get("PACKER_REAL", Path(__file__).parents[3] / "shared" / "real"))
 _BLOCK_LEN = 2048
@@ -48,13 +48,22 @@ class Workload:
     """How often the corpus is taken to make rows worth measuring."""
 
     tokenizer: str
-    peers: tuple[Preparer, ...]
+    peers: tuple[Preparer, ...] = ()
+    template: str | None = None
+    """In place of the tokenizer's own."""
 
 
 WORKLOADS = (
     Workload(title="short rows", corpus="alpaca_en_52k.jsonl", copies=1, tokenizer="llama-3", peers=OTHERS),
     Workload(title="dialogues", corpus="sgd_train_chat_1800.jsonl", copies=7, tokenizer="llama-3", peers=OTHERS),
-    Workload(title="tool dialogues", corpus="sgd_train_tools_600.jsonl", copies=8, tokenizer="qwen3", peers=()),
+    Workload(title="tool dialogues", corpus="sgd_train_tools_600.jsonl", copies=8, tokenizer="qwen3"),
+    Workload(
+        title="tool dialogues under Qwen2.5's template",
+        corpus="sgd_train_tools_600.jsonl",
+        copies=8,
+        tokenizer="qwen3",  # the same tokens
+        template="llamacpp__Qwen-Qwen2.5-7B-Instruct.jinja",
+    ),
 )
 
 
@@ -86,6 +95,10 @@ def _measure(
     if not (corpus.exists() and tokenizer.exists()):
         return Table(f"{workload.title}: SKIPPED: real rows and tokenizer not found", box=None, pad_edge=False), []
     with tempfile.TemporaryDirectory() as folder:
+        if workload.template is not None:
+            shutil.copytree(tokenizer, Path(folder) / "tokenizer")
+            tokenizer = Path(folder) / "tokenizer"
+            shutil.copy(REAL / "templates" / workload.template, tokenizer / "chat_template.jinja")
         rows = Path(folder) / "rows.jsonl"
         num_rows = write_rows(corpus, rows, copies)
         lines = {peer.name: partial(_prepare, peer, rows, Path(folder) / peer.module, tokenizer) for peer in peers}
@@ -158,7 +171,7 @@ def build_rows(rows: Path, cache: Path, tokenizer: Path, *, engine: str, jobs: i
     if engine == "fast" and fast_version() is None:
         return "MISSING: pip install fastokens gigatoken"
     command = [sys.executable, "-m", "packer", "build", rows, "--tokenizer", tokenizer, "-o", cache, "-j", jobs]
-    command += ["--block-len", _BLOCK_LEN, "--json", "--profile", "--set", f"engine={engine}"]
+    command += ["--block-len", _BLOCK_LEN, "--json", "--set", f"engine={engine}"]
     command += ["--set", "supervision.history_rewrite=as_rendered"]  # Qwen3 rewrites history
     try:
         result = run_watched(command, log=cache.with_suffix(".log"))

@@ -10,7 +10,7 @@ import numpy as np
 
 from packer.batches import BlockBatch
 from packer.pipeline.from_python import build
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.starter import write_starter
 from packer.store import writing as stored
 from packer.store.cache import Cache

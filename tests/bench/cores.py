@@ -12,7 +12,7 @@ from typing import Any
 from building import REAL, WORKLOADS, Workload, build_rows, write_rows
 from rich.table import Table
 
-from packer.fork_server import default_jobs
+from packer.pipeline.workers.fork_server import default_jobs
 
 _WORKLOADS = ((WORKLOADS[0], 16), (WORKLOADS[-1], 4))
 """Rows, and how often they are taken as many times as in building.py."""

@@ -21,7 +21,7 @@ from timing import best
 from packer.batches import Message, RowBatch, Sample
 from packer.pipeline.plan.build_plan import load_recipe_model
 from packer.pipeline.stages import Stages
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.render import Renderer
 from packer.source.chat import read
 

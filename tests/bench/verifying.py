@@ -19,9 +19,9 @@ from rich.table import Table
 
 from packer.audit import verify
 from packer.audit.verify.verify_report import Level
-from packer.fork_server import default_jobs
 from packer.pipeline.from_python import build
-from packer.recipe import make_recipe
+from packer.pipeline.workers.fork_server import default_jobs
+from packer.recipe.recipe import make_recipe
 from packer.store.manifest import Manifest, read_manifest
 
 _BYTES = 500 * 2**20

@@ -1,18 +1,14 @@
-"""`packer inspect --step`, `--head` and the pager, as a person sees them."""
+"""`packer inspect --step` and `--head`, as a person sees them."""
 
-import io
 import json
 import re
 import sys
 
-import click
 import pytest
-from command_line import assert_refused, fields, on_terminal, run
+from command_line import assert_refused, fields, run
 from rich.cells import cell_len
 
 import packer
-from packer_cli import batch
-from packer_cli.output import paged, stdout
 
 STEP = ("--step", 3, "--micro-batch-size", 2)
 
@@ -63,11 +59,7 @@ def test_head_shows_the_first_documents_and_says_how_many_more_there_are(cache):
     assert f"{len(documents) - 1} documents more" in page
     block = run("inspect", cache, "--head", 1).stdout
     assert block.count("\n── 1/") == 1 and "\n── 2/" not in block and "more\n" in block
-    rows = run("stats", cache, "--rows", "train").stdout.splitlines()
-    assert run("stats", cache, "--rows", "train", "--head", 5).stdout.splitlines() == rows[:5]
     assert len(fields("inspect", cache, "--head", 1)["block"]["documents"]) == 1
-    (own,) = fields("stats", cache, "--rows", "train", "--head", 5)["rows"].values()
-    assert own == [int(row.rpartition("\t")[2]) for row in rows[:5]]
 
 
 def test_a_state_shows_the_step_that_the_run_takes_next(cache, tmp_path):
@@ -130,66 +122,3 @@ def test_without_torch_a_block_is_shown_and_a_batch_says_what_to_install(starter
     assert run("inspect", starter_cache).stdout
     assert_refused("which needs torch", "inspect", starter_cache, "--step", 0, exit_code=2)
     assert 'hint: pip install "token-packer[torch]"' in run("inspect", starter_cache, "--step", 0, exit_code=2).stderr
-
-
-def test_stats_shows_how_full_blocks_are(cache):
-    page = run("stats", cache).stdout
-    splits = fields("stats", cache)["splits"]
-    assert len(splits) == 2
-    for split in splits:
-        assert f"\nfill of blocks in {split['split']}\n" in page
-        assert sum(count for _, _, count in split["fills"]) == split["blocks"]
-    assert all(cell_len(line) <= 80 for line in page.splitlines())
-
-
-# The pager
-
-PAGER = f"{sys.executable} -c \"import sys; print('PAGED', len(sys.stdin.readlines()))\""
-
-
-def test_what_is_longer_than_the_terminal_goes_through_the_pager(starter_cache):
-    assert on_terminal("stats", starter_cache, PAGER=PAGER).startswith("PAGED ")
-    assert "PAGED" not in on_terminal("stats", starter_cache, LINES="500", PAGER=PAGER)
-    for unusable in ("no-such-pager", "less 'unclosed"):
-        colored = on_terminal("inspect", starter_cache, PAGER=unusable)
-        assert colored.startswith("\x1b[1m── block 0 ")
-
-
-@pytest.mark.parametrize("options", [("--no-pager",), ("--json",)])
-def test_the_pager_can_be_switched_off(options, starter_cache):
-    assert "PAGED" not in on_terminal("stats", starter_cache, *options, PAGER=PAGER)
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-def print_long_page(error):
-    with paged():
-        for number in range(500):
-            stdout().line(str(number))
-        raise error
-
-
-def test_what_was_printed_before_an_interrupt_is_shown_without_the_pager(monkeypatch):
-    shown, pages = Terminal(), []
-    monkeypatch.setattr(sys, "stdin", Terminal())
-    monkeypatch.setattr(sys, "stdout", shown)
-    monkeypatch.setattr(click, "echo_via_pager", pages.append)
-    monkeypatch.setenv("PAGER", "cat")
-    monkeypatch.setenv("TERM", "xterm")
-    with pytest.raises(KeyboardInterrupt):
-        print_long_page(KeyboardInterrupt())
-    assert (shown.getvalue().count("\n"), pages) == (500, [])
-    with pytest.raises(click.exceptions.Exit):
-        print_long_page(click.exceptions.Exit(1))
-    assert (shown.getvalue().count("\n"), [page.count("\n") for page in pages]) == (500, [500])
-
-
-def test_the_documents_of_a_batch_are_counted_once_and_not_for_each_of_them(cache, monkeypatch):
-    """A micro-batch of 17,000 documents took 15 s for this."""
-    counted = []
-    monkeypatch.setattr(batch, "_num_documents", lambda view: counted.append(view) or 7)
-    page = run("inspect", cache, *STEP).stdout
-    assert "── 3/7 " in page and len(counted) == 1

@@ -249,7 +249,6 @@ def test_verify_compares_with_a_pinned_fingerprint(cache):
         ("build --frobnicate", 2, "usage"),
         ("export {cache} -o {new}", 2, "usage"),
         ("inspect {cache} --row chat.jsonl:{huge}", 2, "usage"),
-        ("inspect --foreign {cache} --row {huge}", 2, "usage"),
         ("inspect {cache} --why chat.jsonl:1", 2, "usage"),
         ("build -o {cache}", 2, "usage"),
         ("verify {cache} --reencode", 2, "usage"),

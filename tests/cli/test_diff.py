@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from packer.audit import diff
 from packer.pipeline.from_python import build
-from packer.recipe import load_recipe
+from packer.recipe.recipe import load_recipe
 from packer.store.manifest import read_manifest
 from packer_cli.main import cli
 from packer_cli.output import cells
@@ -65,13 +65,11 @@ def test_the_same_cache_is_one_line_and_exit_0(starter_cache):
     assert run(starter_cache, starter_cache, "-q", exit_code=0).output == ""
 
 
-def test_the_same_data_by_the_same_recipe_is_one_line_and_v_shows_the_places(starter, starter_cache, tmp_path):
+def test_the_same_data_by_the_same_recipe_is_one_line(starter, starter_cache, tmp_path):
     shutil.copytree(starter, tmp_path / "starter")
     build(load_recipe(tmp_path / "starter" / "recipe.yaml"), tmp_path / "cache", jobs=1)
     told = run(starter_cache, tmp_path / "cache", exit_code=0)
     assert told.stdout == "the same data by the same recipe; names, places or versions in the manifest differ\n"
-    verbose = run(starter_cache, tmp_path / "cache", "-v", exit_code=0).stdout
-    assert verbose.count("  renamed  ") == 5
 
 
 def test_a_difference_is_reported_on_stdout_and_ends_with_exit_1(starter_cache, fewer_turns):
@@ -143,11 +141,7 @@ def test_lines_keep_within_the_columns(starter_cache, changed, columns, more):
     assert not any(line.endswith(" ") for line in lines)
 
 
-def test_an_ascii_terminal_gets_ascii_and_nothing_that_steers_it(starter_cache, changed):
-    told = run(starter_cache, changed, "-v", exit_code=1, charset="ascii").stdout
-    assert told.isascii()
-    assert '"all" -> "last"' in told
-    assert "\x1b" not in told
+def test_nothing_steers_the_terminal(starter_cache, changed):
     assert "\x1b" not in run(starter_cache, changed, "-v", exit_code=1).stdout
 
 

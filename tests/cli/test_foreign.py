@@ -1,4 +1,4 @@
-"""`--foreign` of verify and inspect as people see it."""
+"""`verify --foreign` as people see it."""
 
 import json
 
@@ -46,7 +46,6 @@ def test_on_a_terminal_of_hardly_any_width_the_words_are_those_of_any_other(brok
     assert {"error[prompt_trained]:", "hint:", "rows"} <= {*narrow.split()}
     told = [line for line in wide.splitlines() if line.lstrip().startswith(("error[", "hint:"))]
     assert told and all(" ".join(line.split()) in " ".join(narrow.split()) for line in told)
-    assert run("inspect", "--foreign", broken, "--row", "0", env={"COLUMNS": width}).stdout
 
 
 def test_verify_says_what_was_not_examined(broken):
@@ -95,25 +94,6 @@ def test_sample_and_full_say_how_many_rows(broken, words):
     assert every["rows_looked_at"] == 3
 
 
-def test_inspect_shows_a_row_with_its_trained_runs(broken, words):
-    told = run("inspect", "--foreign", broken, "--tokenizer", words.folder, "--row", "2").stdout
-    assert "row 2 of 3" in told and "<s><|im_start|>user" in told
-    assert any(line.startswith(("  ▌ light is scattered", "  | light is scattered")) for line in told.splitlines())
-    found = fields("inspect", "--foreign", broken, "--tokenizer", words.folder, "--row", "2")
-    assert [r["kind"] for r in found["row"]["runs"]] == ["masked", "trained", "masked"]
-
-
-def test_inspect_takes_a_template_and_begins_a_run_where_it_begins_a_conversation(words, tmp_path):
-    rows = [Row(*(words.conversation([(f"question {number}", "yes")]) for number in range(2)))]
-    named = ("--foreign", write(tmp_path / "rows", rows), "--tokenizer", words.folder)
-    with_bos = fields("inspect", *named)["row"]["runs"]
-    (tmp_path / "plain.jinja").write_text((words.folder / "chat_template.jinja").read_text().partition("\n")[2])
-    told = run("inspect", *named, "--template", tmp_path / "plain.jinja", "--json").stdout
-    without = json.loads(told)["row"]["runs"]
-    assert [run["start"] for run in with_bos if run["start"] == rows[0].starts()[1]] == [rows[0].starts()[1]]
-    assert len(without) == len(with_bos) - 1 and sum(run["num_tokens"] for run in without) == len(rows[0].ids)
-
-
 ERRORS = [
     (("verify",), 2, "missing argument 'CACHE'"),
     (("verify", "{cache}", "--foreign", "{rows}"), 2, "not both"),
@@ -123,13 +103,7 @@ ERRORS = [
     (("verify", "--foreign", "{missing}"), 3, "no such file or folder"),
     (("verify", "--foreign", "{empty}"), 3, "is not something that an audit reads"),
     (("verify", "--foreign", "{cache}"), 3, "hint: packer verify "),
-    (("inspect", "--foreign", "{rows}", "--row", "9"), 2, "no row 9"),
-    (("inspect", "--foreign", "{rows}", "--row", "a:9"), 2, "the number of a row"),
-    (("inspect", "--foreign", "{rows}", "--block", "1"), 2, "--block is about a cache"),
-    *(
-        ((name, "--foreign", "{rows}", "--template", "{rows}"), 2, "hint: pass --tokenizer DIR, the tokenizer that")
-        for name in ("verify", "inspect")
-    ),
+    (("verify", "--foreign", "{rows}", "--template", "{rows}"), 2, "hint: pass --tokenizer DIR, the tokenizer that"),
 ]
 
 

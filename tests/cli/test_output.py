@@ -46,11 +46,9 @@ def test_rates_and_plurals():
 
 
 def test_a_bar_shows_something_for_anything():
-    assert bar(0, 32, drawn=True) == ""
-    assert bar(0.0001, 32, drawn=True) == "▏"
-    assert bar(1, 32, drawn=True) == "█" * 32
-    assert bar(0.5, 32, drawn=False) == "#" * 16
-    assert bar(0.0001, 32, drawn=False) == "#"
+    assert bar(0, 32) == ""
+    assert bar(0.0001, 32) == "▏"
+    assert bar(1, 32) == "█" * 32
 
 
 @pytest.mark.parametrize("text", ["", "one", "a b c " * 30, "世界" * 40, "x" * 100, "👩‍👩‍👧 " * 20, "a\tb " * 30])
@@ -106,9 +104,9 @@ def test_on_a_terminal_facts_begin_a_line_and_the_last_column_hangs(monkeypatch)
 
 
 def test_lines_show_every_newline():
-    assert list(lines_of("a\n\nb", "↵")) == ["a↵", "↵", "b"]
-    assert list(lines_of("a\n", "↵")) == ["a↵"]
-    assert list(lines_of("", "↵")) == [""]
+    assert list(lines_of("a\n\nb")) == ["a↵", "↵", "b"]
+    assert list(lines_of("a\n")) == ["a↵"]
+    assert list(lines_of("")) == [""]
 
 
 def test_only_whole_lines_are_taken_for_repeated_and_the_last_of_them_are_shown_again():
@@ -135,3 +133,19 @@ def test_lines_show_amount_speed_and_time_left(capsys, monkeypatch):
     assert capsys.readouterr().err == "documents: 200 of 1,000 rows (20%), 100 tokens/s, 40 s left\n"
     lines.advance(800, 4000)
     assert capsys.readouterr().err == "documents: 1,000 of 1,000 rows (100%), 125 tokens/s\n"
+
+
+def test_each_way_of_a_hint_has_a_line_of_its_own_in_a_terminal(monkeypatch):
+    hint = "--set a=1 reads it; if `b` is the question, --set a=b; --ignore b leaves it out; jq '.[1]; .[2]' rows"
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    piped, shown = io.StringIO(), Terminal()
+    for stream in (piped, shown):
+        monkeypatch.setattr(sys, "stderr", stream)
+        print_error("no", hint)
+    assert piped.getvalue().splitlines()[-1] == f"hint: {hint}"
+    assert click.unstyle(shown.getvalue()).splitlines()[-3:] == [
+        "hint: --set a=1 reads it;",
+        "  if `b` is the question, --set a=b;",
+        "  --ignore b leaves it out; jq '.[1]; .[2]' rows",
+    ]

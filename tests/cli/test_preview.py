@@ -97,9 +97,8 @@ def test_the_recipe_is_resolved_as_build_does_it(starter, rows, tmp_path):
     assert [run["message"] for run in found["rows"][0]["documents"][0]["runs"] if run["kind"] == "trained"] == [3]
     template = tmp_path / "own.jinja"
     template.write_text("{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}")
-    arguments = ("--tokenizer", starter / "tokenizer", "--template", template, "--block-len", "2", "-n", "1")
+    arguments = ("--tokenizer", starter / "tokenizer", "--template", template, "-n", "1")
     found = fields("preview", rows, *arguments)
-    assert [line["code"] for line in found["rows"][0]["rejected"]] == ["overlong"]
     assert found["rows"][0]["documents"][0]["runs"][0]["text"] == "Hi<|im_end|>"
 
 
@@ -107,19 +106,6 @@ def test_rejected_rows_alone(rows, tokenizer):
     found = fields("preview", rows, "--tokenizer", tokenizer, "--rejected")
     assert [entry["row"] for entry in found["rows"]] == [1]
     assert "would be left out" not in run("preview", rows, "--tokenizer", tokenizer, "--row", f"{rows}:0").stdout
-
-
-def test_of_a_long_document_that_would_be_left_out_the_beginning_is_shown(tokenizer, tmp_path):
-    texts = ["first " * 100, "second " * 10000, "third " * 10000]
-    path = tmp_path / "long.jsonl"
-    turns = zip(("user", "assistant", "user"), texts, strict=True)
-    path.write_text(json.dumps({"messages": [{"role": role, "content": text} for role, text in turns]}))
-    arguments = ("preview", path, "--tokenizer", tokenizer)
-    shown = run(*arguments, "--rejected", "--ids").stdout
-    assert ": overlong" in shown and "first first" in shown and "second second" in shown and "third" not in shown
-    assert "characters more; --row shows all ...]" in shown
-    assert len(shown) < 10000
-    assert run(*arguments, "--row", f"{path}:0").stdout.count("second ") == 10000
 
 
 def test_repeated_history_is_shown_once(tokenizer, tmp_path):
@@ -137,12 +123,6 @@ def test_repeated_history_is_shown_once(tokenizer, tmp_path):
     # The fifth document begins with 15 lines of the fourth; the fourth with 11 of the third, too few to leave out.
     assert re.findall(r"^ {4}\[\.\.\. (\d+) lines as in the document before \.\.\.\]$", shown, re.MULTILINE) == ["12"]
     assert shown.count("text 0") == 4
-    assert "history is rewritten: 5 documents of 1 row, " in shown
-    assert "a build asks what to do about it" in shown
-    command = ("preview", tmp_path / "a.jsonl", *arguments, *allowed, "--set")
-    exact = run(*command, "supervision.history_rewrite=exact").stdout
-    assert "history is rewritten" in exact
-    assert "asks" not in exact
 
 
 def test_many_messages_are_counted_and_weights_are_reported(tokenizer, tmp_path):
@@ -173,12 +153,10 @@ def process(*arguments, **env):
     )
 
 
-def test_without_colors_or_unicode_the_lanes_are_still_there(rows, tokenizer):
+def test_a_locale_without_the_signs_shows_escapes(rows, tokenizer):
     done = process("preview", rows, "--tokenizer", tokenizer, PYTHONIOENCODING="ascii")
     lines = done.stdout.decode("ascii").splitlines()
-    assert lines[0].startswith(f"-- {rows} row 0, ")
-    assert {" 1| Hel\\n", "  | lo<|im_end|>", " 3| [red]Yes[/red]<|im_end|>", "  ! not json"} <= set(lines)
-    assert "    Gr\\xfc\\xdfe \\u4e16\\u754c<|im_end|>\\n" in lines
+    assert {" 1\\u258c Hel\\u21b5", "  ! not json", "    Gr\\xfc\\xdfe \\u4e16\\u754c<|im_end|>\\u21b5"} <= set(lines)
     assert (b"\x1b" in done.stdout, done.stderr) == (False, b"")
 
 

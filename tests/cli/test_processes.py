@@ -50,7 +50,7 @@ def test_python_m_packer_is_the_same_program():
     assert module.stdout == packer("--version").stdout
 
 
-def test_a_pipe_gets_no_escapes_no_pager_and_only_data(starter_cache):
+def test_a_pipe_gets_no_escapes_and_only_data(starter_cache):
     done = packer("stats", starter_cache, env={"PAGER": f"{sys.executable} -c \"print('PAGED')\"", "LINES": "5"})
     assert done.stdout.startswith(b"  rows ") and b"PAGED" not in done.stdout
     assert b"\x1b" not in done.stdout and done.stderr == b""
@@ -67,7 +67,7 @@ def test_no_color_has_no_escapes_even_where_color_is_forced_by_a_terminal(starte
 def test_a_terminal_gets_colors_and_no_line_beyond_its_edge(starter_cache):
     from packer_cli.output import cells
 
-    output = on_terminal("inspect", starter_cache, "--ids", "--block", "7", "--no-pager", COLUMNS="60")
+    output = on_terminal("inspect", starter_cache, "--ids", "--block", "7", COLUMNS="60")
     assert "\x1b[1;32m" in output
     lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", output).splitlines()
     texts = [line for line in lines if re.match(r"[ \d]{2}[ ▌] ", line)]

@@ -10,7 +10,7 @@ import pytest
 from command_line import fields, run
 
 from packer.pipeline.from_python import build
-from packer.recipe import load_recipe
+from packer.recipe.recipe import load_recipe
 from packer.store.manifest import read_manifest, write_manifest
 
 

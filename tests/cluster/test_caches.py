@@ -52,7 +52,7 @@ def test_a_build_into_a_bucket_makes_the_objects_of_a_local_one(bucket, recipe, 
     assert run("verify", bucket.url, "--full").stdout.endswith("ok: everything is as it was written\n")
     here, there = (fields("stats", place) for place in (local, bucket.url))
     assert there == here | {"folder": bucket.url}
-    assert "the same bytes" in run("diff", local, bucket.url, "--no-pager").stdout
+    assert "the same bytes" in run("diff", local, bucket.url).stdout
     assert fields("diff", local, bucket.url)["new"] == bucket.url
 
 

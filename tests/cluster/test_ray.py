@@ -21,7 +21,7 @@ from packer.errors import CheckError, InputError, UsageError
 from packer.pipeline.from_python import build
 from packer.pipeline.workers.executor import WorkerDiedError
 from packer.pipeline.workers.ray_workers import MOST_DEATHS, ray_workers
-from packer.recipe import Recipe, make_recipe, to_json
+from packer.recipe.recipe import Recipe, make_recipe, to_json
 from packer.store.manifest import read_manifest
 
 ray = pytest.importorskip("ray", reason="make cluster installs Ray")

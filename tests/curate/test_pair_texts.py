@@ -8,7 +8,7 @@ from xxhash import xxh3_128_digest
 from packer.batches import Preference, Sample
 from packer.curate import filters
 from packer.curate.texts import answers, content_key, conversation, prompt_key, prompts, utterances
-from packer.row_rules import Filter, Range
+from packer.recipe.row_rules import Filter, Range
 from packer.source.chat import unused_keys
 from packer.source.schema import read_row
 

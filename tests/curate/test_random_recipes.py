@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from packer.audit import rows_of_split, verify
 from packer.errors import NothingKeptError
 from packer.pipeline.from_python import build
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.rejections import ROW_REASONS
 from packer.store.cache import check_conservation
 from packer.store.manifest import read_manifest

@@ -26,7 +26,7 @@ from packer.pipeline import partition, run, selecting
 from packer.pipeline.from_python import build
 from packer.pipeline.workers import executor
 from packer.progress import Silent
-from packer.recipe import make_recipe, to_json
+from packer.recipe.recipe import make_recipe, to_json
 from packer.source import detect
 from packer.store.cache import Cache
 from packer.store.manifest import read_manifest, write_manifest
@@ -495,8 +495,12 @@ def test_rules_read_the_fields_of_a_struct_beside_values_that_json_does_not_have
         (["split.shares.validation=0.8", "split.shares.test=0.2"], RecipeError, "leave nothing to train on"),
         (["split.shares.validation=1.5"], RecipeError, "expected `float` < 1.0"),
         (["split={time: at}"], RecipeError, "no cutoff"),
-        (["split={time: at, cutoffs: {test: 2026-01-01}}"], RecipeError, "has no zone"),
-        (["split={time: at, zone: CET, cutoffs: {test: 2026-01-01}}"], RecipeError, "expected UTC or an offset"),
+        (["split={time: at, cutoffs: {test: May}}"], RecipeError, "split.cutoffs.test"),
+        (
+            ["split={time: at, zone: CET, cutoffs: {test: 2026-01-01}}"],
+            RecipeError,
+            "a time that names no zone is in UTC",
+        ),
         (["filters=[{name: a, of: answers, field: b, min: 1}]"], RecipeError, "found field and of"),
         (["filters=[{name: a, of: answers}]"], RecipeError, "no condition"),
         (["filters=[{name: a, field: b, min: 2, max: 1}]"], RecipeError, "min 2 is more than max 1"),

@@ -12,7 +12,7 @@ from packer.batches import InputRows
 from packer.curate.select import select_rows
 from packer.curate.trait_rules import TraitRules
 from packer.curate.traits import TraitMaker
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.rejections import ROW_REASONS
 from packer.source.row import FileRow
 from packer.source.rows import read_batch
@@ -184,7 +184,7 @@ def test_rows_that_are_added_at_the_end_change_nothing_of_those_that_are_there(d
 )
 def test_a_share_that_grows_keeps_every_row_that_was_held_out(keys, shares, seed):
     from packer.curate.select import TEST, VALIDATION, split_by_hash
-    from packer.row_rules import Shares, Split
+    from packer.recipe.row_rules import Shares, Split
 
     validation, test = sorted(shares[:2]), sorted(shares[2:])
     less, more = (
@@ -197,7 +197,7 @@ def test_a_share_that_grows_keeps_every_row_that_was_held_out(keys, shares, seed
 
 def test_shares_are_what_is_asked_for():
     from packer.curate.select import split_by_hash
-    from packer.row_rules import Shares, Split
+    from packer.recipe.row_rules import Shares, Split
 
     found = split_by_hash(np.arange(100_000, dtype=np.uint64), Split(shares=Shares(validation=0.02, test=0.01)))
     counts = np.bincount(found, minlength=3)

@@ -23,7 +23,7 @@ from packer.export.run import export
 from packer.export.writer import Files, FlatDocuments, SplitRows
 from packer.layout import document_labels
 from packer.pipeline.from_python import build
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.store.cache import Cache
 
 SPLITS = ("train", "eval")
@@ -112,42 +112,11 @@ def test_the_same_cache_gives_the_same_bytes_and_the_record_has_their_digests(st
             assert hashlib.sha256((first.folder / file["path"]).read_bytes()).hexdigest() == file["sha256"]
 
 
-def test_what_is_no_export_is_never_replaced(starter_cache, tmp_path):
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    (mine / "thesis.txt").write_text("kept")
-    with pytest.raises(UsageError, match="is not an export"):
-        export(starter_cache, mine, to="datasets", force=True)
-    assert (mine / "thesis.txt").read_text() == "kept"
-    export(starter_cache, tmp_path / "out", to="datasets")
-    with pytest.raises(UsageError, match="already exists"):
-        export(starter_cache, tmp_path / "out", to="datasets")
-    export(starter_cache, tmp_path / "out", to="datasets", split="eval", force=True)
-    assert (tmp_path / "out/state.json").exists() and not (tmp_path / "out/dataset_dict.json").exists()
-    with pytest.raises(UsageError, match="is inside the cache"):
-        export(starter_cache, starter_cache / "out", to="datasets")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "out"]
-
-
-def test_force_never_takes_a_cache_or_anything_else_with_the_export(starter_cache, tmp_path):
-    export(starter_cache, tmp_path / "out", to="datasets")
-    shutil.copytree(starter_cache, tmp_path / "out" / "cache")
-    with pytest.raises(UsageError, match="contains the cache"):
-        export(tmp_path / "out" / "cache", tmp_path / "out", to="datasets", force=True)
-    with pytest.raises(UsageError, match="files that no export wrote, such as cache/"):
-        export(starter_cache, tmp_path / "out", to="datasets", force=True)
-    with pytest.raises(UsageError, match="is the cache"):
-        export(starter_cache, starter_cache, to="datasets", force=True)
-    assert Cache.open(tmp_path / "out" / "cache").fingerprint == Cache.open(starter_cache).fingerprint
-    shutil.rmtree(tmp_path / "out" / "cache")
-    export(starter_cache, tmp_path / "out", to="datasets", force=True)
-
-
 WRITES = """
 import os, signal, sys
 from pathlib import Path
-from packer.export.run import replacing
-with replacing(Path("cache"), Path(sys.argv[1]), force=True) as folder:
+from packer.export.run import appearing
+with appearing(Path("cache"), Path(sys.argv[1])) as folder:
     (folder / "part").write_text("half")
     print("writing", flush=True)
     sys.stdin.read()
@@ -155,49 +124,41 @@ with replacing(Path("cache"), Path(sys.argv[1]), force=True) as folder:
 """
 
 
-def test_an_export_that_is_killed_leaves_the_old_one_and_a_live_one_is_alone(starter_cache, tmp_path):
+def test_what_is_there_already_is_never_replaced(starter_cache, tmp_path):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("kept")
+    for place in (mine, starter_cache):
+        with pytest.raises(UsageError, match=r"already exists|is inside the cache"):
+            export(starter_cache, place, to="datasets")
+    assert (mine / "thesis.txt").read_text() == "kept"
+    export(starter_cache, tmp_path / "out", to="datasets")
+    with pytest.raises(UsageError, match="already exists"):
+        export(starter_cache, tmp_path / "out", to="datasets", split="eval")
+    with pytest.raises(UsageError, match="is inside the cache"):
+        export(starter_cache, starter_cache / "out", to="datasets")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "out"]
+
+
+def test_an_export_that_is_killed_leaves_nothing_at_its_place_and_a_live_one_is_alone(starter_cache, tmp_path):
     def working_folders():
         return [path.name for path in tmp_path.iterdir() if path.name.startswith(".tmp-packer-")]
 
-    export(starter_cache, tmp_path / "out", to="datasets")
-    before = (tmp_path / "out" / "export.json").read_bytes()
     with start(WRITES, tmp_path / "out", interactive=True) as process:
         assert process.stdout.readline() == "writing\n"
         live = working_folders()
         with pytest.raises(BusyError, match="another process is writing"):
-            export(starter_cache, tmp_path / "out", to="datasets", force=True)
+            export(starter_cache, tmp_path / "out", to="datasets")
         export(starter_cache, tmp_path / "other", to="datasets")
         assert working_folders() == live and (tmp_path / live[0] / "new" / "part").exists()
         process.communicate(timeout=HANG_S)
     assert process.returncode == -signal.SIGKILL
-    assert working_folders() == live and (tmp_path / "out" / "export.json").read_bytes() == before
-    export(starter_cache, tmp_path / "out", to="datasets", unit="blocks", force=True)
-    assert working_folders() == [] and (tmp_path / "out" / "export.json").read_bytes() != before
+    assert working_folders() == live and not (tmp_path / "out").exists()
+    export(starter_cache, tmp_path / "out", to="datasets", unit="blocks")
+    assert working_folders() == [] and (tmp_path / "out" / "export.json").exists()
 
 
-@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, OSError])
-def test_an_export_that_ends_between_its_renames_leaves_what_was_there(interrupt, starter_cache, tmp_path, monkeypatch):
-    export(starter_cache, tmp_path / "out", to="datasets")
-    rename, asked = Path.rename, []
-
-    def interrupted(self, target):
-        asked.append(self.name)
-        if len(asked) == 2:
-            raise interrupt
-        return rename(self, target)
-
-    before = (tmp_path / "out" / "export.json").read_bytes()
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", interrupted)
-        with pytest.raises((KeyboardInterrupt, StorageError)):
-            export(starter_cache, tmp_path / "out", to="datasets", force=True)
-    assert asked[0] == "out" and len(asked) == 3
-    assert (tmp_path / "out" / "export.json").read_bytes() == before
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-@pytest.mark.parametrize("force", [False, True])
-def test_what_somebody_put_at_the_place_meanwhile_is_not_lost(force, starter_cache, tmp_path, monkeypatch):
+def test_what_somebody_put_at_the_place_meanwhile_is_not_lost(starter_cache, tmp_path, monkeypatch):
     def meanwhile(self, name, *rest):
         (tmp_path / "out").mkdir(exist_ok=True)
         (tmp_path / "out" / "own.txt").write_text("precious")
@@ -205,8 +166,8 @@ def test_what_somebody_put_at_the_place_meanwhile_is_not_lost(force, starter_cac
 
     write = run.Files.write
     monkeypatch.setattr(run.Files, "write", meanwhile)
-    with pytest.raises(UsageError, match="is not an export"):
-        export(starter_cache, tmp_path / "out", to="datasets", force=force)
+    with pytest.raises(UsageError, match="already exists"):
+        export(starter_cache, tmp_path / "out", to="datasets")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["own.txt"]
 
@@ -226,18 +187,14 @@ def test_a_damaged_row_ends_the_export_and_leaves_nothing(starter_cache, tmp_pat
         assert [path.name for path in tmp_path.iterdir()] == ["copy"]
 
 
-def test_a_disk_that_refuses_leaves_what_was_there(starter_cache, tmp_path, monkeypatch):
-    export(starter_cache, tmp_path / "out", to="datasets")
-    before = (tmp_path / "out/export.json").read_bytes()
-
+def test_a_disk_that_refuses_leaves_nothing(starter_cache, tmp_path, monkeypatch):
     def full(self):
         raise OSError(errno.ENOSPC, "full")
 
     monkeypatch.setattr(Files, "written", full)
     with pytest.raises(StorageError, match="out: full"):
-        export(starter_cache, tmp_path / "out", to="datasets", force=True)
-    assert (tmp_path / "out/export.json").read_bytes() == before
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+        export(starter_cache, tmp_path / "out", to="datasets")
+    assert not [*tmp_path.iterdir()]
 
 
 def test_what_is_not_there_is_refused_with_a_way_out(starter_cache, tmp_path):
@@ -256,7 +213,7 @@ def test_what_is_not_there_is_refused_with_a_way_out(starter_cache, tmp_path):
 @pytest.fixture
 def weighted_cache(starter, tmp_path_factory):
     from packer.pipeline.from_python import build
-    from packer.recipe import make_recipe
+    from packer.recipe.recipe import make_recipe
 
     folder = tmp_path_factory.mktemp("weighted")
     rows = [
@@ -310,52 +267,22 @@ def test_pairs_have_the_columns_of_documents_for_each_side(pairs, tmp_path, monk
 def test_rated_answers_say_whether_they_are_desirable(answers, tmp_path, monkeypatch):
     monkeypatch.setattr("packer.export.writer._TOKENS", 64)  # several windows
     export(answers, tmp_path / "out", to="datasets")
-    export(answers, tmp_path / "trl", to="trl")
     expected, labels = readers.cache_documents(answers, "train"), [n % 3 > 0 for n in range(9)]
     rows = readers.datasets_rows(tmp_path / "out")
     assert [(row["input_ids"], row["labels"], row["kto_tags"]) for row in rows] == [
         (*document, label) for document, label in zip(expected, labels, strict=True)
     ]
-    masks = [[label != -100 for label in own] for _, own in expected]
-    prompts = [ids[: mask.index(True)] for (ids, _), mask in zip(expected, masks, strict=True)]
-    for number, row in enumerate(rows):  # the prompt with the answer of the row before, of the first one the last
-        answer = expected[number - 1][0][len(prompts[number - 1]) :]
-        assert row["kl_input_ids"] == prompts[number] + answer
-        assert row["kl_labels"] == [-100] * len(prompts[number]) + answer
-        assert row["kl_attention_mask"] == [1] * len(row["kl_labels"])
-    rows = readers.datasets_rows(tmp_path / "trl")
-    assert [row["prompt_ids"] + row["completion_ids"] for row in rows] == [ids for ids, _ in expected]
-    assert [[-100] * len(row["prompt_ids"]) + row["completion_ids"] for row in rows] == [own for _, own in expected]
-    assert [row["label"] for row in rows] == labels
-    assert [row["KL_completion_ids"] for row in rows] == [rows[n - 1]["completion_ids"] for n in range(9)]
-
-
-def test_pairs_in_the_columns_of_trl_are_parted_where_training_begins(pairs, tmp_path):
-    datasets = pytest.importorskip("datasets")
-    export(pairs, tmp_path / "out", to="trl")
-    rows = datasets.load_from_disk(tmp_path / "out")
-    assert rows.column_names == ["prompt_ids", "chosen_ids", "rejected_ids", "margin"]
-    expected = readers.cache_documents(pairs, "train")
-    for number, row in enumerate(rows):
-        for side, (ids, labels) in zip(("chosen_ids", "rejected_ids"), expected[2 * number :][:2], strict=True):
-            assert row["prompt_ids"] + row[side] == ids
-            assert [-100] * len(row["prompt_ids"]) + row[side] == labels
 
 
 def test_preference_data_is_refused_where_it_would_be_imitated(pairs, starter, starter_cache, tmp_path):
     with pytest.raises(UsageError, match="has no blocks"):
         export(pairs, tmp_path / "out", to="datasets", unit="blocks")
-    with pytest.raises(UsageError, match="examples to imitate"):
-        export(starter_cache, tmp_path / "out", to="trl")
     several = built(tmp_path / "several", [long_pair(n) for n in range(3)] + [pair(4)], starter / "tokenizer")
-    with pytest.raises(UsageError, match="3 of 8 answers of split 'train' have masked tokens"):
-        export(several, tmp_path / "out", to="trl")
     export(several, tmp_path / "out", to="datasets")
     rows = [pair(n) | {"chosen": [{"role": "assistant", "content": "Half.", "weight": 0.5}]} for n in range(3)]
     weighted = built(tmp_path / "weighted", rows, starter / "tokenizer")
-    for to in ("datasets", "trl"):
-        with pytest.raises(UsageError, match="trainers of preference data read none"):
-            export(weighted, tmp_path / "weighted-out", to=to)
+    with pytest.raises(UsageError, match="trainers of preference data read none"):
+        export(weighted, tmp_path / "weighted-out", to="datasets")
 
 
 @pytest.mark.parametrize("empty", ["train", "eval"])
@@ -370,24 +297,10 @@ def test_a_split_without_documents_is_exported_as_what_the_cache_holds(row, empt
     if row is rated:
         rows[empty], columns = [{"prompt": [], "completion": [], "label": True}], {"schema": "rated"}
     cache = built(tmp_path / "cache", rows, starter / "tokenizer", **columns)
-    for to in ("datasets", "trl"):
-        found = export(cache, tmp_path / to, to=to)
-        assert [each.num_rows for each in found.splits] == [
-            12 // (1 + (row is rated)) * (each == full) for each in SPLITS
-        ]
-        columns_of = [{*each.details["columns"]} - {"margin"} for each in found.splits]
-        assert columns_of[0] == columns_of[1]
-
-
-def test_rated_answers_to_one_prompt_are_refused_with_their_split(starter, tmp_path):
-    """The loss compares with answers to other prompts; the other split can be exported without this one."""
-    rows = {"train": [rated(n) for n in range(4)], "eval": [rated(0)]}
-    cache = built(tmp_path / "cache", rows, starter / "tokenizer")
-    for to in ("datasets", "trl"):
-        with pytest.raises(UsageError, match="split 'eval': all answers have the same prompt") as caught:
-            export(cache, tmp_path / "out", to=to)
-        assert "--split NAME" in caught.value.hint and not (tmp_path / "out").exists()
-        export(cache, tmp_path / to, to=to, split="train")
+    found = export(cache, tmp_path / "out", to="datasets")
+    assert [each.num_rows for each in found.splits] == [12 // (1 + (row is rated)) * (each == full) for each in SPLITS]
+    columns_of = [{*each.details["columns"]} - {"margin"} for each in found.splits]
+    assert columns_of[0] == columns_of[1]
 
 
 @pytest.mark.parametrize("name", ["dataset_dict.json", "export.json"])

@@ -69,7 +69,7 @@ def test_one_module_and_one_entry_make_a_format_and_what_it_cannot_hold_is_refus
     rows = [pair(n) for n in range(3)]
     with pytest.raises(UsageError, match="no place for which answer was chosen") as caught:
         export(built(tmp_path / "pairs", rows, starter / "tokenizer"), tmp_path / "no", to="lines")
-    assert caught.value.hint == "for such a cache: --to datasets, --to trl"
+    assert caught.value.hint == "for such a cache: --to datasets"
     answer = {"role": "assistant", "content": "Half.", "weight": 0.5}
     rows = [{"messages": [{"role": "user", "content": f"{n}?"}, answer]} for n in range(3)]
     with pytest.raises(UsageError, match="lines has no place for them") as caught:

@@ -42,8 +42,7 @@ _COMMANDS = (
     "report {cache} -o {out}/page.html --rows 9",
     "diff {cache} {whole}",
     "diff {whole} {cache}",
-    "export {cache} --to datasets -o {out}/datasets --force",
-    "export {cache} --to trl -o {out}/trl --force",
+    "export {cache} --to datasets -o {out}/datasets",
     "build -c {recipe} -o {cache} --dry-run",
     "build -c {recipe} -o {cache} --force -j 1",
 )
@@ -63,7 +62,8 @@ def try_forgeries(job: Path, out: Path, part: int, num_parts: int, num_commands:
     rng.shuffle(every)
     for name, forge in every[part::num_parts]:
         cache = out / "cache"
-        shutil.rmtree(cache, ignore_errors=True)
+        for folder in (cache, out / "datasets"):
+            shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(whole, cache)
         forge(cache)
         uses: dict[str, Callable[[], Any]] = {"the reader": partial(_read_all, cache)}

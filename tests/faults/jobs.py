@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from packer.pipeline.from_python import build
-from packer.recipe import load_recipe
+from packer.recipe.recipe import load_recipe
 from packer.starter import write_starter
 
 _WORDS = [

@@ -177,8 +177,8 @@ def experiment(request: dict[str, Any]) -> int:
 
 def compile_template() -> None:
     """That of the jobs, once for all experiments: it takes longer than the rest of their builds; and starts no thread."""
-    from packer.model import load_model
-    from packer.recipe import make_recipe
+    from packer.model.model import load_model
+    from packer.recipe.recipe import make_recipe
     from packer.render import environment
     from packer.starter import write_starter
 

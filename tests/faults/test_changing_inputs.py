@@ -13,7 +13,7 @@ from packer.errors import InputError
 from packer.pipeline import run as building
 from packer.pipeline.from_python import build
 from packer.pipeline.stages import Stages
-from packer.recipe import load_recipe
+from packer.recipe.recipe import load_recipe
 
 
 def append(path: Path) -> None:

@@ -1,6 +1,7 @@
 """Where output cannot be written: one error on stderr with its exit code, for every command, as text and as JSON."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -54,11 +55,12 @@ def test_no_room_for_the_output_is_one_error_of_every_command(
         ["stats", cache],
         ["report", cache, "-o", str(tmp_path / "page.html")],
         ["diff", cache, cache],
-        ["export", cache, "--to", "datasets", "-o", str(tmp_path / "exported"), "--force"],
+        ["export", cache, "--to", "datasets", "-o", str(tmp_path / "exported")],
         ["explain", "overlong"],
     ]
     for option in ([], ["--json"]):
         commands[0] = ["init", str(tmp_path / f"new{len(option)}")]
+        shutil.rmtree(tmp_path / "exported", ignore_errors=True)
         lines = [
             ["full", "text", *command, *option] for command in commands if not (option and command[0].startswith("--"))
         ]

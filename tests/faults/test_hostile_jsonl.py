@@ -17,7 +17,7 @@ from faults.jobs import Job
 from faults.json_oracle import BLANK, agrees, what_it_is
 from faults.lab import Lab, Outcome
 
-from packer.backend import load_backend
+from packer.model.backend import load_backend
 from packer.store.cache import Cache, check_conservation
 from packer.store.rejected import Rejected, read_rejected
 
@@ -255,7 +255,7 @@ import re, sys
 from pathlib import Path
 from packer.pipeline.from_python import build
 from packer.errors import PackerError
-from packer.recipe import load_recipe
+from packer.recipe.recipe import load_recipe
 from packer.store.rejected import read_rejected
 
 recipe, rows, folder, *overrides = sys.argv[1:]

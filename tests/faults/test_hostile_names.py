@@ -17,7 +17,7 @@ from packer.export.run import export
 from packer.export.writer import Files
 from packer.names import is_file_name, is_file_path
 from packer.pipeline.identity import Provenance
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.source.files import data_set_files, data_set_splits
 from packer.store.cache import Cache, content_fingerprint
 from packer.store.folder import inside

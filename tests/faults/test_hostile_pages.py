@@ -16,7 +16,7 @@ from report_page import Page
 from packer.audit import stats
 from packer.errors import PackerError
 from packer.pipeline.from_python import build
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer_cli.main import cli
 
 PAGE = "<script>alert(1)</script></script></title>\"><img src=x onerror='alert(1)'><a href=javascript:alert(1)>"
@@ -62,7 +62,7 @@ def look(cache: Path, other: Path, *, every: bool) -> str:
     if every:
         commands += [
             ("inspect", cache), ("inspect", cache, "--json"), ("check", cache), ("check", cache, "--json"),
-            ("verify", cache), ("verify", "--full", "-v", cache, "--json"), ("diff", other, cache), ("stats", cache, "--splits"),
+            ("verify", cache), ("verify", "--full", "-v", cache, "--json"), ("diff", other, cache), ("stats", cache),
             ("diff", cache, other, "--json"), ("diff", other, cache, "-v"), ("verify", cache, "--expect", EVIL),
         ]  # fmt: skip
     shown = []

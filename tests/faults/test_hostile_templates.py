@@ -13,7 +13,7 @@ from processes import run_forked
 from packer.audit import verify
 from packer.errors import TemplateError
 from packer.pipeline.from_python import build
-from packer.recipe import Recipe, load_recipe
+from packer.recipe.recipe import Recipe, load_recipe
 from packer.store.cache import Cache
 from packer.store.rejected import read_rejected
 
@@ -52,7 +52,7 @@ def test_a_build_is_failed_by_the_watchdog_and_goes_on_with_a_mended_template(
     name: str, jobs: str, harmed: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tally
 ) -> None:
     if jobs == "1":  # workers take as long as the product gives a rendering
-        monkeypatch.setattr("packer.watchdog.MAX_CPU_S", 0.3)
+        monkeypatch.setattr("packer.host.watchdog.MAX_CPU_S", 0.3)
     template = tmp_path / "chat.jinja"
     template.write_text(only_there(OVERRUNS[name]))
     cache = tmp_path / "cache"
@@ -72,7 +72,7 @@ def test_a_build_is_failed_by_the_watchdog_and_goes_on_with_a_mended_template(
 
 OWN_PROCESS = """
 import sys
-from packer.watchdog import limit_process
+from packer.host.watchdog import limit_process
 from packer_cli.main import cli
 
 limit_process()
@@ -101,7 +101,7 @@ def test_a_template_that_only_probes_provoke_is_reported_before_a_row_is_read(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tally
 ) -> None:
     """Templates are asked about conversations of packer's own first, by every command."""
-    monkeypatch.setattr("packer.watchdog.MAX_CPU_S", 0.3)
+    monkeypatch.setattr("packer.host.watchdog.MAX_CPU_S", 0.3)
     template = tmp_path / "chat.jinja"
     template.write_text(OVERRUNS["nested ranges"] + PLAIN)
     error = fields("preview", "-c", job.recipe, "--set", f"template.file={template}", exit_code=2)["error"]

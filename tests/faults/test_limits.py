@@ -16,10 +16,10 @@ from faults.jobs import Job
 from faults.test_kill import CODE
 
 from packer.errors import InputError, RecipeError, ResourceError
-from packer.limits import out_of, path_errors, storage_errors
+from packer.host.limits import out_of, path_errors, storage_errors
 from packer.load.batch_view import read_state
 from packer.pipeline.workers.executor import WorkerDiedError, run_tasks
-from packer.recipe import load_recipe
+from packer.recipe.recipe import load_recipe
 from packer.source import table_files
 from packer.source.files import data_set_splits
 from packer.source.table_files import arrow_sizes, read_arrow, row_groups

@@ -12,7 +12,7 @@ from faults.planted import KINDS, Case, make_outside, run
 
 from packer.export.run import export
 from packer.pipeline.from_python import build
-from packer.recipe import load_recipe
+from packer.recipe.recipe import load_recipe
 
 _RECIPE = """version: 1
 sources: [{path: chat.jsonl, split: train}, {path: more.jsonl, split: eval}]
@@ -56,13 +56,11 @@ OF_JOB = {
     "tokenizer": [BUILT, "lint --tokenizer {here}/there/tokenizer"],
     "state.json": ["inspect WHOLE --state {here}/there/state.json"],
     "axolotl.yaml": ["init {here}/new --from {here}/there/axolotl.yaml"],
-    "dataset_info.json": ["init {here}/new --from {here}/there/dataset_info.json"],
     "page.html": ["report WHOLE -o {here}/there/page.html"],
     "new": ["init {here}/there/new", "init {here}/there/new --for qwen3"],
     "exported": [
         "export WHOLE --to datasets -o {here}/there/exported",
-        "export WHOLE --to datasets -o {here}/there/exported --force",
-        "inspect --foreign {here}/there/exported --tokenizer JOB/tokenizer",
+        "verify --foreign {here}/there/exported --tokenizer JOB/tokenizer",
     ],
     f".tmp-packer-{sha256(b'new').hexdigest()[:12]}": ["export WHOLE --to datasets -o {here}/there/new"],
 }

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from packer.model import FOLDER_FILES
+from packer.model.model import FOLDER_FILES
 from packer.source.files import matches
 from packer_cli.main import cli
 
@@ -138,7 +138,7 @@ def test_no_part_of_a_dataset_is_read_through_a_link_out_of_its_folder(
 def test_no_table_of_a_folder_that_is_audited_is_read_through_a_link_out_of_it(received: Path, outside: Path) -> None:
     (received / "tables").mkdir()
     (received / "tables" / "a.parquet").symlink_to(outside / "chat.jsonl")
-    refused(run("inspect", "--foreign", "tables", "--tokenizer", "tokenizer"), "tables/a.parquet")
+    refused(run("verify", "--foreign", "tables", "--tokenizer", "tokenizer"), "tables/a.parquet")
 
 
 def test_no_dataset_info_is_read_through_a_link_out_of_the_folder_of_the_data(received: Path, outside: Path) -> None:

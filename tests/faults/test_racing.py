@@ -16,7 +16,7 @@ from processes import HANG_S
 
 from packer.errors import BusyError, CheckError, InputError
 from packer.pipeline.from_python import build
-from packer.recipe import load_recipe
+from packer.recipe.recipe import load_recipe
 from packer.store.folder import lock
 
 RACER = """

@@ -117,7 +117,7 @@ def project(tmp_path: Path, tiny_job: Job) -> Path:
 @pytest.fixture
 def cache(project: Path, tmp_path: Path) -> Path:
     from packer.pipeline.from_python import build
-    from packer.recipe import load_recipe
+    from packer.recipe.recipe import load_recipe
 
     build(load_recipe(project / "recipe.yaml"), tmp_path / "cache", jobs=1)
     return tmp_path / "cache"

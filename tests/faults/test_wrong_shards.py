@@ -114,7 +114,7 @@ def test_an_extra_file_is_never_read(cache: Path, rebuilt: Path, job: Job, tally
 
 def job_builds(job: Job, cache: Path) -> bool:
     from packer.pipeline.from_python import build
-    from packer.recipe import load_recipe
+    from packer.recipe.recipe import load_recipe
 
     return build(load_recipe(job.recipe), cache, jobs=1).built
 

@@ -27,5 +27,6 @@ def hub(tmp_path, monkeypatch):
     with hub.serving() as address:
         resolved = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, address)
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", resolved)
+        monkeypatch.setattr("huggingface_hub.file_download.HUGGINGFACE_CO_URL_TEMPLATE", resolved, raising=False)
         monkeypatch.setattr(constants, "ENDPOINT", address)
         yield hub

@@ -7,6 +7,7 @@ import sys
 import threading
 from pathlib import Path
 
+import huggingface_hub
 import pytest
 from audit.foreign.prepared import ANSWER, PROMPT, Row, write
 from click.testing import CliRunner
@@ -14,11 +15,11 @@ from processes import HANG_S
 from small_hub import TOKEN, files_of
 
 from packer.audit import lint, preview, verify, view_row
-from packer.audit.foreign import audit_foreign, view_foreign_row
-from packer.errors import InputError, PackerError, StorageError
+from packer.audit.foreign import audit_foreign
+from packer.errors import InputError, PackerError, StorageError, UsageError
 from packer.hub import data_name, fetch_data, pin, tokenizer_name
 from packer.pipeline.from_python import build
-from packer.recipe import load_recipe, make_recipe, to_json
+from packer.recipe.recipe import load_recipe, make_recipe, to_json
 from packer.store.cache import Cache
 from packer_cli.main import cli
 
@@ -112,9 +113,6 @@ def test_an_audit_of_foreign_rows_takes_a_tokenizer_of_the_hub(hub, tmp_path, na
     assert report.header == "<|im_start|>assistant" and fetched(hub) == NEEDED
     assert notes.told == [f"tokenizer tiny/chat{'@main' if '@' in name else ''} is commit {commit[:12]}"]
     assert report == audit_foreign(rows, tokenizer=FILES / "tokenizer")
-    assert (
-        view_foreign_row(rows, 0, tokenizer=name).runs == view_foreign_row(rows, 0, tokenizer=FILES / "tokenizer").runs
-    )
     env = {"COLUMNS": "80", "NO_COLOR": "1"}
     told = CliRunner(env=env).invoke(cli, ["verify", "--foreign", str(rows), "--tokenizer", name, "--json"])
     assert json.loads(told.stdout)["header"] == "<|im_start|>assistant"
@@ -133,6 +131,12 @@ def test_a_branch_that_moved_is_followed_and_a_commit_is_not(hub, tmp_path):
     assert manifest_of(tmp_path / "cache")["content_fingerprint"] == before["content_fingerprint"]
 
 
+LISTS_ITS_CACHE = pytest.mark.skipif(
+    not hasattr(huggingface_hub, "get_cached_repo_tree"), reason="this client asks the Hub which files there are"
+)
+
+
+@LISTS_ITS_CACHE
 @pytest.mark.parametrize("how", ["offline", "closed"])
 def test_without_a_network_the_cache_of_the_client_is_used_and_it_is_said(hub, how, tmp_path, monkeypatch):
     build(of_hub(), tmp_path / "cache", jobs=1)
@@ -155,6 +159,7 @@ def without_network(hub, how, monkeypatch):
         hub.closed = True
 
 
+@LISTS_ITS_CACHE
 @pytest.mark.parametrize(
     ("how", "said", "hint"),
     [
@@ -170,11 +175,22 @@ def test_without_a_network_and_with_an_empty_cache_it_is_said_what_to_do(hub, ho
         assert str(caught.value.hint).startswith(hint) and "hf download tiny/" in str(caught.value.hint)
 
 
+@LISTS_ITS_CACHE
 def test_what_is_not_in_the_cache_yet_is_not_taken_for_what_is_not_there(hub, tmp_path, monkeypatch):
     build(of_hub("data/a.jsonl"), tmp_path / "cache", jobs=1)
     without_network(hub, "offline", monkeypatch)
     with pytest.raises(InputError, match="not in the cache of the Hub"):
         build(of_hub("data/*.jsonl"), tmp_path / "other", jobs=1)
+
+
+@pytest.mark.parametrize(
+    "use", [lambda: pin(tokenizer_name("tiny/chat")), lambda: fetch_data(data_name(f"{DATA}@{'0' * 40}/x"))]
+)
+def test_without_the_client_a_name_on_the_hub_says_which_extra_has_it(use, monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(UsageError, match="names on the Hub need huggingface_hub") as caught:
+        use()
+    assert caught.value.hint == 'pip install "token-packer[hub]"'
 
 
 REFUSALS = [

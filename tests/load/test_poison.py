@@ -16,6 +16,7 @@ from packer.errors import UsageError  # noqa: E402
 from packer.load import poison_test, shift_labels  # noqa: E402
 from packer.load.adapters import huggingface  # noqa: E402
 from packer.load.attention import block_diagonal_mask, documents_of  # noqa: E402
+from packer.load.model_masks import overlooks_positions  # noqa: E402
 from packer.load.poison import spans_of  # noqa: E402
 
 LENGTHS = [5, 9, 1, 4]
@@ -97,6 +98,18 @@ def model_of(name, attention="sdpa"):
             return t.MambaForCausalLM(t.MambaConfig(vocab_size=50, hidden_size=32, num_hidden_layers=2, state_size=8))
         case "qwen2_vl" | "qwen2_5_vl" | "glm4v" | "glm46v" | "paddleocr_vl" | "qwen3_vl" | "qwen3_5":
             return vision_model(t, name, attend)
+        case "gpt_oss":
+            sizes = {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 3, "head_dim": 8}
+            return t.GptOssForCausalLM(t.GptOssConfig(**SMALL, **sizes, **attend))
+        case "opt":
+            sizes = {"vocab_size": 50, "hidden_size": 32, "ffn_dim": 32, "word_embed_proj_dim": 32}
+            return t.OPTForCausalLM(
+                t.OPTConfig(**sizes, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=64, **attend)
+            )
+        case "falcon":
+            return t.FalconForCausalLM(
+                t.FalconConfig(vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, **attend)
+            )
         case "mixtral":
             return t.MixtralForCausalLM(t.MixtralConfig(**SMALL, num_local_experts=4, **attend))
     raise AssertionError(name)
@@ -260,6 +273,25 @@ def test_models_with_positions_in_three_dimensions_honor_the_boundaries_of_text(
     plain = poison_test(model, micro_batch, logits=lambda b: model(**huggingface(b, None)).logits)
     assert bool(plain) == (name == "qwen3_vl"), "what the adapter guards against: transformers may mend it one day"
     assert poison_test(model, padded(LENGTHS), alone=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "attention"), [("gpt_oss", "eager"), ("opt", "sdpa"), ("falcon", "eager"), ("falcon", "sdpa")]
+)
+def test_models_that_make_masks_without_positions_get_masks_with_the_boundaries(name, attention):
+    model = model_of(name, attention)
+    report = poison_test(model, flattened(LENGTHS), alone=True)
+    assert report, str(report)
+    plain = poison_test(model, flattened(LENGTHS), logits=lambda b: model(**huggingface(b, None)).logits)
+    assert not plain, "what the adapter guards against: transformers may mend it one day"
+    assert poison_test(model, padded(LENGTHS), alone=True)
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral", "gpt2", "mixtral", "qwen2_vl"])
+def test_models_that_hand_positions_over_make_their_masks_themselves(name):
+    config = model_of(name).config
+    assert not overlooks_positions(config)
+    assert "attention_mask" not in huggingface(flattened(LENGTHS), config)
 
 
 def test_linear_attention_keeps_documents_apart_with_its_kernels_or_is_refused():

@@ -13,8 +13,8 @@ from packer.errors import UsageError  # noqa: E402
 from packer.load import Mixture, PackedLoader, view_batch  # noqa: E402
 from packer.load.batching import Padded, PaddingFree, TokenBudget, batching_from_recipe  # noqa: E402
 from packer.pipeline.from_python import build  # noqa: E402
-from packer.read_rules import Read  # noqa: E402
-from packer.recipe import load_recipe  # noqa: E402
+from packer.recipe.read_rules import Read  # noqa: E402
+from packer.recipe.recipe import load_recipe  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
 
 LEFT = ("read.batching=padded", "read.multiple_of=8", "read.side=left", "read.cutoff_len=200")

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from packer.pipeline.from_python import build
-from packer.recipe import load_recipe
+from packer.recipe.recipe import load_recipe
 from packer.recipe_from import read_config, write_recipe
 from packer.store.cache import Cache
 
@@ -99,48 +99,6 @@ def test_a_recipe_trains_what_axolotl_trains(place, tokenizer, starter_rows, ent
     assert packed({"base_model": "tokenizer", "datasets": [source], **config}, tokenizer.eos_token_id) == theirs
 
 
-PAIRED = {"prompt": "unread", "context": "unread", "system": "be brief"}
-
-
-@pytest.mark.parametrize(
-    ("kind", "row"),
-    [
-        ("chat_template.default", {**PAIRED, **chat(*PLAIN), "chosen": {"role": "assistant", "content": "yes"}, "rejected": {"role": "assistant", "content": "no"}}),
-        ("chat_template.argilla_chat", {**PAIRED, "chosen": chat(*PLAIN, ("so", "yes"))["messages"], "rejected": chat(*PLAIN, ("so", "no"))["messages"]}),
-        ("chatml.argilla_chat", {**PAIRED, "chosen": chat(("so", "yes"))["messages"], "rejected": chat(("so", "no"))["messages"]}),
-        ("chatml.icr", {**PAIRED, "input": "so", "chosen": "yes", "rejected": "no"}),
-        ("chatml.intel", {**PAIRED, "question": "so", "chosen": "yes", "rejected": "no"}),
-        ("chatml.prompt_pairs", {**PAIRED, "chosen": "yes", "rejected": "no"}),
-        ("chatml.ultra", {**PAIRED, "chosen": chat(("unread", "yes"))["messages"], "rejected": chat(("unread", "no"))["messages"]}),
-    ],
-)  # fmt: skip
-def test_a_recipe_trains_the_pairs_that_axolotl_trains(place, tokenizer, kind, row):
-    pytest.importorskip("axolotl", reason="PEER MISSING: axolotl; make peers")
-    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
-    import datasets
-    from axolotl.prompt_strategies.dpo import load
-    from axolotl.utils.data.rl import _map_dataset
-    from axolotl.utils.dict import DictDefault
-    from trl import DPOTrainer
-
-    datasets.disable_progress_bars()
-    if kind == "chat_template.default":
-        row["messages"] = row["messages"][:-1]  # ends with what the answers reply to
-    Path("rows.jsonl").write_text(json.dumps(row))
-    config = {"rl": "dpo", "sequence_len": 4096, "datasets": [{"path": "rows.jsonl", "type": kind}]}
-    transform = load(kind, DictDefault({**config, "chat_template": "tokenizer_default"}), dataset_idx=0)
-    transform, options = transform if isinstance(transform, tuple) else (transform, {})
-    prepared = _map_dataset(DictDefault(config), datasets.Dataset.from_list([row]), transform, tokenizer, **options)
-    args = types.SimpleNamespace(dataset_num_proc=None, max_length=None)
-    trainer = types.SimpleNamespace(_tokenizer=tokenizer)
-    (found,) = DPOTrainer._prepare_dataset(trainer, prepared, tokenizer, args, "train")
-    theirs = [
-        (found["prompt_ids"] + found[side], [-100] * len(found["prompt_ids"]) + found[side])
-        for side in ("chosen_ids", "rejected_ids")
-    ]
-    assert packed({"base_model": "tokenizer", **config}, tokenizer.eos_token_id) == theirs
-
-
 @pytest.fixture
 def llamafactory(monkeypatch):
     torchaudio = types.ModuleType("torchaudio")  # for sound alone
@@ -153,7 +111,6 @@ def llamafactory(monkeypatch):
 
 
 ALPACA = {"instruction": "count", "input": "to 3", "output": "1 2 3", "reasoning": "unread", "context": "unread"}
-PAIR = {"chosen": {"from": "gpt", "value": "yes"}, "rejected": {"from": "gpt", "value": "no"}}
 
 
 @pytest.mark.parametrize(
@@ -167,11 +124,6 @@ PAIR = {"chosen": {"from": "gpt", "value": "yes"}, "rejected": {"from": "gpt", "
         ),
         ({"formatting": "sharegpt"}, [said(PLAIN, system="unread"), said(PLAIN[:1])], {}),
         ({"formatting": "sharegpt", "columns": {"messages": "messages", "system": "system"}, "tags": TAGS}, [chat(*PLAIN, system="be brief", functions=FUNCTIONS)], {}),
-        (
-            {"formatting": "sharegpt", "ranking": True, "columns": {"messages": "conversations", "chosen": "chosen", "rejected": "rejected"}},
-            [{"conversations": said(PLAIN)["conversations"][:3], **PAIR}],
-            {"stage": "dpo"},
-        ),
     ],
 )  # fmt: skip
 def test_a_recipe_trains_what_llamafactory_trains_up_to_the_stop_token(
@@ -186,12 +138,6 @@ def test_a_recipe_trains_what_llamafactory_trains_up_to_the_stop_token(
     own = {"do_train": True, "output_dir": "unused", "use_cpu": True, "report_to": "none", "overwrite_cache": True}
     model, data, training, _, _ = get_train_args({**config, **own})
     template = llamafactory.get_template_and_fix_tokenizer(tokenizer, data)
-    stage = "rm" if config["stage"] == "dpo" else config["stage"]
-    found = llamafactory.get_dataset(template, model, data, training, stage=stage, tokenizer=tokenizer)
-    sides = ("chosen_", "rejected_") if stage == "rm" else ("",)
-    theirs = [
-        trained_part(row[f"{side}input_ids"], row[f"{side}labels"], tokenizer.eos_token_id)
-        for row in found["train_dataset"]
-        for side in sides
-    ]
+    found = llamafactory.get_dataset(template, model, data, training, stage="sft", tokenizer=tokenizer)
+    theirs = [trained_part(row["input_ids"], row["labels"], tokenizer.eos_token_id) for row in found["train_dataset"]]
     assert packed(config, tokenizer.eos_token_id) == theirs

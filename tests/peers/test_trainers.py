@@ -18,7 +18,7 @@ import yaml
 torch = pytest.importorskip("torch", reason="TORCH MISSING: trainers are not tested")
 
 from export import readers  # noqa: E402
-from preference_rows import built, long_pair, pair, rated  # noqa: E402
+from preference_rows import built, long_pair, pair  # noqa: E402
 from small_blocks import small_cache  # noqa: E402
 from small_documents import small_document_cache  # noqa: E402
 from tiny_decoder import TinyDecoder, causal, summed_loss  # noqa: E402
@@ -127,7 +127,7 @@ def test_axolotl_prepares_the_documents_of_the_recipe_that_its_config_becomes(ax
     from transformers import PreTrainedTokenizerFast
 
     from packer.pipeline.from_python import build
-    from packer.recipe import load_recipe
+    from packer.recipe.recipe import load_recipe
     from packer.recipe_from import read_config, write_recipe
 
     monkeypatch.chdir(tmp_path)
@@ -261,24 +261,6 @@ def test_llamafactory_collates_exported_pairs_as_they_are(llamafactory, starter,
         assert batch["input_ids"][row][real].tolist() == ids
         assert batch["labels"][row][real].tolist() == labels
         assert (batch["labels"][row][~real] == -100).all()
-
-
-def test_llamafactory_collates_exported_ratings_with_answers_to_other_prompts(llamafactory, starter, tmp_path):
-    from transformers import PreTrainedTokenizerFast
-
-    cache = built(tmp_path / "cache", [rated(number) for number in range(4)], starter / "tokenizer")
-    export(cache, tmp_path / "exported", to="datasets")
-    rows = list(as_training_loads(llamafactory, tmp_path / "exported", stage="kto")["train_dataset"])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(starter / "tokenizer" / "tokenizer.json"))
-    tokenizer.pad_token = "<|endoftext|>"
-    collate = llamafactory.KTODataCollatorWithPadding(template=llamafactory.TEMPLATES["qwen3"], tokenizer=tokenizer)
-    batch = collate([dict(row) for row in rows])
-    assert batch["kto_tags"].tolist() == [False, True, True, False]
-    for row, (ids, labels) in enumerate(readers.cache_documents(cache, "train")):
-        assert batch["input_ids"][row][batch["attention_mask"][row].bool()].tolist() == ids
-        assert batch["labels"][row][batch["attention_mask"][row].bool()].tolist() == labels
-        real = batch["kl_attention_mask"][row].bool()
-        assert batch["kl_input_ids"][row][real].tolist() == rows[row]["kl_input_ids"] != ids
 
 
 def test_llamafactory_evaluates_a_split_called_validation(llamafactory, tmp_path):

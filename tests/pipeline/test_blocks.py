@@ -9,7 +9,7 @@ import pytest
 
 from packer.pipeline.blocks import BlockForm, BlockTask, block_worker, pack_split
 from packer.pipeline.from_python import build
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.store.document_shards import DocumentShards
 from packer.store.manifest import read_manifest
 from packer.store.selected import documents_of

@@ -21,7 +21,7 @@ from packer.audit import verify
 from packer.errors import BusyError, InputError, NothingKeptError, PackerError, RecipeError, TemplateError, UsageError
 from packer.pipeline.from_python import build
 from packer.pipeline.messages.build_result import BuildResult
-from packer.recipe import Recipe, Source, load_recipe, make_recipe
+from packer.recipe.recipe import Recipe, Source, load_recipe, make_recipe
 from packer.rejections import CODES
 from packer.source.file_bytes import read_chunks
 from packer.starter import write_starter
@@ -71,7 +71,7 @@ def test_bytes_depend_neither_on_processes_nor_on_folders_hash_seed_time_zone_lo
     first = build_one(starter, tmp_path / "one", "partition_bytes=16KiB")
     assert first.num_partitions_built > 5
     build_one(starter, tmp_path / "deep" / "er" / "two", "partition_bytes=16KiB", jobs=2)
-    code = "import sys; from pathlib import Path; from packer.pipeline.from_python import build; from packer.recipe import load_recipe\n"
+    code = "import sys; from pathlib import Path; from packer.pipeline.from_python import build; from packer.recipe.recipe import load_recipe\n"
     code += "build(load_recipe(Path(sys.argv[1]), ['partition_bytes=16KiB']), sys.argv[2], jobs=1)"
     for path in (starter / "data").iterdir():
         os.utime(path, (1, 1))
@@ -147,7 +147,7 @@ KILLED = """
 import importlib, os, signal, sys
 from pathlib import Path
 from packer.pipeline.from_python import build
-from packer.recipe import load_recipe
+from packer.recipe.recipe import load_recipe
 
 module, name, calls = sys.argv[3], sys.argv[4], int(sys.argv[5])
 owner = importlib.import_module(module)

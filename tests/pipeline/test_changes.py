@@ -11,7 +11,7 @@ from packer.errors import UsageError
 from packer.pipeline.from_python import build
 from packer.pipeline.identity import Provenance
 from packer.pipeline.messages.changes import changes
-from packer.recipe import make_recipe, to_json
+from packer.recipe.recipe import make_recipe, to_json
 from packer.store.manifest import Input, read_manifest
 
 

@@ -8,7 +8,7 @@ import pytest
 from packer.errors import CheckError, PackerError, StorageError, UsageError
 from packer.pipeline import commit
 from packer.pipeline.from_python import build
-from packer.recipe import load_recipe
+from packer.recipe.recipe import load_recipe
 from packer.store.cache import Cache
 from packer.store.manifest import read_manifest, write_manifest
 

@@ -9,15 +9,15 @@ import pytest
 
 from packer.audit import verify
 from packer.errors import RecipeError
+from packer.model.trials import is_known_fast
 from packer.pipeline import documents, engine
 from packer.pipeline.engine import resolve_engine
 from packer.pipeline.from_python import build
 from packer.pipeline.identity import RULES_VERSION
 from packer.pipeline.partition import PartitionWork
 from packer.pipeline.plan.build_plan import plan_build
-from packer.recipe import load_recipe, make_recipe
+from packer.recipe.recipe import load_recipe, make_recipe
 from packer.tokenize import EngineDiffersError, ReferenceEncoder, ReferenceFailsError, fast
-from packer.trials import is_known_fast
 
 for each in ("gigatoken", "fastokens"):
     pytest.importorskip(each, reason=f"{each} MISSING: the fast engine is not tested")

@@ -14,13 +14,12 @@ import worker_tasks
 from processes import HANG_S, run_forked, wait_until
 from worker_tasks import dying, dying_midway, failing, measuring, naming, waiting
 
-from packer import fork_server
 from packer.errors import InputError
 from packer.pipeline import run
 from packer.pipeline.from_python import build
-from packer.pipeline.workers import executor
+from packer.pipeline.workers import executor, fork_server
 from packer.pipeline.workers.executor import Processes, WorkerDiedError, run_tasks
-from packer.recipe import load_recipe, make_recipe, to_json
+from packer.recipe.recipe import load_recipe, make_recipe, to_json
 from packer.store.mirror import make_mirror
 
 
@@ -155,7 +154,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, sys.argv[3])
-from packer import fork_server
+from packer.pipeline.workers import fork_server
 from packer.pipeline.workers import executor
 from worker_tasks import waiting
 
@@ -207,7 +206,7 @@ def test_a_worker_whose_parent_is_gone_ends_without_a_word():
 SCRIPT = """
 import sys
 import packer
-from packer import fork_server
+from packer.pipeline.workers import fork_server
 
 fork_server.FORKS = fork_server.FORKS and sys.argv[3] == "True"
 packer.build(sys.argv[1], sys.argv[2], jobs=2, partition_bytes=20000, progress=False)
@@ -289,9 +288,9 @@ import os, sys, threading, time
 from pathlib import Path
 
 import packer.pipeline.run
-from packer import preload
+from packer.pipeline.workers import preload
 from packer.pipeline.engine import remember
-from packer.backend import load_fast_backend
+from packer.model.backend import load_fast_backend
 
 before = len(os.listdir("/proc/self/task"))
 content = Path(sys.argv[1], "tokenizer.json").read_bytes()
@@ -316,7 +315,7 @@ def test_the_template_of_a_tokenizer_does_not_run_before_a_fork(starter, tmp_pat
     folder = tmp_path / "tokenizer"
     shutil.copytree(starter / "tokenizer", folder)
     (folder / "chat_template.jinja").write_text(endless, "utf-8")
-    code = f"from packer import preload; preload._load({f'reference:{folder}'!r})"
+    code = f"from packer.pipeline.workers import preload; preload._load({f'reference:{folder}'!r})"
     subprocess.run([sys.executable, "-c", code], timeout=HANG_S, check=True)
 
 

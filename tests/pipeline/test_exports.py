@@ -18,7 +18,7 @@ from foreign_rows import CALL, CHAT_CALL, CHAT_TOOLS, TEMPLATE, read_back
 
 import packer
 from packer.errors import InputError
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.rejections import CODES, rejection_hint
 
 ASKED, SAID, MORE, REST = "When is the tide?", "At twelve past six.", "And tomorrow?", "An hour later."

@@ -18,7 +18,7 @@ from supervision_stages import Stages, chat
 from packer.audit import preview
 from packer.errors import InputError
 from packer.progress import Silent
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 
 USER, ANSWER = {"role": "user", "content": "question"}, {"role": "assistant", "content": "answer"}
 ROWS = {
@@ -85,10 +85,10 @@ def follow(
             assert error.hint is not None
             hint = error.hint
         assert hint is not None
-        ways = re.split(r"; (?=--)| or (?=--set)", hint)
-        ways = [way for way in ways if "sources.columns=" in way or "--ignore" in way]
+        ways = re.split(r"; (?=--|if )| or (?=--set)", hint)
+        ways = [way[way.index("--") :] for way in ways if "sources.columns=" in way or "--ignore" in way]
         assert ways, hint
-        words = shlex.split(re.split(r" reads `| leaves |; nothing reads", ways[-1 if last else 0])[0])
+        words = shlex.split(re.split(r" reads `| leaves |; ", ways[-1 if last else 0])[0])
         new = [word for word in words if word.startswith("sources.columns=")]
         new_ignored = {words[i + 1] for i, word in enumerate(words) if word == "--ignore"}
         assert not {*new} & {*followed} and (new or not new_ignored <= ignored), hint
@@ -167,6 +167,20 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "dolphin r1": {"messages": [USER], "reasoning": "be careful", "answer": "answer", "model": "x"},
     "llama factory's ratings": {"instruction": "question", "input": "", "output": "answer", "kto_tag": False},
     "openai responses": {"input": [USER], "output": [ANSWER]},
+    "sciq": {
+        "question": "question",
+        "distractor1": "x",
+        "correct_answer": "answer",
+        "support": "you should be kind to all",
+    },
+    "langfuse": {"id": "x", "input": {"messages": [USER]}, "output": {"role": "assistant", "content": "answer"}},
+    "langsmith": {"inputs": {"input": "question"}, "outputs": {"output": "answer"}, "metadata": {"split": "x"}},
+    "nested": {"data": {"question": "question", "context": "you should be kind to all", "answer": "answer"}},
+    "speakers": {"sys": "be kind", "human": "question", "ai": "answer"},
+    "evals": {"input": [USER], "ideal": "answer"},
+    "good and bad": {"question": "question", "good_answer": "answer", "bad_answer": "this one is much longer"},
+    "winners": {"input": "question", "preferred": "answer", "dispreferred": "this one is much longer"},
+    "webgpt": {"question": "question", "answer_0": "other", "answer_1": "answer", "score_0": -1.0, "score_1": 1.0},
     "with a setting": {"instruction": "question", "output": "answer", "reasoning": "off"},
     "smoltalk 2": {
         "messages": [USER, ANSWER],
@@ -194,6 +208,8 @@ def test_a_row_of_a_published_form_builds_by_its_hints(name: str, kind: str, tmp
         "nemotron v1": "be kind",
         "medical o1": "be careful",
         "dolphin r1": "be careful",
+        "nested": "be kind",
+        "speakers": "be kind",
     }
     assert kept.get(name, "question") in text
 
@@ -371,15 +387,16 @@ def test_the_hint_for_variables_of_a_row_that_contradict_it_is_followed(tmp_path
     columns = "sources.columns={chat_template_kwargs: null}"
     first, last = hint.split("; ")
     assert shlex.split(first)[:2] == ["--set", columns]
-    assert last == "or leave out the reasoning of such rows"
+    assert last.startswith("leave out the reasoning of such rows")
     assert shown_for(tmp_path, template, rows, columns).totals.kept == 1
 
 
 def test_the_hint_for_a_variable_of_the_recipe_that_contradicts_rows_is_followed(tmp_path: Path) -> None:
     rows = [{"messages": [USER, REASONED]}]
     hint = hint_for(shown_for(tmp_path, SWITCHED, rows, enable_thinking=False))
-    assert hint.startswith("leave the variable out of template.kwargs; ")
-    assert shown_for(tmp_path, SWITCHED, rows).totals.kept == 1
+    way = shlex.split(hint.split("; ")[0])[1]
+    assert way == "template.kwargs={}"
+    assert shown_for(tmp_path, SWITCHED, rows, way, enable_thinking=False).totals.kept == 1
 
 
 def test_the_hints_for_a_template_with_several_efforts_are_followed(tmp_path: Path) -> None:
@@ -387,7 +404,7 @@ def test_the_hints_for_a_template_with_several_efforts_are_followed(tmp_path: Pa
     *ways, last = hint_for(shown_for(tmp_path, EFFORTS, rows)).split("; ")
     settings = [shlex.split(way)[1] for way in ways]
     assert settings == ['template.kwargs.reasoning_effort="low"', 'template.kwargs.reasoning_effort="high"']
-    assert last == "or give each row its own in chat_template_kwargs"
+    assert last == "give each row its own in chat_template_kwargs"
     for setting in settings:
         assert shown_for(tmp_path, EFFORTS, rows, setting).totals.kept == 1
     rows[0]["chat_template_kwargs"] = {"reasoning_effort": "low"}
@@ -398,7 +415,7 @@ def test_the_hint_for_a_word_that_means_none_by_default_names_the_variable(tmp_p
     only_none = "{{ 'think' if reasoning_effort is defined and reasoning_effort != 'none' }}" + CHANNELS
     rows = [{"messages": [USER, REASONED]}]
     seen = shown_for(tmp_path, only_none, rows)
-    assert hint_for(seen).startswith("set the variable in template.kwargs")
+    assert hint_for(seen).endswith("or set the variable to what asks for it")
     assert "contradicts reasoning_effort" in seen.rows[0].view.rejected[0].reason
     assert shown_for(tmp_path, only_none, rows, "template.kwargs.reasoning_effort=high").totals.kept == 1
 
@@ -428,3 +445,77 @@ def test_the_hint_for_inline_reasoning_and_a_variable_of_the_row_is_one_stop(tmp
     _, columns, _, form, *_ = shlex.split(way)
     assert form == "supervision.reasoning=field"
     assert shown_for(tmp_path, asking, rows, columns, form).totals.kept == 1
+
+
+ENDS_CALLS = """\
+{%- for m in messages %}
+{{- '<|im_start|>' + m.role + '\\n' + (m.content or '') }}
+{%- for call in m.tool_calls or [] %}{{ call.function.name ~ (call.function.arguments | tojson) ~ '<|endoftext|>' }}{% endfor %}
+{{- '\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+"""Ends each call with a token, and no turn with any."""
+
+CALLS = [{"type": "function", "function": {"name": name, "arguments": {"x": "1"}}} for name in ("look", "listen")]
+
+
+def learned(seen: Any) -> list[str]:
+    """What is trained of the only row that is shown."""
+    (row,) = seen.rows
+    return [run.text for document in row.view.documents for run in document.runs if run.message is not None]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"), [(ANSWER, ["answer"]), (ANSWER | {"tool_calls": CALLS}, ["answer", "look", "listen"])]
+)
+def test_the_token_that_ends_a_call_is_no_stop_token_of_an_answer(
+    tmp_path: Path, answer: dict[str, Any], said: list[str]
+) -> None:
+    """Behind it, other calls of the turn would be lost."""
+    rows = [{"messages": [USER, answer]}]
+    hint = hint_for(shown_for(tmp_path, ENDS_CALLS, rows))
+    ways = [shlex.split(way)[1] for way in hint.split("; ") if way.startswith("--set")]
+    assert ways == ["supervision.no_terminator=append"]
+    (text,) = learned(shown_for(tmp_path, ENDS_CALLS, rows, *ways))
+    assert text.endswith("<|im_end|>") and all(word in text for word in said)
+    stopped = shown_for(tmp_path, ENDS_CALLS, rows, 'supervision.stop=["<|endoftext|>"]')
+    assert "allow_dropped" not in hint_for(stopped)
+
+
+@pytest.mark.parametrize("content", ["", "Let me look."])
+def test_a_turn_without_its_calls_is_offered_only_if_it_says_something(tmp_path: Path, content: str) -> None:
+    rows = [{"messages": [USER, {"role": "assistant", "content": content, "tool_calls": CALLS}]}]
+    hint = hint_for(shown_for(tmp_path, twins.CHATML, rows))
+    assert ("allow_dropped=[tool_call]" in hint) == bool(content)
+    if content:
+        assert learned(shown_for(tmp_path, twins.CHATML, rows, shlex.split(hint.split("; ")[0])[1])) == [
+            "Let me look.<|im_end|>"
+        ]
+
+
+WRAPS = twins.CHATML.replace(
+    "(message.content or '')",
+    "('<tool_response>' + message.content + '</tool_response>' if message.role == 'tool' else message.content or '')",
+)
+RESULT = {"role": "tool", "content": "<tool_response>06:12</tool_response>"}
+
+
+@pytest.mark.parametrize(
+    ("call", "is_offered"),
+    [("Let me look.", True), ('{"name": "f"}', False), ("[f(x=1)]", False), ("I call f, see below.", True)],
+)
+def test_tags_are_taken_off_only_where_no_call_is_left_as_text(tmp_path: Path, call: str, is_offered: bool) -> None:
+    tools = [{"name": "f", "parameters": {"type": "object", "properties": {}}}]
+    template = "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}" + WRAPS
+    rows = [{"messages": [USER, ANSWER | {"content": call}, RESULT, ANSWER], "tools": tools}]
+    seen = shown_for(tmp_path, template, rows)
+    assert [each.code for each in seen.rows[0].view.rejected] == ["wrapped_twice"]
+    assert ("rows.wrapped=unwrap" in hint_for(seen)) == is_offered
+
+
+def test_what_trains_two_answers_in_a_row_is_not_offered(tmp_path: Path) -> None:
+    opens = CHANNELS.replace("'<|im_start|>assistant\\n' }}", "'<|im_start|>assistant\\n<think>\\n' }}")
+    for messages, is_offered in (([USER, ANSWER], True), ([USER, ANSWER, ANSWER], False)):
+        rows = [{"messages": messages}]
+        hint = hint_for(shown_for(tmp_path, opens, rows, "supervision.on_prompt_mismatch=refuse"))
+        assert ("on_prompt_mismatch=continue" in hint) == is_offered

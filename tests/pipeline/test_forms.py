@@ -199,6 +199,23 @@ def test_a_request_and_its_answer_are_read_as_what_they_say(name: str, kind: str
     assert places == sorted(places) and text.count(ASKED) == text.count(RESULT) == 1
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"```json\n{CALL}\n```",
+        f"<functioncall> {CALL}",
+        f"<tool_call>\n{CALL}\n</tool_call>",
+        f"[TOOL_CALLS] [{CALL}]",
+        'tide(harbor="Oban")',
+    ],
+)
+def test_a_call_that_an_answer_has_as_text_is_trained_as_the_template_writes_calls(text: str, tmp_path: Path) -> None:
+    asked = {"role": "user", "content": ASKED}
+    row = {"messages": [asked, {"role": "assistant", "content": text}], "tools": CHAT_TOOLS}
+    (document,) = read_back(built(tmp_path, row), "rows.jsonl")
+    assert document[1] == [f"{CALL}<|im_end|>"]
+
+
 ONE, OTHER = "It leaves at six.", "Ask somebody else."
 COMPARED: dict[str, dict[str, Any]] = {
     "helpsteer 3": {
@@ -209,6 +226,11 @@ COMPARED: dict[str, dict[str, Any]] = {
         "overall_preference": 2,
     },
     "helpsteer 2": {"prompt": ASKED, "response_1": ONE, "response_2": OTHER, "preference_strength": -1},
+    "no underscore": {"prompt": ASKED, "answer0": OTHER, "answer1": ONE, "preferred": "answer1"},
+    "a letter": {"prompt": ASKED, "response_A": OTHER, "response_B": ONE, "label": "B"},
+    "a name": {"prompt": ASKED, "response_1": ONE, "response_2": OTHER, "preference": "response_1"},
+    "scores": {"prompt": ASKED, "response_a": OTHER, "response_b": ONE, "score_a": -2.0, "score_b": "0.5"},
+    "ratings": {"instruction": ASKED, "output_1": ONE, "output_2": OTHER, "rating_1": 5, "rating_2": 1},
     "saferlhf": {"prompt": ASKED, "response_0": OTHER, "response_1": ONE, "better_response_id": 1},
     "an arena": {"prompt": ASKED, "response_a": ONE, "response_b": OTHER, "winner": "model_a"},
     "conversations of an arena": {
@@ -234,6 +256,8 @@ def test_of_two_answers_the_preferred_one_is_chosen(name: str, kind: str, tmp_pa
         (COMPARED["helpsteer 3"] | {"overall_preference": 0}, "pair_identical"),
         (COMPARED["helpsteer 3"] | {"overall_preference": "nan"}, "wrong_type"),
         (COMPARED["an arena"] | {"winner": "tie"}, "pair_identical"),
+        (COMPARED["scores"] | {"score_a": 0.5}, "pair_identical"),
+        (COMPARED["scores"] | {"score_a": "high"}, "wrong_type"),
         (COMPARED["an arena"] | {"winner": "the first"}, "wrong_type"),
         (RESPONSES | {"previous_response_id": "resp_0"}, "wrong_type"),
         (RESPONSES | {"output": [{"type": "web_search_call", "id": "w"}, ANSWER_ITEM]}, "wrong_type"),
@@ -255,6 +279,42 @@ def test_what_cannot_be_told_is_refused(row: dict[str, Any], code: str, tmp_path
         built(tmp_path, row)
 
 
+def ended(value: Any, name: str, ending: str) -> Any:
+    """A row in which every object that can say how an answer ended says this."""
+    if isinstance(value, list):
+        return [ended(each, name, ending) for each in value]
+    if not isinstance(value, dict):
+        return value
+    changed = {key: ended(each, name, ending) for key, each in value.items()}
+    is_place = (
+        value.keys() & {"output", "choices", "message", "stopReason", "finishReason"} or value.get("type") == "message"
+    )
+    return changed | ({name: ending} if is_place else {})
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+@pytest.mark.parametrize(
+    ("name", "field", "cut", "whole"),
+    [
+        ("responses", "status", "incomplete", "completed"),
+        ("a batch of responses", "status", "incomplete", "completed"),
+        ("a log of chats", "finish_reason", "length", "stop"),
+        ("a log of chats", "finish_reason", "content_filter", "tool_calls"),
+        ("a log of gemini", "finishReason", "MAX_TOKENS", "STOP"),
+        ("a log of bedrock", "stopReason", "max_tokens", "end_turn"),
+        ("a log of anthropic", "stop_reason", "model_context_window_exceeded", "stop_sequence"),
+    ],
+)
+def test_an_answer_that_did_not_end_is_no_answer(
+    name: str, field: str, cut: str, whole: str, kind: str, tmp_path: Path
+) -> None:
+    row, trained = TRAINED[name]
+    with pytest.raises(NothingKeptError, match="2 × cut_off"):
+        built(tmp_path, ended(row, field, cut), kind)
+    ((_, learned),) = read_back(built(tmp_path, ended(row, field, whole), kind), f"rows.{kind}")
+    assert learned == [each + "<|im_end|>" for each in trained]
+
+
 @pytest.mark.parametrize(
     "row",
     [
@@ -265,6 +325,9 @@ def test_what_cannot_be_told_is_refused(row: dict[str, Any], code: str, tmp_path
         },
         {"instruction": ASKED, "output": SAID, "request": "{harbor}", "response": "{time}"},
         {"prompt": ASKED, "completion": SAID, "winner": "model_a"},
+        {"prompt": ASKED, "response_a": ONE, "response_b": OTHER, "preference": 1},
+        {"prompt": ASKED, "response_1": ONE, "response_2": OTHER, "label": "1"},
+        {"prompt": ASKED, "response_a": ONE, "response_b": OTHER, "score_1": 1, "score_2": 2},
     ],
 )
 def test_rows_of_a_schema_are_of_no_form(row: dict[str, Any]) -> None:

@@ -25,7 +25,7 @@ from packer.errors import InputError, NothingKeptError, RecipeError, UsageError
 from packer.pipeline.from_python import SOURCE_KEYS, RecipeKeys
 from packer.pipeline.from_python import build as build_recipe
 from packer.pipeline.kept_rows import keep_rows, rows_folder
-from packer.recipe import Recipe, Source, load_recipe, make_recipe, to_json
+from packer.recipe.recipe import Recipe, Source, load_recipe, make_recipe, to_json
 from packer_cli.reply import listener
 
 ROWS = [

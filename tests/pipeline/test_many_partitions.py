@@ -12,7 +12,7 @@ import pytest
 from packer.pipeline.partition import JOURNALS, PartitionResult
 from packer.pipeline.plan.build_plan import plan_build
 from packer.progress import Silent
-from packer.recipe import Recipe, make_recipe, to_json
+from packer.recipe.recipe import Recipe, make_recipe, to_json
 from packer.store.manifest import read_manifest
 from packer.store.shard_file import shard_name
 
@@ -25,7 +25,7 @@ ROW = b'{"prompt": "question 000000", "completion": "its answer"}\n'
 BUILD = """
 import json, sys, time
 from packer.pipeline.from_python import build
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 
 begin = time.perf_counter()
 result = build(make_recipe(json.loads(sys.argv[1])), sys.argv[2], jobs=1)

@@ -12,7 +12,7 @@ from packed_again import packed_again
 from packer.audit import check, verify, view_row
 from packer.errors import InputError
 from packer.pipeline.from_python import build
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.store.cache import Cache
 
 WORDS = [f"word{i}" for i in range(500)]

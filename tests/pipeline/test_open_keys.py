@@ -9,7 +9,7 @@ import pytest
 import twins
 from command_line import fields, run
 
-from packer.recipe import load_recipe, make_recipe
+from packer.recipe.recipe import load_recipe, make_recipe
 from packer.store.manifest import read_manifest
 
 OPENS = twins.CHATML.replace("assistant\\n' }}{% endif %}", "assistant\\n<think>\\n' }}{% endif %}").replace(
@@ -118,7 +118,7 @@ def test_a_row_whose_own_variables_contradict_its_reasoning_is_told_so(asked: An
     arguments = asked(*rows, template=SWITCHES)
     assert fields("build", *arguments)["totals"]["rejected"] == {"prompt_diverges": 1}
     (hint,) = [row["hint"] for row in fields("preview", *arguments[:-2])["rows"] if row["hint"]]
-    assert hint.startswith("--set 'sources.columns={chat_template_kwargs: null}' leaves out all variables of rows; or ")
+    assert hint.startswith("--set 'sources.columns={chat_template_kwargs: null}' leaves out all variables of rows; ")
     option = shlex.split(hint.partition("--set ")[2].partition(" leaves ")[0])
     assert fields("build", *arguments, "--force", "--set", *option)["totals"]["kept"] == 2
 

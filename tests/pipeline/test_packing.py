@@ -18,7 +18,7 @@ from packer.pipeline import commit, packing, run
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.from_python import build
 from packer.progress import Silent
-from packer.recipe import load_recipe, make_recipe
+from packer.recipe.recipe import load_recipe, make_recipe
 from packer.store.manifest import read_manifest, write_manifest
 from packer.store.rejected import read_rejected
 

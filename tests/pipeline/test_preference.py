@@ -14,7 +14,7 @@ from packer.audit import verify
 from packer.errors import CheckError, RecipeError
 from packer.layout import MASKED
 from packer.pipeline.from_python import build
-from packer.recipe import Recipe, load_recipe, make_recipe, to_json
+from packer.recipe.recipe import Recipe, load_recipe, make_recipe, to_json
 from packer.store.cache import Cache
 from packer.store.manifest import read_manifest, write_manifest
 

@@ -16,7 +16,7 @@ from packer.pipeline.messages.rewrite_cost import CLEARLY, RewrittenError, refus
 from packer.pipeline.partition import PartitionResult, read_journal
 from packer.pipeline.plan.build_plan import plan_build
 from packer.progress import Silent
-from packer.recipe import load_recipe, make_recipe, to_json
+from packer.recipe.recipe import load_recipe, make_recipe, to_json
 
 COUNTING = (
     "{{ messages | selectattr('role', 'equalto', 'user') | list | length }}"

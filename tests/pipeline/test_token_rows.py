@@ -11,7 +11,7 @@ from token_rows import write_token_rows
 
 from packer.audit import preview, verify, view_row
 from packer.pipeline.from_python import build
-from packer.recipe import load_recipe, make_recipe, to_json
+from packer.recipe.recipe import load_recipe, make_recipe, to_json
 from packer.store.cache import Cache
 from packer.supervise import PretokenizedSupervisor
 

@@ -18,7 +18,7 @@ import packer
 from packer.audit import view_row
 from packer.errors import InputError
 from packer.progress import Silent
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.store.cache import Cache
 from packer.store.manifest import read_manifest
 
@@ -33,7 +33,11 @@ def tokenizer(tmp_path: Path) -> Path:
     return twins.byte_level(tmp_path / "tokenizer", template=TEMPLATE)
 
 
-TEMPLATE = "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}" + twins.CHATML
+TEMPLATE = "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}" + twins.CHATML.replace(
+    "(message.content or '')",
+    "('<think>' ~ message.reasoning_content ~ '</think>' if message.reasoning_content else '')"
+    " + (message.content or '')",
+)
 
 
 def written(path: Path, *rows: dict[str, Any]) -> Path:
@@ -47,7 +51,7 @@ def written(path: Path, *rows: dict[str, Any]) -> Path:
 def ways(hint: str) -> list[list[str]]:
     """The options that a hint says can be pasted."""
     parts = [re.split(r" reads `| leaves ", way)[0] for way in hint.replace("\n", " ").split("; ")]
-    return [shlex.split(part) for part in parts]
+    return [shlex.split(part[part.index("--") :]) for part in parts]
 
 
 def hint_of(*arguments: object) -> str:
@@ -85,21 +89,21 @@ def test_each_way_that_a_question_prints_builds_and_reads_what_it_says(
     tokenizer: Path, tmp_path: Path, name: str, kind: str
 ) -> None:
     row, read, left_out = QUESTIONS[name]
+    num_read = 3 if name == "a name to quote" else bool(read)  # which says none of three places
     path = written(tmp_path / f"rows.{kind}", row, row)
     asked = ("build", path, "--tokenizer", tokenizer, "-o")
     hint = hint_of(*asked, tmp_path / "asked")
     assert not (tmp_path / "asked" / "manifest.json").exists()
     assert hint == hint_of(*asked, tmp_path / "asked", "--dry-run")
     found = ways(hint)
-    assert len(found) == 1 + bool(read)
+    assert len(found) == 1 + num_read
     for number, way in enumerate(found):
         if name == "an answer" and number:  # without it there is nothing to train
             run(*asked, tmp_path / "none", *way, exit_code=3)
             continue
         run(*asked, tmp_path / f"cache{number}", *way)
         text = said(tmp_path / f"cache{number}", path.name)
-        is_reading = bool(read) and not number
-        assert (bool(read) and read in text) == is_reading
+        assert (bool(read) and read in text) == (number < num_read)
         assert not left_out or left_out not in text
         recipe = read_manifest(tmp_path / f"cache{number}").recipe
         assert ("ignore" in recipe["sources"][0]) == ("--ignore" in way)
@@ -120,11 +124,11 @@ def test_all_sources_are_asked_about_at_once(tokenizer: Path, tmp_path: Path) ->
     assert "one.jsonl: a field has text that nothing reads: `sys`" in caught.value.message
     assert "other.jsonl: a field has text that nothing reads: `notes`" in caught.value.message
     assert caught.value.hint is not None
-    *reads, ignores = caught.value.hint.split("; ")
-    assert len(reads) == 2
+    *reads, ignores, _ = caught.value.hint.split("; ")
+    assert [Path(way.partition(": ")[0]).name for way in reads] == ["one.jsonl", "other.jsonl"]
     for index, way in zip((0, 2), reads, strict=True):
-        columns = yaml.safe_load(way.split("`columns: ")[1].split("`")[0])
-        values["sources"][index]["columns"] = columns
+        (option,) = [word for word in shlex.split(way) if word.startswith("sources.columns=")]
+        values["sources"][index]["columns"] = yaml.safe_load(option.removeprefix("sources.columns="))
     packer.build(make_recipe(values), tmp_path / "read", progress=False)
     assert all(GAELIC in said(tmp_path / "read", name) for name in ("one.jsonl", "other.jsonl"))
     run(
@@ -232,7 +236,7 @@ def test_two_fields_that_could_be_the_question_are_both_named(tokenizer: Path, t
     }
     path = written(tmp_path / "rows.jsonl", row)
     error = fields("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache", exit_code=3)["error"]
-    found = error["hint"].partition(": ")[2].partition("; nothing")[0].split(" or --set ")
+    found = error["hint"].partition(": ")[2].partition("; what")[0].split(" or --set ")
     assert len(found) == 2
     texts = []
     for number, way in enumerate(found):
@@ -248,3 +252,12 @@ def test_a_label_that_is_not_read_as_a_rating_is_shown(
 ) -> None:
     path = written(tmp_path / "rows.jsonl", {"prompt": "well?", "completion": "yes", "label": label})
     assert ("not read: `label`" in " ".join(run("preview", path, "--tokenizer", tokenizer).stderr.split())) == is_shown
+
+
+def test_text_in_few_rows_is_named_with_their_number_and_left_out(tokenizer: Path, tmp_path: Path) -> None:
+    path = written(tmp_path / "rows.jsonl", ROW | {"notes": GAELIC}, *[ROW] * 199)
+    for command in (("build", path, "-o", tmp_path / "cache"), ("preview", path)):
+        told = " ".join(run(*command, "--tokenizer", tokenizer).stderr.split())
+        assert f"a field has text that nothing reads: `notes` (in 1 of 200 rows: `{GAELIC}`); too few to ask" in told
+    silent = run("preview", path, "--tokenizer", tokenizer, "--ignore", "notes").stderr
+    assert "nothing reads" not in silent

@@ -15,7 +15,7 @@ from supervision_stages import Stages
 from packer.batches import Sample
 from packer.errors import InputError
 from packer.pipeline.from_python import build
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.source.chat import unused_keys
 from packer.source.decode import Refused
 from packer.source.schema import read_row

@@ -6,7 +6,7 @@ import pytest
 
 from packer.audit import check
 from packer.pipeline.from_python import build
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 
 pytestmark = pytest.mark.real
 

@@ -13,7 +13,7 @@ from supervision_stages import ALLOW_ALL, Stages, assistant, call, chat, user
 
 from packer.batches import Sample
 from packer.layout import document_labels
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.source import chat as messages_schema
 
 pytestmark = pytest.mark.real

@@ -55,12 +55,9 @@ def looked(real, folder):
 
 
 def test_conversations_as_messages_train_every_prompt(real, prepare, conversations):
-    folder, dataset = prepare([{"messages": messages} for messages in conversations])
+    folder, _ = prepare([{"messages": messages} for messages in conversations])
     counts, report = looked(real, folder)
-    answers = sum(ids.count(77091) for ids in dataset["input_ids"])  # "assistant", as the header has it
     assert counts["prompt_trained"][1] == len(conversations) > 50
-    assert counts["header_trained"][1] == len(conversations)
-    assert counts["header_trained"][0] <= answers
     assert "terminator_masked" not in counts and "labels_shifted" not in counts
     assert report.header == "<|im_start|>assistant"
 
@@ -69,9 +66,7 @@ def test_prompts_and_completions_have_no_error(real, prepare, conversations):
     folder, dataset = prepare([{"prompt": messages[:-1], "completion": messages[-1:]} for messages in conversations])
     counts, report = looked(real, folder)
     assert report.ok and report.trained == sum(label != -100 for row in dataset["labels"] for label in row)
-    several = [sum(m["role"] == "assistant" and bool(m["content"]) for m in messages) - 1 for messages in conversations]
-    assert counts.get("answers_masked", (0, 0)) == (sum(several), sum(map(bool, several)))
-    assert counts.keys() <= {"answers_masked"}
+    assert counts == {}
 
 
 def test_marks_of_the_training_template_have_no_error(real, prepare, conversations):

@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Tokenizer
 from packer.audit import lint
 from packer.audit.lint.codes import CODES
 from packer.audit.lint.lint_report import LintReport
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 
 pytestmark = pytest.mark.real
 
@@ -93,25 +93,25 @@ CHATML, LLAMA_3, MISTRAL = ("<|im_end|>",), ("<|eot_id|>",), ("</s>",)
 COHERE, DEEPSEEK, GEMMA = ("<|END_OF_TURN_TOKEN|>",), ("<｜end▁of▁sentence｜>",), ("<end_of_turn>",)
 
 KNOWN: dict[str, tuple[tuple[str, ...], set[str]]] = {
-    "llamacpp__Qwen-Qwen3-0.6B": (CHATML, {"chat_rewritten", "reasoning_forgotten", "prompt_modes", "shapes_rejected"}),
-    "trl__qwen3_training": (CHATML, {"prompt_modes", "shapes_rejected"}),
-    "vllm__tool_chat_template_hermes": (CHATML, {"dropped_reasoning", "shapes_rejected"}),
+    "llamacpp__Qwen-Qwen3-0.6B": (CHATML, {"chat_rewritten", "reasoning_forgotten"}),
+    "trl__qwen3_training": (CHATML, set()),
+    "vllm__tool_chat_template_hermes": (CHATML, set()),
     "llamacpp__NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use": (CHATML, {"plain_chat_refused"}),
-    "llamacpp__meta-llama-Llama-3.2-3B-Instruct": (LLAMA_3, {"dropped_reasoning", "shapes_rejected"}),
-    "trl__llama3_training": (LLAMA_3, {"dropped_reasoning", "shapes_rejected"}),
-    "mistralcommon__v3": (MISTRAL, {"dropped_reasoning", "shapes_rejected"}),
-    "ct__llama-2-chat": (MISTRAL, {"dropped_reasoning", "shapes_rejected"}),
-    "llamacpp__google-gemma-2-2b-it": (GEMMA, {"dropped_reasoning", "shapes_rejected"}),
-    "axolotl__command_a": (COHERE, {"dropped_reasoning", "shapes_rejected"}),
-    "axolotl__command_a_rag": (COHERE, {"opening_learned", "dropped_reasoning", "shapes_rejected"}),
+    "llamacpp__meta-llama-Llama-3.2-3B-Instruct": (LLAMA_3, set()),
+    "trl__llama3_training": (LLAMA_3, set()),
+    "mistralcommon__v3": (MISTRAL, set()),
+    "ct__llama-2-chat": (MISTRAL, set()),
+    "llamacpp__google-gemma-2-2b-it": (GEMMA, set()),
+    "axolotl__command_a": (COHERE, set()),
+    "axolotl__command_a_rag": (COHERE, {"opening_learned"}),
     "llamacpp__Cohere2MoE": (COHERE, {"prompt_diverges"}),
     "llamacpp__llama-cpp-deepseek-r1": (DEEPSEEK, {"prompt_diverges"}),
-    "llamacpp__deepseek-ai-DeepSeek-V3.2": (DEEPSEEK, {"opening_learned", "chat_rewritten", "reasoning_forgotten", "prompt_modes", "shapes_rejected"}),
-    "llamacpp__GLM-4.6": (("<|endoftext|>", "<|user|>", "<|observation|>"), {"reasoning_forgotten", "prompt_modes", "shapes_rejected"}),
-    "trl__phi3": (("<|endoftext|>",), {"turn_end_is_no_stop", "dropped_reasoning", "shapes_rejected"}),
-    "axolotl__phi_35": (("<|end|>",), {"dropped_reasoning", "shapes_rejected"}),
-    "llamacpp__microsoft-Phi-3.5-mini-instruct": (("<|endoftext|>", "<|end|>"), {"dropped_reasoning", "shapes_rejected"}),
-    "axolotl__exaone": (("[|endofturn|]",), {"dropped_reasoning", "shapes_rejected"}),
+    "llamacpp__deepseek-ai-DeepSeek-V3.2": (DEEPSEEK, {"opening_learned", "chat_rewritten", "reasoning_forgotten"}),
+    "llamacpp__GLM-4.6": (("<|endoftext|>", "<|user|>", "<|observation|>"), {"reasoning_forgotten"}),
+    "trl__phi3": (("<|endoftext|>",), {"turn_end_is_no_stop"}),
+    "axolotl__phi_35": (("<|end|>",), set()),
+    "llamacpp__microsoft-Phi-3.5-mini-instruct": (("<|endoftext|>", "<|end|>"), set()),
+    "axolotl__exaone": (("[|endofturn|]",), set()),
 }  # fmt: skip
 """Template → the tokens generation stops at, and the codes of its report."""
 

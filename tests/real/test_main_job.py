@@ -15,7 +15,7 @@ from packer.audit import verify
 from packer.errors import PackerError
 from packer.pipeline.from_python import build
 from packer.pipeline.messages.build_result import BuildResult
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.store.cache import Cache
 
 pytestmark = pytest.mark.real
@@ -54,7 +54,7 @@ def digests(folder: Path) -> dict[str, str]:
 MEASURED = """
 import json, sys, time
 from packer.pipeline.from_python import build
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 start = time.perf_counter()
 result = build(make_recipe(json.loads(sys.argv[1])), sys.argv[2], jobs=1)
 # ru_maxrss would begin with what the process that started this one has.
@@ -216,7 +216,7 @@ KILLED = """
 import json, os, signal, sys, threading
 from packer.pipeline import partition
 from packer.pipeline.from_python import build
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 made, original = [], partition.run_partition
 
 def counted(*arguments, **options):

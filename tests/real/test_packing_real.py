@@ -10,7 +10,7 @@ from packed_caches import check_packing
 
 from packer.audit import stats, verify
 from packer.pipeline.from_python import build
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.store.cache import Cache
 
 pytestmark = pytest.mark.real

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from packer.layout import MASKED
 from packer.pipeline.from_python import build
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.store.cache import Cache
 from packer.store.rejected import read_rejected
 

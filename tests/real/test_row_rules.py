@@ -10,7 +10,7 @@ from search_effort import one_in
 
 from packer.curate.trait_rules import TraitRules
 from packer.curate.traits import TraitMaker
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.source.file_cuts import partition_file
 from packer.source.row import FileRow
 from packer.source.rows import read_batch, read_rows

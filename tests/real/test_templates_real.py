@@ -12,7 +12,7 @@ from loaded_tokenizers import oracle_of, stages_of
 from oracle import Oracle
 from supervision_stages import ALLOW_ALL, Outcome
 
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.rejections import CODES
 
 pytestmark = pytest.mark.real

@@ -59,7 +59,6 @@ HOURS = (
         tokenizer="minimind",
         template=MISTRAL,
         kept=0.99,
-        warnings=1,
     ),
 )
 OPTION = re.compile(r"--(?:template|set|schema|block-len) (?:'(?:[^']|'\\'')*'|[^\s;,]+)")

@@ -7,7 +7,7 @@ from token_rows import write_token_rows
 
 from packer.audit import verify
 from packer.pipeline.from_python import build
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 
 pytestmark = pytest.mark.real
 

@@ -13,7 +13,7 @@ from packer.load import PackedLoader  # noqa: E402
 from packer.load.attention import block_diagonal_mask, document_ids  # noqa: E402
 from packer.load.batching import Padded, TokenBudget  # noqa: E402
 from packer.pipeline.from_python import build  # noqa: E402
-from packer.recipe import make_recipe  # noqa: E402
+from packer.recipe.recipe import make_recipe  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
 
 pytestmark = pytest.mark.real

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from packer.errors import RecipeError, StorageError, UsageError
 from packer.pipeline.from_python import build
-from packer.recipe import load_recipe, make_recipe
+from packer.recipe.recipe import load_recipe, make_recipe
 from packer.recipe_from import read_config, write_recipe
 from packer.store.cache import Cache
 from packer_cli.main import cli
@@ -24,10 +24,10 @@ CHAT = {"type": "chat_template"}
 PACKED = {"sample_packing": True, "sequence_len": 512}
 
 
-def convert(config, *, name="config.yaml", datasets=()):
+def convert(config, *, name="config.yaml"):
     Path(name).parent.mkdir(exist_ok=True)
     Path(name).write_text(json.dumps(config) if name.endswith("json") else yaml.safe_dump(config), "utf-8")
-    return read_config(Path(name), Path("out"), datasets=datasets)
+    return read_config(Path(name), Path("out"))
 
 
 def axolotl(*entries, **keys):
@@ -160,92 +160,22 @@ def test_a_llamafactory_config_builds_what_a_recipe_written_by_hand_builds(place
     assert documents_of(make_recipe(without_held_out), Path("a")) == documents_of(make_recipe(by_hand), Path("b"))
 
 
-def test_a_dataset_info_alone_gives_its_entries_or_those_that_are_named(place):
-    info = {
-        "one": {"file_name": "alpaca.jsonl"},
-        "pairs": {
-            "file_name": "alpaca.jsonl",
-            "ranking": True,
-            "columns": {"prompt": "p", "chosen": "c", "rejected": "r"},
-        },
-        "seen": {
-            "file_name": "chat.jsonl",
-            "formatting": "sharegpt",
-            "columns": {"messages": "messages", "images": "images"},
-        },
-        "two": {"file_name": "sharegpt.jsonl", "formatting": "sharegpt"},
-        "far": {"hf_hub_url": "org/name", "folder": "parts"},
-    }
-    Path("info").mkdir()
-    for name in ("alpaca", "chat", "sharegpt"):
-        (Path("info") / f"{name}.jsonl").symlink_to(Path(f"data/{name}.jsonl").resolve())
-    Path("info/dataset_info.json").write_text(json.dumps(info))
-    result = CliRunner().invoke(cli, ["init", "out", "--from", "info/dataset_info.json", "--json"])
-    assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
-    assert {"pairs", "seen"} == found["left_out"].keys()
-    recipe = load_recipe("out/recipe.yaml")
-    assert [source.path for source in recipe.sources] == [
-        "out/../info/alpaca.jsonl",
-        "out/../info/sharegpt.jsonl",
-        "hf://datasets/org/name/parts/*",
-    ]
-    result = CliRunner().invoke(cli, ["init", "out2", "--from", "info/dataset_info.json", "--dataset", "two"])
-    assert "1 source" in result.stdout and "next: packer build -c out2/recipe.yaml --tokenizer FOLDER" in result.stdout
-    assert [source.schema for source in load_recipe("out2/recipe.yaml").sources] == ["sharegpt"]
-
-
-def test_pairs_and_ratings_of_llamafactory_are_read_under_the_names_of_their_columns(place):
-    pairs = [
-        {"q": f"{n}?", "more": "m", "good": f"yes {n}", "bad": "no", "system": "s", "output": "o"} for n in range(9)
-    ]
-    Path("pairs.json").write_text(json.dumps(pairs))
-    Path("rated.json").write_text(json.dumps([{"q": f"{n}?", "a": "b", "fine": n % 2 == 0} for n in range(9)]))
-    columns = {"prompt": "q", "query": "more", "chosen": "good", "rejected": "bad"}
-    info = {
-        "pairs": {"file_name": "pairs.json", "ranking": True, "columns": columns},
-        "bare": {"file_name": "pairs.json", "ranking": True, "columns": {"prompt": "q", "chosen": "good"}},
-        "rated": {"file_name": "rated.json", "columns": {"prompt": "q", "response": "a", "kto_tag": "fine"}},
-        "plain": {"file_name": "rated.json", "columns": {"prompt": "q", "response": "a"}},
-    }
-    Path("dataset_info.json").write_text(json.dumps(info))
-    config = {"dataset": ",".join(info), "dataset_dir": ".", "model_name_or_path": "tokenizer", "neat_packing": True}
-    for stage, name, sides in (("dpo", "pairs", {0, 1}), ("kto", "rated", {2, 3})):
-        converted = convert({**config, "stage": stage})
-        notes = told(converted)
-        assert converted.left_out.keys() == info.keys() - {name}
-        assert ("no column is named for rejected" in notes["bare"]) == (stage == "dpo")
-        write_recipe(converted, Path(stage))
-        cache = Path(f"cache-{stage}")
-        totals = build(load_recipe(f"{stage}/recipe.yaml"), cache, jobs=1).manifest.totals
-        assert (totals.rows, totals.kept) == (9, 9)
-        assert {*Cache.open(cache).documents("train").sides().tolist()} == sides
-
-
 def test_senders_with_other_names_become_roles_of_the_source(place):
-    """The rows need no change: a source says which role is which, also in both answers of a pair."""
+    """The rows need no change: a source says which role is which."""
 
     def said(role, text):
         return {"from": role, "value": text}
 
-    asked, answers = [said("client", "1?")], [said("agent", "yes"), said("agent", "no")]
-    Path("chats.json").write_text(json.dumps([{"conversations": [*asked, answers[0]]}]))
-    Path("pairs.json").write_text(json.dumps([{"conversations": asked, "good": answers[0], "bad": answers[1]}]))
+    Path("chats.json").write_text(json.dumps([{"conversations": [said("client", "1?"), said("agent", "yes")]}]))
     tags = {"user_tag": "client", "assistant_tag": "agent", "system_tag": "system", "function_tag": "call"}
     entry = {"formatting": "sharegpt", "tags": tags}
-    columns = {"messages": "conversations", "chosen": "good", "rejected": "bad"}
-    info = {
-        "chats": {"file_name": "chats.json", **entry},
-        "pairs": {"file_name": "pairs.json", **entry, "ranking": True, "columns": columns},
-    }
-    Path("dataset_info.json").write_text(json.dumps(info))
+    Path("dataset_info.json").write_text(json.dumps({"chats": {"file_name": "chats.json", **entry}}))
     mapping = {"role": "from", "content": "value"}
     roles = {"user": ["client", "human"], "assistant": ["agent"]}
     chat = {"path": "chats.json", "type": "chat_template", "field_messages": "conversations"}
     for number, (config, notes) in enumerate(
         [
             ({"dataset": "chats", "dataset_dir": "."}, {"chats.tags.function_tag"}),
-            ({"dataset": "pairs", "dataset_dir": ".", "stage": "dpo"}, {"pairs.tags.function_tag"}),
             ({"datasets": [{**chat, "message_property_mappings": mapping, "roles": roles}], "sequence_len": 64}, set()),
         ]
     ):
@@ -255,17 +185,6 @@ def test_senders_with_other_names_become_roles_of_the_source(place):
         write_recipe(converted, Path(f"out{number}"))
         totals = build(load_recipe(f"out{number}/recipe.yaml"), Path(f"cache{number}"), jobs=1).manifest.totals
         assert (totals.rows, totals.kept) == (1, 1)
-
-
-def test_a_dataset_info_of_pairs_alone_gives_pairs(place):
-    entry = {"file_name": "pairs.json", "ranking": True, "columns": {"prompt": "q", "chosen": "c", "rejected": "r"}}
-    Path("pairs.json").write_text('[{"q": "1?", "c": "yes", "r": "no"}]')
-    Path("dataset_info.json").write_text(json.dumps({"pairs": entry, "plain": {"file_name": "data/alpaca.jsonl"}}))
-    for names, schemas in (((), ["alpaca"]), (("pairs",), ["preference"])):
-        chosen = [word for name in names for word in ("--dataset", name)]
-        result = CliRunner().invoke(cli, ["init", f"out{len(names)}", "--from", "dataset_info.json", *chosen])
-        assert result.exit_code == 0, result.output
-        assert [source.schema for source in load_recipe(f"out{len(names)}/recipe.yaml").sources] == schemas
 
 
 # Every key is answered for.
@@ -312,9 +231,6 @@ ENTRY = keys_of(
 )
 TYPES = st.sampled_from(
     ["chat_template", "sharegpt.load_guanaco", "alpaca", "alpaca:chat", "completion", "input_output", "new", "", None]
-)
-TYPES_OF_PAIRS = st.sampled_from(
-    ["chat_template.default", "chat_template.argilla", "chatml.intel", "llama3.argilla_chat", "chatml", "new", "", None]
 )
 OWN_TYPES = st.dictionaries(
     st.sampled_from(["field_instruction", "field_output", "format", "else"]), st.just("x"), min_size=1
@@ -380,98 +296,6 @@ def test_every_key_of_an_axolotl_config_is_carried_over_or_reported(
     config = {**others, **top, **PACKED, "datasets": [entry, {"path": "org/name", "type": "completion"}]}
     config_file.write_text(json.dumps(config))
     assert unanswered(paths_of(config), read_config(config_file, config_file.parent)) == []
-
-
-@given(
-    rl=st.sampled_from(["dpo", "ipo", "orpo", "simpo", "kto"]),
-    top=AXOLOTL,
-    entry=ENTRY,
-    more=UNKNOWN,
-    kind=TYPES_OF_PAIRS | OWN_TYPES,
-    mapped=st.none() | INNER,
-    roles=st.none() | ROLES,
-)
-def test_every_key_of_an_axolotl_config_of_preference_data_is_carried_over_or_reported(
-    config_file, rl, top, entry, more, kind, mapped, roles
-):
-    below = {name: values for name, values in (("message_property_mappings", mapped), ("roles", roles)) if values}
-    entry = {**more, **entry, **below, "path": "hf://datasets/org/name", "type": kind}
-    config = {**top, "rl": rl, "datasets": [entry, {"path": "org/name", "type": "chatml.intel"}]}
-    config_file.write_text(json.dumps(config))
-    found = read_config(config_file, config_file.parent)
-    assert unanswered(paths_of(config), found) == []
-    assert {source["schema"] for source in found.values["sources"]} == {"rated" if rl == "kto" else "preference"}
-
-
-ASKED = [[{"role": "user", "content": f"What is {n} + {n}?"}] for n in range(3)]
-GOOD = [[{"role": "assistant", "content": f"It is {2 * n}."}] for n in range(3)]
-BAD = [[{"role": "assistant", "content": f"It is {n}!"}] for n in range(3)]
-SYSTEM = [{"role": "system", "content": "Be brief."}]
-UNREAD = {"context": "unread", "history": [["un", "read"]], "tools": [{"name": "unread"}]}
-
-
-def texts_of(number):
-    return [messages[number][0]["content"] for messages in (ASKED, GOOD, BAD)]
-
-
-@pytest.mark.parametrize(
-    ("entry", "row", "system"),
-    [
-        ({"type": "chat_template.default"}, lambda n: {"messages": ASKED[n], "chosen": GOOD[n][0], "rejected": BAD[n][0], "prompt": "unread"}, []),
-        (
-            {"type": "chat_template", "field_messages": "talk", "field_chosen": "good", "field_rejected": "bad"}
-            | {"message_property_mappings": {"role": "from", "content": "value"}, "roles": {"user": ["client"], "assistant": ["agent"]}},
-            lambda n: {"talk": [{"from": "client", "value": texts_of(n)[0]}]} | {side: {"from": "agent", "value": text} for side, text in zip(("good", "bad"), texts_of(n)[1:], strict=True)},
-            [],
-        ),
-        ({"type": "chat_template.argilla_chat"}, lambda n: {"chosen": ASKED[n] + GOOD[n], "rejected": ASKED[n] + BAD[n], "prompt": "unread", "system": "unread"}, []),
-        ({"type": "chat_template.argilla"}, lambda n: {"prompt": texts_of(n)[0], "chosen": ASKED[n] + GOOD[n], "rejected": ASKED[n] + BAD[n], "system": "Be brief."}, SYSTEM),
-        ({"type": "chatml.argilla"}, lambda n: {**dict(zip(("instruction", "chosen_response", "rejected_response"), texts_of(n), strict=True)), "input": "unread", "system": "Be brief."}, SYSTEM),
-        ({"type": "chatml.argilla_chat"}, lambda n: {"chosen": ASKED[n] + GOOD[n], "rejected": ASKED[n] + BAD[n], "messages": ASKED[0], "system": "unread"}, []),
-        ({"type": "chatml.icr"}, lambda n: {**dict(zip(("input", "chosen", "rejected"), texts_of(n), strict=True)), "instruction": "unread"}, []),
-        ({"type": "chatml.intel"}, lambda n: {**dict(zip(("question", "chosen", "rejected"), texts_of(n), strict=True)), "prompt": "unread", "system": "Be brief."}, SYSTEM),
-        ({"type": "chatml.prompt_pairs"}, lambda n: {**dict(zip(("prompt", "chosen", "rejected"), texts_of(n), strict=True)), "instruction": "unread"}, []),
-        ({"type": "chatml.ultra"}, lambda n: {"prompt": texts_of(n)[0], "chosen": ASKED[n] + GOOD[n], "rejected": ASKED[n] + BAD[n], "messages": ASKED[0]}, []),
-    ],
-)  # fmt: skip
-def test_each_type_of_pairs_reads_the_columns_that_axolotl_reads(place, entry, row, system):
-    for name, rows in (
-        ("theirs", [UNREAD | row(n) for n in range(3)]),
-        ("plain", [{"prompt": system + ASKED[n], "chosen": GOOD[n], "rejected": BAD[n]} for n in range(3)]),
-    ):
-        Path(f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    found = convert({"base_model": "tokenizer", "rl": "dpo", "datasets": [{"path": "theirs.jsonl", **entry}]})
-    assert (
-        found.values["template"] == {"name": "chatml"}
-        if entry["type"].startswith("chatml")
-        else "template" not in found.values
-    )
-    write_recipe(found, Path("out"))
-    plain = make_recipe({**found.values, "tokenizer": "tokenizer", "sources": [{"path": "plain.jsonl"}]})
-    assert documents_of(load_recipe("out/recipe.yaml"), Path("a")) == documents_of(plain, Path("b"))
-
-
-@pytest.mark.parametrize(
-    ("form", "row"),
-    [
-        ("argilla", lambda n: {"instruction": texts_of(n)[0], "completion": texts_of(n)[1], "prompt": "unread"}),
-        ("argilla_chat", lambda n: {"completion": ASKED[n] + GOOD[n], "prompt": ASKED[0]}),
-        ("intel", lambda n: {"question": texts_of(n)[0], "completion": texts_of(n)[1], "prompt": "unread"}),
-        ("prompt_pairs", lambda n: {"prompt": texts_of(n)[0], "completion": texts_of(n)[1], "instruction": "unread"}),
-        ("ultra", lambda n: {"prompt": texts_of(n)[0], "completion": texts_of(n)[1], "messages": ASKED[0]}),
-    ],
-)
-def test_each_type_of_rated_answers_reads_the_columns_that_axolotl_reads(place, form, row):
-    for name, rows in (
-        ("theirs", [UNREAD | row(n) | {"label": n > 0} for n in range(3)]),
-        ("plain", [{"prompt": ASKED[n], "completion": GOOD[n], "label": n > 0} for n in range(3)]),
-    ):
-        Path(f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    entry = {"path": "theirs.jsonl", "type": f"chatml.{form}"}
-    found = convert({"base_model": "tokenizer", "rl": "kto", "datasets": [entry]})
-    write_recipe(found, Path("out"))
-    plain = make_recipe({**found.values, "tokenizer": "tokenizer", "sources": [{"path": "plain.jsonl"}]})
-    assert documents_of(load_recipe("out/recipe.yaml"), Path("a")) == documents_of(plain, Path("b"))
 
 
 @given(
@@ -702,10 +526,9 @@ def test_the_recipe_says_in_comments_what_it_does_not_carry_and_loads_as_what_it
         ('{"datasets": [], "seed\\ud800": 1}', "c.json", r"seed\\ud800.* is not UTF-8"),
         ("datasets: rows", "c.yaml", "datasets: expected a list"),
         ("datasets: []", "c.yaml", "contains no rows that packer reads"),
-        ("rl: grpo\ndatasets: []", "c.yaml", "rl: grpo: packer prepares examples to imitate, preference pairs and rated"),
-        ("reward_model: true\ndatasets: []", "c.yaml", "reward_model: True: packer prepares"),
-        ("rl: dpo\ndatasets: [{path: a/b, type: chatml}]", "c.yaml", "contains no rows that packer reads"),
-        ("stage: rm\ndataset: a", "c.yaml", "stage: rm: packer prepares"),
+        ("rl: dpo\ndatasets: [{path: a/b, type: chatml}]", "c.yaml", "rl: dpo: configurations of supervised training"),
+        ("reward_model: true\ndatasets: []", "c.yaml", "reward_model: True: configurations of supervised training"),
+        ("stage: dpo\ndataset: a", "c.yaml", "stage: dpo: configurations of supervised training"),
         ("dataset: a\ndataset_dir: nowhere", "c.yaml", "dataset_dir: nowhere: no dataset_info.json there"),
         ("dataset: a/b\ndataset_dir: ONLINE", "c.yaml", "dataset_dir: ONLINE: its data sets are on the Hub"),
         ("dataset: a\ndataset_dir: REMOTE:a/b", "c.yaml", "dataset_dir: REMOTE:a/b: its data sets are on the Hub"),
@@ -764,35 +587,31 @@ def test_a_terminal_gets_what_is_reported_in_lines_of_its_width_and_a_pipe_a_lin
 
 
 def test_several_names_of_entries_may_stand_with_commas_between_them_and_a_wrong_one_is_corrected(place):
-    entries = {f"entry_number_{i}": {"file_name": f"data/{i}.jsonl"} for i in range(40)}
-    Path("data").unlink()
-    Path("data").mkdir()
+    entries = {f"entry_number_{i}": {"file_name": f"{i}.jsonl"} for i in range(40)}
+    Path("info").mkdir()
     for entry in entries.values():
-        Path(entry["file_name"]).touch()
-    entries["with,comma"] = {"file_name": "data/3.jsonl"}
-    names = ["entry_number_7, entry_number_1", "with,comma"]
-    found = convert(entries, name="dataset_info.json", datasets=names)
-    assert [source["path"] for source in found.values["sources"]] == [f"../data/{i}.jsonl" for i in (7, 1, 3)]
+        (Path("info") / entry["file_name"]).touch()
+    Path("info/dataset_info.json").write_text(json.dumps(entries))
+    config = {"dataset_dir": "info", "model_name_or_path": "tokenizer"}
+    found = convert({**config, "dataset": ["entry_number_7, entry_number_1", "entry_number_3"]})
+    assert [source["path"] for source in found.values["sources"]] == [f"../info/{i}.jsonl" for i in (7, 1, 3)]
     with pytest.raises(RecipeError) as error:
-        convert(entries, name="dataset_info.json", datasets=["entry_nubmer_11"])
+        convert({**config, "dataset": "entry_nubmer_11"})
     assert error.value.hint == "did you mean 'entry_number_11'?"
     with pytest.raises(RecipeError) as error:
-        convert(entries, name="dataset_info.json", datasets=["something else"])
+        convert({**config, "dataset": "something else"})
     *listed, last = error.value.hint.removeprefix("it has ").split(", ")
     assert listed and {*listed} <= {*entries} and last == "…"
-    with pytest.raises(RecipeError, match="dataset '': not in"):
-        convert(entries, name="dataset_info.json", datasets=[""])
 
 
-def test_names_of_entries_are_for_a_bare_dataset_info(place):
-    Path("c.yaml").write_text("datasets: [{path: data/chat.jsonl, type: chat_template}]")
-    for arguments in (["init", "out", "--dataset", "a"], ["init", "out", "--from", "c.yaml", "--dataset", "a"]):
-        result = CliRunner().invoke(cli, arguments)
-        assert result.exit_code == 2 and "--dataset" in str(result.output)
+def test_a_dataset_info_alone_is_refused_with_what_names_its_entries(place):
+    Path("dataset_info.json").write_text(json.dumps({"rows": {"file_name": "data/alpaca.jsonl"}}))
+    result = CliRunner().invoke(cli, ["init", "out", "--from", "dataset_info.json"])
+    assert result.exit_code == 2 and "with dataset: NAME,NAME and dataset_dir:" in " ".join(result.stderr.split())
 
 
 @pytest.mark.real
-def test_llamafactorys_own_demo_files_become_the_sources_of_their_stages_but_for_pictures(real, tmp_path, monkeypatch):
+def test_llamafactorys_own_demo_files_become_sources_but_for_pictures_and_preference_data(real, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     chat = {"formatting": "sharegpt"}
     roles = {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant"}
@@ -815,14 +634,11 @@ def test_llamafactorys_own_demo_files_become_the_sources_of_their_stages_but_for
         "max_samples": 30,
         "template": "qwen",
     }
-    for stage, expected in (("sft", (90, 90)), ("dpo", (30, 30)), ("kto", (30, 30))):
-        converted = convert({**config, "stage": stage, "model_name_or_path": str(real / "tokenizers" / "minimind")})
-        left_out = converted.left_out.keys()
-        ours = {"dpo": {"dpo_en_demo"}, "kto": {"kto_en_demo"}}.get(stage)
-        assert left_out == (info.keys() - ours if ours else {"mllm_demo", "dpo_en_demo", "kto_en_demo"})
-        write_recipe(converted, Path(stage))
-        totals = build(load_recipe(f"{stage}/recipe.yaml"), Path(f"cache-{stage}"), jobs=1).manifest.totals
-        assert totals.rows == totals.kept >= expected[0]
+    converted = convert({**config, "model_name_or_path": str(real / "tokenizers" / "minimind")})
+    assert converted.left_out.keys() == {"mllm_demo", "dpo_en_demo", "kto_en_demo"}
+    write_recipe(converted, Path("sft"))
+    totals = build(load_recipe("sft/recipe.yaml"), Path("cache-sft"), jobs=1).manifest.totals
+    assert totals.rows == totals.kept >= 90
 
 
 def test_yaml_that_repeats_itself_by_anchors_and_values_json_has_no_word_for_are_read(place):
@@ -842,5 +658,6 @@ def test_yaml_that_repeats_itself_by_anchors_and_values_json_has_no_word_for_are
 def test_many_data_sets_that_are_left_out_take_linear_work(place):
     """Comparing each with all others would take minutes."""
     info = {f"d{number}": {"script_url": "x", "columns": {"images": "x"}} for number in range(25_000)}
-    found = convert(info | {"rows": {"hf_hub_url": "org/name"}}, name="dataset_info.json")
+    Path("dataset_info.json").write_text(json.dumps(info | {"rows": {"hf_hub_url": "org/name"}}))
+    found = convert({"dataset": [*info, "rows"], "dataset_dir": "."})
     assert [*found.left_out] == [*info] and [source["path"] for source in found.values["sources"]]

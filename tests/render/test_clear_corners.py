@@ -17,7 +17,7 @@ from supervision_stages import Stages, assistant, call, chat, result, samples, s
 from tokenizers import Tokenizer
 
 from packer.batches import Sample
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.render.clear import compared
 
 ENDING = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"

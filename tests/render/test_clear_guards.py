@@ -7,7 +7,7 @@ import twins
 from rendered_twice import assert_same, batch, hold, literal
 from supervision_stages import Stages, assistant, call, chat, result, system, user
 
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 
 ENDING = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 

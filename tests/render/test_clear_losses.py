@@ -10,7 +10,7 @@ from conversation_shapes import TOOL
 from rendered_twice import batch, hold
 from supervision_stages import Stages, assistant, call, chat, result, system, user
 
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 
 
 def source(body: str) -> str:

@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from processes import HANG_S, in_a_process, run_forked, start
 
+from packer.host.watchdog import TemplateOverrunError, watched
 from packer.rejections import CODES
 from packer.render import ChatTemplate
-from packer.watchdog import TemplateOverrunError, watched
 
 MESSAGES = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]
 ROW = {"messages": MESSAGES, "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]}
@@ -139,7 +139,7 @@ def test_no_hostile_template_touches_the_host() -> None:
 
 @pytest.mark.parametrize("name", OVERRUNS)
 def test_what_only_goes_on_for_too_long_is_no_rejection(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from packer import watchdog
+    from packer.host import watchdog
 
     monkeypatch.setattr(watchdog, "MAX_CPU_S", 0.3)
     with pytest.raises(
@@ -153,7 +153,7 @@ def test_what_only_goes_on_for_too_long_is_no_rejection(name: str, monkeypatch: 
 def test_a_thread_of_an_application_is_watched_too_and_its_signals_are_left_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from packer import watchdog
+    from packer.host import watchdog
 
     monkeypatch.setattr(watchdog, "MAX_CPU_S", 0.3)
     handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
@@ -176,7 +176,7 @@ def test_waiting_takes_no_processor_time_and_is_no_overrun(monkeypatch: pytest.M
     """A machine that is busy or asleep fails no build."""
     import time
 
-    from packer import watchdog
+    from packer.host import watchdog
 
     monkeypatch.setattr(watchdog, "MAX_CPU_S", 0.3)
     assert watched(lambda: time.sleep(1) or "slept") == "slept"
@@ -190,7 +190,7 @@ def test_waiting_takes_no_processor_time_and_is_no_overrun(monkeypatch: pytest.M
 
 
 def test_an_end_that_is_swallowed_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    from packer import watchdog
+    from packer.host import watchdog
 
     monkeypatch.setattr(watchdog, "MAX_CPU_S", 0.1)
     swallowed = []
@@ -214,7 +214,7 @@ def test_an_end_never_arrives_after_the_rendering(monkeypatch: pytest.MonkeyPatc
     """Renderings that end about when they are to be ended: each is whole or ended, and nothing is raised beside them."""
     import time
 
-    from packer import watchdog
+    from packer.host import watchdog
 
     monkeypatch.setattr(watchdog, "MAX_CPU_S", 0.0)
     monkeypatch.setattr(watchdog, "TICK_S", 0.0005)
@@ -238,7 +238,7 @@ def test_an_end_never_arrives_after_the_rendering(monkeypatch: pytest.MonkeyPatc
 
 STUCK_TEMPLATE = """
 import sys
-from packer import watchdog
+from packer.host import watchdog
 from packer.render import ChatTemplate
 
 watchdog.MAX_STUCK_S = 0.5
@@ -264,7 +264,7 @@ def test_long_work_beside_renderings_ends_no_process() -> None:
 MEASURED = """
 import json, re, sys
 from pathlib import Path
-from packer import watchdog
+from packer.host import watchdog
 from packer.render import ChatTemplate, RenderError
 
 def mebibytes(name):
@@ -313,7 +313,7 @@ def test_the_limit_of_memory_holds_while_a_template_runs_and_in_processes_of_pac
     found = in_a_process(
         """
 import json, resource
-from packer import watchdog
+from packer.host import watchdog
 
 def soft():
     return resource.getrlimit(resource.RLIMIT_DATA)[0]
@@ -336,7 +336,7 @@ except watchdog.TemplateOverrunError:
 
 def test_memory_that_an_application_took_before_a_rendering_is_not_its() -> None:
     """No check may run for a while before a rendering: none has begun yet, or a library holds the GIL."""
-    from packer import watchdog
+    from packer.host import watchdog
 
     thread = watchdog._Thread()
     small, large = 2**20, 2**20 + 2 * watchdog.MAX_GROWTH_BYTES
@@ -347,7 +347,7 @@ def test_memory_that_an_application_took_before_a_rendering_is_not_its() -> None
 
 
 def test_memory_that_an_earlier_rendering_freed_is_not_the_next_ones() -> None:
-    from packer import watchdog
+    from packer.host import watchdog
 
     thread = watchdog._Thread()
     small, large = 2**20, 2**20 + 2 * watchdog.MAX_GROWTH_BYTES

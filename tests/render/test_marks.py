@@ -9,8 +9,8 @@ import twins
 from supervision_stages import Stages, assistant, chat, user
 
 from packer.errors import TemplateError
-from packer.model import load_model
-from packer.recipe import make_recipe
+from packer.model.model import load_model
+from packer.recipe.recipe import make_recipe
 
 Make = Callable[..., Stages]
 

@@ -11,9 +11,9 @@ from supervision_stages import Stages
 
 from packer import verify_cache
 from packer.batches import Sample
-from packer.model import load_model
+from packer.model.model import load_model
 from packer.pipeline.from_python import build
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.source.schema import read_row
 
 STYLES = {
@@ -82,6 +82,19 @@ def test_a_turn_with_one_flag_is_trained_as_without_pieces(tmp_path: Path) -> No
     assert whole == trained(stages, row("Let me look.", ["here"], (1, None)))
     parts = [trained(stages, row("Let me look.", ["here"], flags))[0] for flags in ((True, False), (False, True))]
     assert "".join(parts) == whole[0]
+
+
+def test_a_call_of_the_assistants_own_is_a_piece_like_any_other(tmp_path: Path) -> None:
+    """A log has a text and its call as two messages of the assistant, with or without flags."""
+    stages = stages_of(twins.byte_level, tmp_path, "each in tags")
+    for flags in ((None, None), (True, False), (False, True), (True, True)):
+        made = row("Let me look.", ["here"], flags)
+        expected = trained(stages, made)
+        call = made["messages"][2]
+        written = json.loads(call.pop("content"))
+        call |= {"role": "assistant", "content": None, "tool_calls": [{"id": "7", "function": written}]}
+        assert trained(stages, made) == expected
+        assert ("Let me look." in expected[0], "here" in expected[0]) == (flags[0] is not False, flags[1] is not False)
 
 
 def test_a_piece_without_a_flag_follows_the_rule_of_the_recipe(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ import pytest
 import twins
 
 from packer.errors import TemplateError
-from packer.model import AddedToken, load_model
+from packer.model.model import AddedToken, load_model
 from packer.pipeline.stages import turn_end_marker, with_role_markers
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.render import ChatTemplate, RenderError, role_markers, written_markers
 
 HEADS = """\

@@ -6,7 +6,7 @@ import pytest
 from hostile_rows import FILE_NAME, HOSTILE
 
 from packer.pipeline.from_python import build
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 
 
 @pytest.fixture(scope="session")

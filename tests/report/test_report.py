@@ -20,9 +20,9 @@ from packer.audit import stats, view_row
 from packer.errors import UsageError
 from packer.layout import MASKED
 from packer.pipeline.from_python import build
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.report import ReportContents, report
-from packer.report.facts import BAR_WIDTH, BATCH, Documents, block_bar, histograms, padding
+from packer.report.facts import BAR_WIDTH, Documents, block_bar, histograms
 from packer.store.cache import Cache
 from packer.store.rejected import read_rejected
 
@@ -201,14 +201,8 @@ def test_plots_count_every_document_and_block(starter_cache):
     with Cache.open(starter_cache) as cache:
         found, documents = stats(starter_cache), Documents.of(cache)
         plots = histograms(cache, found, documents)
-        layouts = {row.layout.split(",")[0]: row for row in padding(found, documents.length)}
     assert [sum(plot.counts) for plot in plots] == [found.documents, found.documents, found.blocks]
     assert all(len(plot.edges) == len(plot.counts) + 1 for plot in plots)
-    lengths = [min(length, found.block_len) for length in documents.length.tolist()]
-    slots = sum(max(lengths[i : i + BATCH]) * len(lengths[i : i + BATCH]) for i in range(0, len(lengths), BATCH))
-    ordered = [row for row in padding(found, documents.length) if "order" in row.layout]
-    assert [row.slots for row in ordered] == [slots] and ordered[0].share == 1 - sum(lengths) / slots
-    assert layouts["packed"].slots == found.slots
 
 
 @given(st.lists(st.tuples(st.integers(1, 40), st.booleans()), min_size=1, max_size=60), st.integers(0, 99))

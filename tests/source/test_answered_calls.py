@@ -1,5 +1,7 @@
 """Results of tools that belong to no call, or to one that has a result already, reject their row."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,8 +16,16 @@ def calls(*ids):
     return {"role": "assistant", "content": "", "tool_calls": made}
 
 
-def result(name=None):
-    return {"role": "tool", "content": "7", **({} if name is None else {"tool_call_id": name})}
+def calls_of(*names, ids=()):
+    turn = calls(*(ids or [None] * len(names)))
+    for call, name in zip(turn["tool_calls"], names, strict=True):
+        call["function"]["name"] = name
+    return turn
+
+
+def result(made=None, tool=None):
+    said = {"tool_call_id": made, "name": tool}
+    return {"role": "tool", "content": "7", **{key: value for key, value in said.items() if value is not None}}
 
 
 SAID = {"role": "assistant", "content": "Seven."}
@@ -30,6 +40,13 @@ ASKED = {"role": "user", "content": "How many?"}
         [calls("a", "b"), result("a"), SAID],  # one message may hold the results of both
         [calls("a"), result("a"), calls("a"), result("a"), SAID],  # numbered anew for each answer
         [calls("a"), calls("b"), result("a"), result("b"), SAID],
+        [calls_of("look", "read"), result(tool="read"), result(tool="look"), SAID],
+        [calls_of("look", "look"), result(tool="look"), result(tool="look"), SAID],
+        [calls_of("look"), result(tool="look"), calls_of("look"), result(tool="look"), SAID],
+        [calls_of("look", "read", ids="ab"), result("b", "read"), result("a", "look"), SAID],
+        [calls_of("look", "read", ids="ab"), result("b"), result(tool="look"), SAID],
+        [calls_of("look", "look", ids="ab"), result(), result(tool="look"), SAID],
+        [calls_of("look"), result("x", "look"), SAID],
         [calls("a", None), result("a"), result("x"), SAID],  # what is not said on both sides cannot be compared
         [calls(None), result("x"), SAID],
         [calls("a"), result(), result(), SAID],
@@ -38,7 +55,9 @@ ASKED = {"role": "user", "content": "How many?"}
 )
 def test_what_may_be_right_is_kept(messages):
     row = chat.read({"messages": [ASKED, *messages]}, 0)
-    assert [message.role for message in row.messages][1:] == [message["role"] for message in messages]
+    given = [message["role"] for message in messages]
+    turns = [role for before, role in pairwise([None, *given]) if not before == role == "assistant"]
+    assert [message.role for message in row.messages][1:] == turns
 
 
 @pytest.mark.parametrize(
@@ -47,6 +66,26 @@ def test_what_may_be_right_is_kept(messages):
         ([calls("a", "b"), result("c"), SAID], "a result of `c` at $.messages[2], which is no call before it"),
         ([calls("a"), result("a"), result("a"), SAID], "a second result of the call `a` at $.messages[3]"),
         ([calls("a"), result("b"), calls("b"), SAID], "a result of `b` at $.messages[2], which is no call before it"),
+        (
+            [calls_of("look"), result(tool="read"), SAID],
+            "a result of `read` at $.messages[2], which is no call before it",
+        ),
+        (
+            [calls_of("look", "read", ids=["a", None]), result(tool="see"), SAID],
+            "a result of `see` at $.messages[2], which is no call before it",
+        ),
+        (
+            [calls_of("look", "read", ids="ab"), result("a", "read"), SAID],
+            "a result of `read` at $.messages[2], but the call `a` is of another tool",
+        ),
+        (
+            [calls_of("look"), result(tool="look"), result(tool="look"), SAID],
+            "a second result of the call `look` at $.messages[3]",
+        ),
+        (
+            [calls_of("look", "read"), result("x", "look"), result("y", "look"), SAID],
+            "a second result of the call `look` at $.messages[3]",
+        ),
     ],
 )
 def test_a_result_that_belongs_to_no_call_rejects_the_row(messages, reason):

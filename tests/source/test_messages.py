@@ -423,6 +423,21 @@ def test_rated_answers_refuse_the_row_unless_columns_hide_the_rating(sample, ref
     assert len(sample(turn() | fields, columns=dict.fromkeys(fields)).messages) == 2
 
 
+@pytest.mark.parametrize("name", ["finish_reason", "finishReason", "stop_reason", "stopReason"])
+def test_an_answer_whose_log_says_that_it_did_not_end_refuses_the_row(sample, refusal, name):
+    answer = {"role": "assistant", "content": "It is"}
+    for value in ("length", "max_tokens", "MAX_TOKENS", "content_filter", "model_length", "error"):
+        assert refusal({"messages": [USER, answer | {name: value}]})[0] == "cut_off"
+        assert refusal({"messages": [USER, answer | {"response_metadata": {name: value}}]})[0] == "cut_off"
+        assert refusal({"messages": [USER, answer], name: value})[0] == "cut_off"
+        assert refusal({"prompt": "a", "completion": "b", name: value}, "completion")[0] == "cut_off"
+        cut = answer | {name: value, "train": False}  # which the next answer continues
+        assert len(sample({"messages": [USER, cut, USER, answer | {name: "stop"}]}).messages) == 4
+        assert sample({"messages": [USER, answer], name: value}, columns={name: None})
+    for value in ("stop", "end_turn", "STOP", "tool_calls", "stop_sequence", "max_turns", "", None, 151645, "\nError:"):
+        assert sample({"messages": [USER, answer | {name: value}], name: value})
+
+
 @pytest.mark.parametrize(
     "fields", [{"label": "sports"}, {"label": 1}, {"label": None}, {"chosen": None, "rejected": ""}, {"kto_tag": None}]
 )

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+from itertools import pairwise
 
 import pytest
 from hypothesis import event, given
@@ -103,6 +104,8 @@ def meant(prompt, chosen, rejected, beside):
         shared += 1
     left = ours[shared:], theirs[shared:]
     codes = {"pair_identical"} if left == ([], []) else set()
+    if any(a["role"] == b["role"] == "assistant" for side in (ours, theirs) for a, b in pairwise(side)):
+        codes.add("wrong_type")
     if any(answer and answer[0]["role"] == "user" for answer in left):
         codes.add("pair_context_differs")
     for whole, answer in ((chosen, left[0]), (rejected, left[1])):
@@ -191,7 +194,8 @@ ASK = [user("q")]
         ({"prompt": ASK, "chosen": [user("r"), assistant("a")], "rejected": [user("r"), assistant("b")]}, "pair_context_differs"),
         ({"prompt": "other", "chosen": [user("q"), assistant("a")], "rejected": [user("q"), assistant("b")]}, "pair_context_differs"),
         ({"prompt": "q", "chosen": "\n\nHuman: r\n\nAssistant: a", "rejected": "\n\nHuman: r\n\nAssistant: b"}, "pair_context_differs"),
-        ({"chosen": [*ASK, assistant("a")], "rejected": [*ASK, assistant("a"), assistant("b")]}, "pair_empty_side"),
+        ({"chosen": [*ASK, assistant("a")], "rejected": [*ASK, assistant("a"), assistant("b")]}, "wrong_type"),
+        ({"chosen": [*ASK, assistant("a")], "rejected": ASK}, "pair_empty_side"),
         ({"chosen": [*ASK, assistant("a")], "rejected": [*ASK, assistant("a"), user("r")]}, "pair_context_differs"),
         ({"prompt": ASK, "chosen": [], "rejected": [assistant("b")]}, "pair_empty_side"),
         ({"prompt": ASK, "chosen": [CALL], "rejected": [CALL]}, "pair_identical"),

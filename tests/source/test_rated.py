@@ -1,5 +1,7 @@
 """Rated answers: rows of the other schemas with a boolean `label`."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,6 +31,9 @@ def test_the_answer_is_what_follows_the_last_message_of_the_user(roles, data, la
         try:
             found = read_row(row, number=3, schema="rated", columns={})
         except Refused as refused:
+            if refused.code == "wrong_type":
+                assert any(one == other == "assistant" for one, other in pairwise(roles))
+                continue
             assert refused.code == ("pair_empty_side" if asked else "pair_no_prompt")
             assert not (asked and says)
             continue

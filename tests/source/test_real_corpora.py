@@ -33,7 +33,7 @@ CORPORA = {
     "formats/swift_single.jsonl": ("jsonl", "alpaca", 3, {}),
     "formats/tinker_conversations.jsonl": ("jsonl", "messages", 128, {}),
     "gsm8k_1319.jsonl": ("jsonl", "alpaca", 1319, {}),
-    "hh_harmless_test_messages.jsonl": ("jsonl", "messages", 2312, {}),
+    "hh_harmless_test_messages.jsonl": ("jsonl", "messages", 2312, {"wrong_type": 8}),
     "kdconv_zh_devtest.jsonl": ("jsonl", "messages", 900, {}),
     "llamafactory/alpaca_en_demo.json": ("json", "alpaca", 999, {}),
     "llamafactory/alpaca_zh_demo.json": ("json", "alpaca", 1000, {}),
@@ -48,8 +48,18 @@ CORPORA = {
     "llamafactory/v1_multimodal_demo.jsonl": ("jsonl", "messages", 24, {"multimodal": 24}),
     "llamafactory/v1_sft_demo.jsonl": ("jsonl", "messages", 500, {}),
     "multilingual_chat_a.jsonl": ("jsonl", "messages", 3055, {}),
-    "preference/hh_harmless_pairs_messages_1500.jsonl": ("jsonl", "preference", 1500, {"pair_empty_side": 4}),
-    "preference/hh_harmless_pairs_raw_1500.jsonl": ("jsonl", "preference", 1500, {"pair_empty_side": 4}),
+    "preference/hh_harmless_pairs_messages_1500.jsonl": (
+        "jsonl",
+        "preference",
+        1500,
+        {"pair_empty_side": 4, "wrong_type": 4},
+    ),
+    "preference/hh_harmless_pairs_raw_1500.jsonl": (
+        "jsonl",
+        "preference",
+        1500,
+        {"pair_empty_side": 4, "wrong_type": 4},
+    ),
     "reason_tool_use_openai_50.jsonl": ("jsonl", "messages", 50, {}),
     "sgd_train_chat_1800.jsonl": ("jsonl", "messages", 1800, {}),
     "sgd_train_tools_600.jsonl": ("jsonl", "messages", 600, {}),
@@ -159,7 +169,9 @@ def test_transcripts_and_messages_of_the_same_pairs_become_the_same_samples(real
     _, schema, raw, refused = samples_of(real / "corpora" / "preference" / "hh_harmless_pairs_raw_1500.jsonl")
     *_, restated, also_refused = samples_of(real / "corpora" / "preference" / "hh_harmless_pairs_messages_1500.jsonl")
     assert (schema, [*map(said, raw)]) == ("preference", [*map(said, restated)])
-    assert [each.code for each in refused] == [each.code for each in also_refused] == ["pair_empty_side"] * 4
+    codes = [each.code for each in refused]
+    assert codes == [each.code for each in also_refused]
+    assert Counter(codes) == {"pair_empty_side": 4, "wrong_type": 4}
     cut = 0
     for sample in raw:
         sides = [*zip(sample.messages, sample.preference.rejected.messages, strict=False)]

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.source.decode import Refused
 from packer.source.roles import ROLES, guess_roles, rename_roles, roles_hint
 from packer.source.schema import read_row

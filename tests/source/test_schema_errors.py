@@ -35,6 +35,20 @@ CHAT = [{"role": "user", "content": "a"}]
         ({"input": CHAT, "output": [{"role": "assistant", "content": "b"}]}, "{prompt: input, completion: output}"),
         ({"input": "a", "output": "b"}, "{instruction: input}"),
         ({"inputs": "a", "targets": "b"}, "{instruction: inputs, output: targets}"),
+        (
+            {"item": {"question": {"text": "a"}, "answer": {"text": "b"}}},
+            "{instruction: item.question.text, output: item.answer.text}",
+        ),
+        (
+            {"input": {"messages": CHAT}, "output": {"role": "assistant", "content": "b"}},
+            "{prompt: input.messages, completion: output.content}",
+        ),
+        (
+            {"question": "a", "good_answer": "b", "bad_answer": "ccc"},
+            "{instruction: question, chosen: good_answer, rejected: bad_answer}",
+        ),
+        ({"prompt": "a", "winner": "b", "loser": "ccc"}, "{chosen: winner, rejected: loser}"),
+        ({"prompt": "a", "response": "b", "rejected_answer": "ccc"}, "{chosen: response, rejected: rejected_answer}"),
         ({"dialog": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}, "{conversations: dialog}"),
     ],
 )
@@ -46,6 +60,7 @@ def test_a_hint_keeps_what_columns_says_already():
     assert columns_hint([{"q": "a", "answer": "b"}], {"instruction": "q"}).endswith("{instruction: q, output: answer}'")
 
 
+NO_ANSWER = "`completions` may be the answer, and `columns` reads texts alone; the fields with texts are `completions`"
 PLAINLY = "; packer reads messages, questions with answers, texts, and token ids"
 
 
@@ -64,15 +79,28 @@ PLAINLY = "; packer reads messages, questions with answers, texts, and token ids
             {"question": "a", "body": "bb"},
             [
                 "if `body` answers `question`, --set 'sources.columns={instruction: question, output: body}'",
-                "if `body` is trained whole, --set 'sources.columns={text: body}'",
             ],
+        ),
+        (
+            {"question": "a", "response_a": "bb", "response_b": "c", "preference": 1},
+            [
+                *(
+                    f"if `{one}` is always better than `{other}`, "
+                    f"--set 'sources.columns={{instruction: question, chosen: {one}, rejected: {other}}}'"
+                    for one, other in (("response_a", "response_b"), ("response_b", "response_a"))
+                ),
+                "where that differs by row, give rows `chosen` and `rejected`",
+            ],
+        ),
+        (
+            {"input": [CHAT[0]], "ideal": "b", "id": "1"},
+            ["if `ideal` answers `input`, --set 'sources.columns={prompt: input, completion: ideal}'"],
         ),
         (
             {"pair": {"en": "a", "gd": "bb"}},
             [
                 "if `pair.gd` answers `pair.en`, --set 'sources.columns={instruction: pair.en, output: pair.gd}'",
                 "if `pair.en` answers `pair.gd`, --set 'sources.columns={instruction: pair.gd, output: pair.en}'",
-                "if `pair.gd` is trained whole, --set 'sources.columns={text: pair.gd}' --ignore pair",
             ],
         ),
     ],
@@ -81,10 +109,29 @@ def test_fields_whose_names_do_not_tell_are_named_in_each_order(row, ways):
     assert columns_hint([row], {}) == f"say which field is which with `columns`: {'; '.join(ways)}"
 
 
+def test_a_field_whose_name_says_nothing_is_left_out_and_its_places_are_named():
+    """The answer that was rejected, or a critique of one, became what the system says."""
+    read = "instruction: question, output: answer"
+    found = columns_hint([{"question": "a", "answer": "b", "critique": "The answer is far too short."}], {})
+    assert found.startswith(
+        f"say which field is which with `columns`: --set 'sources.columns={{{read}}}' --ignore critique; "
+    )
+    assert f"if `critique` is what the system says, --set 'sources.columns={{{read}, system: critique}}'; " in found
+    assert found.endswith("what is left out by this may belong to the prompt")
+
+
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ({"question": "a", "answer": 4}, "the fields with texts are `question`"),
+        (
+            {"question": "a", "answer": 4},
+            "`answer` may be the answer, and `columns` reads texts alone; the fields with texts are `question`",
+        ),
+        (
+            {"question": "a", "answers": {"text": ["c"], "start": [3]}},
+            f"{NO_ANSWER.replace('completions', 'answers.text').partition(' are ')[0]} are `question`, `answers.text`",
+        ),
+        ({"id": "a", "completions": [{"model": "b", "response": "c"}, {"model": "d", "response": "e"}]}, NO_ANSWER),
         ({"question": "a", "chosen": CHAT}, "the fields with texts are `question`"),
         ({"instruction": None, "output": "b"}, "the fields with texts are `output`"),
         ({"score": 4}, "no field of these rows has a text"),

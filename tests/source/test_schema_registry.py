@@ -10,10 +10,10 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 USE = """
 import sys
 from click.testing import CliRunner
-from packer.row_schemas import ROW_SCHEMAS
+from packer.recipe.row_schemas import ROW_SCHEMAS
 ROW_SCHEMAS["riddle"] = "riddle"
 from packer.pipeline.from_python import build
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer_cli.main import cli
 
 tokenizer, *paths = sys.argv[1:]

@@ -116,19 +116,17 @@ def test_calls_join_the_text_before_them_and_observations_are_messages_of_their_
     ]
 
 
-def test_a_call_may_stand_below_its_reasoning_and_then_keeps_its_own_turn(sample):
-    """LLaMA-Factory's rows for reasoning models; neither the text before it nor the reasoning is lost."""
+def test_a_call_may_stand_below_its_reasoning(sample):
+    """LLaMA-Factory's rows for reasoning models."""
     thought = '<think>\nf of "</think" first\n</think>'
     turns = [
         {"from": "human", "value": "a"},
-        {"from": "gpt", "value": "wait"},
         {"from": "function_call", "value": thought + '\n\n{"name": "f", "arguments": {"x": 1}}'},
         {"from": "observation", "value": "{}"},
         {"from": "function_call", "value": '{"name": "f", "arguments": {"x": "</think>"}}'},
     ]
     other = {"type": "function", "function": {"name": "f", "arguments": {"x": "</think>"}}}
     assert fields(sample, turns)[1:] == [
-        {"role": "assistant", "content": "wait"},
         {"role": "assistant", "content": thought, "tool_calls": [CALL]},
         {"role": "tool", "content": "{}"},
         {"role": "assistant", "content": None, "tool_calls": [other]},
@@ -169,10 +167,16 @@ def test_other_keys_of_an_exchange_are_those_of_its_user(sample):
 
 def test_weights_are_kept(sample):
     found = sample(
-        {"conversations": [{"from": "gpt", "value": "a", "weight": 0}, {"from": "gpt", "value": "b", "train": True}]},
+        {
+            "conversations": [
+                {"from": "gpt", "value": "a", "weight": 0},
+                {"from": "human", "value": "?"},
+                {"from": "gpt", "value": "b", "train": True},
+            ]
+        },
         "sharegpt",
     )
-    assert [message.weight for message in found.messages] == [0.0, 1.0]
+    assert [message.weight for message in found.messages] == [0.0, None, 1.0]
     assert all(set(message.fields) == {"role", "content"} for message in found.messages)
 
 

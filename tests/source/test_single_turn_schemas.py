@@ -256,8 +256,8 @@ def test_reasoning_beside_a_text_after_messages_is_that_of_the_answer(sample, re
     expected = sample({"prompt": [USER], "completion": answer, "label": label}, schema)
     assert [m.fields for m in sample(row, schema).messages] == [m.fields for m in expected.messages]
     assert asked({"prompt": [USER], "completion": "a", "cot": "because", "label": label}, schema) == ["cot"]
-    answers = [{"role": "assistant", "content": "a"}] * 2  # it may be that of either
-    assert asked(row | {"completion": answers}, schema) == ["reasoning"]
+    answer = {"role": "assistant", "content": "a"}  # it may be that of either
+    assert asked(row | {"completion": [answer, USER, answer]}, schema) == ["reasoning"]
     assert asked(row | {"reasoning": "off"}, schema) == []
     assert refusal(row | {"reasoning": 7}, schema)[0] == "wrong_type"
 

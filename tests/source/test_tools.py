@@ -276,18 +276,37 @@ def test_calls_that_are_read_may_be_repeated_under_other_names(sample):
     assert sample({"messages": [message]}).messages[0].fields["tool_calls"] == [CALL]
 
 
-def test_calls_join_whatever_ids_their_messages_have_and_not_if_they_have_reasoning(sample):
-    call = {"role": "tool_call", "content": '{"name": "f", "arguments": {}}'}
-    said = [USER, {"role": "assistant", "content": "a", "id": "1"}, call | {"id": "2"}]
-    assert [m.fields.get("id") for m in sample({"messages": said}).messages] == [None, "1"]
-    thinking = [USER, {"role": "assistant", "content": "a"}, call | {"reasoning_content": "x"}]
-    assert len(sample({"messages": thinking}).messages) == 3
-    nothing = [
-        USER,
-        {"role": "assistant", "content": "b"},
-        {"role": "tool_call", "content": None, "reasoning_content": "x"},
-    ]
-    assert len(sample({"messages": nothing}).messages) == 3
+def test_calls_join_whatever_ids_and_senders_their_messages_have(sample):
+    call = {"content": '{"name": "f", "arguments": {}}', "id": "2"}
+    said = [USER, {"role": "assistant", "content": "a", "id": "1"}]
+    for piece in (call | {"role": "tool_call"}, {"role": "assistant", "id": "2", "content": " ", "tool_calls": [CALL]}):
+        (_, turn) = sample({"messages": [*said, piece]}).messages
+        assert (turn.fields["id"], turn.fields["content"], len(turn.fields["tool_calls"])) == ("1", "a", 1)
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        {"content": "b"},
+        {"content": ""},
+        {"content": "b", "tool_calls": [CALL]},
+        {"content": None, "reasoning_content": "x"},
+        {"content": None, "reasoning_content": "x", "tool_calls": [CALL]},
+    ],
+)
+@pytest.mark.parametrize("first", [{"content": "a"}, {"content": ""}, {"content": None, "tool_calls": [CALL]}])
+def test_two_answers_in_a_row_refuse_the_row_unless_the_second_is_calls_alone(refusal, sample, first, second):
+    answers = [{"role": "assistant", **each} for each in (first, second)]
+    code, reason = refusal({"messages": [USER, *answers]})
+    assert code == "wrong_type" and "two answers in a row, the second of them at $.messages[2]" in reason
+    assert refusal({"prompt": [USER, answers[0]], "completion": answers[1:]}, "completion")[0] == "wrong_type"
+    assert sample({"messages": [USER, answers[0], USER, answers[1]]})
+
+
+def test_a_call_after_a_prompt_that_ends_with_its_text_is_the_trained_piece_of_one_turn(sample):
+    prompt = [USER, {"role": "assistant", "content": "a"}]
+    (_, turn) = sample({"prompt": prompt, "completion": call_turns("f")}, "completion").messages
+    assert (turn.fields["content"], turn.weight, turn.pieces) == ("a", 1, ((0, 0), (1, 1)))
 
 
 def call_turns(*names):

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from packer.source.decode import Refused
 from packer.source.field_names import SYNONYMS, meant_field
 from packer.source.proposals import Reading, propose
+from packer.source.prose import is_text
 from packer.source.schema import SCHEMAS, read_row
-from packer.source.unread_text import find_unread, is_text
+from packer.source.unread_text import find_unread
 
 QUESTION, ANSWER = "When does the ferry leave from Oban?", "It leaves at ten past six."
 CHAT = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": ANSWER}]
@@ -115,6 +116,7 @@ def test_a_text_in_one_row_of_a_hundred_is_not_asked_about() -> None:
     for num_others, paths in ((99, []), (98, ["note"])):
         found = find_unread([row, *[ROWS["alpaca"]] * num_others], schema="alpaca", columns={}, roles={})
         assert [field.path for field in found.fields] == paths
+        assert [(field.path, field.num_rows) for field in found.rare] == ([] if paths else [("note", 1)])
 
 
 @pytest.mark.parametrize("as_text", [False, True])
@@ -169,18 +171,60 @@ def test_a_path_leads_to_what_is_not_read(asked) -> None:
     assert asked(row, "alpaca") == ["metadata.persona"]
 
 
-def test_two_places_for_a_text_are_both_proposed() -> None:
-    row = ROWS["alpaca"] | {"persona": "A fisherman from the isle of Mull"}
-    proposal = propose([row], Reading(schema=None, columns={}, roles={}))
-    assert proposal.places == {"persona": ("system", "reasoning", "input")}
-    assert proposal.reading.columns == {"system": "persona"}
-
-
-def test_no_place_is_guessed_for_several_fields_whose_names_say_none() -> None:
+def test_no_place_is_guessed_for_fields_whose_names_say_none() -> None:
     row = ROWS["alpaca"] | {"persona": GAELIC, "notes": "Checked by a speaker of Gaelic.", "cot": "The ferry is first."}
     proposal = propose([row], Reading(schema=None, columns={}, roles={}))
-    assert proposal.places == {"cot": ("reasoning",)}
+    assert proposal.places == {"cot": "reasoning"}
     assert proposal.left == ("notes", "persona")
+    assert [(each.when, each.reading.columns, each.left) for each in proposal.choices] == [
+        (f"if `{field}` is {what}", {"reasoning": "cot", place: field}, (other,))
+        for field, other in (("notes", "persona"), ("persona", "notes"))
+        for place, what in (("system", "what the system says"), ("input", "part of the question"))
+    ]
+
+
+def test_a_second_answer_is_never_proposed_as_an_answer_to_a_chat_that_has_one() -> None:
+    row = ROWS["messages"] | {"reference_answer": OTHER}
+    proposal = propose([row], Reading(schema=None, columns={}, roles={}))
+    assert (proposal.places, proposal.choices, proposal.left) == ({}, (), ("reference_answer",))
+
+
+def test_the_worse_of_two_answers_is_only_ever_the_rejected_one() -> None:
+    row = ROWS["alpaca"] | {"rejected_answer": OTHER}
+    proposal = propose([row], Reading(schema=None, columns={}, roles={}))
+    assert proposal.reading.columns == {"chosen": "output", "rejected": "rejected_answer"}
+    assert proposal.choices == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "is_found"),
+    [
+        ([["Oban", "Mull", "early"], ["Mallaig", "Skye", "late"], ["Ullapool", "Lewis", "late"]], True),
+        (
+            [{"port": "Oban"}, {"port": "Mallaig"}, {"port": "Ullapool"}, {"port": "Stornoway"}, {"port": "Tarbert"}],
+            True,
+        ),
+        (["maths", "word problem"], False),
+        (["gpt-4-0613", "llama-2-70b-chat", "claude-2.1", "mistral-7b-instruct", "qwen-14b-chat"], False),
+        ([["Oban"] * 20] * 20, False),
+        ([["ferry", "Oban", "leave"], ["leaves", "past", "six"]], False),
+        ("Use Python3, pandas2 and v4", True),
+        ("你是港口的客服", True),
+        ("自然语言推理", False),
+        ("いつも敬語で短く答えて", True),
+        ("カスタマーサポート", False),
+    ],
+)
+def test_cells_of_a_table_are_measured_together_and_letters_without_blanks_as_words(asked, value, is_found) -> None:
+    assert asked(ROWS["messages"] | {"notes": value}) == ["notes"] * is_found
+
+
+def test_a_sentence_for_a_name_is_asked_about(asked) -> None:
+    """Few templates write the names of speakers."""
+    named = [CHAT[0] | {"name": "Ada"}, CHAT[1] | {"name": "Be brief, and answer in Gaelic"}]
+    assert asked({"messages": named}) == ["messages[].name"]
+    assert asked({"messages": CHAT, "name": "You are Ada, who answers in rhymes"}) == ["name"]
+    assert asked({"messages": [CHAT[0] | {"name": "Ada"}, CHAT[1]], "name": "Ada"}) == []
 
 
 def test_what_columns_would_replace_is_not_proposed() -> None:

@@ -14,8 +14,8 @@ import pytest
 from store.samples import document_batch, small_cache, write_documents
 
 from packer.errors import BusyError, CheckError, ResourceError, StorageError
-from packer.limits import path_errors
-from packer.regular_file import ContainedPaths, is_inside
+from packer.host.limits import path_errors
+from packer.host.regular_file import ContainedPaths, is_inside
 from packer.store import folder as folder_module
 from packer.store.cache import Cache
 from packer.store.digest import digest_file, digest_file_xxh3

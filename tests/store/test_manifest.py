@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from store.samples import small_cache, small_manifest
 
-from packer import limits
 from packer.errors import CheckError, InputError, StorageError
+from packer.host import limits
 from packer.store import manifest as manifest_module
 from packer.store.manifest import (
     decode_manifest,

@@ -16,9 +16,9 @@ from supervision_stages import assistant, chat, user
 
 from packer.batches import CHOSEN, DESIRABLE, REJECTED, UNDESIRABLE, Preference, RowBatch, Sample
 from packer.layout import document_labels, misplaced_sides
-from packer.model import load_model
+from packer.model.model import load_model
 from packer.pipeline.stages import Stages, SupervisedRows
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 
 MODES = """\
 {% for message in messages %}

@@ -10,7 +10,7 @@ from token_rows import runs_of
 
 from packer.batches import Sample
 from packer.layout import document_labels, document_weights
-from packer.model import load_model
+from packer.model.model import load_model
 from packer.source.schema import read_row
 from packer.supervise import PretokenizedSupervisor
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from packer.errors import InputError
-from packer.model import load_model
+from packer.model.model import load_model
 from packer.supervise import RoundTrip
 from packer.tokenize import ReferenceEncoder
 
@@ -61,7 +61,7 @@ def spelled_literally(round_trip: RoundTrip, ids: list[int]) -> list[bytes]:
     table = round_trip.token_bytes.table
     spelled = [table[i] or b"" for i in ids]
     for place, piece in enumerate(spelled):
-        if round_trip.token_bytes.inserts_space and (not place or round_trip.is_added(ids[place - 1])):
+        if round_trip.token_bytes.inserts_space and (not place or round_trip.token_bytes.is_added[ids[place - 1]]):
             spelled[place] = piece.removeprefix(b" ")
     return spelled
 
@@ -105,7 +105,7 @@ def test_ids_are_spelled_together_as_one_by_one_and_a_text_they_spell_is_proved(
 
 def round_trip_controls(round_trip: RoundTrip) -> list[str]:
     entries = enumerate(round_trip.token_bytes.table)
-    return [entry.decode() for i, entry in entries if entry is not None and round_trip.is_added(i)][:4]
+    return [entry.decode() for i, entry in entries if entry is not None and round_trip.token_bytes.is_added[i]][:4]
 
 
 @pytest.mark.parametrize("twin", [twins.byte_level, twins.nfc, twins.sentencepiece_like])

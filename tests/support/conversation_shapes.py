@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from msgspec.structs import replace
 from supervision_stages import assistant, call, result, system, user
 
 from packer.batches import Sample
@@ -154,5 +155,7 @@ WORDS = (
 
 
 def sample(shape: str, row: int = 0) -> Sample:
-    """The row of a shape, as packer reads it."""
-    return read({name: value for name, value in SHAPES[shape].items() if value is not None}, row)
+    """The row of a shape, as packer reads it, but message by message: templates are shown two answers in a row, too."""
+    fields = {name: value for name, value in SHAPES[shape].items() if value is not None}
+    read_alone = [read({**fields, "messages": [message]}, row) for message in fields["messages"]]
+    return replace(read_alone[0], messages=tuple(message for each in read_alone for message in each.messages))

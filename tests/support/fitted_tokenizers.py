@@ -8,7 +8,7 @@ from oracle import Oracle
 from supervision_stages import ALLOW_ALL, Stages
 from tokenizers import AddedToken, Tokenizer
 
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.render import ChatTemplate, written_markers
 
 STOPS = (

@@ -3,7 +3,7 @@
 import shutil
 
 from packer.pipeline.from_python import build
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.store.manifest import read_manifest
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from supervision_stages import Stages
 
 from packer.batches import Rejection, RowBatch
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 
 
 def renderers(folder, template, *overrides):

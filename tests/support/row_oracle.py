@@ -155,7 +155,7 @@ def divide_by_hash(rows, rule, own, split, lost):
 
 
 def divide_by_time(rows, rule, own, split, lost):
-    """Of ISO times with a zone."""
+    """Of ISO times; those without a zone are in UTC."""
     cutoffs = [(name, dt.datetime.fromisoformat(rule["cutoffs"][name])) for name in rule["cutoffs"]]
     number = {"train": 0, "validation": 1, "test": 2}
     found = {}
@@ -166,10 +166,9 @@ def divide_by_time(rows, rule, own, split, lost):
         try:
             time = dt.datetime.fromisoformat(value_at(rows[i], rule["time"]))
         except (TypeError, ValueError):
-            time = None
-        if time is None or time.tzinfo is None:
             lost[i] = ("no_time", None, None)
             continue
+        time = time.replace(tzinfo=time.tzinfo or dt.UTC)
         found[i] = next((name for name, cutoff in reversed(cutoffs) if time >= cutoff), "train")
     for i, name in found.items():
         split[i] = name

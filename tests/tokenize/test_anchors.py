@@ -10,7 +10,7 @@ from conversations import PIECES
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.model import AddedToken, load_model
+from packer.model.model import AddedToken, load_model
 from packer.tokenize import ReferenceEncoder
 from packer.tokenize.boundaries import Anchors
 

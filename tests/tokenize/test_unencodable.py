@@ -8,8 +8,8 @@ import twins
 from supervision_stages import Stages, assistant, chat, user
 from tokenizers import Tokenizer
 
-from packer.backend import load_backend
 from packer.batches import Sample
+from packer.model.backend import load_backend
 
 MANY = "x" * 40
 

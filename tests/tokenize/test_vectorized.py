@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from search_effort import percent_of_examples
 
 from packer.batches import TurnBatch
-from packer.model import Model, load_model
-from packer.token_bytes import TokenBytes
+from packer.model.model import Model, load_model
+from packer.model.token_bytes import TokenBytes
 from packer.tokenize import ReferenceEncoder, TurnTokenizer
 from packer.tokenize.boundaries import Anchors
 from packer.tokenize.vectorized import VectorizedBoundaries

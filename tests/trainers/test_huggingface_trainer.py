@@ -32,6 +32,10 @@ from packer.load.adapters import huggingface  # noqa: E402
 from packer.load.reading import StepReader  # noqa: E402
 from packer.load.trainers.huggingface import saved_reader  # noqa: E402
 
+IS_OLD = not hasattr(transformers.Trainer, "_track_num_input_tokens")
+AS_LOGGED = {"abs": 5.1e-5} if transformers.__version__.startswith("4.") else {"rel": 1e-6}
+"""How close a logged loss is to the loss: transformers 4 logs four digits."""
+
 SCHEDULES = {
     "fixed": None,
     "growing": lambda index, size: 16 if index >= 3 else size,
@@ -87,7 +91,7 @@ def test_training_is_the_plain_loop_over_the_loader(schedule, end, tmp_path):
             for name, value in expected.items():
                 assert torch.equal(torch.as_tensor(arguments_[name]), torch.as_tensor(value)), name
     losses, expected_model = plain_loop(loader_of(**options), len(steps))
-    assert losses_of(trainer) == pytest.approx(losses, rel=1e-6)
+    assert losses_of(trainer) == pytest.approx(losses, **AS_LOGGED)
     same_weights(trainer.model, expected_model, rtol=1e-12, atol=1e-14)
 
 
@@ -156,7 +160,7 @@ def test_documents_that_are_not_packed_train_and_are_evaluated_as_well(batching,
     assert trainer.evaluate()["eval_loss"] == pytest.approx(expected / num_trained, rel=1e-5)
     trainer.train()
     losses, model = plain_loop(loader_of(cache, batching=batching, **sizes), trainer.state.global_step)
-    assert losses_of(trainer) == pytest.approx(losses, rel=1e-6)
+    assert losses_of(trainer) == pytest.approx(losses, **AS_LOGGED)
     assert len(losses) > 1
     same_weights(trainer.model, model, rtol=1e-12, atol=1e-14)
 
@@ -279,7 +283,7 @@ def test_a_training_resumes_with_another_micro_batch_and_reads_no_step_again(tmp
     resumed = trainer_of(tmp_path / "resumed", loader, model=model, more=more, num_train_epochs=1)
     resumed.train(resume_from_checkpoint=str(checkpoints(tmp_path)[0]))
     assert [len(step) for step in seen.steps] == [4, 4]
-    assert losses_of(resumed) == pytest.approx(losses_of(whole), rel=1e-6)
+    assert losses_of(resumed) == pytest.approx(losses_of(whole), **AS_LOGGED)
     same_weights(resumed.model, whole.model, rtol=1e-5, atol=1e-7)
     assert min(first_of) == 3
 
@@ -369,7 +373,7 @@ def test_a_checkpoint_that_was_cut_off_or_edited_is_one_error_with_a_way_out(tmp
 
 
 def test_logs_say_how_far_the_data_was_read(tmp_path):
-    trainer = trainer_of(tmp_path, include_num_input_tokens_seen="non_padding")
+    trainer = trainer_of(tmp_path, **{} if IS_OLD else {"include_num_input_tokens_seen": "non_padding"})
     trainer.train()
     entries = [entry for entry in trainer.state.log_history if "loss" in entry]
     with loader_of() as loader:
@@ -382,8 +386,14 @@ def test_logs_say_how_far_the_data_was_read(tmp_path):
         assert entry["tokens_per_s"] >= 0 and 0 <= entry["waiting_share"] <= 1
     for name, of_step in (("tokens", "num_tokens"), ("trained_tokens", "num_items_in_batch")):
         assert entries[-1][name] == sum(getattr(step, of_step) for step in steps)
-    assert entries[-1]["num_input_tokens_seen"] == entries[-1]["tokens"]
+    assert IS_OLD or entries[-1]["num_input_tokens_seen"] == entries[-1]["tokens"]
     assert len(entries) == 10 and all(one["tokens"] < other["tokens"] for one, other in pairwise(entries))
+
+
+@pytest.mark.skipif(not IS_OLD, reason="newer ones count a step as it is")
+def test_counting_input_tokens_is_refused_where_the_trainer_would_look_into_a_step(tmp_path):
+    with pytest.raises(UsageError, match="include_num_input_tokens_seen under transformers"):
+        trainer_of(tmp_path, include_num_input_tokens_seen="non_padding")
 
 
 def test_logs_at_the_end_of_an_epoch_say_so(tmp_path):
@@ -514,7 +524,7 @@ def test_a_model_that_takes_no_number_of_items_is_refused_unless_the_loss_is_giv
     )
     trainer.train()
     losses, _ = plain_loop(loader_of(), 4)
-    assert losses_of(trainer) == pytest.approx(losses, rel=1e-6)
+    assert losses_of(trainer) == pytest.approx(losses, **AS_LOGGED)
 
 
 def test_a_damaged_block_stops_the_training_with_its_place(tmp_path):
@@ -527,3 +537,41 @@ def test_a_damaged_block_stops_the_training_with_its_place(tmp_path):
         trainer_of(
             tmp_path, PackedLoader(folder, micro_batch_size=1, global_batch_size=3, rank=0, world_size=1)
         ).train()
+
+
+def summed(outputs, labels, num_items_in_batch):
+    logits, targets = outputs.logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten()
+    return torch.nn.functional.cross_entropy(logits, targets, reduction="sum") / num_items_in_batch
+
+
+def test_a_model_that_lets_packed_documents_see_each_other_is_refused_before_the_first_step(tmp_path):
+    sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "state_size": 8}
+    torch.manual_seed(0)
+    model = transformers.MambaForCausalLM(transformers.MambaConfig(**sizes))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    trainer = trainer_of(tmp_path, model=model, more={"compute_loss_func": summed})
+    with pytest.raises(
+        UsageError, match=r"MambaForCausalLM lets packed documents see each other|seq_idx without"
+    ) as caught:
+        trainer.train()
+    assert "padded" in caught.value.hint
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    cache, _ = small_document_cache(17)
+    padded = loader_of(cache, batching="padded")
+    trainer_of(tmp_path, padded, model=model, more={"compute_loss_func": summed}, max_steps=1).train()
+
+
+def test_a_model_that_needs_masks_trains_on_packed_documents_as_on_single_ones(tmp_path):
+    sizes = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "head_dim": 8}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2}
+    torch.manual_seed(0)
+    config = transformers.GptOssConfig(**sizes, **heads, sliding_window=3, attn_implementation="eager")
+    model = transformers.GptOssForCausalLM(config)
+    loader = loader_of()
+    (step,) = islice(loader_of(), 1)
+    documents = documents_of(CACHE.blocks("train").read(step.block_ids))
+    with torch.no_grad():
+        alone = sum(summed_loss_alone(model, *document).item() for document in documents)
+    trainer = trainer_of(tmp_path, loader, model=model, max_steps=1)
+    trainer.train()
+    assert losses_of(trainer)[0] == pytest.approx(alone / step.num_items_in_batch, abs=6e-5)

@@ -51,7 +51,7 @@ def test_without_its_library_a_trainer_says_what_to_install(name, monkeypatch):
 
 def test_an_older_transformers_is_named(monkeypatch):
     transformers = pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: its trainer is not tested")
-    monkeypatch.setattr(transformers, "__version__", "4.57.1")
+    monkeypatch.setattr(transformers, "__version__", "4.56.2")
     monkeypatch.delitem(sys.modules, "packer.load.trainers.huggingface", raising=False)
-    with pytest.raises(ImportError, match=r"needs transformers 5 or newer, found 4\.57\.1"):
+    with pytest.raises(ImportError, match=r"needs transformers 4\.57 or newer, found 4\.56\.2"):
         import_module("packer.load.trainers.huggingface")

@@ -25,7 +25,6 @@ from preference_runs import (  # noqa: E402
 )
 
 from packer.errors import UsageError  # noqa: E402
-from packer.export.run import export  # noqa: E402
 from packer.layout import partners  # noqa: E402
 from packer.load import trainers  # noqa: E402
 
@@ -129,25 +128,6 @@ def test_kto_batches_losses_and_gradients_are_those_of_trls_own_preparation(answ
     assert loss == pytest.approx(expected_loss, abs=1e-5)
     torch.testing.assert_close(gradients, expected_gradients, rtol=0, atol=2e-5)
     assert ("KL_input_ids" in found[0]) == (loss_type == "kto")
-
-
-@pytest.mark.parametrize("name", ["DPOTrainer", "KTOTrainer"])  # collecting tests must not import TRL's trainers
-def test_an_export_to_trl_gives_the_batches_of_trls_own_preparation(name, pairs, answers, llama_like, tmp_path):
-    kind = getattr(trl, name)
-
-    class OfExport(kind):
-        def _prepare_dataset(self, dataset, *args):
-            return dataset
-
-    cache, rows = (pairs, PAIRS) if name == "DPOTrainer" else (answers, RATED)
-    export(cache, tmp_path / "exported", to="trl")
-    exported = datasets.load_from_disk(tmp_path / "exported")
-    options = {"per_device_train_batch_size": len(rows)}  # then TRL's rotation of the answers is that of all rows
-    found = batches_of(trainer_of(OfExport, tmp_path, exported, llama_like, **options))
-    own = trainer_of(kind, tmp_path, datasets.Dataset.from_list(rows), llama_like, **options)
-    expected = batches_of(own)
-    same_batches([{name: batch[name] for name in expected[0]} for batch in found], expected)
-    assert np.isfinite(loss_and_gradients(own, found[0])[0])
 
 
 def test_kto_takes_the_answers_of_pairs_one_by_one(pairs, llama_like, tmp_path):

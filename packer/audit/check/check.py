@@ -27,13 +27,13 @@ from packer.pipeline.plan.source_roots import SourceRoots
 from packer.pipeline.workers.executor import Workers
 from packer.pipeline.workers.ray_workers import workers_on
 from packer.progress import Progress, Silent
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.source.files import STANDARD_INPUT
 from packer.store.cache import Cache
 from packer.store.manifest import Input
 
 _PIPE = "it was standard input, and its rows are not piped in"
-_ROW_CHECKS = ("copies", "prompts", "near copies", "benchmarks", "answers")
+_ROW_CHECKS = ("copies", "prompts", "near copies", "benchmarks")
 
 
 def check(
@@ -86,12 +86,7 @@ def check(
         checks += [
             record_checks.check_sizes(cache, recipe, trained),
             record_checks.check_lengths(cache, trained),
-            record_checks.check_rejected(cache),
             record_checks.check_groups(cache, recipe),
-            record_checks.check_times(cache, recipe, trained),
-            record_checks.check_sources(cache, recipe, trained),
-            record_checks.check_rules(cache),
-            record_checks.check_code(manifest),
         ]
         return CheckReport(
             folder=cache.folder,
@@ -208,8 +203,6 @@ class _Search:
         yield row_checks.copies_within(facts)
         if near:
             yield row_checks.near_within(facts)
-        yield row_checks.contradictions(facts)
-        yield row_checks.conflicting_ids(facts)
 
     def _benchmarks(self, facts: RowFacts) -> Iterator[CheckResult]:
         if self._questions is None:

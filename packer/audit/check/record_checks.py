@@ -1,4 +1,4 @@
-"""Checks of what a cache records: split sizes and lengths, how many rows were rejected, and the code that built it.
+"""Checks of what a cache records: the sizes and lengths of splits, and the groups in them.
 
 None of this needs the inputs.
 """
@@ -8,27 +8,23 @@ from math import sqrt
 
 import numpy as np
 
-from packer.audit.check.check_report import Check, Level
+from packer.audit.check.check_report import Check
 from packer.audit.stats import kept_rows
 from packer.batches import Int32, numbers_of
 from packer.curate.select import NAMES
-from packer.curate.traits import NO_TIME
-from packer.pipeline.identity import CODE_VERSION, RULES_VERSION
-from packer.pipeline.messages.row_report import requested_splits, row_report
-from packer.pipeline.selecting import read_traits, sources_of_rows
-from packer.recipe import Recipe
+from packer.pipeline.identity import CODE_VERSION
+from packer.pipeline.messages.row_report import requested_splits
+from packer.pipeline.selecting import read_traits
+from packer.recipe.recipe import Recipe
 from packer.rejections import ROW_REASONS
 from packer.store.cache import Cache
 from packer.store.manifest import Manifest
 from packer.store.selected import read_selection
-from packer.version import code_digest
 
 FEW_ROWS = 100
 """With fewer held-out rows, the mean loss varies by over a tenth of its spread from one sample of rows to another."""
 
 _OTHER_LENGTH = 1.5
-_OTHER_SHARE = 0.05
-_MUCH = 0.3
 _SIGMAS = 4
 
 
@@ -71,75 +67,6 @@ def check_groups(cache: Cache, recipe: Recipe) -> Check | None:
     )
 
 
-def check_times(cache: Cache, recipe: Recipe, trained: Sequence[str]) -> Check | None:
-    """Count held-out rows that are not later than every trained row; None if rows are not split by time."""
-    selection = cache.manifest.selection
-    if selection is None or recipe.split is None or recipe.split.time is None:
-        return None
-    time = numbers_of(read_traits(cache.folder, selection.traits, recipe.row_rules).column("time"))
-    split = read_selection(cache.folder, selection).split
-    is_trained = np.isin(split, [number for number, name in enumerate(selection.splits) if name in trained])
-    held = (split >= 0) & ~is_trained & (time != NO_TIME)
-    latest = time[is_trained & (time != NO_TIME)].max(initial=NO_TIME)
-    early = int((time[held] <= latest).sum())
-    found = f"{early:,} of {int(held.sum()):,} held-out rows are no later than the last row that is trained on"
-    return Check.of(
-        "times",
-        found if early else "every held-out row is later than the rows that are trained on",
-        "failure" if early else None,
-        count=early,
-        hint="a source with a split of its own holds them: without it, split.cutoffs decides",
-    )
-
-
-def check_sources(cache: Cache, recipe: Recipe, trained: Sequence[str]) -> Check | None:
-    """Look for sources whose share of a held-out split differs from their share of the training rows.
-
-    None if no two sources are split. Sources without training rows are not compared: they were held out on purpose.
-    """
-    selection = cache.manifest.selection
-    if selection is None:
-        return None
-    split = read_selection(cache.folder, selection).split
-    source = sources_of_rows(cache.manifest.inputs, cache.manifest.document_shards)
-    names, used = selection.splits, split >= 0
-    counts = np.zeros((len(recipe.sources), len(names)), np.int64)
-    np.add.at(counts, (source[used], split[used]), 1)
-    own = counts[:, [name in trained for name in names]].sum(axis=1)
-    shared = np.flatnonzero(own)
-    held = {name: counts[shared, number] for number, name in enumerate(names) if name not in trained}
-    held = {name: rows for name, rows in held.items() if rows.sum()}
-    if len(shared) < 2 or not held:
-        return None
-    usual = own[shared] / own.sum()
-    beside = "" if len(shared) == counts.any(axis=1).sum() else " (without sources that are only held out)"
-    off = []
-    for name, rows in held.items():
-        share = rows / rows.sum()
-        chance = _SIGMAS * np.sqrt(usual * (1 - usual) / rows.sum())
-        worst = int(np.argmax(np.abs(share - usual)))
-        if abs(share[worst] - usual[worst]) > max(chance[worst], _OTHER_SHARE):
-            path = recipe.sources[shared[worst]].path
-            found = f"{share[worst]:.0%} of {name}{beside} are from {path}"
-            off.append(f"{found}, and {usual[worst]:.0%} of what is trained on")
-    return Check.of(
-        "sources",
-        "; ".join(off) or f"held-out rows{beside} are from {len(shared):,} sources in the shares of what is trained on",
-        "warning" if off else None,
-        hint="a loss over a different mix of sources is not comparable with that of training",
-    )
-
-
-def check_rules(cache: Cache) -> Check | None:
-    """Look for filters that drop nothing, or too much; None if there are no rules about rows."""
-    report = row_report(cache.folder, cache.manifest)
-    if report is None:
-        return None
-    left_out = ", ".join(f"{each.rows:,} {each.rule or each.code}" for each in report.left_out if each.rows)
-    message = "; ".join(report.warnings) or f"rows left out: {left_out or 'none'}"
-    return Check.of("rules", message, "warning" if report.warnings else None)
-
-
 def check_lengths(cache: Cache, trained: Sequence[str]) -> Check:
     """Look for held-out splits whose documents are much longer or shorter than the training documents."""
     lengths = {name: cache.documents(name).lengths() for name in cache.splits("documents")}
@@ -151,18 +78,6 @@ def check_lengths(cache: Cache, trained: Sequence[str]) -> Check:
     )
     hint = "a held-out split that is not like the rows to train on measures something else"
     return Check.of("lengths", f"typical length: {medians}", "warning" if others else None, hint=hint)
-
-
-def check_rejected(cache: Cache) -> Check:
-    """Check whether a large share of the input was rejected."""
-    totals = cache.manifest.totals
-    number = sum(totals.rejected.values())
-    message = "no row was rejected"
-    if number:
-        code = max(totals.rejected, key=lambda each: totals.rejected[each])
-        message = f"{number:,} of {totals.rows:,} rows were rejected, most often {code} ({totals.rejected[code]:,})"
-    bad: Level | None = "warning" if number > _MUCH * totals.rows else None
-    return Check.of("rejected", message, bad, count=number, hint=f"{cache.folder}/rejected.jsonl lists them")
 
 
 def _rows_of_splits(cache: Cache, recipe: Recipe) -> dict[str, int]:
@@ -216,15 +131,3 @@ def facts(manifest: Manifest, recipe: Recipe) -> tuple[tuple[str, str], ...]:
         ("packing", "none: only documents" if pack.mode == "none" else f"{packing}; {totals.blocks:,} blocks"),
         ("code", f"packer {versions.get('packer', '?')}, rules {manifest.rules_version}{code}"),
     )
-
-
-def check_code(manifest: Manifest) -> Check:
-    """Check whether the cache was built by the code that is running."""
-    if manifest.rules_version != RULES_VERSION:
-        message = f"rules {manifest.rules_version} made it; a build today follows rules {RULES_VERSION}"
-        return Check.of("code", message, "warning", hint="packer build recreates it")
-    theirs = manifest.versions.get(CODE_VERSION)
-    if theirs == code_digest():
-        return Check.of("code", "made by the code that runs now", None)
-    rules = "by the same rules" if theirs is None else "by another version of packer's source, with the same rules"
-    return Check.of("code", f"made {rules} as a build follows today", None)

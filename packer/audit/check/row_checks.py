@@ -1,4 +1,4 @@
-"""Checks that compare rows: copies and near duplicates between and within splits, benchmarks, contradictions.
+"""Checks that compare rows: copies and near duplicates between and within splits, and benchmarks.
 
 Held-out splits are compared with training splits, not with each other.
 """
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from packer.audit.check.check_report import Check, Level
 from packer.audit.check.record_checks import FEW_ROWS
 from packer.audit.check.row_facts import RowFacts
-from packer.batches import Int64, UInt64
+from packer.batches import Int64
 from packer.curate.contamination import Counted
 from packer.curate.near import DroppedRows, exact_duplicates, near_duplicates, nearest
 from packer.curate.select import NAMES
@@ -135,39 +135,6 @@ def near_within(facts: RowFacts) -> CheckResult:
     )
 
 
-def contradictions(facts: RowFacts) -> CheckResult:
-    """Find training rows with one question and one answer whose question another training row answers differently."""
-    trained = np.flatnonzero(np.isin(facts.split, [facts.splits.index(name) for name in facts.trained]))
-    if not facts.context[trained].any():
-        return Check(code="answers_differ", level="skipped", message="no row is one question with its answer"), ()
-    number, pairs = _differing(facts, trained, facts.context)
-    return _within(
-        "answers_differ",
-        number,
-        len(trained),
-        pairs,
-        found=f"{'has' if number == 1 else 'have'} a prompt that other rows answer otherwise",
-        none="no prompt is answered in two ways",
-        hint="different answers to one prompt work against each other, unless they are meant as samples",
-    )
-
-
-def conflicting_ids(facts: RowFacts) -> CheckResult | None:
-    """Find rows whose id another row of the same file has with different content; None if no row has an id."""
-    if not facts.name.any():
-        return None
-    number, pairs = _differing(facts, np.arange(len(facts.row)), facts.name, by_file=True)
-    return _within(
-        "ids_differ",
-        number,
-        len(facts.row),
-        pairs,
-        found=f"{'has' if number == 1 else 'have'} an id that a row of the same file with other content has too",
-        none="no two rows of a file have one id and other content",
-        hint="a result found by the id of a row may belong to another row",
-    )
-
-
 def benchmark(
     facts: RowFacts, asked: BenchmarkQuestions, counted: Counted, first: int, num_alike: Int64
 ) -> CheckResult:
@@ -255,20 +222,6 @@ def _within(
     message = f"{number:,} of {plural(num_rows, 'row')} {found}" if number else none
     check = Check.of(code, message, "warning" if is_many else None, count=number, hint=hint)
     return check, tuple(pairs[:SHOWN]) if is_many else ()
-
-
-def _differing(facts: RowFacts, rows: Int64, keys: UInt64, *, by_file: bool = False) -> tuple[int, ExamplePairs]:
-    """Count the rows that share a nonzero key with rows of different content, and return example pairs."""
-    own = rows[keys[rows] > 0]
-    file = facts.source if by_file else np.zeros(len(facts.source), np.int64)
-    order = own[np.lexsort((facts.content[own], keys[own], file[own]))]
-    same = (keys[order][1:] == keys[order][:-1]) & (file[order][1:] == file[order][:-1])
-    differs = same & (facts.content[order][1:] != facts.content[order][:-1])
-    groups = np.cumsum(np.append(True, ~same))[: len(order)]
-    shown = np.flatnonzero(differs)[:SHOWN].tolist()
-    return int(np.isin(groups, groups[1:][differs]).sum()), tuple(
-        (int(order[i]), int(order[i + 1]), 1.0) for i in shown
-    )
 
 
 def _same(keys: npt.NDArray[np.generic], rows: Int64, among: Int64) -> ExamplePairs:

@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from xxhash import xxh3_64_intdigest
 
 from packer.audit.input_parts import InputPart
-from packer.batches import Int64, RowBatch, Sample, UInt64, array_of, numbers_of
+from packer.batches import Int64, Sample, UInt64, array_of, numbers_of
 from packer.curate.contamination import Hits, Questions
 from packer.curate.select import column, digests
 from packer.curate.signatures import Signatures, signatures_in
@@ -47,8 +45,6 @@ class RowFacts:
     """Splits that are trained on; the others are held out."""
 
     content: npt.NDArray[np.bytes_]  # [N] S16 digest of the trained content of a row and of what precedes it
-    context: UInt64  # [N] hash of what precedes the only answer of a row, if the row ends with it; else 0
-    name: UInt64  # [N] hash of the row's own id; 0 if it has none
     prompt: UInt64  # [N] hash of the first prompt without case and white space
     prompts: Signatures
     conversations: Signatures | None
@@ -124,8 +120,6 @@ def facts_of(
         splits=tuple(splits),
         trained=tuple(trained),
         content=digests(table, "content")[kept],
-        context=column(table, "context")[kept],
-        name=column(table, "name")[kept],
         prompt=column(table, "prompt")[kept],
         prompts=signatures_in(table, "prompt", NGRAM).rows(kept),
         conversations=signatures_in(table, "conversation", NGRAM).rows(kept)
@@ -169,36 +163,9 @@ def _reader(max_row_bytes: int, questions: Questions | None, *, near: bool) -> C
     def read(part: InputPart) -> pa.Table:
         tables, first = [], 0
         for rows, numbers in part.batches(max_row_bytes):
-            table = pa.Table.from_batches([maker.make(rows, first)]).append_column("row", array_of(numbers))
-            tables.append(_with_check_facts(table, rows, first))
+            table = pa.Table.from_batches([maker.make(rows, first)])
+            tables.append(table.append_column("row", array_of(numbers)))
             first += rows.num_rows
         return pa.concat_tables(tables)
 
     return read
-
-
-def _with_check_facts(table: pa.Table, rows: RowBatch, first: int) -> pa.Table:
-    """Add the facts that only checks need to the traits of a batch."""
-    context, name = np.zeros(rows.num_rows, np.uint64), np.zeros(rows.num_rows, np.uint64)
-    for sample in rows.samples:
-        at = sample.row - first
-        context[at] = _context_key(sample)
-        if sample.sample_id is not None:
-            name[at] = xxh3_64_intdigest(sample.sample_id.encode()) or 1
-    return table.append_column("context", array_of(context)).append_column("name", array_of(name))
-
-
-def _context_key(sample: Sample) -> int:
-    """Hash what precedes the answer of a row that ends with its only answer; 0 for other rows.
-
-    Preference data has several answers to one prompt, to compare them.
-    """
-    if sample.preference is not None:
-        return 0
-    if sample.kind == "completion":
-        return xxh3_64_intdigest(sample.prompt.encode()) or 1
-    answers = [i for i, message in enumerate(sample.messages) if message.role == "assistant"]
-    if sample.kind != "chat" or answers != [len(sample.messages) - 1]:
-        return 0
-    before = [message.fields for message in sample.messages[:-1]]
-    return xxh3_64_intdigest(msgspec.json.encode([before, sample.tools, sample.template_kwargs])) or 1

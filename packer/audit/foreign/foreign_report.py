@@ -1,12 +1,10 @@
-"""Audit of rows that another tool prepared: samples, checks and reports them, or shows one of them as text."""
+"""Audit of rows that another tool prepared: samples, checks and reports them."""
 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 from tokenizers import Tokenizer
 
 from packer.audit.findings import CodedFinding, Example, Findings, in_order
@@ -14,79 +12,11 @@ from packer.audit.foreign.row_checks import CODES, WITHOUT_TOKENIZER, Hit, check
 from packer.audit.foreign.row_parts import MASKS, Range, TokenRow, find_parts
 from packer.audit.foreign.tables import open_foreign
 from packer.audit.foreign.tokenizer_facts import TokenizerFacts, load_facts
-from packer.audit.stats import Lengths, count_lengths
-from packer.audit.text_runs import Run
 from packer.batches import Int64
-from packer.errors import UsageError
 from packer.progress import Progress, Silent
 
 _BEFORE, _AFTER, _MOST = 16, 8, 24
 """Maximum numbers of tokens shown before a marked range, after it, and of it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignRowView:
-    """One row, as runs of text."""
-
-    part: str
-    row: int
-    num_rows: int
-    length: int
-    num_trained: int
-    runs: tuple[Run, ...]
-
-
-def view_foreign_row(
-    path: Path | str,
-    number: int,
-    *,
-    part: str | None = None,
-    tokenizer: Path | str | None = None,
-    template: Path | None = None,
-) -> ForeignRowView:
-    """Return a readable view of a row of a part, from 0; by default of the first part. The rest as for an audit.
-
-    A run ends where training begins or ends, and where a sequence begins: also at a BOS, if the template begins
-    conversations with one.
-
-    Raises:
-        UsageError: no such part or row, or a template without a tokenizer.
-        InputError: it cannot be read.
-    """
-    facts = load_facts(tokenizer, template)
-    _, parts = open_foreign(Path(path))
-    found = parts[0] if part is None else next((each for each in parts if each.name == part), None)
-    if found is None:
-        there = ", ".join(each.name for each in parts if each.name) or "none, it is one part"
-        raise UsageError(f"{path} has no part '{part}'", hint=f"parts: {there}")
-    if not 0 <= number < len(found):
-        raise UsageError(
-            f"no row {number} in {path}",
-            hint=f"rows are numbered 0 to {len(found) - 1}" if len(found) else "it has none",
-        )
-    (row,) = found.read([number])
-    if row.columns_differ:
-        raise UsageError(
-            f"row {number} of {path}: its columns differ in length", hint="packer verify --foreign reports it"
-        )
-    row_parts, trained = find_parts(row, facts), row.trained
-    kinds = np.where(row_parts.padding & ~trained, 2, trained)
-    begins = row_parts.starts | row_parts.openings
-    bounds = np.flatnonzero((np.diff(kinds, prepend=-1) != 0) | begins).tolist()
-    runs = tuple(
-        Run(
-            kind=("masked", "trained", "padding")[int(kinds[start])],
-            start=start,
-            num_tokens=end - start,
-            text=spelled(row.input_ids[start:end], facts.backend),
-            input_ids=tuple(row.input_ids[start:end].tolist()),
-        )
-        for start, end in pairwise([*bounds, len(kinds)])
-    )
-    num_trained = int(trained.sum())
-    return ForeignRowView(
-        part=found.name, row=number, num_rows=len(found), length=len(kinds), num_trained=num_trained, runs=runs
-    )
 
 
 def excerpt(row: TokenRow, marked: Range | None, backend: Tokenizer | None, part: str) -> Example:
@@ -118,9 +48,6 @@ def spelled(ids: Int64, backend: Tokenizer | None) -> str:
     text += backend.decode(known, skip_special_tokens=False)
     return text
 
-
-SAMPLE = 1000
-"""Default number of rows checked."""
 
 _SHOWN = 3
 """Maximum number of examples for a finding."""
@@ -167,12 +94,6 @@ class ForeignReport(Findings):
     """Trained tokens among those checked."""
 
     padding: int
-    num_sequences: int
-    """Sequences in the rows checked, as far as the columns mark them."""
-
-    lengths: Lengths | None
-    """Lengths of the rows checked."""
-
     findings: tuple[ForeignFinding, ...]
     not_looked_at: tuple[Unchecked, ...]
 
@@ -182,7 +103,7 @@ def audit_foreign(
     *,
     tokenizer: Path | str | None = None,
     template: Path | str | None = None,
-    sample: int | None = SAMPLE,
+    sample: int | None = 1000,
     progress: Progress | None = None,
 ) -> ForeignReport:
     """Check rows that another tool prepared.
@@ -222,12 +143,10 @@ def audit_foreign(
         if backend and len(facts.header)
         else None,
         num_rows=num_rows,
-        rows_looked_at=len(tally.lengths),
-        tokens_looked_at=sum(tally.lengths),
+        rows_looked_at=tally.num_rows,
+        tokens_looked_at=tally.tokens,
         trained=tally.trained,
         padding=tally.padding,
-        num_sequences=tally.sequences,
-        lengths=count_lengths(np.array(tally.lengths, np.int32)),
         findings=tuple(tally.findings()),
         not_looked_at=tuple(_unchecked(columns, facts, tally)),
     )
@@ -246,7 +165,8 @@ class _Tally:
     """Accumulates counts and findings over the rows."""
 
     facts: TokenizerFacts
-    lengths: list[int] = field(default_factory=list)
+    num_rows: int = 0
+    tokens: int = 0
     trained: int = 0
     padding: int = 0
     sequences: int = 0
@@ -255,7 +175,8 @@ class _Tally:
     examples: dict[str, list[Example]] = field(default_factory=dict)
 
     def add(self, row: TokenRow, part: str) -> None:
-        self.lengths.append(len(row.input_ids))
+        self.num_rows += 1
+        self.tokens += len(row.input_ids)
         if row.columns_differ:
             self._add(Hit("columns_differ", 1, None), row, part)
             return
@@ -276,7 +197,7 @@ class _Tally:
     @property
     def has_foreign_ids(self) -> bool:
         """Whether most rows contain ids unknown to the tokenizer, so that checks based on it are meaningless."""
-        return self.facts.model is not None and 2 * self.rows["ids_outside"] > len(self.lengths)
+        return self.facts.model is not None and 2 * self.rows["ids_outside"] > self.num_rows
 
     def findings(self) -> Iterator[ForeignFinding]:
         reported = WITHOUT_TOKENIZER & self.examples.keys() if self.has_foreign_ids else self.examples.keys()
@@ -295,7 +216,7 @@ class _Tally:
             )
 
     def _share(self, code: str) -> str:
-        every = " (every token is)" if code == "prompt_trained" and self.trained == sum(self.lengths) else ""
+        every = " (every token is)" if code == "prompt_trained" and self.trained == self.tokens else ""
         return f"{100 * self.counts[code] / self.trained:.1f} % of what is trained{every}"
 
 
@@ -319,7 +240,7 @@ def _unchecked(columns: tuple[str, ...], facts: TokenizerFacts, tally: _Tally) -
         yield Unchecked(what="stop tokens, padding and BOS, ids of the vocabulary", why="no tokenizer was named")
     elif not facts.stops:
         yield Unchecked(what="whether stop tokens are trained", why="the tokenizer names no stop token")
-    are_marked = tally.sequences > len(tally.lengths) or {"seq_lengths", "position_ids"}.intersection(columns)
+    are_marked = tally.sequences > tally.num_rows or {"seq_lengths", "position_ids"}.intersection(columns)
     if not facts.bos_opens and not are_marked:
         why = "no column says where sequences begin"
         if facts.model is not None and facts.model.template is not None:

@@ -71,44 +71,17 @@ CODES: dict[str, Code] = {
         "leave the attention_mask out; LLaMA-Factory: neat_packing: true",
     ),
     "padding_trained": Code("error", "padding is trained", "token", "set the labels of padding to -100"),
-    "header_trained": Code(
-        "warning",
-        "headers of answers are trained, which the prompt gives at inference",
-        "header",
-        "begin the marks of the template, or the completion, after the header",
-    ),
     "no_terminator": Code(
         "warning",
         "trained text ends without a stop token: it was cut, or the template writes none",
         "answer",
         "leave out rows that were cut at a length, or allow longer ones",
     ),
-    "beginning_cut": Code(
-        "warning",
-        "sequences begin within a message and train what is left of it, without what came before it",
-        "sequence",
-        "TRL's packing_strategy wrapped and bfd_split cut so, bfd does not; leave out what is longer than a row",
-    ),
-    "border_trained": Code(
-        "warning",
-        "the first token of a sequence within a row has a label, predicted from another sequence's last token",
-        "border",
-        "set it to -100; TRL's padding-free collator does so, others do not",
-    ),
-    "bos_missing": Code(
-        "warning", "rows do not begin with the BOS token the template writes", "row", "rows may be cut on the left"
-    ),
     "no_header": Code(
         "warning",
         "rows contain no answer header as this template writes it, so their prompts were not checked",
         "row",
         "they were cut before an answer, or made with another template: --template names it",
-    ),
-    "answers_masked": Code(
-        "note",
-        "answers of the conversations are not trained",
-        "answer",
-        "as it should be if only some are to be trained",
     ),
 }
 """Code → level, meaning, unit and hint, in the order of a report."""
@@ -152,11 +125,11 @@ def check(row: TokenRow, parts: RowParts, facts: TokenizerFacts) -> Iterator[Hit
     yield from _tokens("padding_trained", counted & parts.padding)
     counted = counted & ~parts.padding
     if len(facts.header):
-        yield from _chat(ids, parts, counted, is_shifted=is_shifted)
+        yield from _prompts(ids, parts, counted)
     if facts.stops:
         yield from _terminators(parts, counted)
     yield from _beginnings(ids, parts, facts)
-    yield from _boundaries(row, parts, trained)
+    yield from _boundaries(row, parts)
 
 
 def _is_shifted(ids: Int64, labels: Int64) -> bool:
@@ -166,19 +139,15 @@ def _is_shifted(ids: Int64, labels: Int64) -> bool:
     return bool(differs.any()) and not bool((labeled & (labels[:-1] != ids[1:])).any())
 
 
-def _chat(ids: Int64, parts: RowParts, trained: Bool, *, is_shifted: bool) -> Iterator[Hit]:
-    """Find trained prompts and headers, and masked answers."""
-    if not parts.headers:
+def _prompts(ids: Int64, parts: RowParts, trained: Bool) -> Iterator[Hit]:
+    """Find trained prompts."""
+    if not parts.has_headers:
         if len(ids):
             yield Hit("no_header", 1, (0, min(_SHOWN, len(ids))))
         return
     targets = trained.copy()
     targets[:1] = False
-    yield from _ranges("beginning_cut", [left for left in parts.left if targets[slice(*left)].any()])
     yield from _tokens("prompt_trained", targets & (parts.kinds == PROMPT))
-    yield from _ranges("header_trained", [header for header in parts.headers if targets[slice(*header)].any()])
-    spoken = [] if is_shifted else [(first, end) for first, end in parts.answers if first < end]
-    yield from _ranges("answers_masked", [answer for answer in spoken if not trained[slice(*answer)].any()])
 
 
 def _terminators(parts: RowParts, trained: Bool) -> Iterator[Hit]:
@@ -193,7 +162,7 @@ def _terminators(parts: RowParts, trained: Bool) -> Iterator[Hit]:
     closing = np.maximum(places[np.searchsorted(places[:-1], ends) - 1], begins)
     is_stop = np.append(parts.is_stop & ~parts.padding, False)
     is_open = ~parts.is_stop[closing]
-    if parts.headers:
+    if parts.has_headers:
         # A trained prompt rightly ends without a stop token. (White space directly after a header may be the
         # beginning of an answer that was cut off there.)
         kinds = parts.kinds[closing]
@@ -205,7 +174,7 @@ def _terminators(parts: RowParts, trained: Bool) -> Iterator[Hit]:
 
 
 def _beginnings(ids: Int64, parts: RowParts, facts: TokenizerFacts) -> Iterator[Hit]:
-    """Check for a BOS at the beginning of the row and of sequences within it."""
+    """Check for one BOS at the beginning of the row and of sequences within it."""
     if facts.bos_id is None or parts.content >= len(ids):
         return
     is_bos = ids == facts.bos_id
@@ -214,12 +183,10 @@ def _beginnings(ids: Int64, parts: RowParts, facts: TokenizerFacts) -> Iterator[
     begins[parts.content] = True
     doubled = np.flatnonzero(is_bos[:-1] & is_bos[1:] & begins[:-1])
     yield from _ranges("bos_doubled", [(place, place + 2) for place in doubled.tolist()])
-    if facts.writes_bos and not is_bos[parts.content]:
-        yield Hit("bos_missing", 1, (parts.content, parts.content + 1))
 
 
-def _boundaries(row: TokenRow, parts: RowParts, trained: Bool) -> Iterator[Hit]:
-    """Check that sequences within a row are marked, and that no target crosses from one to the next."""
+def _boundaries(row: TokenRow, parts: RowParts) -> Iterator[Hit]:
+    """Check that sequences within a row are marked, for every implementation of attention."""
     unmarked = np.flatnonzero(parts.openings & ~parts.starts).tolist()
     yield from _ranges("borders_missing", [(max(place - 4, 0), place + 1) for place in unmarked])
     mask = row.columns.get("attention_mask")
@@ -228,8 +195,6 @@ def _boundaries(row: TokenRow, parts: RowParts, trained: Bool) -> Iterator[Hit]:
         yield from _ranges(
             "borders_joined", [(max(place - 4, 0), place + 1) for place in joined if place > parts.content]
         )
-    crossing = np.flatnonzero((parts.starts | parts.openings) & trained & ~parts.padding).tolist()
-    yield from _ranges("border_trained", [(place, place + 1) for place in crossing if place])
 
 
 def _tokens(code: str, mask: Bool) -> Iterator[Hit]:

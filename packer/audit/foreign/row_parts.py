@@ -1,6 +1,7 @@
 """One row that another tool prepared, and its parts: prompts, headers, answers, sequences and padding."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -65,14 +66,8 @@ class RowParts:
     """The parts of a row. n tokens."""
 
     kinds: Int64  # [n] as above; all PROMPT if headers are unknown
-    headers: list[Range]
-    """Start of each header, and the end of its control tokens."""
-
-    answers: list[Range]
-    """Start and end of the answer after each header."""
-
-    left: list[Range]
-    """Where the row, or a sequence in it, begins with the rest of a message: that rest."""
+    has_headers: bool
+    """Whether an answer's header was found."""
 
     trained: Bool  # [n]
     is_stop: Bool  # [n]
@@ -93,23 +88,20 @@ def find_parts(row: TokenRow, facts: TokenizerFacts) -> RowParts:
     is_stop, is_space = facts.stops.mask(ids), facts.spaces.mask(ids)
     solid, stops = next_true(~is_space), next_true(is_stop)
     starts = sequence_starts(row)
-    headers, answers, kinds = _answers(ids, facts, starts, solid, stops)
+    headers, kinds = _answers(ids, facts, starts, solid, stops)
     begins = facts.openings.mask(ids)
     parts = [content, *(content + 1 + np.flatnonzero(starts[content + 1 :])).tolist()] if content < len(ids) else []
     cut = [place for place in parts if facts.openings and not begins[place] and not padding[place]]
-    begins[[begin for begin, _ in headers]] = True
+    begins[headers] = True
     next_begin, next_start = next_true(begins), next_true(starts)
-    left = [found for place in cut if (found := _left(place, next_begin, next_start, solid, stops))[0] < found[1]]
-    for found in left:
-        kinds[slice(*found)] = LEFT
+    for place in cut:
+        kinds[slice(*_left(place, next_begin, next_start, solid, stops))] = LEFT
     openings = np.zeros(len(ids), np.bool_)
     if facts.bos_opens:  # a BOS directly after another is a duplicate, and does not begin a conversation
         openings[content + 1 :] = (ids[content + 1 :] == facts.bos_id) & (ids[content:-1] != facts.bos_id)
     return RowParts(
         kinds=kinds,
-        headers=headers,
-        answers=answers,
-        left=left,
+        has_headers=bool(headers),
         trained=row.trained,
         is_stop=is_stop,
         is_space=is_space,
@@ -130,10 +122,8 @@ def next_true(mask: Bool) -> Int64:
     return found
 
 
-def _answers(
-    ids: Int64, facts: TokenizerFacts, starts: Bool, solid: Int64, stops: Int64
-) -> tuple[list[Range], list[Range], Int64]:
-    """Return the headers, the answer after each, and the kind of each token.
+def _answers(ids: Int64, facts: TokenizerFacts, starts: Bool, solid: Int64, stops: Int64) -> tuple[list[int], Int64]:
+    """Return where headers begin, and the kind of each token.
 
     `solid` and `stops` are results of :func:`next_true`. An answer begins with the first token after the header that is
     not white space, as white space of both may have merged into one token. It ends with the first stop token, or before
@@ -141,12 +131,9 @@ def _answers(
     """
     kinds = np.zeros(len(ids), np.int64)
     begins = _matches(ids, facts.header)
-    headers = [(begin, begin + len(facts.header)) for begin in begins]
-    if not headers:
-        return [], [], kinds
-    answers = []
     next_sequence = next_true(starts)
-    for (begin, header_end), next_header in zip(headers, [*begins[1:], len(ids)], strict=True):
+    for begin, next_header in pairwise([*begins, len(ids)]):
+        header_end = begin + len(facts.header)
         limit = min(next_header, int(next_sequence[min(header_end, len(ids))]))
         first = min(int(solid[header_end]), limit)
         stop = int(stops[first])
@@ -154,8 +141,7 @@ def _answers(
         kinds[begin:first], kinds[first:end] = HEADER, ANSWER
         if stop < limit:
             kinds[end : int(solid[end])] = AFTER
-        answers.append((first, end))
-    return headers, answers, kinds
+    return begins, kinds
 
 
 def _matches(ids: Int64, sequence: Int64) -> list[int]:

@@ -14,9 +14,9 @@ from packer.audit.foreign.row_parts import MASKS, TOKEN_COLUMNS, TokenRow
 from packer.batches import Int64
 from packer.display import in_shell
 from packer.errors import InputError
+from packer.host.limits import out_of
+from packer.host.regular_file import path_within
 from packer.layout import offsets_of
-from packer.limits import out_of
-from packer.regular_file import path_within
 from packer.source.files import data_set_splits, is_data_set
 from packer.source.table_files import arrow_sizes, open_parquet, read_arrow
 from packer.store.manifest import MANIFEST_NAME

@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from packer.backend import load_backend
 from packer.batches import Bool, Int64
 from packer.errors import UsageError
-from packer.model import TOKENIZER_FILE, Model, load_model
+from packer.model.backend import load_backend
+from packer.model.model import TOKENIZER_FILE, Model, load_model
 from packer.pipeline.plan.input_resolution import pin_recipe, tokenizer_place
 from packer.pipeline.stages import compile_template
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.render import ChatTemplate, RenderError
 from packer.tokenize import ReferenceEncoder
 
@@ -64,9 +64,6 @@ class TokenizerFacts:
     """Tokens that consist of white space only."""
 
     bos_id: int | None = None
-    writes_bos: bool = False
-    """Whether the template begins a conversation with the BOS."""
-
     header: Int64 = field(default_factory=lambda: _NONE)
     """The end of an answer's header, without trailing white space; empty if it is unknown."""
 
@@ -151,7 +148,6 @@ def with_template_facts(facts: TokenizerFacts, model: Model, source: str) -> Tok
     while header and header[-1] in facts.spaces.ids:
         header = header[:-1]
     chat_ids = ids(chat)
-    writes_bos = chat_ids[:1] == [facts.bos_id]
     words = [[token for token in each if token != facts.bos_id][:1] for each in (first, system)]
     # The BOS may be ChatML's marker, which the word `user` follows; rows are full of such words.
     openings = [*control.intersection(words[0] + words[1]), *first[:1], *system[:1]] if words[0] else []
@@ -159,8 +155,7 @@ def with_template_facts(facts: TokenizerFacts, model: Model, source: str) -> Tok
         facts,
         header=np.array(header, np.int64),
         openings=IdSet(openings),
-        bos_opens=writes_bos and chat_ids.count(chat_ids[0]) == 1,
-        writes_bos=writes_bos,
+        bos_opens=chat_ids[:1] == [facts.bos_id] and chat_ids.count(chat_ids[0]) == 1,
         no_header="" if header else "no control token tells the header of an answer from that of a question",
     )
 

@@ -4,10 +4,8 @@ from packer.audit.findings import Code, CodedFinding, Example, Level
 
 CODES: dict[str, Code] = {
     # no row, or no plain chat, can be built
-    "no_marks": Code("error", "the recipe uses generation marks, but the template has none"),
+    "template_refused": Code("error", "a build refuses the template before its first row, and says why"),
     "no_template": Code("error", "the tokenizer has no chat template, so rows of messages cannot be built"),
-    "bad_template": Code("error", "the template is not valid Jinja"),
-    "split_marker": Code("error", "the template writes a marker that is several tokens of this tokenizer"),
     "plain_chat_refused": Code("error", "a question and an answer cannot be built: the template raises, or loses text"),
     "prompt_diverges": Code("error", "no prompt the template writes is how it begins a plain answer"),
     "no_terminator": Code("error", "the template writes no stop token after a plain answer"),
@@ -25,16 +23,10 @@ CODES: dict[str, Code] = {
     ),
     "chat_rewritten": Code("warning", "an earlier answer of a plain chat changes when the conversation continues"),
     "reasoning_forgotten": Code("warning", "the reasoning of an earlier answer is gone when the chat continues"),
-    "dropped_reasoning": Code("warning", "the reasoning of an answer is not rendered"),
-    "shapes_rejected": Code(
-        "warning", "a plain chat can be built, but other shapes of conversation are rejected; a note if they are rare"
-    ),
     "tokenizer_read_otherwise": Code(
         "warning", "transformers 5 gives a chat other ids than tokenizer.json does, because of its tokenizer_class"
     ),
-    # good to know
-    "prompt_modes": Code("note", "the template knows several prompts; which answers are trained under which"),
-}  # fmt: skip
+}
 """Code → level and meaning, in the order of a report."""
 
 

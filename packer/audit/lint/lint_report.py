@@ -10,18 +10,17 @@ from itertools import islice
 from pathlib import Path
 
 from packer.audit.findings import LEVELS, CodedFinding, Example, Findings, in_order
-from packer.audit.lint.buildable import find_dropped_reasoning, find_rejected_shapes, prepare_probes
+from packer.audit.lint.buildable import prepare_probes
 from packer.audit.lint.codes import CODES, finding
 from packer.audit.lint.history import find_forgotten_reasoning, find_rewriting
-from packer.audit.lint.probed_template import SHAPES, ProbedTemplate
+from packer.audit.lint.probed_template import ProbedTemplate
 from packer.audit.lint.prompts import (
-    find_modes,
     find_openings,
     find_tokenizer_difference,
 )
 from packer.batches import RowBatch
 from packer.display import number, plural
-from packer.model import Model
+from packer.model.model import Model
 from packer.pipeline.messages.rewrite_cost import LIMIT, choices_hint, last_tokens
 from packer.pipeline.messages.suggestions import remedy
 from packer.pipeline.plan.build_plan import resolve_sources
@@ -31,7 +30,7 @@ from packer.pipeline.plan.open_keys import settled
 from packer.pipeline.plan.unread_fields import Questions
 from packer.pipeline.stages import Stages, named_template, overruns_at
 from packer.progress import Silent
-from packer.recipe import Recipe
+from packer.recipe.recipe import Recipe
 from packer.source.rows import InputFile
 from packer.source.schema import SCHEMAS
 
@@ -184,7 +183,7 @@ def _rewrite_cost(files: Sequence[FirstRows]) -> float:
     return sum(each.num_tokens for each in files) / last if last else 1.0
 
 
-_REFUSED = {"no_template", "bad_template", "no_marks", "split_marker"}
+_REFUSED = {"no_template", "template_refused"}
 """Errors that stop a build before its first row."""
 
 
@@ -268,15 +267,9 @@ def _lint(recipe: Recipe, num_rows: int) -> LintReport:
 
 
 def _checks(probed: ProbedTemplate, files: Sequence[FirstRows]) -> Iterator[CodedFinding]:
-    """Check the template. If there are rows, they show which shapes of conversation are rejected."""
-    shapes = {label: probed.outcome(row) for label, row in SHAPES.items()}
+    """Check the template."""
     yield from find_openings(probed)
-    yield from find_modes(probed)
     yield from find_rewriting(probed)
     if not files or _rewrite_cost(files) > 1:
         yield from find_forgotten_reasoning(probed)
-    if not files or any("dropped_reasoning" in each.rejected for each in files):
-        yield from find_dropped_reasoning(probed, shapes)
-    if not files:
-        yield from find_rejected_shapes(probed, shapes)
     yield from find_tokenizer_difference(probed)

@@ -4,8 +4,8 @@ import functools
 import json
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -13,24 +13,47 @@ import msgspec
 import numpy as np
 
 from packer.batches import Rejection, RowBatch, Sample, TurnBatch
-from packer.model import TOKENIZER_FILE, Model
+from packer.model.model import Model
 from packer.pipeline.stages import Stages, compile_template, turn_end_marker
-from packer.recipe import Recipe, make_recipe, to_json
-from packer.render import ChatTemplate, Renderer, RenderError
-from packer.render.asked_modes import Mode
+from packer.recipe.recipe import Recipe, make_recipe, to_json
+from packer.render import ChatTemplate, Renderer
 from packer.render.conversation import Conversation
 from packer.render.message_form import renderable
 from packer.source.schema import read_row
-from packer.tokenize import ReferenceEncoder
 
 Row = Mapping[str, Any]
 
 QUESTION, ANSWER = "first question", "first answer"
 NEXT_QUESTION, NEXT_ANSWER = "second question", "second answer"
 REASONING, NEXT_REASONING = "first thoughts", "second thoughts"
-SYSTEM = "rules of the row"
-RESULT_TEXT = "sunny and mild"
 
+
+def _user(content: str) -> dict[str, Any]:
+    return {"role": "user", "content": content}
+
+
+def _assistant(content: str, **fields: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": content, **fields}
+
+
+def _inline(reasoning: str, answer: str) -> str:
+    return f"<think>\n{reasoning}\n</think>\n\n{answer}"
+
+
+def _chat(*messages: dict[str, Any]) -> Row:
+    return {"messages": [*messages]}
+
+
+_PLAIN_TURN = (_user(QUESTION), _assistant(ANSWER))
+_REASONED_TURN = (_user(QUESTION), _assistant(ANSWER, reasoning_content=REASONING))
+_INLINE_TURN = (_user(QUESTION), _assistant(_inline(REASONING, ANSWER)))
+
+PLAIN = _chat(*_PLAIN_TURN)
+CHAT = _chat(*_PLAIN_TURN, _user(NEXT_QUESTION), _assistant(NEXT_ANSWER))
+REASONED = _chat(*_REASONED_TURN)
+REASONED_CHAT = _chat(*_REASONED_TURN, _user(NEXT_QUESTION), _assistant(NEXT_ANSWER, reasoning_content=NEXT_REASONING))
+INLINE = _chat(*_INLINE_TURN)
+INLINE_CHAT = _chat(*_INLINE_TURN, _user(NEXT_QUESTION), _assistant(_inline(NEXT_REASONING, NEXT_ANSWER)))
 _TOOL = {
     "type": "function",
     "function": {
@@ -39,96 +62,7 @@ _TOOL = {
         "parameters": {"type": "object", "properties": {"city": {"type": "string", "description": "name of a city"}}},
     },
 }
-_CALL_IDS = ("call00001", "call00002")
-
-
-def _system(content: str) -> dict[str, Any]:
-    return {"role": "system", "content": content}
-
-
-def user(content: str) -> dict[str, Any]:
-    return {"role": "user", "content": content}
-
-
-def assistant(content: str | None, **fields: Any) -> dict[str, Any]:
-    return {"role": "assistant", "content": content, **fields}
-
-
-def inline(reasoning: str, answer: str) -> str:
-    return f"<think>\n{reasoning}\n</think>\n\n{answer}"
-
-
-def _call(number: int, city: str) -> dict[str, Any]:
-    function = {"name": "get_weather", "arguments": {"city": city}}
-    return {"id": _CALL_IDS[number], "type": "function", "function": function}
-
-
-def _result(number: int, content: str) -> dict[str, Any]:
-    return {"role": "tool", "name": "get_weather", "tool_call_id": _CALL_IDS[number], "content": content}
-
-
-def _chat(*messages: dict[str, Any]) -> Row:
-    return {"messages": [*messages]}
-
-
-def _with_tool(*messages: dict[str, Any]) -> Row:
-    return {"messages": [*messages], "tools": [_TOOL]}
-
-
-_PLAIN_TURN = (user(QUESTION), assistant(ANSWER))
-_NEXT_TURN = (user(NEXT_QUESTION), assistant(NEXT_ANSWER))
-_REASONED_TURN = (user(QUESTION), assistant(ANSWER, reasoning_content=REASONING))
-_INLINE_TURN = (user(QUESTION), assistant(inline(REASONING, ANSWER)))
-_CALL_TURN = (user(QUESTION), assistant(None, tool_calls=[_call(0, "Paris")]))
-
-PLAIN = _chat(*_PLAIN_TURN)
-CHAT = _chat(*_PLAIN_TURN, *_NEXT_TURN)
-WITH_SYSTEM = _chat(_system(SYSTEM), *_PLAIN_TURN)
-REASONED = _chat(*_REASONED_TURN)
-REASONED_CHAT = _chat(*_REASONED_TURN, user(NEXT_QUESTION), assistant(NEXT_ANSWER, reasoning_content=NEXT_REASONING))
-INLINE = _chat(*_INLINE_TURN)
-INLINE_CHAT = _chat(*_INLINE_TURN, user(NEXT_QUESTION), assistant(inline(NEXT_REASONING, NEXT_ANSWER)))
-TOOLS = _with_tool(*_PLAIN_TURN)
-CALL = _with_tool(*_CALL_TURN)
-CALL_AND_TEXT = _with_tool(user(QUESTION), assistant("a word before", tool_calls=[_call(0, "Paris")]))
-PARALLEL = _with_tool(user(QUESTION), assistant(None, tool_calls=[_call(0, "Paris"), _call(1, "Oslo")]))
-RESULT = _with_tool(*_CALL_TURN, _result(0, RESULT_TEXT), assistant(ANSWER))
-
-_MARKS = "if a < B & \"c\" > 'd': \\n"
-"""Characters that HTML or JSON escapes, and a capital letter, which templates may write as a small one."""
-
-ESCAPABLE = _chat(_system(f"{SYSTEM}: {_MARKS}"), user(f"{QUESTION}: {_MARKS}"), assistant(f"{ANSWER}: {_MARKS}"))
-
-FIELD, TAGS = "reasoning in a field", "reasoning in <think> tags"
-
-SHAPES: dict[str, Row] = {
-    "a system message": WITH_SYSTEM,
-    "a system message later on": _chat(*_PLAIN_TURN, _system(SYSTEM), *_NEXT_TURN),
-    "a developer message": _chat({"role": "developer", "content": SYSTEM}, *_PLAIN_TURN),
-    "two questions in a row": _chat(user(QUESTION), user(NEXT_QUESTION), assistant(ANSWER)),
-    "two answers in a row": _chat(*_PLAIN_TURN, assistant(NEXT_ANSWER)),
-    "an answer at the start": _chat(assistant(ANSWER), *_NEXT_TURN),
-    FIELD: REASONED,
-    TAGS: INLINE,
-    "two turns with reasoning in fields": REASONED_CHAT,
-    "two turns with reasoning in <think> tags": INLINE_CHAT,
-    "tool definitions": TOOLS,
-    "a tool call": CALL,
-    "text beside a tool call": CALL_AND_TEXT,
-    "two tool calls at once": PARALLEL,
-    "a tool result": RESULT,
-    "capitals, quotes and angle brackets": ESCAPABLE,
-}
-"""Conversation shapes that occur in real data, by what is special about them."""
-
-USUAL = frozenset({"a system message", *list(SHAPES)[6:]})
-"""Shapes that many files contain; the others are rare."""
-
-
-def listed(names: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
+TOOLS = {**PLAIN, "tools": [_TOOL]}
 
 _PLAIN = re.compile(r"(?!(?:true|false|null|yes|no|on|off)\Z)[a-z][a-z0-9_]*")
 """Strings that YAML reads as strings without quotes."""
@@ -141,12 +75,6 @@ class Override:
     key: str
     value: Any
     """A JSON value."""
-
-    @classmethod
-    def allowing(cls, recipe: Recipe, kinds: Iterable[str]) -> "Override":
-        """Add kinds to the losses that the recipe allows."""
-        merged = dict.fromkeys((*recipe.supervision.allow_dropped, *kinds))
-        return cls("supervision.allow_dropped", list(merged))
 
     @classmethod
     def stopping(cls, recipe: Recipe, stop: str) -> "Override":
@@ -236,7 +164,6 @@ class ProbedTemplate:
         self.recipe_given = recipe
         self.recipe = msgspec.structs.replace(recipe, supervision=rules)
         self.model = model
-        self.encoder = ReferenceEncoder(model.files[TOKENIZER_FILE])
         self._stages = Stages(self.recipe, model)
         self._stages.renderer = self._stages.renderer.by_reference()  # of a single row, each is compared with it anyway
         self._outcomes: dict[int, Outcome] = {}
@@ -255,9 +182,7 @@ class ProbedTemplate:
         )
 
     def _rendered(self, row: Row, recipe: Recipe) -> RenderOutcome:
-        model = self.model
-        missing = [token.id for token in model.added_tokens if token.content in recipe.supervision.stop]
-        model = replace(model, stop_ids=tuple(sorted({*model.stop_ids, *missing})))
+        model = self.model.with_stop(*recipe.supervision.stop)
         key = (msgspec.json.encode(recipe), model.stop_ids)
         if key not in self._renderers:
             self._renderers[key] = Renderer(model, recipe).by_reference()
@@ -297,31 +222,12 @@ class ProbedTemplate:
         conversation = self._stages.renderer.conversation(outcome.sample)
         return renderable(conversation, len(conversation.messages) - 1)
 
-    def mode(self, outcome: Outcome, turn: TrainedTurn) -> Mode | None:
-        """Return the first prompt mode that gives a turn's prompt, the default mode first; None if none does."""
-        try:
-            prompts = self.conversation(outcome).prompts(turn.message)
-        except RenderError:
-            return None
-        return next((mode for prompt, mode in prompts if prompt == turn.prompt), None)
-
     def keeps_history(self, row: Row) -> Override | None:
         """Return a template variable that stops the template from changing earlier turns; None if there is none."""
         names = [name for name in self.template.undeclared if name not in self.template.switches]
         exact = Override("supervision.history_rewrite", "exact")
         tried = (Override.variable(name, value) for name in names for value in (False, True))
         return next((switch for switch in tried if self.render(row, exact, switch).num_documents == 1), None)
-
-    def ids(self, text: str) -> list[int]:
-        """Encode a text as the stages do."""
-        return [int(token_id) for token_id in self.encoder.encode([text])[0]]
-
-
-def mode_name(mode: Mode | None) -> str:
-    """Describe a mode: `enable_thinking=False`, or words for no mode and the default."""
-    if mode is None:
-        return "no prompt of the template's own"
-    return " ".join(f"{name}={value}" for name, value in mode.items()) or "the default prompt"
 
 
 def _learned_turns(turns: TurnBatch) -> tuple[TrainedTurn, ...]:

@@ -9,14 +9,9 @@ from packer.audit.lint.codes import finding
 from packer.audit.lint.probed_template import (
     ANSWER,
     CHAT,
-    INLINE,
-    PLAIN,
-    REASONED,
     ProbedTemplate,
-    TrainedTurn,
-    mode_name,
 )
-from packer.model import CONFIG_FILE, TOKENIZER_FILE
+from packer.model.model import CONFIG_FILE, TOKENIZER_FILE
 from packer.render.reasoning import opened_by
 from packer.tokenize import ReferenceEncoder
 
@@ -49,33 +44,6 @@ def find_openings(probed: ProbedTemplate) -> Iterator[CodedFinding]:
     )
 
 
-def find_modes(probed: ProbedTemplate) -> Iterator[CodedFinding]:
-    """Report the prompts that a template supports, and which of them answers are trained under."""
-    reasoned = next((row for row in (REASONED, INLINE) if probed.outcome(row).rejection is None), None)
-    rows = (PLAIN,) if reasoned is None else (PLAIN, reasoned)
-    asked = {repr(mode): mode for row in rows for mode in probed.conversation(probed.outcome(row)).modes_of(1)}
-    modes = [*asked.values()]
-    if len(modes) < 2:
-        return
-    trained = {"plain answer": probed.outcome(PLAIN)} | (
-        {"reasoned answer": probed.outcome(reasoned)} if reasoned is not None else {}
-    )
-    names = {f"{label}s": mode_name(probed.mode(outcome, outcome.turns[-1])) for label, outcome in trained.items()}
-    switches = " and ".join(dict.fromkeys(switch for mode in modes for switch in mode))
-    which = ", ".join(f"{label} are trained under {name}" for label, name in names.items())
-    yield finding(
-        "prompt_modes",
-        f"the prompt depends on {switches}: {which}",
-        examples=tuple(_prompt_example(label, outcome.turns[-1]) for label, outcome in trained.items()),
-        hint="a row's chat_template_kwargs, or template.kwargs, can set it; answers are then trained under that prompt"
-        + (". A pair of a plain and a reasoned answer is rejected without it" if len({*names.values()}) > 1 else ""),
-    )
-
-
-def _prompt_example(label: str, turn: TrainedTurn) -> Example:
-    return Example(label=label, text=turn.text, mark=(turn.prompt_end, len(turn.text)), note="trained")
-
-
 def find_tokenizer_difference(probed: ProbedTemplate) -> Iterator[CodedFinding]:
     """Check whether transformers 5, and the servers built on it, encode a chat differently than tokenizer.json."""
     files = probed.model.files
@@ -84,7 +52,10 @@ def find_tokenizer_difference(probed: ProbedTemplate) -> Iterator[CodedFinding]:
     if other is None:
         return
     text = probed.outcome(CHAT).turns[-1].text
-    mine, theirs = probed.ids(text), [int(i) for i in ReferenceEncoder(json.dumps(other).encode()).encode([text])[0]]
+    mine, theirs = (
+        [int(token) for token in ReferenceEncoder(definition).encode([text])[0]]
+        for definition in (files[TOKENIZER_FILE], json.dumps(other).encode())
+    )
     if mine == theirs:
         return
     place = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), min(len(mine), len(theirs)))

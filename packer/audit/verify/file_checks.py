@@ -14,13 +14,13 @@ import numpy as np
 
 from packer.audit.verify.verify_report import Finding, Level, differing, unreadable
 from packer.errors import CheckError, PackerError
-from packer.model import TEMPLATE_FILE, digests_of, read_model_files
+from packer.model.model import TEMPLATE_FILE, digests_of, read_model_files
 from packer.pipeline.identity import Provenance, model_digests
 from packer.pipeline.kept_tokenizer import kept_model
 from packer.pipeline.plan.input_resolution import tokenizer_place
 from packer.pipeline.plan.source_roots import BelowNoRootError, SourceRoots
 from packer.pipeline.selecting import decide, read_traits
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.source.file_bytes import file_sha256
 from packer.store.cache import check_conservation
 from packer.store.files import CacheFiles

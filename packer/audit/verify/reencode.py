@@ -25,9 +25,9 @@ from packer.batches import Int32, Int64, RowBatch, UInt64
 from packer.curate.trait_rules import TraitRules, traits_version
 from packer.curate.traits import TraitMaker, trait_schema
 from packer.errors import CheckError, InputError, PackerError, StorageError
+from packer.host.limits import out_of
 from packer.layout import offsets_of
-from packer.limits import out_of
-from packer.model import TOKENIZER_FILE, Model
+from packer.model.model import TOKENIZER_FILE, Model
 from packer.permute import permutation_key, permute
 from packer.pipeline.engine import resolve_engine
 from packer.pipeline.identity import RULES_VERSION, TRAITS_VERSION, same_traits
@@ -35,7 +35,7 @@ from packer.pipeline.kept_tokenizer import kept_model
 from packer.pipeline.stages import Stages, named_row, overruns_at, with_role_markers
 from packer.pipeline.workers.executor import Workers
 from packer.progress import Progress
-from packer.recipe import Recipe, make_recipe
+from packer.recipe.recipe import Recipe, make_recipe
 from packer.store.arrow_columns import DocumentRows
 from packer.store.document_shards import DocumentShards
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, StoredTable

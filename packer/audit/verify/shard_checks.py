@@ -11,8 +11,8 @@ from packer.audit.verify.file_checks import check_size
 from packer.audit.verify.verify_report import Finding, Level, differing, unreadable
 from packer.batches import Bool, Int64, UInt64
 from packer.errors import InputError, PackerError, ResourceError
+from packer.host.limits import out_of
 from packer.layout import MASKED, last_of_rows, misplaced_sides
-from packer.limits import out_of
 from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged
 from packer.store.block_shards import BlockShards
 from packer.store.bounds import OutOfBounds, check_blocks, check_documents

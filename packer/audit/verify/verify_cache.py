@@ -35,13 +35,13 @@ from packer.audit.verify.shard_checks import shard_auditor
 from packer.audit.verify.verify_report import Checked, Finding, Level, VerifyReport, differing, unreadable
 from packer.display import in_shell
 from packer.errors import CheckError, InputError, PackerError, RecipeError, UsageError
-from packer.fork_server import default_jobs
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.plan.source_roots import SourceRoots
 from packer.pipeline.workers.executor import Threads, Workers
+from packer.pipeline.workers.fork_server import default_jobs
 from packer.pipeline.workers.ray_workers import workers_on
 from packer.progress import Progress, Silent
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.source.files import STANDARD_INPUT, input_path
 from packer.store.cache import content_fingerprint
 from packer.store.document_shards import DocumentShards

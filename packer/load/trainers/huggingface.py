@@ -38,9 +38,12 @@ from packer.load.ordered_rows import refuse_preference
 from packer.load.step import MicroBatch, Step
 from packer.load.step_plan import Count
 from packer.load.trainers.evaluation import Adapter, EvaluationBatches
+from packer.load.trainers.leaks import refuse_leaks
 
-if int(transformers.__version__.split(".")[0]) < 5:
-    raise ImportError(f"PackedTrainer needs transformers 5 or newer, found {transformers.__version__}")
+if tuple(map(int, transformers.__version__.split(".")[:2])) < (4, 57):
+    raise ImportError(f"PackedTrainer needs transformers 4.57 or newer, found {transformers.__version__}")
+_IS_OLD = not hasattr(Trainer, "_track_num_input_tokens")
+"""Whether a pass over the data ends after the steps that were counted at its beginning, not when the data end."""
 
 KEY = "packer"
 """Name of the reader's state among ``stateful_callbacks`` in trainer_state.json."""
@@ -95,6 +98,7 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         }
         self._steps = StepDataset(train_dataset)
         self._last: Step | None = None  # the step being trained on
+        self._is_tested = False  # whether the model keeps packed documents apart
         datasets = {"train_dataset": self._as_dataset(train_dataset), "eval_dataset": self._as_dataset(eval_dataset)}
         super().__init__(*args, **datasets, **options)
         self.train_dataset, self.eval_dataset = train_dataset, eval_dataset
@@ -155,7 +159,12 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
             return dataloader.loader.num_blocks
         return int(super().num_examples(dataloader))
 
-    def set_initial_training_values(self, args: TrainingArguments, dataloader: Any) -> tuple[Any, ...]:  # noqa: ARG002
+    def set_initial_training_values(
+        self,
+        args: TrainingArguments,
+        dataloader: Any,  # noqa: ARG002 - the Trainer's signature
+        *total_batch_size: int,  # noqa: ARG002 - as above, of transformers 4
+    ) -> tuple[Any, ...]:
         """Return the length of training. Passes over the data end when the loader says so, not by a count.
 
         Returns:
@@ -164,9 +173,9 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         """
         max_steps, blocks = self._num_steps(), self._reader.num_blocks
         size = self._reader.global_batch_size
-        by_steps = args.max_steps > 0
+        by_steps = args.max_steps > 0 or _IS_OLD
         passes = sys.maxsize if by_steps else math.ceil(self._end_epoch) - self._reader.epoch
-        num_blocks = max_steps * size if by_steps else blocks * args.num_train_epochs
+        num_blocks = max_steps * size if args.max_steps > 0 else blocks * args.num_train_epochs
         left = max_steps > self._steps_taken
         return (passes if left else 0), sys.maxsize, blocks, num_blocks, size, sys.maxsize, max_steps
 
@@ -186,6 +195,11 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
 
     def training_step(self, model: nn.Module, inputs: Step, num_items_in_batch: Tensor | None = None) -> Tensor:
         """Train on a whole step, and return the sum of its losses: the step's mean over trained tokens."""
+        if not self._is_tested:
+            is_spread = self.is_deepspeed_enabled or self.is_fsdp_enabled  # parameters, over all ranks
+            own = self.accelerator.unwrap_model(model, keep_torch_compile=False)
+            refuse_leaks(model if is_spread else own, self._adapter, next(iter(inputs)), name=type(own).__name__)
+            self._is_tested = True
         self.current_gradient_accumulation_steps = len(inputs)  # divides losses that are means, such as router losses
         losses = []
         for number, micro_batch in enumerate(inputs, start=1):
@@ -202,6 +216,9 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         weights = inputs.pop("loss_weights", None)
         if weights is not None:
             return self._weighted_loss(model, inputs, weights, *args, num_items_in_batch=num_items_in_batch, **options)
+        mask = inputs.get("attention_mask")
+        if isinstance(mask, dict) or (mask is not None and mask.ndim != 2):  # an SFTTrainer would count tokens in it
+            return Trainer.compute_loss(self, model, inputs, *args, num_items_in_batch=num_items_in_batch, **options)
         return super().compute_loss(model, inputs, *args, num_items_in_batch=num_items_in_batch, **options)
 
     def _adapted(self, micro_batch: MicroBatch) -> MicroBatch:
@@ -290,7 +307,7 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
 
     def _check(self) -> None:
         args = self.args
-        ranks = self.accelerator.num_processes // self.get_tp_size()
+        ranks = self.accelerator.num_processes // _size(self, "tp")
         refused = {
             f"gradient_accumulation_steps={args.gradient_accumulation_steps}": (
                 args.gradient_accumulation_steps != 1,
@@ -299,7 +316,7 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
             f"nn.DataParallel over {args.n_gpu} devices": (args.n_gpu > 1, "start one process a device with torchrun"),
             "auto_find_batch_size": (args.auto_find_batch_size, "set the loader's micro_batch_size"),
             "context or sequence parallelism": (
-                self.get_cp_size() * self.get_sp_size() > 1,
+                _size(self, "cp") * _size(self, "sp") > 1,
                 "it cuts micro-batches across their boundaries",
             ),
             f"a loader for {self._reader.world_size} of {ranks} ranks": (
@@ -310,6 +327,10 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
                 ranks > 1 and not args.average_tokens_across_devices,
                 "leave it True: losses are divided by the targets of all ranks",
             ),
+            f"include_num_input_tokens_seen under transformers {transformers.__version__}": (
+                _IS_OLD and args.include_num_input_tokens_seen not in ("no", False),
+                "leave it out: the logs have tokens",
+            ),
             "a model that takes no num_items_in_batch": (
                 not self.model_accepts_loss_kwargs and self.compute_loss_func is None,
                 "pass compute_loss_func(outputs, labels, num_items_in_batch)",
@@ -318,6 +339,11 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         for what, (applies, hint) in refused.items():
             if applies:
                 raise UsageError(f"PackedTrainer cannot train exactly with {what}", hint=hint)
+
+
+def _size(trainer: Trainer, axis: str) -> int:
+    """Return how many ranks a kind of parallelism has; a Trainer that has no such method has no such kind."""
+    return int(getattr(trainer, f"get_{axis}_size", lambda: 1)())
 
 
 class _EpochCallback(TrainerCallback):  # type: ignore[misc]

@@ -19,7 +19,7 @@ import msgspec
 from packer.errors import UsageError
 from packer.hub import data_name
 from packer.pipeline.identity import Provenance, model_digests
-from packer.recipe import Source, to_json
+from packer.recipe.recipe import Source, to_json
 from packer.source.files import STANDARD_INPUT
 from packer.store.manifest import Input, Manifest
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from packer.display import number, percent
 from packer.errors import CheckError
-from packer.read_rules import MAX_BLOCK_LEN
+from packer.recipe.read_rules import MAX_BLOCK_LEN
 from packer.rejections import ROW_REASONS
 from packer.store.manifest import Manifest
 from packer.store.selected import documents_of

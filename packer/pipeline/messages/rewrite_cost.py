@@ -12,11 +12,11 @@ import numpy as np
 from packer.batches import DocumentBatch
 from packer.errors import UsageError
 from packer.layout import last_of_rows
-from packer.model import Model
+from packer.model.model import Model
 from packer.pipeline.partition import PartitionResult
 from packer.pipeline.plan.build_plan import BuildPlan
 from packer.pipeline.stages import turn_end_marker
-from packer.recipe import Recipe
+from packer.recipe.recipe import Recipe
 from packer.store.manifest import Shard
 
 LIMIT = 2.0

@@ -9,9 +9,9 @@ import numpy as np
 from packer.batches import Int32, SelectedRows
 from packer.display import aligned, number, percent, plural
 from packer.pipeline.selecting import sources_of_rows
-from packer.recipe import make_recipe
+from packer.recipe.recipe import make_recipe
+from packer.recipe.row_rules import RowRules, Split, named_rule
 from packer.rejections import CODES, ROW_REASONS
-from packer.row_rules import RowRules, Split, named_rule
 from packer.store.manifest import Manifest
 from packer.store.selected import read_selection
 

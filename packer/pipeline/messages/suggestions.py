@@ -5,31 +5,30 @@ They are the hints of a build, of `lint` and of `preview`.
 
 import json
 import re
-import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
 from msgspec import structs
 
-from packer.batches import RowBatch, Sample
-from packer.model import Model
+from packer.batches import Message, RowBatch, Sample
+from packer.model.model import Model
 from packer.named_templates import NAMED_TEMPLATES, template_path
-from packer.pipeline.plan.open_keys import ABOUT_IDS
+from packer.pipeline.as_given import says_its_rows
 from packer.pipeline.stages import Stages, compile_template, split_markers, turn_end_marker
-from packer.recipe import Recipe, for_one_source, make_recipe, to_json
-from packer.rejections import allowing_hint, rejection_hint
+from packer.recipe.recipe import Recipe, for_one_source, make_recipe, to_json
+from packer.recipe.strict_yaml import parse_yaml
+from packer.rejections import rejection_hint, ways_out
 from packer.render import ChatTemplate
 from packer.render.asked_modes import CONTRADICTS, SEVERAL_EFFORTS
 from packer.source.detect import first_rows
 from packer.source.exports import dialogue_hint
-from packer.source.field_names import columns_yaml, meant_field
+from packer.source.field_names import columns_yaml
 from packer.source.roles import roles_hint
 from packer.source.row import composed
 from packer.source.rows import InputFile
-from packer.source.schema import SCHEMAS
-from packer.source.schema_errors import schema_hint
-from packer.strict_yaml import parse_yaml
+from packer.source.schema_errors import columns_hint, schema_hint
+from packer.supervise import split_sides
 
 _OTHER_KEYS = re.compile(r"\A.* at \$\.(?P<field>\w+)\[\d+\]; its other keys: `")
 """The reason given for a message without text that has other keys which may contain it."""
@@ -60,17 +59,8 @@ def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Model
     Raises:
         InputError: the file cannot be read.
     """
-    if code == "no_terminator":
-        for what, of_calls in (("an answer", False), ("a call", True)):
-            end = turn_end_marker(model, recipe, of_calls=of_calls)
-            if end is not None:
-                stop = json.dumps([*recipe.supervision.stop, end], ensure_ascii=False)
-                return (
-                    f"--set {shlex.quote(f'supervision.stop={stop}')} makes {end}, with which the template ends "
-                    f"{what}, a stop token; generation has to stop at it, too"
-                )
     hint = _remedy(code, reason, file, recipe, model, lost=lost)
-    if code != "unknown_schema" and "sources.columns=" in hint and file.columns:
+    if code not in ("unknown_schema", "pair_no_prompt") and "sources.columns=" in hint and file.columns:
         hint = _SET_COLUMNS.sub(lambda found: f"{{{_with_own_columns(found[1], file.columns)}}}", hint)
     return for_one_source(hint, recipe)
 
@@ -82,17 +72,61 @@ def _with_own_columns(members: str, columns: Mapping[str, str | None]) -> str:
 
 
 def _remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Model, *, lost: Iterable[str]) -> str:
-    hint = _about_reading(code, reason, file) or (
-        _about_calls(reason, recipe) if code == "template_error" else _columns_of(code, reason)
-    )
+    hint = _about_reading(code, reason, file) or _columns_of(code, reason)
     if hint is not None:
         return hint
-    allowed = (*recipe.supervision.allow_dropped, *lost)
-    if code == "dropped_reasoning":
-        return _about_reasoning(file, recipe, model, allowed)
-    if code == "prompt_diverges":
-        return _about_prompts(reason, file, recipe, model)
-    return rejection_hint(code, allowed=allowed)
+    if code == "template_error" and _ONE_CALL.search(reason):
+        return PARALLEL_CALLS
+    about = next((each for each in _ABOUT_VARIABLES if each in reason), "")
+    ways = ways_out(code, allowed=(*recipe.supervision.allow_dropped, *lost))
+    if code == "no_terminator":
+        ways = _stops(recipe, model) | ways
+    if about == SEVERAL_EFFORTS:
+        found = re.findall(r"(\w+)=(\w+)", reason)
+        ways = {f'template.kwargs.{name}="{word}"': "trains them under this effort" for name, word in found}
+    elif about:
+        ways = {way: effect for way, effect in ways.items() if "kwargs" in way}
+    rows = _rejected_rows(code, about, file, recipe, model) if ways else []
+    if rows:
+        ways = dict(_that_help(ways, rows, recipe, model))
+    return rejection_hint(code, ways, advice=_ABOUT_VARIABLES.get(about))
+
+
+def _stops(recipe: Recipe, model: Model) -> dict[str, str]:
+    """Return keys that make a token with which the template ends an answer, or a turn of calls, a stop token."""
+    ways = {}
+    for of_calls, what in ((True, "a call"), (False, "an answer")):
+        end = turn_end_marker(model, recipe, of_calls=of_calls)
+        if end is not None:
+            stop = json.dumps([*recipe.supervision.stop, end], ensure_ascii=False)
+            effect = f"makes {end}, with which the template ends {what}, a stop token"
+            ways[f"supervision.stop={stop}"] = f"{effect}; generation has to stop at it, too"
+    return ways
+
+
+def _that_help(
+    ways: Mapping[str, str], rows: Sequence[RowBatch], recipe: Recipe, model: Model
+) -> Iterator[tuple[str, str]]:
+    """Yield the keys with which rows are built and say what they say, but for losses that are allowed.
+
+    One that helps only where reasoning is moved to its field, too, is named with both.
+    """
+    as_field = "supervision.reasoning=field"
+    for way, effect in ways.items():
+        if _helps(way, rows, recipe, model):
+            yield way, effect
+        elif "kwargs" in way and _helps(way, rows, _with(recipe, as_field), model):
+            yield way, f"--set {as_field} {effect}"
+
+
+def _helps(way: str, rows: Sequence[RowBatch], recipe: Recipe, model: Model) -> bool:
+    if way.startswith("supervision.reasoning=inline") and _compiled(model, recipe).reasoning.around:
+        return False  # the letters of the tags would be part of the answer
+    if way in _CHANGES:
+        changed = [replace(each, samples=tuple(map(_CHANGES[way], each.samples))) for each in rows]
+        return changed != rows and _are_kept(changed, recipe, model)
+    then = _with(recipe, way)
+    return then != recipe and _are_kept(rows, then, model.with_stop(*then.supervision.stop))
 
 
 def _about_reading(code: str, reason: str, file: InputFile) -> str | None:
@@ -109,9 +143,10 @@ def _about_reading(code: str, reason: str, file: InputFile) -> str | None:
             return step
     if code == "no_content" and reason.endswith("the user message is empty"):
         return "--set rows.empty_user=keep keeps user messages that are empty"
-    if code == "dropped_system" and _has_developer(file):
-        return "--set 'sources.roles={developer: system}' gives the template system messages instead of a developer's"
-    return _question_of_pairs(file) if code == "pair_no_prompt" else None
+    if code == "pair_no_prompt":
+        hint = columns_hint([*first_rows(file.path, file.format, file.columns, every_column=True)], file.columns)
+        return hint if "sources.columns" in hint else None
+    return None
 
 
 def _columns_of(code: str, reason: str) -> str | None:
@@ -123,93 +158,27 @@ def _columns_of(code: str, reason: str) -> str | None:
     return "; ".join(f"--set 'sources.columns={{{columns}}}' {effect}" for columns, effect in found) or None
 
 
-_REASONING_FORMS = {
-    "supervision.reasoning=field": "moves reasoning out of the text, to where the template looks for it",
-    "supervision.reasoning=inline": "puts reasoning into the text, in <think> tags",
-    "supervision.on_prompt_mismatch=continue": "writes reasoning after a prompt that opens it",
+_ABOUT_VARIABLES = {
+    CONTRADICTS: "leave out the reasoning of such rows, or set the variable to what asks for it",
+    SEVERAL_EFFORTS: "give each row its own in chat_template_kwargs",
 }
-"""Keys that may help rows whose reasoning is not rendered, with what they do."""
 
-_ABOUT_VARIABLES = (CONTRADICTS, SEVERAL_EFFORTS)
+_CHANGES: Mapping[str, Callable[[Sample], Sample]] = {
+    "sources.columns={tools: null}": lambda sample: structs.replace(sample, tools=None),
+    "sources.columns={chat_template_kwargs: null}": lambda sample: structs.replace(sample, template_kwargs={}),
+    "sources.roles={developer: system}": lambda sample: structs.replace(
+        sample, messages=tuple(map(_from_system, sample.messages))
+    ),
+}
+"""What keys change that say how rows are read."""
+
+
+def _from_system(message: Message) -> Message:
+    is_developer = message.role == "developer"
+    return structs.replace(message, fields={**message.fields, "role": "system"}) if is_developer else message
+
 
 _TRIED_ROWS, _SEARCHED_ROWS = 8, 200
-
-
-_PROMPT_KEYS = {
-    "supervision.on_prompt_mismatch=continue": "trains the answer after its own prompt",
-    "supervision.on_prompt_mismatch=common_prefix": "takes what prompt and turn have in common as the prompt",
-}
-"""Keys that may help rows whose turn does not continue its prompt, with what they do."""
-
-
-def _about_prompts(reason: str, file: InputFile, recipe: Recipe, model: Model) -> str:
-    """Suggest with what rows that continue no prompt were built."""
-    about = next((each for each in _ABOUT_VARIABLES if each in reason), None)
-    if about is not None:
-        return _about_variables(about, reason, file, recipe, model)
-    rows = _rejected_rows("prompt_diverges", "", file, recipe, model)
-    kept = [key for key in _PROMPT_KEYS if _are_kept(rows, _with(recipe, key), model)]
-    ways = [*_ways_without_variables(rows, recipe, model), *(f"--set {key} {_PROMPT_KEYS[key]}" for key in kept)]
-    if not ways:
-        return rejection_hint("prompt_diverges")
-    return "; ".join([*ways, "packer lint shows where prompt and turn differ"])
-
-
-def _about_reasoning(file: InputFile, recipe: Recipe, model: Model, allowed: Iterable[str]) -> str:
-    """Suggest the keys with which rows whose reasoning is lost were tried, and were built with it."""
-    rows = _rejected_rows("dropped_reasoning", "", file, recipe, model)
-    has_markers = bool(_compiled(model, recipe).reasoning.around)
-    ways = []
-    for key, effect in _REASONING_FORMS.items() if rows else ():
-        if key.endswith("=inline") and has_markers:
-            continue  # the letters of the tags would be part of the answer
-        if _are_kept(rows, _with(recipe, key), model):
-            ways.append(f"--set {key} {effect}")
-    ways += _ways_without_variables(rows, recipe, model)
-    allows = f"supervision.allow_dropped=[{','.join(dict.fromkeys((*allowed, 'reasoning')))}]"
-    if not rows or _are_kept(rows, _with(recipe, allows), model):
-        ways.append(allowing_hint("reasoning", allowed))
-    return "; ".join(ways) or "give such rows their reasoning in the field `reasoning_content`, or leave it out"
-
-
-def _about_variables(about: str, reason: str, file: InputFile, recipe: Recipe, model: Model) -> str:
-    """Suggest what to do about variables that contradict the reasoning of rows, or about one that is not set."""
-    rows = _rejected_rows("prompt_diverges", about, file, recipe, model)
-    ways = []
-    for name, word in re.findall(r"(\w+)=(\w+)", reason) if about == SEVERAL_EFFORTS else ():
-        setting = f'template.kwargs.{name}="{word}"'
-        if (further := _further(rows, _with(recipe, setting), model)) is not None:
-            ways.append(f"--set {shlex.quote(setting)}{further} trains them under this effort")
-    if about == SEVERAL_EFFORTS:
-        return "; ".join([*ways, "or give each row its own in chat_template_kwargs"])
-    ways = _ways_without_variables(rows, recipe, model)
-    if not ways:
-        ways.append(
-            "set the variable in template.kwargs, or in a row's chat_template_kwargs, to what asks for reasoning"
-        )
-    return "; ".join([*ways, "or leave out the reasoning of such rows"])
-
-
-def _ways_without_variables(rows: Sequence[RowBatch], recipe: Recipe, model: Model) -> list[str]:
-    """Suggest to leave out variables of the template without which rows are built."""
-    ways = []
-    if any(sample.template_kwargs for each in rows for sample in each.samples):
-        others = [replace(each, samples=tuple(map(_without_variables, each.samples))) for each in rows]
-        if (further := _further(others, recipe, model)) is not None:
-            columns = f"--set 'sources.columns={{chat_template_kwargs: null}}'{further}"
-            ways.append(f"{columns} leaves out all variables of rows")
-    bare = structs.replace(recipe, template=structs.replace(recipe.template, kwargs={}))
-    if recipe.template.kwargs and (further := _further(rows, bare, model)) is not None:
-        ways.append(f"leave the variable out of template.kwargs{further.replace(' --set', ' and give --set')}")
-    return ways
-
-
-def _further(rows: Sequence[RowBatch], recipe: Recipe, model: Model) -> str | None:
-    """Return what else a recipe needs to build rows: nothing, or reasoning in a field; None if both build none."""
-    if _are_kept(rows, recipe, model):
-        return ""
-    as_field = "supervision.reasoning=field"
-    return f" --set {as_field}" if _are_kept(rows, _with(recipe, as_field), model) else None
 
 
 def _rejected_rows(code: str, about: str, file: InputFile, recipe: Recipe, model: Model) -> list[RowBatch]:
@@ -225,52 +194,26 @@ def _rejected_rows(code: str, about: str, file: InputFile, recipe: Recipe, model
 
 
 def _are_kept(rows: Sequence[RowBatch], recipe: Recipe, model: Model) -> bool:
-    """Whether there are rows, and all are built with another recipe."""
-    stages = Stages(recipe, model)
-    return bool(rows) and not any(stages.run(each).rejections for each in rows)
+    """Whether another recipe builds most of some rows, and what it trains of them is what they say."""
+    stages, num_kept = Stages(recipe, model), 0
+    for batch in rows:
+        turns = stages.render(batch)
+        if turns.rejections or stages.run(batch, turns).rejections:
+            continue
+        sides = split_sides(batch) if any(sample.preference is not None for sample in batch.samples) else batch
+        if not says_its_rows(sides, turns, model, dropped=recipe.supervision.allow_dropped):
+            return False
+        num_kept += 1
+    return 2 * num_kept > len(rows)
 
 
 def _with(recipe: Recipe, override: str) -> Recipe:
     return make_recipe(to_json(recipe), [override])
 
 
-def _without_variables(sample: Sample) -> Sample:
-    return structs.replace(sample, template_kwargs={})
-
-
 def _compiled(model: Model, recipe: Recipe) -> ChatTemplate:
     assert model.template is not None, "rows of messages have one"
     return compile_template(model.template, model, recipe)
-
-
-def _about_calls(reason: str, recipe: Recipe) -> str | None:
-    """Suggest a remedy for what a template says about calls, if it says that."""
-    if recipe.rows.call_ids != "short" and ABOUT_IDS.search(reason):
-        return "--set rows.call_ids=short gives calls and their results ids of 9 letters and digits"
-    return PARALLEL_CALLS if _ONE_CALL.search(reason) else None
-
-
-def _question_of_pairs(file: InputFile) -> str | None:
-    """Suggest columns for pairs whose question is in a field with a usual name."""
-    rows = [*first_rows(file.path, file.format, file.columns, every_column=True)]
-    names = [name for row in rows for name, value in row.items() if isinstance(value, str) and value.strip()]
-    read = SCHEMAS["preference"].fields - {"input"}  # which is read beside an instruction alone
-    meant = [(meant_field(name), name) for name in names if name not in read]
-    asked = dict(reversed(meant)).get("instruction", dict(reversed(meant)).get("input"))
-    if asked is None:
-        return None
-    return f"--set 'sources.columns={{{columns_yaml({'instruction': asked})}}}' reads it as the message of the user"
-
-
-def _has_developer(file: InputFile) -> bool:
-    """Whether messages of the first rows have the role `developer`."""
-    lists = (row.get("messages") for row in first_rows(file.path, file.format, file.columns))
-    return any(
-        isinstance(each, dict) and each.get("role") == "developer"
-        for found in lists
-        if isinstance(found, list)
-        for each in found
-    )
 
 
 PARALLEL_CALLS = (

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from packer import row_rules
 from packer.errors import InputError
 from packer.pipeline.plan.input_resolution import input_place
-from packer.recipe import Recipe
+from packer.recipe import row_rules
+from packer.recipe.recipe import Recipe
 from packer.source.decode import Refused
 from packer.source.detect import detect_format, field_names
 from packer.source.file_bytes import FilePath, NoRowsError, file_sha256
 from packer.source.partition import TABLE_FORMATS
+from packer.source.question_fields import list_names
 from packer.source.rows import file_stream
-from packer.source.schema_errors import list_names
 from packer.source.tables import table_rows
 from packer.source.text_rows import text_rows
 

@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from packer.errors import InputError, show_as_url
-from packer.limits import hint_at_disk
+from packer.host.limits import hint_at_disk
 from packer.names import fits
 from packer.source.file_bytes import READ_BYTES, FilePath, changed_error, read_chunks
 from packer.store.bucket import CONNECTIONS, Bucket, bucket_url

@@ -13,7 +13,7 @@ import msgspec
 from packer.curate.trait_rules import TraitRules
 from packer.errors import InputError, RecipeError
 from packer.hub import data_name
-from packer.model import TOKENIZER_FILE, Model, load_model
+from packer.model.model import TOKENIZER_FILE, Model, load_model
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.engine import Engine, resolve_engine
 from packer.pipeline.identity import RULES_VERSION, Provenance, documents_identity, partition_key
@@ -29,8 +29,8 @@ from packer.pipeline.plan.unread_fields import Questions
 from packer.pipeline.stages import named_template, overruns_at, with_role_markers
 from packer.pipeline.workers.executor import ALONE, Processes, Workers
 from packer.progress import Progress
-from packer.recipe import Pack, Recipe
-from packer.row_schemas import EXAMPLES, PREFERENCE_SCHEMAS
+from packer.recipe.recipe import Pack, Recipe
+from packer.recipe.row_schemas import EXAMPLES, PREFERENCE_SCHEMAS
 from packer.source.file_bytes import FilePath
 from packer.source.file_cuts import partition_file
 from packer.source.partition import FilePartitions, FileStatus
@@ -149,6 +149,7 @@ def _opened(
         refuse_untemplated(file, model, recipe)
         opened.append((each, file, recipe.sources.index(each.source)))
     questions.refuse()
+    questions.note_rare(progress.note)
     return opened
 
 
@@ -235,25 +236,22 @@ def suited(recipe: Recipe, inputs: Sequence[Input]) -> Recipe:
 
 
 def load_recipe_model(recipe: Recipe) -> Model:
-    """Load the model that a recipe names, with its role markers."""
-    return with_role_markers(load_bare_model(recipe), recipe)
-
-
-def load_bare_model(recipe: Recipe) -> Model:
-    """Load the model that a recipe names, without analyzing its template.
+    """Load the model that a recipe names, with its role markers.
 
     Raises:
         RecipeError: it names no tokenizer.
         InputError: the tokenizer cannot be read.
+        TemplateError: the template cannot be used.
     """
     if recipe.tokenizer is None:
         raise _no_tokenizer()
-    return load_model(
+    model = load_model(
         tokenizer_place(recipe.tokenizer),
         template=recipe.template.path,
         stop=recipe.supervision.stop,
         pad_id=recipe.pack.pad_id,
     )
+    return with_role_markers(model, recipe)
 
 
 def _note_engine(engine: Engine, before: Manifest | None, progress: Progress) -> None:

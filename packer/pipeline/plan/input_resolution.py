@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 
 from packer.hub import HubName, data_name, fetch_data, fetch_tokenizer, pin, tokenizer_name
-from packer.model import FOLDER_FILES
+from packer.model.model import FOLDER_FILES
 from packer.names import refuse_address
 from packer.pipeline.plan.bucket_inputs import objects_of
-from packer.recipe import Recipe, Source
+from packer.recipe.recipe import Recipe, Source
 from packer.source.file_bytes import FilePath
 from packer.source.files import STANDARD_INPUT, data_set_files, expand, input_path, is_data_set
 from packer.store.bucket import bucket_url

@@ -14,14 +14,15 @@ from packer.pipeline.plan.input_resolution import SourceFile
 from packer.pipeline.plan.unread_fields import FileQuestion, Questions, question_about
 from packer.pipeline.workers.executor import ALONE, Workers, in_order
 from packer.progress import Progress
-from packer.recipe import Recipe, for_one_source
+from packer.recipe.recipe import Recipe, for_one_source
 from packer.source.detect import detect_format, detect_schema, field_names, first_rows
 from packer.source.file_bytes import READ_BYTES, FilePath, NoRowsError, changed_error, file_sha256
 from packer.source.files import data_set_splits, is_data_set
 from packer.source.partition import FileStatus
+from packer.source.question_fields import list_names
 from packer.source.row import rename
 from packer.source.rows import InputFile, refuse_empty
-from packer.source.schema_errors import list_names, refuse_absent_columns, refuse_unread_columns
+from packer.source.schema_errors import refuse_absent_columns, refuse_unread_columns
 from packer.store.manifest import Input
 
 Read = TypeVar("Read")

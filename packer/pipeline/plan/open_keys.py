@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import Any
 
-from packer.batches import Message, Rejection, RowBatch, Sample
+from packer.batches import Rejection, RowBatch, Sample
 from packer.errors import InputError
-from packer.model import Model
+from packer.model.model import Model
+from packer.pipeline.as_given import says_its_rows
 from packer.pipeline.stages import compile_template
-from packer.recipe import Recipe, Source, make_recipe, to_json
+from packer.recipe.recipe import Recipe, Source, make_recipe, to_json
 from packer.render import Renderer, RenderError
-from packer.render.control import control_pattern
-from packer.render.reasoning import ANY_TAG, reasoning_of, split_inline
 from packer.source.rows import InputFile
 from packer.supervise import split_sides
 
@@ -153,21 +152,4 @@ def _is_right(batch: RowBatch, renderer: Renderer, model: Model, later: Sequence
     turns = renderer.render(batch)
     if turns.rejections:
         return all(any(key.refuses(each) for key in later) for each in turns.rejections)
-    messages = {sample.row: sample.messages for sample in batch.samples}
-    markers = control_pattern({**model.control, **dict.fromkeys(model.stops, 0)})
-    for number, text in enumerate(turns.turn_text.tolist()):
-        start = int(turns.text_offsets[text])
-        trained = turns.text[start + int(turns.prompt_end[number]) : start + int(turns.completion_end[number])].decode()
-        message = messages[int(turns.sample[text])][int(turns.turn_message[number])]
-        if not _says(message, ANY_TAG.sub("", markers.sub("", trained) if markers else trained)):
-            return False
-    return bool(len(turns.turn_text))
-
-
-def _says(message: Message, trained: str) -> bool:
-    """Whether a text is the reasoning and the text of a message, or begins with them if calls follow."""
-    content = message.fields.get("content") or ""
-    inline = split_inline(content)
-    said = "".join((reasoning_of(message.fields) + (inline[2] if inline else content)).split())
-    trained = "".join(trained.split())
-    return trained.startswith(said) if message.fields.get("tool_calls") else trained == said
+    return says_its_rows(batch, turns, model)

@@ -30,7 +30,7 @@ from packer.errors import InputError, UsageError
 from packer.hub import SCHEME, data_name, tokenizer_name
 from packer.names import is_address
 from packer.pipeline.plan.input_resolution import input_place, source_files
-from packer.recipe import Recipe
+from packer.recipe.recipe import Recipe
 from packer.source.file_bytes import FilePath
 from packer.source.files import STANDARD_INPUT
 from packer.store.bucket import bucket_url

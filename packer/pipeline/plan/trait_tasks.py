@@ -6,8 +6,8 @@ from packer.curate.trait_rules import TraitRules
 from packer.errors import InputError
 from packer.pipeline.identity import traits_key
 from packer.pipeline.partition import TraitsTask
-from packer.recipe import Recipe
-from packer.row_rules import WHERE
+from packer.recipe.recipe import Recipe
+from packer.recipe.row_rules import WHERE
 from packer.source.detect import fields_found, has_field
 from packer.source.partition import Partition
 from packer.source.rows import InputFile
@@ -18,7 +18,7 @@ def rules_of_sources(recipe: Recipe) -> tuple[TraitRules, ...]:
     """Return the rules about the rows of each source; none if the recipe has no rules about rows.
 
     Raises:
-        RecipeError: a regular expression or a language that cannot be used.
+        RecipeError: a regular expression that cannot be used.
     """
     rules = recipe.row_rules
     if not rules.is_set:

@@ -7,21 +7,20 @@ source says that it may be left out. See :mod:`packer.source.unread_text` for wh
 
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import islice
 
 from packer.display import plural
 from packer.errors import InputError
-from packer.model import Model
+from packer.model.model import Model
 from packer.pipeline.plan.input_resolution import SourceFile
 from packer.pipeline.stages import compile_template
-from packer.recipe import Recipe, Source
+from packer.recipe.recipe import Recipe, Source, for_one_source
+from packer.recipe.row_rules import fields_of
 from packer.render.environment import RenderError
-from packer.row_rules import fields_of
 from packer.source.detect import whole_rows
-from packer.source.field_names import columns_yaml
 from packer.source.file_bytes import quoted
 from packer.source.proposals import Proposal, Reading, propose
 from packer.source.rows import InputFile
@@ -37,17 +36,6 @@ _MOST_SHOWN = 8
 
 _KEY = re.compile(r"[^\[\].]+\[\]\.([^\[\].]+)")
 """Path of a key of messages."""
-
-_WORD = "Zq0W"
-
-_NO_MESSAGES = ("loop", "ns", "namespace", "tool", "tools", "call", "tool_call", "function", "param", "properties")
-"""Names under which templates have other objects than messages."""
-
-_ATTRIBUTE = re.compile(
-    "".join(rf"(?<!\b{name})" for name in _NO_MESSAGES)
-    + r"""(?:\.(?!get\b)(\w+)|(?:\[|\.get\()\s*'([^']*)'|(?:\[|\.get\()\s*"([^"]*)\")"""
-)
-"""Accesses to named fields in a template: `message.name`, `message['name']`, `message.get('name')`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,30 +110,15 @@ class Question:
         what = "a field has" if len(self.fields) == 1 else f"{len(self.fields)} fields have"
         return f"{self.source}: {what} text that nothing reads: {shown}{more}"
 
-    @property
-    def all_left_out(self) -> str:
-        """The options with which nothing is read that is not read now."""
-        return " ".join(f"--ignore {shlex.quote(each.path)}" for each in self.fields)
-
-    @property
-    def is_readable(self) -> bool:
-        return self.proposal is not None and bool(self.proposal.places)
-
-    def hint(self, *, is_alone: bool) -> str:
-        """Return the ways on, as options of a command if it is the only source, else as lines of a recipe."""
-        left_out = f"{self.all_left_out} leaves {'it' if len(self.fields) == 1 else 'them'} out"
-        if self.proposal is None or not self.proposal.places:
-            return left_out
-        places = self.proposal.places
-        reads = ", ".join(
-            f"{quoted(name)} as `{own}`" + (f" (or as {' or '.join(f'`{each}`' for each in others)})" if others else "")
-            for name, (own, *others) in places.items()
-        )
-        if is_alone:
-            return f"{replace(self.proposal.reading, roles={}).setting(self.proposal.left)} reads {reads}; {left_out}"
-        ignored = f", `ignore: [{', '.join(self.proposal.left)}]`" if self.proposal.left else ""
-        columns = columns_yaml(self.proposal.reading.columns)
-        return f"below the `path` of {self.source} in a recipe, `columns: {{{columns}}}`{ignored} reads {reads}"
+    def ways(self) -> Iterator[str]:
+        """Yield the options that read the fields whose names say what they are, and those that read one more."""
+        if (found := self.proposal) is None:
+            return
+        if found.places:
+            reads = ", ".join(f"{quoted(name)} as `{place}`" for name, place in found.places.items())
+            yield f"{replace(found.reading, roles={}).setting(found.left)} reads {reads}"
+        for choice in found.choices:
+            yield f"{choice.when}, {replace(choice.reading, roles={}).setting(choice.left)}"
 
 
 class Questions:
@@ -180,17 +153,24 @@ class Questions:
             if (question := self._of(self._recipe.sources[number].path, found)) is not None
         )
 
+    def note_rare(self, note: Callable[[str], None]) -> None:
+        """Name the fields with such text in too few rows to ask about them."""
+        for number, found in sorted(self._found.items()):
+            rare = [replace(each, unread=replace(each.unread, fields=each.unread.rare)) for each in found]
+            if (question := self._of(self._recipe.sources[number].path, rare)) is not None:
+                note(f"{question}; too few to ask about, so it is left out; --ignore says that it may be")
+
     def _of(self, path: str, found: Sequence[FileQuestion]) -> Question | None:
         fields: dict[str, UnreadField] = {}
         for field in (field for each in found for field in each.unread.fields):
-            if (key := _KEY.fullmatch(field.path)) and key[1] in self._template_keys(key[1]):
+            if (key := _KEY.fullmatch(field.path)) and self._writes(key[1]):
                 continue
             so_far = fields.get(field.path)
             num_rows = field.num_rows + (so_far.num_rows if so_far is not None else 0)
             fields[field.path] = replace(so_far or field, num_rows=num_rows)
         if not fields:
             return None
-        proposal = next((each.proposal for each in found if each.proposal and each.proposal.places), None)
+        proposal = next((each.proposal for each in found if each.proposal), None)
         if proposal is not None:
             left = tuple(sorted(fields.keys() - {*proposal.read}))
             proposal = replace(proposal, left=left)
@@ -201,25 +181,16 @@ class Questions:
             proposal=proposal,
         )
 
-    def _template_keys(self, key: str) -> frozenset[str]:
-        """Return a key of messages if the template reads it."""
-        return frozenset({key}) if key in self._named_keys or self._writes(key) else frozenset()
-
-    @cached_property
-    def _named_keys(self) -> frozenset[str]:
-        template = f"{self._model.template} {self._model.tool_template}"
-        return frozenset(name for match in _ATTRIBUTE.finditer(template) for name in match.groups() if name)
-
     def _writes(self, key: str) -> bool:
-        """Whether the template writes what stands under the key: some write all keys of a message, by no name."""
-        if self._model.template is None:
-            return False
-        template = compile_template(self._model.template, self._model, self._recipe)
-        messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!", key: _WORD}]
-        try:
-            return _WORD in template.render(messages)
-        except RenderError:
-            return False
+        """Whether the template writes what stands under a key of a message: by its name, or as all keys of it."""
+        word, roles = "Zq0W", ("system", "user", "assistant")
+        for source in {self._model.template, self._model.tool_template} - {None}:
+            template = compile_template(str(source), self._model, self._recipe)
+            for messages in ([{"role": role, "content": "?", key: word} for role in roles[k:]] for k in (0, 1)):
+                with suppress(RenderError):
+                    if word in template.render(messages):
+                        return True
+        return False
 
     def refuse(self) -> None:
         """Ask: stop a build that would leave out texts, and name those of all sources at once.
@@ -232,10 +203,10 @@ class Questions:
             raise InputError("; ".join(map(str, questions)), hint=self.hint(questions))
 
     def hint(self, questions: Sequence[Question]) -> str:
-        """Return the ways on for some questions."""
-        if len(self._recipe.sources) == 1:
-            return questions[0].hint(is_alone=True)
-        reads = [each.hint(is_alone=False) for each in questions if each.is_readable]
+        """Return the ways on for some questions, as options of a command."""
+        are_several = len(self._recipe.sources) > 1
+        ways = [f"{each.source}: {way}" if are_several else way for each in questions for way in each.ways()]
         names = sorted({field.path for each in questions for field in each.fields})
         left_out = " ".join(f"--ignore {shlex.quote(name)}" for name in names)
-        return "; ".join([*reads, f"{left_out} leaves all of them out"])
+        what = "it" if len(names) == 1 else "them"
+        return for_one_source("; ".join([*ways, f"{left_out} leaves {what} out"]), self._recipe)

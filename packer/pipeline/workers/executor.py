@@ -23,11 +23,11 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
-from packer import fork_server
 from packer.errors import ResourceError
+from packer.host.watchdog import limit_process
+from packer.pipeline.workers import fork_server
 from packer.store.files import CacheFiles
 from packer.store.mirror import arrived
-from packer.watchdog import limit_process
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

@@ -10,10 +10,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from packer.cache_dir import cache_dir
 from packer.errors import PackerError, UsageError
+from packer.host.cache_dir import cache_dir
+from packer.host.watchdog import limit_process
 from packer.version import __version__, code_digest, library_version
-from packer.watchdog import limit_process
 
 _SHAPING = ("fastokens", "gigatoken", "jinja2", "numpy", "pyarrow", "tokenizers")
 """Libraries whose versions can influence the bytes of a cache."""

@@ -34,11 +34,11 @@ import jinja2
 from jinja2 import nodes
 
 from packer.batches import REASONING_FIELDS
+from packer.host.watchdog import watched
 from packer.render.clear.questions import Constants, LookedIntoError, Notes, NotWatchedError, noted, watch
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.reasoning import reasoning_fields
 from packer.render.sandbox import Environment
-from packer.watchdog import watched
 
 MARK = "\ue0f5"
 """A private-use character in front of each message."""

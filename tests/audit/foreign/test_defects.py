@@ -16,7 +16,7 @@ from search_effort import percent_of_examples
 from tokenizers import Tokenizer
 
 from packer.audit.foreign import CODES, audit_foreign
-from packer.audit.foreign.row_parts import TokenRow, find_parts
+from packer.audit.foreign.row_parts import LEFT, TokenRow, find_parts
 from packer.audit.foreign.tokenizer_facts import IdSet, TokenizerFacts, load_facts
 
 QUESTIONS = ("why is the sky blue?", "and at night?\nwhy", "\n\nhm", "count: 1 2 3")
@@ -68,17 +68,7 @@ def prompt_trained(data, rows, words):
 def everything_trained(data, rows, words):
     for row in rows:
         row.labels = list(row.ids)
-    return {
-        "prompt_trained": (sum(len(row.places(PROMPT)) for row in rows), len(rows)),
-        "header_trained": (sum(len(row.answers()) for row in rows), len(rows)),
-    }
-
-
-def header_trained(data, rows, words):
-    row = one_of(data, rows)
-    place = one_of(data, row.places(HEADER))
-    row.labels[place] = row.ids[place]
-    return {"header_trained": (1, 1)}
+    return {"prompt_trained": (sum(len(row.places(PROMPT)) for row in rows), len(rows))}
 
 
 def terminator_masked(data, rows, words):
@@ -114,20 +104,7 @@ def nothing_trained(data, rows, words):
     some = data.draw(st.sets(st.sampled_from(range(len(rows))), min_size=1))
     for number in some:
         rows[number].labels = [-100] * len(rows[number].ids)
-    return {
-        "nothing_trained": (len(some), len(some)),
-        "answers_masked": (sum(len(rows[number].answers()) for number in some), len(some)),
-    }
-
-
-def answer_masked(data, rows, words):
-    row = one_of(data, [row for row in rows if len(row.answers()) > 1] or rows)
-    if len(row.answers()) == 1:
-        return {}
-    first, stop = one_of(data, row.answers())
-    for place in range(first, stop + 1):
-        row.labels[place] = -100
-    return {"answers_masked": (1, 1)}
+    return {"nothing_trained": (len(some), len(some))}
 
 
 def ids_outside(data, rows, words):
@@ -149,7 +126,7 @@ def bos_doubled(data, rows, words):
 def bos_missing(data, rows, words):
     row = one_of(data, rows)
     del row.ids[0], row.labels[0], row.kinds[0]
-    return {"bos_missing": (1, 1)}
+    return {}  # rows may leave it to the model's collator
 
 
 def cut(data, rows, words):
@@ -167,8 +144,7 @@ def cut_on_the_left(data, rows, words):
     begin = data.draw(st.integers(first, stop - 1))
     for column in (row.ids, row.labels, row.kinds):
         del column[:begin]
-    code = "beginning_cut" if row.places(HEADER) else "no_header"
-    return {code: (1, 1), "bos_missing": (1, 1)}
+    return {} if row.places(HEADER) else {"no_header": (1, 1)}
 
 
 def behind_trained(data, rows, words):
@@ -212,7 +188,7 @@ DEFECTS = [
 
 
 def test_there_is_a_defect_for_every_check_of_rows():
-    assert len(DEFECTS) == 18
+    assert len(DEFECTS) == 16
 
 
 @percent_of_examples(50)
@@ -238,7 +214,6 @@ def test_a_clean_dataset_has_no_finding(scratch, words, data):
     }
     counts, report = found(write(new(scratch), rows, **columns), words)
     assert counts == {} and report.ok
-    assert report.num_sequences == sum(len(row.seq_lengths) for row in rows)
     assert report.trained == sum(label != -100 for row in rows for label in row.labels)
     assert report.not_looked_at == ()
 
@@ -260,7 +235,7 @@ def test_borders_that_are_missing_or_trained_are_found(scratch, words, data):
         expected = {"borders_missing": (1, 1)}
     else:
         row.labels[row.seq_lengths[0]] = row.ids[row.seq_lengths[0]]
-        expected = {"border_trained": (1, 1), "prompt_trained": (1, 1)}
+        expected = {"prompt_trained": (1, 1)}
     counts, _ = found(write(new(scratch), rows, seq_lengths=lengths, position_ids=positions), words)
     if defect == "trained":
         counts.setdefault("no_terminator", (1, 1))
@@ -277,7 +252,7 @@ def test_the_rest_of_a_document_in_a_sequence_of_its_own_is_no_prompt(scratch, w
     cut = data.draw(st.sampled_from(answer[1:]))
     row = Row(whole[:cut], words.conversation([("why?", "yes")]), whole[cut:])
     row.labels[row.starts()[2]] = -100
-    expected = {"no_terminator": (1, 1)} | ({"beginning_cut": (1, 1)} if whole[cut + 1][0] != NEWLINE else {})
+    expected = {"no_terminator": (1, 1)}
     place = row.starts()[1] + data.draw(st.integers(1, 5))
     if data.draw(st.booleans()):
         row.labels[place] = row.ids[place]
@@ -307,18 +282,17 @@ def test_lengths_that_leave_out_the_padding_fit_their_rows(scratch, words, pads,
     columns = {"seq_lengths": [row.seq_lengths for row in rows], "position_ids": [row.positions() for row in rows]}
     if how == "mask":
         columns["attention_mask"] = [row.mask + [0] * pads for row in rows]
-    counts, report = found(
+    counts, _ = found(
         write(new(scratch), rows, **columns), words, **{"tokenizer": None} if how == "no tokenizer" else {}
     )
     assert counts == ({"padding_trained": (1, 1)} if how == "trained" else {})
-    assert report.num_sequences == 4
 
 
 def test_numbers_in_the_attention_mask_are_borders(scratch, words):
     rows = [Row(words.conversation([("a", "b")]), words.conversation([("c", "d")])) for _ in range(2)]
     mask = [[1] * row.seq_lengths[0] + [2] * row.seq_lengths[1] for row in rows]
     counts, report = found(write(new(scratch), rows, attention_mask=mask), words)
-    assert counts == {} and report.num_sequences == 4
+    assert counts == {}
     _, report = found(write(new(scratch), rows, attention_mask=mask), words, tokenizer=None)
     assert not any("several conversations" in entry.what for entry in report.not_looked_at), "the mask numbers them"
     ones = [[1] * len(row.ids) for row in rows]
@@ -410,7 +384,7 @@ def test_a_template_that_writes_roles_as_text_leaves_prompts_not_examined(scratc
     row = Row(words.conversation([("a", "b")]))
     row.labels = list(row.ids)
     counts, report = found(write(new(scratch), [row]), words, template=template)
-    assert counts.keys().isdisjoint({"prompt_trained", "header_trained", "no_header"})
+    assert counts.keys().isdisjoint({"prompt_trained", "no_header"})
     assert any("prompts" in entry.what for entry in report.not_looked_at)
 
 
@@ -464,11 +438,11 @@ def test_an_example_shows_the_tokens_that_are_meant(scratch, words):
 def test_rows_of_another_template_are_not_said_to_begin_within_a_message(scratch, words):
     rows = [Row([(ANSWER, i) for i in words.ids(f"### Q\nquestion {number}\n### A\nyes")]) for number in range(3)]
     counts, _ = found(write(new(scratch), rows), words)
-    assert counts == {"no_header": (3, 3), "bos_missing": (3, 3), "no_terminator": (3, 3)}
+    assert counts == {"no_header": (3, 3), "no_terminator": (3, 3)}
 
 
 def test_codes_have_a_meaning_and_a_hint():
-    assert len(CODES) == 18
+    assert len(CODES) == 13
     for code, kind in CODES.items():
         assert kind.meaning and kind.hint and code == code.lower()
 
@@ -483,7 +457,7 @@ def test_the_page_of_audits_names_every_code_with_its_level_and_meaning():
 def literal_counts(rows, words):
     """What training these labels does, token by token in Python."""
     counts = dict.fromkeys(
-        ("prompt_trained", "header_trained", "answers_masked", "terminator_masked", "no_terminator", "nothing_trained"),
+        ("prompt_trained", "terminator_masked", "no_terminator", "nothing_trained"),
         0,
     )
     for row in rows:
@@ -498,16 +472,8 @@ def literal_counts(rows, words):
         for first, stop in row.answers():
             begin = next(t for t in range(first, stop + 1) if t == stop or not space[t])
             kinds[first:begin] = ["gap"] * (begin - first)  # white space at its beginning may be its header's
-            counts["answers_masked"] += not any(trained[begin : stop + 1])
         for t in range(1, n):
             counts["prompt_trained"] += trained[t] and kinds[t] in (PROMPT, BOS)
-        t = 0
-        while t < n:
-            end = t
-            while end < n and kinds[end] == HEADER:
-                end += 1
-            counts["header_trained"] += any(trained[t:end])
-            t = max(end, t + 1)
         t = 0
         while t < n:
             if not trained[t]:
@@ -540,7 +506,7 @@ def test_whatever_is_trained_is_counted_as_a_literal_reading_counts_it(scratch, 
 
 def test_no_rows_and_rows_without_tokens_have_nothing_to_tell(scratch, words):
     counts, report = found(write(new(scratch), []), words)
-    assert (counts, report.num_rows, report.lengths) == ({}, 0, None)
+    assert (counts, report.num_rows) == ({}, 0)
     rows = [Row([]), Row(words.conversation([("a", "b")])), Row([])]
     counts, report = found(write(new(scratch), rows), words)
     assert counts == {"nothing_trained": (2, 2)}
@@ -553,4 +519,4 @@ def test_many_sequences_that_begin_within_a_message_take_linear_work():
     number = 150_000
     facts = TokenizerFacts(openings=IdSet([0]), stops=IdSet([6]))
     row = TokenRow(number=0, input_ids=np.full(2 * number, 3), columns={}, seq_lengths=np.full(number, 2))
-    assert find_parts(row, facts).left == [(2 * at, 2 * at + 2) for at in range(number)]
+    assert (find_parts(row, facts).kinds == LEFT).all()

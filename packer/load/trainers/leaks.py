@@ -1,0 +1,58 @@
+"""Refuses a model that lets packed documents see each other, before its first step."""
+
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from packer.errors import UsageError
+from packer.load.poison import poison_test
+from packer.load.step import MicroBatch
+from packer.load.trainers.evaluation import Adapter
+
+_LENGTHS = (12, 9, 15)
+"""Of the documents that are tested: together they take five forward passes of 36 tokens."""
+
+
+def refuse_leaks(model: Any, adapter: Adapter, micro_batch: MicroBatch, *, name: str) -> None:
+    """Test a model, as it is called in training, on three short documents of ids of a packed micro-batch.
+
+    Padded micro-batches are not tested, nor are models that return no logits. Every rank runs the same number of
+    forward passes, so that parameters may be spread over ranks.
+
+    Raises:
+        UsageError: what one document says moves the logits of another, by more than the dtype's rounding.
+    """
+    if "cu_seq_lens_q" not in micro_batch:
+        return
+
+    def logits(probe: MicroBatch) -> Tensor:
+        arguments = {name: value for name, value in adapter(probe).items() if name != "labels"}
+        found: Tensor = model(**arguments).logits  # with labels, a fused loss gives none
+        return found
+
+    try:
+        report = poison_test(model, _small(micro_batch["input_ids"].flatten()), logits=logits)
+    except (AttributeError, TypeError, UsageError):
+        return  # a model that only its own loss can call
+    difference = max((leak.difference for leak in report.leaks), default=0.0)
+    if difference > report.alone_tolerance:
+        raise UsageError(
+            f"{name} lets packed documents see each other: other words in one move the logits of its neighbors by up "
+            f"to {difference:.2g}",
+            hint="train one document a row, PackedLoader(..., batching='padded'); "
+            "print(poison_test(model, micro_batch)) shows which leaks where",
+        )
+
+
+def _small(ids: Tensor) -> MicroBatch:
+    """Return a flattened micro-batch of three documents of these ids."""
+    total = sum(_LENGTHS)
+    ids = ids.repeat(-(-total // len(ids)))[:total][None]
+    places = torch.cat([torch.arange(length, device=ids.device) for length in _LENGTHS])[None]
+    ends = torch.tensor([0, *accumulate(_LENGTHS)], dtype=torch.int32, device=ids.device)
+    found: MicroBatch = {"input_ids": ids, "labels": ids.clone(), "position_ids": places}
+    for side in "qk":
+        found |= {f"cu_seq_lens_{side}": ends, f"max_length_{side}": max(_LENGTHS)}
+    return found

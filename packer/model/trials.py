@@ -1,0 +1,60 @@
+"""The cached outcomes of trials: whether the fast encoder agrees with the reference for a tokenizer.
+
+A trial of a large tokenizer takes seconds (:func:`packer.tokenize.differences`), so its outcome is kept in the user's
+cache folder, under a key of the tokenizer and the versions of both encoders. It is a small file with one of two
+possible contents, both derived from that key; any other content counts as a cache miss. The file belongs to the user:
+whoever can write it can make a build skip the trial, but the documents of each partition are still verified.
+
+This module imports little, so that a process knows early which encoder to load.
+"""
+
+import hashlib
+from contextlib import suppress
+from pathlib import Path
+
+from packer.errors import InputError, UsageError
+from packer.host.cache_dir import cache_dir
+from packer.model.tokenizer_folder import read_regular
+from packer.version import library_version
+
+_TRIALS_VERSION = 1
+"""Raised when the trial texts change."""
+
+
+def fast_version() -> str | None:
+    """Return the installed libraries that encode fast, with their versions; None if there are none."""
+    found = {library: library_version(library) for library in ("gigatoken", "fastokens")}
+    return ", ".join(f"{library} {version}" for library, version in found.items() if version) or None
+
+
+def is_known_fast(asked: str, tokenizer_json: bytes) -> bool:
+    """Whether the fast engine will be chosen, judging by cached outcomes alone; runs no trial."""
+    return asked != "reference" and fast_version() is not None and cached_outcome(tokenizer_json) is True
+
+
+def cached_outcome(tokenizer_json: bytes) -> bool | None:
+    """Return the cached outcome: whether the fast engine agreed; None without one, or if the file is not a trial's."""
+    with suppress(InputError, UsageError):
+        found = read_regular(trial_path(tokenizer_json), max_bytes=80, what="the outcome of a trial")
+        return {encode_outcome(tokenizer_json, agrees=agrees): agrees for agrees in (True, False)}.get(found)
+    return None
+
+
+def encode_outcome(tokenizer_json: bytes, *, agrees: bool) -> bytes:
+    """Return the exact content of the file that records an outcome."""
+    return f"{_key(tokenizer_json)} {'agrees' if agrees else 'differs'}\n".encode()
+
+
+def trial_path(tokenizer_json: bytes) -> Path:
+    """Return the path of a tokenizer's cached outcome.
+
+    Raises:
+        UsageError: there is no home directory.
+    """
+    return cache_dir() / "engines" / f"{_key(tokenizer_json)[:24]}.txt"
+
+
+def _key(tokenizer_json: bytes) -> str:
+    """Return the key of a trial: a digest of the tokenizer, both encoders' versions and that of the trial texts."""
+    versions = f"{fast_version()} {library_version('tokenizers')} {_TRIALS_VERSION}"
+    return hashlib.sha256(f"{hashlib.sha256(tokenizer_json).hexdigest()} {versions}".encode()).hexdigest()

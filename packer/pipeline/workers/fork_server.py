@@ -1,0 +1,100 @@
+"""The fork server: a process that imports packer and loads the encoder once, and from which workers are forked.
+
+It needs a second or two, so it is started as soon as it is clear that workers will be needed: for a large build by the
+command line, which has imported little by then (:func:`begin_loading`). This module therefore imports little, too. What
+the server loads is in :mod:`packer.pipeline.workers.preload`.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from multiprocessing import forkserver, resource_tracker
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from packer.names import is_address
+
+if TYPE_CHECKING:
+    from packer.recipe.recipe import Recipe
+
+WANTED = "PACKER_PRELOAD"
+"""Environment variable for the server: the engine of the recipe, a colon, and the path of the tokenizer; empty if only
+modules are to be imported."""
+
+FORKS = sys.platform == "linux"
+"""Whether workers are forked from a server process; elsewhere each one is spawned."""
+
+_WORTH_A_PROCESS = 16 * 2**20
+"""Bytes of rows worth a few seconds of work: about as long as a process needs to import packer and load a tokenizer."""
+
+_WORTH_A_FORK = 2**20
+"""The same for forked processes: their server has loaded by the time that this process has planned the build."""
+
+
+def default_jobs() -> int:
+    """Return the number of processors this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def jobs_for(num_bytes: int) -> int:
+    """Return the number of processes worth starting for that many bytes of rows."""
+    return max(1, min(default_jobs(), num_bytes // (_WORTH_A_FORK if FORKS else _WORTH_A_PROCESS)))
+
+
+@contextmanager
+def fork_server(tokenizer: Path | None = None, *, engine: str = "reference") -> Iterator[None]:
+    """Run the fork server inside the context. It loads in the background and is killed at the end.
+
+    A no-op if one is running already, started by an enclosing context or by the application, or without fork.
+
+    Args:
+        tokenizer: `tokenizer.json` or its folder, to be preloaded.
+        engine: that of the recipe.
+    """
+    server: Any = forkserver._forkserver  # noqa: SLF001 - there is no public way to stop it
+    is_running = server._forkserver_pid is not None  # noqa: SLF001
+    if is_running or not FORKS:
+        yield
+        return
+    resource_tracker.ensure_running()
+    # Block Ctrl-C until the server ignores it; if interrupted while starting it would print a traceback.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    server.set_forkserver_preload(["packer.pipeline.workers.preload"])
+    os.environ[WANTED] = "" if tokenizer is None else f"{engine}:{tokenizer}"
+    try:
+        try:
+            server.ensure_running()
+        finally:
+            del os.environ[WANTED]
+            server.set_forkserver_preload(["__main__"])  # the default
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)  # raises KeyboardInterrupt, if Ctrl-C was pressed
+        yield
+    finally:
+        if server._forkserver_pid is not None:  # noqa: SLF001
+            os.kill(server._forkserver_pid, signal.SIGKILL)  # noqa: SLF001
+            server._stop()  # noqa: SLF001
+
+
+def begin_loading(recipe: "Recipe", cache: Path, jobs: int | None) -> AbstractContextManager[None]:
+    """Run the fork server if a look at the files is enough to see that a build of a new cache will use it.
+
+    Args:
+        recipe: of the build.
+        cache: the folder of the cache, or its URL.
+        jobs: upper limit of processes; None if there is none.
+    """
+    size = sum(_file_size(source.path) for source in recipe.sources)
+    is_large = min(jobs or default_jobs(), jobs_for(size)) > 1
+    is_new = not is_address(str(cache)) and not os.path.exists(cache / "manifest.json")  # noqa: PTH110 - raises nothing
+    if not is_large or not is_new or recipe.tokenizer is None or not os.path.exists(recipe.tokenizer):  # noqa: PTH110
+        return nullcontext()
+    return fork_server(Path(recipe.tokenizer), engine=recipe.engine)
+
+
+def _file_size(name: str) -> int:
+    """Return the size of a file; 0 if the name is a pattern, or that of something else."""
+    with suppress(OSError, ValueError):
+        return Path(name).stat().st_size
+    return 0

@@ -1,0 +1,43 @@
+"""What the fork server imports and loads before workers are forked from it.
+
+An environment variable says what, as the server starts before anything else is known. The fast encoder is loaded in a
+thread, and the imports of packer run meanwhile, as far as the library releases the GIL. No template of a user runs
+here: nothing would stop one that does not end.
+"""
+
+import gc
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+from packer.pipeline.workers.fork_server import WANTED
+
+
+def _load(wanted: str) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    engine, _, place = wanted.partition(":")
+    loading, content = None, b""
+    with suppress(BaseException):  # a worker meets it again, a panic of Rust too
+        if place:
+            from packer.model import backend  # noqa: PLC0415 - once Ctrl-C is ignored
+
+            content = backend.read_tokenizer(Path(place))
+            loading = backend.warm_up(content, engine=engine)
+    from packer.model.token_bytes import read_vocabulary  # noqa: PLC0415 - as above
+    from packer.pipeline import blocks, partition  # noqa: F401, PLC0415 - while the encoder loads
+
+    with suppress(BaseException):  # as above
+        read_vocabulary(content)
+    if loading is not None:
+        loading.join()
+
+
+if (_wanted := os.environ.pop(WANTED, None)) is not None:
+    gc.disable()  # nothing that is loaded is garbage
+    try:
+        _load(_wanted)
+    finally:
+        gc.freeze()  # a collection would write to every page that is shared
+        gc.enable()

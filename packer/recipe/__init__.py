@@ -1,0 +1,1 @@
+"""A recipe: what a build is asked for, the rules in it for rows and readers, and how it is read from YAML."""

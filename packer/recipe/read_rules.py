@@ -1,0 +1,67 @@
+"""How the reader batches documents: rules of a recipe besides those for documents and blocks.
+
+They do not affect any byte of documents or blocks. The manifest stores them, so that every training run from a cache
+truncates and pads the same way by default: :class:`packer.load.PackedLoader` takes its defaults from them.
+"""
+
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta
+
+from packer.errors import RecipeError
+from packer.recipe.row_rules import Rule
+
+BatchingName = Literal["packed", "padded", "padding_free", "token_budget"]
+Side = Literal["right", "left"]
+
+MAX_BLOCK_LEN: Final = 2**20
+"""Limit for the length of blocks and of padded rows: batches are allocated by it, and a cache may come from anybody."""
+
+Tokens = Annotated[int, Meta(ge=1, le=MAX_BLOCK_LEN)]
+
+
+class Read(Rule, frozen=True, kw_only=True):
+    """Rules for batches of documents; see :mod:`packer.load.batching`."""
+
+    batching: BatchingName = "packed"
+    length: Tokens | None = None
+    """Length to pad rows to, in tokens; None pads to the longest document of a micro-batch."""
+
+    multiple_of: Tokens | None = None
+    side: Side | None = None
+    """Side of the padding; None means ``right``. With a token budget, setting `length`, `multiple_of` or `side` pads
+    documents instead of concatenating them."""
+
+    cutoff_len: Annotated[int, Meta(ge=2, le=2**31 - 1)] | None = None
+    """Number of tokens to read of each document."""
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether documents are padded to rows."""
+        return self.batching == "padded" or (self.batching == "token_budget" and bool(self.padding))
+
+    @property
+    def padding(self) -> dict[str, int | Side]:
+        """The keys about padding that are set."""
+        said = {"length": self.length, "multiple_of": self.multiple_of, "side": self.side}
+        return {name: value for name, value in said.items() if value is not None}
+
+
+def check_read(read: Read, where: str) -> None:
+    """Check that the rules fit together.
+
+    Raises:
+        RecipeError: a rule that has no meaning with this batching.
+    """
+    if read.batching == "packed" and read.cutoff_len is not None:
+        raise RecipeError(
+            f"{where}: read.cutoff_len: blocks were cut when they were packed",
+            hint="--set read.batching=padded, padding_free or token_budget; or pack.block_len",
+        )
+    if read.padding and not read.is_padded:
+        raise RecipeError(
+            f"{where}: read.{next(iter(read.padding))}: batching '{read.batching}' pads no documents",
+            hint="--set read.batching=padded or token_budget",
+        )
+    if read.length is not None and read.multiple_of is not None:
+        raise RecipeError(f"{where}: both read.length and read.multiple_of", hint="leave one of them out")

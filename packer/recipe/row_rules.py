@@ -1,0 +1,250 @@
+"""Rules that choose rows: which are trained on, and which split each belongs to.
+
+All rules are off by default. They depend only on properties of rows and documents that a build stores, so changing a
+rule never tokenizes anything again; see :mod:`packer.curate`.
+"""
+
+from collections.abc import Callable, Iterable
+from pathlib import PurePosixPath
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from packer.names import RuleName
+
+Count = Annotated[int, Meta(ge=0, le=2**62)]
+Share = Annotated[float, Meta(ge=0, lt=1)]
+Scalar = str | int | float | bool
+Values = Annotated[tuple[Scalar, ...], Meta(min_length=1)]
+
+WHERE = "where"
+"""Rule name used for the conditions in a source's `where`."""
+
+MAX_NGRAM = 64
+
+
+class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Base of all rules: unknown keys are refused, and a manifest stores only what differs from the defaults."""
+
+
+class Range(Rule, frozen=True, kw_only=True):
+    """A number has at least `min` and at most `max`."""
+
+    min: Count | None = None
+    max: Count | None = None
+
+
+class Condition(Rule, frozen=True, kw_only=True):
+    """Conditions on a value, all of which must be met. A row without the value does not pass."""
+
+    min: float | None = None
+    max: float | None = None
+    one_of: Values | None = msgspec.field(default=None, name="in")
+    none_of: Values | None = msgspec.field(default=None, name="not_in")
+    matches: str | None = None
+    """A regular expression (RE2) to search for in the text."""
+
+    not_matches: str | None = None
+
+    @property
+    def is_set(self) -> bool:
+        """Whether any condition is set."""
+        given = (self.min, self.max, self.one_of, self.none_of, self.matches, self.not_matches)
+        return any(value is not None for value in given)
+
+
+class Filter(Condition, frozen=True, kw_only=True):
+    """A rule about a field of the row, its texts, or its tokens. Rows that fail it are dropped."""
+
+    name: RuleName
+    field: str | None = None
+    """Name of a field of the input row; dots reach into nested objects."""
+
+    of: Literal["answers", "prompts", "conversation"] | None = None
+    """Which texts to check: each assistant message, each user message, or the whole conversation as one text."""
+
+    chars: Range | None = None
+    """Number of characters of each text."""
+
+    messages: Range | None = None
+    """Number of messages in the row."""
+
+    tokens: Range | None = None
+    """Length of the row's longest document, in tokens."""
+
+
+MEASURES: dict[str, Callable[[str], float]] = {"chars": len}
+"""Key of a filter → the number it limits, measured on each text. A text whose number is NaN does not pass."""
+
+
+class Take(Rule, frozen=True, kw_only=True):
+    """Limit on the number of rows from a source, applied after every other rule."""
+
+    rows: Annotated[int, Meta(ge=1, le=2**62)]
+    order: Literal["hash", "first"] = "hash"
+    """``hash``: pick rows by a hash of their content. The choice does not depend on row order, and a larger number
+    keeps the rows that a smaller one picked. ``first``: pick rows in the order of the source."""
+
+
+class BenchmarkColumns(Rule, frozen=True, kw_only=True):
+    """Names of the fields in a benchmark's rows."""
+
+    question: str | None = None
+    """By default the first field present of question, prompt, problem, …"""
+
+
+class Benchmark(Rule, frozen=True, kw_only=True):
+    """A file of benchmark questions."""
+
+    path: str
+    name: RuleName | None = None
+    """Defaults to the file's name without its extension."""
+
+    columns: BenchmarkColumns = BenchmarkColumns()
+
+    sha256: str | None = None
+    """Filled in by the build. If it is set beforehand, the file must match it."""
+
+    questions: Count | None = None
+    """Number of questions; filled in by the build."""
+
+
+class Decontaminate(Rule, frozen=True, kw_only=True):
+    """Drop rows that contain questions of benchmarks."""
+
+    against: tuple[Benchmark, ...] = ()
+    ngram: Annotated[int, Meta(ge=1, le=MAX_NGRAM)] = 8
+    """Length of the n-grams to compare, in words. A shorter question is compared as a whole with whole messages."""
+
+    cover: Annotated[float, Meta(gt=0, le=1)] = 0.5
+    """Fraction of a question's n-grams that a row must contain to count as contaminated."""
+
+    common: Annotated[int, Meta(ge=2, le=2**62)] = 5
+    """Ignore n-grams that occur in at least this many questions of a benchmark."""
+
+
+class Near(Rule, frozen=True, kw_only=True):
+    """Drop rows that are nearly identical to an earlier row."""
+
+    jaccard: Annotated[float, Meta(gt=0, le=1)] = 0.8
+    """Jaccard similarity of the two rows' shingles from which on they count as near duplicates."""
+
+    ngram: Annotated[int, Meta(ge=1, le=MAX_NGRAM)] = 3
+    """Length of a shingle, in words."""
+
+    of: Literal["conversation", "prompt"] = "conversation"
+
+
+class Deduplicate(Rule, frozen=True, kw_only=True):
+    """Drop rows that repeat an earlier row."""
+
+    exact: Literal["bytes", "normalized"] | None = None
+    """``bytes``: messages, tools, training marks and texts are identical. ``normalized``: identical except for white
+    space and the case of ASCII letters."""
+
+    near: Near | None = None
+
+
+class Shares(Rule, frozen=True, kw_only=True):
+    """Fractions of the rows, or of the groups, to hold out."""
+
+    validation: Share = 0
+    test: Share = 0
+
+
+class Cutoffs(Rule, frozen=True, kw_only=True):
+    """Times from which on rows are held out, as ISO dates or times: train < validation ≤ … < test ≤ …."""
+
+    validation: str | None = None
+    test: str | None = None
+
+
+class Leakage(Rule, frozen=True, kw_only=True):
+    """Drop rows of ``train`` that are near duplicates of a held-out row."""
+
+    near: Annotated[float, Meta(gt=0, le=1)] = 0.8
+    ngram: Annotated[int, Meta(ge=1, le=MAX_NGRAM)] = 3
+    of: Literal["conversation", "prompt"] = "prompt"
+
+
+class Split(Rule, frozen=True, kw_only=True):
+    """How to divide the rows of the split ``train``: by hash (`shares`) or by time (`time`, `cutoffs`)."""
+
+    group: str | None = None
+    """A field of the row; rows with the same value go to the same split. None groups rows by their first prompt."""
+
+    shares: Shares = Shares()
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+    time: str | None = None
+    """A field of the row that contains a time."""
+
+    unit: Literal["iso", "s", "ms", "us", "ns"] = "iso"
+    """Format of `time`: ISO text, in UTC if it names no zone; or a number of these units since 1970 in UTC."""
+
+    cutoffs: Cutoffs = Cutoffs()
+    leakage: Leakage | None = None
+    """If set, training rows that are near duplicates of a held-out row are dropped."""
+
+
+class RowRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All rules of a recipe that choose rows."""
+
+    filters: tuple[Filter, ...] = ()
+    decontaminate: Decontaminate | None = None
+    deduplicate: Deduplicate | None = None
+    split: Split | None = None
+    where: tuple[dict[str, Condition], ...] = ()
+    """For each source, conditions by field name, sorted by name as in a manifest."""
+
+    take: tuple[Take | None, ...] = ()
+    """One entry for each source."""
+
+    @property
+    def is_set(self) -> bool:
+        """Whether any rule is set."""
+        rules = (self.filters, self.decontaminate, self.deduplicate, self.split, any(self.where), any(self.take))
+        return any(map(bool, rules))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names that `SelectedRows.detail` refers to: the filters, then the conditions of each source."""
+        where = (f"sources[{i}].{WHERE}.{field}" for i, own in enumerate(self.where) for field in own)
+        return (*(each.name for each in self.filters), *where)
+
+    @property
+    def without_places(self) -> "RowRules":
+        """The same rules without file paths, so that renaming a file changes nothing."""
+        asked = self.decontaminate
+        if asked is None:
+            return self
+        against = tuple(msgspec.structs.replace(each, path="") for each in asked.against)
+        return msgspec.structs.replace(self, decontaminate=msgspec.structs.replace(asked, against=against))
+
+    def question(self, number: int) -> str:
+        """Describe a benchmark question for an error or a report, given its number among the questions of all
+        benchmarks.
+        """
+        assert self.decontaminate is not None, "somebody looked for it"
+        for each in self.decontaminate.against:
+            if number < (each.questions or 0):
+                return f"question {number} of {benchmark_name(each)}"
+            number -= each.questions or 0
+        raise IndexError(number)
+
+
+def named_rule(name: str) -> str:
+    """Describe a rule of `RowRules.names` for users."""
+    return name if name.startswith("sources[") else f"filter {name}"
+
+
+def benchmark_name(benchmark: Benchmark) -> str:
+    """Return the name to show for a benchmark."""
+    return benchmark.name or PurePosixPath(benchmark.path).stem
+
+
+def fields_of(filters: Iterable[Filter], split: Split | None, where: dict[str, Condition]) -> tuple[str, ...]:
+    """The fields of rows that rules ask about, each once, in a fixed order."""
+    fields = [*where, *(each.field for each in filters if each.field is not None)]
+    fields += [] if split is None else [field for field in (split.group, split.time) if field is not None]
+    return tuple(dict.fromkeys(fields))

@@ -1,0 +1,206 @@
+"""Read hand-written YAML and JSON strictly: no duplicate keys, no implicit dates, no alias bombs.
+
+Also translates msgspec's validation errors into messages in terms of the recipe's keys.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+import yaml
+
+from packer.errors import RecipeError
+from packer.host.regular_file import read_given_text
+from packer.names import in_words
+from packer.withdrawn import WITHDRAWN
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+_PLACE = re.compile(r"\[[^]]*\]")
+"""The place of an entry in a list: `[...]`."""
+
+_MOST_REPEATED = 1_000_000
+
+
+def load_mapping(path: Path, *, what: str = "", hint: str | None = None) -> dict[str, Any]:
+    """Read the mapping in a YAML or JSON file as plain values; an empty file gives an empty mapping.
+
+    Errors put `what` before the path; `hint` says what to do if the file does not exist.
+
+    Raises:
+        RecipeError: unreadable file, not YAML, a duplicate key, no mapping.
+    """
+    try:
+        text = read_given_text(path)
+    except FileNotFoundError:
+        raise RecipeError(f"{what}{path}: no such file", hint=hint) from None
+    except IsADirectoryError:
+        raise RecipeError(f"{what}{path}: is a folder, not a file", hint=hint) from None
+    except OSError as error:
+        raise RecipeError(f"{what}{path}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise RecipeError(f"{what}{path}: {error}") from error
+    return parse_mapping(text, path, what=what)
+
+
+def parse_mapping(text: str, path: Path, *, what: str = "", hint: str | None = None) -> dict[str, Any]:
+    """Like :func:`load_mapping`, for text that was already read; `hint` says what to do if it is not a mapping.
+
+    Raises:
+        RecipeError: not YAML, a duplicate key, no mapping.
+    """
+    values = _parse_json(text) if path.suffix == ".json" else None
+    values = parse_yaml(text, str(path)) if values is None else values
+    if values is None:
+        values = {}
+    if not isinstance(values, dict):
+        raise RecipeError(f"{what}{path}: expected a mapping of keys, found {type(values).__name__}", hint=hint)
+    return values
+
+
+def as_yaml(values: Mapping[str, Any]) -> str:
+    """Format plain values as a recipe's YAML, in their order; innermost mappings and lists get one line each."""
+    text: str = yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
+    return text
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """Parse a YAML value.
+
+    Raises:
+        RecipeError: not YAML, a duplicate key, or aliases that expand to too many values.
+    """
+    try:
+        return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
+    except (yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
+        # ValueError: a number of thousands of digits, a day that is in no calendar.
+        said = " ".join(str(error).split()).replace('"<unicode string>"', f'"{where}"')
+        raise RecipeError(
+            f"{where}: not valid YAML: {said}",
+            hint="put text in quotes" + (": --set 'a.b=\"text\"'" if where.startswith("--set") else ""),
+        ) from None
+    except RecipeError as error:
+        raise RecipeError(f"{where}: {error.message}") from None
+
+
+def _num_values(node: yaml.Node, known: dict[int, int]) -> int:
+    """Count the values of a node, aliased ones each time; a node that contains itself counts once."""
+    found = known.get(id(node))
+    if found is None:
+        known[id(node)] = found = 1
+        if isinstance(node, yaml.CollectionNode):
+            parts = chain.from_iterable(node.value) if isinstance(node, yaml.MappingNode) else node.value
+            found += sum(_num_values(part, known) for part in parts)
+            known[id(node)] = found
+    return found
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """YAML without duplicate keys and without dates: ``date: 2026-01-01`` stays a string.
+
+    Aliases are allowed, but may expand to at most `_MOST_REPEATED` values: a few lines can expand to billions.
+    """
+
+    def compose_document(self) -> yaml.Node | None:
+        node: yaml.Node | None = super().compose_document()
+        if node is not None and _num_values(node, {}) > _MOST_REPEATED:
+            raise RecipeError(f"its aliases (*name) stand for too many values, more than {_MOST_REPEATED:,}")
+        return node
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - yaml's signature
+        seen = set()
+        for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue  # `<<: *other` brings the keys of another mapping, which this one's own may cover
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise RecipeError(f"duplicate key '{key}' in line {key_node.start_mark.line + 1}")
+            seen.add(key)
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+        return mapping
+
+
+_StrictLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def _parse_json(text: str) -> Any:
+    """Parse JSON, which YAML would refuse if it is indented with tabs; None if the text is not JSON."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        values = dict(pairs)
+        if len(values) < len(pairs):
+            raise ValueError("a key twice: YAML says which")
+        return values
+
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except (ValueError, RecursionError):
+        return None
+
+
+def parse_size(values: dict[str, Any], keys: Sequence[str]) -> None:
+    """Replace a size such as 64MiB by its number of bytes, in place.
+
+    Raises:
+        RecipeError: the text is not a size.
+    """
+    *parents, last = keys
+    for parent in parents:
+        child = values.get(parent)
+        if not isinstance(child, dict):
+            return
+        values = child
+    text = values.get(last)
+    if not isinstance(text, str):
+        return
+    match = re.fullmatch(r"([0-9]{1,4000})\s*([A-Za-z]*)", text.strip())
+    if match is None or match[2].upper() not in _UNITS:
+        raise RecipeError(f"{'.'.join(keys)}: expected a size such as 64MiB, found '{text}'")
+    values[last] = int(match[1]) * _UNITS[match[2].upper()]
+
+
+def explain(message: str, recipe: type[msgspec.Struct], every_key: str) -> tuple[str, str]:
+    """Return msgspec's message with the recipe's key first, and a hint: `every_key` if none is better."""
+    text, separator, path = in_words(message).partition(" - at `$")
+    key = path.rstrip("`").lstrip(".")
+    if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", text):
+        import difflib  # noqa: PLC0415 - only on this path
+
+        keys = _kind_of(recipe, key).__struct_encode_fields__
+        close = difflib.get_close_matches(unknown[1], keys, n=1)
+        meant = [*_places_of(recipe, unknown[1])] or close
+        hint = f"did you mean {' or '.join(map(repr, meant))}?" if meant else "keys here: " + ", ".join(keys)
+        hint = WITHDRAWN.get(f"{re.sub(_PLACE, '', key)}.{unknown[1]}", hint)
+        return f"unknown key '{f'{key}.' if key else ''}{unknown[1]}'", hint
+    if invalid := re.fullmatch(r"Invalid enum value (.*)", text):
+        values = " | ".join(str(value) for value in get_args(_kind_of(recipe, key)))
+        return f"{key}: expected {values}, found {invalid[1]}", every_key
+    return f"{key}: {text[0].lower()}{text[1:]}" if separator and key else text, every_key
+
+
+def _places_of(recipe: type[msgspec.Struct], name: str) -> Iterator[str]:
+    """Yield the keys of this name one level down: `pack.block_len` for `block_len`."""
+    for group in recipe.__struct_encode_fields__:
+        kind = _kind_of(recipe, group)
+        if name in getattr(kind, "__struct_encode_fields__", ()):
+            yield f"{group}.{name}"
+
+
+def _kind_of(recipe: type[msgspec.Struct], key: str) -> Any:
+    """The struct or the words that a key may have: of `pack.mode` isolated, eos, stream and none."""
+    kind: Any = recipe
+    for name in filter(None, re.sub(_PLACE, "", key).split(".")):
+        field = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))[name]
+        kind = get_type_hints(kind)[field]
+        while not isinstance(kind, type) or get_origin(kind) is not None:
+            if get_origin(kind) is Literal:
+                break
+            kind = get_args(kind)[-1 if get_origin(kind) is dict else 0]  # X | None, tuple[X, ...], dict[str, X]
+    return kind

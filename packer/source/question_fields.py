@@ -1,0 +1,157 @@
+"""Fields that may be the question and its answer: by their names, or by the choice of whoever knows the rows."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from packer.source.comparisons import other_side
+from packer.source.field_names import is_setting, meant_field
+from packer.source.file_bytes import quoted
+from packer.source.proposals import ends_in_question
+from packer.source.prose import is_text
+from packer.source.roles import ROLES
+from packer.source.row import ID_FIELDS, Columns
+from packer.source.unsupported_rows import SUSPECT_FIELDS, is_preference
+
+_MAX_LISTED = 12
+_MOST_NAMES = 4
+
+_NO_TEXTS = (SUSPECT_FIELDS - {"label"}).union(ID_FIELDS)
+
+
+class Fields:
+    """The fields of some rows, and of the objects in them, by the paths with which `columns` finds them."""
+
+    def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
+        self._is_pair = any(map(is_preference, rows))
+        found: dict[str, list[Any]] = {}
+        for row in rows:
+            for path, value in _values(row):
+                found.setdefault(path, []).append(value)
+        self.no_texts = [
+            path for path, values in found.items() if meant_field(path) == "output" and _is_other(values[0])
+        ]
+        """Fields that are answers by their names, and which `columns` cannot read."""
+
+        self._lists = {path: values[0] for path, values in found.items() if isinstance(values[0], list)}
+        texts = {path: sum(map(len, values)) for path, values in found.items() if isinstance(values[0], str)}
+        self._sentences = {path for path in texts if is_text(found[path][0])}
+        self._texts = sorted(texts, key=lambda path: -texts[path])
+        self.paths = [path for path in found if path in texts or any(_texts_in(found[path][0]))]
+        self._compared: list[tuple[str, str]] = []
+        pairs = [(path, other) for path in texts if (other := other_side(path)) in texts]
+        if not self.no_texts and self._meant(None, "instruction", "input", but=pairs):
+            self._compared = pairs
+
+    def _meant(self, *places: str | None, but: Sequence[tuple[str, str]] = ()) -> list[str]:
+        """Return the texts whose names say one of some places: those of packer's own names first, then by length."""
+        sides = {path for pair in (*self._compared, *but) for path in pair}
+        found = [path for path in self._texts if meant_field(path) in places and path not in sides]
+        return sorted(found, key=lambda path: path not in places)[:_MOST_NAMES]
+
+    def __str__(self) -> str:
+        texts = (
+            f"the fields with texts are {list_names(self.paths)}" if self.paths else "no field of these rows has a text"
+        )
+        no_texts = f"{list_names(self.no_texts)} may be the answer, and `columns` reads texts alone; "
+        return f"{no_texts if self.no_texts else ''}{texts}"
+
+    @property
+    def _questions(self) -> list[str]:
+        return self._meant("instruction") or self._meant("input")
+
+    @property
+    def _asked(self) -> list[str]:
+        return [path for path, value in self._lists.items() if path not in SUSPECT_FIELDS and ends_in_question(value)]
+
+    def named(self) -> Iterator[Columns]:
+        """Yield columns for a question and its answer, by their names; those come first whose answers are longest."""
+        if self._is_pair:
+            yield from ({"instruction": question} for question in self._questions)
+            return
+        answers, worse = self._meant("output"), self._meant("rejected")
+        lists = [path for path, value in self._lists.items() if _messages_field(path, value) == "messages"]
+        for path in self._asked:
+            yield from ({"prompt": path, "completion": answer} for answer in [*answers, *lists])
+        for path, value in self._lists.items():
+            if (field := _messages_field(path, value)) is not None:
+                yield {field: path}
+        for question in self._questions:
+            for answer in answers:
+                yield from (_pair(question, answer, rejected) for rejected in worse)
+                asked = {new: old for new, old in (("instruction", question), ("output", answer)) if new != old}
+                if asked and not worse:
+                    yield asked
+
+    def unnamed(self) -> Iterator[tuple[str, Columns]]:
+        """Yield when columns for a question and its answer are right, where names do not say it, and these columns.
+
+        Two fields whose names differ in a last letter are two answers, of which either may be the better one.
+        """
+        unknown = self._meant(None)
+        questions = self._questions or [path for path in unknown if path in self._sentences] or unknown
+        for one, other in self._compared:
+            for question in questions[:1]:
+                yield f"if `{one}` is always better than `{other}`, ", _pair(question, one, other)
+                yield f"if `{other}` is always better than `{one}`, ", _pair(question, other, one)
+        if self._compared:
+            return
+        answers = self._meant("output") or ([] if self.no_texts else unknown)
+        pairs = [(answer, question) for answer in answers for question in questions[:2] if question != answer]
+        yield from (
+            (f"if `{a}` answers `{q}`, ", {"prompt": q, "completion": a}) for q in self._asked for a in answers[:1]
+        )
+        yield from ((f"if `{a}` answers `{q}`, ", {"instruction": q, "output": a}) for a, q in pairs[:_MOST_NAMES])
+        if answers == questions == unknown and unknown and not self._asked:
+            yield f"if `{unknown[0]}` is trained whole, ", {"text": unknown[0]}
+
+
+def _is_other(value: Any) -> bool:
+    """Whether an answer is a number, or is in a list."""
+    return any(_texts_in(value)) if isinstance(value, list) else not isinstance(value, str)
+
+
+def _pair(question: str, chosen: str, rejected: str) -> Columns:
+    """Return columns of two answers to a question; `prompt` keeps its name."""
+    return {**({} if question == "prompt" else {"instruction": question}), "chosen": chosen, "rejected": rejected}
+
+
+def _values(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values in a row and in the objects in it, but for ids, settings and media."""
+    for name, value in row.items():
+        path = f"{before}{name}"
+        if isinstance(value, dict):
+            yield from _values(value, f"{path}.")
+        elif isinstance(value, str) and _is_json(value, is_answer=meant_field(path) == "output"):
+            yield path, [value]  # which would be trained letter by letter
+        elif value not in (None, [], "") and not is_setting(value) and name not in _NO_TEXTS:
+            yield path, value
+
+
+def _is_json(text: str, *, is_answer: bool) -> bool:
+    """Whether a text looks like JSON: of an answer, like a list of texts, since it may be calls or an object."""
+    text = text.strip()
+    if is_answer:
+        return text.startswith("[") and text[1:].lstrip().startswith('"') and text.endswith("]")
+    return text[:1] + text[-1:] in ("[]", "{}")
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    """Yield the texts in a list."""
+    for each in value if isinstance(value, list) else ():
+        yield from [each] if isinstance(each, str) else _texts_in([*each.values()] if isinstance(each, dict) else each)
+
+
+def _messages_field(name: str, value: Any) -> str | None:
+    """Return the field that a list of messages with an answer can be, but never for a side of a preference pair."""
+    if not (isinstance(value, list) and value and isinstance(value[0], dict)) or name in SUSPECT_FIELDS:
+        return None
+    field, key = ("messages", "role") if "role" in value[0] else ("conversations", "from")
+    last = value[-1].get(key) if isinstance(value[-1], dict) else None
+    return field if ROLES.get(str(last).lower()) == "assistant" else None  # the answer may be in another field
+
+
+def list_names(names: Iterable[str]) -> str:
+    """List names of fields, quoted, and how many were left out."""
+    every = list(names)
+    more = len(every) - _MAX_LISTED
+    return ", ".join(quoted(name) for name in every[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")

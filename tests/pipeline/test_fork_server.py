@@ -1,0 +1,112 @@
+"""When the command line starts the fork server before it has imported the stages, and when it does not."""
+
+import ast
+import subprocess
+import sys
+from contextlib import nullcontext, suppress
+from multiprocessing import forkserver
+from pathlib import Path
+
+import pytest
+from processes import HANG_S
+
+from packer.pipeline.workers import fork_server
+from packer.pipeline.workers.fork_server import begin_loading
+from packer.recipe.recipe import make_recipe
+
+pytestmark = pytest.mark.skipif(not fork_server.FORKS, reason="no process is forked on this system")
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """What servers are started with; none is."""
+    seen = []
+    monkeypatch.setattr(
+        fork_server, "fork_server", lambda *given, **named: seen.append((given, named)) or nullcontext()
+    )
+    monkeypatch.setattr(fork_server, "default_jobs", lambda: 2)
+    monkeypatch.setattr(fork_server, "_WORTH_A_FORK", 500)
+    return seen
+
+
+def recipe_of(path: Path, tokenizer: Path, **keys):
+    return make_recipe({"sources": [{"path": str(path)}], "tokenizer": str(tokenizer), **keys})
+
+
+@pytest.fixture
+def rows(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"{}\n" * 400)
+    return path
+
+
+@pytest.mark.parametrize("jobs", [None, 2, 9])
+@pytest.mark.parametrize("engine", ["auto", "reference"])
+def test_a_large_input_starts_it_with_the_recipes_tokenizer_and_engine(jobs, engine, rows, starter, started, tmp_path):
+    tokenizer = starter / "tokenizer"
+    with begin_loading(recipe_of(rows, tokenizer, engine=engine), tmp_path / "cache", jobs):
+        assert started == [((tokenizer,), {"engine": engine})]
+
+
+@pytest.mark.parametrize("why", ["small", "one job", "a cache is there", "no tokenizer", "a pattern", "a bucket"])
+def test_it_is_not_started_where_workers_may_not_be_needed(why, rows, starter, started, tmp_path):
+    path, cache, jobs, tokenizer = rows, tmp_path / "cache", None, starter / "tokenizer"
+    if why == "small":
+        path.write_bytes(b"{}\n" * 100)
+    elif why == "one job":
+        jobs = 1
+    elif why == "a cache is there":
+        cache.mkdir()
+        (cache / "manifest.json").write_bytes(b"{}")
+    elif why == "no tokenizer":
+        tokenizer = tmp_path / "none"
+    elif why == "a pattern":
+        path = tmp_path / "*.jsonl"
+    else:
+        cache = Path("s3://bucket/cache")
+    with begin_loading(recipe_of(path, tokenizer), cache, jobs):
+        assert started == []
+
+
+COMMAND = """
+import sys
+from packer.pipeline.workers import fork_server
+
+real = fork_server.fork_server
+started = []
+
+def noted(*given, **named):
+    if given:
+        started.append("packer.pipeline.run" in sys.modules)
+    return real(*given, **named)
+
+fork_server.fork_server = noted
+fork_server.default_jobs = lambda: 2
+from packer_cli.main import cli
+try:
+    cli.main(sys.argv[1:])
+except SystemExit as end:
+    print((started[0], end.code, fork_server.forkserver._forkserver._forkserver_pid))
+"""
+
+
+@pytest.mark.parametrize("wanted", [0, 3])
+def test_the_command_starts_it_before_it_imports_the_stages_and_ends_it(wanted, starter, tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    content = (starter / "data" / "chat.jsonl").read_bytes()
+    rows.write_bytes(content * (17 * 2**20 // len(content) + 1) if wanted == 0 else bytes(17 * 2**20))
+    command = [sys.executable, "-c", COMMAND, "build", rows, "--tokenizer", starter / "tokenizer", "-o", tmp_path / "c"]
+    limit = ["--set", "sources.limit=40", "--json"]
+    found = subprocess.run([*map(str, command), *limit], capture_output=True, text=True, timeout=HANG_S, check=False)
+    before, *others = ast.literal_eval(found.stdout.splitlines()[-1])
+    assert (before, others) == (False, [wanted, None]), found.stderr
+
+
+def test_the_server_is_ended_after_a_block_that_raises(rows, starter, monkeypatch, tmp_path):
+    monkeypatch.setattr(fork_server, "default_jobs", lambda: 2)
+    monkeypatch.setattr(fork_server, "_WORTH_A_FORK", 500)
+    server = forkserver._forkserver
+    with suppress(KeyError), begin_loading(recipe_of(rows, starter / "tokenizer"), tmp_path / "cache", None):
+        assert server._forkserver_pid is not None
+        raise KeyError
+    assert server._forkserver_pid is None

@@ -1,0 +1,214 @@
+"""Answers that are calls of the row's tools are read as calls; a text with a call in it is never an answer."""
+
+import json
+
+import pytest
+
+SCHEMA = {"type": "object", "properties": {"harbor": {"type": "string"}, "day": {"type": "string"}}}
+TOOLS = [{"name": "tide", "parameters": SCHEMA}, {"name": "now", "parameters": {"type": "object", "properties": {}}}]
+OBAN = {"harbor": "Oban"}
+CALL = {"type": "function", "function": {"name": "tide", "arguments": OBAN}}
+NOW = {"type": "function", "function": {"name": "now", "arguments": {}}}
+
+
+WRITTEN = json.dumps(CALL["function"])
+
+
+def answered(sample, answer, tools=TOOLS):
+    text = answer if isinstance(answer, str) else json.dumps(answer)
+    return sample({"instruction": "Tide at Oban?", "output": text, "tools": tools}, "alpaca").messages[-1].fields
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"name": "tide", "arguments": OBAN},
+        [{"name": "tide", "arguments": OBAN}],
+        [{"name": "tide", "arguments": json.dumps(OBAN)}],
+        {"name": "tide", "parameters": OBAN},
+        {"type": "function", "function": {"name": "tide", "arguments": OBAN}},
+        {"function": "tide", "args": OBAN},
+        {"action": "tide", "action_input": OBAN},
+        " " + json.dumps([{"name": "tide", "arguments": OBAN}], indent=2) + "\n",
+        f"```json\n{WRITTEN}\n```",
+        f"<functioncall> {WRITTEN} <|endoftext|>",
+        f"<functioncall> {{'name': 'tide', 'arguments': '{json.dumps(OBAN)}'}} <|endoftext|>",
+        f"<tool_call>\n{WRITTEN}\n</tool_call>",
+        "<tool_call>\n{'arguments': {'harbor': 'Oban'}, 'name': 'tide'}\n</tool_call>\n",
+        f"[TOOL_CALLS] [{WRITTEN}]",
+        f"<|python_tag|>{WRITTEN}",
+        'tide(harbor="Oban")',
+        "[tide(harbor='Oban')]",
+        '```python\ntide(harbor="Oban")\n```',
+    ],
+)
+def test_an_answer_that_is_a_call_and_nothing_else_is_that_call(sample, answer):
+    assert answered(sample, answer) == {"role": "assistant", "content": "", "tool_calls": [CALL]}
+
+
+def test_several_calls_keep_their_order_and_ids_and_reasoning_stays_before_them(sample):
+    calls = [{"name": "now", "arguments": {}}, {"name": "tide", "arguments": OBAN, "id": "7"}]
+    thought = "<think>\nBoth.\n</think>"
+    fields = answered(sample, f"{thought}\n\n{json.dumps(calls)}")
+    assert fields == {"role": "assistant", "content": thought, "tool_calls": [NOW, CALL | {"id": "7"}]}
+    assert answered(sample, "tide(harbor='#1')")["tool_calls"][0]["function"]["arguments"] == {"harbor": "#1"}
+    for text in (f"{WRITTEN}\n{WRITTEN}", f"<tool_call>{WRITTEN}</tool_call>\n" * 2, "tide(harbor='Oban')\n" * 2):
+        assert answered(sample, text)["tool_calls"] == [CALL, CALL]
+
+
+@pytest.mark.parametrize("mark", ["<tool_call>\n", "[TOOL_CALLS]", "<functioncall> "])
+def test_before_a_mark_of_calls_an_answer_may_have_a_text(sample, mark):
+    assert answered(sample, f"Let me look.\n\n{mark}{WRITTEN}") == {
+        "role": "assistant",
+        "content": "Let me look.",
+        "tool_calls": [CALL],
+    }
+
+
+def test_a_text_that_repeats_the_calls_of_its_message_is_left_out(sample, refusal):
+    def row(text):
+        return {
+            "messages": [{"role": "assistant", "content": text, "tool_calls": [CALL | {"id": "a"}]}],
+            "tools": TOOLS,
+        }
+
+    for text, left in ((f"<tool_call>{WRITTEN}</tool_call>", ""), (f"So.\n<tool_call>{WRITTEN}", "So.")):
+        fields = sample(row(text)).messages[0].fields
+        assert (fields["content"], fields["tool_calls"]) == (left, [CALL | {"id": "a"}])
+    for text in (WRITTEN.replace("Oban", "Ayr"), f"So: {WRITTEN}", f"<tool_call>{WRITTEN}</tool_call>" * 2):
+        assert refusal(row(text))[0] == "bad_tools"
+    for text in ("I ask tide(harbor='Oban').", "Look."):
+        assert sample(row(text)).messages[0].fields["content"] == text
+
+
+def test_answers_in_messages_and_in_completions_are_read_and_keep_their_weights(sample):
+    asked, text = {"role": "user", "content": "Tide?"}, json.dumps({"name": "tide", "arguments": OBAN})
+    said = [asked, {"role": "assistant", "content": text, "loss": False}, asked, {"role": "assistant", "content": text}]
+    read = sample({"messages": said, "tools": TOOLS}).messages
+    assert [(message.fields.get("tool_calls"), message.weight) for message in read[1::2]] == [
+        ([CALL], 0),
+        ([CALL], None),
+    ]
+    (_, read) = sample({"prompt": [asked], "completion": text, "tools": TOOLS}, "completion").messages
+    assert (read.fields["tool_calls"], read.weight) == ([CALL], 1)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "06:12",
+        "{not json}",
+        "[]",
+        {"name": "train", "arguments": OBAN},
+        {"name": "tide"},
+        {"name": "tide", "version": "1.0"},
+        {"high": "06:12", "source": "tide"},
+        {"tool": "tide", "result": {"high": "06:12"}},
+        {"from": "tide", "to": "now", "arguments": OBAN},
+        "<think>half",
+        "<think>tide(harbor='Oban') tells.</think>At six.",
+        "You can call tide(harbor) or now() for that.",
+        "The `tide` tool needs a `harbor`; its arguments: one name.",
+        "The tide(s) of Oban are high.",
+        "tide(harbor: str) tells the time.",
+        {"tide": {"type": "object"}},
+        'I have the "tide" function.',
+        "Only <code>tide</code> is available.",
+        '<input name="tide" value="argument">',
+        "def tide(harbor='Oban'): return 6",
+        "print(harbor='Oban')",
+        "Action: none",
+        "Action: tide tables are to be read.",
+        "I have these tools: tide, now.",
+        "- **`tide`**: the time of high water",
+    ],
+)
+def test_other_answers_stay_texts(sample, answer):
+    text = answer if isinstance(answer, str) else json.dumps(answer)
+    assert answered(sample, text) == {"role": "assistant", "content": text}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        f"I'll look that up: {WRITTEN}",
+        f"```json\n{WRITTEN}\n```\nThat was it.",
+        f"<tool_call>{WRITTEN}</tool_call> Done.",
+        WRITTEN.replace("}", ""),
+        json.dumps(WRITTEN),
+        {"tool_calls": [CALL]},
+        {"name": "tide", "arguments": [OBAN]},
+        [[{"name": "tide", "arguments": OBAN}]],
+        {"action": "tide", "action_input": "Oban"},
+        'tide("Oban")',
+        "tide(harbor=true)",
+        "tide(**{'harbor': 'Oban'}, harbor='Ayr')",
+        "# I must look.\ntide(harbor='Oban')",
+        "times = tide(harbor='Oban')",
+        'Sure.\n```python\ntimes = tide(harbor="Oban")\n```',
+        'functions.tide(harbor="Oban")',
+        "Thought: I must look.\nAction: tide\nAction Input: Oban",
+        "**Action**: `tide`",
+        "<function=tide>\n<parameter=harbor>\nOban\n</parameter>\n</function>",
+        "<tool_call>tide\n<arg_key>harbor</arg_key>\n<arg_value>Oban</arg_value>\n</tool_call>",
+        '<invoke name="tide"><parameter name="harbor">Oban</parameter></invoke>',
+        '[TOOL_CALLS]tide[ARGS]{"harbor": "Oban"}',
+        'to=functions.tide {"harbor": "Oban"}',
+        '✿FUNCTION✿: tide\n✿ARGS✿: {"harbor": "Oban"}',
+        "<tide>\n<harbor>Oban</harbor>\n</tide>",
+        'I ask tide({"harbor": "Oban"}).',
+        'print(default_api.tide(harbor="Oban"))',
+        {"tide": OBAN},
+    ],
+)
+def test_an_answer_with_a_call_and_other_things_refuses_the_row(refusal, answer):
+    text = answer if isinstance(answer, str) else json.dumps(answer)
+    code, reason = refusal({"instruction": "a", "output": text, "tools": TOOLS}, "alpaca")
+    assert code == "bad_tools" and "a call of `tide` within the text at $.messages[1]" in reason
+
+
+def test_a_rejected_answer_may_be_a_call_as_text(sample, refusal):
+    asked, good, bad = ({"role": "user", "content": "Tide?"}, "At six.", f"So: {WRITTEN}")
+    row = {"prompt": [asked], "tools": TOOLS}
+    pair = sample(row | {"chosen": good, "rejected": bad}, "preference")
+    assert pair.preference.rejected.messages[-1].fields["content"] == bad
+    assert refusal(row | {"chosen": bad, "rejected": good}, "preference")[0] == "bad_tools"
+    rated = row | {"completion": bad}
+    assert sample(rated | {"label": False}, "rated").messages[-1].fields["content"] == bad
+    assert refusal(rated | {"label": True}, "rated")[0] == "bad_tools"
+
+
+def test_without_tools_the_json_of_a_call_is_a_text(sample):
+    text = json.dumps({"name": "tide", "arguments": OBAN})
+    assert answered(sample, text, tools=None) == {"role": "assistant", "content": text}
+
+
+def test_a_list_of_calls_and_other_things_refuses_the_row(refusal):
+    answer = [{"name": "tide", "arguments": OBAN}, {"name": "train", "arguments": OBAN}]
+    row = {"instruction": "a", "output": json.dumps(answer), "tools": TOOLS}
+    assert refusal(row, "alpaca")[0] == "bad_tools"
+
+
+def test_arguments_may_have_marks_and_names_any_letter(sample, refusal):
+    call = {"name": "ask: harbor/4", "arguments": {"harbor": "</b> <tool_call> ``` [INST]"}}
+    tools = [{"name": call["name"], "parameters": SCHEMA}]
+    (read,) = sample({"messages": [{"role": "assistant", "content": json.dumps(call)}], "tools": tools}).messages
+    assert (read.fields["content"], read.fields["tool_calls"][0]["function"]) == ("", call)
+    said = [{"role": "assistant", "content": f"So: {json.dumps(call)}"}]
+    assert refusal({"messages": said, "tools": tools})[0] == "bad_tools"
+
+
+def test_of_many_tools_each_is_found(sample, refusal):
+    tools = [{"name": f"t{number}", "parameters": SCHEMA} for number in range(100)]
+    said = [{"role": "assistant", "content": "t77(harbor='Oban')"}]
+    (read,) = sample({"messages": said, "tools": tools}).messages
+    assert read.fields["tool_calls"][0]["function"]["name"] == "t77"
+    said = [{"role": "assistant", "content": "So: t77(harbor='Oban')"}]
+    assert refusal({"messages": said, "tools": tools})[0] == "bad_tools"
+
+
+def test_what_a_user_or_a_tool_says_is_never_a_call(sample):
+    text = json.dumps({"name": "tide", "arguments": OBAN})
+    said = [{"role": role, "content": text} for role in ("system", "user", "assistant", "tool")]
+    read = sample({"messages": said, "tools": TOOLS}).messages
+    assert ["tool_calls" in message.fields for message in read] == [False, False, True, False]
