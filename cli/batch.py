@@ -43,7 +43,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     },
     "order": {
         "metavar": None,
-        "type": click.Choice(("random", "sequential", "length_bucketed", "windowed")),
+        "type": click.Choice(("random", "sequential", "length_bucketed")),
         "help": "Order of blocks or documents [random].",
     },
     "seed": {"type": int, "help": "Seed of the order [0]."},

@@ -34,11 +34,7 @@ def result_fields(result: "BuildResult", seconds: float) -> dict[str, Any]:
     from packer.recipe.recipe import to_json  # noqa: PLC0415 - not for --help
     from packer.store.mirror import shown  # noqa: PLC0415 - as above
 
-    manifest, profile = result.manifest, result.profile
-    parts, stages = (
-        {name: round(took, 4) for name, took in times.items()} for times in (profile.parts, profile.stages)
-    )
-    rest = {"idle": round(profile.idle, 4), "processes": profile.processes}
+    manifest = result.manifest
     return {
         "folder": shown(result.folder),
         "built": result.built,
@@ -52,5 +48,5 @@ def result_fields(result: "BuildResult", seconds: float) -> dict[str, Any]:
         "settled_keys": [*result.settled_keys],
         "left_out": result.left_out and asdict(result.left_out),
         "totals": manifest and to_json(manifest.totals),
-        "profile": {"parts": parts, "stages": stages, **rest},
+        "profile": {name: round(took, 4) for name, took in result.seconds.items()},
     } | ({} if result.rows is None else {"rows": asdict(result.rows)})

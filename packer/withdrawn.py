@@ -1,12 +1,17 @@
 """What this version withdrew, each with what takes its place. Every error about it comes from this one table.
 
-A name is what people type: a command, a command with an option or with the option's value, or a name to import; or what
-a cache of an earlier version has.
+A name is what people type: a command, a command with an option or with the option's value, a name to import, a call
+with an argument, a variable of the environment; or what a cache of an earlier version has.
 """
 
-from typing import Final
+from collections.abc import Callable
+from functools import wraps
+from typing import Final, ParamSpec, TypeVar
 
 from packer.errors import UsageError
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _REFERENCE = "TRL does: DPOConfig(precompute_ref_log_probs=True); in a loop, answer_logps of the reference model"
 
@@ -21,6 +26,10 @@ _OWN_FORMAT = "--to datasets writes rows with input_ids and labels; the trainer'
 _REBUILD = "packer build with another --block-len and --force reuses every document"
 
 _FUNCTION = "order takes a function of the epoch that gives row numbers; packer.load.ordering.weighted(weights) is one"
+
+_ALL_HERE = "a disk with room for the split, named by cache_dir; its shards are fetched before the first step"
+
+_PHASES = "a mixture has fixed proportions; a phase of training with others is a loader of its own"
 
 _PAGER = "long output goes straight to the terminal; | less shows it by the page, FORCE_COLOR=1 … | less -R in color"
 
@@ -48,6 +57,18 @@ WITHDRAWN: Final = {
     BARE_DATASET_INFO: _NAMED,
     PREFERENCE_CONFIGURATION: "packer build FILE recognizes pairs and rated answers; sources.columns has other names",
     BLOCKS_OF_PAIRS: "the same build with --force keeps its documents, which readers batch padded or without padding",
+    "order curriculum": _FUNCTION,
+    "order weighted": _FUNCTION,
+    "order windowed": _ALL_HERE,
+    "Cache.open(cache_bytes=)": _ALL_HERE,
+    "Cache.open(mmap=)": "copy the cache to a local disk: rows are read through memory maps of its files",
+    "Mixture(schedule=)": _PHASES,
+    "PACKER_CACHE_BYTES": _ALL_HERE,
+    "PackedLoader(cache_bytes=)": _ALL_HERE,
+    "PackedLoader(columns=)": "packer.load.attention has document_ids and masks of a micro-batch",
+    "PackedLoader(drop_last=)": "end='drop' leaves the rest of an epoch out, end='short' gives a smaller last step",
+    "PackedLoader.set_micro_batch_size": "a loader that resumes from the state takes another micro_batch_size",
+    "PackedLoader.set_shares": _PHASES,
     **{f"packer {command} --no-pager": _PAGER for command in _PAGED},
     "packer build --profile": "--json has it, under profile",
     "packer build --share": "--on ray builds on many machines",
@@ -75,6 +96,7 @@ WITHDRAWN: Final = {
     "packer init --dataset": _NAMED,
     "packer init --schema": "packer explain recipe lists every key; a wrong one is an error that names it",
     "packer inspect --foreign": "packer preview PATH --tokenizer DIR shows prepared rows as a build would train them",
+    "packer inspect --order windowed": _ALL_HERE,
     "packer inspect --why": "--row shows the row with the reason, which names the row that it lost to",
     "packer lint --html": _LESS,
     "packer pack": _REBUILD,
@@ -84,12 +106,12 @@ WITHDRAWN: Final = {
     "packer stats --head": "| head shows the first lines",
     "packer stats --splits": "stats has a table of the splits, and what each rule leaves out",
     "packer view": "packer report CACHE -o FILE writes the page; --rows, --block and --doc choose what it holds",
-    "order curriculum": _FUNCTION,
-    "order weighted": _FUNCTION,
     "packer.load.Reference": _REFERENCE,
+    "packer.load.example_seed": 'random.Random(f"{seed} {doc_id} {epoch}") depends on the document alone',
     "packer.load.fill_reference": _REFERENCE,
     "packer.load.ordering.Curriculum": _FUNCTION,
     "packer.load.ordering.Weighted": _FUNCTION,
+    "packer.load.ordering.Windowed": _ALL_HERE,
     "packer.load.read_reference": _REFERENCE,
     "packer.push_cache": _UPLOAD,
     "packer.repack_cache": _REBUILD,
@@ -104,3 +126,16 @@ def refuse_withdrawn(name: str) -> None:
     """
     if name in WITHDRAWN:
         raise UsageError(f"{name} was withdrawn", hint=WITHDRAWN[name])
+
+
+def withdraws(function: Callable[P, T]) -> Callable[P, T]:
+    """Refuse arguments of an earlier version that are passed by name, such as ``PackedLoader(cache_bytes=)``."""
+    name = function.__qualname__.removesuffix(".__init__")
+
+    @wraps(function)
+    def checked(*args: P.args, **options: P.kwargs) -> T:
+        for option in options:
+            refuse_withdrawn(f"{name}({option}=)")
+        return function(*args, **options)
+
+    return checked

@@ -2,17 +2,23 @@
 
 import importlib
 import re
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 from command_line import assert_refused
 
+import packer
+import packer.load
 from packer.errors import RecipeError, UsageError
 from packer.recipe.recipe import make_recipe
+from packer.store.cache import Cache
 from packer.withdrawn import BARE_DATASET_INFO, BLOCKS_OF_PAIRS, LANGUAGE, PREFERENCE_CONFIGURATION, WITHDRAWN, ZONE
 
 CHANGES = (Path(__file__).parents[1] / "CHANGELOG.md").read_text("utf-8").partition("### Withdrawn")[2]
 COMMANDS = [name for name in WITHDRAWN if name.startswith("packer ")]
+ARGUMENTS = [name for name in WITHDRAWN if name.endswith("=)")]
+METHODS = ["PackedLoader.set_micro_batch_size", "PackedLoader.set_shares"]
 NAMES = [name for name in WITHDRAWN if re.fullmatch(r"packer(\.\w+)+", name)]
 
 
@@ -25,11 +31,13 @@ def test_the_table_has_commands_and_names_and_the_changelog_all_of_them() -> Non
         PREFERENCE_CONFIGURATION,
         "order curriculum",
         "order weighted",
+        "order windowed",
+        "PACKER_CACHE_BYTES",
     }
-    assert {*COMMANDS, *NAMES, *others} == {*WITHDRAWN}
+    assert {*COMMANDS, *NAMES, *ARGUMENTS, *METHODS, *others} == {*WITHDRAWN}
     said = CHANGES.partition("\n### ")[0]
     for name in WITHDRAWN:
-        assert re.split("[ .]", name)[-1] in said, name
+        assert re.split("[ .(]", name.removesuffix("=)"))[-1] in said, name
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -46,6 +54,35 @@ def test_a_name_says_what_to_use(name: str) -> None:
     with pytest.raises(UsageError, match=f"{name} was withdrawn") as caught:
         getattr(importlib.import_module(module), attribute)
     assert caught.value.hint == WITHDRAWN[name]
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_an_argument_says_what_to_use(name: str) -> None:
+    """Before anything is looked at that is passed with it."""
+    pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
+    path, _, argument = name.removesuffix("=)").partition("(")
+    first, *rest = path.split(".")
+    with pytest.raises(UsageError, match=re.escape(f"{name} was withdrawn")) as caught:
+        attrgetter(".".join(rest) or "__call__")(getattr(packer, first, None) or getattr(packer.load, first))(
+            "no cache", **{argument: 1}
+        )
+    assert caught.value.hint == WITHDRAWN[name]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_says_what_to_use(name: str) -> None:
+    pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
+    kind, _, method = name.partition(".")
+    made = getattr(packer.load, kind)
+    with pytest.raises(UsageError, match=f"{name} was withdrawn"):
+        getattr(made.__new__(made), method)
+    assert not hasattr(made.__new__(made), "set_other")
+
+
+def test_a_variable_of_the_environment_says_what_to_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PACKER_CACHE_BYTES", "1GB")
+    with pytest.raises(UsageError, match="PACKER_CACHE_BYTES was withdrawn"):
+        Cache.open("s3://bucket/cache")
 
 
 def test_a_key_of_a_recipe_says_what_to_use() -> None:

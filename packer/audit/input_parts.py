@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TypeVar, cast, get_args
 
 import numpy as np
 
 from packer.batches import Int64, RowBatch, Sample
 from packer.errors import InputError
-from packer.pipeline.plan.inputs import CUTTING_SPEEDUP, MIN_PARALLEL_BYTES
+from packer.pipeline.plan.inputs import MIN_PARALLEL_BYTES, read_whole
 from packer.pipeline.plan.source_roots import SourceRoots
 from packer.pipeline.workers.executor import ALONE, Workers
 from packer.progress import Progress
@@ -71,12 +70,7 @@ def map_inputs(
     ):
         workers = ALONE  # small inputs are not worth it, and other processes do not see standard input
     progress.stage("inputs", sum(entry.num_bytes for entry in inputs), "bytes")
-    sizes = [entry.num_bytes // CUTTING_SPEEDUP for entry in inputs]
-    made: dict[int, Result] = {}
-    for number, result in workers.run(partial, (function,), list(enumerate(inputs)), sizes=sizes):
-        made[number] = result
-        progress.advance(inputs[number].num_bytes)
-    return [made[number] for number in range(len(inputs))]
+    return read_whole(function, list(enumerate(inputs)), [entry.num_bytes for entry in inputs], workers, progress)
 
 
 def cut_input(entry: Input, source: int, partition_bytes: int, roots: SourceRoots) -> tuple[InputPart, ...]:

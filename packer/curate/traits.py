@@ -125,10 +125,6 @@ class TraitMaker:
                 failed.append(~passed)
         return _bits(failed, number)
 
-    def is_time(self, value: Any) -> bool:
-        """Whether a value of the configured time field is a time."""
-        return self._time(value) != NO_TIME
-
     def _time(self, value: Any) -> int:
         """Return microseconds since 1970; NO_TIME if the value is not a time."""
         unit = self._rules.unit

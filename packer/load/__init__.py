@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from packer.load.loader import PackedLoader as PackedLoader
     from packer.load.mixture import Mixture as Mixture
     from packer.load.poison import poison_test as poison_test
-    from packer.load.seeds import example_seed as example_seed
     from packer.load.sides import answer_logps as answer_logps
     from packer.load.step import MicroBatch as MicroBatch
     from packer.load.step import Step as Step
@@ -33,7 +32,6 @@ _HOME = {
     "answer_logps": "sides",
     "check_batch": "contract",
     "collate": "datasets",
-    "example_seed": "seeds",
     "poison_test": "poison",
     "shift_labels": "step",
     "view_batch": "batch_view",

@@ -64,8 +64,7 @@ def huggingface(
     if seq_idx is None:
         seq_idx = "cu_seq_lens_q" in micro_batch and len(micro_batch["cu_seq_lens_q"]) > 2 and _carries_state(config)
     _check(micro_batch, seq_idx=seq_idx, explicit_mask=mask_dtype is not None)
-    unknown = ("document_ids", "special_tokens_mask")  # not accepted by models
-    arguments = {name: value for name, value in micro_batch.items() if name not in unknown}
+    arguments = {name: value for name, value in micro_batch.items() if name != "document_ids"}  # not of models
     arguments["use_cache"] = False
     documents = documents_of(micro_batch)
     if mask_dtype is not None:
@@ -137,10 +136,6 @@ def _check(micro_batch: MicroBatch, *, seq_idx: bool, explicit_mask: bool) -> No
         f"cu_seq_lens_q beside {num_rows} rows; a flattened micro-batch has one": (
             is_flat and num_rows != 1,
             "do not add a batch dimension: hand over the micro-batch as the loader gives it",
-        ),
-        "a flattened micro-batch without position_ids, where eager and SDPA find the boundaries": (
-            is_flat and "position_ids" not in micro_batch,
-            "open the loader with columns that have position_ids",
         ),
         "a flattened micro-batch with an attention_mask: transformers then overlooks the boundaries": (
             is_flat and is_masked,

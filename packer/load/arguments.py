@@ -24,22 +24,22 @@ from packer.load.batching import (
     Padded,
     PaddingFree,
     TokenBudget,
-    batch_format,
     batching_from_name,
     batching_from_recipe,
 )
-from packer.load.ordering import LengthBucketed, Ordering, Windowed
+from packer.load.ordering import LengthBucketed, Ordering
 from packer.load.step_plan import End
 from packer.recipe.read_rules import MAX_BLOCK_LEN, BatchingName, Read
 from packer.store.cache import Cache
+from packer.withdrawn import refuse_withdrawn
 
 if TYPE_CHECKING:
     import torch
 
 Kind = TypeVar("Kind")
 
-Schedule: TypeAlias = Callable[[int, int], int | tuple[int, int]]
-"""Maps the index of a step and the size of the step before it to the step's size, or to step and micro-batch size."""
+Schedule: TypeAlias = Callable[[int, int], int]
+"""Maps the index of a step and the size of the step before it to the step's size."""
 
 MAX_INT32: Final = 2**31 - 1
 """Upper bound of sizes and lengths, which are counted in int32."""
@@ -48,7 +48,6 @@ _ORDERS: dict[str, Ordering] = {
     "random": "random",
     "sequential": "sequential",
     "length_bucketed": LengthBucketed(),
-    "windowed": Windowed(),
 }
 
 
@@ -86,12 +85,10 @@ def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> LoaderOp
     if given.schedule is not None:
         check_callable("schedule", given.schedule, "a function of a step's index and the size before it")
     batching, cutoff_len = resolve_batching(caches, given.batching, given.cutoff_len)
-    form = batch_format(
-        batching,
+    form = BatchFormat(
         flatten=check_instance("flatten", given.flatten, bool, "True or False"),
-        labels=check_choice("labels", given.labels, ("unshifted", "shifted")),
+        shifted=check_choice("labels", given.labels, ("unshifted", "shifted")) == "shifted",
         weighted=check_choice("weights", given.weights, ("refuse", "use")) == "use",
-        columns=given.columns,
     )
     return LoaderOptions(
         split=check_instance("split", given.split, str, "the name of a split"),
@@ -104,7 +101,7 @@ def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> LoaderOp
         world_size=world_size,
         seed=check_integer("seed", given.seed),
         order=ordering_of(given.order),
-        end=resolve_end(given.end, given.drop_last),
+        end=check_choice("end", given.end, ("drop", "pad", "short", "wrap")),
         device=resolve_device(given.device),
         form=form,
         prefetch=check_integer("prefetch", given.prefetch, minimum=0),
@@ -138,7 +135,7 @@ def resolve_batching(
             warnings.warn(
                 f"{cache.folder} is to be read as {saved}, cutoff_len {read.cutoff_len}, says its recipe; "
                 f"this loader reads it as {resolved}, cutoff_len {cutoff_len}",
-                stacklevel=4,  # the caller who opens the loader
+                stacklevel=5,  # the caller who opens the loader
             )
     return resolved, cutoff_len
 
@@ -174,15 +171,18 @@ def ordering_of(order: Any) -> Ordering:
 
     Raises:
         ValueError: unknown order.
+        UsageError: one that was withdrawn.
     """
     value = _ORDERS.get(order) if isinstance(order, str) else order
-    if isinstance(value, LengthBucketed | Windowed) and value != Windowed():
+    if isinstance(order, str) and value is None:
+        refuse_withdrawn(f"order {order}")
+    if isinstance(value, LengthBucketed):
         check_integer("window", value.window, minimum=1, maximum=MAX_INT32)
     is_function = callable(value) and not isinstance(value, type)
-    if not is_function and not isinstance(value, str | LengthBucketed | Windowed):
+    if not is_function and not isinstance(value, str | LengthBucketed):
         raise ValueError(
-            f"order is {reprlib.repr(order)}; expected {', '.join(_ORDERS)}, a value like Windowed(4), or a function "
-            "of the epoch like weighted(weights)"
+            f"order is {reprlib.repr(order)}; expected {', '.join(_ORDERS)}, a value like LengthBucketed(4096), or "
+            "a function of the epoch like weighted(weights)"
         )
     return value  # type: ignore[return-value]
 
@@ -210,22 +210,6 @@ def resolve_device(device: Any) -> "torch.device":
                 hint="leave device out for the CPU; nvidia-smi and CUDA_VISIBLE_DEVICES say which GPUs there are",
             )
     return resolved
-
-
-def resolve_end(end: Any, drop_last: Any) -> Any:
-    """Resolve how epochs end, from `end` or from torch's name for it, `drop_last`.
-
-    Raises:
-        ValueError: unknown `end`, or the two contradict each other.
-        TypeError: `drop_last` is neither None, True nor False.
-    """
-    check_choice("end", end, ("drop", "pad", "short", "wrap"))
-    if drop_last is None:
-        return end
-    check_instance("drop_last", drop_last, bool, "True or False")
-    if drop_last and end != "drop":
-        raise ValueError(f"drop_last=True and end='{end}' contradict each other; pass only one of them")
-    return "short" if end == "drop" and not drop_last else end
 
 
 def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
@@ -299,23 +283,21 @@ def check_callable(name: str, value: Any, expected: str) -> None:
         raise TypeError(f"{name} is {reprlib.repr(value)}; expected {expected}")
 
 
-def open_cache(cache: Any, **limits: Any) -> Cache:
+def open_cache(cache: Any, *, cache_dir: Any = None) -> Cache:
     """Open a cache by its folder or URL, or return one that is open already.
 
     Args:
         cache: the cache.
-        limits: `cache_dir` and `cache_bytes` of a cache in a bucket, as for :meth:`Cache.open`.
+        cache_dir: of a cache in a bucket, as for :meth:`Cache.open`.
 
     Raises:
         TypeError: neither a path nor a cache.
-        UsageError: limits were given for a cache that is open already.
+        UsageError: `cache_dir` was given for a cache that is open already.
         InputError: the folder is not a cache.
         CheckError: the cache is damaged.
     """
     if isinstance(cache, str | os.PathLike):
-        return Cache.open(os.fspath(cache), **limits)
-    if any(value is not None for value in limits.values()):
-        raise UsageError(
-            "cache_dir and cache_bytes are of a cache that is opened here", hint="pass them to Cache.open(url, …)"
-        )
+        return Cache.open(os.fspath(cache), cache_dir=cache_dir)
+    if cache_dir is not None:
+        raise UsageError("cache_dir is of a cache that is opened here", hint="pass it to Cache.open(url, …)")
     return check_instance("cache", cache, Cache, "the folder of a cache, or what Cache.open gave")

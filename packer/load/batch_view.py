@@ -1,7 +1,7 @@
 """A micro-batch of a step as a loader returns it, with the documents its tokens come from."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
@@ -20,7 +20,7 @@ from packer.load.batching import Packed
 from packer.load.contract import BatchCheck, check_batch
 from packer.load.loader import PackedLoader
 from packer.load.ordered_rows import documents_of_pairs
-from packer.load.ordering import LengthBucketed, Windowed
+from packer.load.ordering import LengthBucketed
 from packer.load.reading import pad_id_of
 from packer.load.state import UNCHANGED, ReaderState, decode_state
 from packer.load.step import MicroBatch, Step
@@ -164,9 +164,6 @@ def _states(value: Any) -> Iterator[dict[str, Any]]:
             yield from _states(item)
 
 
-_WINDOWS: dict[str, Callable[[int], Any]] = {"length_bucketed": LengthBucketed, "windowed": Windowed}
-
-
 def _saved_arguments(state: ReaderState, *, order: Any) -> dict[str, Any]:
     """Return the arguments of the loader that saved a state, except a function; `order` is the order if it is known.
 
@@ -181,11 +178,10 @@ def _saved_arguments(state: ReaderState, *, order: Any) -> dict[str, Any]:
         raise UsageError("the state was saved with a function as order, whose rows a state does not name", hint=hint)
     names = ("split", "cutoff_len", "order", "seed", "end", "micro_batch_size")
     arguments = {name: getattr(state, name) for name in names}
-    if state.order in _WINDOWS and state.order_by is not None:
-        window = state.order_by.partition(" ")[0]
-        if re.fullmatch("[1-9][0-9]{0,8}", window) is None:
+    if state.order == "length_bucketed" and state.order_by is not None:
+        if re.fullmatch("[1-9][0-9]{0,8}", state.order_by) is None:
             raise CheckError(f"reader state: order_by {state.order_by!r} is not a window", hint=UNCHANGED)
-        arguments["order"] = _WINDOWS[state.order](int(window))
+        arguments["order"] = LengthBucketed(int(state.order_by))
     return arguments | {"batching": state.batching_value, "global_batch_size": state.opened_batch_size}
 
 

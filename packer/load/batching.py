@@ -6,10 +6,10 @@ micro-batches as the budget requires, rounded up to a multiple of the ranks, so 
 none waits.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
@@ -95,67 +95,13 @@ def batching_from_recipe(read: Read) -> Batching:
     return batching_from_name(read.batching, padded if read.is_padded else None)
 
 
-SEQUENCES = frozenset({"cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"})
-
-_OPTIONAL_COLUMNS = ("attention_mask", "document_ids", "special_tokens_mask")
-"""Columns that micro-batches of every format can have on request."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchFormat:
-    """Which columns a micro-batch has, and their form."""
+    """The form of a micro-batch, whatever its batching."""
 
     flatten: bool
     shifted: bool
     weighted: bool
-    columns: frozenset[str]
-
-
-def batch_format(
-    batching: Batching,
-    *,
-    flatten: bool,
-    labels: Literal["unshifted", "shifted"],
-    weighted: bool,
-    columns: Collection[Any] | None,
-) -> BatchFormat:
-    """Return the format that a loader's arguments ask for.
-
-    Raises:
-        ValueError: a column that micro-batches of this kind cannot have, or shifted labels without the column labels.
-        TypeError: not a collection of names.
-    """
-    if columns is not None and (
-        isinstance(columns, str)
-        or not isinstance(columns, Collection)
-        or not all(isinstance(name, str) or name is ... for name in columns)
-    ):
-        raise TypeError(f"columns is {columns!r}; expected names")
-    default = list(_columns(batching, flatten=flatten, weighted=weighted))
-    available = list(dict.fromkeys((*default, *_OPTIONAL_COLUMNS)))
-    wanted = frozenset(default if columns is None else columns)
-    if ... in wanted:
-        wanted = wanted - {...} | frozenset(default)
-    if not wanted or not wanted <= frozenset(available):
-        found = ", ".join(sorted(wanted - frozenset(available))) or "none"
-        raise ValueError(f"columns {found}: expected some of {', '.join(available)}")
-    if "special_tokens_mask" in wanted and "input_ids" not in wanted:
-        raise ValueError("the column special_tokens_mask needs the column input_ids")
-    if labels == "shifted" and "labels" not in wanted:
-        raise ValueError("labels='shifted' needs the column labels")
-    return BatchFormat(flatten=flatten, shifted=labels == "shifted", weighted=weighted, columns=wanted)
-
-
-def _columns(batching: Batching, *, flatten: bool, weighted: bool) -> Iterator[str]:
-    yield from ("input_ids", "labels", "position_ids")
-    if batching.padded is not None:
-        yield "attention_mask"
-    elif isinstance(batching, Packed) and not flatten:
-        yield "document_ids"
-    else:
-        yield from ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
-    if weighted:
-        yield "loss_weights"
 
 
 def check_rows_fit(batching: Batching, micro_batch_size: int, rows: OrderedRows) -> None:

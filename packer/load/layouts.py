@@ -4,8 +4,7 @@ Each column is written once, converting the file's int32 to int64, and then spli
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import prod
 from typing import Any, Protocol, TypeAlias
 
@@ -14,8 +13,8 @@ import numpy.typing as npt
 import torch
 
 from packer.batches import Bool, Int32, Int64
-from packer.layout import MASKED, concatenated_ranges, offsets_of, positions
-from packer.load.batching import SEQUENCES, BatchFormat, Batching, Packed, Padded
+from packer.layout import MASKED, offsets_of, positions
+from packer.load.batching import BatchFormat, Batching, Packed, Padded
 from packer.load.step import MicroBatch
 from packer.load.step_plan import PADDING_ROW
 from packer.store.cache import FoundBlocks, FoundDocuments
@@ -37,28 +36,11 @@ class Layout(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ids:
-    """Token ids that a layout needs to know."""
-
-    pad: int
-    special: Int64  # [S]
-    """Control and stop tokens: what ``special_tokens_mask`` marks, along with padding."""
-
-    separated: Callable[[Int64], Bool]
-    """Returns of each block, by its number, whether it has an EOS between documents."""
-
-    def special_tokens(self, input_ids: Int64, real: Bool) -> Int64:
-        """Return 1 for special tokens and where `real` is False.  # int64, of the shape of `real`"""
-        marked: Int64 = (np.isin(input_ids, self.special) | ~real).astype(np.int64)
-        return marked
-
-
-def layout_of(batching: Batching, *, block_len: int, ids: Ids, form: BatchFormat) -> Layout:
+def layout_of(batching: Batching, *, block_len: int, pad_id: int, form: BatchFormat) -> Layout:
     """Return the layout of a batching."""
     if isinstance(batching, Packed):
-        return BlockLayout(block_len=block_len, ids=ids, form=form)
-    return DocumentLayout(batching.padded, ids=ids, form=form)
+        return BlockLayout(block_len=block_len, pad_id=pad_id, form=form)
+    return DocumentLayout(batching.padded, pad_id=pad_id, form=form)
 
 
 class BlockLayout:
@@ -68,10 +50,9 @@ class BlockLayout:
     All micro-batches have one shape and are written together: for small ones that takes a quarter of the time.
     """
 
-    def __init__(self, *, block_len: int, ids: Ids, form: BatchFormat) -> None:
-        self._block_len, self._ids, self._form = block_len, ids, form
-        fill = {"input_ids": ids.pad, "labels": MASKED, "position_ids": np.arange(block_len)}
-        self._fill: dict[str, Any] = {name: value for name, value in fill.items() if name in form.columns}
+    def __init__(self, *, block_len: int, pad_id: int, form: BatchFormat) -> None:
+        self._block_len, self._form = block_len, form
+        self._fill: dict[str, Any] = {"input_ids": pad_id, "labels": MASKED, "position_ids": np.arange(block_len)}
         self._pool = ArrayPool()
 
     def micro_batches(self, found: FoundBlocks, parts: Sequence[Int64], sizes: Int64) -> list[MicroBatch]:
@@ -83,40 +64,18 @@ class BlockLayout:
             arrays[name] = column = self._pool.empty(shape)
             found.copy(name, column[:num_real])
             column[num_real:] = fill
-        if "loss_weights" in form.columns:
+        if form.weighted:
             arrays["loss_weights"] = weights = np.zeros(shape, np.float32)
             found.copy("loss_weights", weights[:num_real])
-        if form.columns & {"attention_mask", "special_tokens_mask"}:
-            real = self._real_slots(found, np.concatenate(parts), shape)
-            if "attention_mask" in form.columns:
-                arrays["attention_mask"] = real.astype(np.int64)
-            if "special_tokens_mask" in form.columns:
-                arrays["special_tokens_mask"] = self._ids.special_tokens(arrays["input_ids"], real)
         columns: Columns = {}
-        if form.columns & {"document_ids", *SEQUENCES}:
-            lengths, num_sequences = self._sequences(found, len(parts), num_rows)
-            if "document_ids" in form.columns:
-                arrays["document_ids"] = sequence_ids(lengths, num_sequences)
-            columns = sequence_columns(lengths, num_sequences, form)
+        lengths, num_sequences = self._sequences(found, len(parts), num_rows)
+        if form.flatten:
+            columns = sequence_columns(lengths, num_sequences)
+        else:
+            arrays["document_ids"] = sequence_ids(lengths, num_sequences)
         rows = (1, num_rows * self._block_len) if form.flatten else (num_rows, self._block_len)
         tensors = {name: torch.from_numpy(array.reshape(len(parts), *rows)) for name, array in arrays.items()}
         return by_micro_batch({name: tensor.unbind() for name, tensor in tensors.items()} | columns)
-
-    def _real_slots(self, found: FoundBlocks, numbers: Int64, shape: tuple[int, int]) -> Bool:
-        """Return which slots hold a piece, or an EOS after one.
-
-        Worked example in mode ``eos``: pieces at 0 and 4, of 3 and 2 slots, sequences of 7 and 1: 1 1 1 1 1 1 1 0.
-        """
-        real = np.zeros(shape, np.bool_)
-        names = ("doc_places", "doc_lengths", "seq_lengths")
-        pieces = zip(*map(found.values, names), strict=True)
-        for row, is_separated, (places, lengths, sequences) in zip(
-            real, self._ids.separated(numbers), pieces, strict=False
-        ):
-            row[concatenated_ranges(places.astype(np.int64), lengths)] = True
-            if is_separated:  # one sequence, and a second if the block ends in padding
-                row[: sequences[0]] = True
-        return real
 
     def _sequences(self, found: FoundBlocks, number: int, num_rows: int) -> tuple[Int32, list[int]]:
         """Return the slots of every sequence, and the number of sequences per micro-batch."""
@@ -133,11 +92,11 @@ class DocumentLayout:
     first token, so that padding on the left does not shift them. All micro-batches are written together.
     """
 
-    def __init__(self, padded: Padded | None, *, ids: Ids, form: BatchFormat) -> None:
-        self._padded, self._ids, self._form = padded, ids, form
-        fill = {"input_ids": ids.pad, "labels": MASKED}
-        self._fill = {name: np.full(1, value, np.int32) for name, value in fill.items() if name in form.columns}
-        if "loss_weights" in form.columns:
+    def __init__(self, padded: Padded | None, *, pad_id: int, form: BatchFormat) -> None:
+        self._padded = padded
+        fill = {"input_ids": pad_id, "labels": MASKED}
+        self._fill: dict[str, npt.NDArray[Any]] = {name: np.full(1, value, np.int32) for name, value in fill.items()}
+        if form.weighted:
             self._fill["loss_weights"] = np.zeros(1, np.float32)
         self._pool = ArrayPool()
 
@@ -146,45 +105,30 @@ class DocumentLayout:
         widths, shapes = self._shapes(sizes, counts)
         arrays: dict[str, npt.NDArray[Any]] = {}
         for name in self._fill:
-            arrays[name] = column = self._empty(int(widths.sum()), np.float32 if name == "loss_weights" else np.int64)
+            size = int(widths.sum())
+            arrays[name] = column = np.empty(size, np.float32) if name == "loss_weights" else self._pool.empty((size,))
             np.concatenate(self._padded_rows(found, name, is_real, sizes, widths), out=column)
-        for name, values in self._derived_columns(is_real, sizes, widths, counts, arrays).items():
-            if name in self._form.columns:
-                arrays[name] = column = self._empty(len(values), np.int32 if name == "document_ids" else np.int64)
-                column[:] = values
+        for name, values in self._derived_columns(sizes, widths).items():
+            arrays[name] = column = self._pool.empty((len(values),))
+            column[:] = values
         columns: Columns = {}
         for name, array in arrays.items():
             pieces = torch.split(torch.from_numpy(array), [rows * width for rows, width in shapes])
             columns[name] = [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
         if self._padded is None:
-            columns |= sequence_columns(sizes.astype(np.int32), counts, self._form)
+            columns |= sequence_columns(sizes.astype(np.int32), counts)
         return by_micro_batch(columns)
 
-    def _empty(self, size: int, dtype: type[np.generic]) -> npt.NDArray[Any]:
-        return self._pool.empty((size,)) if dtype is np.int64 else np.empty(size, dtype)
-
-    def _derived_columns(
-        self, is_real: Bool, sizes: Int64, widths: Int64, counts: list[int], arrays: Mapping[str, npt.NDArray[Any]]
-    ) -> dict[str, npt.NDArray[Any]]:
-        """Return the requested columns that follow from the placement of rows alone, one value per position."""
-        form = self._form
-        found: dict[str, npt.NDArray[Any]] = {}
-        if self._padded is not None or "position_ids" in form.columns:
-            found["position_ids"] = places = positions(widths)
-        if self._padded is not None:
-            if self._padded.side == "left":
-                places -= np.repeat((widths - sizes).astype(np.int32), widths)
-            found["attention_mask"] = in_row = (places >= 0) & (places < np.repeat(sizes, widths))
-            places *= in_row
-        elif form.columns & {"attention_mask", "special_tokens_mask"}:
-            found["attention_mask"] = in_row = np.repeat(is_real, widths)
-        if "special_tokens_mask" in form.columns:
-            real = in_row & np.repeat(is_real, widths)
-            found["special_tokens_mask"] = self._ids.special_tokens(arrays["input_ids"], real)
-        if "document_ids" in form.columns:
-            numbers = np.repeat(np.concatenate([np.arange(count, dtype=np.int32) for count in counts]), widths)
-            found["document_ids"] = numbers if self._padded is None else np.where(in_row, numbers, np.int32(-1))
-        return found
+    def _derived_columns(self, sizes: Int64, widths: Int64) -> dict[str, npt.NDArray[Any]]:
+        """Return the columns that follow from the placement of rows alone, one value per position."""
+        places = positions(widths)
+        if self._padded is None:
+            return {"position_ids": places}
+        if self._padded.side == "left":
+            places -= np.repeat((widths - sizes).astype(np.int32), widths)
+        in_row = (places >= 0) & (places < np.repeat(sizes, widths))
+        places *= in_row
+        return {"position_ids": places, "attention_mask": in_row}
 
     def _shapes(self, sizes: Int64, counts: list[int]) -> tuple[Int64, list[tuple[int, int]]]:
         """Return the positions that each row takes, and the shape of each micro-batch."""
@@ -214,7 +158,7 @@ def by_micro_batch(columns: Columns) -> list[MicroBatch]:
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
-def sequence_columns(lengths: Int32, num_sequences: list[int], form: BatchFormat) -> Columns:
+def sequence_columns(lengths: Int32, num_sequences: list[int]) -> Columns:
     """Return the cumulative sequence lengths of each micro-batch, each from 0, and its longest sequence.
 
     Worked example: lengths [3, 2, 4], of which the first micro-batch has two: [0, 3, 5] and [0, 4]; 3 and 4.
@@ -222,10 +166,7 @@ def sequence_columns(lengths: Int32, num_sequences: list[int], form: BatchFormat
     Args:
         lengths: of the sequences, none 0.  # int32[K]
         num_sequences: how many each micro-batch has, at least one.
-        form: says which columns are wanted.
     """
-    if not form.columns & SEQUENCES:
-        return {}
     firsts = offsets_of(num_sequences)[:-1]
     bounds = np.zeros(len(lengths) + len(num_sequences), np.int32)
     starts = offsets_of(lengths)
@@ -235,10 +176,8 @@ def sequence_columns(lengths: Int32, num_sequences: list[int], form: BatchFormat
     longest = np.maximum.reduceat(lengths, firsts).tolist()
     columns: Columns = {}
     for side in ("q", "k"):
-        if f"cu_seq_lens_{side}" in form.columns:
-            columns[f"cu_seq_lens_{side}"] = torch.split(torch.from_numpy(bounds.copy()), sizes)
-        if f"max_length_{side}" in form.columns:
-            columns[f"max_length_{side}"] = longest
+        columns[f"cu_seq_lens_{side}"] = torch.split(torch.from_numpy(bounds.copy()), sizes)
+        columns[f"max_length_{side}"] = longest
     return columns
 
 

@@ -1,8 +1,8 @@
 """The reader for a training loop: steps in a fixed order, resumable and elastic."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from types import EllipsisType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, Literal, NoReturn, Self
 
 import msgspec
@@ -25,8 +25,9 @@ from packer.load.step import Step
 from packer.load.step_plan import End, StepPlan
 from packer.recipe.read_rules import BatchingName
 from packer.store.cache import Cache
+from packer.withdrawn import refuse_withdrawn, withdraws
 
-_NOT_PICKLED = {"self", "cache", "cache_dir", "cache_bytes"}
+_NOT_PICKLED = {"self", "cache", "cache_dir"}
 
 
 class PackedLoader:
@@ -58,9 +59,8 @@ class PackedLoader:
         global_batch_size: blocks (documents, tokens) per step over all ranks, a multiple of
             ``micro_batch_size * world_size``. None means one micro-batch per rank, so the size then changes with the
             number of ranks.
-        schedule: function from a step's index and the size of the step before it to the step's size, or to a tuple of
-            step size and micro-batch size; for step 0 the second argument is `global_batch_size`. It must be pure: it
-            is called ahead of time, in another thread.
+        schedule: function from a step's index and the size of the step before it to the step's size; for step 0 the
+            second argument is `global_batch_size`. It must be pure: it is called ahead of time, in another thread.
         batching: ``packed``; or, made of documents, ``padded``, ``padding_free``, ``token_budget``, or a configured
             value from :mod:`packer.load.batching`. None uses what the cache's recipe sets under `read`, with its
             cutoff, by default ``packed``; departing from the recipe gives a warning.
@@ -69,27 +69,21 @@ class PackedLoader:
         rank: rank of this process; None uses `torch.distributed`'s, or 0 of 1 if that is not initialized.
         world_size: number of processes; must be given together with `rank`.
         seed: seed of the order.
-        order: ``random``; ``sequential``, as stored; ``windowed``, a few shards at a time, for caches in a bucket; for
-            documents ``length_bucketed``, which keeps documents of similar length together; a value of
-            :mod:`packer.load.ordering`; or a pure function from an epoch to its row numbers, such as ``weighted(…)``
-            of that module.
+        order: ``random``; ``sequential``, as stored; for documents ``length_bucketed``, which keeps documents of
+            similar length together; a value of :mod:`packer.load.ordering`; or a pure function from an epoch to its row
+            numbers, such as ``weighted(…)`` of that module.
         end: what happens to the blocks left at the end of an epoch when they are fewer than a step. ``drop`` leaves
             them out and lists them in :attr:`left_out`. ``pad`` fills the step with fully masked rows of the pad id:
             summed losses and `num_items_in_batch` do not change, a mean over rows does. ``short`` yields a smaller
             step, with only as many masked rows as the micro-batches of all ranks need: for evaluation. ``wrap`` takes
             the first blocks of the next epoch's order, which that epoch then skips.
-        drop_last: torch's name for `end`: True is ``drop``, False is ``short``.
         device: ``cpu`` or ``cuda``; None is ``cpu``. For cuda, steps wait in pinned memory; the host waits for no copy.
         flatten: for blocks, True lays a micro-batch out as one row, for variable-length attention; False as B rows.
         labels: ``unshifted``, for models that shift, or ``shifted``: under the name ``shift_labels``.
         weights: ``use`` adds ``loss_weights``; ``refuse`` raises if the cache contains fractional weights.
-        columns: names of the columns that micro-batches have; None selects the layout's own columns, and ``...`` among
-            the names includes them. Available on request with every layout: ``attention_mask`` and
-            ``special_tokens_mask`` (int64; padding counts as special) and ``document_ids`` (int32; the index of each
-            token's sequence). Leaving out ``position_ids`` saves a third of the bytes.
         prefetch: steps prepared ahead in one background thread; 0 prepares them on demand.
-        cache_dir: local folder for the shards of a cache in a bucket, as in :meth:`packer.Cache.open`.
-        cache_bytes: upper limit on the size of those shards, such as "200GB"; it is never exceeded.
+        cache_dir: local folder for the shards of a cache in a bucket, as in :meth:`packer.Cache.open`. An iteration
+            begins once all of the split are there; with ``prefetch=0`` each is fetched when it is needed.
 
     Micro-batches of B rows, L tokens per row, and S sequences, where a run of padding counts as one sequence:
 
@@ -112,6 +106,7 @@ class PackedLoader:
         ValueError, TypeError: an argument is out of range, or of the wrong type.
     """
 
+    @withdraws
     def __init__(
         self,
         cache: str | Path | Cache | Mixture,
@@ -127,18 +122,15 @@ class PackedLoader:
         seed: int = 0,
         order: OrderKind = "random",
         end: End = "drop",
-        drop_last: bool | None = None,
         device: torch.device | str | None = None,
         flatten: bool = True,
         labels: Literal["unshifted", "shifted"] = "unshifted",
         weights: Literal["refuse", "use"] = "refuse",
-        columns: Collection[str | EllipsisType] | None = None,
         prefetch: int = 2,
         cache_dir: str | Path | None = None,
-        cache_bytes: int | str | None = None,
     ) -> None:
         self._arguments = {name: value for name, value in locals().items() if name not in _NOT_PICKLED}
-        self._cache = opened_source(cache, cache_dir=cache_dir, cache_bytes=cache_bytes)
+        self._cache = opened_source(cache, cache_dir=cache_dir)
         caches = self._cache.caches if isinstance(self._cache, Mixture) else (self._cache,)
         self._options = resolve_options(caches, SimpleNamespace(**self._arguments))
         self._source = RowSource(self._cache, self._options)
@@ -243,6 +235,10 @@ class PackedLoader:
         """Yield one worker's share of the iteration: every n-th step, starting with step number `first` + `worker`."""
         return self._steps(through_epochs=False, worker=(first, worker, num_workers))
 
+    def __getattr__(self, name: str) -> NoReturn:
+        refuse_withdrawn(f"{type(self).__name__}.{name}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     def __getitem__(self, index: Any) -> NoReturn:
         """Refuse indexing, as by a DataLoader that takes this for a dataset, and say what to do instead."""
         raise TypeError(
@@ -261,7 +257,7 @@ class PackedLoader:
     def doc_ids(self, step: Step) -> list[Int64]:
         """Return the document ids of each row of a step, in the order of ``step.block_ids``; empty for a padding row.
 
-        These are the ids for :func:`packer.load.example_seed`: a document has the same one on any rank, in any cache.
+        A document has the same one on any rank, in any cache: what is drawn for it may be seeded by it.
         # int64[P] for a block of P pieces, int64[1] for a document, int64[2] for a pair
         """
         return self._source.rows.doc_ids(check_instance("step", step, Step, "a step of this loader").block_ids)
@@ -274,17 +270,15 @@ class PackedLoader:
         """Resume from a saved state, with any world size and micro-batch size. Ends a running iteration.
 
         A size that a call or a schedule had changed is restored, unless this loader was opened with a different size
-        than the loader that saved the state. Its own micro-batch size is used if the saved one does not divide a step.
-        Its own padding and schedule always are, with a warning if others were saved.
+        than the loader that saved the state. Its own micro-batch size, padding and schedule are used, with a warning if
+        another padding or schedule was saved.
 
         Raises:
             CheckError: the state is damaged, or of other data, split, batching, cutoff_len, order, seed or end.
             UsageError: the size cannot be divided among these ranks.
         """
         restored = restore(state, reader=self._state, length=self._source.length)
-        if restored.batch_size % (restored.micro_batch_size * self.world_size):
-            restored = msgspec.structs.replace(restored, micro_batch_size=restored.opened_micro_batch_size)
-        self._source.check_sizes(restored.batch_size, restored.micro_batch_size)
+        self._source.check_size(restored.batch_size)
         try:
             self._source.order_at(restored)
         except ValueError as error:
@@ -308,34 +302,15 @@ class PackedLoader:
         Raises:
             UsageError: the size is not a whole number of micro-batches.
         """
-        self._resize(batch_size=check_integer("global_batch_size", global_batch_size, maximum=MAX_INT32))
-
-    def set_micro_batch_size(self, micro_batch_size: int) -> None:
-        """Change the size of micro-batches from the next step on; the rows of a step stay the same.
-
-        Raises:
-            UsageError: the global batch size is not a whole number of such micro-batches, or a document does not fit.
-        """
-        size = check_integer("micro_batch_size", micro_batch_size, minimum=1, maximum=MAX_INT32)
-        self._resize(micro_batch_size=size)
-
-    def set_shares(self, proportions: Sequence[float]) -> None:
-        """Change the proportions of a mixture, one per cache, from the next step on; 0 leaves a cache out.
-
-        The state records them, so a run that adapts its mix resumes with it. The length of an epoch does not change.
-
-        Raises:
-            UsageError: no mixture, or one with a schedule; an invalid proportion; or windows sorted by length.
-        """
-        state = self._source.with_shares(self._state, proportions)
+        size = check_integer("global_batch_size", global_batch_size, maximum=MAX_INT32)
+        self._source.check_size(size)
         self._stop_prefetch()
-        self._state = state
+        self._state = msgspec.structs.replace(self._state, batch_size=size)
 
     def close(self) -> None:
-        """Stop the background threads and end the running iteration. The loader can be iterated again."""
+        """Stop the background thread and end the running iteration. The loader can be iterated again."""
         self._iteration = None
         self._stop_prefetch()
-        self._source.close()
 
     def __enter__(self) -> Self:
         return self
@@ -354,6 +329,7 @@ class PackedLoader:
     def _steps(self, *, through_epochs: bool, worker: tuple[int, int, int] = (0, 0, 1)) -> Iterator[Step]:
         self._stop_prefetch()
         iteration = self._iteration = object()
+        self._source.fetch()
         last_epoch = None if through_epochs else self._state.epoch
         while True:  # once, and again after each change of the batch size
             steps = self._reader.steps(self.plans(last_epoch=last_epoch), self._state, worker=worker)
@@ -383,12 +359,6 @@ class PackedLoader:
         if last_epoch is not None and self._state.epoch == last_epoch:
             self._epoch_end = self._state
             self._state = self._source.state_at_epoch(self._state, last_epoch + 1)
-
-    def _resize(self, **sizes: int) -> None:
-        state = msgspec.structs.replace(self._state, **sizes)
-        self._source.check_sizes(state.batch_size, state.micro_batch_size)
-        self._stop_prefetch()
-        self._state = state
 
     def _stop_prefetch(self) -> None:
         prefetch, self._prefetch = self._prefetch, None

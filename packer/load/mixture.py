@@ -8,15 +8,11 @@ departs from its share by more than 1 - 1/(2K - 2). Among the caches whose share
 
 Worked example, proportions 1/2, 1/3, 1/6: the caches come 0 1 0 2 0 1, repeating.
 
-When proportions change, by call or by schedule, each cache keeps its lead: the amount by which its share was ahead of
-its count. Otherwise a small share that changes with every step would never get a row. A cache whose share becomes 0
-gives up its lead.
-
 Within a cache, rows come in that cache's own order. A row is repeated only after all rows of its cache have come.
 """
 
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from hashlib import sha256
@@ -29,14 +25,12 @@ import numpy as np
 
 from packer.batches import Int32, Int64
 from packer.errors import UsageError
-from packer.load.arguments import check_callable, check_choice, open_cache
+from packer.load.arguments import check_choice, open_cache
 from packer.load.ordering import EpochOrder, Order
-from packer.load.step_plan import Shares
 from packer.store.cache import Cache
+from packer.withdrawn import withdraws
 
 MixtureEnd = Literal["first_exhausted", "all_exhausted"]
-
-_LEAD_UNITS = 1 << 32
 
 
 class Mixture:
@@ -50,7 +44,6 @@ class Mixture:
         epoch: how long an epoch is. ``first_exhausted``: as many rows as possible before one repeats, counted
             from the beginning; ``all_exhausted``: the fewest that include every row of every cache at least once. Later
             epochs have the same length and continue at each cache's position.
-        schedule: pure function from a step's index to the proportions of that step.
 
     Raises:
         UsageError: caches of different tokenizers; a proportion that is not positive.
@@ -60,19 +53,16 @@ class Mixture:
         >>> Mixture({"caches/chat": 0.7, "caches/code": 0.3})  # doctest: +SKIP
     """
 
+    @withdraws
     def __init__(
         self,
         caches: Mapping[str, float] | Sequence[tuple[str | Path | Cache, float]],
         *,
         by: Literal["rows", "tokens"] = "rows",
         epoch: MixtureEnd = "first_exhausted",
-        schedule: Callable[[int], Sequence[float]] | None = None,
     ) -> None:
         self.by = check_choice("by", by, ("rows", "tokens"))
         self.epoch: MixtureEnd = check_choice("epoch", epoch, ("first_exhausted", "all_exhausted"))
-        if schedule is not None:
-            check_callable("schedule", schedule, "a function of a step's index")
-        self.schedule = schedule
         pairs = _pairs(caches)
         if not pairs:
             raise UsageError("a mixture needs at least one cache")
@@ -93,19 +83,6 @@ class Mixture:
         parts = [cache.manifest.content_fingerprint for cache in self.caches]
         ends = self.epoch if self.by == "rows" else f"{self.epoch} {self.by}"
         return sha256("\n".join(["packer.load.mixture", ends, *parts]).encode()).hexdigest()
-
-    def shares_of(self, proportions: Sequence[Any]) -> tuple[Fraction, ...]:
-        """Return proportions as shares that add up to 1; some, but not all, may be 0.
-
-        Raises:
-            UsageError: an invalid proportion, or not one per cache.
-        """
-        try:
-            pairs = list(zip(self.caches, proportions, strict=True))
-        except (TypeError, ValueError):
-            found, expected = reprlib.repr(proportions), f"one for each of {len(self.caches)} caches"
-            raise UsageError(f"the proportions of the mixture are {found}; expected {expected}") from None
-        return _shares(pairs, may_be_0=True)
 
     def of_rows(self, shares: Sequence[Fraction], mean_lengths: Sequence[Fraction]) -> tuple[Fraction, ...]:
         """Convert shares, which may count tokens, to shares of rows, given the mean row length of each cache."""
@@ -128,7 +105,7 @@ class MixtureOrder(Order):
     """The order of a mixture: rows of all caches, numbered consecutively.
 
     It starts at a position. Going back before it recounts from the beginning, and skipping ahead counts the skipped
-    rows too. After a change of shares, the beginning is the position of that change.
+    rows too.
 
     Args:
         orders: of each cache's rows.
@@ -137,7 +114,6 @@ class MixtureOrder(Order):
         bases: number of each cache's first row.
         start: rows before the position, over all epochs.
         taken: rows of each cache before the position; None if it is the beginning.
-        mix: records since when the shares apply; None if they never changed.
 
     Raises:
         ValueError: `taken` is impossible at that position.
@@ -152,17 +128,12 @@ class MixtureOrder(Order):
         bases: Sequence[int],
         start: int = 0,
         taken: Sequence[int] | None = None,
-        mix: Shares | None = None,
     ) -> None:
         super().__init__(num_items)
         self._orders, self._bases = tuple(orders), tuple(bases)
-        zeros = (0,) * len(orders)
-        self._since = mix.since if mix else zeros
-        leads = _redistributed_leads(mix.lead if mix else zeros, shares)
-        self._unit = lcm(*(number.denominator for number in (*shares, *leads)))
+        self._unit = lcm(*(share.denominator for share in shares))
         self._unit_shares = [int(share * self._unit) for share in shares]
-        self._leads = [int(lead * self._unit) for lead in leads]
-        before = tuple(self._since if taken is None else taken)
+        before = (0,) * len(orders) if taken is None else tuple(taken)
         if not self._is_valid_position(start, before):
             raise ValueError(f"rows taken of each cache, {list(before)}, are not the shares of {start}")
         self._start, self._before = start, before
@@ -170,12 +141,6 @@ class MixtureOrder(Order):
 
     def taken(self, *, epoch: int, cursor: int) -> tuple[int, ...]:
         return self._counts(epoch * self.num_items + cursor)
-
-    def change_shares(self, shares: Sequence[Fraction], *, epoch: int, cursor: int) -> Shares:
-        """Return the record of a change to other shares at a position."""
-        taken = self.taken(epoch=epoch, cursor=cursor)
-        lead = [round(Fraction(each * _LEAD_UNITS, self._unit)) for each in self._leads_after(taken)[:-1]]
-        return Shares(shares=tuple(map(str, shares)), since=taken, lead=(*lead, -sum(lead)))
 
     def _computed(self, epoch: int, start: int, stop: int) -> Int64:
         first = epoch * self.num_items + start
@@ -192,9 +157,7 @@ class MixtureOrder(Order):
     def _counts(self, position: int) -> tuple[int, ...]:
         """Count the rows of each cache before a position; afterwards the picks up to there are known."""
         if position < self._start:
-            if position < sum(self._since):
-                raise UsageError("the proportions were changed since: what came before cannot be given again")
-            self._start, self._before, self._picks = sum(self._since), self._since, self._picks[:0]
+            self._start, self._before, self._picks = 0, (0,) * len(self._orders), self._picks[:0]
         end = self._start + len(self._picks)
         if position > end:
             picks = _assign(self._unit_shares, self._unit, self._leads_after(self._counts(end)), position - end)
@@ -204,49 +167,37 @@ class MixtureOrder(Order):
 
     def _leads_after(self, counts: Sequence[int]) -> list[int]:
         """Return how far each share is ahead of its count after some rows of each cache, in 1 / `_unit` of a row."""
-        rows = sum(counts) - sum(self._since)
-        columns = zip(self._leads, self._unit_shares, counts, self._since, strict=True)
-        return [lead + part * rows - (count - since) * self._unit for lead, part, count, since in columns]
+        rows = sum(counts)
+        return [part * rows - count * self._unit for part, count in zip(self._unit_shares, counts, strict=True)]
 
     def _is_valid_position(self, start: int, taken: Sequence[int]) -> bool:
-        """Whether no count departs from its share by more than Tijdeman's bound, or than leads allow."""
+        """Whether no count departs from its share by more than Tijdeman's bound."""
         K = len(self._unit_shares)
-        if len(taken) != K or sum(taken) != start or sum(self._leads) != 0:
-            return False
-        if any(count < since for count, since in zip(taken, self._since, strict=True)):
+        if len(taken) != K or sum(taken) != start:
             return False
         slack = max(2 * K - 2, 1)
-        bound = 2 * K * slack if any(self._leads) else slack - 1
-        return max(map(abs, self._leads_after(taken))) * slack <= self._unit * bound
-
-
-def _redistributed_leads(leads: Sequence[int], shares: Sequence[Fraction]) -> list[Fraction]:
-    """Return leads in rows; those of caches without a share are split among the others by their shares."""
-    kept = [Fraction(lead, _LEAD_UNITS) if share else Fraction(0) for lead, share in zip(leads, shares, strict=True)]
-    released = Fraction(sum(leads), _LEAD_UNITS) - sum(kept)
-    return [lead + released * share for lead, share in zip(kept, shares, strict=True)]
+        return max(map(abs, self._leads_after(taken))) * slack <= self._unit * (slack - 1)
 
 
 def _assign(unit_shares: Sequence[int], unit: int, leads: Sequence[int], number: int) -> Int32:
     """Pick the cache of each of the next rows by Tijdeman's rule, in integers.  # int32[number]
 
     Args:
-        unit_shares: shares in units, not all of them 0.
+        unit_shares: shares in units.
         unit: their sum, equal to one row.
-        leads: how far each share is ahead of its count now, in units; 0 for caches without a share; the sum is 0.
+        leads: how far each share is ahead of its count now, in units; the sum is 0.
         number: rows to assign.
     """
     slack = max(2 * len(unit_shares) - 2, 1)
-    served = [k for k, part in enumerate(unit_shares) if part]
-    if len(served) == 1:
-        return np.full(number, served[0], np.int32)
+    if len(unit_shares) == 1:
+        return np.zeros(number, np.int32)
     # In units of 1 / (unit · slack) rows everything is an integer.
     lead, steps = ([each * slack for each in numbers] for numbers in (leads, unit_shares))
     bound, row = unit * (slack - 1), unit * slack
     picks = np.empty(number, np.int32)
     for position in range(number):
         best, earliest_deadline = -1, 0
-        for k in served:
+        for k in range(len(unit_shares)):
             lead[k] += steps[k]
             if lead[k] >= unit:  # a lead of at least 1 / slack rows: picking it keeps its count within the bound
                 # Rows until its count falls behind by the bound, if not picked.
@@ -294,15 +245,13 @@ def _pairs(caches: Any) -> list[tuple[Any, Any]]:
         raise TypeError(f"caches is {reprlib.repr(caches)}; expected {expected}") from None
 
 
-def _shares(pairs: Sequence[tuple[Any, Any]], *, may_be_0: bool = False) -> tuple[Fraction, ...]:
+def _shares(pairs: Sequence[tuple[Any, Any]]) -> tuple[Fraction, ...]:
     """Return proportions, exactly as they are in binary, as shares that add up to 1."""
     numbers = []
     for cache, number in pairs:
         is_number = isinstance(number, Real | Decimal) and not isinstance(number, bool)
-        if not is_number or not (0 < number < float("inf") or (number == 0 and may_be_0)):
-            name, expected = cache.folder if isinstance(cache, Cache) else cache, "from 0 on" if may_be_0 else "above 0"
-            raise UsageError(f"mixture: the proportion of {name} is {number!r}; expected a number {expected}")
+        if not is_number or not 0 < number < float("inf"):
+            name = cache.folder if isinstance(cache, Cache) else cache
+            raise UsageError(f"mixture: the proportion of {name} is {number!r}; expected a number above 0")
         numbers.append(Fraction(int(number)) if isinstance(number, Integral) else Fraction(*number.as_integer_ratio()))
-    if not sum(numbers):
-        raise UsageError("mixture: all proportions are 0")
     return tuple(number / sum(numbers) for number in numbers)

@@ -1,8 +1,7 @@
 """The rows that an order arranges: blocks or documents of a split, numbered consecutively across one or more caches.
 
 Every rank must know the number of tokens and of trained tokens of every row of a step, its own or not. These counts are
-read without the tokens, 8 bytes per row, when a step first needs a row of their record batch; or for all rows together
-if the batching or the order needs all of them.
+read without the tokens, 8 bytes per row, when a loader is opened.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,8 +15,7 @@ from packer.batches import CHOSEN, REJECTED, Float32, Int32, Int64
 from packer.errors import InputError, UsageError
 from packer.layout import offsets_of
 from packer.load.step_plan import PADDING_ROW
-from packer.store.cache import BlockShards, Cache, FoundBlocks, FoundDocuments
-from packer.store.row_columns import RowColumns
+from packer.store.cache import BlockShards, Cache, DocumentShards, FoundBlocks, FoundDocuments
 
 RowKind: TypeAlias = Literal["blocks", "documents"]
 Content: TypeAlias = Literal["examples", "pairs", "rated answers"]
@@ -38,10 +36,18 @@ class CacheRows:
         self.num_sides = 2 if content_of(cache) == "pairs" else 1
         """Documents per row: pair i consists of documents 2i and 2i + 1."""
 
-        self.counts = RowColumns(self.shards, {"length": np.int32, "num_trained": np.int32})
-        self._cutoff_len = cutoff_len
         if not len(self.shards):
             raise InputError(f"split '{split}' of {cache.folder} has no {kind}")
+        lengths, trained = self.shards.stored_together({"length": np.int32, "num_trained": np.int32})
+        if cutoff_len is not None and isinstance(self.shards, DocumentShards):
+            trained = self.shards.trained_within(cutoff_len, lengths, trained)
+            lengths = np.minimum(lengths, np.int32(cutoff_len))
+        self.num_trained: Int32 = trained.reshape(-1, self.num_sides).sum(1, dtype=np.int32)
+        """Trained targets of each row.  # int32[N]"""
+
+        self.lengths_of_sides: Int32 = lengths.reshape(-1, self.num_sides)
+        """Tokens of each document of a row.  # int32[N, 1 or 2]"""
+
         self.ordered = None if cutoff_len is None else np.flatnonzero(self.num_trained)
         """The rows that are put in order, those that a cutoff leaves a trained token; None means all.  # int64[n]"""
 
@@ -55,31 +61,10 @@ class CacheRows:
     def __len__(self) -> int:
         return len(self.shards) // self.num_sides
 
-    @cached_property  # with a cutoff, it reads the spans of all rows
-    def num_trained(self) -> Int32:
-        """Count the trained targets of each row.  # int32[N]"""
-        lengths, trained = self.counts.of_all()
-        if self._cutoff_len is not None:
-            trained = self.shards.trained_within(self._cutoff_len, lengths, trained)
-        by_sides: Int32 = trained if self.num_sides == 1 else trained.reshape(-1, 2).sum(1, dtype=np.int32)
-        return by_sides
-
-    def lengths_of_sides(self) -> Int32:
-        """Count the tokens of each document of a row.  # int32[N, 1 or 2]"""
-        lengths, _ = self.counts.of_all()
-        lengths = lengths if self._cutoff_len is None else np.minimum(lengths, np.int32(self._cutoff_len))
-        return lengths.reshape(-1, self.num_sides)
-
     def num_tokens(self) -> int:
         """Count the tokens of the rows that are put in order."""
-        if self.ordered is None:
-            return int(self.shards.num_tokens)
-        return int(self.lengths_of_sides()[self.ordered].sum(dtype=np.int64))
-
-    def rows_per_shard(self) -> Int64:
-        """Count the ordered rows in each shard.  # int64[shards]"""
-        bounds = offsets_of(self.shards.num_of_shards() // self.num_sides)
-        return np.diff(bounds if self.ordered is None else np.searchsorted(self.ordered, bounds))
+        lengths = self.lengths_of_sides if self.ordered is None else self.lengths_of_sides[self.ordered]
+        return int(lengths.sum(dtype=np.int64))
 
 
 class OrderedRows:
@@ -108,40 +93,17 @@ class OrderedRows:
         """Whether fractional loss weights are stored."""
 
         self._weight_sums: Float64 | None = None  # NaN if not yet known
+        self.num_trained = np.concatenate([part.num_trained for part in self.parts])
+        """Trained targets of each row; a first label is always -100, so shifting loses none.  # int32[N]"""
+
+        self.lengths_of_sides = np.concatenate([part.lengths_of_sides for part in self.parts])
+        """Tokens of each document of a row, or of all documents of a block; without padding.  # int32[N, 1 or 2]"""
+
         if self.content != "examples":
             _ = self.sides, self.margins  # read now: forked workers would each read them again
 
     def __len__(self) -> int:
         return int(self.bounds[-1])
-
-    def counts(self, rows: Int64) -> tuple[Int32, Int32]:
-        """Return `num_trained` and `lengths_of_sides` of some rows, reading those of their record batches alone."""
-        if self._cutoff_len is not None:
-            return self.num_trained[rows], self.lengths_of_sides[rows]
-        cache_of = self.caches_of(rows)
-        trained, lengths = np.zeros(len(rows), np.int32), np.zeros((len(rows), self.num_sides), np.int32)
-        for number, (part, first) in enumerate(zip(self.parts, self.bounds, strict=False)):
-            places = np.flatnonzero(cache_of == number)
-            own = rows[places] - first
-            documents = (own[:, None] * self.num_sides + np.arange(self.num_sides)).reshape(-1)
-            of_length, of_trained = part.counts.of(documents)
-            lengths[places] = of_length.reshape(-1, self.num_sides)
-            trained[places] = of_trained.reshape(-1, self.num_sides).sum(1, dtype=np.int32)
-        return trained, lengths
-
-    def caches_of(self, rows: Int64) -> Int64:
-        """Return the number of the cache that each row belongs to.  # int64[R]"""
-        return np.searchsorted(self.bounds, rows, side="right") - 1
-
-    @cached_property
-    def num_trained(self) -> Int32:
-        """Trained targets of each row; a first label is always -100, so shifting loses none.  # int32[N]"""
-        return np.concatenate([part.num_trained for part in self.parts])
-
-    @cached_property
-    def lengths_of_sides(self) -> Int32:
-        """Tokens of each document of a row, or of all documents of a block; without padding.  # int32[N, 1 or 2]"""
-        return np.concatenate([part.lengths_of_sides() for part in self.parts])
 
     @cached_property
     def lengths(self) -> Int32:

@@ -18,8 +18,6 @@ The windows correspond to the mega-batches of transformers' ``LengthGroupedSampl
 to the front; here the buckets are shuffled.
 
 A function of the epoch gives the row numbers itself; :func:`weighted` returns such a function.
-
-``windowed`` is defined in :mod:`packer.load.windows`.
 """
 
 from abc import ABC, abstractmethod
@@ -35,7 +33,7 @@ from packer.batches import Int32, Int64
 from packer.permute import permutation_key, permute
 from packer.withdrawn import refuse_withdrawn
 
-OrderName: TypeAlias = Literal["random", "sequential", "length_bucketed", "windowed", "function"]
+OrderName: TypeAlias = Literal["random", "sequential", "length_bucketed", "function"]
 RowsOfEpoch: TypeAlias = Callable[[int], npt.ArrayLike]
 """A pure function from an epoch to its row numbers, as in ``step.block_ids``: in any order, any of them, any number of
 times. Epochs may differ in length. With an attribute ``num_rows``, it is refused for a split of another size."""
@@ -58,19 +56,6 @@ class LengthBucketed:
 
     window: int = WINDOW
     """Documents sorted together: more of them mean less padding and less randomness."""
-
-
-@dataclass(frozen=True, slots=True)
-class Windowed:
-    """Shards in random order, the rows of a few of them shuffled together: for caches larger than the local disk.
-
-    In a mixture, each cache has its own windows. The order depends on how rows were divided among shards, so a saved
-    state is only valid for the same shards.
-    """
-
-    window: int | None = None
-    """Shards that are shuffled together. More of them shuffle better, but take more space and a longer start. None
-    is as many as have 4 GiB on average."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,10 +106,8 @@ def weighted(weights: npt.ArrayLike, *, seed: int = 0) -> RowsOfEpoch:
     return _SampledRows(np.cumsum(values), index(seed))
 
 
-OrderKind: TypeAlias = (
-    Literal["random", "sequential", "length_bucketed", "windowed"] | LengthBucketed | Windowed | RowsOfEpoch
-)
-Ordering: TypeAlias = Literal["random", "sequential"] | LengthBucketed | Windowed | RowsOfEpoch
+OrderKind: TypeAlias = Literal["random", "sequential", "length_bucketed"] | LengthBucketed | RowsOfEpoch
+Ordering: TypeAlias = Literal["random", "sequential"] | LengthBucketed | RowsOfEpoch
 
 
 def __getattr__(name: str) -> Any:
@@ -136,8 +119,7 @@ def order_name(order: Ordering) -> OrderName:
     """Return the name of an order's kind."""
     if isinstance(order, str):
         return order
-    names: dict[type, OrderName] = {LengthBucketed: "length_bucketed", Windowed: "windowed"}
-    return names.get(type(order), "function")
+    return "length_bucketed" if isinstance(order, LengthBucketed) else "function"
 
 
 class Order(ABC):

@@ -3,7 +3,7 @@
 import atexit
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from queue import SimpleQueue
 from threading import Thread
@@ -19,7 +19,7 @@ from packer.batches import Int64
 from packer.layout import offsets_of
 from packer.load.arguments import LoaderOptions
 from packer.load.batching import TokenBudget, split_by_tokens
-from packer.load.layouts import Ids, layout_of
+from packer.load.layouts import layout_of
 from packer.load.row_source import RowSource
 from packer.load.sides import with_sides
 from packer.load.state import Counters, ReaderState
@@ -52,11 +52,12 @@ class StepReader:
 
     def __init__(self, source: RowSource, options: LoaderOptions) -> None:
         form, block_len = options.form, source.rows.block_len
-        self._rows, self._source = source.rows, source
+        pad_id = pad_id_of(source.caches[0].manifest)
+        self._rows = source.rows
         self._batching, self._padded = options.batching, options.batching.padded
-        self._layout = layout_of(options.batching, block_len=block_len, ids=_ids_of(source), form=form)
+        self._layout = layout_of(options.batching, block_len=block_len, pad_id=pad_id, form=form)
         self._rank, self._world_size = options.rank, options.world_size
-        self._shifted = form.shifted
+        self._micro_batch_size, self._shifted = options.micro_batch_size, form.shifted
         self._sums_weights = form.weighted and source.rows.weighted  # else every target has weight 1
         self._pin = options.device.type == "cuda"
         self._max_rows = max(int(_MAX_TOKENS * self._world_size / max(source.rows.mean_length, 1)), 1)
@@ -76,8 +77,7 @@ class StepReader:
             CheckError: a row of this rank does not match its digest.
         """
         first, own, num_workers = worker
-        for group in group_steps(plans, max_rows=self._max_rows, window_after=self._source.window_after):
-            self._source.prefetch_from(state)
+        for group in group_steps(plans, max_rows=self._max_rows):
             shares = [self._share(plan) for plan in group]
             is_own = [(state.counters.steps + number - first) % num_workers == own for number in range(len(group))]
             counts = self._counts(group)
@@ -113,8 +113,8 @@ class StepReader:
         """Count trained targets and tokens of each step, over all ranks."""
         real = np.concatenate([plan.real_rows for plan in plans])
         firsts = offsets_of([plan.num_rows for plan in plans])[:-1]
-        trained, lengths = self._rows.counts(real)
-        sums = (np.add.reduceat(counts, firsts, dtype=np.int64) for counts in (trained, lengths.sum(1)))
+        of_rows = (self._rows.num_trained[real], self._rows.lengths[real])
+        sums = (np.add.reduceat(counts, firsts, dtype=np.int64) for counts in of_rows)
         of_trained, of_tokens = (each.tolist() for each in sums)
         return of_trained, of_tokens
 
@@ -127,7 +127,7 @@ class StepReader:
 
     def _share_by_rows(self, plan: StepPlan) -> "_Share":
         """Divide by rows, the same number in each micro-batch; pad a short step so that all ranks are even."""
-        size, rows, num_sides = plan.micro_batch_size, plan.rows, self._rows.num_sides
+        size, rows, num_sides = self._micro_batch_size, plan.rows, self._rows.num_sides
         if missing := -len(rows) % (size * self._world_size):
             rows = np.append(rows, np.full(missing, PADDING_ROW, np.int64))
         share = len(rows) // self._world_size
@@ -135,7 +135,7 @@ class StepReader:
         parts = [rows[start : start + size] for start in range(first, first + share, size)]
         if self._rows.block_len:
             return _Share(parts, len(rows) * self._rows.block_len)
-        _, sides = self._rows.counts(plan.real_rows)
+        sides = self._rows.lengths_of_sides[plan.real_rows]
         if self._padded is None:
             return _Share(parts, int(sides.sum(dtype=np.int64)) + num_sides * (len(rows) - len(sides)))
         longest = np.ones(len(rows), np.int64)
@@ -147,9 +147,9 @@ class StepReader:
         """Fill each micro-batch up to its token budget; if padded, a pair counts as two rows of its longer side."""
         padded, num_sides = self._padded, self._rows.num_sides
         sides = self._rows.lengths_of_sides[plan.real_rows].astype(np.int64)
-        lengths, budget = sides.sum(1), plan.micro_batch_size
+        lengths, budget = sides.sum(1), self._micro_batch_size
         if padded is not None:
-            lengths, budget = sides.max(1), plan.micro_batch_size // num_sides
+            lengths, budget = sides.max(1), self._micro_batch_size // num_sides
         groups = split_by_tokens(lengths, budget=budget, multiple=self._world_size, padded=padded)
         parts = [np.where(group == PADDING_ROW, PADDING_ROW, plan.rows[group]) for group in groups]
         own = parts[self._rank :: self._world_size]
@@ -168,7 +168,7 @@ class StepReader:
         found = self._rows.locate(real)
         sizes = np.ones(len(every), np.int64)
         if not self._rows.block_len:
-            _, sides = self._rows.counts(real // self._rows.num_sides)
+            sides = self._rows.lengths_of_sides[real // self._rows.num_sides]
             sizes[is_real] = sides[np.arange(len(real)), real % self._rows.num_sides]
         micro_batches = self._layout.micro_batches(found, parts, sizes)
         if self._rows.content != "examples":
@@ -185,16 +185,6 @@ def pad_id_of(manifest: Manifest) -> int:
     return manifest.model.pad_id if pad_id is None else int(pad_id)
 
 
-def _ids_of(source: RowSource) -> Ids:
-    model = source.caches[0].manifest.model
-    separated = np.array([cache.manifest.recipe["pack"]["mode"] == "eos" for cache in source.caches])
-    return Ids(
-        pad=pad_id_of(source.caches[0].manifest),
-        special=np.array(sorted({*model.control_ids, *model.stop_ids}), np.int64),
-        separated=lambda rows: separated[source.rows.caches_of(rows)],
-    )
-
-
 class _Share(NamedTuple):
     """One rank's share of a step."""
 
@@ -205,27 +195,18 @@ class _Share(NamedTuple):
     """Positions of the whole step, over all ranks, including padding."""
 
 
-def group_steps(
-    plans: Iterator[StepPlan], *, max_rows: int, window_after: Callable[[StepPlan], object] = lambda _: None
-) -> Iterator[list[StepPlan]]:
+def group_steps(plans: Iterator[StepPlan], *, max_rows: int) -> Iterator[list[StepPlan]]:
     """Group steps to be read together: first one, so that training need not wait, then twice as many each time.
 
     Steps of 16,000 tokens are read two to three times as fast as one by one. A group ends with a step that has padding
-    rows, with the last step of an epoch, which may get some, and with the step that brings it to `max_rows`. All
-    micro-batches of a group have one size. A step that leads to another window of shards also ends its group, so that
-    at most two windows of shards are in use at a time.
+    rows, with the last step of an epoch, which may get some, and with the step that brings it to `max_rows`.
     """
     group: list[StepPlan] = []
     num_rows, max_steps = 0, 1
-    window: object = None
     for plan in plans:
-        if group and plan.micro_batch_size != group[0].micro_batch_size:
-            yield group
-            group, num_rows = [], 0
         group.append(plan)
         num_rows += len(plan.rows)
-        before, window = window, window_after(plan)
-        full = len(group) == max_steps or num_rows + len(plan.rows) > max_rows or window != before
+        full = len(group) == max_steps or num_rows + len(plan.rows) > max_rows
         if full or plan.num_rows < len(plan.rows) or plan.coverage == 1:
             yield group
             group, num_rows, max_steps = [], 0, min(2 * max_steps, _MAX_STEPS)
@@ -240,8 +221,6 @@ def _state_after(state: ReaderState, plan: StepPlan, *, trained: int, tokens: in
         epoch=plan.next_epoch,
         cursor=plan.next_cursor,
         batch_size=plan.size,
-        micro_batch_size=plan.micro_batch_size,
-        mix=plan.mix,
         taken=plan.taken,
         counters=Counters(
             steps=before.steps + 1,

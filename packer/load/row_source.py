@@ -5,7 +5,7 @@ different threads.
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from fractions import Fraction
 from hashlib import sha256
 from typing import Any
@@ -19,19 +19,9 @@ from packer.load.arguments import MAX_INT32, LoaderOptions, check_integer, open_
 from packer.load.batching import Packed, TokenBudget, check_rows_fit
 from packer.load.mixture import Mixture, MixtureOrder
 from packer.load.ordered_rows import OrderedRows, RowKind, check_weights
-from packer.load.ordering import (
-    WINDOW,
-    BucketedOrder,
-    EpochOrder,
-    FunctionOrder,
-    LengthBucketed,
-    Order,
-    Windowed,
-    order_name,
-)
+from packer.load.ordering import WINDOW, BucketedOrder, EpochOrder, FunctionOrder, LengthBucketed, Order, order_name
 from packer.load.state import STATE_VERSION, ZERO_COUNTERS, ReaderState
-from packer.load.step_plan import Shares, StepPlan, check_batch_size, check_fits, plan_step, steps_left
-from packer.load.windows import ShardPrefetcher, WindowedOrder, shards_per_window
+from packer.load.step_plan import StepPlan, check_batch_size, check_fits, plan_step, steps_left
 from packer.store.cache import Cache
 from packer.store.files import CacheFiles
 
@@ -40,8 +30,7 @@ class RowSource:
     """The rows of a split in the order of every epoch. Safe to read from two threads: each iteration has its own order.
 
     Raises:
-        UsageError: caches that cannot be mixed; a batching, an order or sizes that do not suit the rows; an order that
-            needs more shards at a time than a bounded cache may keep.
+        UsageError: caches that cannot be mixed; a batching, an order or sizes that do not suit the rows.
         InputError: the split has no rows, or the cutoff leaves none.
         ValueError: invalid row numbers.
     """
@@ -59,31 +48,23 @@ class RowSource:
         """What one row is: ``blocks``, ``documents`` or ``pairs``."""
 
         self._fingerprint = rows.parts[0].fingerprint if self._mixture is None else self._mixture.fingerprint
-        self._windows = [shards_per_window(options.order, part.shards) for part in rows.parts]
-        self._prefetchers = {
-            number: ShardPrefetcher(part, self._windowed_order(number), fetcher)
-            for number, part in enumerate(rows.parts)
-            if self._windows[number] and (fetcher := CacheFiles(part.shards.folder).fetch_ahead()) is not None
-        }
         self._mean_lengths = [Fraction(1)] * len(rows.parts)
         if self._mixture is not None and self._mixture.by == "tokens":
             self._mean_lengths = [Fraction(part.num_tokens(), part.num_ordered) for part in rows.parts]
         self._num_items = self._order().num_items
-        self._checked_micro_batch_size = 0  # a micro-batch size that every row is known to fit into
         check_weights(weighted=rows.weighted, wanted=options.form.weighted)
-        self.check_sizes(options.global_batch_size, options.micro_batch_size)
+        self.check_size(options.global_batch_size)
+        check_rows_fit(options.batching, options.micro_batch_size, rows)
         if len(rows.untrained):
             warnings.warn(
                 f"{len(rows.untrained)} of {len(rows)} documents of split '{options.split}' have no trained "
                 f"token among their first {options.cutoff_len} and are left out; loader.untrained names them",
-                stacklevel=3,  # the caller who opens the loader
+                stacklevel=4,  # the caller who opens the loader
             )
 
     def initial_state(self) -> ReaderState:
         """Return the state of a loader that has returned no step yet."""
         options, mixture = self._options, self._mixture
-        zeros = (0,) * (1 if mixture is None else len(mixture.caches))
-        shares = None if mixture is None else tuple(map(str, mixture.shares))
         return ReaderState(
             version=STATE_VERSION,
             fingerprint=self._fingerprint,
@@ -96,46 +77,39 @@ class RowSource:
             seed=options.seed,
             end=options.end,
             schedule=_schedule_name(options.schedule),
-            share_schedule=None if mixture is None else _schedule_name(mixture.schedule),
             epoch=0,
             cursor=0,
             batch_size=options.global_batch_size,
             opened_batch_size=options.global_batch_size,
             micro_batch_size=options.micro_batch_size,
-            opened_micro_batch_size=options.micro_batch_size,
-            shares=shares,
-            mix=None if shares is None else Shares(shares=shares, since=zeros, lead=zeros),
+            shares=None if mixture is None else tuple(map(str, mixture.shares)),
             taken=self._order().taken(epoch=0, cursor=0),
             counters=ZERO_COUNTERS,
         )
 
     def steps(self, state: ReaderState, *, last_epoch: int | None) -> Iterator[StepPlan]:
         """Yield the plans of the steps from a state on, to the end of `last_epoch` or endlessly; no row is read."""
-        order, mix, schedule = self.order_at(state), state.mix, self._options.schedule
+        order, schedule = self.order_at(state), self._options.schedule
         index, epoch, cursor = state.counters.steps, state.epoch, state.cursor
-        size, micro_batch_size = state.batch_size, state.micro_batch_size
+        size = state.batch_size
         lengths = self.rows.lengths if self._counts_tokens else None
         last_scheduled = -1  # the last step the schedule was called for: once per step, even if an epoch ends before it
         while last_epoch is None or epoch <= last_epoch:
             if schedule is not None and last_scheduled != index:
-                size, micro_batch_size = self._scheduled_sizes(schedule(index, size), micro_batch_size)
+                size = check_integer("the schedule's size", schedule(index, size), maximum=MAX_INT32)
+                self._check_division(size)
                 last_scheduled = index
-            # Proportions change where a step begins; rows that an epoch leaves over still come in the old proportions.
-            step_order, step_mix = self._with_scheduled_shares(order, mix, index, epoch, cursor)
             plan = plan_step(
-                step_order,
+                order,
                 epoch=epoch,
                 cursor=cursor,
                 size=size,
                 end=self._options.end,
                 lengths=lengths,
-                micro_batch_size=micro_batch_size,
-                mix=step_mix,
             )
             if plan is None:
                 epoch, cursor = epoch + 1, 0
                 continue
-            order, mix = step_order, step_mix
             yield plan
             index, epoch, cursor = index + 1, plan.next_epoch, plan.next_cursor
 
@@ -158,8 +132,7 @@ class RowSource:
             TypeError: the number depends on what was read before: sizes vary, or steps counted in tokens wrap around.
         """
         end, is_planned = self._options.end, self._counts_tokens or self._is_function
-        mixes_tokens = self._counts_tokens and self._mixture is not None and self._mixture.schedule is not None
-        is_scheduled = self._options.schedule is not None or mixes_tokens
+        is_scheduled = self._options.schedule is not None
         if is_scheduled or (is_planned and end == "wrap"):
             kind = "sizes follow a schedule" if is_scheduled else "steps of varying size wrap around"
             raise TypeError(f"an epoch has no fixed number of steps where {kind}: use steps_left or steps_until(epoch)")
@@ -182,28 +155,13 @@ class RowSource:
         """Return the number of rows of an epoch."""
         return self._order().length(epoch) if self._is_function else self._num_items
 
-    def with_shares(self, state: ReaderState, proportions: Sequence[float]) -> ReaderState:
-        """Return a state whose mixture continues with other proportions.
+    def check_size(self, batch_size: int) -> None:
+        """Refuse a size that cannot be divided among the ranks, or that no epoch fills.
 
         Raises:
-            UsageError: not a mixture, an invalid proportion, a schedule, or windows that are mixed already.
+            UsageError: a step is not a whole number of micro-batches, or every row would be dropped.
         """
-        mixture, order = self._mixture, self.order_at(state)
-        if mixture is None or not isinstance(order, MixtureOrder):
-            raise UsageError("proportions can be set only for a Mixture whose windows are not sorted by length")
-        if mixture.schedule is not None:
-            raise UsageError("the proportions of this mixture follow its schedule", hint="open it without one")
-        mix = order.change_shares(mixture.shares_of(proportions), epoch=state.epoch, cursor=state.cursor)
-        return msgspec.structs.replace(state, mix=mix)
-
-    def check_sizes(self, batch_size: int, micro_batch_size: int) -> None:
-        """Refuse sizes that cannot be divided among the ranks, that no epoch fills, or that a row does not fit into.
-
-        Raises:
-            UsageError: a step is not a whole number of micro-batches, every row would be dropped, or a row does not
-                fit.
-        """
-        self._check_division(batch_size, micro_batch_size)
+        self._check_division(batch_size)
         if self._options.end != "drop":
             return
         if not self._counts_tokens:
@@ -217,38 +175,19 @@ class RowSource:
         Raises:
             ValueError: the state's record of a mixture is impossible.
         """
-        return self._order(state.epoch, state.cursor, state.taken, state.mix)
+        return self._order(state.epoch, state.cursor, state.taken)
 
-    def prefetch_from(self, state: ReaderState) -> None:
-        """Announce that rows from a state on are read next, so that their shards are fetched from a bucket."""
-        for prefetcher, position in self._bucket_positions(state.epoch, state.cursor, state.taken):
-            prefetcher.prefetch_from(*position)
+    def fetch(self) -> None:
+        """Download what is in a bucket and not here yet, as nearly every order needs all of it soon.
 
-    def window_after(self, plan: StepPlan) -> list[tuple[int, int]]:
-        """Return the window of shards, for each cache in a bucket, that a step leads to."""
-        positions = self._bucket_positions(plan.next_epoch, plan.next_cursor, plan.taken)
-        return [prefetcher.window(*position) for prefetcher, position in positions]
+        A loader that prefetches no step, as for a look at one, gets the shards when it reads them.
+        """
+        for part in self.rows.parts if self._options.prefetch else ():
+            CacheFiles(part.shards.folder).fetch_all(shard.path for shard in part.shards.shards)
 
-    def close(self) -> None:
-        """Stop fetching."""
-        for prefetcher in self._prefetchers.values():
-            prefetcher.close()
-
-    def _bucket_positions(
-        self, epoch: int, cursor: int, taken: tuple[int, ...] | None
-    ) -> Iterator[tuple[ShardPrefetcher, tuple[int, int]]]:
-        """Yield the prefetcher of each cache in a bucket that is read by shards, with the position in its order."""
-        for number, prefetcher in self._prefetchers.items():
-            yield (
-                prefetcher,
-                (epoch, cursor) if taken is None else divmod(taken[number], self.rows.parts[number].num_ordered),
-            )
-
-    def _order(
-        self, epoch: int = 0, cursor: int = 0, taken: tuple[int, ...] | None = None, mix: Shares | None = None
-    ) -> Order:
+    def _order(self, epoch: int = 0, cursor: int = 0, taken: tuple[int, ...] | None = None) -> Order:
         order, mixture = self._options.order, self._mixture
-        if mixture is None and (taken is not None or mix is not None):
+        if mixture is None and taken is not None:
             raise ValueError("rows taken of each cache, but there is only one cache")
         if self._is_function:
             return FunctionOrder(self._rows_of_function)
@@ -256,16 +195,15 @@ class RowSource:
         orders = [self._cache_order(number) for number in range(len(self.caches))]
         found: Order = orders[0]
         if mixture is not None:
-            initial = mixture.of_rows(mixture.shares, self._mean_lengths)
-            num_items = mixture.num_items(initial, [part.num_ordered for part in self.rows.parts])
+            shares = mixture.of_rows(mixture.shares, self._mean_lengths)
+            num_items = mixture.num_items(shares, [part.num_ordered for part in self.rows.parts])
             found = MixtureOrder(
                 orders,
-                initial if mix is None else mixture.of_rows(mix.fractions(len(orders)), self._mean_lengths),
+                shares,
                 num_items,
                 bases=self.rows.bounds[:-1].tolist(),
                 start=epoch * num_items + start,
                 taken=taken,
-                mix=mix,
             )
         if not isinstance(order, LengthBucketed):
             return found
@@ -274,25 +212,11 @@ class RowSource:
 
     def _cache_order(self, number: int) -> EpochOrder:
         """Build the order of the rows of one cache."""
-        order, part = self._options.order, self.rows.parts[number]
-        if isinstance(order, Windowed):
-            return self._windowed_order(number)
+        part = self.rows.parts[number]
         return EpochOrder(
             fingerprint=part.fingerprint,
             seed=self._options.seed,
             num_items=part.num_ordered,
-            shuffled=order != "sequential",
-            rows=part.ordered,
-        )
-
-    def _windowed_order(self, number: int) -> WindowedOrder:
-        """Build the windowed order of one cache; for the sequential order only its windows are used."""
-        part = self.rows.parts[number]
-        return WindowedOrder(
-            fingerprint=part.fingerprint,
-            seed=self._options.seed,
-            sizes=part.rows_per_shard(),
-            window=self._windows[number],
             shuffled=self._options.order != "sequential",
             rows=part.ordered,
         )
@@ -318,9 +242,6 @@ class RowSource:
         order = self._options.order
         if isinstance(order, LengthBucketed):
             return None if order.window == WINDOW else str(order.window)
-        if isinstance(order, Windowed):
-            sizes = np.concatenate([part.rows_per_shard() for part in self.rows.parts])
-            return f"{','.join(map(str, self._windows))} of {sha256(sizes.tobytes()).hexdigest()[:16]}"
         return sha256(self._rows_of_function(0).tobytes()).hexdigest()[:16] if self._is_function else None
 
     def _check_order(self, kind: RowKind) -> None:
@@ -341,45 +262,15 @@ class RowSource:
             raise UsageError(
                 "a function of the epoch says which row comes next, and so do the proportions of a mixture"
             )
-        if mixture is not None and mixture.schedule is not None and is_bucketed:
-            raise UsageError("proportions cannot follow a schedule where windows of a mixture are sorted by length")
 
-    def _scheduled_sizes(self, returned: Any, micro_batch_size: int) -> tuple[int, int]:
-        """Check and return what a schedule returned, as step size and micro-batch size."""
-        size, micro_batch_size = returned if isinstance(returned, tuple) else (returned, micro_batch_size)
-        size = check_integer("the schedule's size", size, maximum=MAX_INT32)
-        micro_batch_size = check_integer(
-            "the schedule's micro-batch size", micro_batch_size, minimum=1, maximum=MAX_INT32
-        )
-        self._check_division(size, micro_batch_size)
-        return size, micro_batch_size
-
-    def _with_scheduled_shares(
-        self, order: Order, mix: Shares | None, index: int, epoch: int, cursor: int
-    ) -> tuple[Order, Shares | None]:
-        """Return the order and proportions of a mixture that its schedule sets for a step."""
-        mixture = self._mixture
-        if mixture is None or mixture.schedule is None or mix is None:
-            return order, mix
-        shares = mixture.shares_of(mixture.schedule(index))
-        if mix.shares == tuple(map(str, shares)):
-            return order, mix
-        assert isinstance(order, MixtureOrder)
-        changed = order.change_shares(shares, epoch=epoch, cursor=cursor)
-        return self._order(epoch, cursor, changed.since, changed), changed
-
-    def _check_division(self, size: int, micro_batch_size: int) -> None:
-        check_batch_size(size, micro_batch_size=micro_batch_size, world_size=self._options.world_size)
-        if micro_batch_size != self._checked_micro_batch_size:
-            check_rows_fit(self._options.batching, micro_batch_size, self.rows)
-            self._checked_micro_batch_size = micro_batch_size
+    def _check_division(self, size: int) -> None:
+        options = self._options
+        check_batch_size(size, micro_batch_size=options.micro_batch_size, world_size=options.world_size)
 
 
-def opened_source(source: Any, **limits: Any) -> Cache | Mixture:
+def opened_source(source: Any, *, cache_dir: Any = None) -> Cache | Mixture:
     """Return a mixture as it is, or open a cache as :func:`packer.load.arguments.open_cache` does."""
-    if isinstance(source, Mixture) and not any(value is not None for value in limits.values()):
-        return source
-    return open_cache(source, **limits)
+    return source if isinstance(source, Mixture) and cache_dir is None else open_cache(source, cache_dir=cache_dir)
 
 
 def _schedule_name(schedule: Any) -> str | None:

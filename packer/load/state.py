@@ -15,11 +15,11 @@ from msgspec import Meta
 from packer.errors import CheckError
 from packer.load.batching import Batching, Padded, batching_from_name
 from packer.load.ordering import OrderName
-from packer.load.step_plan import Count, End, Shares
+from packer.load.step_plan import Count, End
 from packer.recipe.read_rules import BatchingName
 from packer.withdrawn import WITHDRAWN
 
-STATE_VERSION: Final = 5
+STATE_VERSION: Final = 6
 
 UNCHANGED: Final = "pass what state_dict() returned, unchanged"
 
@@ -57,7 +57,7 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     No field has a default: a checkpoint that lacks one is refused.
     """
 
-    version: Literal[5]
+    version: Literal[6]
     fingerprint: str
     """Content fingerprint of the cache (not that of its bytes); for a mixture, of all its caches and how its epochs
     end."""
@@ -79,9 +79,6 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     schedule: str | None
     """Name of the schedule of sizes. Informational: a loader with another one continues, with a warning."""
 
-    share_schedule: str | None
-    """Name of the schedule of a mixture's proportions; informational, too."""
-
     epoch: Count
     cursor: Count
     """Rows of the epoch's order that were returned."""
@@ -93,15 +90,10 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Size the loader was opened with; `set_global_batch_size` and a schedule do not change it."""
 
     micro_batch_size: Size
-    """Size of its micro-batches."""
-
-    opened_micro_batch_size: Size
+    """Size of micro-batches. Informational: a loader with another one continues."""
 
     shares: tuple[str, ...] | None
-    """For a mixture, the proportion of each cache it was opened with, as a fraction of integers."""
-
-    mix: Shares | None
-    """For a mixture, the current proportions."""
+    """For a mixture, the proportion of each cache, as a fraction of integers."""
 
     taken: tuple[Count, ...] | None
     """For a mixture, the rows of each cache before this position, over all epochs; if windows are sorted by length,
@@ -161,17 +153,15 @@ def restore(value: Any, *, reader: ReaderState, length: Callable[[int], int]) ->
     if state.cursor > length(state.epoch):
         rows = "blocks" if state.batching == "packed" else "documents"
         raise CheckError(f"reader state: cursor {state.cursor} is beyond the {length(state.epoch)} {rows} of an epoch")
-    changes: dict[str, Any] = {}
-    for name in ("padded", "schedule", "share_schedule"):
+    changes: dict[str, Any] = {"micro_batch_size": reader.micro_batch_size}
+    for name in ("padded", "schedule"):
         saved, changes[name] = getattr(state, name), getattr(reader, name)
         if saved != changes[name]:
             warnings.warn(
                 f"reader state: saved with {name} {saved}; this loader continues with {changes[name]}", stacklevel=3
             )
-    for name in ("batch_size", "micro_batch_size"):
-        size = getattr(reader, f"opened_{name}")
-        if getattr(state, f"opened_{name}") != size:
-            changes |= {name: size, f"opened_{name}": size}
+    if state.opened_batch_size != reader.opened_batch_size:
+        changes |= {"batch_size": reader.opened_batch_size, "opened_batch_size": reader.opened_batch_size}
     return msgspec.structs.replace(state, **changes)
 
 

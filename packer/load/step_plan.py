@@ -16,10 +16,8 @@ of 6 is left at the end of the epoch.
 """
 
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Annotated, Literal
 
-import msgspec
 import numpy as np
 from msgspec import Meta
 
@@ -37,34 +35,6 @@ _MIN_SLICE_ROWS = 64
 
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-
-
-class Shares(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Proportions of a mixture and the point from which they apply, as recorded in a state."""
-
-    shares: tuple[str, ...]
-    """Share of each cache, as a fraction of integers."""
-
-    since: tuple[Count, ...]
-    """Rows taken of each cache before these shares applied; all 0 for the initial ones."""
-
-    lead: tuple[Annotated[int, Meta(ge=-(2**62), le=2**62)], ...]
-    """How far each share was ahead of its count at that point, in units of 2^-32 rows, so that the numbers stay short
-    however often proportions change; all 0 for the initial ones."""
-
-    def fractions(self, num_caches: int) -> list[Fraction]:
-        """Parse the shares of `num_caches` caches.
-
-        Raises:
-            ValueError: they are invalid.
-        """
-        try:
-            parsed = [Fraction(share) for share in self.shares]
-        except ZeroDivisionError:
-            parsed = []
-        if not len(parsed) == len(self.since) == len(self.lead) == num_caches or min(parsed) < 0 or sum(parsed) != 1:
-            raise ValueError(f"shares {list(self.shares)} are not those of {num_caches} caches")
-        return parsed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,12 +56,8 @@ class StepPlan:
     size: int
     """Requested size in rows or tokens."""
 
-    micro_batch_size: int = 1
     taken: tuple[int, ...] | None = None
     """For a mixture, the rows of each cache up to the end of this step."""
-
-    mix: Shares | None = None
-    """For a mixture, the proportions of the step."""
 
     @property
     def real_rows(self) -> Int64:
@@ -107,8 +73,6 @@ def plan_step(
     size: int,
     end: End,
     lengths: Int32 | None = None,
-    micro_batch_size: int = 1,
-    mix: Shares | None = None,
 ) -> StepPlan | None:
     """Return the step that begins at `cursor`, or None if the epoch has no step left.
 
@@ -117,7 +81,6 @@ def plan_step(
     continues with the next epoch's order, and with the one after that if the step is larger than an epoch.
 
     Sizes count rows; if `lengths` has the tokens of every row, none longer than `size`, they count tokens.
-    `micro_batch_size` and a mixture's proportions `mix`, which `order` already applies, are only recorded in the plan.
 
     Raises:
         UsageError: `end` is ``drop`` and not even a whole epoch fills one step.
@@ -153,8 +116,6 @@ def plan_step(
         next_cursor=stop,
         size=size,
         taken=order.taken(epoch=next_epoch, cursor=stop),
-        mix=mix,
-        micro_batch_size=micro_batch_size,
     )
 
 

@@ -19,16 +19,7 @@ import numpy.typing as npt
 from packer.batches import BlockBatch, Bool, DocumentColumns, Int64, PackPlan
 from packer.errors import RecipeError
 from packer.layout import offsets_of
-from packer.pack import (
-    CountTrained,
-    DropCount,
-    DroppedTokens,
-    EndsOpen,
-    arrange,
-    gather,
-    select,
-    trained_counter,
-)
+from packer.pack import CountTrained, DropCount, DroppedTokens, EndsOpen, arrange, gather, select, trained_counter
 from packer.recipe.recipe import Pack
 from packer.store.document_shards import DocumentShards
 from packer.store.files import CacheFiles

@@ -18,12 +18,11 @@ from packer.pipeline.partition import (
     PartitionTask,
     PartitionWork,
     TaskOutput,
-    publish_finished,
+    write_journal,
 )
 from packer.pipeline.plan.build_plan import BuildPlan
 from packer.pipeline.plan.inputs import note_later_fields
-from packer.pipeline.plan.reuse import finished, reusable, reuse
-from packer.pipeline.timing import Clock
+from packer.pipeline.plan.reuse import reusable, reuse
 from packer.pipeline.workers.executor import HERE, Processes, Workers
 from packer.progress import Progress
 from packer.recipe.recipe import Recipe
@@ -51,7 +50,7 @@ def by_reference(recipe: Recipe) -> Recipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltDocuments:
-    """The documents of a cache, and what making them took."""
+    """The documents of a cache."""
 
     results: list[PartitionResult]
     """One for every partition, in order."""
@@ -63,11 +62,6 @@ class BuiltDocuments:
     """Number of document shards that were newly made."""
 
     rejected_inputs: tuple[RejectedInput, ...]
-    seconds: Mapping[str, float]
-    """Time spent in each stage, summed over processes."""
-
-    processes: int
-    """Number of processes that made documents."""
 
 
 def make_documents(
@@ -99,9 +93,7 @@ def make_documents(
     num_built = len(plan.tasks) - len(results)
     jobs = options.workers.number([task.partition.num_bytes for task in missing.values()]) if missing else 0
     progress.stage("documents", sum(task.partition.num_rows for task in missing.values()), "rows")
-    stages = Clock()
     for number, made in _run(plan, missing, jobs, folder, options):
-        stages.add(made.seconds)
         if made.traits is not None:
             traits[number] = made.traits
         if made.result is not None:
@@ -119,8 +111,6 @@ def make_documents(
         traits=[traits[number] for number in sorted(traits)],
         num_built=num_built,
         rejected_inputs=rejected,
-        seconds=stages.take(),
-        processes=jobs,
     )
 
 
@@ -147,11 +137,10 @@ def _run(
         [wanted[number] for number in order],
         sizes=[sizes[number] for number in order],
         folder=folder,
-        finished=partial(finished, folder, repair=options.repair),
     ):
         if apart and made.result is not None:
             compare(plan.model.files[TOKENIZER_FILE], made.sampled)
-            publish_finished(folder, plan.tasks[order[i]].key, made.result)
+            write_journal(folder, plan.tasks[order[i]].key, made.result)
         yield order[i], made
 
 

@@ -7,7 +7,7 @@ and keyword options become its keys.
 import os
 import re
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack
@@ -134,7 +134,7 @@ def build(
             if recipe.tokenizer is None:
                 raise RecipeError("no tokenizer", hint="name the model's: tokenizer='ORG/MODEL', or its folder")
             refuse_other_files(beside)
-        with _kept(recipe, rows, rows_folder(beside), listener, dry_run=dry_run) as of_files:
+        with _kept(recipe, rows, rows_folder(beside), listener.note, dry_run=dry_run) as of_files:
             with workers_on(on, jobs, listener.note) as workers:
                 how = BuildOptions(
                     workers=workers,
@@ -243,7 +243,9 @@ def _are_rows(data: Any) -> bool:
 
 
 @contextmanager
-def _kept(recipe: Recipe, rows: Sequence[Any], folder: Path, progress: Progress, *, dry_run: bool) -> Iterator[Recipe]:
+def _kept(
+    recipe: Recipe, rows: Sequence[Any], folder: Path, note: Callable[[str], None], *, dry_run: bool
+) -> Iterator[Recipe]:
     """Write rows to files; yield the recipe with these files in place of its placeholder sources.
 
     The new files are removed after a dry run, and if the build fails before it depends on them. They are kept for an
@@ -257,7 +259,7 @@ def _kept(recipe: Recipe, rows: Sequence[Any], folder: Path, progress: Progress,
     stays = False
     try:
         for source, own in zip(recipe.sources, rows, strict=True):
-            path = keep_rows(own, folder, split=source.split or "train", limit=source.limit, progress=progress)
+            path = keep_rows(own, folder, split=source.split or "train", limit=source.limit, note=note)
             sources.append(msgspec.structs.replace(source, path=path.as_posix(), limit=None))
         yield msgspec.structs.replace(recipe, sources=tuple(sources))
         stays = not dry_run

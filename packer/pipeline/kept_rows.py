@@ -27,11 +27,9 @@ import pyarrow as pa
 
 from packer.errors import InputError
 from packer.host.limits import storage_errors
-from packer.progress import Progress
 from packer.store.folder import AtomicFile, sweep_temporary
 
 _ROWS_OF_A_BATCH = 1000
-_ROWS_OF_AN_ADVANCE = 1000
 _KEPT = re.compile(r"[^/]+-[0-9a-f]{32}\.(?:jsonl|arrow)")
 
 
@@ -48,7 +46,7 @@ def rows_folder(cache: Path) -> Path:
     return cache.with_name(f"{cache.name}.rows")
 
 
-def keep_rows(rows: Any, folder: Path, *, split: str, limit: int | None, progress: Progress) -> Path:
+def keep_rows(rows: Any, folder: Path, *, split: str, limit: int | None, note: Callable[[str], None]) -> Path:
     """Write rows to a file named after their split and digest; they are iterated once, a thousand at a time in memory.
 
     `rows` are mappings, or Arrow data: :class:`ArrowData` or a `datasets.Dataset`.
@@ -58,13 +56,9 @@ def keep_rows(rows: Any, folder: Path, *, split: str, limit: int | None, progres
         InputError: there are no rows.
         StorageError: the disk cannot be written.
     """
-    progress.stage("rows", _length(rows, limit), "rows")
     batches = _arrow_batches(rows)
     with AtomicFile(folder, below=folder.parent) as file:
-        if batches is None:
-            num_rows = _write_lines(rows, file, limit, progress.advance)
-        else:
-            num_rows = _write_batches(batches, file, limit, progress.advance)
+        num_rows = _write_lines(rows, file, limit) if batches is None else _write_batches(batches, file, limit)
         if not num_rows:
             raise InputError(
                 f"no rows for split '{split}': {reprlib.repr(rows)} holds none",
@@ -72,7 +66,7 @@ def keep_rows(rows: Any, folder: Path, *, split: str, limit: int | None, progres
             )
         path = folder / f"{split}-{file.digest.sha256[:32]}.{'jsonl' if batches is None else 'arrow'}"
         if not path.exists():
-            progress.note(f"{num_rows:,} rows are kept in {path}, which the cache names as its input")
+            note(f"{num_rows:,} rows are kept in {path}, which the cache names as its input")
         return file.commit(path.name)
 
 
@@ -103,15 +97,6 @@ def _is_dataset(rows: Any) -> bool:
     return all(hasattr(rows, name) for name in ("with_format", "iter", "num_rows", "features"))
 
 
-def _length(rows: Any, limit: int | None) -> int:
-    """Return the number of rows, or 0 if it is unknown before they are read."""
-    try:
-        number = len(rows)
-    except TypeError:
-        number = 0
-    return min(number, limit) if limit is not None else number
-
-
 # Tables
 
 
@@ -127,9 +112,7 @@ def _arrow_batches(rows: Any) -> pa.RecordBatchReader | None:
     return pa.RecordBatchReader.from_batches(schema, (batch for table in tables for batch in table.to_batches()))
 
 
-def _write_batches(
-    batches: pa.RecordBatchReader, file: AtomicFile, limit: int | None, advance: Callable[[int], None]
-) -> int:
+def _write_batches(batches: pa.RecordBatchReader, file: AtomicFile, limit: int | None) -> int:
     num_rows = 0
     schema = batches.schema.remove_metadata()
     with pa.ipc.new_stream(file, schema) as writer:
@@ -139,7 +122,6 @@ def _write_batches(
                 piece = taken.slice(start, _ROWS_OF_A_BATCH)
                 writer.write_batch(pa.RecordBatch.from_arrays(piece.columns, schema=schema))
                 num_rows += piece.num_rows
-                advance(piece.num_rows)
             if num_rows == limit:
                 break
     return num_rows
@@ -148,14 +130,10 @@ def _write_batches(
 # JSON lines
 
 
-def _write_lines(rows: Iterable[Any], file: AtomicFile, limit: int | None, advance: Callable[[int], None]) -> int:
-    number, told = 0, 0
+def _write_lines(rows: Iterable[Any], file: AtomicFile, limit: int | None) -> int:
+    number = 0
     for number, row in enumerate(islice(rows, limit), start=1):
         file.write(_line(row, number - 1))
-        if number - told == _ROWS_OF_AN_ADVANCE:
-            advance(number - told)
-            told = number
-    advance(number - told)
     return number
 
 

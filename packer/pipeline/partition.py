@@ -24,7 +24,6 @@ from packer.curate.trait_rules import TraitRules
 from packer.model.model import Model
 from packer.pipeline.plan.benchmarks import questions_of
 from packer.pipeline.stages import Stages, named_row, overruns_at
-from packer.pipeline.timing import Clock
 from packer.recipe.recipe import Recipe
 from packer.rejections import CODES
 from packer.source.chat import unused_keys
@@ -125,9 +124,6 @@ class TaskOutput:
     """None if the shard existed already."""
 
     traits: StoredTable | None
-    seconds: dict[str, float]
-    """Seconds spent in each stage."""
-
     sampled: tuple[Sampled, ...] = ()
     """Texts to be compared with the reference before the shard is journaled, if that is left to the caller."""
 
@@ -155,7 +151,6 @@ class PartitionWork:
         self._model = model
         self._journals = journals
         self._sampled: list[Sampled] = []
-        self._clock = Clock()
 
     @cached_property
     def _questions(self) -> "Questions | None":
@@ -163,7 +158,7 @@ class PartitionWork:
 
     @cached_property
     def _stages(self) -> Stages:
-        return Stages(self._recipe, self._model, self._clock, check=None if self._journals else self._sampled.extend)
+        return Stages(self._recipe, self._model, check=None if self._journals else self._sampled.extend)
 
     def __call__(self, task: PartitionTask) -> TaskOutput:
         """Make the shard of one partition, and the traits of its rows.
@@ -185,7 +180,6 @@ class PartitionWork:
                 max_row_bytes=task.file.max_row_bytes,
                 fields=() if task.traits is None else task.traits.rules.fields,
             )
-            batches = self._clock.timed("read", batches)
             if task.traits is not None:
                 from packer.curate.traits import TraitMaker  # noqa: PLC0415 - not loaded by builds without rules
 
@@ -196,15 +190,14 @@ class PartitionWork:
             else:
                 result = run_partition(task, batches, folder=self._folder, stages=self._stages)
                 if self._journals:
-                    publish_finished(self._folder, task.key, result)
+                    write_journal(self._folder, task.key, result)
         stored = None
         if task.traits is not None:
-            with self._clock.of("write"):
-                stored = write_table(self._folder, traits, kind="traits", key=task.traits.key)
-                publish_finished(self._folder, task.traits.key, stored)
+            stored = write_table(self._folder, traits, kind="traits", key=task.traits.key)
+            write_journal(self._folder, task.traits.key, stored)
         sampled = tuple(self._sampled)
         self._sampled.clear()
-        return TaskOutput(result=result, traits=stored, seconds=self._clock.take(), sampled=sampled)
+        return TaskOutput(result=result, traits=stored, sampled=sampled)
 
     def _with_traits(
         self, batches: Iterable[RowBatch], maker: "TraitMaker", into: list[pa.RecordBatch]
@@ -212,8 +205,7 @@ class PartitionWork:
         """Yield the batches unchanged, appending their traits to a list."""
         first = 0
         for rows in batches:
-            with self._clock.of("traits"):
-                into.append(maker.make(rows, first))
+            into.append(maker.make(rows, first))
             first += rows.num_rows
             yield rows
 
@@ -238,8 +230,7 @@ def run_partition(task: PartitionTask, batches: Iterable[RowBatch], *, folder: P
         num_kept += len(np.unique(done.documents.sample))
         num_merged += done.num_merged
         num_skipped += done.num_skipped
-    with stages.clock.of("write"):
-        written = write_documents(folder, documents, split=task.file.split, index=task.index)
+    written = write_documents(folder, documents, split=task.file.split, index=task.index)
     shard = msgspec.structs.replace(
         written,
         first_row=task.partition.first_row,
@@ -258,15 +249,13 @@ def run_partition(task: PartitionTask, batches: Iterable[RowBatch], *, folder: P
 
 
 def write_journal(folder: Path, key: str, finished: PartitionResult | StoredTable) -> None:
-    """Record that a shard or a table of traits is finished; its file has been written before."""
-    CacheFiles(folder).write(f"{JOURNALS[type(finished)]}/{key}.json", msgspec.json.encode(finished))
+    """Record that a shard or a table of traits, whose file has been written, is finished.
 
-
-def publish_finished(folder: Path, key: str, finished: PartitionResult | StoredTable) -> None:
-    """Write the journal entry; for a cache in a bucket, upload the file and then the entry for other machines."""
-    write_journal(folder, key, finished)
-    path = finished.shard.path if isinstance(finished, PartitionResult) else finished.path
-    CacheFiles(folder).publish(path, f"{JOURNALS[type(finished)]}/{key}.json")
+    For a cache in a bucket, the file is uploaded and then the entry, for other machines.
+    """
+    files, entry = CacheFiles(folder), f"{JOURNALS[type(finished)]}/{key}.json"
+    files.write(entry, msgspec.json.encode(finished))
+    files.publish(finished.shard.path if isinstance(finished, PartitionResult) else finished.path, entry)
 
 
 def journal_entries(folder: Path) -> list[str]:

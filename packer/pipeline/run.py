@@ -7,8 +7,9 @@ Until the commit the existing cache stays as it was. Finished partitions are reu
 ends.
 """
 
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from packer.errors import CheckError
@@ -31,15 +32,8 @@ from packer.pipeline.plan.benchmarks import pin_benchmarks
 from packer.pipeline.plan.build_plan import BuildPlan, plan_build, resolve_sources
 from packer.pipeline.plan.input_resolution import pin_recipe, tokenizer_place
 from packer.pipeline.plan.inputs import refuse_changed
-from packer.pipeline.plan.reuse import (
-    existing,
-    is_unchanged,
-    refuse_other_files,
-    reusable,
-    up_to_date,
-)
+from packer.pipeline.plan.reuse import existing, refuse_other_files, reusable, up_to_date
 from packer.pipeline.selecting import select
-from packer.pipeline.timing import Clock, Profile
 from packer.pipeline.workers.executor import Processes, Workers
 from packer.pipeline.workers.fork_server import fork_server, jobs_for
 from packer.progress import Progress
@@ -68,39 +62,37 @@ def build_recipe(recipe: Recipe, folder: Path, options: BuildOptions, progress: 
         found = existing(folder, progress)
         if options.repair and found is not None and not options.dry_run:
             CacheFiles(folder).remove_damaged(found.digests)
-        clock = Clock()
-        with clock.of("plan"):
+        seconds: dict[str, float] = {}
+        with _timed(seconds, "plan"):
             recipe = pin_benchmarks(pin_recipe(recipe, progress.note), progress.note)
-            if (
-                found is not None
-                and not options.repair
-                and is_unchanged(folder, found, recipe, progress, workers=options.workers)
-            ):
-                if not options.dry_run:
-                    finish_if_free(folder, found)
-                return _nothing_to_do(folder, found, options)
         is_new = found is None and not options.dry_run
         with _loading(recipe, options.workers) if is_new else nullcontext():
-            plan = _plan(recipe, found, options, progress, clock)
+            plan = _plan(recipe, found, options, progress, seconds)
+            if found is not None and not options.repair and up_to_date(folder, found, plan.provenance):
+                if not options.dry_run:
+                    finish_if_free(folder, found)
+                return _nothing_to_do(folder, found, plan, options)
             if options.dry_run:
                 return _dry_run(plan, folder, found, options)
             try:
-                return _build_checked(plan, folder, options, progress, clock)
+                return _build_checked(plan, folder, options, progress, seconds)
             except EngineDiffersError as error:
                 progress.note(f"{error.message}; building with the reference engine")
                 if not isinstance(error, ReferenceFailsError):
                     engine.remember(plan.model.files[TOKENIZER_FILE], agrees=False)
-            plan = _plan(by_reference(recipe), found, options, progress, clock)
-            return _build_checked(plan, folder, options, progress, clock)
+            plan = _plan(by_reference(recipe), found, options, progress, seconds)
+            return _build_checked(plan, folder, options, progress, seconds)
 
 
-def _plan(recipe: Recipe, found: Manifest | None, options: BuildOptions, progress: Progress, clock: Clock) -> BuildPlan:
-    with clock.of("plan"):
+def _plan(
+    recipe: Recipe, found: Manifest | None, options: BuildOptions, progress: Progress, seconds: dict[str, float]
+) -> BuildPlan:
+    with _timed(seconds, "plan"):
         return plan_build(recipe, progress, before=found, workers=options.workers)
 
 
 def _build_checked(
-    plan: BuildPlan, folder: Path, options: BuildOptions, progress: Progress, clock: Clock
+    plan: BuildPlan, folder: Path, options: BuildOptions, progress: Progress, seconds: dict[str, float]
 ) -> BuildResult:
     """Build; if a check fails, build again without what an unfinished build had left, which may be damaged or forged.
 
@@ -108,7 +100,7 @@ def _build_checked(
     """
     left = journal_entries(folder)
     try:
-        return _build(plan, folder, options, progress, clock)
+        return _build(plan, folder, options, progress, seconds)
     except CheckError as error:
         if not left:
             raise
@@ -116,10 +108,12 @@ def _build_checked(
     with lock(folder):
         for entry in left:
             inside(folder, entry).unlink(missing_ok=True)
-    return _build(plan, folder, options, progress, clock)
+    return _build(plan, folder, options, progress, seconds)
 
 
-def _build(plan: BuildPlan, folder: Path, options: BuildOptions, progress: Progress, clock: Clock) -> BuildResult:
+def _build(
+    plan: BuildPlan, folder: Path, options: BuildOptions, progress: Progress, seconds: dict[str, float]
+) -> BuildResult:
     """Make the cache, or find that it is up to date."""
     wanted = plan.provenance
     with lock(folder):
@@ -130,19 +124,19 @@ def _build(plan: BuildPlan, folder: Path, options: BuildOptions, progress: Progr
         found = existing(folder, progress)
         if found is not None and not options.repair and up_to_date(folder, found, wanted):
             finish(folder, found)
-            return replace(_nothing_to_do(folder, found, options), settled_keys=plan.settled_keys)
+            return _nothing_to_do(folder, found, plan, options)
         replaced = None if found is None else _replaced(folder, found, wanted, options)
         if replaced is not None and replaced.leaving:
             progress.note(f"{shown(folder)}: {replaced.sentences()[0]}")
-        with clock.of("documents"):
+        with _timed(seconds, "documents"):
             made = make_documents(plan, folder, found, options, progress)
         results, shards = made.results, [result.shard for result in made.results]
-        with clock.of("rows") if wanted.recipe.row_rules.is_set else nullcontext():
+        with _timed(seconds, "rows") if wanted.recipe.row_rules.is_set else nullcontext():
             progress.stage("selecting", 0, "rows")
             selection = select(folder, wanted, shards, made.traits)
-        with clock.of("blocks"):
+        with _timed(seconds, "blocks"):
             packed = pack_documents(folder, selection.documents, wanted, workers=options.workers, progress=progress)
-        with clock.of("commit"):
+        with _timed(seconds, "commit"):
             write_model(folder, wanted.model, plan.model.files)
             refuse_changed(plan.files, plan.inputs)
             manifest = commit(folder, wanted, results, packed, selection, before=before, fail_above=options.fail_above)
@@ -155,7 +149,7 @@ def _build(plan: BuildPlan, folder: Path, options: BuildOptions, progress: Progr
         num_partitions_reused=len(results) - made.num_built,
         left_out=token_losses(folder, manifest),
         rows=row_report(folder, manifest),
-        profile=Profile(parts=clock.take(), stages=made.seconds, processes=made.processes),
+        seconds=seconds,
         rejected_inputs=made.rejected_inputs,
         settled_keys=plan.settled_keys,
     )
@@ -173,7 +167,7 @@ def _replaced(folder: Path, found: Manifest, wanted: Provenance, options: BuildO
     return replaced
 
 
-def _nothing_to_do(folder: Path, found: Manifest, options: BuildOptions) -> BuildResult:
+def _nothing_to_do(folder: Path, found: Manifest, plan: BuildPlan, options: BuildOptions) -> BuildResult:
     refuse_losses(found, options.fail_above)
     return BuildResult(
         folder=folder,
@@ -184,13 +178,12 @@ def _nothing_to_do(folder: Path, found: Manifest, options: BuildOptions) -> Buil
         num_partitions_reused=len(found.document_shards),
         left_out=token_losses(folder, found),
         rows=row_report(folder, found),
+        settled_keys=plan.settled_keys,
     )
 
 
 def _dry_run(plan: BuildPlan, folder: Path, found: Manifest | None, options: BuildOptions) -> BuildResult:
     """Say what a build of the plan would do."""
-    if found is not None and not options.repair and up_to_date(folder, found, plan.provenance):
-        return replace(_nothing_to_do(folder, found, options), settled_keys=plan.settled_keys)
     there, _ = reusable(folder, found, plan.tasks, repair=options.repair)
     missing = sum(task.key not in there for task in plan.tasks)
     return BuildResult(
@@ -203,6 +196,16 @@ def _dry_run(plan: BuildPlan, folder: Path, found: Manifest | None, options: Bui
         replaced=None if found is None else _replaced(folder, found, plan.provenance, options),
         settled_keys=plan.settled_keys,
     )
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], part: str) -> Iterator[None]:
+    """Add the time spent inside the context to a part of the build."""
+    began = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds[part] = seconds.get(part, 0.0) + time.perf_counter() - began
 
 
 def _loading(recipe: Recipe, workers: Workers) -> AbstractContextManager[None]:

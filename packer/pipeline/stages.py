@@ -17,7 +17,6 @@ from packer.host.watchdog import TemplateOverrunError
 from packer.literals import longest_of
 from packer.model.model import TOKENIZER_FILE, Model
 from packer.pipeline.engine import encoder_of
-from packer.pipeline.timing import Clock
 from packer.recipe.recipe import Recipe
 from packer.render import ChatTemplate, Renderer, RenderError, role_markers, written_markers
 from packer.source.partition import Partition
@@ -45,20 +44,17 @@ class Stages:
     Args:
         recipe: with the engine.
         model: of the recipe's tokenizer.
-        clock: measures the stages.
         check: receives the texts that the reference is to encode, too; by default, it does so at once.
     """
 
-    def __init__(self, recipe: Recipe, model: Model, clock: Clock | None = None, *, check: Check | None = None) -> None:
-        self.clock = Clock() if clock is None else clock
+    def __init__(self, recipe: Recipe, model: Model, *, check: Check | None = None) -> None:
         self._model = model
         # In a thread, as loading the fast encoder takes up to a second; `fastokens` releases the GIL.
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="packer-loading")
         self._loading = self._loader.submit(encoder_of, recipe.engine, model.files[TOKENIZER_FILE], check)
-        with self.clock.of("load"):
-            self.renderer = Renderer(model, recipe)
-            self._supervisor = Supervisor(RoundTrip(model), model.stop_ids)
-            self._pretokenized = PretokenizedSupervisor(model)
+        self.renderer = Renderer(model, recipe)
+        self._supervisor = Supervisor(RoundTrip(model), model.stop_ids)
+        self._pretokenized = PretokenizedSupervisor(model)
 
     @cached_property
     def tokenizing(self) -> TurnTokenizer:
@@ -67,8 +63,7 @@ class Stages:
         Raises:
             EngineDiffersError: the fast encoder cannot be used for this tokenizer, or differs from the reference.
         """
-        with self.clock.of("load"):
-            return TurnTokenizer(self._model, self._encoder)
+        return TurnTokenizer(self._model, self._encoder)
 
     @cached_property
     def _encoder(self) -> Encoder:
@@ -89,30 +84,24 @@ class Stages:
                 raise
         if any(sample.kind == "tokens" for sample in rows.samples):
             return self.renderer.render(RowBatch(samples=(), rejections=(), num_rows=0))
-        with self.clock.of("render"):
-            return self.renderer.render(rows)
+        return self.renderer.render(rows)
 
     def run(self, rows: RowBatch, turns: TurnBatch | None = None) -> SupervisedRows:
         """Run all stages on a batch; `turns` is the result of :meth:`render`, if the caller has it already."""
         turns = self.render(rows) if turns is None else turns
         pretokenized = tuple(sample for sample in rows.samples if sample.kind == "tokens")
         if pretokenized:  # a partition has one schema, so there are no others
-            with self.clock.of("supervise"):
-                documents, rejections = self._pretokenized.supervise(pretokenized)
+            documents, rejections = self._pretokenized.supervise(pretokenized)
             return _supervised(documents, (*rows.rejections, *rejections))
-        tokenizing = self.tokenizing  # waiting here counts as loading
-        with self.clock.of("tokenize"):
-            tokens = tokenizing.tokenize(turns)
-        with self.clock.of("supervise"):
-            samples = split_sides(rows).samples if _is_preference(rows) else rows.samples
-            sample_ids = {sample.row: sample.sample_id for sample in samples}
-            done = self._supervisor.supervise(turns, tokens, sample_ids)
+        tokens = self.tokenizing.tokenize(turns)
+        samples = split_sides(rows).samples if _is_preference(rows) else rows.samples
+        sample_ids = {sample.row: sample.sample_id for sample in samples}
+        done = self._supervisor.supervise(turns, tokens, sample_ids)
         self._confirm(turns, done.rejections)
         documents, rejections = done.documents, (*turns.rejections, *done.rejections)
         merged, skipped = done.merged, done.skipped
         if _is_preference(rows):
-            with self.clock.of("supervise"):
-                documents, rejections = join_sides(rows, turns, documents, rejections)
+            documents, rejections = join_sides(rows, turns, documents, rejections)
             merged, skipped = row_of_side(merged), row_of_side(skipped)
         return _supervised(documents, (*rows.rejections, *rejections), merged=merged, skipped=skipped)
 

@@ -6,7 +6,6 @@
     bucket       objects of a bucket (`s3://`, `gs://`, `az://`)
     mirror       a local folder that mirrors a cache in a bucket
     own_files    locks and notes in a folder that somebody else may have filled
-    fetch_ahead  shards of a bucket, prefetched in threads
     place        resolves the name of a cache to a folder: local, in a bucket, or on the Hub
     schema       Arrow schemas of both kinds of shard
     arrow_columns   the rows of one record batch as flat arrays, and their digests

@@ -13,7 +13,7 @@ from packer.store.arrow_columns import BlockRows
 from packer.store.bounds import check_blocks
 from packer.store.mapping import MappedShard
 from packer.store.numbered_rows import FoundRows, NumberedRows
-from packer.store.schema import BLOCK_PIECES, Kind, block_len_of
+from packer.store.schema import BLOCK_PIECES, Kind
 from packer.store.views import block_rows
 
 _TOKENS = ("input_ids", "labels", "position_ids")
@@ -48,17 +48,13 @@ class BlockShards(NumberedRows[BlockRows]):
     kind: ClassVar[Kind] = "blocks"
 
     @cached_property
-    def _schema(self) -> pa.Schema:
-        return next(self.schemas(self.shards[:1]))
-
-    @property
     def block_len(self) -> int:
         """Tokens per block; 0 if there are no shards.
 
         Raises:
             CheckError: the first shard is damaged.
         """
-        return block_len_of(self._schema) if self.shards else 0
+        return self.mapped(0).block_len if self.shards else 0
 
     def read(self, indices: Int64) -> BlockBatch:
         """Read blocks by index, in any order, repeats allowed; the arrays are copies and may be written to.
@@ -103,7 +99,7 @@ class BlockShards(NumberedRows[BlockRows]):
     def _view(self, batch: pa.RecordBatch, mapped: MappedShard) -> BlockRows:
         if mapped.block_len != self.block_len:
             raise ValueError(f"expected blocks of {self.block_len} tokens, found {mapped.block_len}")
-        rows = block_rows(batch, mapped.block_len, mapped.read)
+        rows = block_rows(batch, mapped.block_len)
         check_blocks(rows, mapped.shard)
         return rows
 

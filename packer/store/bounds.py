@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from packer.batches import SIDES, Bool, Int32, Int64
+from packer.batches import SIDES, Bool, Int64
 from packer.layout import offsets_of
 from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged
 from packer.store.entries import Shard
@@ -58,24 +58,17 @@ def check_documents(rows: DocumentRows, shard: Shard) -> None:
         if (column := getattr(rows, name)) is not None:
             _check(_counts(name, column) == rows.length, f"length is not the number of {name}")
     _counts("sample_id", rows.sample_id)
-    check_spans(rows.span_offsets, rows.span_message, rows.span_start, rows.span_end, rows.length)
+    _check_spans(rows)
     _check((np.diff(rows.span_offsets) > 0) | (rows.num_trained == 0), "tokens are trained, and there are no spans")
 
 
-def check_spans(
-    span_offsets: Int32, span_message: Int32, span_start: Int32, span_end: Int32, length: Int32 | None = None
-) -> None:
-    """Check the spans of a record batch of documents, of which `length` are the tokens if they are known.
-
-    Raises:
-        ValueError: a value is out of its bounds.
-    """
-    columns = [Ragged(values=each, offsets=span_offsets) for each in (span_message, span_start, span_end)]
+def _check_spans(rows: DocumentRows) -> None:
+    spans = (rows.span_message, rows.span_start, rows.span_end)
+    columns = [Ragged(values=each, offsets=rows.span_offsets) for each in spans]
     counts = [_counts("spans", column) for column in columns]
     message, start, end = map(_values, columns)
-    limit = MAX_INT32 if length is None else np.repeat(length, counts[0])
-    is_within = (message >= 0) & (start >= 0) & (start < end) & (end <= limit)
-    _check(is_within, "a span is not within its document", span_offsets)
+    is_within = (message >= 0) & (start >= 0) & (start < end) & (end <= np.repeat(rows.length, counts[0]))
+    _check(is_within, "a span is not within its document", rows.span_offsets)
 
 
 def check_blocks(rows: BlockRows, shard: Shard) -> None:

@@ -9,7 +9,6 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -115,14 +114,6 @@ class Bucket:
 
         return self._asked("read", name, request)
 
-    def read_all(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-        """Read small objects concurrently; yield name and content of those that exist."""
-        names = list(names)
-        with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="packer-bucket") as pool:
-            for name, found in zip(names, pool.map(self.read, names), strict=True):
-                if found is not None:
-                    yield name, found.content
-
     def download(
         self,
         name: str,
@@ -205,25 +196,15 @@ class Bucket:
             )
             seen.update(meta["path"] for meta in batch)
 
-    def create(self, name: str, content: bytes | Path) -> bool:
-        """Create an object unless one of this name exists; return False if one does, and leave it alone."""
-        return self._put_if(name, content, "create")
-
     def upload(self, name: str, path: Path) -> None:
-        """Create an object from a file unless one of this name exists; the name must identify the content.
-
-        A large file is sent in parts, and then replaces an object that was created meanwhile, with the same content: a
-        condition holds only for a single request, which would need the whole file in memory, and at most 5 GB on S3.
-        """
-        if path.stat().st_size <= 4 * _PART_BYTES:
-            self.create(name, path)
-        elif self.size(name) is None:
-            in_parts: Any = {"use_multipart": True, "chunk_size": _PART_BYTES, "max_concurrency": 4}
-            self._asked("write", name, lambda obstore, store: obstore.put(store, name, path, **in_parts))
+        """Write an object from a file unless one of this name exists; the name must identify the content."""
+        if self.size(name) is None:
+            self.replace(name, path)
 
     def replace(self, name: str, content: bytes | Path) -> None:
-        """Write an object, replacing any existing one."""
-        self._asked("write", name, lambda obstore, store: obstore.put(store, name, content))
+        """Write an object, replacing any existing one; a large file in parts, of which a few are in memory."""
+        parts: Any = {"chunk_size": _PART_BYTES, "max_concurrency": 4}
+        self._asked("write", name, lambda obstore, store: obstore.put(store, name, content, **parts))
 
     def swap(self, name: str, before: bytes | None, content: bytes) -> bool:
         """Replace an object by compare-and-swap with the content `before`, or with none.
@@ -255,8 +236,8 @@ class Bucket:
         """
         name = f".packer/probe-{token_hex(8)}"
         try:
-            self.create(name, b"1")
-            heeds = not self.create(name, b"2") and not self._put_if(name, b"3", {"e_tag": '"of-no-object"'})
+            self._put_if(name, b"1", "create")
+            heeds = not any(self._put_if(name, b"2", each) for each in ("create", {"e_tag": '"of-no-object"'}))
         except NotImplementedError:  # obstore's error for stores without conditional writes
             heeds = False
         finally:

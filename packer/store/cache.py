@@ -20,7 +20,7 @@ from packer.store.mirror import arrived, shown
 from packer.store.place import cache_place
 from packer.store.schema import Kind
 from packer.store.selected import documents_of, split_documents
-from packer.withdrawn import BLOCKS_OF_PAIRS, WITHDRAWN
+from packer.withdrawn import BLOCKS_OF_PAIRS, WITHDRAWN, withdraws
 
 __all__ = [
     "BlockShards",
@@ -42,27 +42,18 @@ class Cache:
         >>> cache.blocks("train").read(np.array([0, 1]))  # doctest: +SKIP
     """
 
-    def __init__(self, folder: Path, manifest: Manifest, fingerprint: str, *, mmap: bool = True) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, fingerprint: str) -> None:
         self.folder = folder
         self.manifest = manifest
         self.fingerprint = fingerprint
         """sha256 of the manifest: identifies all bytes of the cache."""
 
-        self.mmap = mmap
-        """Whether rows are accessed through memory maps of the files; otherwise they are read."""
-
         self._blocks: dict[str, BlockShards] = {}
         self._documents: Mapping[str, DocumentShards] | None = None
 
     @classmethod
-    def open(
-        cls,
-        folder: Path | str,
-        *,
-        mmap: bool = True,
-        cache_dir: Path | str | None = None,
-        cache_bytes: int | str | None = None,
-    ) -> Self:
+    @withdraws
+    def open(cls, folder: Path | str, *, cache_dir: Path | str | None = None) -> Self:
         """Read the manifest and compare every shard's size with it.
 
         Args:
@@ -70,11 +61,6 @@ class Cache:
                 ``s3://BUCKET/FOLDER``, ``gs://…`` or ``az://…``.
             cache_dir: folder for downloaded shards of a cache in a bucket, shared by all processes of a machine. Shards
                 are downloaded on first access. None uses `PACKER_CACHE_DIR`, or packer's folder in the user's cache.
-            cache_bytes: the most bytes of such shards to keep, as 200000000000 or "200GB". None uses
-                `PACKER_CACHE_BYTES`, or no limit. It is stored with the shards, and applies to all that use them: the
-                smallest that was given, until they are removed.
-            mmap: access rows through memory maps of the files, which is fastest on a local disk. False reads them with
-                ``pread``: for network file systems, where a page that cannot be fetched would kill the process.
 
         Raises:
             UsageError: it is in a bucket and obstore is not installed.
@@ -82,15 +68,15 @@ class Cache:
             CheckError: the manifest is invalid, or a shard is missing, truncated or too long.
             StorageError: a file cannot be read.
         """
-        folder = cache_place(folder, keep_in=cache_dir, keep_bytes=cache_bytes)
+        folder = cache_place(folder, keep_in=cache_dir)
         content = manifest_bytes(folder)
         manifest = decode_manifest(folder, content)
         _refuse_withdrawn(folder, manifest)
         check_sizes(folder, manifest.stored)
-        return cls(folder, manifest, fingerprint_of(content), mmap=mmap)
+        return cls(folder, manifest, fingerprint_of(content))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self.folder.absolute(), CacheFiles(self.folder).url, self.fingerprint, self.mmap)
+        return _reopen, (self.folder.absolute(), CacheFiles(self.folder).url, self.fingerprint)
 
     def __repr__(self) -> str:
         totals = self.manifest.totals
@@ -128,7 +114,7 @@ class Cache:
             UsageError: no such split.
         """
         if self._documents is None:
-            self._documents = documents_of(self.folder, self.manifest, mmap=self.mmap)
+            self._documents = documents_of(self.folder, self.manifest)
         if split not in self._documents:
             raise self._no_split("documents", split)
         return self._documents[split]
@@ -143,7 +129,7 @@ class Cache:
             shards = [shard for shard in self.manifest.shards if (shard.kind, shard.split) == ("blocks", split)]
             if not shards:
                 raise self._no_split("blocks", split)
-            self._blocks[split] = BlockShards(self.folder, shards, mmap=self.mmap)
+            self._blocks[split] = BlockShards(self.folder, shards)
         return self._blocks[split]
 
     def close(self) -> None:
@@ -265,8 +251,8 @@ def _block_content(blocks: BlockShards) -> Iterator[UInt64]:
         yield digests
 
 
-def _reopen(folder: Path, url: str | None, fingerprint: str, mmap: bool) -> Cache:  # noqa: FBT001 - called by pickle
-    cache = Cache.open(arrived(folder, url), mmap=mmap)
+def _reopen(folder: Path, url: str | None, fingerprint: str) -> Cache:
+    cache = Cache.open(arrived(folder, url))
     if cache.fingerprint != fingerprint:
         raise CheckError(
             f"{folder} was built again while in use: expected fingerprint {fingerprint}, found {cache.fingerprint}",

@@ -1,13 +1,11 @@
 """Read columns of shards from where the manifest says they are, without mapping or downloading the shards."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import tee
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from packer.display import repair_hint
 from packer.errors import CheckError
@@ -15,7 +13,7 @@ from packer.layout import offsets_of
 from packer.store.bounds import check_column
 from packer.store.files import CacheFiles
 from packer.store.manifest import Place, Shard
-from packer.store.mapping import as_damage, as_missing, check_schema
+from packer.store.mapping import as_damage, as_missing
 
 
 def read_columns(
@@ -48,8 +46,13 @@ def read_columns(
             reason = f"{folder / shard.path} is damaged: not all its rows have a {error.args[0]}"
             raise CheckError(reason, hint=repair_hint(folder)) from None
 
-    contents = read_ranges(folder, ((shard, ranges(shard, places)) for shard, places in wanted))
-    for (shard, content), (_, places) in zip(contents, wanted, strict=True):
+    contents = CacheFiles(folder).read_ranges((shard.path, ranges(shard, places)) for shard, places in wanted)
+    for shard, places in wanted:
+        with as_missing(folder, shard):
+            try:
+                content = next(contents)
+            except CheckError as error:
+                raise CheckError(error.message, hint=error.hint or repair_hint(folder)) from None
         num_rows = sum(place.num_rows for place in places)
         starts = offsets_of([size * num_rows for size in sizes]).tolist()
         found = [
@@ -59,47 +62,3 @@ def read_columns(
             for name, values in zip(columns, found, strict=True):
                 check_column(name, values, shard)
         yield found
-
-
-def read_batches(folder: Path, shard: Shard, numbers: Sequence[int], column: str) -> list[pa.RecordBatch] | None:
-    """Read a column of any type of some record batches, if the shard is in a bucket and was not fetched.
-
-    Arrow reads the footer of the file, the metadata of each record batch, and the buffers of this column.
-
-    Returns:
-        Record batches of that column alone; None if the shard is here and can be mapped.
-
-    Raises:
-        CheckError: the shard is not what the manifest says.
-        StorageError: it cannot be read.
-    """
-    file = CacheFiles(folder).in_bucket_alone(shard.path, shard.num_bytes)
-    if file is None:
-        return None
-    with as_damage(folder, shard):
-        schema = pa.ipc.open_file(pa.PythonFile(file, mode="r")).schema
-        check_schema(shard, schema)
-        options = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(column)])
-        reader = pa.ipc.open_file(pa.PythonFile(file, mode="r"), options=options)
-        batches = [reader.get_batch(number) for number in numbers]
-        if [batch.num_rows for batch in batches] != [shard.places[number].num_rows for number in numbers]:
-            raise ValueError("the row counts of its record batches differ from the manifest")
-    return batches
-
-
-def read_ranges(folder: Path, wanted: Iterable[tuple[Shard, list[tuple[int, int]]]]) -> Iterator[tuple[Shard, bytes]]:
-    """Yield ranges of some shards, joined, as :meth:`CacheFiles.read_ranges` does; each is an offset and a size.
-
-    Raises:
-        CheckError: a shard is missing or truncated.
-        StorageError: it cannot be read.
-    """
-    own, asked = tee(wanted)
-    contents = CacheFiles(folder).read_ranges((shard.path, ranges) for shard, ranges in asked)
-    for shard, _ in own:
-        with as_missing(folder, shard):
-            try:
-                content = next(contents)
-            except CheckError as error:
-                raise CheckError(error.message, hint=error.hint or repair_hint(folder)) from None
-        yield shard, content

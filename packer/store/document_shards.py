@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -14,16 +13,13 @@ from packer.display import repair_hint
 from packer.errors import CheckError
 from packer.layout import MASKED, concatenated_ranges, first_trained, misplaced_sides, offsets_of
 from packer.store.arrow_columns import DocumentRows
-from packer.store.bounds import check_documents, check_spans
-from packer.store.column_ranges import read_batches
+from packer.store.bounds import check_documents
+from packer.store.column_ranges import read_columns
 from packer.store.files import CacheFiles
-from packer.store.mapping import MappedShard, as_damage
+from packer.store.mapping import MappedShard
 from packer.store.numbered_rows import FoundRows, NumberedRows
-from packer.store.row_columns import RowColumns
 from packer.store.schema import Kind
-from packer.store.views import document_rows, spans_of
-
-_SPANS = ("span_offsets", "span_start", "span_end")
+from packer.store.views import document_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +73,12 @@ class DocumentShards(NumberedRows[DocumentRows]):
     @property
     def is_paired(self) -> bool:
         """Whether documents 2i and 2i + 1 are the chosen and the rejected answer of pair i."""
-        return self.is_preference and len(self) > 0 and int(self._first("side", np.int8)) == CHOSEN
-
-    def _first(self, name: str, dtype: type[np.generic]) -> Any:
-        """Return the value of a fixed-width column for the first document."""
-        (values,) = RowColumns(self, {name: dtype}).of(np.zeros(1, np.int64))
-        return values[0]
+        if not self.is_preference or not len(self):
+            return False
+        (chunk,), (row,) = self._locate(self.stored_numbers(np.zeros(1, np.int64)))
+        shard = self.shards[self._shard_of[chunk]]
+        ((sides,),) = read_columns(self.folder, [(shard, [shard.places[self._place_of[chunk]]])], {"side": np.int8})
+        return int(sides[row]) == CHOSEN
 
     @property
     def num_tokens(self) -> int:
@@ -165,8 +161,6 @@ class DocumentShards(NumberedRows[DocumentRows]):
     def trained_within(self, most: int, lengths: Int32, num_trained: Int32) -> Int32:
         """Count the trained tokens among the first `most` of each document; digests are not checked here.  # int32[N]
 
-        Only the spans of longer documents are read, and nothing else is downloaded from a bucket.
-
         Worked example: trained spans [2, 5) and [7, 9) within the first 8 tokens: 3 + 1.
 
         Args:
@@ -177,29 +171,12 @@ class DocumentShards(NumberedRows[DocumentRows]):
         Raises:
             CheckError: the spans of a record batch are out of bounds.
         """
-        trained, longer = num_trained.copy(), np.flatnonzero(lengths > most)
-        asked = {chunk: (longer[some], rows) for chunk, some, rows in self._by_chunk(self.stored_numbers(longer))}
-        shards = [(shard, list(chunks)) for shard, chunks in groupby(sorted(asked), self._shard_of.__getitem__)]
-
-        def read(shard: int, chunks: list[int]) -> list[tuple[Int64, Int32, Int32]]:
-            numbers = [self._place_of[chunk] for chunk in chunks]
-            batches = read_batches(self.folder, self.shards[shard], numbers, "spans")
-            if batches is not None:
-                with as_damage(self.folder, self.shards[shard]):
-                    columns = [spans_of(batch) for batch in batches]
-                    for of_batch in columns:
-                        check_spans(**of_batch)
-            else:
-                opened = [self.chunk(chunk)[0] for chunk in chunks]
-                columns = [{name: getattr(rows, name) for name in _SPANS} for rows in opened]
-            return [_spans(*(of_batch[name] for name in _SPANS)) for of_batch in columns]
-
-        for (_, chunks), found in zip(shards, CacheFiles(self.folder).map_reads(read, shards), strict=True):
-            for chunk, (sizes, starts, ends) in zip(chunks, found, strict=True):
-                sums, bounds = offsets_of(np.minimum(ends, most) - np.minimum(starts, most)), offsets_of(sizes)
-                documents, rows = asked[chunk]
-                trained[documents] = (sums[bounds[1:]] - sums[bounds[:-1]])[rows]
-        return trained
+        if not (lengths > most).any():
+            return num_trained
+        CacheFiles(self.folder).fetch_all(shard.path for shard in self.shards)
+        offsets, starts, ends = self.runs()
+        sums = offsets_of(np.minimum(ends, most) - np.minimum(starts, most))
+        return (sums[offsets[1:]] - sums[offsets[:-1]]).astype(np.int32)
 
     def ids_at(self, documents: Int64, tokens: Int64) -> Int32:
         """Return one token id from each of the given documents; digests are not checked here.  # int32[Q]
@@ -285,7 +262,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
         return int(order[place]) if place < len(ids) and int(ids[place]) == doc_id else None
 
     def _view(self, batch: pa.RecordBatch, mapped: MappedShard) -> DocumentRows:
-        rows = document_rows(batch, mapped.read)
+        rows = document_rows(batch)
         check_documents(rows, mapped.shard)
         return rows
 

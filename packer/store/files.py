@@ -6,14 +6,13 @@ If the folder is a mirror of a bucket (:mod:`packer.store.mirror`), missing file
 import os
 import shutil
 import stat
-import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedReader
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -21,11 +20,9 @@ import pyarrow as pa
 from packer.display import repair_hint
 from packer.errors import CheckError, StorageError
 from packer.host.limits import storage_errors
-from packer.host.regular_file import MAX_SMALL_BYTES, leads_outside, open_descriptor, open_regular, regular_path
+from packer.host.regular_file import MAX_SMALL_BYTES, leads_outside, open_regular, regular_path
 from packer.store.bucket import CONNECTIONS
-from packer.store.bucket_file import BucketFile
 from packer.store.digest import FileDigest, digest_file, digest_file_xxh3
-from packer.store.fetch_ahead import FetchAhead
 from packer.store.folder import AtomicFile, inside, temporary_path, write_atomically
 from packer.store.mirror import mirror_of
 from packer.store.opened_folder import opened_folder, sync, sync_folder
@@ -78,17 +75,6 @@ class CacheFiles:
         mirror = mirror_of(self.folder)
         return {name: self._size_here(name) for name in names} if mirror is None else mirror.sizes(names)
 
-    @property
-    def most_bytes(self) -> int | None:
-        """Limit for the local shards of a cache in a bucket; None if there is no limit."""
-        mirror = mirror_of(self.folder)
-        return None if mirror is None else mirror.most_bytes
-
-    def fetch_ahead(self) -> FetchAhead | None:
-        """Return a prefetcher for a cache in a bucket; None for a local cache."""
-        mirror = mirror_of(self.folder)
-        return None if mirror is None else FetchAhead(mirror)
-
     def fetch(self, name: str) -> Path:
         """Return a file's local path, downloading it from the bucket if necessary.
 
@@ -100,6 +86,11 @@ class CacheFiles:
         if not path.exists() and (mirror := mirror_of(self.folder)) is not None:
             mirror.fetch(name)
         return path
+
+    def fetch_all(self, names: Iterable[str]) -> None:
+        """Download files that are in the bucket alone, many at a time; a no-op for a local cache."""
+        if mirror_of(self.folder) is not None:
+            deque(self.map_reads(self.fetch, ((name,) for name in names)), maxlen=0)
 
     def _refuse_outside(self, name: str) -> None:
         """Refuse a path that a link leads out of the cache, before anything of what it leads to is read or shown."""
@@ -124,10 +115,6 @@ class CacheFiles:
                 raise CheckError(f"{self.folder / name}: expected at most {max_bytes} bytes, found {found}")
             return file.read()
 
-    def ranges(self, name: str) -> "FileRanges":
-        """Return a reader for ranges of a file."""
-        return FileRanges(self.fetch(name))
-
     def read_ranges(self, wanted: Iterable[tuple[str, list[tuple[int, int]]]]) -> Iterator[bytes]:
         """Yield the joined ranges of each file; from a bucket, concurrently, and only these ranges are downloaded.
 
@@ -141,8 +128,9 @@ class CacheFiles:
         def read(name: str, ranges: list[tuple[int, int]]) -> bytes:
             if mirror is not None and not (self.folder / name).exists():
                 return b"".join(mirror.bucket.read_ranges(name, ranges))
-            file = self.ranges(name)
-            return b"".join(file.read(offset, size) for offset, size in ranges)
+            path = self.folder / name
+            with self.open(name) as file, storage_errors("read", path):
+                return b"".join(_range(file, offset, size, path) for offset, size in ranges)
 
         yield from self.map_reads(read, wanted)
 
@@ -153,25 +141,18 @@ class CacheFiles:
             return
         with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="packer-bucket") as pool:
             ahead = deque[Future[T]]()
-            for each in wanted:
-                ahead.append(pool.submit(read, *each))
-                if len(ahead) > 2 * CONNECTIONS:
+            try:
+                for each in wanted:
+                    ahead.append(pool.submit(read, *each))
+                    if len(ahead) > 2 * CONNECTIONS:
+                        yield ahead.popleft().result()
+                while ahead:
                     yield ahead.popleft().result()
-            while ahead:
-                yield ahead.popleft().result()
-
-    def in_bucket_alone(self, name: str, num_bytes: int) -> BucketFile | None:
-        """Open a file that is in a bucket and was not fetched, to read parts of it; None for any other."""
-        mirror = mirror_of(self.folder)
-        if mirror is None or (self.folder / name).exists():
-            return None
-        return BucketFile(mirror.bucket, name, num_bytes)
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
 
     def map(self, name: str) -> pa.Buffer:
         """Memory-map a file read-only. No descriptor stays open, so a cache may have any number of shards."""
-        for _ in range(2):  # a downloaded file may have been evicted again meanwhile
-            with suppress(FileNotFoundError), pa.memory_map(regular_path(self.fetch(name))) as mapped:
-                return mapped.read_buffer()
         with pa.memory_map(regular_path(self.fetch(name))) as mapped:
             return mapped.read_buffer()
 
@@ -195,8 +176,9 @@ class CacheFiles:
                 yield name, self.read(f"{folder}/{name}")
         if len(here) < len(names) and (mirror := mirror_of(self.folder)) is not None:
             there = {path for path, size in mirror.bucket.sizes(folder).items() if size <= MAX_SMALL_BYTES}
-            wanted = [path for name in names if name not in here and (path := f"{folder}/{name}") in there]
-            yield from ((PurePosixPath(path).name, content) for path, content in mirror.bucket.read_all(wanted))
+            wanted = [name for name in names if name not in here and f"{folder}/{name}" in there]
+            found = self.map_reads(mirror.bucket.read, ((f"{folder}/{name}",) for name in wanted))
+            yield from ((name, each.content) for name, each in zip(wanted, found, strict=True) if each is not None)
 
     def _listed(self, folder: str, pattern: str) -> Iterable[Path]:
         return () if leads_outside(self.folder, folder) else (self.folder / folder).glob(pattern)
@@ -289,29 +271,14 @@ def _hard_linked(path: Path, target: Path, *, below: Path) -> bool:
     return True
 
 
-class FileRanges:
-    """Reads ranges of one file. A descriptor stays open."""
+def _range(file: BufferedReader, offset: int, size: int, path: Path) -> bytes:
+    """Read exactly `size` bytes from an offset.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        with storage_errors("read", path):
-            self._descriptor = open_descriptor(path)
-        weakref.finalize(self, os.close, self._descriptor)
-
-    def read(self, offset: int, size: int) -> bytes:
-        """Read exactly `size` bytes from an offset.
-
-        Raises:
-            CheckError: the file is too short.
-            StorageError: it cannot be read.
-        """
-        with storage_errors("read", self._path):
-            content = os.pread(self._descriptor, size, offset)
-            while 0 < len(content) < size:
-                more = os.pread(self._descriptor, size - len(content), offset + len(content))
-                if not more:
-                    break
-                content += more
-        if len(content) != size:
-            raise CheckError(f"{self._path} is truncated: expected {size} bytes at {offset}, found {len(content)}")
-        return content
+    Raises:
+        CheckError: the file is too short.
+    """
+    file.seek(offset)
+    content = file.read(size)
+    if len(content) != size:
+        raise CheckError(f"{path} is truncated: expected {size} bytes at {offset}, found {len(content)}")
+    return content

@@ -148,11 +148,6 @@ class AtomicFile:
         with storage_errors("write", self.path):
             self._file.flush()
 
-    def reserve(self, num_bytes: int) -> None:
-        """Set the final size in advance: others see the space it takes."""
-        with storage_errors("write", self.path):
-            self._file.truncate(num_bytes)
-
     def commit(self, name: str) -> Path:
         """Flush to disk and rename to ``name`` in the same folder, replacing any existing file."""
         target = self.folder / name

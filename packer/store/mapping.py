@@ -20,24 +20,18 @@ from packer.store.files import CacheFiles
 from packer.store.manifest import Shard, StoredTable
 from packer.store.schema import block_len_of, blocks_schema, documents_schema
 from packer.store.shard_file import input_path
-from packer.store.views import MAPPED, BufferReader, reading
 
 
 class MappedShard:
     """A memory-mapped Arrow file; record batches are parsed on demand."""
 
-    def __init__(self, folder: Path, shard: Shard, mapped: pa.Buffer, *, mmap: bool) -> None:
+    def __init__(self, folder: Path, shard: Shard, mapped: pa.Buffer) -> None:
         self._folder = folder
         self.shard = shard
         self._mapped = mapped
         self._reader = pa.ipc.open_file(pa.BufferReader(mapped))
         self.block_len = check_schema(shard, self._reader.schema)
         """Block length of a block shard; 0 for documents."""
-
-        with as_missing(folder, shard):
-            self._ranges = None if mmap else CacheFiles(folder).ranges(shard.path)
-        self.read: BufferReader = MAPPED if self._ranges is None else reading(self._ranges, mapped.address)
-        """Accesses the values of its buffers."""
 
         if self._reader.num_record_batches != len(shard.places):
             raise ValueError(f"expected {len(shard.places)} record batches, found {self._reader.num_record_batches}")
@@ -65,10 +59,7 @@ class MappedShard:
         with as_damage(self._folder, self.shard):
             for place in self.shard.places:
                 offset = place.columns["digest"]
-                if self._ranges is not None:
-                    digest.update(self._ranges.read(offset, 8 * place.num_rows))
-                else:
-                    digest.update(np.frombuffer(self._mapped, np.uint64, place.num_rows, offset).data)
+                digest.update(np.frombuffer(self._mapped, np.uint64, place.num_rows, offset).data)
         return digest.hexdigest()
 
 
@@ -110,10 +101,8 @@ def _compare_size(folder: Path, shard: Shard | StoredTable, size: int | None) ->
         raise CheckError(f"{path} is {state}: expected {shard.num_bytes} bytes, found {size}", hint=repair_hint(folder))
 
 
-def map_shard(folder: Path, shard: Shard, *, mmap: bool = True) -> MappedShard:
+def map_shard(folder: Path, shard: Shard) -> MappedShard:
     """Map a shard and check its structure.
-
-    Without `mmap`, the map only serves to locate the values, which are read from the file.
 
     Raises:
         CheckError: size, schema or places are not what the manifest says.
@@ -124,7 +113,7 @@ def map_shard(folder: Path, shard: Shard, *, mmap: bool = True) -> MappedShard:
             CacheFiles(folder).fetch(shard.path)
             check_size(folder, shard)
             mapped = CacheFiles(folder).map(shard.path)
-        return MappedShard(folder, shard, mapped, mmap=mmap)
+        return MappedShard(folder, shard, mapped)
 
 
 @contextmanager

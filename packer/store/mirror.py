@@ -7,10 +7,6 @@ A file that is not in the folder is downloaded whole on first access. A shard's 
 sha256, which is checked during the download. So processes share what one of them has downloaded, a second run downloads
 nothing, and rows are accessed through memory maps as usual.
 
-A reader's mirror can be limited to a number of bytes of shards; shards that are being downloaded count with their full
-size from the start. The shard that was requested longest ago is evicted first. Only files named like shards are
-evicted. Removing a file that is mapped does not affect the processes that map it.
-
 A builder's mirror is its working folder. Each finished shard is uploaded under its own name, unless the object exists,
 and then its journal entry, so that another machine finds both. The manifest is uploaded by compare-and-swap with the
 one the build started from, or with none. Apart from objects that `--repair` finds damaged, nothing is removed from a
@@ -20,31 +16,27 @@ bucket, as a build cannot know whether another one is about to refer to an objec
 import hashlib
 import os
 import re
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from zlib import crc32
-
-import msgspec
 
 from packer.display import repair_hint
 from packer.errors import BusyError, CheckError, StorageError, show_as_url
 from packer.host.limits import hint_at_disk, storage_errors
 from packer.store.bucket import CONNECTIONS, Bucket, bucket_url
-from packer.store.folder import PRIVATE, TEMPORARY_PREFIX, AtomicFile, inside, write_atomically
+from packer.store.folder import PRIVATE, AtomicFile, inside, write_atomically
 from packer.store.opened_folder import make_folder
-from packer.store.own_files import locked, open_own, read_own, take_lock
+from packer.store.own_files import locked, read_own
 
 _URLS: dict[Path, str] = {}
 """The URL that each folder mirrors, as this process was told."""
 
 _OWN = ".mirror"
-"""Folder within a mirror for what is not part of the cache: locks, the limit, and the versions of copies."""
+"""Folder within a mirror for locks, which are not part of the cache."""
 
-_LIMIT = f"{_OWN}/limit"
 OTHER_DISK = "free some space, or name a folder on another disk: another cache_dir, or PACKER_CACHE_DIR"
 """Hint for a disk that takes no copies."""
 
@@ -52,21 +44,14 @@ _LOCKS = 1024
 """Number of lock files. A name's hash selects its lock, so all processes together download about this many files at
 once."""
 
-_POLL_S = 0.05
-"""Interval for checking whether others have made room."""
-
-_EVICTED = ("documents", "blocks", "rows")
-_LISTED = (*_EVICTED, "model")
+_SHARDS = ("documents", "blocks", "rows")
+_LISTED = (*_SHARDS, "model")
 _DIGEST = re.compile(r"-([0-9a-f]{12})\.arrow\Z")
 
 
 def is_shard(name: str) -> bool:
     """Whether an object is named as shards of a cache are."""
-    return name.startswith(tuple(f"{kind}/" for kind in _EVICTED)) and _DIGEST.search(name) is not None
-
-
-class _DownloadCanceledError(Exception):
-    """Aborts a download that is no longer needed."""
+    return name.startswith(tuple(f"{kind}/" for kind in _SHARDS)) and _DIGEST.search(name) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +65,6 @@ class Mirror:
     folder: Path
     bucket: Bucket
 
-    @property
-    def most_bytes(self) -> int | None:
-        """Limit for downloaded shards; None for no limit. Read anew each time, as another process may lower it."""
-        with suppress(msgspec.MsgspecError):
-            return msgspec.json.decode(read_own(self.folder / _LIMIT) or b"null", type=int | None)
-        return None
-
     def fetch(self, name: str) -> None:
         """Download a missing file, if the bucket has it; if another process is downloading it, wait for that.
 
@@ -96,47 +74,19 @@ class Mirror:
         target = inside(self.folder, name) if not name.startswith(f"{PRIVATE}/") else self.folder / name
         with hint_at_disk(OTHER_DISK), self._locked(_lock_of(name)):
             if not target.exists():
-                self._download(name, target, lambda: True)
-
-    def fetch_ahead(self, name: str, is_wanted: Callable[[], bool]) -> bool:
-        """Download a shard in advance, if it is missing; return False if another process seems to be downloading it.
-
-        Args:
-            name: of the shard.
-            is_wanted: polled during the download; if it returns False, the download is aborted and discarded.
-
-        Raises:
-            CheckError: as :meth:`fetch`.
-        """
-        target = inside(self.folder, name)
-        with self._locked(_lock_of(name), wait=False) as is_alone, suppress(_DownloadCanceledError):
-            if is_alone and not target.exists():
-                self._download(name, target, is_wanted)
-        return is_alone or target.exists()
-
-    def keep(self, names: Iterable[str]) -> list[str]:
-        """Move these shards to the end of the eviction order, keeping their order; return the missing ones."""
-        now, missing = time.time_ns(), []
-        for number, name in enumerate(names):
-            try:
-                os.utime(self.folder / name, ns=(now + number, now + number), follow_symlinks=False)
-            except FileNotFoundError:
-                missing.append(name)
-        return missing
+                self._download(name, target)
 
     def remove_shards(self, *, but: Collection[str]) -> None:
         """Remove all local shards except those named."""
-        for path, _ in self._shards():
-            if path.relative_to(self.folder).as_posix() not in but:
+        for path in (path for kind in _SHARDS for path in (self.folder / kind).glob("*.arrow")):
+            name = path.relative_to(self.folder).as_posix()
+            if is_shard(name) and name not in but:
                 path.unlink(missing_ok=True)
 
     def publish(self, names: Iterable[str]) -> None:
         """Upload finished files of this folder, in order, unless the bucket has them."""
         for name in names:
-            if is_shard(name):
-                self.bucket.upload(name, self.folder / name)
-            else:
-                self.bucket.create(name, self.folder / name)
+            self.bucket.upload(name, self.folder / name)
 
     def publish_missing(self, names: Iterable[str]) -> None:
         """Upload those finished files of this folder that the bucket lacks, concurrently."""
@@ -184,7 +134,6 @@ class Mirror:
         Raises:
             BusyError: another build has replaced it meanwhile.
         """
-        (self.folder / _note_of(name)).unlink(missing_ok=True)
         if not self.bucket.swap(name, before, content):
             raise BusyError(
                 f"{self.bucket.url}: another build committed a cache there meanwhile; this one did not",
@@ -194,36 +143,22 @@ class Mirror:
     def refresh(self, name: str) -> bytes | None:
         """Update the local copy of a small file, and return its bytes; None if the bucket has no such file.
 
-        A copy that somebody else has changed since it was downloaded is downloaded again.
+        The copy is whatever somebody has left there until it was compared.
         """
-        path, noted = self.folder / name, self.folder / _note_of(name)
+        path = self.folder / name
         with self._locked(_lock_of(name)):
-            etag = self.bucket.etag(name)
-            if etag is None:
-                path.unlink(missing_ok=True)
-                noted.unlink(missing_ok=True)
-                return None
-            content = read_own(path)
-            if content is not None and read_own(noted) == _version(etag, content):
-                return content
             found = self.bucket.read(name)
             if found is None:
+                path.unlink(missing_ok=True)
                 return None
-            noted.unlink(missing_ok=True)
-            write_atomically(path, found.content)
-            write_atomically(noted, _version(found.etag, found.content))
+            if read_own(path) != found.content:
+                write_atomically(path, found.content)
             return found.content
 
-    def _download(self, name: str, target: Path, is_wanted: Callable[[], bool]) -> None:
+    def _download(self, name: str, target: Path) -> None:
         """Download a file, if the bucket has it; call it with the file's lock held."""
-        with self._opened(name, target.parent, is_wanted) as file:
-
-            def write(chunk: memoryview) -> None:
-                if not is_wanted():
-                    raise _DownloadCanceledError
-                file.write(chunk)
-
-            if not self.bucket.download(name, write):
+        with AtomicFile(target.parent) as file:
+            if not self.bucket.download(name, file.write):
                 return
             sha256 = _DIGEST.search(name)
             if sha256 is not None and not file.digest.sha256.startswith(sha256[1]):
@@ -232,83 +167,18 @@ class Mirror:
                     hint=repair_hint(self.bucket.url),
                 )
             file.commit(target.name)
-            self.keep([name])  # set the time explicitly, as the kernel's is accurate to some milliseconds only
-
-    def _opened(self, name: str, folder: Path, is_wanted: Callable[[], bool]) -> AtomicFile:
-        """Open a file to download into; if the size of shards is limited, wait until there is room for it."""
-        if name.partition("/")[0] not in _EVICTED:
-            return AtomicFile(folder)
-        num_bytes = 0 if self.most_bytes is None else self.bucket.size(name) or 0
-        while True:
-            with self._locked("room"):
-                most_bytes = self.most_bytes
-                if most_bytes is None or self._make_room(most_bytes, num_bytes):
-                    file = AtomicFile(folder)
-                    file.reserve(num_bytes)
-                    return file
-            if not is_wanted():
-                raise _DownloadCanceledError
-            time.sleep(_POLL_S)
-
-    def _make_room(self, most_bytes: int, num_bytes: int) -> bool:
-        """Evict the oldest shards until there is room for that many more bytes.
-
-        Returns:
-            False if shards that are being downloaded take the room; then nothing is removed
-
-        Raises:
-            StorageError: a shard of this size can never fit.
-        """
-        if num_bytes > most_bytes:
-            raise StorageError(
-                f"{self.bucket.url}: a shard of {num_bytes:,} bytes does not fit into the {most_bytes:,} bytes that "
-                f"its shards may take in {self.folder}",
-                hint="a new cache_dir with a larger cache_bytes, or PACKER_CACHE_DIR and PACKER_CACHE_BYTES",
-            )
-        underway = self._active_downloads()
-        free = most_bytes - num_bytes - sum(underway.values())
-        if free < 0:
-            return False
-        # A download that was renamed into place since it was counted must not be counted twice.
-        shards = [(path, status) for path, status in self._shards() if status.st_ino not in underway]
-        too_many = sum(status.st_size for _, status in shards) - free
-        for path, status in sorted(shards, key=lambda shard: shard[1].st_mtime_ns):
-            if too_many <= 0:
-                break
-            path.unlink(missing_ok=True)
-            too_many -= status.st_size
-        return True
-
-    def _shards(self) -> Iterator[tuple[Path, os.stat_result]]:
-        """Yield the local shards."""
-        for path in (path for kind in _EVICTED for path in (self.folder / kind).glob("*.arrow")):
-            with suppress(FileNotFoundError):
-                if _DIGEST.search(path.name):
-                    yield path, path.lstat()
-
-    def _active_downloads(self) -> dict[int, int]:
-        """Return inode and size of the shards being downloaded; temporary files of killed processes are removed."""
-        found = {}
-        for path in (path for kind in _EVICTED for path in (self.folder / kind).glob(f"{TEMPORARY_PREFIX}*")):
-            with suppress(FileNotFoundError), os.fdopen(open_own(path, os.O_RDONLY)) as file:
-                if take_lock(file.fileno(), wait=False):
-                    path.unlink()
-                else:
-                    status = os.fstat(file.fileno())
-                    found[status.st_ino] = status.st_size
-        return found
 
     @contextmanager
-    def _locked(self, name: str, *, wait: bool = True) -> Iterator[bool]:
-        """Lock out other processes and threads; without `wait`, yield whether the lock was free, and proceed anyway."""
+    def _locked(self, name: str) -> Iterator[None]:
+        """Lock out other processes and threads."""
         path = self.folder / _OWN / name
         if not path.parent.is_dir():
             raise StorageError(
                 f"the local copy of {self.bucket.url} in {self.folder} was removed while it was in use",
                 hint="run the same command again: what it needs is downloaded again",
             )
-        with locked(path, wait=wait) as is_alone:
-            yield is_alone
+        with locked(path):
+            yield
 
     def refuse_links(self) -> None:
         """Refuse a folder that contains links, by which others would be written.
@@ -325,15 +195,6 @@ class Mirror:
                     )
 
 
-def _note_of(name: str) -> str:
-    """Return the name of the note with the version of a local copy."""
-    return f"{_OWN}/{name}.etag"
-
-
-def _version(etag: str, content: bytes) -> bytes:
-    return f"{etag} {hashlib.sha256(content).hexdigest()}".encode()
-
-
 def _lock_of(name: str) -> str:
     return f"fetching-{crc32(name.encode()) % _LOCKS}"
 
@@ -344,11 +205,8 @@ def mirror_of(folder: Path) -> Mirror | None:
     return None if url is None else Mirror(folder, Bucket(url))
 
 
-def make_mirror(folder: Path, url: str, *, most_bytes: int | None = None) -> Mirror:
+def make_mirror(folder: Path, url: str) -> Mirror:
     """Make a folder the mirror of a URL, for this process.
-
-    A limit is stored in the folder and applies to all processes that use it: to those that give none as well, and of
-    several limits the smallest applies.
 
     Raises:
         StorageError: the disk cannot be written, or the folder contains links.
@@ -358,11 +216,6 @@ def make_mirror(folder: Path, url: str, *, most_bytes: int | None = None) -> Mir
         make_folder(folder)
         mirror.refuse_links()
         make_folder(folder / _OWN)
-    if most_bytes is not None:
-        with mirror._locked("limit.lock"):  # noqa: SLF001 - of the same module
-            stored = mirror.most_bytes
-            if stored is None or most_bytes < stored:
-                write_atomically(folder / _LIMIT, msgspec.json.encode(most_bytes))
     _URLS[folder] = url
     show_as_url(folder, url)
     return mirror

@@ -6,7 +6,7 @@ either all rows or only the chosen ones.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,10 +22,10 @@ from packer.errors import CheckError
 from packer.layout import MASKED, offsets_of
 from packer.store.arrow_columns import BlockRows, DocumentRows
 from packer.store.bounds import OutOfBounds
-from packer.store.column_ranges import read_columns, read_ranges
+from packer.store.column_ranges import read_columns
 from packer.store.files import CacheFiles
 from packer.store.manifest import Shard
-from packer.store.mapping import MappedShard, as_damage, check_bytes, check_schema, map_shard
+from packer.store.mapping import MappedShard, check_bytes, map_shard
 from packer.store.mirror import arrived
 from packer.store.schema import Kind
 from packer.store.views import flat_view
@@ -39,12 +39,6 @@ MOST_MAPS = 8_192
 An eighth of a process's maps, as there may be several splits and caches. Mapping a shard again takes about a
 millisecond, so with random access a smaller limit would slow down caches that do not need it.
 """
-
-_MAGIC = b"ARROW1\0\0"
-"""First bytes of an Arrow file, before its schema."""
-
-_MOST_SCHEMA = 4096
-"""Bytes to read from the beginning of a shard to get its schema, which takes some 1,400."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +87,6 @@ class NumberedRows(Generic[Rows]):
     Args:
         folder: the cache.
         shards: of one kind, in the order in which rows are numbered.
-        mmap: access values through a memory map of the file; False reads them, for network file systems.
         chosen: indices of the rows to include, ascending; None includes all of them.  # int64[N]
 
     Raises:
@@ -102,12 +95,9 @@ class NumberedRows(Generic[Rows]):
 
     kind: ClassVar[Kind]
 
-    def __init__(
-        self, folder: Path, shards: Sequence[Shard], *, mmap: bool = True, chosen: Int64 | None = None
-    ) -> None:
+    def __init__(self, folder: Path, shards: Sequence[Shard], *, chosen: Int64 | None = None) -> None:
         self.folder = Path(folder)
         self.shards = tuple(shards)
-        self.mmap = mmap
         self._chosen = chosen
         for shard in self.shards:
             if shard.kind != self.kind:
@@ -126,7 +116,7 @@ class NumberedRows(Generic[Rows]):
         return len(self._checked) if self._chosen is None else len(self._chosen)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        make = partial(type(self), mmap=self.mmap, chosen=self._chosen)
+        make = partial(type(self), chosen=self._chosen)
         return _received, (make, self.folder, CacheFiles(self.folder).url, self.shards)
 
     @property
@@ -153,19 +143,6 @@ class NumberedRows(Generic[Rows]):
             raise IndexError(f"expected rows from 0 to {len(self) - 1}, found {indices.min()} to {indices.max()}")
         return indices if self._chosen is None else self._chosen[indices]
 
-    def schemas(self, shards: Iterable[Shard]) -> Iterator[pa.Schema]:
-        """Yield the schemas of shards, without mapping the shards or downloading them from a bucket.
-
-        Raises:
-            CheckError: a shard is missing, or does not begin with the schema of its kind.
-        """
-        wanted = ((shard, [(0, min(_MOST_SCHEMA, shard.num_bytes))]) for shard in shards)
-        for shard, content in read_ranges(self.folder, wanted):
-            with as_damage(self.folder, shard):
-                schema = pa.ipc.read_schema(pa.BufferReader(content[len(_MAGIC) :]))
-                check_schema(shard, schema)
-            yield schema
-
     def place(self, index: int) -> tuple[str, int]:
         """Return the relative path of a row's shard, and the row's index in it."""
         chunks, rows = self._locate(self.stored_numbers(np.array([index])))
@@ -175,11 +152,6 @@ class NumberedRows(Generic[Rows]):
         """Return the index of a row's shard."""
         return self._shard_of[int(self._locate(self.stored_numbers(np.array([row])))[0][0])]
 
-    def num_of_shards(self) -> Int64:
-        """Return the number of these rows in each shard.  # int64[shards]"""
-        bounds = offsets_of([shard.num_rows for shard in self.shards])
-        return np.diff(bounds if self._chosen is None else np.searchsorted(self._chosen, bounds))
-
     def of_shards(self, first: int, last: int) -> tuple[Self, int]:
         """Return the rows of the shards from `first` to `last` alone, and the index of the first of them among all."""
         begin, end = offsets_of([shard.num_rows for shard in self.shards])[[first, last + 1]].tolist()
@@ -187,7 +159,7 @@ class NumberedRows(Generic[Rows]):
         if self._chosen is not None:
             before, after = np.searchsorted(self._chosen, [begin, end]).tolist()
             chosen = self._chosen[before:after] - begin
-        return type(self)(self.folder, self.shards[first : last + 1], mmap=self.mmap, chosen=chosen), before
+        return type(self)(self.folder, self.shards[first : last + 1], chosen=chosen), before
 
     def stored(self, name: str, dtype: type[T]) -> npt.NDArray[T]:
         """Return a fixed-width column, read as :meth:`by_shard` does.  # [N]"""
@@ -243,7 +215,7 @@ class NumberedRows(Generic[Rows]):
             mapped = self.mapped(self._shard_of[number])
             batch = mapped.batch(self._place_of[number])
             try:
-                digests = flat_view(batch, "digest", np.uint64, batch.num_rows, mapped.read)
+                digests = flat_view(batch, "digest", np.uint64, batch.num_rows)
                 opened = self._opened[number] = self._view(batch, mapped), digests
             except OutOfBounds as error:
                 raise self.damaged(number, f"row {self.row_in_shard(number, error.row)}: {error}") from None
@@ -262,19 +234,11 @@ class NumberedRows(Generic[Rows]):
         """
         mapped = self._mapped[shard]
         if mapped is None:
-            mapped = self._mapped[shard] = map_shard(self.folder, self.shards[shard], mmap=self.mmap)
+            mapped = self._mapped[shard] = map_shard(self.folder, self.shards[shard])
             self._in_order.append(shard)
             if len(self._in_order) > MOST_MAPS:
                 self._unmap(self._in_order.popleft())
-            if CacheFiles(self.folder).most_bytes is not None:
-                self.unmap([each for each in self._in_order if not (self.folder / self.shards[each].path).exists()])
         return mapped
-
-    def unmap(self, shards: Iterable[int]) -> None:
-        """Unmap shards. The disk space of an evicted file is not freed until no process maps it."""
-        for shard in {*shards} & {*self._in_order}:
-            self._in_order.remove(shard)
-            self._unmap(shard)
 
     def _unmap(self, shard: int) -> None:
         self._mapped[shard] = None

@@ -42,8 +42,8 @@ def read_own(path: Path) -> bytes | None:
 
 
 @contextmanager
-def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
-    """Lock out other processes and threads; without `wait`, yield whether the lock was free, and proceed anyway.
+def locked(path: Path) -> Iterator[None]:
+    """Lock out other processes and threads.
 
     Raises:
         StorageError: what has this name is no file, or the disk has no locks.
@@ -55,18 +55,9 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
             raise StorageError(f"{path} is a link, a pipe or a device, and no lock", hint="remove it") from None
     try:
         with storage_errors("lock", path):
-            is_alone = take_lock(descriptor, wait=wait)
-        yield is_alone
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
     finally:
         # Unlock explicitly, as a process that was forked meanwhile has the file open too and would keep the lock.
         fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
-
-
-def take_lock(descriptor: int, *, wait: bool) -> bool:
-    """Lock a file; without `wait`, return whether that was possible at once."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

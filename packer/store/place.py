@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from typing import Any
 from urllib.parse import quote
 
 from packer.errors import CheckError, InputError, StorageError, UsageError
@@ -16,23 +15,19 @@ from packer.host.cache_dir import cache_dir
 from packer.host.limits import hint_at_disk, storage_errors
 from packer.hub import SCHEME, HubName, data_name, pin, snapshot
 from packer.names import refuse_address
-from packer.recipe.strict_yaml import parse_size
 from packer.store.bucket import bucket_url
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE
 from packer.store.manifest import MANIFEST_NAME, decode_manifest, read_manifest
 from packer.store.mirror import OTHER_DISK, Mirror, forget_mirror, is_shard, make_mirror, mirror_of, shown
 from packer.store.own_files import read_own
-
-CACHE_BYTES = "PACKER_CACHE_BYTES"
-"""Environment variable: the most bytes of a cache's downloaded shards to keep, such as 200GB."""
-
+from packer.withdrawn import refuse_withdrawn
 
 _MOST_NAME_BYTES = 200
 """Disks take names of up to 255 bytes."""
 
 
-def cache_place(name: Path | str, *, keep_in: Path | str | None = None, keep_bytes: int | str | None = None) -> Path:
+def cache_place(name: Path | str, *, keep_in: Path | str | None = None) -> Path:
     """Return the folder of a cache.
 
     For a cache in a bucket, ``s3://BUCKET/FOLDER``, that is a local mirror with the current manifest; shards are
@@ -43,25 +38,24 @@ def cache_place(name: Path | str, *, keep_in: Path | str | None = None, keep_byt
         name: the cache.
         keep_in: folder for downloads from buckets; None uses `PACKER_CACHE_DIR`, or packer's folder in the user's
             cache.
-        keep_bytes: limit for downloaded shards, which a smaller stored one overrides; None uses `PACKER_CACHE_BYTES`,
-            or no limit.
 
     Raises:
-        RecipeError: it begins like a name on the Hub but is not valid; or `keep_bytes` is not a size.
-        UsageError: it is in a bucket, and obstore is not installed; or limits are given for a cache outside of a
-            bucket.
+        RecipeError: it begins like a name on the Hub but is not valid.
+        UsageError: it is in a bucket, and obstore is not installed; or `keep_in` is given for a cache outside of one.
         InputError: there is no cache; or the Hub does not have it, or cannot be reached.
         CheckError: a downloaded file is not what the manifest says.
         StorageError: the disk or the store cannot be used.
     """
     url = bucket_url(name)
     if url is not None:
+        if os.environ.get("PACKER_CACHE_BYTES"):
+            refuse_withdrawn("PACKER_CACHE_BYTES")
         with hint_at_disk(OTHER_DISK):
-            mirror = make_mirror(folder_of(url, "caches", keep_in), url, most_bytes=_most_bytes(keep_bytes))
+            mirror = make_mirror(folder_of(url, "caches", keep_in), url)
             _refresh(mirror)
         return mirror.folder
-    if (keep_in, keep_bytes) != (None, None):
-        raise UsageError(f"{name} is not a cache in a bucket: cache_dir and cache_bytes are for caches in buckets")
+    if keep_in is not None:
+        raise UsageError(f"{name} is not a cache in a bucket: cache_dir is for caches in buckets")
     text = re.sub(r"\Ahf:/(?!/)", SCHEME, os.fspath(name))  # a Path has lost one of the two slashes
     hub = data_name(text)
     return Path(name) if hub is None else _fetched(pin(hub)[0])
@@ -171,14 +165,6 @@ def _folder_name(part: str) -> str:
         return name
     beginning = re.sub(r"%[0-9A-F]?\Z", "", name[: _MOST_NAME_BYTES // 2])  # no part of an escape at its end
     return f"{beginning}-{sha256(part.encode()).hexdigest()[:32]}"
-
-
-def _most_bytes(asked: int | str | None) -> int | None:
-    name = CACHE_BYTES if asked is None else "cache_bytes"
-    values: dict[str, Any] = {name: os.environ.get(CACHE_BYTES) or None if asked is None else asked}
-    parse_size(values, (name,))
-    most: int | None = values[name]
-    return most
 
 
 def _fetched(name: HubName) -> Path:

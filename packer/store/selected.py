@@ -66,9 +66,7 @@ def _in_range(columns: Mapping[str, npt.NDArray[Any]], num_splits: int) -> bool:
     )
 
 
-def split_documents(
-    cache: Path, shards: Sequence[Shard], selected: SelectedRows | None, *, mmap: bool = True
-) -> dict[str, DocumentShards]:
+def split_documents(cache: Path, shards: Sequence[Shard], selected: SelectedRows | None) -> dict[str, DocumentShards]:
     """Return the documents of every split, in the order of the splits; `shards` are the cache's document shards.
 
     Without a selection, every row is in the split of its source.
@@ -78,22 +76,22 @@ def split_documents(
     """
     if selected is None:
         names = dict.fromkeys(shard.split for shard in shards)
-        return {name: DocumentShards(cache, [s for s in shards if s.split == name], mmap=mmap) for name in names}
-    split = selected.split[rows_of_documents(cache, shards, mmap=mmap)]
+        return {name: DocumentShards(cache, [s for s in shards if s.split == name]) for name in names}
+    split = selected.split[rows_of_documents(cache, shards)]
     found = {}
     for number, name in enumerate(selected.splits):
-        found[name] = DocumentShards(cache, shards, mmap=mmap, chosen=np.flatnonzero(split == number))
+        found[name] = DocumentShards(cache, shards, chosen=np.flatnonzero(split == number))
     return found
 
 
-def rows_of_documents(cache: Path, shards: Sequence[Shard], *, mmap: bool = True) -> Int64:
+def rows_of_documents(cache: Path, shards: Sequence[Shard]) -> Int64:
     """Return the row of each document of all shards, in a selection's numbering.  # int64[D]"""
-    documents = DocumentShards(cache, shards, mmap=mmap)
+    documents = DocumentShards(cache, shards)
     first = offsets_of([shard.num_input_rows for shard in shards])[:-1] - [shard.first_row for shard in shards]
     return documents.file_rows() + np.repeat(first, [shard.num_rows for shard in shards])
 
 
-def documents_of(cache: Path, manifest: Manifest, *, mmap: bool = True) -> Mapping[str, DocumentShards]:
+def documents_of(cache: Path, manifest: Manifest) -> Mapping[str, DocumentShards]:
     """Return the documents of every split of a cache.
 
     Raises:
@@ -101,4 +99,4 @@ def documents_of(cache: Path, manifest: Manifest, *, mmap: bool = True) -> Mappi
     """
     shards = [shard for shard in manifest.shards if shard.kind == "documents"]
     selected = None if manifest.selection is None else read_selection(cache, manifest.selection)
-    return split_documents(cache, shards, selected, mmap=mmap)
+    return split_documents(cache, shards, selected)

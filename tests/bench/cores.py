@@ -44,7 +44,7 @@ def _measured_table(workload: Workload, times: int) -> Table:
                 break
             alone = alone or measured
             assert measured["content_fingerprint"] == alone["content_fingerprint"]
-            parts = measured["profile"]["parts"]
+            parts = measured["profile"]
             table.add_row(
                 f"-j {jobs}",
                 f"{measured['seconds']:.1f} s",

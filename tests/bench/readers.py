@@ -115,8 +115,7 @@ def _gathered(blocks: Blocks, first_epoch: bool) -> Iterator[Any]:
 
 
 def packers(blocks: Blocks) -> list[Reader]:
-    two: dict[str, Any] = {"flatten": False, "columns": ("input_ids", "labels")}
-    forms: list[tuple[str, dict[str, Any]]] = [("ids, labels", two), ("all, flattened", {})]
+    forms: list[tuple[str, dict[str, Any]]] = [("all, in rows", {"flatten": False}), ("all, flattened", {})]
     return [
         *(
             Reader(

@@ -29,7 +29,7 @@ def cores_table(small: Mapping[str, Any], large: Mapping[str, Any]) -> Table:
 
     """
     table = Table("cores, 10 GB in one file", "time", "times one core's speed", box=None, pad_edge=False)
-    lines = {part: _line(part, small, large) for part in ("start", "load", "plan", "documents", "blocks", "commit")}
+    lines = {part: _line(part, small, large) for part in ("start", "plan", "documents", "blocks", "commit")}
     block_bytes = large["bytes"] / large["input_bytes"] * _INPUT_BYTES / 2  # documents and blocks are about as large
     num_shards = math.ceil(block_bytes / _BLOCK_SHARD_BYTES)
     alone = _seconds(lines, 1, num_shards)
@@ -46,18 +46,14 @@ def _line(part: str, small: Mapping[str, Any], large: Mapping[str, Any]) -> Line
 
 
 def _part(part: str, measured: Mapping[str, Any]) -> float:
-    parts, stages = measured["profile"]["parts"], measured["profile"]["stages"]
-    of = {
-        "start": measured["seconds"] - sum(parts.values()),
-        "load": stages["load"],
-        "documents": parts["documents"] - stages["load"],
-    }
-    return float(of[part] if part in of else parts[part])
+    parts = measured["profile"]
+    return float(measured["seconds"] - sum(parts.values()) if part == "start" else parts[part])
 
 
 def _seconds(lines: Mapping[str, Line], cores: int, num_shards: int) -> float:
     whole = {part: fixed + slope * _INPUT_BYTES for part, (fixed, slope) in lines.items()}
-    last_partition = lines["documents"][1] * _PARTITION_BYTES  # others have ended while one is at it
-    alone = whole["start"] + whole["load"] + whole["plan"] + whole["commit"]
-    documents = whole["documents"] / cores + (last_partition if cores > 1 else 0.0)
+    loading, of_a_byte = lines["documents"]
+    last_partition = of_a_byte * _PARTITION_BYTES  # others have ended while one is at it
+    alone = whole["start"] + loading + whole["plan"] + whole["commit"]
+    documents = of_a_byte * _INPUT_BYTES / cores + (last_partition if cores > 1 else 0.0)
     return alone + documents + whole["blocks"] / num_shards * math.ceil(num_shards / min(cores, num_shards))

@@ -61,8 +61,8 @@ def test_caches_and_inputs_whose_names_have_characters_of_web_addresses_are_thei
     """Such a name once meant the one before its end."""
     victim, other = Bucket(bucket.url), Bucket(bucket.url + end)
     inputs = Bucket(bucket.url.replace("/cache", f"/in{end}"))
-    victim.create("manifest.json", b"not to be touched")
-    inputs.create(f"0{end}.jsonl", recipe.with_name("0.jsonl"))
+    victim.replace("manifest.json", b"not to be touched")
+    inputs.replace(f"0{end}.jsonl", recipe.with_name("0.jsonl"))
     for source in (f"{inputs.url}/*.jsonl", f"{inputs.url}/0{end}.jsonl"):
         run("build", source, "--tokenizer", recipe.parent / "tokenizer", *SHORT, "-o", other.url, "-j", 1)
     with Cache.open(other.url) as cache:
@@ -165,7 +165,7 @@ def test_a_missing_object_is_named_and_made_again(bucket, recipe, local):
 
 
 def test_what_is_in_the_way_is_refused_with_a_hint(scheme, bucket, recipe, tmp_path):
-    Bucket(bucket.url).create("rows.jsonl", b"{}")
+    Bucket(bucket.url).replace("rows.jsonl", b"{}")
     assert_refused("contains other objects and is not a cache", "build", "-c", recipe, "-o", bucket.url, exit_code=2)
     assert_refused("it has no manifest.json", "stats", bucket.url, exit_code=3)
     model = ("--tokenizer", recipe.parent / "tokenizer")
@@ -186,24 +186,6 @@ def rows_of(cache):
     blocks = cache.blocks("train")
     order = np.random.default_rng(0).permutation(len(blocks))
     return np.concatenate([blocks.read(order[i : i + 3]).input_ids for i in range(0, len(order), 3)])
-
-
-def test_a_bounded_cache_reads_the_same_and_keeps_its_bound(bucket, recipe, tmp_path):
-    run("build", "-c", recipe, "-o", bucket.url, "--set", "shard_bytes=64KiB")
-    sizes = bucket.sizes("blocks")
-    most = 2 * max(sizes.values())
-    assert sum(sizes.values()) > 2 * most, "the bound binds"
-    kept = tmp_path / "bounded"
-    kept.mkdir()
-    (kept / "foreign.arrow").write_bytes(b"x" * most)
-    with Cache.open(bucket.url) as whole, Cache.open(bucket.url, cache_dir=kept, cache_bytes=most) as bounded:
-        assert np.array_equal(rows_of(whole), rows_of(bounded))
-        there = [path.stat().st_size for path in bounded.folder.rglob("*.arrow")]
-        mapped = [line for line in Path("/proc/self/maps").read_text().splitlines() if str(bounded.folder) in line]
-    assert mapped
-    assert not [line for line in mapped if line.endswith("(deleted)")], "their space would not be free"
-    assert 0 < sum(there) <= most
-    assert (kept / "foreign.arrow").exists()
 
 
 def test_a_training_loop_with_workers_gets_the_batches_of_a_local_one(bucket, recipe, local):
@@ -267,8 +249,8 @@ def test_a_reader_sees_the_cache_that_was_built_in_place_of_another(bucket, reci
 def test_inputs_in_a_bucket_are_built_as_files_are(bucket, recipe, local, tmp_path):
     inputs = Bucket(bucket.url.replace("/cache", "/in"))
     for number in range(NUM_FILES):
-        inputs.create(f"{number:02d}.jsonl", recipe.with_name(f"{number}.jsonl"))
-    inputs.create("about.txt", b"no rows")
+        inputs.replace(f"{number:02d}.jsonl", recipe.with_name(f"{number}.jsonl"))
+    inputs.replace("about.txt", b"no rows")
     told = fields(
         "build", f"{inputs.url}/*.jsonl", "--tokenizer", recipe.parent / "tokenizer", *SHORT, "-o", bucket.url
     )
@@ -293,7 +275,7 @@ def test_inputs_in_a_bucket_are_built_as_files_are(bucket, recipe, local, tmp_pa
 def test_an_input_that_is_replaced_during_the_build_is_refused_by_name(bucket, recipe, monkeypatch):
     inputs = Bucket(bucket.url.replace("/cache", "/in"))
     for number in range(3):
-        inputs.create(f"{number}.jsonl", recipe.with_name(f"{number}.jsonl"))
+        inputs.replace(f"{number}.jsonl", recipe.with_name(f"{number}.jsonl"))
     from packer.pipeline import run as pipeline
 
     def replaced(*arguments, **options):

@@ -56,7 +56,7 @@ def inputs(server, starter, tmp_path_factory):
         patch.setenv("PACKER_CACHE_DIR", str(folder / "kept"))
         place = Bucket("s3://tests/nodes/in")
         for name, content in in_three_files([*some_rows(6000), {"prompt": "rejected", "completion": ""}]).items():
-            place.create(name, content)
+            place.replace(name, content)
         recipe = {
             "version": 1,
             "sources": [{"path": f"{place.url}/*"}],
@@ -93,7 +93,7 @@ def told(process):
 
 def assert_finished_work_is_not_done_again(nodes, bucket):
     """No document shard is put again once the note that it is finished was taken."""
-    notes = dict(bucket.read_all(bucket.sizes(".packer/partitions")))
+    notes = {name: bucket.read(name).content for name in bucket.sizes(".packer/partitions")}
     shard_of = {name: json.loads(content)["shard"]["path"] for name, content in notes.items()}
     assert shard_of
     finished = set()

@@ -19,9 +19,8 @@ from written_formats import as_jsonl, in_three_files, some_rows
 
 from packer.errors import CheckError, InputError, UsageError
 from packer.pipeline.from_python import build
-from packer.pipeline.workers.bundles import MOST_DEATHS
 from packer.pipeline.workers.executor import WorkerDiedError
-from packer.pipeline.workers.ray_workers import ray_workers
+from packer.pipeline.workers.ray_workers import MOST_DEATHS, ray_workers
 from packer.recipe.recipe import Recipe, make_recipe, to_json
 from packer.store.manifest import read_manifest
 
@@ -94,7 +93,7 @@ def test_a_build_on_the_cluster_is_the_build_of_one_machine(
     recipe = recipe_of(starter, *(tmp_path / name for name in written), **rules)
     build(recipe, tmp_path / "local", jobs=1)
     done = build(recipe, tmp_path / "cluster", on="ray")
-    assert done.built and done.num_partitions_built > 8 and done.profile.processes == 4
+    assert done.built and done.num_partitions_built > 8
     assert not ray.is_initialized()
     assert files_of(tmp_path / "cluster") == files_of(tmp_path / "local")
     assert json.loads((tmp_path / "cluster" / "rejected.jsonl").read_text().splitlines()[0])["line"] == 18
@@ -118,14 +117,9 @@ def counting(folder: str) -> Callable[[int], int]:
 
 def test_a_task_that_kills_its_processes_is_named_and_all_others_are_done_once(tmp_path: Path) -> None:
     tasks = list(range(120))
-
-    def finished(task: int) -> int | None:
-        path = tmp_path / f"done-{task}"
-        return int(path.read_text()) if path.exists() else None
-
     found: list[tuple[int, int]] = []
     with ray_workers("ray", None, lambda _: None) as workers, pytest.raises(WorkerDiedError) as caught:
-        found += workers.run(counting, (str(tmp_path),), tasks, sizes=[1] * 120, finished=finished)
+        found += workers.run(counting, (str(tmp_path),), tasks, sizes=[1] * 120)
     assert len(found) == 119
     assert dict(found) == {task: task * task for task in tasks if task != 99}
     assert caught.value.message.startswith(f"99: {MOST_DEATHS} processes died of it")
@@ -169,9 +163,7 @@ def test_a_build_that_is_interrupted_goes_on_to_the_same_bytes(
     wait_until(lambda: not nodes.workers())
 
 
-def test_a_node_with_another_version_is_refused_by_name_before_the_first_task(
-    nodes: Any, recipe: Recipe, tmp_path: Path
-) -> None:
+def test_a_node_with_another_version_is_refused_by_name(nodes: Any, recipe: Recipe, tmp_path: Path) -> None:
     other = tmp_path / "packages" / "numpy-0.dist-info"
     other.mkdir(parents=True)
     (other / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 0\n")
@@ -181,7 +173,7 @@ def test_a_node_with_another_version_is_refused_by_name_before_the_first_task(
             build(recipe, tmp_path / "cache", on="ray")
     finally:
         nodes.cluster.remove_node(node)
-    assert journal(tmp_path / "cache") == []
+    assert not (tmp_path / "cache" / "manifest.json").exists()
 
 
 def test_an_input_that_a_node_does_not_see_is_named_with_the_node(

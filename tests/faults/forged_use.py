@@ -111,8 +111,8 @@ def _command(words: list[str]) -> None:
 
 def _read_all(folder: Path) -> None:
     """Use what a training job, a build and an export use of a cache; every use must end well or in an error of its own."""
-    with Cache.open(folder) as cache, Cache.open(folder, mmap=False) as unmapped:
-        for use in (*_uses_of_rows(cache), *_uses_of_rows(unmapped), *_loaders(cache)):
+    with Cache.open(folder) as cache:
+        for use in (*_uses_of_rows(cache), *_loaders(cache)):
             with contextlib.suppress(PackerError):
                 use()
         with contextlib.suppress(PackerError):
@@ -136,7 +136,7 @@ def _uses_of_rows(cache: Cache) -> Iterator[Callable[[], Any]]:
 
 def _loaders(cache: Cache) -> Iterator[Callable[[], None]]:
     for batching, orders in (
-        ("packed", ("random", "windowed")),
+        ("packed", ("random", "sequential")),
         ("padded", ("random", "length_bucketed")),
         ("padding_free", ("random",)),
         ("token_budget", ("random",)),

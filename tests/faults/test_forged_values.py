@@ -54,7 +54,7 @@ def test_a_forged_value_is_an_error_of_the_cache_and_never_an_internal_one(
 STATES = {
     "packed": ("blocks", {"order": "random"}),
     "padding_free": ("documents", {"order": "length_bucketed", "cutoff_len": 50}),
-    "token_budget": ("documents", {"order": "windowed", "micro_batch_size": 600}),
+    "token_budget": ("documents", {"micro_batch_size": 600}),
 }
 
 

@@ -66,8 +66,6 @@ def forge(folder: Path) -> None:
     """Hide in a folder what every version of packer ever kept in a copy of a cache in a bucket."""
     (folder / ".mirror").mkdir()
     (folder / ".mirror" / "origin").write_text(f'{{"url":"{STRANGER}","most_bytes":1}}')
-    (folder / ".mirror" / "limit").write_text("1")
-    (folder / ".mirror" / "manifest.json.etag").write_text('"of-the-stranger"')
 
 
 def everything(folder: Path) -> dict[str, bytes | None]:
@@ -205,7 +203,6 @@ def test_a_copy_of_an_earlier_version_goes_on_with_the_url_that_is_given(
         fetched = {path: path.stat().st_ino for path in cache.folder.rglob("*.arrow")}
     shutil.rmtree(cache.folder / ".mirror")
     forge(cache.folder)
-    (cache.folder / ".mirror" / "limit").unlink()
     with Cache.open(in_memory.url, cache_dir=tmp_path / "kept") as cache:
         cache.blocks("train").read([0])
         assert shown(cache.folder) == in_memory.url
@@ -215,13 +212,9 @@ def test_a_copy_of_an_earlier_version_goes_on_with_the_url_that_is_given(
 def test_a_forged_manifest_in_a_folder_for_copies_is_fetched_again(
     in_memory: Bucket, starter_cache: Path, tmp_path: Path
 ) -> None:
-    """Its note has the version of the bucket's own, as whoever may read there knows it."""
     put(in_memory, starter_cache)
-    etag = in_memory.etag(MANIFEST_NAME)
-    assert etag is not None
     folder = folder_of(in_memory.url, "caches", tmp_path / "sent")
-    (folder / ".mirror").mkdir(parents=True)
-    (folder / ".mirror" / "manifest.json.etag").write_text(etag)
+    folder.mkdir(parents=True)
     (folder / MANIFEST_NAME).write_text("{}")
     with Cache.open(in_memory.url, cache_dir=tmp_path / "sent") as cache:
         assert (cache.folder, cache.fingerprint) == (folder, Cache.open(starter_cache).fingerprint)
@@ -253,16 +246,13 @@ def test_a_link_in_a_folder_for_copies_is_refused_and_what_it_leads_to_stays(
 def victims(folder: Path, make: Callable[[Path], None]) -> None:
     """In place of every file that packer keeps in a copy for itself."""
     (folder / ".mirror").mkdir(parents=True)
-    for name in (*(f"fetching-{number}" for number in range(1024)), "room", "limit.lock", "origin.lock"):
-        make(folder / ".mirror" / name)
-    for name in ("limit", "manifest.json.etag", "origin"):
+    for name in (*(f"fetching-{number}" for number in range(1024)), "origin"):
         make(folder / ".mirror" / name)
 
 
 @pytest.mark.parametrize("kind", ["link", "dangling link", "pipe"])
-@pytest.mark.parametrize("most", [None, "1GB"])
 def test_locks_that_are_links_or_pipes_are_refused_and_not_opened(
-    kind: str, most: str | None, in_memory: Bucket, starter_cache: Path, tmp_path: Path
+    kind: str, in_memory: Bucket, starter_cache: Path, tmp_path: Path
 ) -> None:
     put(in_memory, starter_cache)
     outside = tmp_path / "outside"
@@ -275,33 +265,21 @@ def test_locks_that_are_links_or_pipes_are_refused_and_not_opened(
     }
     victims(folder_of(in_memory.url, "caches", tmp_path / "sent"), make[kind])
     with pytest.raises(StorageError, match="is a link, a pipe or a device, and no lock") as caught:
-        Cache.open(in_memory.url, cache_dir=tmp_path / "sent", cache_bytes=most)
+        Cache.open(in_memory.url, cache_dir=tmp_path / "sent")
     assert caught.value.hint
     assert everything(outside) == {"kept": b"kept"}
 
 
-@pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_notes_and_manifests_that_are_links_or_pipes_count_as_missing(
-    kind: str, in_memory: Bucket, starter_cache: Path, tmp_path: Path
-) -> None:
+def test_a_manifest_that_is_a_pipe_counts_as_missing(in_memory: Bucket, starter_cache: Path, tmp_path: Path) -> None:
     put(in_memory, starter_cache)
-    outside = tmp_path / "outside"
-    outside.write_text("1")
     folder = folder_of(in_memory.url, "caches", tmp_path / "sent")
-    (folder / ".mirror").mkdir(parents=True)
-    for name in (".mirror/limit", ".mirror/manifest.json.etag"):
-        if kind == "link":
-            (folder / name).symlink_to(outside)
-        else:
-            os.mkfifo(folder / name)
-    if kind == "pipe":
-        os.mkfifo(folder / MANIFEST_NAME)
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / MANIFEST_NAME)
     with Cache.open(in_memory.url, cache_dir=tmp_path / "sent") as cache:
         assert cache.blocks("train").read([0])
-    assert outside.read_text() == "1"
 
 
-def test_shards_that_are_links_keep_the_time_of_what_they_lead_to_and_are_evicted_alone(
+def test_of_shards_that_are_links_the_links_are_removed_alone(
     in_memory: Bucket, starter_cache: Path, tmp_path: Path
 ) -> None:
     put(in_memory, starter_cache)
@@ -312,9 +290,7 @@ def test_shards_that_are_links_keep_the_time_of_what_they_lead_to_and_are_evicte
     folder = folder_of(in_memory.url, "caches", tmp_path / "sent")
     (folder / "blocks").mkdir(parents=True)
     (folder / names[0]).symlink_to(own)
-    mirror = make_mirror(folder, in_memory.url, most_bytes=own.stat().st_size)
-    assert mirror.keep(names[:1]) == []
-    mirror.remove_shards(but=())
+    make_mirror(folder, in_memory.url).remove_shards(but=())
     assert not (folder / names[0]).is_symlink()
     assert (own.stat().st_mtime_ns, own.stat().st_size) == (before.st_mtime_ns, before.st_size)
 

@@ -199,8 +199,6 @@ def test_a_step_is_not_taken_for_a_micro_batch():
 
 
 def test_what_stands_for_another_argument_is_refused_by_its_name():
-    with pytest.raises(TypeError, match="columns is 'labels'"):
-        loader_of(small_cache(4), columns="labels")
     with pytest.raises(UsageError, match="without loss_weights"):
         weighted_loss(torch.zeros(1, 4, 8), {"labels": torch.zeros(1, 4, dtype=torch.int64)})
     with pytest.raises(ValueError, match="a mask of bool"):

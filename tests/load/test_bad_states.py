@@ -57,8 +57,7 @@ def read(consumer, size, num_reads):
         if num_reads < 0:
             os.truncate(shard, size)
         try:
-            # What is mapped already cannot be cut short in place without a signal: there, rows are read instead.
-            reading = CONSUMERS[consumer](Cache.open(folder, mmap=num_reads < 15))
+            reading = CONSUMERS[consumer](Cache.open(folder))
             for _ in range(num_reads * (2 if consumer == "dataset" else 1)):
                 next(reading)
             if num_reads >= 0:
@@ -70,7 +69,7 @@ def read(consumer, size, num_reads):
         return found
     return work
 
-for num_reads in (-1, 1, 15):
+for num_reads in (-1, 1):
     for consumer in CONSUMERS:
         for size in (0, len(content) - 1):
             print(json.dumps([num_reads, forked(read(consumer, size, num_reads))]))
@@ -82,13 +81,13 @@ for num_reads in (-1, 1, 15):
 def cut_short(tmp_path_factory):
     """What readers met, by the steps they had read when the last of three shards lost all or one of its bytes.
 
-    A shard has fourteen blocks and several pages; -1 is before it was opened, 15 steps reach into the last shard.
+    A shard has fourteen blocks and several pages; -1 is before it was opened.
     """
     folder = three_shards(tmp_path_factory.mktemp("cut"), num_blocks=14, block_len=512)
-    outcomes = {-1: [], 1: [], 15: []}
+    outcomes = {-1: [], 1: []}
     for num_reads, outcome in in_a_process(FORKED + CUT, folder):
         outcomes[num_reads].append(outcome)
-    assert [len(found) for found in outcomes.values()] == [6, 6, 6]
+    assert [len(found) for found in outcomes.values()] == [6, 6]
     return folder, max((folder / "blocks").iterdir()), outcomes
 
 
@@ -101,13 +100,6 @@ def test_a_shard_that_is_cut_short_is_named_with_the_remedy_and_kills_nobody(num
         assert outcome[0] == "CheckError", outcome
         assert str(shard) in outcome[1]
         assert f"packer build -o {folder} --repair" in outcome[2]
-
-
-def test_a_shard_that_is_cut_short_while_it_is_read_from_kills_nobody_where_it_is_not_mapped(cut_short):
-    """What is left of a page can still be read, and its digest says whether it is right."""
-    _, shard, outcomes = cut_short
-    for outcome in outcomes[15]:
-        assert outcome[0] == "nothing" or str(shard) in outcome[1], outcome
 
 
 def test_a_shard_that_is_gone_is_named_with_the_remedy(tmp_path):
@@ -152,16 +144,15 @@ def test_a_flipped_bit_in_any_column_is_named_by_file_and_row_before_its_step(tm
             with pytest.raises(CheckError) as caught:
                 PackedDataset(tmp_path)[block]
             for prefetch in (0, 2):
-                loader, seen = loader_of(tmp_path, order="random", prefetch=prefetch), []
-                with pytest.raises(CheckError) as met:
+                seen = []
+                with pytest.raises(CheckError) as met, loader_of(tmp_path, order="random", prefetch=prefetch) as loader:
                     seen.extend(step.block_ids.tolist() for step in loader)
                 assert str(path) in met.value.message
-                # Counts are read ahead of the rows, a column at a time: one below 0 is seen there, and its row is not.
+                # Counts are read when the loader is opened, a column at a time: one out of bounds is seen there.
                 # Rows are vouched for by the digest of their digests, which is compared once a few rows were right.
                 named_otherwise = name in ("length", "num_trained", "digest")
                 assert met.value.message == caught.value.message or named_otherwise
                 assert block not in [one for step in seen for one in step]
-                loader.close()
             assert str(path) in caught.value.message
             assert f"row {row}:" in caught.value.message
             assert "--repair" in caught.value.hint
@@ -228,8 +219,7 @@ def refused(state):
 
 
 STATE = state_in_the_middle()
-NOTED = {("schedule",): str, ("share_schedule",): str, ("padded",): dict, ("micro_batch_size",): int}
-NOTED |= {("opened_micro_batch_size",): int}
+NOTED = {("schedule",): str, ("padded",): dict, ("micro_batch_size",): int}
 """What a loader goes on without: another value is none that is wrong."""
 
 
@@ -318,7 +308,7 @@ def test_a_state_goes_on_only_in_a_loader_whose_steps_hold_the_same(starter_cach
     ("saved_by", "goes_on_in"),
     [
         ({}, {"flatten": False, "labels": "shifted", "prefetch": 0}),
-        ({"batching": "padded"}, {"batching": "padded", "columns": ["input_ids"]}),
+        ({"batching": "padded"}, {"batching": "padded", "labels": "shifted"}),
         ({}, {"micro_batch_size": 2, "rank": 1, "world_size": 2, "global_batch_size": 4}),
     ],
 )

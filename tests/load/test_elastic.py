@@ -7,15 +7,12 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
 
 from search_effort import one_in  # noqa: E402
 from small_blocks import small_cache  # noqa: E402
 
-from packer.errors import UsageError  # noqa: E402
 from packer.load import PackedLoader  # noqa: E402
 
 NUM_BLOCKS, UNIT, EPOCHS = 500, 24, 3  # 24 is dealt to 1, 2, 3, 4 and 8 ranks
@@ -52,7 +49,7 @@ def steps_of(loaders):
             ids = [micro_batch["input_ids"].reshape(-1, 8) for part in parts for micro_batch in part]
             states = [loader.state_dict() for loader in loaders]
             assert all(state == states[0] for state in states)
-            state = {**states[0], "micro_batch_size": 1, "opened_micro_batch_size": 1}  # the ranks' own
+            state = {**states[0], "micro_batch_size": 1}  # the ranks' own
             yield np.concatenate([part.block_ids for part in parts]).tolist(), torch.cat(ids), *told, state
 
 
@@ -206,48 +203,3 @@ def test_the_numbers_of_a_step_cannot_be_changed_under_the_order():
             if taken is found:
                 step.block_ids[:] = 0
     assert found == expected and len(expected) > 1
-
-
-@settings(max_examples=6)
-@given(
-    sizes=st.lists(st.sampled_from([(24, 1), (24, 3), (48, 6), (72, 3), 48, 24]), min_size=1, max_size=6),
-    place=st.integers(0, 7),
-    ranks=st.sampled_from([1, 2, 4, 8]),
-    opened=st.sampled_from([1, 3]),
-)
-def test_a_schedule_may_grow_micro_batches_too_and_no_row_changes_on_any_ranks(sizes, place, ranks, opened):
-    def schedule(step, size):
-        given = sizes[step % len(sizes)]
-        return given if isinstance(given, tuple) else (given, 1)
-
-    cache = small_cache(NUM_BLOCKS)
-    plain = loaders_of(cache, 1, 1, schedule=lambda step, size: schedule(step, size)[0], prefetch=0)
-    expected = [step[0] for step in itertools.islice(steps_of(plain), 12)]
-    before = loaders_of(cache, 1, 1, schedule=schedule, prefetch=0)
-    whole = list(itertools.islice(steps_of(before), place + 1))
-    after = loaders_of(cache, ranks, opened, schedule=schedule, prefetch=0)
-    for loader in after:
-        loader.load_state_dict(whole[place][3])
-    rest = []
-    for parts in itertools.islice(zip(*(loader.endless() for loader in after), strict=True), 11 - place):
-        rest.append([row for part in parts for row in part.block_ids.tolist()])
-        size, micro_batch_size = schedule(parts[0].index, 0)
-        assert {len(part) for part in parts} == {size // micro_batch_size // ranks}
-        assert after[0].state_dict()["micro_batch_size"] == micro_batch_size
-    assert [step[0] for step in whole] + rest == expected
-
-
-def test_micro_batches_that_grew_stay_so_after_a_resume_where_they_divide_the_step():
-    def resumed(world_size, opened=1):
-        (loader,) = loaders_of(small_cache(NUM_BLOCKS), 1, 1)
-        next(iter(loader))
-        loader.set_micro_batch_size(12)
-        other = loaders_of(small_cache(NUM_BLOCKS), world_size, opened, prefetch=0)[0]
-        other.load_state_dict(loader.state_dict())
-        return len(next(iter(other)))
-
-    assert [resumed(1), resumed(2), resumed(4), resumed(1, opened=3)] == [2, 1, 6, 8]
-    with pytest.raises(UsageError, match="not a positive multiple"):
-        next(iter(loaders_of(small_cache(NUM_BLOCKS), 1, 1, schedule=lambda step, size: (24, 7))[0]))
-    with pytest.raises(ValueError, match="micro-batch size is 0"):
-        next(iter(loaders_of(small_cache(NUM_BLOCKS), 1, 1, schedule=lambda step, size: (24, 0))[0]))

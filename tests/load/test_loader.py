@@ -610,19 +610,3 @@ def test_figures_count_what_was_given_and_time_what_was_waited_for(monkeypatch):
 def test_the_size_of_a_step_is_what_it_holds_without_padding_rows(end):
     sizes = [step.size for step in PackedLoader(small_cache(11), global_batch_size=4, end=end, rank=0, world_size=1)]
     assert sizes == ([4, 4] if end == "drop" else [4, 4, 3])
-
-
-def test_micro_batches_of_another_size_from_the_next_step_on_hold_the_same_rows():
-    def run(change):
-        loader, rows = PackedLoader(small_cache(24), global_batch_size=4, rank=0, world_size=1, prefetch=2), []
-        for step in loader:
-            rows.append(step.block_ids.tolist())
-            assert len(step) == (2 if change and step.index > 2 else 4)
-            if change and step.index == 2:
-                loader.set_micro_batch_size(2)
-                assert loader.state_dict()["micro_batch_size"] == 2
-        with pytest.raises(UsageError, match="not a positive multiple"):
-            loader.set_micro_batch_size(3)
-        return rows
-
-    assert run(change=True) == run(change=False)

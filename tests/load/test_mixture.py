@@ -33,19 +33,13 @@ def order_of(weights, sizes, num_items=10**9, **place):
     return MixtureOrder(orders, shares_of(weights), num_items, bases=np.cumsum([0, *sizes])[:-1].tolist(), **place)
 
 
-def literal_choice(shares_of_rows):
-    """Tijdeman's rule as his paper words it, in fractions; where shares change, leads go on as the module says."""
-    K, lead, before, chosen = len(shares_of_rows[0]), None, shares_of_rows[0], []
+def literal_choice(shares, number):
+    """Tijdeman's rule as his paper words it, in fractions."""
+    K, chosen = len(shares), []
     lead, slack = [Fraction(0)] * K, max(2 * K - 2, 1)
-    for shares in shares_of_rows:
-        if shares != before:
-            lead = [Fraction(round(each * 2**32), 2**32) for each in lead[:-1]]
-            lead.append(-sum(lead))
-            given_up = sum(lead[k] for k in range(K) if not shares[k])
-            lead = [lead[k] + given_up * shares[k] if shares[k] else Fraction(0) for k in range(K)]
-            before = shares
+    for _ in range(number):
         lead = [one + share for one, share in zip(lead, shares, strict=True)]
-        eligible = [k for k in range(K) if shares[k] and lead[k] >= Fraction(1, slack)]
+        eligible = [k for k in range(K) if lead[k] >= Fraction(1, slack)]
         k = min(eligible, key=lambda k: ((1 - Fraction(1, slack) - lead[k]) // shares[k], k))
         lead[k] -= 1
         chosen.append(k)
@@ -62,7 +56,7 @@ def caches_of(rows, sizes):
 def test_the_choice_of_caches_is_tijdemans(weights, number):
     sizes = [50] * len(weights)
     rows = order_of(weights, sizes).rows(0, 0, number)
-    assert caches_of(rows, sizes) == literal_choice([shares_of(weights)] * number)
+    assert caches_of(rows, sizes) == literal_choice(shares_of(weights), number)
 
 
 @given(weights=weights)
@@ -139,11 +133,6 @@ def loader_of(source, **options):
 def mixed(proportions=(3, 1), sizes=None, **options):
     sizes = sizes or (13, 6, 9)[: len(proportions)]
     caches = [small_cache(size, fingerprint=f"cac{i}") for i, size in enumerate(sizes)]
-    return Mixture(list(zip(caches, proportions, strict=True)), **options)
-
-
-def mixed_documents(proportions, **options):
-    caches = [small_document_cache(n, seed=n, fingerprint=f"{n}")[0] for n in (13, 6, 9)]
     return Mixture(list(zip(caches, proportions, strict=True)), **options)
 
 
@@ -259,126 +248,6 @@ def test_windows_of_a_mixture_hold_what_the_mixture_has_there_sorted_by_length()
         one, other = plain[start : start + 16], bucketed[start : start + 16]
         assert sorted(one) == sorted(other)
         assert (np.diff(lengths[other]) >= 0).all()  # a bucket is larger than these windows
-
-
-proportions = st.lists(st.integers(0, 20), min_size=3, max_size=3).filter(any)
-SIZES = (13, 6, 9)
-
-
-@percent_of_examples(40)
-@given(first=st.integers(0, 9), shares=proportions)
-def test_proportions_that_are_set_hold_from_the_next_step_on_and_no_row_repeats_within_its_cache(first, shares):
-    loader = loader_of(mixed((5, 2, 3), SIZES), global_batch_size=1)
-    rows = []
-    for step in loader.endless():
-        rows.append(int(step.block_ids[0]))
-        if len(rows) == first + 1:
-            loader.set_shares(shares)
-            assert loader.state_dict()["mix"]["since"] == loader.state_dict()["taken"]
-        if len(rows) == 60:
-            break
-    loader.close()
-    chosen = caches_of(rows, SIZES)
-    assert chosen == literal_choice([shares_of((5, 2, 3))] * (first + 1) + [shares_of(shares)] * (59 - first))
-    for number, (base, size) in enumerate(((0, 13), (13, 6), (19, 9))):
-        own = [row - base for row, cache in zip(rows, chosen, strict=True) if cache == number]
-        for start in range(0, len(own) - size, size):
-            assert sorted(own[start : start + size]) == list(range(size))
-
-
-@percent_of_examples(40)
-@given(table=st.lists(proportions, min_size=1, max_size=12), size=st.sampled_from([2, 4, 6]), data=st.data())
-def test_proportions_by_schedule_are_a_function_of_the_step_on_any_ranks_and_after_any_resume(table, size, data):
-    def opened(**options):
-        mixture = mixed((5, 2, 3), SIZES, schedule=lambda step: table[step % len(table)])
-        return loader_of(mixture, global_batch_size=size, end="wrap", **options)
-
-    def run(loaders, number):
-        steps = zip(*(loader.endless() for loader in loaders), strict=True)
-        for _, parts in zip(range(number), steps, strict=False):
-            yield [row for part in parts for row in part.block_ids.tolist()], parts[0].num_items_in_batch, loaders[0]
-
-    whole = [(rows, num_items, loader.state_dict()) for rows, num_items, loader in run([opened(prefetch=0)], 10)]
-    expected = [shares_of(table[index % len(table)]) for index in range(10) for _ in range(size)]
-    if any(shares_of((5, 2, 3)) != shares for shares in expected):
-        found = caches_of([row for rows, _, _ in whole for row in rows], SIZES)
-        assert found == literal_choice([shares_of((5, 2, 3)), *expected])[1:] or found == literal_choice(expected)
-    place = data.draw(st.integers(0, 9))
-    ranks = [opened(rank=rank, world_size=2, prefetch=data.draw(st.sampled_from([0, 2]))) for rank in range(2)]
-    for loader in ranks:
-        loader.load_state_dict(whole[place][2])
-    assert [each[:2] for each in run(ranks, 9 - place)] == [each[:2] for each in whole[place + 1 :]]
-    for loader in ranks:
-        loader.close()
-
-
-@percent_of_examples(40)
-@given(
-    table=st.lists(proportions, min_size=2, max_size=9),
-    end=st.sampled_from(["drop", "short", "wrap"]),
-    counts_tokens=st.booleans(),
-)
-def test_epoch_by_epoch_or_without_end_a_schedule_gives_the_same_steps(table, end, counts_tokens):
-    source, options = mixed, {"global_batch_size": 4}
-    if counts_tokens:
-        source, options = mixed_documents, {"batching": "token_budget", "micro_batch_size": 40, "global_batch_size": 40}
-    loaders = [
-        loader_of(source((5, 2, 3), schedule=lambda step: table[step % len(table)]), end=end, prefetch=0, **options)
-        for _ in range(2)
-    ]
-    by_epoch = [step.block_ids.tolist() for _ in range(2) for step in loaders[0]]
-    assert len(by_epoch) > 3
-    endless = loaders[1].endless()
-    assert by_epoch == [next(endless).block_ids.tolist() for _ in by_epoch]
-
-
-def test_a_small_share_that_changes_with_every_step_gets_its_rows():
-    loader = loader_of(mixed(schedule=lambda step: (10 + step / 1000, 1)), end="wrap")
-    rows = [row for _, step in zip(range(110), loader.endless(), strict=False) for row in step.block_ids.tolist()]
-    loader.close()
-    assert abs(caches_of(rows, (13, 6)).count(1) - 440 / 11) <= 1
-
-
-def test_what_a_scheduled_mixture_is_not():
-    scheduled = mixed(schedule=lambda step: (3, 1))
-    with pytest.raises(UsageError, match="follow its schedule"):
-        loader_of(scheduled).set_shares([1, 1])
-    with pytest.raises(UsageError, match="sorted by length"):
-        loader_of(scheduled, batching="padded", order="length_bucketed")
-    with pytest.raises(TypeError, match="a function of a step's index"):
-        mixed(schedule=[1, 1])
-    with pytest.raises(UsageError, match="one for each of 2"):
-        next(iter(loader_of(mixed(schedule=lambda step: [1]))))
-    with pytest.raises(UsageError, match="one for each of 2"):
-        next(iter(loader_of(mixed(schedule=lambda step: None))))
-    with pytest.raises(TypeError, match="no fixed number of steps"):
-        len(
-            loader_of(
-                mixed_documents((1, 1, 1), schedule=lambda step: (1, 2, 3)),
-                batching="token_budget",
-                micro_batch_size=40,
-                global_batch_size=40,
-            )
-        )
-    with pytest.warns(UserWarning, match="share_schedule"):
-        loader_of(mixed()).load_state_dict(loader_of(scheduled).state_dict())
-
-
-def test_proportions_are_set_of_a_mixture_alone_and_those_of_a_state_must_be_possible():
-    with pytest.raises(UsageError, match="for a Mixture"):
-        loader_of(small_cache(5)).set_shares([1])
-    loader = loader_of(mixed())
-    for wrong in ([1], [0, 0], [-1, 2], [1, 2, 3]):
-        with pytest.raises(UsageError, match="proportion"):
-            loader.set_shares(wrong)
-    state = loader.state_dict()
-    for shares in (["1/2", "1/0"], ["2", "-1"], ["1/2"], ["a", "b"], ["1/3", "1/3"]):
-        with pytest.raises(CheckError, match="reader state"):
-            loader.load_state_dict({**state, "mix": {"shares": shares, "since": [0, 0], "lead": [0, 0]}})
-    for wrong in ({"since": [5, 0]}, {"lead": [1, 0]}, {"lead": [2**60, -(2**60)]}):
-        mix = {"shares": ["1/2", "1/2"], "since": [0, 0], "lead": [0, 0], **wrong}
-        with pytest.raises(CheckError, match="taken of each cache"):
-            loader.load_state_dict({**state, "mix": mix})
 
 
 def test_proportions_and_contents_are_part_of_the_state():

@@ -1,7 +1,5 @@
 """Caches of every packing mode in the reader: boundaries where the mode has them, and the losses that follow."""
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -11,9 +9,8 @@ from packed_again import packed_again  # noqa: E402
 from packed_caches import table  # noqa: E402
 from tiny_decoder import TinyDecoder, causal, summed_loss  # noqa: E402
 
-from packer.load import Mixture, PackedDataset, PackedLoader, collate  # noqa: E402
+from packer.load import PackedDataset, PackedLoader, collate  # noqa: E402
 from packer.load.attention import block_diagonal_mask, document_ids  # noqa: E402
-from packer.load.batching import Padded  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
 
 
@@ -116,67 +113,3 @@ def test_a_data_set_of_blocks_gives_the_same_runs(name, caches):
     rows = table(caches / name, "blocks", "eval")[:2]
     assert batch["cu_seq_lens_q"].diff().tolist() == rows[0]["seq_lengths"] + rows[1]["seq_lengths"]
     assert batch["input_ids"][0].tolist() == rows[0]["input_ids"] + rows[1]["input_ids"]
-
-
-@pytest.mark.parametrize("name", ["isolated", "aligned", "eos", "stream"])
-@pytest.mark.parametrize("flatten", [True, False])
-def test_masks_and_numbers_on_request_are_those_of_the_stored_blocks(name, flatten, caches):
-    """Real is what lies in a piece, and in mode ``eos`` the separators: what is trained nowhere and no padding."""
-    model = Cache.open(caches / name).manifest.model
-    special, rows = {*model.control_ids, *model.stop_ids}, table(caches / name, "blocks", "eval")
-    columns = (..., "attention_mask", "special_tokens_mask", "document_ids")
-    found = [micro_batch for step in steps(caches / name, flatten=flatten, columns=columns) for micro_batch in step]
-    for micro_batch, row in zip(found, rows, strict=True):
-        real = [0] * len(row["input_ids"])
-        for place, length in zip(row["doc_places"], row["doc_lengths"], strict=True):
-            real[place : place + length] = [1] * length
-        if name == "eos":
-            real[: row["seq_lengths"][0]] = [1] * row["seq_lengths"][0]
-        marked = [int(not kept or token in special) for kept, token in zip(real, row["input_ids"], strict=True)]
-        numbers = np.repeat(np.arange(len(row["seq_lengths"])), row["seq_lengths"]).tolist()
-        assert micro_batch["attention_mask"].tolist() == [real]
-        assert micro_batch["special_tokens_mask"].tolist() == [marked]
-        assert micro_batch["document_ids"].tolist() == [numbers]
-        assert ("cu_seq_lens_q" in micro_batch) == flatten
-    assert len(found) == len(rows) > 2
-
-
-@pytest.mark.parametrize("names", [*itertools.permutations(["eos", "stream", "aligned as short"])])
-def test_masks_of_a_mixture_of_modes_are_those_of_each_cache(names, caches):
-    columns, mixture = (..., "attention_mask", "special_tokens_mask"), Mixture({caches / name: 1 for name in names})
-    alone = [step[0] for name in names for step in steps(caches / name, columns=columns)]
-    found = {int(step.block_ids[0]): step[0] for step in steps(mixture, columns=columns)}
-    assert len(found) > 6
-    for number, micro_batch in found.items():
-        for name in ("input_ids", "attention_mask", "special_tokens_mask"):
-            assert micro_batch[name].tolist() == alone[number][name].tolist()
-
-
-@pytest.mark.parametrize("batching", ["padded", Padded(side="left"), "padding_free", "token_budget"])
-def test_masks_and_numbers_on_request_are_those_of_the_documents(batching, starter_cache):
-    cache = Cache.open(starter_cache)
-    documents, size = cache.documents("eval"), 700 if batching == "token_budget" else 3
-    marked = cache.manifest.model.control_ids + cache.manifest.model.stop_ids
-    columns = (..., "attention_mask", "special_tokens_mask", "document_ids")
-    options = {"micro_batch_size": size, "global_batch_size": 2 * size, "rank": 0, "world_size": 1, "prefetch": 0}
-    num_rows = 0
-    for step in PackedLoader(cache, split="eval", batching=batching, columns=columns, end="pad", **options):
-        rows = iter(step.block_ids.tolist())
-        for micro_batch in step:
-            ids, special = micro_batch["input_ids"].flatten(), micro_batch["special_tokens_mask"].flatten()
-            numbers = micro_batch["document_ids"] + 1000 * torch.arange(len(micro_batch["document_ids"]))[:, None]
-            numbers[micro_batch["document_ids"] < 0] = -1
-            for number in sorted(set(numbers.flatten().tolist()) - {-1}):
-                row, there = next(rows), numbers.flatten() == number
-                if row < 0:
-                    assert special[there].tolist() == [1]
-                    continue
-                document = documents.read(row)
-                assert ids[there].tolist() == document.input_ids.tolist()
-                assert special[there].tolist() == np.isin(document.input_ids, marked).astype(int).tolist()
-                assert micro_batch["attention_mask"].flatten()[there].all()
-                num_rows += 1
-            assert special[numbers.flatten() == -1].all()
-            assert not micro_batch["attention_mask"].flatten()[numbers.flatten() == -1].any()
-        assert next(rows, None) is None
-    assert num_rows == len(documents) > 5

@@ -122,11 +122,17 @@ def test_a_state_belongs_to_its_weights_its_function_and_its_window():
         (lambda epoch: [True], "expected the numbers of rows"),
         (LengthBucketed, "expected random, sequential"),
         (LengthBucketed(window=0), "window is 0"),
-        ("weighted", "expected random, sequential"),
+        ("shuffled", "expected random, sequential"),
     ],
 )
 def test_what_is_no_order_is_refused(order, message):
     with pytest.raises(ValueError, match=message):
+        PackedLoader(small_document_cache(12)[0], order=order, batching="padded", **ALONE)
+
+
+@pytest.mark.parametrize("order", ["weighted", "curriculum", "windowed"])
+def test_an_order_that_was_withdrawn_says_what_to_use(order):
+    with pytest.raises(UsageError, match=f"order {order} was withdrawn"):
         PackedLoader(small_document_cache(12)[0], order=order, batching="padded", **ALONE)
 
 

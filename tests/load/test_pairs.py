@@ -164,19 +164,12 @@ def alone(caches):
     return found
 
 
-@pytest.mark.parametrize(
-    ("batching", "options"),
-    [
-        *((batching, {}) for batching in BATCHINGS),
-        ("padded", {"columns": (..., "document_ids")}),
-    ],
-    ids=str,
-)
-def test_log_probabilities_of_every_answer_are_those_of_the_answer_alone(caches, alone, batching, options):
+@pytest.mark.parametrize("batching", BATCHINGS, ids=str)
+def test_log_probabilities_of_every_answer_are_those_of_the_answer_alone(caches, alone, batching):
     """In every layout, under the boundaries that its micro-batches carry."""
     cache, size = Cache.open(caches / "pairs"), 180 if "udget" in str(batching) else 3
     found = {}
-    for step in loader_of(cache, batching=batching, micro_batch_size=size, end="short", **options):
+    for step in loader_of(cache, batching=batching, micro_batch_size=size, end="short"):
         for micro_batch in step:
             mask = block_diagonal_mask(documents_of_batch(micro_batch)).unsqueeze(1)
             logits = MODEL(micro_batch["input_ids"], micro_batch["position_ids"], mask)

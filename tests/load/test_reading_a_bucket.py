@@ -1,28 +1,23 @@
-"""A loader of a cache in a bucket, with room for a part of it. tests/cluster does this with a real server."""
+"""A loader of a cache in a bucket. tests/cluster does this with a real server."""
 
-import io
 import pickle
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
 
 from bucket_objects import put  # noqa: E402
-from processes import wait_until  # noqa: E402
 from small_blocks import random_blocks, write_cache  # noqa: E402
 from small_documents import documents_of, write_document_cache  # noqa: E402
 
 import packer  # noqa: E402
 from packer.errors import StorageError, UsageError  # noqa: E402
 from packer.load import Mixture, PackedLoader  # noqa: E402
-from packer.load.ordering import LengthBucketed, Windowed  # noqa: E402
+from packer.load.ordering import LengthBucketed  # noqa: E402
 from packer.store.bucket import Bucket  # noqa: E402
-from packer.store.bucket_file import BucketFile  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
 
 NUM_SHARDS = 20
@@ -41,10 +36,6 @@ def url(local, in_memory):
     return in_memory.url
 
 
-def largest(folder, number):
-    return sum(sorted((path.stat().st_size for path in folder.rglob("*.arrow")), reverse=True)[:number])
-
-
 def shards_in(folder):
     return {path.name for path in Path(folder).rglob("*.arrow")}
 
@@ -57,52 +48,46 @@ def taken(step):
     ("order", "world_size"),
     [
         ("sequential", 1),
-        (Windowed(2), 2),
-        *(pytest.param(order, 3, marks=pytest.mark.slow) for order in (Windowed(2), "sequential")),
+        ("random", 2),
+        *(pytest.param(each, 3, marks=pytest.mark.slow) for each in ("random", "sequential")),
     ],
 )
-def test_steps_are_those_of_a_local_cache_and_no_more_is_kept_than_was_said(local, url, tmp_path, order, world_size):
+def test_steps_are_those_of_a_local_cache(local, url, tmp_path, order, world_size):
     options = {"order": order, "global_batch_size": 12, "micro_batch_size": 2, "end": "wrap", "world_size": world_size}
-    most = largest(local, 4)
     for rank in range(world_size):
         expected = PackedLoader(local, rank=rank, **options).endless()
-        first = PackedLoader(url, rank=rank, cache_dir=tmp_path / "kept", cache_bytes=most, **options)
+        first = PackedLoader(url, rank=rank, cache_dir=tmp_path / "kept", **options)
         steps = first.endless()
         for _ in range(16):
             assert taken(next(steps)) == taken(next(expected))
         first.close()
-        again = PackedLoader(url, rank=rank, cache_dir=tmp_path / "kept", cache_bytes=most, **options)
+        again = PackedLoader(url, rank=rank, cache_dir=tmp_path / "kept", **options)
         again.load_state_dict(first.state_dict())
         for step in again:
             assert taken(step) == taken(next(expected))
         again.close()
-        assert largest(tmp_path / "kept", NUM_SHARDS) <= most
 
 
-@pytest.mark.parametrize("most", [None, "1MB"])
-def test_a_reader_whose_copy_was_removed_says_so(url, tmp_path, most):
+def test_an_iteration_begins_when_all_shards_are_here_and_one_that_prefetches_nothing_fetches_what_it_reads(
+    url, tmp_path
+):
+    for prefetch, num_fetched in ((2, NUM_SHARDS), (0, 2)):
+        kept = tmp_path / str(prefetch)
+        with PackedLoader(url, prefetch=prefetch, cache_dir=kept, **ALONE) as loader:
+            assert len(shards_in(kept)) == 1, "it says how long blocks are"
+            next(iter(loader))
+            assert len(shards_in(kept)) == num_fetched
+
+
+def test_a_reader_whose_copy_was_removed_says_so(url, tmp_path):
     """Not that the bucket lacks something: nothing there needs a repair."""
-    with Cache.open(url, cache_dir=tmp_path / "kept", cache_bytes=most) as cache:
+    with Cache.open(url, cache_dir=tmp_path / "kept") as cache:
         blocks = cache.blocks("train")
         blocks.read([0])
         shutil.rmtree(tmp_path / "kept")
         with pytest.raises(StorageError, match=f"the local copy of {url} in .* was removed") as caught:
             blocks.read([50])
         assert "again" in caught.value.hint
-
-
-def test_shards_of_this_window_and_the_next_are_fetched_while_its_first_step_is_used(local, url, tmp_path):
-    with PackedLoader(url, order=Windowed(3), prefetch=0, cache_dir=tmp_path, **ALONE) as loader:
-        next(iter(loader))
-        wait_until(lambda: len(shards_in(tmp_path)) == 6)
-        seen = shards_in(tmp_path)
-        steps = iter(loader)
-        for _ in range(21):  # the first three shards have no more
-            next(steps)
-    with PackedLoader(local, order=Windowed(3), prefetch=0, **ALONE) as expected:
-        firsts = Cache.open(local).blocks("train")
-        rows = [step.block_ids.item() for step, _ in zip(expected, range(36), strict=False)]
-        assert seen == {Path(firsts.place(row)[0]).name for row in rows}
 
 
 def test_opening_a_loader_of_pairs_fetches_no_shard(in_memory, starter, tmp_path):
@@ -113,46 +98,19 @@ def test_opening_a_loader_of_pairs_fetches_no_shard(in_memory, starter, tmp_path
     put(in_memory, tmp_path / "pairs")
     for batching in ("padding_free", "padded"):
         kept = tmp_path / batching
-        loader = PackedLoader(in_memory.url, batching=batching, cache_dir=kept, order="windowed", end="short", **ALONE)
+        loader = PackedLoader(in_memory.url, batching=batching, cache_dir=kept, end="short", **ALONE)
         assert loader.content == "pairs" and loader.summary().steps == len(loader) > 0 and not shards_in(kept)
         assert [step.num_pairs for step in loader] and shards_in(kept)
 
 
-def test_documents_are_windowed_and_opening_their_loader_fetches_none(in_memory, tmp_path):
-    documents = documents_of(60)
-    put(in_memory, write_document_cache(tmp_path / "local", [documents[i : i + 10] for i in range(0, 60, 10)]))
-    options = {"batching": "padded", "order": Windowed(2), "end": "short", "global_batch_size": 4, **ALONE}
-    most = largest(tmp_path / "local", 2)
-    loader = PackedLoader(in_memory.url, cache_dir=tmp_path / "kept", cache_bytes=most, **options)
-    assert loader.summary().steps == 15 and not shards_in(tmp_path / "kept")
-    with pytest.raises(UsageError, match="order 'length_bucketed' reads rows of all shards"):
-        PackedLoader(loader._cache, **options | {"order": LengthBucketed()})
-    expected = PackedLoader(tmp_path / "local", **options)
-    assert [taken(step) for step in loader] == [taken(step) for step in expected]
-
-
-def test_an_order_that_would_fetch_shards_again_and_again_is_refused(local, url, tmp_path):
-    options = {"cache_dir": tmp_path / "kept", **ALONE}
-    PackedLoader(url, cache_bytes=largest(local, NUM_SHARDS), **options)
-    with pytest.raises(UsageError, match="nearly every row would be fetched again") as caught:
-        PackedLoader(url, cache_bytes=largest(local, NUM_SHARDS) - 1, **options)
-    assert "windowed" in caught.value.hint and "a new cache_dir" in caught.value.hint
-    with pytest.raises(UsageError, match="20 shards at a time") as caught:
-        PackedLoader(url, cache_bytes=largest(local, 6), order="windowed", **options)
-    assert "Windowed(window=2)" in caught.value.hint
-    PackedLoader(url, cache_bytes=largest(local, 6), order=Windowed(6), **options)
-
-
-def test_limits_are_of_the_cache_that_is_opened_and_stay_with_a_pickled_loader(local, url, tmp_path):
-    most = largest(local, 4)
+def test_the_folder_for_copies_is_of_the_cache_that_is_opened_and_stays_with_a_pickled_loader(local, url, tmp_path):
     with pytest.raises(UsageError, match="of a cache that is opened here"):
-        PackedLoader(Cache.open(url, cache_dir=tmp_path), cache_bytes=most, **ALONE)
+        PackedLoader(Cache.open(url, cache_dir=tmp_path), cache_dir=tmp_path, **ALONE)
     with pytest.raises(UsageError, match="is not a cache in a bucket"):
-        PackedLoader(local, cache_bytes=most, **ALONE)
-    loader = PackedLoader(url, order=Windowed(2), cache_dir=tmp_path, cache_bytes=most, **ALONE)
-    copy = pickle.loads(pickle.dumps(loader))
-    assert [taken(step) for step in copy] == [taken(step) for step in PackedLoader(local, order=Windowed(2), **ALONE)]
-    assert 0 < largest(tmp_path, NUM_SHARDS) <= most
+        PackedLoader(local, cache_dir=tmp_path, **ALONE)
+    copy = pickle.loads(pickle.dumps(PackedLoader(url, cache_dir=tmp_path, **ALONE)))
+    assert [taken(step) for step in copy] == [taken(step) for step in PackedLoader(local, **ALONE)]
+    assert len(shards_in(tmp_path)) == NUM_SHARDS
 
 
 @pytest.fixture
@@ -169,9 +127,11 @@ def ranges(monkeypatch):
     return asked
 
 
-def test_row_counts_are_those_of_fetched_shards_and_asked_for_where_all_are_needed(in_memory, tmp_path, ranges):
+def test_opening_reads_the_counts_of_all_rows_and_only_a_cutoff_that_cuts_fetches_documents(
+    in_memory, tmp_path, ranges
+):
     documents = documents_of(60, longest=40)
-    for document in documents:  # one span each, or spans would take as much room as weights may
+    for document in documents:
         document.labels[1:] = np.where(np.arange(1, len(document.labels)) > 3, document.input_ids[1:], -100)
         document.weights[:] = document.labels != -100
     local = write_document_cache(tmp_path / "local", [documents[i : i + 10] for i in range(0, 60, 10)])
@@ -182,21 +142,18 @@ def test_row_counts_are_those_of_fetched_shards_and_asked_for_where_all_are_need
         kept = tmp_path / str(len(list(tmp_path.iterdir())))
         ranges.clear()
         here = PackedLoader(in_memory.url, cache_dir=kept, **options)
-        assert not shards_in(kept)
-        num_asked = len(ranges)
+        num_asked, num_fetched = len(ranges), len(shards_in(kept))
         there = PackedLoader(local, **options)
         assert here.untrained.tolist() == there.untrained.tolist()
         found = [(taken(step), step.num_items_in_batch, step.num_tokens, step.num_slots) for step in here]
         assert found == [(taken(step), step.num_items_in_batch, step.num_tokens, step.num_slots) for step in there]
-        return num_asked, len(ranges) - num_asked
+        assert len(ranges) == num_asked, "all is asked for at opening"
+        return num_asked, num_fetched
 
-    assert opened(order=Windowed(2), micro_batch_size=4) == opened(order="sequential") == (0, 0)
-    assert opened(batching="token_budget", micro_batch_size=64) == opened(order=LengthBucketed()) == (6, 0)
-    num_asked, later = opened(order="random")
-    assert num_asked == 0 and 0 < later <= 6
+    assert opened() == opened(order="sequential") == opened(order=LengthBucketed()) == (6, 0)
+    assert opened(batching="token_budget", micro_batch_size=64) == (6, 0)
     with pytest.warns(UserWarning, match="have no trained token among their first 6"):
-        num_asked, later = opened(cutoff_len=6)
-    assert num_asked > 6 and not later, "lengths, then spans of those that are longer"
+        assert opened(cutoff_len=6) == (6, 6)
     with pytest.warns(UserWarning, match="have no trained token"):
         assert opened(cutoff_len=40) == (6, 0), "nothing is longer"
 
@@ -206,30 +163,10 @@ def test_a_mixture_by_tokens_of_a_cache_in_a_bucket_is_that_of_a_local_one(in_me
     for seed, folder in enumerate(folders):
         write_document_cache(folder, [documents_of(20, seed=seed + 2 * i) for i in range(3)], fingerprint=f"f{seed}")
     put(in_memory, folders[0])
-    options = {"batching": "padding_free", "order": Windowed(2), "end": "short", "global_batch_size": 3, **ALONE}
+    options = {"batching": "padding_free", "end": "short", "global_batch_size": 3, **ALONE}
     of = [
         PackedLoader(Mixture([(first, 0.7), (folders[1], 0.3)], by="tokens"), **options)
         for first in (in_memory.url, folders[0])
     ]
     steps = [[(taken(step), step.num_items_in_batch, step.num_tokens) for step in loader] for loader in of]
     assert steps[0] == steps[1] and len(steps[0]) > 10
-
-
-@given(data=st.data(), content=st.binary(max_size=200), block=st.integers(1, 50))
-def test_an_object_reads_as_the_file_it_is(data, content, block):
-    read = []
-
-    class Fake:
-        def read_ranges(self, _, ranges):
-            read.extend(ranges)
-            return [content[start : start + size] for start, size in ranges]
-
-    file, expected = BucketFile(Fake(), "name", len(content)), io.BytesIO(content)
-    file._BLOCK_BYTES = block
-    for _ in range(8):
-        place, size = data.draw(st.integers(0, 210)), data.draw(st.integers(-1, 210))
-        assert file.seek(place) == expected.seek(place)
-        assert file.read(size) == expected.read(size)
-        assert file.tell() == expected.tell()
-    assert file.seek(-0, 2) == len(content)
-    assert len(set(read)) == len(read), "nothing is asked for twice"

@@ -9,7 +9,7 @@ from packer.errors import CheckError
 from packer.load.state import ZERO_COUNTERS, Counters, ReaderState, restore
 
 READER = ReaderState(
-    version=5,
+    version=6,
     fingerprint="f00d",
     split="train",
     batching="packed",
@@ -20,15 +20,12 @@ READER = ReaderState(
     seed=7,
     end="drop",
     schedule=None,
-    share_schedule=None,
     epoch=0,
     cursor=0,
     batch_size=4,
     opened_batch_size=4,
     micro_batch_size=2,
-    opened_micro_batch_size=2,
     shares=None,
-    mix=None,
     taken=None,
     counters=ZERO_COUNTERS,
 )
@@ -47,7 +44,7 @@ def saved(**changes):
 
 def test_a_state_is_plain_values_and_survives_json():
     assert saved() == {
-        "version": 5,
+        "version": 6,
         "fingerprint": "f00d",
         "split": "train",
         "batching": "packed",
@@ -58,15 +55,12 @@ def test_a_state_is_plain_values_and_survives_json():
         "seed": 7,
         "end": "drop",
         "schedule": None,
-        "share_schedule": None,
         "epoch": 2,
         "cursor": 5,
         "batch_size": 6,
         "opened_batch_size": 4,
         "micro_batch_size": 2,
-        "opened_micro_batch_size": 2,
         "shares": None,
-        "mix": None,
         "taken": None,
         "counters": {"steps": 9, "rows": 36, "trained": 1234, "tokens": 2000, "slots": 2500},
     }
@@ -82,7 +76,7 @@ def test_a_state_is_plain_values_and_survives_json():
         ({"order": "sequential"}, "order 'sequential'.*'random'"),
         ({"order_by": "4096"}, "order_by '4096'.*None"),
         ({"seed": 8}, "seed 8.*7"),
-        ({"version": 4}, "expected version 5, found 4"),
+        ({"version": 5}, "expected version 6, found 5"),
         ({"cursor": 11}, "cursor 11 is beyond the 10 blocks"),
         ({"cursor": -1}, "cursor"),
         ({"epoch": "2"}, "epoch"),
@@ -118,11 +112,11 @@ def test_what_decides_no_row_goes_on_as_the_reader_has_it_and_a_warning_names_it
     ]
 
 
-def test_sizes_that_were_changed_are_taken_over_unless_the_reader_was_opened_with_others():
+def test_a_size_that_was_changed_is_taken_over_unless_the_reader_was_opened_with_another():
     def sizes_of(**changes):
         restored = restore(saved(**changes), reader=READER, length=lambda _: 10)
         return restored.batch_size, restored.opened_batch_size, restored.micro_batch_size
 
     assert sizes_of() == (6, 4, 2)
-    assert sizes_of(batch_size=8, micro_batch_size=4) == (8, 4, 4)
-    assert sizes_of(opened_batch_size=8, opened_micro_batch_size=8, micro_batch_size=16) == (4, 4, 2)
+    assert sizes_of(batch_size=8, micro_batch_size=4) == (8, 4, 2), "micro-batches are the reader's own"
+    assert sizes_of(opened_batch_size=8) == (4, 4, 2)

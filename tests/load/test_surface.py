@@ -120,20 +120,6 @@ def test_sizes_default_to_one_block_and_one_micro_batch_a_rank():
         assert {len(step) for step in loader} == {1}
 
 
-def test_drop_last_is_a_word_for_drop_and_for_short():
-    for end, words in {
-        "drop": [{}, {"drop_last": True}, {"drop_last": True, "end": "drop"}],
-        "short": [{"drop_last": False}, {"drop_last": False, "end": "short"}],
-        "pad": [{"drop_last": False, "end": "pad"}],
-    }.items():
-        for given_words in words:
-            assert PackedLoader(small_cache(4), **given_words, **ALONE).end == end
-    with pytest.raises(ValueError, match="contradict"):
-        PackedLoader(small_cache(4), drop_last=True, end="pad", **ALONE)
-    with pytest.raises(TypeError, match="drop_last"):
-        PackedLoader(small_cache(4), drop_last=1, **ALONE)
-
-
 # A short last step
 
 

@@ -1,17 +1,13 @@
 """What is committed opens: a manifest that no reader takes is refused before, a shard that is not there is told after."""
 
 import hashlib
-import re
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from packer.errors import CheckError, PackerError, StorageError, UsageError
 from packer.pipeline import commit
 from packer.pipeline.from_python import build
-from packer.pipeline.plan.build_plan import refuse_too_many
 from packer.recipe.recipe import load_recipe
 from packer.store.cache import Cache
 from packer.store.manifest import read_manifest, write_manifest
@@ -44,29 +40,6 @@ def test_a_manifest_larger_than_readers_take_is_refused_and_the_old_cache_stays(
         again(starter, cache, OTHER, "shard_bytes=16KiB")
     assert "shard_bytes" in caught.value.hint
     assert fingerprint(cache) == before
-
-
-def test_more_partitions_than_a_manifest_names_are_refused_before_an_input_is_read(starter, cache, monkeypatch):
-    before = fingerprint(cache)
-    monkeypatch.setattr("packer.pipeline.plan.build_plan.MAX_MANIFEST_BYTES", 600)
-    monkeypatch.setattr("packer.pipeline.plan.build_plan.open_inputs", None)
-    with pytest.raises(
-        UsageError, match="cut into partitions of 8 MiB: the manifest would have more than the 600 bytes"
-    ):
-        again(starter, cache, OTHER)
-    assert fingerprint(cache) == before
-
-
-@given(sizes=st.lists(st.integers(0, 2**44), min_size=1, max_size=9), partition_bytes=st.integers(2**10, 2**30))
-def test_the_partition_bytes_that_a_refusal_names_are_not_refused(sizes, partition_bytes):
-    try:
-        refuse_too_many(sizes, partition_bytes)
-    except UsageError as error:
-        named = re.search(r"partition_bytes=(\d+)MiB", error.hint)
-        assert named or sum(sizes) > 10e12
-        if named:
-            assert int(named[1]) * 2**20 > partition_bytes
-            refuse_too_many(sizes, int(named[1]) * 2**20)
 
 
 def test_a_manifest_that_would_not_open_is_a_bug_and_the_old_cache_stays(starter, cache, monkeypatch):

@@ -25,7 +25,6 @@ from packer.errors import InputError, NothingKeptError, RecipeError, UsageError
 from packer.pipeline.from_python import SOURCE_KEYS, RecipeKeys
 from packer.pipeline.from_python import build as build_recipe
 from packer.pipeline.kept_rows import keep_rows, rows_folder
-from packer.progress import Silent
 from packer.recipe.recipe import Recipe, Source, load_recipe, make_recipe, to_json
 from packer_cli.reply import listener
 
@@ -303,15 +302,15 @@ def without_nan(value):
 
 @given(rows=st.lists(st.dictionaries(st.text(), JSON, max_size=3), min_size=1, max_size=5))
 def test_every_row_is_read_back_as_it_was_with_a_nan_as_null(rows, tmp_path_factory):
-    path = keep_rows(rows, tmp_path_factory.mktemp("rows"), split="train", limit=None, progress=Silent())
+    path = keep_rows(rows, tmp_path_factory.mktemp("rows"), split="train", limit=None, note=print)
     read = [json.loads(line) for line in path.read_text("utf-8").split("\n")[:-1]]
     assert read == without_nan(rows)
-    assert keep_rows(once(rows), path.parent, split="train", limit=None, progress=Silent()) == path
+    assert keep_rows(once(rows), path.parent, split="train", limit=None, note=print) == path
 
 
 def test_numbers_and_arrays_of_libraries_are_numbers_and_lists(tmp_path):
     row = {"input_ids": np.arange(3, dtype=np.int32), "n": np.int64(7), "x": np.array([math.nan, 1.0])}
-    path = keep_rows([row], tmp_path, split="train", limit=None, progress=Silent())
+    path = keep_rows([row], tmp_path, split="train", limit=None, note=print)
     assert json.loads(path.read_text("utf-8")) == {"input_ids": [0, 1, 2], "n": 7, "x": [None, 1.0]}
 
 
@@ -329,7 +328,7 @@ def test_numbers_and_arrays_of_libraries_are_numbers_and_lists(tmp_path):
 )
 def test_what_is_no_row_is_named_with_its_place_and_nothing_is_kept(row, said, tmp_path):
     with pytest.raises(TypeError) as caught:
-        keep_rows([{}, row], tmp_path, split="train", limit=None, progress=Silent())
+        keep_rows([{}, row], tmp_path, split="train", limit=None, note=print)
     assert said in str(caught.value)
     assert caught.value.__notes__[0].startswith("hint: rows are dicts")
     assert list(tmp_path.iterdir()) == []
@@ -459,13 +458,13 @@ def test_tables_are_cut_into_batches_and_nothing_is_lost(size, tmp_path):
     table = pa.table({"text": [str(number) for number in range(size)]})
     cuts = sorted(random.Random(size).sample(range(size), min(size, 3)))
     pieces = [table.slice(start, stop - start) for start, stop in zip([0, *cuts], [*cuts, size], strict=True)]
-    path = keep_rows(pa.concat_tables(pieces), tmp_path, split="a", limit=None, progress=Silent())
+    path = keep_rows(pa.concat_tables(pieces), tmp_path, split="a", limit=None, note=print)
     with pa.ipc.open_stream(path) as reader:
         batches = list(reader)
     assert max(batch.num_rows for batch in batches) <= 1000
     assert pa.Table.from_batches(batches).to_pylist() == table.to_pylist()
     pq.write_table(table, tmp_path / "same.parquet")
-    limited = keep_rows(pq.read_table(tmp_path / "same.parquet"), tmp_path, split="a", limit=7, progress=Silent())
+    limited = keep_rows(pq.read_table(tmp_path / "same.parquet"), tmp_path, split="a", limit=7, note=print)
     with pa.ipc.open_stream(limited) as reader:
         assert reader.read_all().to_pylist() == table.to_pylist()[:7]
 

@@ -33,7 +33,7 @@ result = build(make_recipe(json.loads(sys.argv[1])), sys.argv[2], jobs=1)
 peak = 1024 * int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
 print(json.dumps({
     "seconds": time.perf_counter() - begin,
-    "parts": result.profile.parts,
+    "parts": dict(result.seconds),
     "bytes": peak,
     "built": result.num_partitions_built,
     "reused": result.num_partitions_reused,

@@ -1,4 +1,4 @@
-"""A cache is up to date by its digests alone exactly where a plan would say so."""
+"""What a build of a cache that is there finds to do."""
 
 import shutil
 from pathlib import Path
@@ -7,10 +7,9 @@ import msgspec
 import pytest
 
 from packer.errors import InputError, UsageError
-from packer.pipeline import run
 from packer.pipeline.from_python import build
 from packer.pipeline.plan.build_plan import plan_build
-from packer.pipeline.plan.reuse import is_unchanged, up_to_date
+from packer.pipeline.plan.reuse import up_to_date
 from packer.progress import Silent
 from packer.recipe.recipe import load_recipe, make_recipe, to_json
 from packer.store.manifest import read_manifest
@@ -64,14 +63,13 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_digests_and_a_plan_agree_on_whether_there_is_something_to_do(built, change):
+def test_there_is_something_to_do_where_bytes_or_rules_changed(built, change):
     folder, recipe, cache = built
     found = CHANGES[change](folder, recipe, cache)
     recipe = found if isinstance(found, type(recipe)) else recipe
     manifest = read_manifest(cache)
     plan = plan_build(recipe, Silent(), before=manifest)
     planned = up_to_date(cache, manifest, plan.provenance)
-    assert is_unchanged(cache, manifest, recipe, Silent()) is planned
     assert planned is (change in ("nothing", "a touched input"))
 
 
@@ -93,30 +91,9 @@ def test_values_that_python_takes_for_the_same_are_other_recipes(before, after, 
     one, other = build(first, tmp_path / "one", jobs=1), build(second, tmp_path / "other", jobs=1)
     assert one.manifest.content_fingerprint != other.manifest.content_fingerprint
     assert one.manifest.recipe_fingerprint != other.manifest.recipe_fingerprint
-    assert not is_unchanged(tmp_path / "one", one.manifest, second, Silent())
-    assert is_unchanged(tmp_path / "one", one.manifest, first, Silent())
+    assert not build(first, tmp_path / "one", jobs=1).built
     with pytest.raises(UsageError, match="kwargs"):
         build(second, tmp_path / "one", jobs=1)
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("rules_version", 0), ("versions", {"packer": "0"}), ("engine_version", "another"), ("inputs", ())],
-)
-def test_what_another_version_wrote_is_left_to_a_plan(built, field, value):
-    _, recipe, cache = built
-    manifest = msgspec.structs.replace(read_manifest(cache), **{field: value})
-    assert not is_unchanged(cache, manifest, recipe, Silent())
-
-
-def test_a_build_that_has_nothing_to_do_makes_no_plan(built, monkeypatch):
-    _, recipe, cache = built
-    monkeypatch.setattr(run, "plan_build", None)
-    result = build(recipe, cache)
-    assert not result.built
-    assert result.num_partitions_reused == sum(shard.kind == "documents" for shard in read_manifest(cache).shards)
-    with pytest.raises(TypeError):  # what it does else
-        build(recipe, cache, repair=True)
 
 
 def test_an_input_that_is_gone_is_named(built):

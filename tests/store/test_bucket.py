@@ -57,7 +57,7 @@ def test_a_url_that_names_no_bucket_is_refused() -> None:
 
 def test_an_object_is_made_once_and_replaced_by_who_has_seen_it(in_memory: Bucket) -> None:
     assert in_memory.read("x") is None and in_memory.size("x") is None
-    assert in_memory.create("x", b"1") and not in_memory.create("x", b"2")
+    assert in_memory.swap("x", None, b"1")
     assert not in_memory.swap("x", None, b"3") and not in_memory.swap("x", b"2", b"3")
     assert in_memory.swap("x", b"1", b"3") and in_memory.swap("x", b"1", b"3"), "it is there: an answer may be lost"
     assert in_memory.read("x").content == b"3"
@@ -104,7 +104,7 @@ def test_a_write_whose_connection_breaks_is_repeated(kinds: list[str], broken: l
         assert in_memory.swap("manifest.json", before, content)
         assert in_memory.read("manifest.json").content == content and not broken
     broken.extend(kinds)
-    in_memory.create("shard", b"x")
+    in_memory.replace("shard", b"x")
     assert in_memory.read("shard").content == b"x" and not broken
 
 
@@ -121,7 +121,7 @@ def test_a_listing_that_breaks_off_is_made_again_and_names_each_object_once(
 ) -> None:
     """It breaks off after so many of its answers, each of two objects."""
     for number in range(7):
-        in_memory.create(f"x/{number}", bytes(number))
+        in_memory.replace(f"x/{number}", bytes(number))
     listing, left = obstore.list, list(ends)
 
     def breaking(*given: Any, **more: Any) -> Iterator[Any]:
@@ -160,7 +160,7 @@ def test_an_answer_that_breaks_off_is_continued(
 
     monkeypatch.setattr(obstore, "get", breaking)
     monkeypatch.setattr(buckets.time, "sleep", lambda _: None)
-    in_memory.create("x", content)
+    in_memory.replace("x", content)
     first, stop = within or (0, 10)
     pieces: list[bytes] = []
     assert in_memory.download("x", lambda piece: pieces.append(bytes(piece)), within=within)
@@ -171,7 +171,7 @@ def test_an_answer_that_breaks_off_is_continued(
 def test_a_build_that_is_overtaken_while_its_connection_is_broken_has_lost(
     broken: list[str], in_memory: Bucket
 ) -> None:
-    in_memory.create("manifest.json", b"1")
+    in_memory.replace("manifest.json", b"1")
     broken.append("overtaken")
     assert not in_memory.swap("manifest.json", b"1", b"2")
     assert in_memory.read("manifest.json").content == b"of another build"
@@ -183,7 +183,7 @@ def test_a_write_that_is_never_answered_ends_with_an_error(
     broken.extend(["lost"] * 9)
     monkeypatch.setattr(buckets, "_REPEATED_S", -1)
     with pytest.raises(StorageError, match="error sending request") as caught:
-        in_memory.create("shard", b"x")
+        in_memory.replace("shard", b"x")
     assert len(broken) == 8
     assert "the address of the store" in str(caught.value.hint)
 
@@ -204,7 +204,9 @@ def test_a_cache_in_a_bucket_is_the_one_of_a_folder(in_memory: Bucket, starter: 
     assert fields("build", rows, "--tokenizer", model, "--block-len", 128, "-o", URL)["folder"] == URL
     names = {str(path.relative_to(tmp_path / "local")) for path in (tmp_path / "local").rglob("*") if path.is_file()}
     names -= {".packer/lock"}
-    assert dict(in_memory.read_all(names)) == {name: (tmp_path / "local" / name).read_bytes() for name in names}
+    assert {name: in_memory.read(name).content for name in names} == {
+        name: (tmp_path / "local" / name).read_bytes() for name in names
+    }
     with Cache.open(tmp_path / "local") as local, Cache.open(URL, cache_dir=tmp_path / "reader") as cache:
         order = np.arange(len(local.blocks("train")))[::-1]
         assert np.array_equal(cache.blocks("train").read(order).labels, local.blocks("train").read(order).labels)
@@ -234,7 +236,7 @@ def test_a_build_is_overtaken_also_if_another_command_of_its_machine_has_seen_th
 ) -> None:
     """The other command updates the manifest in the folder that both work in."""
     if began_with is not None:
-        in_memory.create("manifest.json", began_with)
+        in_memory.replace("manifest.json", began_with)
 
     def overtaken(*given: Any, **more: Any) -> Any:
         in_memory.replace("manifest.json", b"of another machine")
@@ -290,7 +292,7 @@ def test_what_a_store_refuses_is_said_in_words(
     for ask in (
         in_memory.sizes,
         lambda: in_memory.read("x"),
-        lambda: in_memory.create("x", b""),
+        lambda: in_memory.replace("x", b""),
         lambda: in_memory.size("x"),
     ):
         with pytest.raises(StorageError, match=f"cannot .*: {message}") as caught:
@@ -335,7 +337,7 @@ def test_a_panic_of_obstore_is_an_error_like_any_other(in_memory: Bucket, monkey
 
 @pytest.mark.parametrize("name", ["a\x01b", "../a", "a//b", "\ud83d"])
 def test_a_name_that_obstore_refuses_is_an_error_like_any_other(in_memory: Bucket, name: str) -> None:
-    for ask in (in_memory.read, in_memory.size, in_memory.sizes, partial(in_memory.create, content=b"")):
+    for ask in (in_memory.read, in_memory.size, in_memory.sizes, partial(in_memory.replace, content=b"")):
         with pytest.raises(StorageError, match=r"cannot .* s3://bucket/cache/") as caught:
             ask(name)
         assert caught.value.hint == "rename the object"
@@ -343,7 +345,7 @@ def test_a_name_that_obstore_refuses_is_an_error_like_any_other(in_memory: Bucke
 
 def test_a_folder_as_an_input_is_said_to_be_one(in_memory: Bucket) -> None:
     for name in ("folder/a.jsonl", "a.jsonl"):
-        in_memory.create(name, b"{}")
+        in_memory.replace(name, b"{}")
     for url in (f"{URL}/folder/", f"{URL}/folder", "s3://bucket"):
         # Every URL leads to one store here, so that what is below a folder is what is below its bucket.
         with pytest.raises(InputError, match="is a folder") as caught:
@@ -352,25 +354,12 @@ def test_a_folder_as_an_input_is_said_to_be_one(in_memory: Bucket) -> None:
 
 
 def test_a_disk_that_takes_no_copies_is_a_matter_of_where_they_are_kept(in_memory: Bucket) -> None:
-    in_memory.create("manifest.json", b"{}")
+    in_memory.replace("manifest.json", b"{}")
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("packer.store.mirror.make_folder", lambda _: (_ for _ in ()).throw(full))
         told = run("stats", URL, exit_code=5)
     assert "No space left on device" in told.stderr and "another cache_dir, or PACKER_CACHE_DIR" in told.stderr
-
-
-def test_a_bound_that_is_no_size_is_named_as_it_was_given(in_memory: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match="cache_bytes: expected a size"):
-        Cache.open(URL, cache_bytes="lots")
-    monkeypatch.setenv("PACKER_CACHE_BYTES", "lots")
-    with pytest.raises(UsageError, match="PACKER_CACHE_BYTES: expected a size"):
-        Cache.open(URL)
-
-
-def test_bounds_are_for_buckets(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is not a cache in a bucket"):
-        Cache.open(tmp_path, cache_bytes="1GiB")
 
 
 def test_errors_name_the_url_that_a_folder_stands_for_unless_they_are_about_the_disk(tmp_path: Path) -> None:
@@ -382,8 +371,8 @@ def test_errors_name_the_url_that_a_folder_stands_for_unless_they_are_about_the_
 
 
 def test_an_object_is_taken_by_its_name_before_those_that_the_name_matches(in_memory: Bucket) -> None:
-    in_memory.create("br[1].jsonl", b"{}")
-    in_memory.create("br1.jsonl", b"{}")
+    in_memory.replace("br[1].jsonl", b"{}")
+    in_memory.replace("br1.jsonl", b"{}")
     assert [str(file) for file in objects_of(f"{URL}/br[1].jsonl")] == [f"{URL}/br[1].jsonl"]
     in_memory.remove(["br[1].jsonl"])
     assert [str(file) for file in objects_of(f"{URL}/br[1].jsonl")] == [f"{URL}/br1.jsonl"]
@@ -398,7 +387,7 @@ def test_copies_of_long_names_have_names_that_disks_take(in_memory: Bucket, tmp_
         folder.mkdir(parents=True)
         assert unquote(folder.parent.name).startswith(name[:10])
     name = "行" * 60 + ".jsonl"
-    in_memory.create(name, b"{}")
+    in_memory.replace(name, b"{}")
     (file,) = objects_of(f"{URL}/{name}")
     assert Path(file).read_bytes() == b"{}"
 
@@ -416,7 +405,7 @@ def test_without_a_home_directory_the_variable_is_named(monkeypatch: pytest.Monk
 
 
 def test_a_build_continues_where_one_ended_before_its_first_note(in_memory: Bucket, starter: Path) -> None:
-    in_memory.create("documents/train-00000-0123456789ab.arrow", b"of a build that was interrupted")
+    in_memory.replace("documents/train-00000-0123456789ab.arrow", b"of a build that was interrupted")
     run("build", "-c", starter / "recipe.yaml", "-o", URL)
     run("verify", URL)
 
@@ -427,7 +416,7 @@ def test_an_object_is_cut_and_read_as_a_file_is_and_never_lies_on_the_disk(
 ) -> None:
     content = b"\xef\xbb\xbf" + b"".join(b'{"text": "%d"}\n' % number for number in range(30_000))
     (tmp_path / "rows").write_bytes(gzip.compress(content) if codec else content)
-    in_memory.create("rows.jsonl", tmp_path / "rows")
+    in_memory.replace("rows.jsonl", tmp_path / "rows")
     asked: list[tuple[int, int]] = []
     download = Bucket.download
 

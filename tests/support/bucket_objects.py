@@ -9,7 +9,7 @@ NUM_FILES = 12
 def objects(bucket):
     """Every object of a cache but the notes about finished partitions."""
     names = [name for name in bucket.sizes() if not name.startswith(".packer/partitions/")]
-    return dict(bucket.read_all(names))
+    return {name: bucket.read(name).content for name in names}
 
 
 def files(folder):
@@ -24,4 +24,4 @@ def put(bucket, folder):
     """Copy the files of a cache into a bucket, as any tool does."""
     for path in folder.rglob("*"):
         if path.is_file():
-            bucket.create(path.relative_to(folder).as_posix(), path)
+            bucket.replace(path.relative_to(folder).as_posix(), path)

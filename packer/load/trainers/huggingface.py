@@ -369,7 +369,7 @@ class _Saved(msgspec.Struct, forbid_unknown_fields=True):
 
     reader: dict[str, Any]
     beginning: _Beginning
-    taken: Count = 0
+    taken: Count
 
 
 def saved_reader(folder: Path) -> dict[str, Any]:
@@ -393,4 +393,5 @@ def saved_reader(folder: Path) -> dict[str, Any]:
             f"{file} has no state of a packer reader",
             hint="it was saved by another Trainer: start over, or continue there",
         ) from None
-    return {"taken": 0, **saved}  # older checkpoints do not say how many steps of their epoch were taken
+    found: dict[str, Any] = saved
+    return found

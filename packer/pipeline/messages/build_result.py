@@ -4,9 +4,9 @@ Lines that begin with two spaces continue the line before them; a warning begins
 """
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from packer.display import aligned, duration, number, one_line, percent, plural, rate
@@ -15,7 +15,6 @@ from packer.pipeline.messages.changes import Changes
 from packer.pipeline.messages.losses import InNoBlock, TokenLosses
 from packer.pipeline.messages.rejected_inputs import RejectedInput
 from packer.pipeline.messages.row_report import RowReport
-from packer.pipeline.timing import NO_TIME, Profile
 from packer.rejections import CODES, ROW_REASONS
 from packer.store.cache import Cache
 from packer.store.manifest import Manifest
@@ -63,8 +62,9 @@ class BuildResult:
     """A sentence about each key that the recipe left open, the rows of a source need, and the cache's recipe has.
     Empty if nothing had to be planned."""
 
-    profile: Profile = NO_TIME
-    """Where the build spent its time."""
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """Time of the consecutive parts: ``plan``, ``documents``, ``rows`` (if there are rules about rows), ``blocks``,
+    ``commit``; empty if nothing was built."""
 
     @property
     def cache(self) -> Cache:
@@ -119,7 +119,7 @@ class BuildResult:
 
     def __repr__(self) -> str:
         """The lines as one text, for notebooks."""
-        return "\n".join(map(one_line, self.lines(sum(self.profile.parts.values()))))
+        return "\n".join(map(one_line, self.lines(sum(self.seconds.values()))))
 
     def _totals(self, manifest: Manifest) -> Iterator[str]:
         """Yield the counts of rows, documents and blocks, and of what is in no block."""

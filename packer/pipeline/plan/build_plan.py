@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 
 from packer.curate.trait_rules import TraitRules
-from packer.display import plural
-from packer.errors import InputError, RecipeError, UsageError
+from packer.errors import InputError, RecipeError
 from packer.hub import data_name
 from packer.model.model import TOKENIZER_FILE, Model, load_model
 from packer.pipeline.blocks import BlockForm
@@ -23,7 +22,7 @@ from packer.pipeline.messages.suggestions import templates_hint
 from packer.pipeline.partition import PartitionTask
 from packer.pipeline.plan.bucket_inputs import copy_objects
 from packer.pipeline.plan.input_resolution import SourceFile, source_files, tokenizer_place
-from packer.pipeline.plan.inputs import CUTTING_SPEEDUP, are_here, note_dialogues, open_inputs, readers
+from packer.pipeline.plan.inputs import MIN_PARALLEL_BYTES, note_dialogues, open_inputs, read_whole
 from packer.pipeline.plan.open_keys import settled
 from packer.pipeline.plan.trait_tasks import refuse_absent, rules_of_sources, traits_task
 from packer.pipeline.plan.unread_fields import Questions
@@ -37,17 +36,7 @@ from packer.source.file_cuts import partition_file
 from packer.source.partition import FilePartitions, FileStatus
 from packer.source.rows import InputFile
 from packer.source.schema import SCHEMAS
-from packer.store.manifest import MAX_MANIFEST_BYTES, Input, Manifest
-
-_ENTRY_BYTES = 620
-"""Manifest bytes per partition, not counting its record batches."""
-
-_BYTES_AN_ENTRY_BYTE = 12_000
-"""Bytes of rows per manifest byte spent on record batches: 2**20 tokens, some 3.7 MB of rows, take 130 bytes for a
-document shard and 170 for a block shard."""
-
-_LARGER = tuple(size * 2**20 for size in (16, 32, 64, 128, 256))
-"""Values of `partition_bytes` to suggest. A process keeps the documents of a whole partition in memory."""
+from packer.store.manifest import Input, Manifest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +74,6 @@ def plan_build(
             as it reads all of them more than once; those of a cluster read them where they are.
 
     Raises:
-        UsageError: the manifest would be larger than readers accept.
         RecipeError: no sources, no tokenizer, a file that is named twice, or an engine that cannot be used.
         InputError: a source or the tokenizer cannot be read, or rows have text that nothing reads.
         TemplateError: the template cannot be used.
@@ -97,27 +85,26 @@ def plan_build(
     recipe = msgspec.structs.replace(recipe, engine=engine.name)
     row_rules = rules_of_sources(recipe)
     statuses = {file.path: FileStatus.of(file.path) for file in paths}
-    refuse_too_many([status.num_bytes for status in statuses.values()], recipe.partition_bytes)
-    copies = isinstance(workers, Processes)
-    if copies:
+    num_bytes = sum(status.num_bytes for status in statuses.values())
+    readers = at_first = workers  # of a cluster, whose nodes read inputs in buckets where they are
+    if isinstance(workers, Processes) or all(isinstance(path, Path) for path in statuses):
         copy_objects(statuses)
-    progress.stage("reading", sum(status.num_bytes for status in statuses.values()), "bytes")
+        at_first, readers = ALONE, ALONE if num_bytes < MIN_PARALLEL_BYTES else workers
+    progress.stage("reading", num_bytes, "bytes")
     questions = Questions(recipe, model)
-    at_first = ALONE if are_here(statuses, copies=copies) else workers
     opened = _opened(paths, recipe, model, questions=questions, workers=at_first, progress=progress)
     with overruns_at(lambda _: named_template(recipe)):
         recipe, settled_keys = settled(recipe, model, [(each.source, file) for each, file, _ in opened])
     documents = documents_identity(recipe, model.digests, engine.version)
     sizes = [statuses[each.path].num_bytes for each, _, _ in opened]
-    reading = readers([*statuses], workers, copies=copies)
-    cuts = _cut([file for _, file, _ in opened], sizes, recipe.partition_bytes, reading, progress)
+    cut = partial(_cut_file, recipe.partition_bytes)
+    cuts = read_whole(cut, [file for _, file, _ in opened], sizes, readers, progress)
     inputs = [
         _input_of(file, cut, part=number if row_rules else None)
         for (_, file, number), cut in zip(opened, cuts, strict=True)
     ]
     tasks = tuple(_tasks([file for _, file, _ in opened], cuts, inputs, documents, recipe, row_rules=row_rules))
-    first = [(number, file, cut.partitions[0]) for (_, file, number), cut in zip(opened, cuts, strict=True)]
-    refuse_absent(recipe.row_rules, row_rules, first, progress.note)
+    refuse_absent(row_rules, [(number, file) for _, file, number in opened], progress.note)
     asked, recipe = recipe.pack, suited(recipe, inputs)
     if recipe.pack != asked != Pack():
         progress.note("preference data has no blocks: `pack` has no effect; a filter on `tokens` leaves out long rows")
@@ -211,34 +198,6 @@ def resolve_sources(recipe: Recipe) -> list[SourceFile]:
     return files
 
 
-def refuse_too_many(sizes: Sequence[int], partition_bytes: int) -> None:
-    """Refuse inputs whose manifest would be larger than readers accept, before reading any of them.
-
-    Args:
-        sizes: bytes of each input.
-        partition_bytes: of the recipe.
-
-    Raises:
-        UsageError: the manifest would be too large; suggests a `partition_bytes` that is large enough, if one exists.
-    """
-    room = MAX_MANIFEST_BYTES - sum(sizes) // _BYTES_AN_ENTRY_BYTE
-
-    def fits(partition_bytes: int) -> bool:
-        return sum(size // partition_bytes + 1 for size in sizes) * _ENTRY_BYTES <= room
-
-    if fits(partition_bytes):
-        return
-    enough = next((size for size in _LARGER if fits(size)), None)
-    raise UsageError(
-        f"{sum(sizes) / 1e12:.1f} TB of rows in {plural(len(sizes), 'file')}, cut into partitions of "
-        f"{partition_bytes / 2**20:.0f} MiB: the manifest would have more than the {MAX_MANIFEST_BYTES:,} bytes that "
-        "readers take",
-        hint="build several caches, which a Mixture reads as one"
-        if enough is None
-        else f"--set partition_bytes={enough // 2**20}MiB makes fewer shards",
-    )
-
-
 def refuse_untemplated(file: InputFile, model: Model, recipe: Recipe) -> None:
     """Refuse an input whose rows need a chat template if the model has none.
 
@@ -321,22 +280,6 @@ def _refuse_unnameable(name: str) -> None:
         name.encode()
     except UnicodeEncodeError:
         raise InputError(f"{name!r}: the file's name is not UTF-8", hint="rename the file") from None
-
-
-def _cut(
-    files: Sequence[InputFile],
-    num_bytes: Sequence[int],
-    partition_bytes: int,
-    workers: Workers,
-    progress: Progress,
-) -> list[FilePartitions]:
-    """Cut every file into partitions, each in one pass over its bytes."""
-    cuts: dict[int, FilePartitions] = {}
-    sizes = [size // CUTTING_SPEEDUP for size in num_bytes]
-    for number, cut in workers.run(partial, (_cut_file, partition_bytes), files, sizes=sizes):
-        cuts[number] = cut
-        progress.advance(cut.num_bytes)
-    return [cuts[number] for number in range(len(files))]
 
 
 def _cut_file(partition_bytes: int, file: InputFile) -> FilePartitions:

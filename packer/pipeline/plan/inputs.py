@@ -1,17 +1,19 @@
 """Open a recipe's inputs: determine each file's format, schema and columns."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path, PurePath
+from typing import TypeVar
 
 from packer.errors import InputError
 from packer.pipeline.plan.bucket_inputs import refuse_changed_objects
 from packer.pipeline.plan.input_resolution import SourceFile
 from packer.pipeline.plan.unread_fields import FileQuestion, Questions, question_about
 from packer.pipeline.workers.executor import ALONE, Workers, in_order
+from packer.progress import Progress
 from packer.recipe.recipe import Recipe, for_one_source
 from packer.source.detect import detect_format, detect_schema, field_names, first_rows
 from packer.source.file_bytes import READ_BYTES, FilePath, NoRowsError, changed_error, file_sha256
@@ -23,11 +25,14 @@ from packer.source.rows import InputFile, refuse_empty
 from packer.source.schema_errors import refuse_absent_columns, refuse_unread_columns
 from packer.store.manifest import Input
 
-CUTTING_SPEEDUP = 256
-"""How many times faster a byte is hashed and cut than tokenized."""
+Read = TypeVar("Read")
+Result = TypeVar("Result")
 
 MIN_PARALLEL_BYTES = 2**30
-"""Bytes that one process hashes and cuts in two seconds; smaller inputs are cut by one process alone."""
+"""Bytes that one process hashes and cuts in two seconds; smaller inputs are read by one process alone."""
+
+_CUTTING_SPEEDUP = 256
+"""How many times faster a byte is hashed and cut than tokenized."""
 
 _MOST_NAMED = 3
 _FEW_ROWS = 64
@@ -49,15 +54,20 @@ _SPEAKERS = ("user", "human", "prompter", "assistant", "gpt")
 """Roles of messages that are rows of their own, as those of OpenAssistant's trees."""
 
 
-def are_here(files: Iterable[FilePath], *, copies: bool) -> bool:
-    """Whether all files are on this machine, or will be copied to it."""
-    return copies or all(isinstance(file, Path) for file in files)
-
-
-def readers(files: Sequence[FilePath], workers: Workers, *, copies: bool) -> Workers:
-    """Choose what reads whole files: this process alone if they are here, and a single one or small; else `workers`."""
-    is_small = len(files) == 1 or sum(FileStatus.of(file).num_bytes for file in files) < MIN_PARALLEL_BYTES
-    return ALONE if is_small and are_here(files, copies=copies) else workers
+def read_whole(
+    function: Callable[[Read], Result],
+    inputs: Sequence[Read],
+    num_bytes: Sequence[int],
+    workers: Workers,
+    progress: Progress,
+) -> list[Result]:
+    """Apply a function, which other processes can load, to inputs that it reads from end to end."""
+    sizes = [each // _CUTTING_SPEEDUP for each in num_bytes]
+    made: dict[int, Result] = {}
+    for number, result in workers.run(partial, (function,), inputs, sizes=sizes):
+        made[number] = result
+        progress.advance(num_bytes[number])
+    return [made[number] for number in range(len(inputs))]
 
 
 def open_inputs(
@@ -81,7 +91,7 @@ def open_inputs(
     groups = [list(group) for _, group in groupby(files, key=lambda file: id(file.source))]
     tasks = [(file, len(own)) for own in groups for file in own]
     sizes = [READ_BYTES] * len(tasks)  # of the first rows, about
-    heads = in_order(workers.run(_head_reader, (recipe, questions), tasks, sizes=sizes))
+    heads = in_order(workers.run(partial, (_read_head, recipe, questions is not None), tasks, sizes=sizes))
     for own in groups:
         empty: list[SourceFile] = []
         names: set[str] = set()
@@ -110,10 +120,6 @@ class _FileHead:
 
     question: FileQuestion | None = None
     """What nothing reads, if that was asked."""
-
-
-def _head_reader(recipe: Recipe, questions: Questions | None) -> Callable[[tuple[SourceFile, int]], _FileHead]:
-    return partial(_read_head, recipe, questions is not None)
 
 
 def _read_head(recipe: Recipe, asks: object, task: tuple[SourceFile, int]) -> _FileHead:

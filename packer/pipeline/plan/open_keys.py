@@ -113,22 +113,6 @@ def settled(recipe: Recipe, model: Model, inputs: Iterable[tuple[Source, InputFi
     return _without_open(recipe), tuple(said)
 
 
-def as_settled(recipe: dict[str, Any], built: Mapping[str, Any], refused: Mapping[str, int]) -> dict[str, Any]:
-    """Return the JSON of a recipe with its open keys as the recipe of a cache has them, if rows cannot tell otherwise.
-
-    They can if a cache of this recipe refused some, or if it has a key set that this recipe leaves open.
-
-    Args:
-        recipe: of a build.
-        built: of a cache of the same rows.
-        refused: how many rows of the cache were rejected, by code.
-    """
-    key = _KEYS[-1]
-    if key.value_in(recipe) is not None or key.value_in(built) != key.unset or "prompt_diverges" in refused:
-        return recipe
-    return to_json(_without_open(make_recipe(recipe)))
-
-
 def _without_open(recipe: Recipe) -> Recipe:
     unset = [f"{key.name}={key.unset}" for key in _KEYS if key.unset and key.value_in(to_json(recipe)) is None]
     return make_recipe(to_json(recipe), unset) if unset else recipe

@@ -1,33 +1,19 @@
 """Find out what exists already: whether a cache is up to date, and which partitions need no work."""
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from itertools import islice
 from pathlib import Path
 
 import msgspec
 
 from packer.errors import CheckError, UsageError
-from packer.model.model import TOKENIZER_FILE, digests_of, read_model_files
-from packer.pipeline.engine import resolve_engine
-from packer.pipeline.identity import RULES_VERSION, Provenance, model_digests, same_traits
-from packer.pipeline.messages.changes import same_as_json
-from packer.pipeline.partition import PartitionResult, PartitionTask, RejectedRow, TaskOutput, read_journal
-from packer.pipeline.plan.bucket_inputs import copy_objects
-from packer.pipeline.plan.build_plan import resolve_sources, suited
-from packer.pipeline.plan.input_resolution import tokenizer_place
-from packer.pipeline.plan.inputs import CUTTING_SPEEDUP, readers
-from packer.pipeline.plan.open_keys import as_settled
-from packer.pipeline.workers.executor import ALONE, Processes, Workers
+from packer.pipeline.identity import Provenance, same_traits
+from packer.pipeline.partition import PartitionResult, PartitionTask, RejectedRow, read_journal
 from packer.progress import Progress
-from packer.recipe.recipe import Recipe, to_json
-from packer.source.file_bytes import FilePath, file_sha256
-from packer.source.partition import FileStatus
 from packer.store.files import CacheFiles
-from packer.store.manifest import MANIFEST_NAME, Input, Manifest, Shard, StoredTable, read_manifest
+from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, StoredTable, read_manifest
 from packer.store.rejected import read_rejected, rejected_path
 from packer.store.shard_file import relink
-from packer.version import __version__
 
 
 def refuse_other_files(folder: Path) -> None:
@@ -54,10 +40,10 @@ def up_to_date(folder: Path, manifest: Manifest, wanted: Provenance) -> bool:
     read = [(entry.path, entry.split, entry.sha256) for entry in manifest.inputs]
     if read != [(entry.path, entry.split, entry.sha256) for entry in wanted.inputs]:
         return False  # same bytes, other names: nothing to tokenize, but the manifest has to change
-    return is_as_committed(folder, manifest)
+    return _is_as_committed(folder, manifest)
 
 
-def is_as_committed(folder: Path, manifest: Manifest) -> bool:
+def _is_as_committed(folder: Path, manifest: Manifest) -> bool:
     """Whether every file of a cache exists and has its recorded length."""
     sizes = [(file.path, file.num_bytes) for file in manifest.stored]
     sizes += [(f"model/{file.path}", file.num_bytes) for file in manifest.model.files]
@@ -148,78 +134,3 @@ def reuse(folder: Path, result: PartitionResult, task: PartitionTask) -> Partiti
         row if row.line is None else msgspec.structs.replace(row, line=row.line + moved) for row in result.rejected
     )
     return PartitionResult(shard=shard, rejected=rejected)
-
-
-def finished(folder: Path, task: PartitionTask, *, repair: bool) -> TaskOutput | None:
-    """Return what a task made whose process died before it could answer; None if any of it is missing."""
-    results, traits = _journaled(folder, [task])
-    if len(results) < (not task.has_documents) or len(traits) < (task.traits is not None):
-        return None
-    every: list[Shard | StoredTable] = [*(result.shard for result in results.values()), *traits.values()]
-    if len(_whole(folder, every, every_byte=repair)) < len(every):
-        return None
-    return TaskOutput(
-        result=next((reuse(folder, result, task) for result in results.values()), None),
-        traits=next(iter(traits.values()), None),
-        seconds={},
-    )
-
-
-def is_unchanged(
-    folder: Path, manifest: Manifest, recipe: Recipe, progress: Progress, *, workers: Workers = ALONE
-) -> bool:
-    """Whether a build would find nothing to do; False if only a plan can tell.
-
-    Only digests are compared: no tokenizer is loaded and no input is cut into partitions. A plan depends on the recipe,
-    the bytes of the tokenizer's files and of the inputs, the engine, and the version of packer. If all of them are as
-    in the manifest, no plan is needed.
-
-    Args:
-        folder: the cache.
-        manifest: of the cache.
-        recipe: pinned; the recipe to build.
-        progress: receives progress and notes.
-        workers: used to read the inputs if they are large.
-
-    Raises:
-        RecipeError, InputError, StorageError: as for a plan.
-    """
-    if manifest.versions.get("packer") != __version__ or manifest.rules_version != RULES_VERSION:
-        return False
-    files = resolve_sources(recipe)
-    return (
-        _same_recipe(manifest, recipe)
-        and same_traits(manifest, recipe)
-        and [(file.name, file.split) for file in files] == [(entry.path, entry.split) for entry in manifest.inputs]
-        and is_as_committed(folder, manifest)
-        and _same_bytes([file.path for file in files], manifest.inputs, progress, workers)
-    )
-
-
-def _same_recipe(manifest: Manifest, recipe: Recipe) -> bool:
-    """Whether recipe, tokenizer and engine are those of a manifest."""
-    assert recipe.tokenizer is not None  # resolve_sources requires one
-    template = recipe.template.path
-    files = read_model_files(tokenizer_place(recipe.tokenizer), template=template)
-    if digests_of(files) != model_digests(manifest.model):
-        return False
-    engine = resolve_engine(recipe.engine, files[TOKENIZER_FILE], before=manifest.engine)
-    wanted = to_json(msgspec.structs.replace(suited(recipe, manifest.inputs), engine=engine.name))
-    wanted = as_settled(wanted, manifest.recipe, manifest.totals.rejected)
-    return same_as_json(wanted, manifest.recipe) and engine.version == manifest.engine_version
-
-
-def _same_bytes(files: Sequence[FilePath], inputs: Sequence[Input], progress: Progress, workers: Workers) -> bool:
-    """Whether every input's bytes are unchanged; all sizes are compared before any digest."""
-    if [FileStatus.of(file).num_bytes for file in files] != [entry.num_bytes for entry in inputs]:
-        return False
-    copies = isinstance(workers, Processes)
-    if copies:
-        copy_objects(files)
-    progress.stage("reading", sum(entry.num_bytes for entry in inputs), "bytes")
-    sizes = [entry.num_bytes // CUTTING_SPEEDUP for entry in inputs]
-    for number, sha256 in readers(files, workers, copies=copies).run(partial, (file_sha256,), files, sizes=sizes):
-        if sha256 != inputs[number].sha256:
-            return False
-        progress.advance(inputs[number].num_bytes)
-    return True

@@ -1,17 +1,16 @@
 """Which traits of rows each partition has to record; and the refusal of rules that no row could satisfy."""
 
 from collections.abc import Callable, Sequence
-from itertools import islice
 
 from packer.curate.trait_rules import TraitRules
 from packer.errors import InputError
 from packer.pipeline.identity import traits_key
 from packer.pipeline.partition import TraitsTask
 from packer.recipe.recipe import Recipe
-from packer.recipe.row_rules import WHERE, RowRules, Split
+from packer.recipe.row_rules import WHERE
 from packer.source.detect import fields_found, has_field
 from packer.source.partition import Partition
-from packer.source.rows import InputFile, read_rows
+from packer.source.rows import InputFile
 from packer.store.manifest import Input
 
 
@@ -43,14 +42,11 @@ def traits_task(
 
 
 def refuse_absent(
-    rules: RowRules,
-    of_sources: Sequence[TraitRules],
-    files: Sequence[tuple[int, InputFile, Partition]],
-    note: Callable[[str], None],
+    of_sources: Sequence[TraitRules], files: Sequence[tuple[int, InputFile]], note: Callable[[str], None]
 ) -> None:
-    """Refuse a rule about a field that no row has, or about invalid times, before any partition is built.
+    """Refuse a rule about a field that no row has, before any partition is built.
 
-    Each of `files` comes with the number of its source and its first partition. Only for a field that no first row of
+    Each of `files` comes with the number of its source. Only for a field that no first row of
     any file has are the files read, and this is noted: their rows may be of several kinds, one after the other.
 
     Raises:
@@ -61,7 +57,7 @@ def refuse_absent(
         for field in each.fields:  # those of `where` are fields of the source, the others of any
             asked.setdefault((field, i if field in each.where else None), i)
     for (field, source), i in asked.items():
-        own = [file for number, file, _ in files if source in (None, number)]
+        own = [file for number, file in files if source in (None, number)]
         if any(fields_found(file.path, [field], format=file.format) for file in own):
             continue
         note(f"the first rows have no field '{field}': looking for it in all rows")
@@ -70,35 +66,6 @@ def refuse_absent(
                 f"{_named(of_sources[i], field, i)}: no row has a field '{field}'",
                 hint="fields are named as the files have them, as in metadata.user_id",
             )
-    if rules.split is not None and rules.split.time is not None:
-        _refuse_no_times(rules.split, rules.split.time, of_sources, files)
-
-
-def _refuse_no_times(
-    split: Split, field: str, of_sources: Sequence[TraitRules], files: Sequence[tuple[int, InputFile, Partition]]
-) -> None:
-    from packer.curate.traits import TraitMaker  # noqa: PLC0415 - not loaded by builds without rules
-
-    no_times: list[object] = []
-    for source, file, partition in files:
-        rows = read_rows(
-            partition,
-            schema=file.schema,
-            columns=file.columns,
-            roles=file.roles,
-            max_row_bytes=file.max_row_bytes,
-            fields=[field],
-        )
-        values = [value for batch in islice(rows, 1) for value in batch.fields[0] if value is not None]
-        if any(map(TraitMaker(of_sources[source]).is_time, values)):
-            return
-        no_times += values[:1]
-    if no_times:
-        expected = "an ISO time" if split.unit == "iso" else f"a number of {split.unit} since 1970"
-        raise InputError(
-            f"split.time: no row that was sampled has {expected} in '{field}'; the first: {repr(no_times[0])[:40]}",
-            hint="split.unit is the unit of times (iso, s, ms, us, ns)",
-        )
 
 
 def _named(rules: TraitRules, field: str, source: int) -> str:

@@ -55,7 +55,6 @@ class Workers(Protocol):
         sizes: Sequence[int] | None = None,
         jobs: int | None = None,
         folder: Path | None = None,
-        finished: Callable[[Task], Result | None] | None = None,
     ) -> Iterator[tuple[int, Result]]:
         """Run one function over tasks; yield the number of each task and its result, in order of completion.
 
@@ -66,8 +65,6 @@ class Workers(Protocol):
             sizes: of the tasks.
             jobs: the result of :meth:`number`, instead of `sizes` if tasks are generated lazily.
             folder: the folder that tasks write to, if they write.
-            finished: looks up the result of a task whose process died after finishing it; without it, the task is
-                repeated.
         """
         ...
 
@@ -91,14 +88,13 @@ class Processes:
         sizes: Sequence[int] | None = None,
         jobs: int | None = None,
         folder: Path | None = None,
-        finished: Callable[[Task], Result | None] | None = None,  # noqa: ARG002 - a worker's death ends the build
     ) -> Iterator[tuple[int, Result]]:
         if folder is not None:
-            make = partial(_in_folder, folder, CacheFiles(folder).url, make)
+            make = partial(in_folder, folder, CacheFiles(folder).url, make)
         return run_tasks(make, arguments, tasks, jobs=self.number(sizes or ()) if jobs is None else jobs)
 
 
-def _in_folder(
+def in_folder(
     folder: Path, url: str | None, make: Callable[..., Callable[[Task], Result]], *arguments: Any
 ) -> Callable[[Task], Result]:
     """Make the function in a process that does not know yet which bucket the folder mirrors."""
@@ -124,7 +120,6 @@ class Threads:
         sizes: Sequence[int] | None = None,  # noqa: ARG002 - the number of threads is fixed
         jobs: int | None = None,  # noqa: ARG002 - as above
         folder: Path | None = None,  # noqa: ARG002 - threads know what this process knows
-        finished: Callable[[Task], Result | None] | None = None,  # noqa: ARG002 - threads end with the build
     ) -> Iterator[tuple[int, Result]]:
         work = make(*arguments)
         with ThreadPoolExecutor(self.jobs, thread_name_prefix="packer-tasks") as pool:

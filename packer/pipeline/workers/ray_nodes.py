@@ -1,9 +1,9 @@
-"""What the nodes of a Ray cluster run: each looks whether it can take part, and works on bundles of tasks."""
+"""What the nodes of a Ray cluster run: each looks whether it can take part, and works on tasks."""
 
 import os
 import platform
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -13,7 +13,6 @@ from typing import Any
 from packer.errors import PackerError, UsageError
 from packer.host.cache_dir import cache_dir
 from packer.host.watchdog import limit_process
-from packer.store.mirror import make_mirror
 from packer.version import __version__, code_digest, library_version
 
 _SHAPING = ("fastokens", "gigatoken", "jinja2", "numpy", "pyarrow", "tokenizers")
@@ -55,11 +54,12 @@ class NodeRequirements:
     probe: Path | None
     """A file that the node must see."""
 
-    cache: tuple[Path, str] | None = None
-    """For a cache in a bucket, its local folder on every node, and its URL."""
+    def check(self) -> None:
+        """Look whether this node can take part, and change the process to the working folder.
 
-    def refusal(self) -> UsageError | None:
-        """Return why this node cannot take part; or None, after changing the process to the working folder."""
+        Raises:
+            UsageError: it has other software, or does not see the cache.
+        """
         found, node = versions(), socket.gethostname()
         differ = [
             f"{name} {found.get(name, 'is missing')}, here {self.versions.get(name, 'there is none')}"
@@ -67,20 +67,17 @@ class NodeRequirements:
             if found.get(name) != self.versions.get(name)
         ]
         if differ:
-            return UsageError(
+            raise UsageError(
                 f"node {node} has other software: {'; '.join(differ)}",
                 hint="the bytes of a cache depend on it: install the same versions on every node and here",
             )
         with suppress(OSError):
             os.chdir(self.folder)
-        if self.cache is not None:
-            make_mirror(*self.cache)
         if self.probe is not None and not self.probe.exists():
-            return UsageError(
+            raise UsageError(
                 f"node {node} does not see {self.probe.parent.parent}",
                 hint="the cache must lie on a file system that all nodes have under the same absolute path",
             )
-        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,33 +94,21 @@ _FUNCTIONS: dict[str, Callable[[Any], Any]] = {}
 """The function of the job that this process is working on, by the job's name."""
 
 
-def refusal(here: NodeRequirements) -> PackerError | None:
-    """Return why this node cannot take part, or None; see :meth:`NodeRequirements.refusal`."""
-    try:
-        return here.refusal()
-    except PackerError as error:  # its disk, for example
-        return _at_node(error)
-
-
-def run_bundle(name: str, job: list[Any], tasks: Sequence[Any]) -> tuple[list[Any], Exception | None]:
-    """Run a bundle; return the results of its tasks up to the first error, and that error if there was one."""
-    results: list[Any] = []
+def run_task(name: str, job: list[Any], task: Any) -> tuple[Any, Exception | None]:
+    """Run a task; return its result, or the error that it raised."""
     try:
         if name not in _FUNCTIONS:
             _FUNCTIONS.clear()
             _FUNCTIONS[name] = _function(import_module("ray").get(job[0]))
-        for task in tasks:
-            results.append(_FUNCTIONS[name](task))  # noqa: PERF401 - those before an error count
+        return _FUNCTIONS[name](task), None
     except PackerError as error:
-        return results, _at_node(error)
+        return None, _at_node(error)
     except Exception as error:  # noqa: BLE001 - raised again by the driver
-        return results, error
-    return results, None
+        return None, error
 
 
 def _function(job: Job) -> Callable[[Any], Any]:
-    if (refused := job.here.refusal()) is not None:
-        raise refused
+    job.here.check()
     send_paths(import_module("ray"))
     limit_process()
     # With one process per processor, threads inside the encoder would only compete with each other.

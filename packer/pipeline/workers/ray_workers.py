@@ -1,13 +1,12 @@
 """Run tasks on a Ray cluster whose nodes see the inputs and the cache under the same paths, or both in a bucket.
 
-A Ray task is a bundle of tasks: it receives names and returns one small result per task, and has written its output to
-the cache by then. Each worker process makes its function once and caches it. There are no actors, so a task that is
-lost with its process or its node can simply be repeated. If inputs and cache are in a bucket, each node has its own
-copies (:func:`packer.store.place.cache_dir`), and paths of copies are sent relative to that folder.
+A Ray task receives names and returns one small result, and has written its output to the cache by then. Each worker
+process makes its function once and caches it. There are no actors, so a task that is lost with its process or its node
+can simply be repeated. If inputs and cache are in a bucket, each node has its own copies
+(:func:`packer.store.place.cache_dir`), and paths of copies are sent relative to that folder.
 
-Ray's own retries would repeat a lost bundle as a whole, so that a row that kills its process would kill one process
-after another. So bundles are retried here, without the tasks that were finished and with the task that was running in a
-bundle by itself. A task that has killed :data:`MOST_DEATHS` processes is reported once all others are done.
+Lost tasks are repeated here, after all others, as Ray's own retries have no end where memory runs out. A task that has
+killed :data:`MOST_DEATHS` processes is reported once all others are done.
 """
 
 import logging
@@ -15,19 +14,20 @@ import os
 import secrets
 import sys
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout, suppress
+from functools import partial
 from importlib import import_module
-from itertools import repeat
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 from warnings import catch_warnings
 
 from packer.display import plural
 from packer.errors import ResourceError, UsageError
-from packer.pipeline.workers.bundles import MOST_DEATHS, Bundles
-from packer.pipeline.workers.executor import Processes, WorkerDiedError, Workers
-from packer.pipeline.workers.ray_nodes import Job, NodeRequirements, refusal, run_bundle, send_paths, versions
+from packer.pipeline.workers.executor import Processes, WorkerDiedError, Workers, in_folder
+from packer.pipeline.workers.ray_nodes import Job, NodeRequirements, run_task, send_paths, versions
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE, AtomicFile
 from packer.version import __version__
@@ -35,19 +35,10 @@ from packer.version import __version__
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-_BUNDLES_A_WORKER = 4
-"""Least number of bundles per worker; with little work, bundles are smaller, so that workers finish together."""
+MOST_DEATHS = 3
+"""Number of processes that a task may kill before it is given up."""
 
-_POLL_S = 1.0
-"""Interval at which finished tasks are collected."""
-
-_ANSWER_S = 60.0
-"""How long nodes have to say whether they can take part; one that dies or hangs is found by Ray only later."""
-
-_FIRST_ANSWER_S = 600.0
-"""Time until the first of them has to, if none has answered within the other."""
-
-_COUNT_S = 10.0
+_RECOUNT_S = 10.0
 """How often processors are counted, since nodes come and go."""
 
 
@@ -71,17 +62,18 @@ def ray_workers(address: str, jobs: int | None, note: Callable[[str], None]) -> 
     """
     if address != "ray" and not address.startswith("ray://"):
         raise UsageError(f"--on {address}: not a place packer can work on", hint="--on ray, or --on ray://HOST:PORT")
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else gRPC reports every fork on stderr
+    os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # else Ray starts a cluster here when it has lost another
     try:
         ray: Any = import_module("ray")
+        if address != "ray":
+            import_module("ray.util.client.logsclient")
     except ImportError as error:
         raise UsageError(
-            f"--on {address}: Ray is not installed",
-            hint='pip install "token-packer[ray]", or ray in the version of the cluster',
+            f"--on {address}: {error.name} is not installed",
+            hint='pip install "token-packer[ray]", or ray[client] in the version of the cluster',
         ) from error
     if address != "ray":
-        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else gRPC reports every fork on stderr
-        _refuse_without_client(address)
-        import_module("ray.util.client.logsclient")
         for name in ("ray.util.client", "ray.util.client.logsclient"):  # packer reports a lost connection itself
             logging.getLogger(name).setLevel(logging.CRITICAL)
     ours = not ray.is_initialized()
@@ -92,7 +84,8 @@ def ray_workers(address: str, jobs: int | None, note: Callable[[str], None]) -> 
         try:
             yield workers
         except Exception as error:
-            if not workers.is_lost:
+            is_of_connection = isinstance(error, ConnectionError) or type(error).__module__.startswith("grpc.")
+            if not (workers.is_lost or is_of_connection):
                 raise
             raise ResourceError(
                 f"the connection to the Ray cluster at {address} was lost",
@@ -136,10 +129,9 @@ class RayWorkers:
         arguments: Sequence[Any],
         tasks: Iterable[Task],
         *,
-        sizes: Sequence[int] | None = None,
-        jobs: int | None = None,
+        sizes: Sequence[int] | None = None,  # noqa: ARG002 - a cluster is told of every task
+        jobs: int | None = None,  # noqa: ARG002 - as above
         folder: Path | None = None,
-        finished: Callable[[Task], Result | None] | None = None,
     ) -> Iterator[tuple[int, Result]]:
         """Run one function over tasks; see :class:`~packer.pipeline.workers.executor.Workers`.
 
@@ -148,53 +140,66 @@ class RayWorkers:
             WorkerDiedError: tasks killed their processes; all others are done.
             Exception: whatever a task raised; running tasks are cancelled then.
         """
-        most = 0  # most bytes of a bundle; lazily generated tasks are sent one by one
-        if jobs is None and sizes:
-            most = sum(sizes) // (_BUNDLES_A_WORKER * self.number(sizes))
-        bundles = Bundles(zip(tasks, repeat(1) if sizes is None else sizes, strict=False), most)
-        if not bundles.waiting:
+        waiting = enumerate(tasks)
+        first = next(waiting, None)
+        if first is None:
             return
         self._connect()
         url = None if folder is None else CacheFiles(folder).url
         with _probe(folder) if folder is not None and url is None else nullcontext() as probe:
-            cache = None if folder is None or url is None else (folder, url)
-            here = NodeRequirements(versions=versions(), folder=Path.cwd(), probe=probe, cache=cache)
-            self._refuse_other_nodes(here)
+            make = make if folder is None else partial(in_folder, folder, url, make)
+            here = NodeRequirements(versions=versions(), folder=Path.cwd(), probe=probe)
             job = Job(name=secrets.token_hex(8), here=here, make=make, arguments=tuple(arguments))
-            yield from self._run(job, bundles, finished or (lambda _: None))
-        if bundles.given_up:
-            raise _given_up({str(bundles.tasks[number]): error for number, error in sorted(bundles.given_up.items())})
+            yield from self._run(job, chain([first], waiting))
 
-    def _run(self, job: Job, bundles: Bundles, finished: Callable[[Any], Any]) -> Iterator[tuple[int, Any]]:
+    def _run(self, job: Job, tasks: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
         ray, errors = self._ray, self._ray.exceptions
-        remote = ray.remote(num_cpus=1, max_retries=0)(run_bundle)
-        kept = [ray.put(job)]  # in a list, or Ray would unpickle it for every bundle
-        running: dict[Any, list[int]] = {}
+        remote = ray.remote(num_cpus=1, max_retries=0)(run_task)
+        kept = [ray.put(job)]  # in a list, or Ray would unpickle it for every task
+        running: dict[Any, tuple[int, Any]] = {}
+        again, deaths, given_up = deque[tuple[int, Any]](), Counter[int](), dict[str, Exception]()
         try:
-            while bundles.waiting or running:
-                # Queue a second bundle per processor, to keep processors busy and make an autoscaler add nodes.
+            while True:
+                # Queue a second task per processor, to keep processors busy and make an autoscaler add nodes.
                 most = self._jobs or 2 * self._processors()
-                while bundles.waiting and len(running) < most:
-                    numbers = bundles.next()
-                    running[remote.remote(job.name, kept, [bundles.tasks[number] for number in numbers])] = numbers
-                ended, _ = ray.wait(list(running), num_returns=len(running), timeout=_POLL_S)
+                while len(running) < most and (entry := next(tasks, None) or (again.popleft() if again else None)):
+                    running[remote.remote(job.name, kept, entry[1])] = entry
+                if not running:
+                    break
+                ray.wait(list(running), num_returns=1, timeout=_RECOUNT_S)
+                ended, _ = ray.wait(list(running), num_returns=len(running), timeout=0)
                 for reference in ended:
-                    numbers = running.pop(reference)
+                    number, task = running.pop(reference)
                     try:
-                        results, error = ray.get(reference)
+                        result = self._result_of(reference)
                     except self._lost_with as lost:
-                        found = {number: finished(bundles.tasks[number]) for number in numbers}
-                        done = {number: result for number, result in found.items() if result is not None}
-                        bundles.lost([number for number in numbers if number not in done], lost)
-                        yield from bundles.done(done)
-                        continue
-                    yield from bundles.done(dict(zip(numbers, results, strict=False)))
-                    if error is not None:
-                        raise error
+                        deaths[number] += 1
+                        if deaths[number] < MOST_DEATHS:
+                            again.append((number, task))
+                        else:
+                            given_up[str(task)] = lost
+                    else:
+                        yield number, result
         finally:
-            for reference in () if self.is_lost else running:  # Ray would start a cluster here to cancel them
+            for reference in () if self.is_lost else running:
                 with suppress(errors.RayError, ConnectionError):
                     ray.cancel(reference, force=True)
+        if given_up:
+            raise _given_up(given_up)
+
+    def _result_of(self, reference: Any) -> Any:
+        try:
+            result, error = self._ray.get(reference)
+        except self._lost_with:
+            raise
+        except self._ray.exceptions.RayError as failed:  # packer could not be imported there, or is another
+            raise UsageError(
+                f"a node cannot run packer: {str(failed).splitlines()[-1]}",
+                hint=f"install packer {__version__} in the Python that Ray runs in on every node",
+            ) from failed
+        if error is not None:
+            raise error
+        return result
 
     @property
     def _lost_with(self) -> tuple[type[Exception], ...]:
@@ -232,74 +237,10 @@ class RayWorkers:
 
     def _processors(self) -> int:
         now = time.monotonic()
-        if not self._num_processors or now - self._counted_at > _COUNT_S:
+        if not self._num_processors or now - self._counted_at > _RECOUNT_S:
             self._num_processors = max(1, int(self._ray.cluster_resources().get("CPU", 0)))
             self._counted_at = now
         return self._num_processors
-
-    def _refuse_other_nodes(self, here: NodeRequirements) -> None:
-        """Compare every node with this machine before the first task; nodes that join later check themselves.
-
-        A node that dies meanwhile, or that does not answer, is left to Ray, unless it is the last one.
-
-        Raises:
-            UsageError: a node cannot take part; names the node and the difference.
-            ResourceError: no node answers.
-        """
-        ray = self._ray
-        affinity = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
-        look = ray.remote(num_cpus=0, max_retries=0)(refusal)
-        nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
-        asked = [
-            look.options(num_cpus=0, max_retries=0, scheduling_strategy=affinity(node["NodeID"], soft=True)).remote(
-                here
-            )
-            for node in nodes
-        ]
-        answered, _ = ray.wait(asked, num_returns=len(asked), timeout=_ANSWER_S) if asked else ([], [])
-        if asked and not answered:  # the first import from a slow disk, perhaps
-            answered, _ = ray.wait(asked, num_returns=1, timeout=_FIRST_ANSWER_S)
-        lost: Exception | None = None
-        num_fit = 0
-        for node, reference in zip(nodes, asked, strict=True):
-            if reference not in answered:
-                with suppress(ray.exceptions.RayError, ConnectionError):
-                    ray.cancel(reference, force=True)
-                continue
-            try:
-                error = ray.get(reference)
-            except self._lost_with as failed:
-                lost = failed
-                continue
-            except ray.exceptions.RayError as failed:  # packer could not be imported there, or is another
-                raise UsageError(
-                    f"node {node['NodeManagerHostname']} cannot run packer: {str(failed).splitlines()[-1]}",
-                    hint=f"install packer {__version__} in the Python that Ray runs in on every node",
-                ) from failed
-            if error is not None:
-                raise error
-            num_fit += 1
-        if nodes and not num_fit:
-            why = "none answers" if lost is None else str(lost).splitlines()[0]
-            raise ResourceError(
-                f"no node of the Ray cluster is left to work on: {why}",
-                hint="ray status says which nodes run; the same command continues once there is one",
-            ) from lost
-
-
-def _refuse_without_client(address: str) -> None:
-    """Refuse to continue without the library that Ray's client needs.
-
-    Raises:
-        UsageError: it is not installed.
-    """
-    try:
-        import_module("grpc")
-    except ImportError as error:
-        raise UsageError(
-            f"--on {address}: Ray's client needs grpcio, which is not installed",
-            hint='pip install "token-packer[ray]", or ray[client] in the version of the cluster',
-        ) from error
 
 
 def _given_up(tasks: Mapping[str, Exception]) -> WorkerDiedError:
