@@ -5,6 +5,7 @@
 
 import os
 import warnings
+from functools import partial
 
 import pytest
 
@@ -20,6 +21,7 @@ from packer.load import poison_test  # noqa: E402
 
 LENGTHS = (7, 5, 9)
 VOCABULARY = 64
+MOST_PARAMETERS = 2_000_000
 
 SIZES = {
     32: "hidden_size intermediate_size n_embd n_inner d_model ffn_dim decoder_ffn_dim encoder_ffn_dim d_ff dim hidden_dim "
@@ -53,9 +55,12 @@ def tiny(family, attention):
             sizes[name] = (list(dict.fromkeys(given[name])) * 2)[:2]
     if "mrope_section" in (given.get("rope_parameters") or {}):
         sizes["rope_parameters"] = {**given["rope_parameters"], "mrope_section": [2, 1, 1]}
+    make = partial(transformers.AutoModelForCausalLM.from_config, type(text)(**sizes), attn_implementation=attention)
+    with torch.device("meta"):
+        if sum(each.numel() for each in make().parameters()) > MOST_PARAMETERS:
+            raise ValueError("a size of it has another name")
     torch.manual_seed(0)
-    model = transformers.AutoModelForCausalLM.from_config(type(text)(**sizes), attn_implementation=attention)
-    return model.float().eval()
+    return make().float().eval()
 
 
 def packed():
