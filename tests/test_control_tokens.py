@@ -210,7 +210,7 @@ def check_added_words(stages: Stages, words: list[str]) -> int:
 def test_added_tokens_of_a_twin_that_control_nothing_are_vocabulary(
     twin: Callable[..., Path], words: set[str], tmp_path: Path
 ) -> None:
-    stages = Stages.load(twin(tmp_path))
+    stages = Stages.load(twin(tmp_path), "supervision.reasoning=inline")  # tags of reasoning are text, too
     assert set(added_words(stages)) == words
     assert check_added_words(stages, sorted(words)) == 4 * len(words)
 

@@ -23,7 +23,8 @@ from packer.layout import MASKED
 from packer.names import refuse_address
 from packer.progress import Progress, Silent
 from packer.store.cache import Cache
-from packer.store.folder import sync_folder, work_folder
+from packer.store.folder import work_folder
+from packer.store.opened_folder import sync_folder
 
 RECORD = "export.json"
 """The source of an export and the format's details of each split."""

@@ -13,7 +13,7 @@ import io
 import os
 import re
 import stat
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -38,16 +38,19 @@ _PASSED = re.compile(r"/dev/(?:stdin|fd/[0-9]+)")
 """Names of files that the shell has opened: `<(command)`, `cat file | packer … /dev/stdin`."""
 
 
-def open_descriptor(path: Path | str, flags: int = os.O_RDONLY) -> int:
+def open_descriptor(path: Path | str, flags: int = os.O_RDONLY, *, dir_fd: int | None = None) -> int:
     """Open a regular file and return its descriptor; with `O_NOFOLLOW` in `flags`, one that is not a link either.
+
+    `dir_fd`: of the folder that the path is relative to.
 
     Raises:
         OSError: as `os.open`; with ENXIO, it is not a regular file.
     """
     with suppress(FileNotFoundError):  # os.open says so, or creates it
         # Before it is opened, since opening some devices acts on them.
-        _refuse_special(Path(path).stat(follow_symlinks=not flags & os.O_NOFOLLOW).st_mode, path)
-    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o666)
+        follows = not flags & os.O_NOFOLLOW
+        _refuse_special(os.stat(path, dir_fd=dir_fd, follow_symlinks=follows).st_mode, path)
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o666, dir_fd=dir_fd)
     try:
         _refuse_special(os.fstat(descriptor).st_mode, path)
         _refuse_boundless(descriptor, path)
@@ -131,6 +134,30 @@ def _refuse_boundless(descriptor: int, path: Path | str) -> None:
         if not os.pread(descriptor, 1, 0):
             return
     raise special_file_error(path, "a file of the kernel")
+
+
+def walk(folder: Path, onerror: Callable[[OSError], None] | None = None) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yield each folder below one, and itself, with the names of its folders and of all else, links among them.
+
+    As `os.walk`, which before Python 3.12 calls itself for every level, of which a folder may have thousands: what is
+    taken out of the folders is not entered, and a folder that cannot be listed is left out or given to `onerror`.
+    """
+    left = [os.fspath(folder)]
+    while left:
+        parent = left.pop()
+        folders: list[str] = []
+        names: list[str] = []
+        try:
+            with os.scandir(parent) as entries:
+                for entry in entries:
+                    (folders if entry.is_dir(follow_symlinks=False) else names).append(entry.name)
+        except OSError as error:
+            if onerror is not None:
+                onerror(error)
+            continue
+        folders.sort()
+        yield parent, folders, names
+        left += [f"{parent}/{name}" for name in reversed(folders)]
 
 
 def path_within(folder: Path, name: str) -> Path:

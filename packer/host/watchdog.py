@@ -1,5 +1,7 @@
 """Limits for chat templates: one rendering may use 2 seconds of processor time and 512 MiB of memory.
 
+Memory for decoding rows of a table is limited as well, by :func:`bounded_memory`.
+
 Rows are only rejected for reasons that depend on the row alone. How long a rendering takes depends on the machine, so
 exceeding a limit does not reject the row: it fails the command with an error that names the template and the row. The
 limits are constants. No recipe sets them, and no byte of a cache depends on them.
@@ -25,8 +27,8 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import ClassVar, Self, TypeVar
 
@@ -214,15 +216,21 @@ class _ProcessLimits:
     def begin(self) -> None:
         if self._has_timer:
             signal.setitimer(signal.ITIMER_PROF, MAX_STUCK_S)
+        self.bound_memory(MAX_GROWTH_BYTES)
+
+    def bound_memory(self, num_bytes: int) -> None:
         if self._statm is not None:
             data = int(os.pread(self._statm, 200, 0).split()[5]) * resource.getpagesize()
-            most = data + MAX_GROWTH_BYTES
+            most = data + num_bytes
             if most < self._soft or self._soft == resource.RLIM_INFINITY:
                 resource.setrlimit(resource.RLIMIT_DATA, (most, self._hard))
 
     def end(self) -> None:
         if self._has_timer:
             signal.setitimer(signal.ITIMER_PROF, 0)
+        self.free_memory()
+
+    def free_memory(self) -> None:
         if self._statm is not None:
             resource.setrlimit(resource.RLIMIT_DATA, (self._soft, self._hard))
 
@@ -260,6 +268,32 @@ def limit_process() -> None:
     """
     global _PROCESS  # noqa: PLW0603 - of this process
     _PROCESS = _PROCESS or _ProcessLimits()
+
+
+class OverMemoryError(ValueError):
+    """A step took more memory than it may."""
+
+
+@contextmanager
+def bounded_memory(num_bytes: int) -> Iterator[None]:
+    """Limit the memory that the body takes, in a process of packer's own on Linux; elsewhere, nothing is limited.
+
+    For what decodes to an unknown size. A library that does not expect to be refused memory may abort the process.
+
+    Raises:
+        OverMemoryError: it takes more.
+    """
+    limits = _PROCESS
+    if limits is None or not limits.of_memory:
+        yield
+        return
+    limits.bound_memory(num_bytes)
+    try:
+        yield
+    except MemoryError as error:
+        raise OverMemoryError(f"takes more than {num_bytes // 2**20:,} MiB of memory") from error
+    finally:
+        limits.free_memory()
 
 
 def place() -> list[int]:

@@ -125,6 +125,7 @@ def refuse_growth(definition: Any) -> None:
     unknown = model.get("unk_token") if isinstance(model, Mapping) else None
     for what, growth in (
         ("normalizer and pre_tokenizer make of one character", prod(map(_growth, steps))),
+        ("decoder makes of one character", prod(map(_growth, _steps(definition.get("decoder"))))),
         ("model writes for an unknown one", len(str(unknown))),
         ("post_processor adds to a text", sum(map(_num_added, _steps(definition.get("post_processor"))))),
     ):
@@ -132,23 +133,34 @@ def refuse_growth(definition: Any) -> None:
             raise ValueError(f"what its {what} may have the length {growth}; packer takes up to {MAX_GROWTH}")
 
 
+MAX_PIECE_LENGTH = 1024
+"""Limit for the text of a token, which a text of ids may repeat. The longest of published tokenizers have 128."""
+
 MAX_PIECE_BYTES = 4 * 2**20
 """Limit for all pieces of a Unigram model together, as `tokenizers` takes up to 340 bytes of memory for each of theirs.
 A quarter of a million pieces of published ones have some two million."""
 
 
 def refuse_long_pieces(definition: Any) -> None:
-    """Refuse a Unigram model whose tree of pieces would take gigabytes.
+    """Refuse tokens that stand for so much text, or a Unigram model of so many pieces, that they would take gigabytes.
 
     Raises:
-        ValueError: more than `MAX_PIECE_BYTES`.
+        ValueError: more than `MAX_PIECE_LENGTH`, or `MAX_PIECE_BYTES`.
     """
-    model = definition.get("model") if isinstance(definition, Mapping) else None
+    if not isinstance(definition, Mapping):
+        return
+    model = definition.get("model")
     pieces = model.get("vocab") if isinstance(model, Mapping) else None
     if isinstance(pieces, list):
-        texts = (piece[0] for piece in pieces if isinstance(piece, list) and piece and isinstance(piece[0], str))
-        if (size := sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)) > MAX_PIECE_BYTES:
+        pieces = [piece[0] for piece in pieces if isinstance(piece, list) and piece and isinstance(piece[0], str)]
+        if (size := sum(len(text.encode("utf-8", "surrogatepass")) for text in pieces)) > MAX_PIECE_BYTES:
             raise ValueError(f"its pieces have {size} bytes together; packer takes up to {MAX_PIECE_BYTES}")
+    added = [str(token.get("content")) for token in definition.get("added_tokens") or () if isinstance(token, Mapping)]
+    if (length := max(map(len, [*(pieces or ()), *added]), default=0)) > MAX_PIECE_LENGTH:
+        raise ValueError(f"one of its tokens has the length {length}; packer takes up to {MAX_PIECE_LENGTH}")
+
+
+_SEQUENCES = ("normalizers", "pretokenizers", "processors", "decoders")
 
 
 def _steps(component: Any) -> Iterator[Mapping[str, Any]]:
@@ -157,7 +169,7 @@ def _steps(component: Any) -> Iterator[Mapping[str, Any]]:
         for member in component:
             yield from _steps(member)
     elif isinstance(component, Mapping):
-        lists = [component[name] for name in ("normalizers", "pretokenizers", "processors") if name in component]
+        lists = [component[name] for name in _SEQUENCES if name in component]
         yield from _steps(lists) if lists else iter([component])
 
 

@@ -21,7 +21,9 @@ _LONGEST_LABEL = 32
 _TAGGED = re.compile(r"(<(\w+)>).*?</\2>", re.DOTALL)
 
 
-def says_its_rows(batch: RowBatch, turns: TurnBatch, model: Model, *, dropped: Collection[str] = ()) -> bool:
+def says_its_rows(
+    batch: RowBatch, turns: TurnBatch, model: Model, *, dropped: Collection[str] = (), letters: Collection[str] = ()
+) -> bool:
     """Whether each turn that is trained of rows of chats is all that its message says.
 
     Args:
@@ -29,9 +31,10 @@ def says_its_rows(batch: RowBatch, turns: TurnBatch, model: Model, *, dropped: C
         turns: rendered of it.
         model: with the control tokens, which say nothing.
         dropped: kinds of content that may be missing.
+        letters: markers of the template that are no tokens, where the recipe allows them; they say nothing, either.
     """
     samples = {sample.row: sample for sample in batch.samples}
-    markers = control_pattern({**model.control, **dict.fromkeys(model.stops, 0)})
+    markers = control_pattern({**model.control, **dict.fromkeys((*model.stops, *letters), 0)})
 
     def bare(text: str) -> str:
         return "".join(ANY_TAG.sub("", markers.sub("", text) if markers else text).split())

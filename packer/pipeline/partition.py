@@ -7,16 +7,17 @@ a shard may be left to the caller, who first compares some of its ids with the r
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+from msgspec import Meta
 
 from packer.batches import DocumentBatch, RowBatch
 from packer.curate.trait_rules import TraitRules
@@ -79,7 +80,7 @@ class RejectedRow(msgspec.Struct, frozen=True, array_like=True):
 
     row: int
     code: str
-    reason: str
+    reason: Annotated[str, Meta(max_length=2**16)]
     line: int | None = None
     """Line number in the file, from 1, if its rows are lines."""
 
@@ -89,7 +90,7 @@ class PartitionResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     shard: Shard
     rejected: tuple[RejectedRow, ...]
-    unread: tuple[str, ...] = ()
+    unread: tuple[Annotated[str, Meta(max_length=2**16)], ...] = ()
     """Fields of its rows that are not read; of a partition that was reused, none."""
 
     def __post_init__(self) -> None:
@@ -105,6 +106,8 @@ class PartitionResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             raise ValueError("it rejects a line that no file has")
         if not CODES.keys() >= {each.code for each in self.rejected}:
             raise ValueError("it rejects a row for no known reason")
+        if not bool(shard.num_tokens) <= shard.num_last_tokens <= shard.num_tokens:
+            raise ValueError("its last tokens are not some of its tokens")
 
 
 Finished = TypeVar("Finished", PartitionResult, StoredTable)
@@ -255,10 +258,21 @@ def write_journal(folder: Path, key: str, finished: PartitionResult | StoredTabl
     files.publish(finished.shard.path if isinstance(finished, PartitionResult) else finished.path, entry)
 
 
-def read_journal(folder: Path, kind: type[Finished], keys: Collection[str]) -> dict[str, Finished]:
-    """Return what unfinished builds have finished, by key; entries that no build writes count as missing."""
+def journal_entries(folder: Path) -> list[str]:
+    """Return the names of all entries that are in the folder of a cache."""
+    return [name for journal in JOURNALS.values() for name in CacheFiles(folder).names(journal, ".json")]
+
+
+def read_journal(folder: Path, kind: type[Finished], num_rows: Mapping[str, int]) -> dict[str, Finished]:
+    """Return what unfinished builds have finished, by key, of partitions whose rows are `num_rows` by key.
+
+    Entries that no build writes count as missing.
+    """
     entries: dict[str, Finished] = {}
-    for name, content in CacheFiles(folder).contents(JOURNALS[kind], [f"{key}.json" for key in keys]):
+    for name, content in CacheFiles(folder).contents(JOURNALS[kind], [f"{key}.json" for key in num_rows]):
         with suppress(msgspec.MsgspecError):
-            entries[PurePosixPath(name).stem] = msgspec.json.decode(content, type=kind)
+            key, entry = PurePosixPath(name).stem, msgspec.json.decode(content, type=kind)
+            stored = entry if isinstance(entry, StoredTable) else entry.shard
+            if (stored.key, num_rows[key]) == (key, getattr(stored, "num_input_rows", stored.num_rows)):
+                entries[key] = entry
     return entries

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
+from packer.errors import CheckError
 from packer.host.limits import path_errors
 from packer.model.backend import load_fast_meanwhile
 from packer.model.model import TOKENIZER_FILE, read_model_files
@@ -26,6 +27,7 @@ from packer.pipeline.messages.changes import Changes, changes
 from packer.pipeline.messages.losses import refuse_losses, token_losses
 from packer.pipeline.messages.row_report import row_report
 from packer.pipeline.packing import pack_documents
+from packer.pipeline.partition import journal_entries
 from packer.pipeline.plan.benchmarks import pin_benchmarks
 from packer.pipeline.plan.build_plan import BuildPlan, plan_build, resolve_sources
 from packer.pipeline.plan.input_resolution import pin_recipe, tokenizer_place
@@ -39,8 +41,8 @@ from packer.recipe.recipe import Recipe
 from packer.source.file_cuts import smallest_partition
 from packer.source.partition import FileStatus
 from packer.store.files import CacheFiles
-from packer.store.folder import lock, refuse_busy, sweep_temporary
-from packer.store.manifest import MANIFEST_NAME, Manifest, manifest_fingerprint
+from packer.store.folder import inside, lock, refuse_busy, sweep_temporary
+from packer.store.manifest import MANIFEST_NAME, Manifest, manifest_bytes, manifest_fingerprint
 from packer.store.mirror import shown
 from packer.store.place import build_place
 from packer.tokenize import EngineDiffersError, ReferenceFailsError
@@ -73,13 +75,13 @@ def build_recipe(recipe: Recipe, folder: Path, options: BuildOptions, progress: 
             if options.dry_run:
                 return _dry_run(plan, folder, found, options)
             try:
-                return _build(plan, folder, options, progress, seconds)
+                return _build_checked(plan, folder, options, progress, seconds)
             except EngineDiffersError as error:
                 progress.note(f"{error.message}; building with the reference engine")
                 if not isinstance(error, ReferenceFailsError):
                     engine.remember(plan.model.files[TOKENIZER_FILE], agrees=False)
             plan = _plan(by_reference(recipe), found, options, progress, seconds)
-            return _build(plan, folder, options, progress, seconds)
+            return _build_checked(plan, folder, options, progress, seconds)
 
 
 def _plan(
@@ -87,6 +89,26 @@ def _plan(
 ) -> BuildPlan:
     with _timed(seconds, "plan"):
         return plan_build(recipe, progress, before=found, workers=options.workers)
+
+
+def _build_checked(
+    plan: BuildPlan, folder: Path, options: BuildOptions, progress: Progress, seconds: dict[str, float]
+) -> BuildResult:
+    """Build; if a check fails, build again without what an unfinished build had left, which may be damaged or forged.
+
+    Only sizes are compared before that is used, as reading every byte would take a good part of what it saves.
+    """
+    left = journal_entries(folder)
+    try:
+        return _build(plan, folder, options, progress, seconds)
+    except CheckError as error:
+        if not left:
+            raise
+        progress.note(f"{error.message}; making again what an unfinished build left")
+    with lock(folder):
+        for entry in left:
+            inside(folder, entry).unlink(missing_ok=True)
+    return _build(plan, folder, options, progress, seconds)
 
 
 def _build(
@@ -98,7 +120,7 @@ def _build(
         sweep_temporary(folder)
         # Read before it is decoded: if another command updates it in between, the commit is refused, as it must be.
         files = CacheFiles(folder)
-        before = None if files.url is None or files.size(MANIFEST_NAME) is None else files.read(MANIFEST_NAME)
+        before = None if files.url is None or files.size(MANIFEST_NAME) is None else manifest_bytes(folder)
         found = existing(folder, progress)
         if found is not None and not options.repair and up_to_date(folder, found, wanted):
             finish(folder, found)

@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 from packer.render.environment import ChatTemplate, RenderError
+from packer.render.reasoning import goes_on
 
 CONTRADICTS = "its reasoning contradicts"
 """In the reason of a rejection: variables of the row or the recipe contradict an answer."""
@@ -14,6 +15,40 @@ SEVERAL_EFFORTS = "it has reasoning, for which the template is asked in several 
 Mode: TypeAlias = Mapping[str, Any]
 
 
+class Attempt(NamedTuple):
+    """Prompt and turn as rendered in one mode."""
+
+    prompt: str
+    whole: str
+    mode: Mode
+    fits: bool
+    """Whether the turn continues the prompt."""
+
+    is_open: bool
+    """Whether the turn begins with a prompt that opens the reasoning, and goes on as if it did not."""
+
+    @classmethod
+    def of(cls, prompt: str, whole: str, mode: Mode, *, is_reasoned: bool = True) -> Self:
+        begins = whole.startswith(prompt)
+        fits = begins and goes_on(prompt, whole[len(prompt) :], is_reasoned=is_reasoned)
+        return cls(prompt, whole, mode, fits, begins and not fits)
+
+    @property
+    def turn_length(self) -> int:
+        """Length of the turn after the prompt, in characters."""
+        return len(self.whole) - len(self.prompt)
+
+
+def modes_of(template: ChatTemplate, kwargs: Mapping[str, Any]) -> tuple[Mode, ...]:
+    """Return the modes of a template under variables: the default alone if they set a switch.
+
+    Switches may be names of one thing: DeepSeek's templates read `thinking` and `enable_thinking`.
+    """
+    if kwargs and not kwargs.keys().isdisjoint(template.switches):
+        return ({},)
+    return ({}, *({name: value} for name, value in template.modes))
+
+
 def asking_modes(template: ChatTemplate, kwargs: Mapping[str, Any], modes: Sequence[Mode], k: int) -> Sequence[Mode]:
     """Return the modes of reasoned message k, also those that only a word for the effort selects.
 
@@ -21,7 +56,7 @@ def asking_modes(template: ChatTemplate, kwargs: Mapping[str, Any], modes: Seque
         RenderError: `prompt_diverges`: the variables of the row or the recipe, `kwargs`, leave none.
     """
     efforts = template.efforts
-    if not efforts.names:
+    if not efforts.none:
         return modes
     asking = [{name: word} for name, word in efforts.asking if name not in kwargs]
     left = [mode for mode in (*modes, *asking) if not efforts.refusing({**kwargs, **mode})]

@@ -8,16 +8,15 @@ and including the first stop token. This module knows nothing of token ids; the 
 boundaries.
 """
 
-import contextlib
 import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple
 
 from packer.batches import REASONING_FIELDS
 from packer.render import asked_modes
-from packer.render.asked_modes import Mode
+from packer.render.asked_modes import Attempt, Mode
 from packer.render.common_prefix import common_length
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.next_header import next_header
@@ -25,7 +24,6 @@ from packer.render.reasoning import (
     ANY_TAG,
     closes_reasoning,
     continuation,
-    goes_on,
     opened_by,
     reasoning_of,
     shows_as_reasoning,
@@ -88,33 +86,12 @@ class TurnRules:
     control: re.Pattern[str] | None = None
     """Matches any control token."""
 
+    may_drop_reasoning: bool = False
+    """Whether an answer may be trained without its reasoning."""
+
     on_prompt_mismatch: PromptMismatch = "refuse"
     """What to do with a turn that continues no prompt: ``common_prefix`` uses the common prefix of prompt and turn as
     the prompt; ``continue`` continues from a prompt that opens the reasoning, or that has other text in its context."""
-
-
-class _Attempt(NamedTuple):
-    """Prompt and turn as rendered in one mode."""
-
-    prompt: str
-    whole: str
-    mode: Mode
-    fits: bool
-    """Whether the turn continues the prompt."""
-
-    is_open: bool
-    """Whether the turn begins with a prompt that opens the reasoning, and goes on as if it did not."""
-
-    @classmethod
-    def of(cls, prompt: str, whole: str, mode: Mode) -> Self:
-        begins = whole.startswith(prompt)
-        fits = begins and goes_on(prompt, whole[len(prompt) :])
-        return cls(prompt, whole, mode, fits, begins and not fits)
-
-    @property
-    def turn_length(self) -> int:
-        """Length of the turn after the prompt, in characters."""
-        return len(self.whole) - len(self.prompt)
 
 
 class Conversation:
@@ -134,7 +111,7 @@ class Conversation:
         self.kwargs = dict(kwargs)
         self._merged: dict[int, tuple[Mode, Mapping[str, Any]]] = {}
         self._reasonings: dict[int, str] = {}
-        self.modes: tuple[Mode, ...] = ({}, *({name: value} for name, value in template.modes if name not in kwargs))
+        self.modes = asked_modes.modes_of(template, kwargs)
 
     def render(self, messages: Sequence[Mapping[str, Any]], mode: Mode, *, prompt: bool = False) -> str:
         merged = self._merged.get(id(mode))
@@ -145,7 +122,7 @@ class Conversation:
 
     def modes_of(self, k: int) -> Sequence[Mode]:
         """Return the modes that message k may be trained in, see `asked_modes.asking_modes`."""
-        is_reasoned = bool(self.template.efforts.names) and self._reasoning_of(k)
+        is_reasoned = bool(self.template.efforts.none) and self._reasoning_of(k)
         return asked_modes.asking_modes(self.template, self.kwargs, self.modes, k) if is_reasoned else self.modes
 
     def prompts(self, k: int) -> list[tuple[str, Mode]]:
@@ -179,7 +156,9 @@ class Conversation:
                 raise
             return None
         tried, failure = self._try_modes(k, prompts)
-        if not any(attempt.fits for attempt in tried) and (refusing := self._refusing(k, rules)):
+        may_lack = rules.may_drop_reasoning
+        fits = any(attempt.fits and (may_lack or not self._lacks_reasoning(k, attempt)) for attempt in tried)
+        if not fits and (refusing := self._refusing(k, rules)):
             raise asked_modes.contradiction(k, refusing)
         chosen = self._choose(k, tried, rules)
         if chosen is None:
@@ -200,29 +179,36 @@ class Conversation:
         )
 
     def _refusing(self, k: int, rules: TurnRules) -> str:
-        """Return the variables without which a reasoned answer has a prompt that its turn continues, if any."""
+        """Return the variables without which a prompt asks for the reasoning that an answer has, if any."""
         kwargs, switches = asked_modes.without_switches(self.template, self.kwargs)
-        if switches and self._reasoning_of(k):
-            other = Conversation(self.template, self.messages, tools=self.tools, kwargs=kwargs)
-            with contextlib.suppress(RenderError):
-                other.turn(k, 1.0, replace(rules, on_prompt_mismatch="refuse"))
-                return switches
-        return ""
+        rules = replace(rules, on_prompt_mismatch="continue")
+        if not switches or not self._reasoning_of(k) or self._shows_reasoning(k, rules):
+            return ""
+        other = Conversation(self.template, self.messages, tools=self.tools, kwargs=kwargs)
+        return switches if other._shows_reasoning(k, rules) else ""
 
-    def _try_modes(self, k: int, prompts: Sequence[tuple[str, Mode]]) -> tuple[list[_Attempt], RenderError | None]:
+    def _shows_reasoning(self, k: int, rules: TurnRules) -> bool:
+        try:
+            chosen = self._choose(k, self._try_modes(k, self.prompts(k))[0], rules)
+        except RenderError:
+            return False
+        return chosen is not None and not self._lacks_reasoning(k, chosen[0])
+
+    def _try_modes(self, k: int, prompts: Sequence[tuple[str, Mode]]) -> tuple[list[Attempt], RenderError | None]:
         """Render prompt and turn mode by mode, longest prompt first, until no further mode is needed.
 
         If the prompts differ only in their endings, the longest one that its turn continues leaves the least to write,
         so the search ends there, unless that turn lacks its reasoning. If a mode also changes the context, all modes
         are rendered.
         """
-        tried: list[_Attempt] = []
+        tried: list[Attempt] = []
         failure: RenderError | None = None
         longest = prompts[0][0]
         same_context = all(longest.startswith(without_ending(prompt)) for prompt, _ in prompts[1:])
         for prompt, mode in prompts:
             try:
-                tried.append(_Attempt.of(prompt, self.render(self.messages[: k + 1], mode), mode))
+                whole = self.render(self.messages[: k + 1], mode)
+                tried.append(Attempt.of(prompt, whole, mode, is_reasoned=bool(self._reasoning_of(k))))
             except RenderError as error:
                 failure = error if failure is None or not mode else failure  # prefer the default mode's reason
                 continue
@@ -230,7 +216,7 @@ class Conversation:
                 break
         return tried, failure
 
-    def _choose(self, k: int, tried: Sequence[_Attempt], rules: TurnRules) -> tuple[_Attempt, bool] | None:
+    def _choose(self, k: int, tried: Sequence[Attempt], rules: TurnRules) -> tuple[Attempt, bool] | None:
         """Choose the mode to train a turn in, and whether packer has to continue it (:meth:`_continued_turn`)."""
         fitting = sorted(
             (entry for entry in tried if entry.fits), key=lambda entry: (entry.turn_length, bool(entry.mode))
@@ -256,7 +242,7 @@ class Conversation:
             return None
         return self._cut(k, default, rules.control), False
 
-    def _cut(self, k: int, tried: _Attempt, control: re.Pattern[str] | None) -> _Attempt:
+    def _cut(self, k: int, tried: Attempt, control: re.Pattern[str] | None) -> Attempt:
         """Shorten the prompt to the prefix that it shares with the turn, whatever the first character of the turn is.
 
         The first characters of an answer, or of its reasoning, may happen to match the prompt's continuation. So the
@@ -275,7 +261,7 @@ class Conversation:
         # Headers that differ may begin with the same letters: `<|START_RESPONSE|>` and `<|START_TEXT|>`.
         tokens = [*control.finditer(tried.prompt), *control.finditer(tried.whole)] if control else ()
         end = next((token.start() for token in tokens if token.start() < end < token.end()), end)
-        return _Attempt.of(tried.prompt[:end], tried.whole, tried.mode)
+        return Attempt.of(tried.prompt[:end], tried.whole, tried.mode)
 
     def _cuts_context(self, k: int, mode: Mode) -> bool:
         """Whether prompt and turn diverge before the text of an earlier message, which would then be trained.
@@ -303,7 +289,7 @@ class Conversation:
         ]
         return self.render(context, mode, prompt=True), self.render([*context, self.messages[k]], mode)
 
-    def _moved_turn(self, k: int, tried: Sequence[_Attempt]) -> _Attempt | None:
+    def _moved_turn(self, k: int, tried: Sequence[Attempt]) -> Attempt | None:
         """Return the turn continued from a prompt whose context the template writes differently once it is answered.
 
         Several of Mistral's templates write the system message before the last question, but only if that is the last
@@ -327,7 +313,7 @@ class Conversation:
                 continue
             ends = (content.lstrip() + header, content.strip() + header)
             if any(prompt.endswith(end) and whole.endswith(end + answer) for end in ends):
-                moved.append(_Attempt.of(prompt, prompt + answer, mode))
+                moved.append(Attempt.of(prompt, prompt + answer, mode))
         return min(moved, key=lambda each: each.turn_length, default=None)
 
     def _reasoning_of(self, k: int) -> str:
@@ -336,7 +322,7 @@ class Conversation:
             self._reasonings[k] = reasoning_of(self.messages[k])
         return self._reasonings[k]
 
-    def _lacks_reasoning(self, k: int, tried: _Attempt) -> bool:
+    def _lacks_reasoning(self, k: int, tried: Attempt) -> bool:
         """Whether a message has reasoning that its turn does not show, as reasoning, before the answer."""
         reasoning = self._reasoning_of(k)
         if not reasoning:
@@ -347,13 +333,13 @@ class Conversation:
         before, found, _ = completion.rpartition(text) if text else ("", "", "")
         return not shows_as_reasoning(reasoning, tried.prompt, before if found else completion)
 
-    def _continued_turn(self, k: int, tried: Sequence[_Attempt]) -> _Attempt | None:
+    def _continued_turn(self, k: int, tried: Sequence[Attempt]) -> Attempt | None:
         """Return the turn continued from a prompt that opens the reasoning, if the template begins the turn earlier.
 
         A turn without reasoning continues from a prompt that also closes the block, if a mode has one.
         """
         inline = split_inline(self.messages[k].get("content"))
-        found: _Attempt | None = None
+        found: Attempt | None = None
         for attempt in tried:
             prompt, whole, mode = attempt.prompt, attempt.whole, attempt.mode
             opened = opened_by(prompt)
@@ -369,7 +355,7 @@ class Conversation:
                 answer = (rest if written else answer).lstrip("\n")
             if opened.closed and reasoning:
                 continue  # this prompt announces that there is no reasoning
-            continued = _Attempt.of(prompt, prompt + continuation(opened, reasoning, answer), mode)
+            continued = Attempt.of(prompt, prompt + continuation(opened, reasoning, answer), mode)
             if opened.closed:
                 return continued
             found = found or continued

@@ -43,22 +43,17 @@ from packer.render.readback import (
 from packer.render.reasoning import (
     ANY_TAG,
     OPENING,
+    has_tag,
     reasoning_fields,
-    shows_as_reasoning,
     split_inline,
-    with_reasoning_as,
-    writes_tags,
 )
-from packer.render.reasoning_form import ReasoningForm
 from packer.render.tagged_calls import tag_that_cuts
 
 _SHORT = 12
 """A text of fewer characters may occur in a rendering by chance."""
 
-_AS_TEXT = "writes the reasoning of its text as part of the answer"
-BEHIND_CLOSED = f"{_AS_TEXT}, behind a block that is closed"
-IN_LETTERS = f"{_AS_TEXT}, in tags that are no markers of reasoning to it"
-"""What a template does with inline reasoning if it knows reasoning in another form only."""
+AS_TEXT = "writes reasoning, or a tag of it, as part of the answer"
+"""What a template does with tags in a text or a field that are no markers of reasoning to it, or stand elsewhere."""
 
 BEHIND = "behind the stop token that ends the turn, where nothing is trained"
 """Where some templates write the calls of a turn."""
@@ -157,19 +152,21 @@ class ConversationLosses:
 
     def _inline_losses(self, message: Message, turn: RenderedTurn) -> Iterator[Loss]:
         """Yield what is lost of a text with tags of reasoning, or written as part of the answer."""
-        text, form = text_of(message), self.conversation.template.reasoning
-        if not ANY_TAG.search(text):
+        text, marks = text_of(message), self.check.marks
+        if not any(map(has_tag, (text, *(message[name] for name in reasoning_fields(message))))):
             return
+        completion = turn.text[turn.prompt_end :]
+        if self.check.tags_are_text:
+            completion = ANY_TAG.sub(lambda tag: tag[0] if tag[0] in marks else "", completion)
+        tag = self.conversation.template.reasoning.tag_in_answer(turn.text[: turn.prompt_end], completion, marks)
+        if tag is not None and not turn.is_blank(self.check.stops):
+            yield Loss("reasoning", turn.message, f"{AS_TEXT}: {tag}")
         inline = split_inline(text)
-        is_text = inline is not None and self.check.tags_are_text and inline.opening not in self.check.marks
-        if inline is not None and not is_text:
-            prompt, completion = turn.text[: turn.prompt_end], turn.text[turn.prompt_end :]
-            reasoning = inline.reasoning or inline.block  # an empty block is found by its tags
-            if form.is_foreign(inline.opening, inline.closing) and writes_tags(inline, turn.text, turn.prompt_end):
-                yield Loss("reasoning", turn.message, IN_LETTERS)
-            if reasoning in completion and not shows_as_reasoning(reasoning, prompt, completion):
-                yield Loss("reasoning", turn.message, BEHIND_CLOSED)
-        yield from _inline_parts(text, turn)
+        stray = ANY_TAG.search(inline.answer if inline else text)
+        for loss in _inline_parts(text, turn):
+            if stray and loss.kind not in self.check.allowed:
+                loss = Loss("reasoning", turn.message, f"cuts its text at a tag of reasoning: {stray[0]}")  # noqa: PLW2901
+            yield loss
 
     def _garbled(self, turn: RenderedTurn) -> Loss | None:
         """Return the loss if the turn, or the prompt before it, cannot be read back."""
@@ -276,17 +273,6 @@ class ConversationLosses:
             asked = probe_tools(self.conversation, turn)
             return Loss("tools") if asked is None or asked else None
         return Loss("tools") if probe_tools(self.conversation, turn) else None
-
-
-def refuse_foreign_tags(form: ReasoningForm, message: Message, k: int) -> None:
-    """Refuse to write reasoning of a field inline if the template has markers of its own.
-
-    Raises:
-        RenderError: `dropped_reasoning`.
-    """
-    inline = split_inline(with_reasoning_as(message, "inline").get("content")) if reasoning_fields(message) else None
-    if inline is not None and form.is_foreign(inline.opening, inline.closing):
-        raise refusal(Loss("reasoning", k, IN_LETTERS))
 
 
 def shows_message(message: Message, number: int, turn: RenderedTurn, end: int) -> bool:

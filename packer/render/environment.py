@@ -14,12 +14,13 @@ import jinja2
 import jinja2.meta
 import jinja2.nodes
 
+from packer.batches import REASONING_FIELDS
 from packer.host.watchdog import TemplateOverrunError, watched
 from packer.render import efforts, reasoning_form
-from packer.render.efforts import Efforts, means_none
+from packer.render.efforts import Efforts
 from packer.render.reasoning_form import ReasoningForm
 from packer.render.sandbox import CLOSE, OPEN, Context, Environment, environment_of, marking
-from packer.render.settings import compared_words, is_default
+from packer.render.settings import compared_words
 
 MODE_SWITCHES = ("enable_thinking", "thinking")
 """Template variables known to choose between a thinking and a plain prompt."""
@@ -82,7 +83,7 @@ class ChatTemplate:
         """Whether the template has `{% generation %}` blocks."""
 
         try:
-            self._template, self.read_variables, self._defaults, self._words, self.has_marks = watched(
+            self._template, self.read_variables, self._words, self.has_marks = watched(
                 lambda: _compiled(environment, source)
             )
             read = self.read_variables - _GIVEN - set(variables)
@@ -106,16 +107,13 @@ class ChatTemplate:
         be switches when tried: a value (true, false, or a word that means no reasoning) that changes the prompt for an
         answer, but neither the chat before it nor a finished answer.
         """
-        return tuple(pair for pair in self._settings if pair not in self._defaults)
+        return tuple(pair for pair in self._settings if self._differs(*pair))
 
     @functools.cached_property
     def _settings(self) -> tuple[tuple[str, Any], ...]:
-        tried = [(name, value) for name in self._switches for value in (True, False, *self._words_for_none(name))]
+        tried = [(name, value) for name in self._switches for value in (True, False, *self.efforts.none.get(name, ()))]
         known = [(name, value) for name in MODE_SWITCHES for value in (True, False)]
         return tuple(pair for pair in tried if pair in known or self._changes_prompt_alone(*pair))
-
-    def _words_for_none(self, name: str) -> list[str]:
-        return [word for word in self._words[name] if means_none(word)]
 
     @property
     def switches(self) -> tuple[str, ...]:
@@ -127,7 +125,13 @@ class ChatTemplate:
         """The variables that a word can set to no reasoning."""
         words = {name: self._words[name] for name in self._switches}
         asked = [{"role": "user", "content": "x"}]
-        return efforts.learned(words, lambda kwargs: self._try(asked, {**self._recipe_kwargs, **kwargs}, prompt=True))
+        fields = dict.fromkeys(REASONING_FIELDS, efforts.WORD)
+        answered = [*asked, {"role": "assistant", "content": "y", **fields}]
+        return efforts.learned(
+            words,
+            lambda kwargs: self._try(asked, {**self._recipe_kwargs, **kwargs}, prompt=True),
+            lambda kwargs: self._try(answered, {**self._recipe_kwargs, **kwargs}),
+        )
 
     @functools.cached_property
     def reasoning(self) -> ReasoningForm:
@@ -143,6 +147,17 @@ class ChatTemplate:
             return self.render(messages, add_generation_prompt=prompt, kwargs=kwargs)
         except RenderError:
             return None
+
+    def _differs(self, name: str, value: Any) -> bool:
+        """Whether a setting changes any rendering of small chats; if the template raises on all, that is not known."""
+        asked = [{"role": "system", "content": "w"}, {"role": "user", "content": "x"}]
+        answered = [asked[1], {"role": "assistant", "content": "y", **dict.fromkeys(REASONING_FIELDS, "z")}]
+        tried = ((asked, True), (asked[1:], True), (answered, False), ([*answered, asked[1]], True))
+        own, other = (
+            [self._try(chat, {**self._recipe_kwargs, **kwargs}, prompt=end) for chat, end in tried]
+            for kwargs in ({}, {name: value})
+        )
+        return own != other or own == [None] * len(own)
 
     def _changes_prompt_alone(self, name: str, value: Any) -> bool:
         asked = [{"role": "user", "content": "x"}]
@@ -292,24 +307,22 @@ class ChatTemplate:
 @functools.lru_cache(maxsize=256)
 def _compiled(
     environment: Environment, source: str
-) -> tuple[jinja2.Template, frozenset[str], frozenset[tuple[str, Any]], Mapping[str, tuple[str, ...]], bool]:
+) -> tuple[jinja2.Template, frozenset[str], Mapping[str, tuple[str, ...]], bool]:
     """Compile a template and analyze it.
 
     Cached, because a command uses the same template again and again and compiling takes much longer than rendering. An
     entry takes about ten times as much memory as the source.
 
     Returns:
-        The template, the variables it reads but does not set, the settings of switches that equal its default, the
-        words with which it compares switches, and whether it has `{% generation %}` blocks.
+        The template, the variables it reads but does not set, the words with which it compares switches, and whether it
+        has `{% generation %}` blocks.
     """
     parsed = environment.parse(source)
     calls = parsed.find_all(jinja2.nodes.Call)
     has_marks = any(isinstance(call.node, jinja2.nodes.ExtensionAttribute) for call in calls)
     undeclared = frozenset(jinja2.meta.find_undeclared_variables(parsed))
     words = {name: compared_words(parsed, name) for name in filter(_is_switch, undeclared)}
-    settings = ((name, value) for name, own in words.items() for value in (True, False, *own))
-    defaults = frozenset(pair for pair in settings if is_default(parsed, *pair))
-    return environment.from_string(parsed), undeclared, defaults, words, has_marks
+    return environment.from_string(parsed), undeclared, words, has_marks
 
 
 def _is_switch(name: str) -> bool:

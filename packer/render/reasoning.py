@@ -12,34 +12,54 @@ from packer.batches import REASONING_FIELDS
 
 Reasoning = Literal["as_given", "field", "inline"]
 
-_NAME = r"[\w:.-]{0,40}?(?i:think|thought|reason)[\w:.-]{0,40}"
-_CAPITALS = r"[A-Z_]{0,40}?(?:THINK|THOUGHT|REASON)[A-Z_]{0,40}"
-_CHANNEL = ("<|channel>thought", "<channel|>")
-"""Gemma 4's tags, of which the closing one does not say what it closes."""
+_NAME = r"(?:[\w:.-]{0,40}?(?i:think|thought|reasoning)[\w:.-]{0,40}|(?i:reason))"
+_CAPITALS = r"(?:[A-Z_]{0,40}?(?:THINK|THOUGHT|REASONING)[A-Z_]{0,40}|(?i:think))"
+_ATTRIBUTES = r"(?:(?:[\"']|\s[\w:.-]{1,20}=)[^<>\n]{0,80})?"
+_PAIRS = {
+    "<|channel>thought": "<channel|>",
+    "<|channel|>analysis<|message|>": "<|end|><|start|>assistant<|channel|>final<|message|>",
+    "<|open|>think<|sep|>": "<|close|>think<|sep|><|open|>response<|sep|>",
+}
+"""Markers of Gemma 4, gpt-oss and Kimi K3 that stand in place of tags."""
 
-_OPENINGS = rf"<{_NAME}>|\[{_CAPITALS}\]|◁{_NAME}▷|<\|(?i:begin|start)_{_NAME}\|>|{re.escape(_CHANNEL[0])}"
-_CLOSINGS = rf"</{_NAME}>|\[/{_CAPITALS}\]|◁/{_NAME}▷|<\|(?i:end)_{_NAME}\|>|{re.escape(_CHANNEL[1])}"
+
+def _tags(begins: str, *others: str, left: str = "(?<=<)") -> str:
+    """Return a pattern of what follows the first character of a tag; `begins`: of what stands before its name."""
+    inside = rf"\s{{0,3}}{begins}{_NAME}{_ATTRIBUTES}\s{{0,3}}"
+    angles = rf"(?:{left}[|\uff5c]?|(?<=&)lt;|(?<=◁)){inside}(?:[|\uff5c]?>|&gt;|▷)"
+    square = rf"(?<=\[){begins}{_CAPITALS}\]"
+    return "|".join([angles, square, *(re.escape(each[1:]) for each in others)])
+
+
+_OPENS = _tags(r"(?!(?i:end)[_-])(?:[\w-]{1,20} type=[\"']?)?", *_PAIRS, left="(?<=<)(?!(?<=[A-Za-z]<)[A-Z])")
+_CLOSES = _tags(r"(?:/\s{0,3}|(?=(?i:end)[_-]))", *_PAIRS.values())
+_OPENINGS, _CLOSINGS, _EITHER = (rf"[<&◁\[](?:{form})" for form in (_OPENS, _CLOSES, f"{_OPENS}|{_CLOSES}"))
 
 OPENING = re.compile(_OPENINGS)
-"""Matches an opening tag of reasoning: `<think>`, `<seed:think>`, `[THINK]`, `◁think▷`, `<|START_THINKING|>`.
+"""Matches an opening tag of reasoning: `<think>`, `< seed:think a="b">`, `[THINK]`, `◁think▷`, `<|START_THINKING|>`.
 
-Its form makes it one, and that its name contains *think*, *thought* or *reason*. `<answer>` is none.
+Its form makes it one, and that its name contains *think*, *thought* or *reasoning*, or is *reason*. `<answer>` is none,
+nor is the type of `List<Thought>`.
 """
 
 CLOSING = re.compile(_CLOSINGS)
 
-ANY_TAG = re.compile(f"{_OPENINGS}|{_CLOSINGS}")
+ANY_TAG = re.compile(_EITHER)
 """Matches any opening or closing tag."""
 
-_AT_END, _CLOSING_AT_END = re.compile(rf"(?:{ANY_TAG.pattern})\Z"), re.compile(rf"(?:{_CLOSINGS})\Z")
-LONGEST_TAG = 100
+_AT_END, _CLOSING_AT_END = re.compile(rf"{_EITHER}\Z"), re.compile(rf"{_CLOSINGS}\Z")
+LONGEST_TAG = 240
 """No tag has more characters."""
 
 _BLOCK = rf"(?P<opening>{_OPENINGS})(?P<inside>\s*)(?P<closing>{_CLOSINGS})"
 _EMPTY_BLOCK = re.compile(rf"{_BLOCK}\s*")
 
-_BEGINS_TAG = re.compile(r"[<\[◁][\w:.|/-]*\Z")
-_ENDS_TAG = re.compile(r"[\w:.|/-]*[>\]▷]")
+_PARTS = re.compile(r"(<[|\uff5c]?|&lt;|◁|\[)\s*([\w:.-]+)[^<>\n]*?([|\uff5c]?>|&gt;|▷|\])")
+_BEGINS_TAG = re.compile(r"(?:<|&lt;|\[|◁)[^<>\[\]\n]*\Z")
+_ENDS_TAG = re.compile(r"[^<>\[\]\n]*(?:>|&gt;|\]|▷)")
+
+_ANSWER = re.compile(r"<\|(?:begin|start)_(\w+)\|>(.*?)(?:<\|end_\1\|>\s*)?", re.IGNORECASE | re.DOTALL)
+"""Matches an answer in markers like those around reasoning: `<|START_RESPONSE|>`, `<|begin_of_solution|>`."""
 
 Message = Mapping[str, Any]
 
@@ -68,17 +88,26 @@ class InlineBlock(NamedTuple):
     """The text after the block."""
 
     opening: str
-    closing: str
+    """The tag that opens it; empty if none does."""
 
 
 def closing_of(opening: str) -> str:
     """Return the closing tag that belongs to an opening one: `</think>`, `[/THINK]`, `<|END_THINKING|>`."""
-    if opening == _CHANNEL[0]:
-        return _CHANNEL[1]
-    if opening.startswith("<|"):
-        begin, _, name = opening.partition("_")
-        return f"<|{'END' if begin.isupper() else 'end'}_{name}"
-    return f"{opening[0]}/{opening[1:]}"
+    if opening in _PAIRS:
+        return _PAIRS[opening]
+    parts = _PARTS.fullmatch(opening)
+    assert parts is not None
+    left, name, right = parts.groups()
+    begin, separator, rest = name.partition("_")
+    if begin.lower() in ("begin", "start") and separator:
+        return f"{left}{'END' if begin.isupper() else 'end'}_{rest}{right}"
+    return f"{left}/{name}{right}"
+
+
+def _closing_in(text: str, opening: str, begin: int) -> re.Match[str] | None:
+    """Return the first tag that closes another, be it with white space in it, or letters of another size."""
+    pieces = re.findall(r"[\w:.-]+|\W", closing_of(opening))
+    return re.compile(r"\s{0,3}".join(map(re.escape, pieces)), re.IGNORECASE).search(text, begin)
 
 
 def may_make_tag(before: str, behind: str) -> bool:
@@ -87,8 +116,11 @@ def may_make_tag(before: str, behind: str) -> bool:
 
 
 def has_tag(text: str) -> bool:
-    """Whether a text contains a tag of reasoning; of most texts, letters that begin one tell that it does not."""
-    return ("<" in text or "[" in text or "◁" in text) and ANY_TAG.search(text) is not None
+    """Whether a text contains a tag of reasoning; of most texts, letters that one has tell that it does not."""
+    if not any(letter in text for letter in "<[&◁"):
+        return False
+    lowered = text.lower()
+    return any(word in lowered for word in ("think", "thought", "reason", "channel")) and bool(ANY_TAG.search(text))
 
 
 def empty_block(text: str) -> tuple[int, int] | None:
@@ -97,7 +129,7 @@ def empty_block(text: str) -> tuple[int, int] | None:
     return next((each.span() for each in found), None)
 
 
-def _tag_at_end(text: str) -> str:
+def tag_at_end(text: str) -> str:
     """Return the tag that a text without white space at its end ends with; empty without one."""
     found = _AT_END.search(text[-LONGEST_TAG:])  # no search of it all: prompts are long
     return found[0] if found else ""
@@ -106,13 +138,13 @@ def _tag_at_end(text: str) -> str:
 def opened_by(prompt: str) -> ReasoningOpening | None:
     """Return the block of reasoning that a prompt ends with, open or empty; None if there is none."""
     bare = prompt.rstrip()
-    last = _tag_at_end(bare)
+    last = tag_at_end(bare)
     if not last:  # nearly always
         return None
     close = last if CLOSING.fullmatch(last) else ""
     before = bare.removesuffix(close)
     inner = before.rstrip() if close else bare
-    open_tag = _tag_at_end(inner)
+    open_tag = tag_at_end(inner)
     if not OPENING.fullmatch(open_tag) or close not in ("", closing_of(open_tag)):
         return None
     space = (before if close else prompt)[len(inner) :]
@@ -122,7 +154,7 @@ def opened_by(prompt: str) -> ReasoningOpening | None:
 def without_ending(prompt: str) -> str:
     """Return a prompt without the tags and the white space at its end, in which its modes may differ."""
     bare = prompt.rstrip()
-    while tag := _tag_at_end(bare):
+    while tag := tag_at_end(bare):
         bare = bare.removesuffix(tag).rstrip()
     return bare
 
@@ -132,15 +164,17 @@ def closes_reasoning(prompt: str) -> bool:
     return _CLOSING_AT_END.search(prompt.rstrip()[-LONGEST_TAG:]) is not None
 
 
-def goes_on(prompt: str, completion: str) -> bool:
+def goes_on(prompt: str, completion: str, *, is_reasoned: bool = True) -> bool:
     """Whether a completion closes the block of reasoning that its prompt opens, and does not open it once more.
 
-    Nemotron Nano's template writes the prompt and then the text of the last answer as it stands.
+    Nemotron Nano's template writes the prompt and then the text of the last answer as it stands. Of a turn without
+    reasoning, nothing may stand in the block: the tag that closes it would be one of the arguments of a call.
     """
     opened = opened_by(prompt)
     if opened is None or opened.closed:
         return True
-    return closing_of(opened.open_tag) in completion and not completion.lstrip().startswith(opened.open_tag)
+    before, closed, _ = completion.partition(closing_of(opened.open_tag))
+    return bool(closed) and (is_reasoned or not before.strip()) and not completion.lstrip().startswith(opened.open_tag)
 
 
 def shows_as_reasoning(reasoning: str, prompt: str, completion: str) -> bool:
@@ -153,7 +187,7 @@ def shows_as_reasoning(reasoning: str, prompt: str, completion: str) -> bool:
     if place < 0:
         return False
     before = (prompt + completion[:place]).rstrip()  # no search: prompts are long
-    if OPENING.fullmatch(tag := _tag_at_end(before)):
+    if OPENING.fullmatch(tag := tag_at_end(before)):
         before = before.removesuffix(tag).rstrip()
     return not closes_reasoning(before)
 
@@ -170,7 +204,7 @@ def continuation(opened: ReasoningOpening, reasoning: str, answer: str) -> str:
     """
     close_tag = closing_of(opened.open_tag)
     inline = split_inline(answer)
-    if inline is not None:
+    if inline is not None and (inline.opening or inline.reasoning == reasoning):
         answer = inline.answer
         reasoning = inline.reasoning or reasoning
     answer = re.sub(rf"\A\s*{re.escape(close_tag)}", "", answer)
@@ -181,25 +215,23 @@ def continuation(opened: ReasoningOpening, reasoning: str, answer: str) -> str:
 
 
 def split_inline(content: Any) -> InlineBlock | None:
-    """Split off the block of reasoning that a text starts with.
+    """Split off the block of reasoning that a text starts with, be it without its opening tag, as R1 writes it.
 
     None if there is no such block, or if the text after it contains another closing tag: then it is ambiguous where the
     block ends.
     """
-    opening = OPENING.match(content.lstrip()) if isinstance(content, str) else None
-    if opening is None:
+    if not isinstance(content, str) or not has_tag(content):
         return None
-    tags = opening[0], closing_of(opening[0])
-    inside, closed, answer = opening.string[opening.end() :].partition(tags[1])
-    if not closed or CLOSING.search(answer):
+    text = content.lstrip()
+    opening = OPENING.match(text)
+    begin = opening.end() if opening else 0
+    found = _closing_in(text, opening[0], begin) if opening else ANY_TAG.search(text)
+    if found is None or CLOSING.search(text, found.end()):
         return None
-    return InlineBlock(f"{tags[0]}{inside}{closed}", inside.strip(), answer.lstrip(), *tags)
-
-
-def writes_tags(inline: InlineBlock, text: str, start: int) -> bool:
-    """Whether a text writes a block behind a place with its own opening tag, which may stand before the place."""
-    written = re.compile(rf"{re.escape(inline.opening)}\s*{re.escape(inline.reasoning or inline.closing)}")
-    return written.search(text, max(start - LONGEST_TAG, 0)) is not None
+    if not opening and not (found.start() and CLOSING.fullmatch(found[0])):
+        return None
+    before, answer = text[: found.end()], text[found.end() :].lstrip()
+    return InlineBlock(before, text[begin : found.start()].strip(), answer, opening[0] if opening else "")
 
 
 def cut_off(message: Message) -> str | None:
@@ -207,10 +239,10 @@ def cut_off(message: Message) -> str | None:
     content = message.get("content")
     text = content.lstrip() if isinstance(content, str) else ""
     opening = OPENING.match(text)
-    if opening is not None and closing_of(opening[0]) not in text:
+    if opening is not None and _closing_in(text, opening[0], opening.end()) is None:
         return "its text opens a block of reasoning and does not close it"
     inline = split_inline(content)
-    answer = inline.answer if inline else text
+    answer = inline.answer if inline and (inline.opening or not reasoning_fields(message)) else text
     if reasoning_of(message) and not answer.strip() and not message.get("tool_calls"):
         return "its reasoning is followed by no text and no call"
     return None
@@ -219,7 +251,11 @@ def cut_off(message: Message) -> str | None:
 def has_two_reasonings(message: Message) -> bool:
     """Whether an assistant message has different reasoning in a field and inline: templates would write both."""
     inline = split_inline(message.get("content"))
-    return inline is not None and bool(inline.reasoning) and inline.reasoning != reasoning_of(message)
+    return (
+        inline is not None
+        and inline.reasoning != reasoning_of(message)
+        and "" not in (inline.opening, inline.reasoning)
+    )
 
 
 def reasoning_fields(message: Message) -> list[str]:
@@ -251,13 +287,14 @@ def with_reasoning_as(message: Message, form: Reasoning) -> dict[str, Any]:
         changed["content"] = content = twice.answer  # most templates would write both
     if form == "as_given":
         return changed
-    if form == "inline" and fields and split_inline(content) is None:
+    inline = split_inline(content)
+    if form == "inline" and fields and not (inline and inline.opening):
         text = changed[fields[0]].strip()
         changed["content"] = f"<think>\n{text}\n</think>\n\n{content or ''}"
         return {name: value for name, value in changed.items() if name not in REASONING_FIELDS}
-    inline = split_inline(content) if form == "field" and not fields else None
-    if inline is not None:
-        changed["content"] = inline.answer
+    if inline is not None and form == "field" and not fields:
+        marked = _ANSWER.fullmatch(inline.answer)
+        changed["content"] = marked[2].strip() if marked else inline.answer
         if inline.reasoning:  # an empty field is a block of its own to some templates
             changed |= {"reasoning_content": inline.reasoning, "thinking": inline.reasoning}
     return changed

@@ -12,7 +12,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from packer.render.reasoning import reasoning_fields
+from packer.render.reasoning import (
+    ANY_TAG,
+    CLOSING,
+    OPENING,
+    closes_reasoning,
+    closing_of,
+    has_tag,
+    opened_by,
+    reasoning_fields,
+    tag_at_end,
+)
 
 Message: TypeAlias = Mapping[str, Any]
 Render: TypeAlias = Callable[[Sequence[Message], Mapping[str, Any]], str | None]
@@ -37,12 +47,38 @@ class ReasoningForm:
             return messages
         return [change(message) if reasoning_fields(message) else message for message in messages]
 
-    def is_foreign(self, opening: str, closing: str) -> bool:
-        """Whether the template marks reasoning, and not with these tags."""
-        ends = [
-            before.rstrip().endswith(opening) and after.lstrip().startswith(closing) for before, after in self.around
-        ]
-        return bool(ends) and not any(ends)
+    def tag_in_answer(self, prompt: str, completion: str, marks: str) -> str | None:
+        """Return a tag of reasoning in what is trained, but for the template's own around one block at the beginning.
+
+        Other tags within that block are text of the reasoning, unless it begins with one. `marks` is the source of the
+        template. If it knows no tags, they are text of the answer, too, but for one that closes what nothing opens.
+        """
+        begin, end = self._block(prompt, completion, marks)
+        twice = OPENING.match(completion[begin:end].lstrip())
+        found = twice or ANY_TAG.search(completion, end)
+        if found is None or self.around or has_tag(marks) or CLOSING.fullmatch(found[0]):
+            return found[0] if found else None
+        return None
+
+    def _block(self, prompt: str, completion: str, marks: str) -> tuple[int, int]:
+        """Return where the reasoning begins that a turn opens with, and where the template's markers close it."""
+        opened, begun = opened_by(prompt), OPENING.match(completion.lstrip())
+        if closes_reasoning(prompt):
+            return 0, 0
+        known = opened.open_tag if opened else begun[0] if begun and begun[0] in marks else ""
+        for before, after in self.around or ([(known, closing_of(known))] if known else []):
+            opening, closing = tag_at_end(before.rstrip()), after.strip()
+            skipped, is_written, _ = completion.partition(opening or closing)
+            is_first = is_written and before.rstrip().endswith(f"{skipped.lstrip()}{opening}")
+            if closing in completion and (is_first or not opening or (opened and opened.open_tag == opening)):
+                begin = len(skipped + opening) if is_first and opening else 0
+                return begin, completion.index(closing) + len(closing)
+        return 0, 0
+
+    @property
+    def marks_otherwise(self) -> bool:
+        """Whether the template marks reasoning, and not with the tags that `inline` would put around it."""
+        return bool(self.around) and not any(before.rstrip().endswith("<think>") for before, _ in self.around)
 
 
 def learned(render: Render, modes: Iterable[Mapping[str, Any]]) -> ReasoningForm:

@@ -23,7 +23,7 @@ from packer.render.conversation import (
     RenderedTurn,
     TurnRules,
 )
-from packer.render.dropped import ConversationLosses, LossCheck, refusal, refuse_foreign_tags
+from packer.render.dropped import ConversationLosses, LossCheck, refusal
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.marks import marked_turns
 from packer.render.message_form import renderable
@@ -76,6 +76,7 @@ class Renderer:
             stops=stops,
             append=append,
             control=control_pattern(model.control),
+            may_drop_reasoning="reasoning" in rules.allow_dropped,
             on_prompt_mismatch=rules.on_prompt_mismatch or "refuse",
         )
         self._is_reference = self._by_marks
@@ -185,7 +186,9 @@ class Renderer:
         template = self._template_of(sample)
         if template is None:
             raise RenderError("the tokenizer has no chat template; pass one with --template FILE")
-        messages = [with_reasoning_as(message.fields, self._rules.reasoning) for message in sample.messages]
+        is_marked = self._rules.reasoning == "inline" and template.reasoning.marks_otherwise
+        form = "as_given" if is_marked else self._rules.reasoning
+        messages = [with_reasoning_as(message.fields, form) for message in sample.messages]
         if self._recipe.rows.wrapped == "unwrap":
             for k, text in self._wrappers_of(template).unwrapped(sample.messages).items():
                 messages[k] = {**messages[k], "content": text}
@@ -277,8 +280,6 @@ class Renderer:
             raise RenderError(reason, code="too_many_turns")
         _refuse_reasoning(sample, weights)
         original = self.conversation(sample)
-        for k in weights if self._rules.reasoning == "inline" else ():
-            refuse_foreign_tags(original.template.reasoning, sample.messages[k].fields, k)
         stand_ins, conversation = self._control.hide(original, sample.template_kwargs)
         for k in weights:
             self._control.refuse_foreign_end(text_of(sample.messages[k].fields), f"messages[{k}]", k)

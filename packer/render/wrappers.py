@@ -3,10 +3,13 @@
 Rows that were prepared for one model have its tags in their texts: results of tools between `<tool_response>` tags,
 definitions of tools in the system message. Under a template that writes these itself, they would stand there twice.
 
-No list of tags is needed: a word in place of a text is rendered, and the tags right beside it are the wrapper of its
-role. The definitions of tools are in the outermost tag that is open where the name of a made-up tool stands.
+No list of tags is needed: a word in place of a text is rendered, and the tags beside it, with the name of a role at
+most between them, are the wrapper of its role. A text that begins with such a name behind a tag (`<|im_start|>user`) is
+wrapped even if nothing closes it. The definitions of tools are in the outermost tag that is open where the name of a
+made-up tool stands.
 """
 
+import functools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -24,22 +27,37 @@ _CALL_ID = "a00000001"
 """Of nine letters and digits, as Mistral's templates want them."""
 
 _TAG = r"(?:<+[^<>\s]+>+|\[[^\[\]\s]+\])"
-_LAST_TAG = re.compile(rf"{_TAG}\s*\Z")
+_LAST_TAGS = re.compile(rf"(?:{_TAG}\s*\w*\s*){{1,4}}\Z")
 _FIRST_TAG = re.compile(rf"\s*({_TAG})")
 _ANY_TAG = re.compile(r"<(/?)([^<>\s/]+)>")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Wrapper:
     opening: str
+    """Perhaps with the tags before, with which prepared texts may begin as well."""
+
     closing: str
+
+    @property
+    def header(self) -> str:
+        """The last tag, with the name behind it."""
+        return self.opening[[tag.start() for tag in re.finditer(_TAG, self.opening)][-1] :]
+
+    @functools.cached_property
+    def _whole(self) -> re.Pattern[str]:
+        pieces = [*re.finditer(rf"{_TAG}|\w+", self.opening)]
+        tags = [n for n, piece in enumerate(pieces) if piece[0][0] in "<["]
+        spelled = [re.escape(piece[0]) + r"\b" * (n not in tags) for n, piece in enumerate(pieces)]
+        begins = [r"\s*".join(spelled[n:]) for n in tags]
+        is_named = tags[-1] < len(pieces) - 1
+        closes = rf"(?:{re.escape(self.closing)}\s*){'?' * is_named}"
+        return re.compile(rf"\s*(?:{'|'.join(begins)})(.*?){closes}\Z", re.DOTALL)
 
     def unwrapped(self, text: str) -> str | None:
         """Return a text without the wrapper; None if it does not have it."""
-        text = text.strip()
-        if not (text.startswith(self.opening) and text.endswith(self.closing)):
-            return None
-        return text[len(self.opening) : -len(self.closing)].strip()
+        found = self._whole.match(text)
+        return found[1].strip() if found else None
 
     def parts(self, text: str) -> list[str]:
         """Return what stands between the tags in a text, each part up to the first closing tag; nothing if blank."""
@@ -87,7 +105,7 @@ class Wrappers:
     @property
     def openings(self) -> list[str]:
         """What no text contains that needs to be looked at, unless its row has tools."""
-        return [each.opening for each in (*self.roles.values(), self.calls) if each is not None]
+        return [tag for each in (*self.roles.values(), self.calls) if each for tag in re.findall(_TAG, each.header)]
 
     def unwrapped(self, messages: Sequence[Message]) -> dict[int, str]:
         """Return the texts that already have their wrapper without it, by the number of their message."""
@@ -100,10 +118,12 @@ class Wrappers:
         return found
 
     def refusal(self, sample: Sample, *, unwrap: bool) -> RenderError | None:
-        """Return why a row is rejected, or None; with `unwrap`, wrapped texts are no reason."""
-        for k in () if unwrap else self.unwrapped(sample.messages):
+        """Return why a row is rejected, or None; with `unwrap`, texts wrapped once are no reason."""
+        for k, inner in self.unwrapped(sample.messages).items():
             wrapper = self.roles[sample.messages[k].role]
-            how = f"its text stands between {wrapper.opening} and {wrapper.closing}, which the template writes"
+            if unwrap and wrapper.closing not in inner:
+                continue
+            how = f"its text stands between {wrapper.header} and {wrapper.closing}, which the template writes"
             return RenderError(f"messages[{k}]: {how} once more", code="wrapped_twice", message=k)
         for k, message in enumerate(sample.messages if self.calls is not None else ()):
             said = message.fields.get("content") if message.role == "assistant" else None
@@ -161,7 +181,7 @@ def _rendered(
 
 
 def _around(before: str, after: str) -> Wrapper | None:
-    opening, closing = _LAST_TAG.search(before), _FIRST_TAG.match(after)
+    opening, closing = _LAST_TAGS.search(before), _FIRST_TAG.match(after)
     return Wrapper(opening=opening[0].strip(), closing=closing[1]) if opening and closing else None
 
 
@@ -173,5 +193,5 @@ def _open_at(before: str, after: str, around_system: str) -> Wrapper | None:
             opened.append(tag[2])
         elif tag[2] in opened:
             del opened[len(opened) - 1 - opened[::-1].index(tag[2]) :]
-    name = next((name for name in opened if f"</{name}>" in after and f"<{name}>" != around_system), None)
+    name = next((name for name in opened if f"</{name}>" in after and not around_system.endswith(f"<{name}>")), None)
     return None if name is None else Wrapper(opening=f"<{name}>", closing=f"</{name}>")

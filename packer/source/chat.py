@@ -28,6 +28,7 @@ from packer.source.message_parts import (
     read_tools,
     refuse_unified,
 )
+from packer.source.own_reasoning import is_reasoning, joined_with_answers
 from packer.source.roles import CALL_ROLES, ROLES, role_of
 from packer.source.row import (
     OPTIONAL_MESSAGE_FIELDS,
@@ -147,7 +148,7 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
     Raises:
         Refused: `unknown_role`, `wrong_type`, `bad_tools`, `multimodal`, `no_content`, `cut_off`.
     """
-    content = _content(shape, where=where)
+    content = _content(raw, shape, where=where)
     calls = read_calls(shape.tool_calls, where=f"{where}.tool_calls")
     if shape.role in CALL_ROLES and not (calls or content.calls) and (beside := _call_beside_role(raw)):
         calls = read_calls([beside], where=where)
@@ -245,11 +246,13 @@ def _merge_calls(calls: list[dict[str, Any]], others: Sequence[dict[str, Any]], 
     raise Refused("bad_tools", f"`tool_calls` and {where} say different things")
 
 
-def _content(shape: ChatMessage, *, where: str) -> Content:
+def _content(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Content:
     if shape.content is UNSET or shape.content is None:
         return Content(text=None)
     if shape.role not in CALL_ROLES:
-        return read_content(shape.content, where=f"{where}.content")
+        content = read_content(shape.content, where=f"{where}.content")
+        is_thought = content.text and not content.reasoning and is_reasoning(shape.role, raw)
+        return replace(content, text=None, reasoning=content.text) if is_thought else content
     text, calls = None, []
     if isinstance(shape.content, str):
         thought, call = split_thought(shape.content)
@@ -347,6 +350,7 @@ def chat_sample(row: dict[str, Any], fields: RowFields, messages: Sequence[Messa
     """
     if not messages:
         raise Refused("empty", "the row has no messages")
+    messages = joined_with_answers(messages)
     system = read_system(fields.system)
     if system and messages[0].role != "system":
         messages = (Message(fields={"role": "system", "content": system}), *messages)

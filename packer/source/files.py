@@ -11,6 +11,7 @@ A cache names such an input ``-``; piping in the same rows again yields the same
 """
 
 import atexit
+import errno
 import functools
 import glob
 import os
@@ -20,6 +21,8 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,7 +31,7 @@ import msgspec
 from packer.display import in_shell
 from packer.errors import InputError, StorageError, UsageError
 from packer.host.limits import out_of
-from packer.host.regular_file import open_regular, path_within, read_regular_bytes
+from packer.host.regular_file import open_regular, path_within, read_regular_bytes, walk
 from packer.hub import may_be_repository
 from packer.names import SPLIT_NAME, FileName, data_ending, fits, in_words, is_file_name
 from packer.source.file_bytes import PIPED, no_rows_error
@@ -53,7 +56,7 @@ def expand(patterns: Sequence[str]) -> list[Path]:
     not match names that begin with a dot. A relative pattern yields relative paths.
 
     Raises:
-        InputError: a file is missing, is a folder, or is named twice; a glob matches no file.
+        InputError: a file is missing, is a folder, or is named twice; a glob matches no file, or cannot look for some.
     """
     files = [file for pattern in patterns for file in _matches(pattern)]
     seen: dict[str, Path] = {}
@@ -82,10 +85,24 @@ def _matches(pattern: str) -> list[Path]:
             )
         on_hub = f"a data set of the Hub is named hf://datasets/{pattern}/FILE; " if may_be_repository(pattern) else ""
         raise InputError(f"{pattern}: no such file", hint=on_hub + looked)
-    files = [match for match in matches(pattern) if match.is_file()]
+    with _searching(pattern):
+        files = [match for match in matches(pattern) if match.is_file()]
     if not files:
         raise InputError(f"{pattern}: no file matches", hint=looked)
     return files
+
+
+@contextmanager
+def _searching(pattern: str) -> Iterator[None]:
+    """Name a folder that cannot be searched: left out, its rows would be missed by nobody."""
+    try:
+        yield
+    except OSError as error:
+        refused = InputError(
+            f"{pattern}: cannot look into {error.filename}: {error.strerror}",
+            hint="name folders whose rows are meant and that this user may read",
+        )
+        raise out_of(error, f"{pattern}: cannot look for files") or refused from error
 
 
 def matches(pattern: str) -> list[Path]:
@@ -94,7 +111,15 @@ def matches(pattern: str) -> list[Path]:
     As in a shell, ``*`` and ``?`` do not match names that begin with a dot, ``*`` follows links to folders, and ``**``
     does not. For each part of the pattern, a folder is searched once, under whatever names links give it, so that links
     that lead in circles end. `glob.glob` follows them for ever, and `Path.glob` takes no absolute pattern.
+
+    Raises:
+        InputError: a folder cannot be searched.
     """
+    with _searching(pattern):
+        return _found(pattern)
+
+
+def _found(pattern: str) -> list[Path]:
     path = Path(pattern)
     found, parts = [Path(path.anchor)], list(path.parts[bool(path.anchor) :])
     if parts[-1:] == ["**"]:
@@ -115,20 +140,31 @@ def _part_matches(folder: Path, part: str) -> Iterator[Path]:
     if part == "**":
         yield from _folders_below(folder)
     else:
+        if glob.has_magic(part):
+            os.scandir(folder).close()  # glob passes over a folder that it cannot read
         yield from (folder / name for name in glob.glob(part, root_dir=folder))  # noqa: PTH207 - not hidden files
 
 
 def _folders_below(folder: Path) -> Iterator[Path]:
     """Yield a folder and all below it that are not hidden, without following links."""
-    for parent, folders, _ in os.walk(folder):
+    if folder.anchor and folder == folder.parent:
+        raise OSError(errno.EPERM, "all of this machine would be searched", os.fspath(folder))
+    for parent, folders, _ in walk(folder, _raise):
         folders[:] = [name for name in folders if not name.startswith(".")]
         yield Path(parent)
+
+
+def _raise(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):  # gone meanwhile
+        raise error
 
 
 _HELD_OUT = re.compile(r"(?<![^/_.-])(?:test|validation|valid|val|dev|eval)(?![^/_.-])", re.IGNORECASE)
 """Names of files and folders of a split that is not trained on."""
 
 _MOST_NAMED = 12
+_MOST_SEEN = 10_000
+"""Number of files that are looked at for a hint."""
 
 
 def _not_a_data_set(folder: Path) -> InputError:
@@ -138,7 +174,8 @@ def _not_a_data_set(folder: Path) -> InputError:
             f"{folder}: is a cache of packer, not a source: its rows are already packed",
             hint="name the files that it was built from",
         )
-    found = sorted(path for path in folder.rglob("*") if path.is_file())
+    names = (os.path.join(parent, name) for parent, _, names in walk(folder) for name in names)  # noqa: PTH118
+    found = sorted(Path(name) for name in islice(names, _MOST_SEEN) if os.path.isfile(name))  # noqa: PTH113 - any name
     kinds = Counter(kind for path in found if (kind := data_ending(path.name)) is not None)
     kind = kinds.most_common(1)[0][0] if kinds else ".jsonl"
     files = [path for path in found if data_ending(path.name) == kind]

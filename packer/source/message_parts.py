@@ -63,6 +63,9 @@ class Content:
 _NOT_INPUT = ("args", "parameters", "partial_json")
 """Names under which other tools have the arguments of a call that should be Anthropic's."""
 
+_TEXT_KEYS = {"type", "text"}
+"""Keys of the texts that Mistral has within a part of thinking."""
+
 TEXT_FIELDS = ("text", "value", "thinking", "refusal", "content")
 """Names of the text of a part."""
 
@@ -191,7 +194,9 @@ def _trained(parts: list[Part], *, where: str) -> frozenset[bool]:
 def _part_text(part: Part, *, where: str) -> str:
     present = {name: getattr(part, name) for name in TEXT_FIELDS if getattr(part, name) not in (None, [])}
     for name, value in present.items():
-        if not isinstance(value, str):
+        if isinstance(value, list) and all(isinstance(each, dict) and each.keys() == _TEXT_KEYS for each in value):
+            present[name] = "".join(str(each["text"]) for each in value)
+        elif not isinstance(value, str):
             raise Refused("wrong_type", f"expected `str` at {where}.{name}")
     text: str | None = coalesce_aliases(present, where=where)
     if text is None:

@@ -30,6 +30,8 @@ CALL_ROLES = frozenset({"function_call", "tool_call"})
 
 SPEAKERS = frozenset({"role", "from", "speaker", "sender", "author", "who"})
 """Keys under which a turn of a dialogue names who speaks."""
+REASONING_ROLES = frozenset({"reasoning", "thinking", "thought", "thoughts", "analysis"})
+"""Senders whose messages are the assistant's reasoning; also names of the channel that gpt-oss has for it."""
 
 _MESSAGE_FIELDS = (
     *("messages", "conversations", "conversation", "prompt", "completion", "input"),
@@ -65,7 +67,7 @@ def role_of(name: str, *, where: str) -> str:
     Raises:
         Refused: `unknown_role`; the reason quotes the role only if it looks like a name.
     """
-    role = ROLES.get(name) or ROLES.get(name.lower())
+    role = "assistant" if name.lower() in REASONING_ROLES else ROLES.get(name) or ROLES.get(name.lower())
     if role is None:
         described = f"`{name}`" if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,31}", name) else "no role packer knows"
         raise Refused("unknown_role", f"the role at {where} is {described}; known: {', '.join(ROLES)}")
@@ -151,7 +153,7 @@ def _roles_of(row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _is_known(name: str) -> bool:
-    return name.lower() in ROLES or name in CALL_ROLES
+    return name.lower() in ROLES or name in CALL_ROLES or name.lower() in REASONING_ROLES
 
 
 def is_role(name: str) -> bool:

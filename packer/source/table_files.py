@@ -12,7 +12,7 @@ two magic numbers, followed by an index, so both are read as streams.
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from packer.errors import InputError
 from packer.host.arrow_messages import BatchSize, batch_sizes
 from packer.host.limits import out_of
 from packer.host.regular_file import regular_path
+from packer.host.watchdog import MAX_GROWTH_BYTES, OverMemoryError, bounded_memory
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.partition import FileStatus, Format, Partition
 
@@ -116,9 +117,31 @@ def record_batches(
         for i in range(first, first + number):
             row_bytes = groups[i].num_bytes // max(groups[i].num_rows, 1) + 1
             batch_rows = max(1, min(BATCH_ROWS, _BATCH_BYTES // row_bytes))
-            yield from file.iter_batches(
-                batch_size=batch_rows, row_groups=[i], columns=list(columns), use_threads=False
-            )
+            batches = file.iter_batches(batch_size=batch_rows, row_groups=[i], columns=list(columns), use_threads=False)
+            while True:
+                with _bounded_memory(groups[i].num_bytes):
+                    batch = next(batches, None)
+                if batch is None:
+                    break
+                yield batch
+
+
+def read_row_group(path: FilePath, number: int, columns: Sequence[str]) -> pa.Table:
+    """Return some columns of a row group of Parquet.
+
+    Raises:
+        ValueError, OSError, pyarrow.ArrowException: the file is damaged.
+    """
+    with open_parquet(path) as file, _bounded_memory(_parquet_groups(path, file.metadata)[number].num_bytes):
+        return file.read_row_group(number, columns=list(columns), use_threads=False)
+
+
+def _bounded_memory(group_bytes: int) -> AbstractContextManager[None]:
+    """Limit the memory for decoding rows of a group to four times its size: it is held compressed, decoded, as values.
+
+    What takes more repeats a value: one of a dictionary, a prefix, or a null may stand for millions.
+    """
+    return bounded_memory(MAX_GROWTH_BYTES + 4 * group_bytes)
 
 
 @contextmanager
@@ -130,14 +153,16 @@ def read_errors(path: FilePath, kind: Format) -> Iterator[None]:
     """
     try:
         yield
-    except (pa.lib.ArrowException, OSError, EOFError, ValueError, MemoryError, OverflowError) as error:
+    except (pa.lib.ArrowException, OSError, EOFError, ValueError, MemoryError, ArithmeticError) as error:
         if (limit := out_of(error, f"{path}: cannot be read")) is not None:
             raise limit from error
         name = "Parquet" if kind == "parquet" else "an Arrow file"
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise InputError(
             f"{path}: cannot be read as {name}: {quoted(lines[0], 200)[1:-1]}",
-            hint="is the file whole? Write or fetch it again",
+            hint="if you trust it, write it again in smaller row groups and without dictionaries"
+            if isinstance(error, OverMemoryError)
+            else "is the file whole? Write or fetch it again",
         ) from error
 
 
@@ -213,8 +238,8 @@ def _arrow_batches(path: FilePath, start: int, stop: int | None) -> Iterator[pa.
             yield batch
 
 
-def arrow_sizes(path: FilePath) -> tuple[pa.Schema, list[BatchSize]]:
-    """Return the columns of an Arrow file, and the sizes of what can be read of it alone, without decoding any.
+def arrow_sizes(path: FilePath) -> list[BatchSize]:
+    """Return the sizes of what can be read of an Arrow file alone, without decoding any.
 
     That is each record batch, or all of them if they need dictionaries.
 
@@ -222,13 +247,13 @@ def arrow_sizes(path: FilePath) -> tuple[pa.Schema, list[BatchSize]]:
         ValueError, OSError, pyarrow.ArrowException: the file is damaged.
     """
     with _opened(path) as file:
-        schema = _open_stream(file).schema
+        types = _open_stream(file).schema.types
         sizes = stream_batches(file)
     num_rows = sum(size.num_rows for size in sizes)
     _refuse_hollow(num_rows, FileStatus.of(path).num_bytes)
-    if sizes and any(map(_holds_dictionary, schema.types)):
+    if sizes and any(map(_holds_dictionary, types)):
         sizes = [sizes[-1]._replace(start=0, num_rows=num_rows)]
-    return schema, sizes
+    return sizes
 
 
 def read_arrow(path: FilePath, size: BatchSize, columns: Sequence[str]) -> pa.Table:
@@ -272,8 +297,9 @@ def stream_batches(file: pa.NativeFile) -> list[BatchSize]:
 
 def _read_batches(file: pa.NativeFile, reader: Any, stop: int | None) -> Iterator[pa.RecordBatch]:
     """Yield the record batches from the current position of the file on."""
+    held = 0
     while stop is None or file.tell() < stop:
-        _refuse_growth(file)
+        held = _refuse_growth(file, held)
         try:
             yield reader.read_next_batch()
         except StopIteration:
@@ -282,15 +308,20 @@ def _read_batches(file: pa.NativeFile, reader: Any, stop: int | None) -> Iterato
             raise ValueError(f"a record batch claims more bytes than there is memory for: {error}") from None
 
 
-def _refuse_growth(file: pa.NativeFile) -> None:
-    """Refuse a record batch that decodes to far more than the file, and the dictionaries before it, unread."""
+def _refuse_growth(file: pa.NativeFile, held: int) -> int:
+    """Refuse a record batch that with all dictionaries before it decodes to far more than the file, unread.
+
+    `held` is the size of the dictionaries read so far, each of which may add to one; return it with those that follow.
+    """
     start, most = file.tell(), max(MAX_DECODED_BYTES, MAX_RATIO * file.size())
     for size in batch_sizes(file):
-        if size.num_bytes > most:
-            raise ValueError(f"a record batch of a file of {file.size():,} bytes decodes to {size.num_bytes:,}")
+        if held + size.num_bytes > most:
+            raise ValueError(f"a record batch of a file of {file.size():,} bytes decodes to {held + size.num_bytes:,}")
         if not size.is_dictionary:
             break
+        held += size.num_bytes
     file.seek(start)
+    return held
 
 
 def _holds_dictionary(kind: pa.DataType) -> bool:

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from packer.host.watchdog import MAX_GROWTH_BYTES, OverMemoryError, bounded_memory
 from packer.source.chat import MessageFields
 from packer.source.decode import Refused
 from packer.source.file_bytes import FilePath
@@ -207,6 +208,9 @@ def is_foreign(kind: pa.DataType) -> bool:
 _SLICE_ROWS = 1000
 """Number of rows of a record batch that are converted to Python values at a time."""
 
+_MEMORY_RATIO = 8
+"""Memory for the Python values of rows, in multiples of `rows.max_bytes`: a text may take 4 times its bytes."""
+
 _OPTIONAL_FIELDS = (*ID_FIELDS, *PREFERENCE_FIELDS, "label")
 """Fields that are ignored if their type is not one of JSON's."""
 
@@ -255,7 +259,7 @@ def _field_values(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
     for i in range(batch.num_rows):
         found = {}
         for name, column, convert in columns:
-            with suppress(Refused, ValueError):  # including invalid UTF-8
+            with suppress(Refused, ValueError, ArithmeticError):  # including invalid UTF-8
                 value = column[i].as_py()
                 found[name] = value if convert is None or value is None else convert(value)
         yield found
@@ -266,13 +270,17 @@ def _rows(batch: pa.RecordBatch, max_row_bytes: int, reader: "_ColumnReader") ->
     num_bytes = batch_bytes(batch)
     is_single = batch.num_rows == 1
     values: Sequence[dict[str, Any] | Refused] | None = None
-    if num_bytes <= max_row_bytes or (is_single and _fits(batch, max_row_bytes)):
-        try:
-            values = list(reader.rows(batch))
-        except UnicodeDecodeError:
-            values = [Refused("not_utf8", "a text is not valid UTF-8")] if is_single else None
-    elif is_single:
-        values = [row_too_large_error(max_row_bytes)]
+    try:
+        with bounded_memory(MAX_GROWTH_BYTES + _MEMORY_RATIO * max_row_bytes):
+            if num_bytes <= max_row_bytes or (is_single and _fits(batch, max_row_bytes)):
+                values = list(reader.rows(batch))
+            elif is_single:
+                values = [row_too_large_error(max_row_bytes)]
+    except UnicodeDecodeError:
+        values = [Refused("not_utf8", "a text is not valid UTF-8")] if is_single else None
+    except OverMemoryError:  # values may be shared by rows
+        if is_single:
+            raise
     if values is None:
         for i in range(batch.num_rows):
             yield from _rows(batch.slice(i, 1), max_row_bytes, reader)

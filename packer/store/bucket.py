@@ -32,6 +32,9 @@ _URL_HINT = "expected s3://BUCKET/FOLDER, gs:// or az://"
 CONNECTIONS = 32
 """Number of concurrent requests for many objects; most of each request is latency."""
 
+MAX_READ_BYTES = 2**30
+"""Limit for an object that is read whole; a manifest may have as many bytes."""
+
 _CHUNK_BYTES = 4 * 2**20
 _PART_BYTES = 16 * 2**20
 """Size of the parts of a large upload, of which four are in memory. S3 allows 10,000 parts, so 160 GB."""
@@ -105,6 +108,8 @@ class Bucket:
                 if _NO_BUCKET.search(str(error)):
                     raise
                 return None
+            if (num_bytes := result.meta["size"]) > MAX_READ_BYTES:
+                raise CheckError(f"{self.url}/{name}: expected at most {MAX_READ_BYTES} bytes, found {num_bytes}")
             return VersionedContent(bytes(result.bytes()), result.meta["e_tag"])
 
         return self._asked("read", name, request)

@@ -20,11 +20,12 @@ import pyarrow as pa
 from packer.display import repair_hint
 from packer.errors import CheckError, StorageError
 from packer.host.limits import storage_errors
-from packer.host.regular_file import leads_outside, open_regular, regular_path
+from packer.host.regular_file import MAX_SMALL_BYTES, leads_outside, open_regular, regular_path
 from packer.store.bucket import CONNECTIONS
 from packer.store.digest import FileDigest, digest_file, digest_file_xxh3
-from packer.store.folder import AtomicFile, inside, make_folder, sync_folder, temporary_path, write_atomically
+from packer.store.folder import AtomicFile, inside, temporary_path, write_atomically
 from packer.store.mirror import mirror_of
+from packer.store.opened_folder import opened_folder, sync, sync_folder
 
 T = TypeVar("T")
 
@@ -102,9 +103,16 @@ class CacheFiles:
         with storage_errors("read", path):
             return open_regular(path)
 
-    def read(self, name: str) -> bytes:
-        """Read a whole file."""
+    def read(self, name: str, *, max_bytes: int = MAX_SMALL_BYTES) -> bytes:
+        """Read a whole file.
+
+        Raises:
+            CheckError: it has more than `max_bytes`.
+        """
         with self.open(name) as file, storage_errors("read", self.folder / name):
+            found = os.fstat(file.fileno()).st_size
+            if found > max_bytes:
+                raise CheckError(f"{self.folder / name}: expected at most {max_bytes} bytes, found {found}")
             return file.read()
 
     def read_ranges(self, wanted: Iterable[tuple[str, list[tuple[int, int]]]]) -> Iterator[bytes]:
@@ -167,7 +175,7 @@ class CacheFiles:
             with suppress(StorageError, CheckError):
                 yield name, self.read(f"{folder}/{name}")
         if len(here) < len(names) and (mirror := mirror_of(self.folder)) is not None:
-            there = mirror.bucket.sizes(folder)
+            there = {path for path, size in mirror.bucket.sizes(folder).items() if size <= MAX_SMALL_BYTES}
             wanted = [name for name in names if name not in here and f"{folder}/{name}" in there]
             found = self.map_reads(mirror.bucket.read, ((f"{folder}/{name}",) for name in wanted))
             yield from ((name, each.content) for name, each in zip(wanted, found, strict=True) if each is not None)
@@ -206,10 +214,14 @@ class CacheFiles:
     def rename(self, old: str, new: str) -> None:
         """Rename a finished file, replacing any file of the new name; in a bucket, write an object of the new name."""
         source, target = inside(self.folder, old), inside(self.folder, new)
-        with storage_errors("write", target):
-            source.replace(target)
-            sync_folder(target.parent)
-            sync_folder(source.parent)
+        with (
+            storage_errors("write", target),
+            opened_folder(target.parent, below=self.folder) as there,
+            opened_folder(source.parent, below=self.folder) as here,
+        ):
+            os.replace(source.name, target.name, src_dir_fd=here, dst_dir_fd=there)
+            sync(there)
+            sync(here)
         if (mirror := mirror_of(self.folder)) is not None:
             mirror.bucket.replace(new, target)
 
@@ -246,16 +258,16 @@ class CacheFiles:
 
 def _hard_linked(path: Path, target: Path, *, below: Path) -> bool:
     """Hard-link a file to another name; return False if impossible: another disk or owner, or no hard links."""
-    temporary = temporary_path(target.parent)
-    with storage_errors("write", target):
-        make_folder(target.parent, below=below)
+    temporary = temporary_path(target.parent).name
+    with storage_errors("write", target), opened_folder(target.parent, below=below) as folder:
         try:
-            temporary.hardlink_to(path.resolve())
+            os.link(path.resolve(), temporary, dst_dir_fd=folder)
         except OSError:
             return False
-        temporary.replace(target)
-        temporary.unlink(missing_ok=True)  # if both link to the same file, rename is a no-op (POSIX)
-        sync_folder(target.parent)
+        os.replace(temporary, target.name, src_dir_fd=folder, dst_dir_fd=folder)
+        with suppress(FileNotFoundError):  # if both link to the same file, rename is a no-op (POSIX)
+            os.unlink(temporary, dir_fd=folder)
+        sync(folder)
     return True
 
 

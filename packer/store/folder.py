@@ -19,15 +19,17 @@ import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import groupby
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import NoReturn, Self
 
 from packer.errors import BusyError, PackerError, StorageError
 from packer.host.limits import storage_errors
-from packer.host.regular_file import open_descriptor, special_file_error
+from packer.host.regular_file import open_descriptor, walk
 from packer.names import is_file_path
 from packer.store.digest import FileDigest
+from packer.store.opened_folder import make_folder, open_folder, opened_folder, sync
 
 PRIVATE = ".packer"
 """Folder within a cache for what is not part of it: the lock, and parts of an unfinished build."""
@@ -54,9 +56,8 @@ def lock(folder: Path) -> Iterator[None]:
         StorageError: the folder cannot be written, or its file system has no locks, or there is something else than a
             lock of this folder under its name.
     """
-    with storage_errors("lock", folder):
-        make_folder(folder / PRIVATE, below=folder)
-        descriptor = open_descriptor(folder / PRIVATE / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+    with storage_errors("lock", folder), opened_folder(folder / PRIVATE, below=folder) as private:
+        descriptor = open_descriptor(LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, dir_fd=private)
     try:
         with storage_errors("lock", folder):
             _take(descriptor, folder, fcntl.LOCK_EX)
@@ -124,8 +125,12 @@ class AtomicFile:
         self.folder = folder
         self.digest = FileDigest()
         with storage_errors("write into", folder):
-            make_folder(folder, below=below)
-            self.path, descriptor = _new_temporary(folder)
+            self._folder = open_folder(folder, below)
+            try:
+                self.path, descriptor = _new_temporary(folder, self._folder)
+            except BaseException:
+                os.close(self._folder)
+                raise
         self._file = os.fdopen(descriptor, "wb", buffering=_BUFFER_BYTES)
         self._live = True
 
@@ -149,10 +154,12 @@ class AtomicFile:
         with storage_errors("write", target):
             self._file.flush()
             os.fsync(self._file.fileno())
-            self.path.replace(target)  # rename before closing: the lock marks the file as in use
+            # Rename before closing: the lock marks the file as in use.
+            os.replace(self.path.name, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
             self._file.close()
             self._live = False
-            sync_folder(self.folder)
+            sync(self._folder)
+        os.close(self._folder)
         return target
 
     def abort(self) -> None:
@@ -164,7 +171,8 @@ class AtomicFile:
         with suppress(OSError):
             self._file.close()
         with suppress(OSError):
-            self.path.unlink()
+            os.unlink(self.path.name, dir_fd=self._folder)
+        os.close(self._folder)
 
     def __enter__(self) -> Self:
         return self
@@ -180,13 +188,13 @@ def temporary_path(folder: Path) -> Path:
     return folder / f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
 
 
-def _new_temporary(folder: Path) -> tuple[Path, int]:
+def _new_temporary(folder: Path, opened: int) -> tuple[Path, int]:
     while True:
         path = temporary_path(folder)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(path.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=opened)
         with suppress(OSError):  # a file system without locks: what is left behind stays there
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if path.exists():
+        if os.fstat(descriptor).st_nlink:
             return path, descriptor
         os.close(descriptor)  # taken for a leftover before it was locked
 
@@ -204,7 +212,7 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes], *, below: Pat
         with suppress(OSError):  # no such folder yet, or one whose files may not be listed or removed
             for left in [each for each in path.parent.iterdir() if _TEMPORARY.fullmatch(each.name)]:
                 if left.is_file() and not left.is_symlink():
-                    _remove_unused(left)
+                    _remove_unused(left, below=left.parent)
     with AtomicFile(path.parent, below=below) as file:
         for chunk in (content,) if isinstance(content, bytes) else content:
             file.write(chunk)
@@ -232,7 +240,8 @@ def work_folder(beside: Path) -> Iterator[Path]:
                 for left in [path for path in beside.parent.iterdir() if path.name.startswith(prefix)]:
                     if _is_real(left):
                         refuse_busy(left)
-                        shutil.rmtree(left, ignore_errors=True)
+                        with suppress(RecursionError):  # before Python 3.13, of a thousand levels
+                            shutil.rmtree(left, ignore_errors=True)
                 work = Path(tempfile.mkdtemp(prefix=prefix, dir=beside.parent))
                 held.callback(shutil.rmtree, work, ignore_errors=True)
                 held.enter_context(lock(work))
@@ -266,44 +275,6 @@ def inside(root: Path, path: str) -> Path:
     return root / path
 
 
-def make_folder(folder: Path, *, below: Path | None = None) -> None:
-    """Create a folder and its parents so that they survive a power failure.
-
-    `below` is `folder` or a folder above it: whatever was there before, nothing between the two is a link.
-
-    Raises:
-        OSError: the disk cannot be written, or there is a link.
-    """
-    if below is not None and folder != below:
-        make_folder(folder.parent, below=below)
-        if folder.is_symlink():
-            raise special_file_error(folder, "a symbolic link")
-    if folder.is_dir():
-        return
-    make_folder(folder.parent)
-    folder.mkdir(exist_ok=True)
-    # A folder that is writable but not readable cannot be flushed.
-    with suppress(PermissionError):
-        sync_folder(folder.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Flush a folder, so that renames within it survive a power failure.
-
-    Raises:
-        OSError: the disk cannot be written.
-    """
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        # Some file systems (network, FUSE) cannot flush a folder and report EINVAL.
-        if error.errno != errno.EINVAL:
-            raise
-    finally:
-        os.close(descriptor)
-
-
 def sweep(cache: Path, named: Collection[str]) -> tuple[str, ...]:
     """Remove files that a committed manifest does not name; return their relative paths.
 
@@ -318,13 +289,13 @@ def sweep(cache: Path, named: Collection[str]) -> tuple[str, ...]:
     found = [path for name in _SWEPT for path in _files_below(cache / name)]
     removed = [path for path in found if path.relative_to(cache).as_posix() not in kept]
     removed += _temporaries(cache)
-    for path in removed:
-        with storage_errors("remove", path):
-            path.unlink(missing_ok=True)
-    # The next step marks the commit as finished, so a power failure must not bring removed files back.
-    for folder in sorted({path.parent for path in removed}):
-        with storage_errors("write", folder):
-            sync_folder(folder)
+    for folder, paths in groupby(sorted(removed), lambda path: path.parent):
+        with storage_errors("remove", folder), opened_folder(folder, below=cache) as opened:
+            for path in paths:
+                with storage_errors("remove", path), suppress(FileNotFoundError):
+                    os.unlink(path.name, dir_fd=opened)
+            # The next step marks the commit as finished, so a power failure must not bring removed files back.
+            sync(opened)
     return tuple(path.relative_to(cache).as_posix() for path in removed)
 
 
@@ -338,7 +309,7 @@ def sweep_temporary(cache: Path) -> tuple[str, ...]:
     removed = []
     for path in [path for folder in folders for path in _temporaries(folder)]:
         with storage_errors("remove", path):
-            removed += [path] if _remove_unused(path) else []
+            removed += [path] if _remove_unused(path, below=cache) else []
     return tuple(path.relative_to(cache).as_posix() for path in removed)
 
 
@@ -347,11 +318,10 @@ def _files_below(folder: Path) -> list[Path]:
     if not _is_real(folder):
         return []
     files: list[Path] = []
-    # By default os.walk skips folders that it cannot list; leftovers in them would never be removed.
+    # Leftovers in a folder that cannot be listed would never be removed.
     with storage_errors("list", folder):
-        for parent, folders, names in os.walk(folder, onerror=_raise, followlinks=False):
+        for parent, _, names in walk(folder, _raise):
             files += [Path(parent, name) for name in sorted(names)]
-            files += [Path(parent, name) for name in sorted(folders) if Path(parent, name).is_symlink()]
     return files
 
 
@@ -373,19 +343,21 @@ def _temporaries(folder: Path) -> list[Path]:
         )
 
 
-def _remove_unused(path: Path) -> bool:
+def _remove_unused(path: Path, *, below: Path) -> bool:
     """Remove a temporary file unless a process has it locked; return whether it was removed.
 
     Raises:
         OSError: it cannot be removed.
     """
     with ExitStack() as held:
+        folder = held.enter_context(opened_folder(path.parent, below=below))
         try:
-            descriptor = open_descriptor(path, os.O_RDONLY | os.O_NOFOLLOW)
+            descriptor = open_descriptor(path.name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
             held.callback(os.close, descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno != errno.ENXIO:
                 return False  # in use, gone, or somebody else's
-        path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(path.name, dir_fd=folder)
     return True

@@ -175,10 +175,11 @@ class _ReaderRecipe(msgspec.Struct, frozen=True):
     pack: _ReaderPack
     sources: tuple[_ReaderSource, ...] = ()
     read: Read = Read()
+    supervision: dict[str, Any] = {}
 
 
 class _ReaderKeys(msgspec.Struct, frozen=True):
-    """The keys of the recipe that readers use, without further validation; :mod:`packer.recipe.recipe` has the rest."""
+    """The keys of the recipe that are used without further validation; :mod:`packer.recipe.recipe` has the rest."""
 
     recipe: _ReaderRecipe
 
@@ -268,7 +269,7 @@ def manifest_bytes(folder: Path) -> bytes:
         )
     if size > MAX_MANIFEST_BYTES:
         raise CheckError(f"{folder / MANIFEST_NAME}: expected at most {MAX_MANIFEST_BYTES} bytes, found {size}")
-    return CacheFiles(folder).read(MANIFEST_NAME)
+    return CacheFiles(folder).read(MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
 
 
 def decode_manifest(folder: Path, content: bytes) -> Manifest:

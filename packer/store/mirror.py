@@ -27,7 +27,8 @@ from packer.display import repair_hint
 from packer.errors import BusyError, CheckError, StorageError, show_as_url
 from packer.host.limits import hint_at_disk, storage_errors
 from packer.store.bucket import CONNECTIONS, Bucket, bucket_url
-from packer.store.folder import PRIVATE, AtomicFile, inside, make_folder, write_atomically
+from packer.store.folder import PRIVATE, AtomicFile, inside, write_atomically
+from packer.store.opened_folder import make_folder
 from packer.store.own_files import locked, read_own
 
 _URLS: dict[Path, str] = {}

@@ -198,10 +198,11 @@ class NumberedRows(Generic[Rows]):
         """Check every byte of the shards, whichever rows are chosen: many times as fast as the digests of all rows.
 
         Raises:
-            CheckError: a shard's digest is not what the manifest says.
+            CheckError: a shard's digest, or that of its rows' digests, is not what the manifest says.
         """
-        for shard in self.shards:
+        for number, shard in enumerate(self.shards):
             check_bytes(self.folder, shard)
+            self._verify_row_digests(number)
 
     def chunk(self, number: int) -> tuple[Rows, UInt64]:
         """Return the rows of a record batch and their stored digests, without checking them.
@@ -296,18 +297,19 @@ class NumberedRows(Generic[Rows]):
             if len(wrong):
                 first = wrong[0]
                 raise self._mismatch(chunk, int(rows[first]), expected=int(expected[first]), found=int(found[first]))
-            self._verify_row_digests(chunk)
+            self._verify_row_digests(self._shard_of[chunk])
             self._checked[numbers[positions]] = True
 
     def _mismatch(self, chunk: int, row: int, *, expected: int, found: int) -> CheckError:
         digests = f"expected digest {expected:016x}, found {found:016x}"
         return self.damaged(chunk, f"row {self.row_in_shard(chunk, row)}: {digests}")
 
-    def _verify_row_digests(self, chunk: int) -> None:
+    def _verify_row_digests(self, number: int) -> None:
         """Check once per shard that its row digests are those in the manifest, as intact rows may be another file's."""
-        number = self._shard_of[chunk]
         if number in self._verified_shards:
             return
-        if self.mapped(number).digest_of_rows() != self.shards[number].rows_xxh3:
-            raise self.damaged(chunk, "its rows are not those the manifest names")
+        shard = self.shards[number]
+        if self.mapped(number).digest_of_rows() != shard.rows_xxh3:
+            reason = "its rows are not those the manifest names"
+            raise CheckError(f"{self.folder / shard.path} is damaged: {reason}", hint=repair_hint(self.folder))
         self._verified_shards.add(number)

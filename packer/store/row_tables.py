@@ -60,7 +60,7 @@ def read_table(cache: Path, stored: StoredTable, schema: pa.Schema) -> pa.Table:
     """
     path = cache / stored.path
     check_size(cache, stored)
-    content = CacheFiles(cache).read(stored.path)
+    content = CacheFiles(cache).read(stored.path, max_bytes=stored.num_bytes)
     if xxh3_128_hexdigest(content) != stored.xxh3:
         raise CheckError(f"{path} is damaged: its xxh3 is not the manifest's", hint=repair_hint(cache))
     try:

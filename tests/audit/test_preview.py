@@ -13,7 +13,7 @@ from twins import byte_level
 
 from packer.audit import preview, view_row
 from packer.errors import NothingKeptError, PackerError, UsageError
-from packer.model.model import model as model_module
+from packer.model import model as model_module
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import load_recipe, make_recipe, to_json
 from packer.store.cache import Cache

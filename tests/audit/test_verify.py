@@ -651,17 +651,13 @@ def test_a_build_reads_no_manifest_and_no_journal_that_a_link_leads_to_outside(s
     with pytest.raises(CheckError, match=r"manifest\.json is a link that leads out of the cache"):
         Cache.open(cache)
     assert build(recipe, cache, jobs=1).built and not (cache / "manifest.json").is_symlink() and verify(cache).ok
-    write_journal(
-        cache,
-        "0" * 64,
-        PartitionResult(
-            shard=next(each for each in read_manifest(cache).shards if each.key and not each.num_rejected), rejected=()
-        ),
-    )
-    assert len(read_journal(cache, PartitionResult, ["0" * 64])) == 1
+    shard = next(each for each in read_manifest(cache).shards if each.key and not each.num_rejected)
+    wanted = {shard.key: shard.num_input_rows}
+    write_journal(cache, shard.key, PartitionResult(shard=shard, rejected=()))
+    assert len(read_journal(cache, PartitionResult, wanted)) == 1
     (cache / ".packer" / "partitions").rename(tmp_path / "partitions")
     (cache / ".packer" / "partitions").symlink_to(tmp_path / "partitions")
-    assert read_journal(cache, PartitionResult, ["0" * 64]) == {}
+    assert read_journal(cache, PartitionResult, wanted) == {}
 
 
 def test_a_line_of_a_rejected_list_that_has_no_end_is_not_held(starter_cache, tmp_path, monkeypatch):

@@ -254,12 +254,18 @@ def test_the_message_of_a_run_holds_its_text(opened, starter):
     assert seen >= 10
 
 
-BARE = "{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}"
-"""A template without headers: the turns of two assistant messages in a row touch."""
+BARE = "{% for m in messages %}{% if loop.index != 3 %}{{ m.content }}<|im_end|>{% endif %}{% endfor %}"
+"""A template without headers, which leaves out a message: the turns before and behind it touch."""
 
 
 def test_trained_runs_that_touch_are_two_with_their_weights(starter, tmp_path):
-    turns = [("user", "Hi", 1), ("assistant", "Hello", 1), ("assistant", "there", 0.3), ("user", "!", 1)]
+    turns = [
+        ("user", "Hi", 1),
+        ("assistant", "Hello", 1),
+        ("user", "-", 1),
+        ("assistant", "there", 0.3),
+        ("user", "!", 1),
+    ]
     messages = [{"role": role, "content": text, "weight": weight} for role, text, weight in turns]
     (tmp_path / "a.jsonl").write_text(json.dumps({"messages": messages}) + "\n")
     (tmp_path / "bare.jinja").write_text(BARE)
@@ -268,6 +274,7 @@ def test_trained_runs_that_touch_are_two_with_their_weights(starter, tmp_path):
             "sources": [{"path": str(tmp_path / "a.jsonl")}],
             "tokenizer": str(starter / "tokenizer"),
             "template": {"file": str(tmp_path / "bare.jinja")},
+            "supervision": {"allow_dropped": ["user"]},
         }
     )
     build(recipe, tmp_path / "cache", jobs=1)
@@ -277,7 +284,7 @@ def test_trained_runs_that_touch_are_two_with_their_weights(starter, tmp_path):
     assert [(run.kind, run.text, run.message, run.weight) for run in alone.runs] == [
         ("masked", "Hi<|im_end|>", None, None),
         ("trained", "Hello<|im_end|>", 1, 1.0),
-        ("trained", "there<|im_end|>", 2, 0.3),
+        ("trained", "there<|im_end|>", 3, 0.3),
     ]
     assert in_block == alone
 

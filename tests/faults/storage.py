@@ -82,6 +82,12 @@ class Storage:
         text = text.decode() if isinstance(text, bytes) else text
         return text if text == self.root or text.startswith(f"{self.root}/") else None
 
+    def _at(self, path: Any, folder: int | None) -> str | None:
+        """The path as text, seen from a folder that is open, where it is watched."""
+        if folder is None:
+            return self._inside(path)
+        return f"{self._paths[folder]}/{os.fspath(path)}" if folder in self._paths else None
+
     def _call(self, name: str, path: str | None, do: Callable[[], Any]) -> Any:
         if path is None:
             return do()
@@ -106,9 +112,9 @@ class Storage:
     # What is watched, one method a call, named as in `os`.
 
     def _open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
-        inside = self._inside(path) if dir_fd is None else None
+        inside = self._at(path, dir_fd)
         name = "open_folder" if flags & os.O_DIRECTORY else "open_write" if flags & os.O_ACCMODE else "open_read"
-        is_new = inside is not None and flags & os.O_CREAT and not os.path.lexists(path)
+        is_new = inside is not None and flags & os.O_CREAT and not os.path.lexists(inside)
         descriptor: int = self._call(name, inside, lambda: self._os["open"](path, flags, mode, dir_fd=dir_fd))
         if inside is not None:
             self._paths[descriptor] = inside
@@ -139,41 +145,41 @@ class Storage:
             self._call("fsync", path, lambda: self._record("sync", file))
         return None
 
-    def _replace(self, old: Any, new: Any) -> None:
+    def _replace(self, old: Any, new: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None) -> None:
         def do() -> None:
-            self._os["replace"](old, new)
-            self._record("rename", self._inside(old), self._inside(new))
+            self._os["replace"](old, new, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+            self._record("rename", self._at(old, src_dir_fd), self._at(new, dst_dir_fd))
 
-        self._call("rename", self._inside(new), do)
+        self._call("rename", self._at(new, dst_dir_fd), do)
 
-    def _link(self, old: Any, new: Any, **options: Any) -> None:
+    def _link(self, old: Any, new: Any, *, dst_dir_fd: int | None = None, **options: Any) -> None:
         def do() -> None:
-            self._os["link"](old, new, **options)
-            self._record("link", self._inside(old), self._inside(new))
+            self._os["link"](old, new, dst_dir_fd=dst_dir_fd, **options)
+            self._record("link", self._inside(old), self._at(new, dst_dir_fd))
 
-        self._call("link", self._inside(new), do)
+        self._call("link", self._at(new, dst_dir_fd), do)
 
-    def _unlink(self, path: Any, **options: Any) -> None:
+    def _unlink(self, path: Any, *, dir_fd: int | None = None) -> None:
         def do() -> None:
-            self._os["unlink"](path, **options)
+            self._os["unlink"](path, dir_fd=dir_fd)
             if inside:
                 self._record("unlink", inside)
 
-        inside = self._inside(path)
+        inside = self._at(path, dir_fd)
         self._call("unlink", inside, do)
 
-    def _mkdir(self, path: Any, mode: int = 0o777, **options: Any) -> None:
+    def _mkdir(self, path: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
         def do() -> None:
-            self._os["mkdir"](path, mode, **options)
+            self._os["mkdir"](path, mode, dir_fd=dir_fd)
             if inside:
                 self._record("mkdir", inside)
 
-        inside = self._inside(path)
+        inside = self._at(path, dir_fd)
         self._call("mkdir", inside, do)
 
-    def _stat(self, path: Any, **options: Any) -> os.stat_result:
-        inside = None if isinstance(path, int) else self._inside(path)
-        found: os.stat_result = self._call("stat", inside, lambda: self._os["stat"](path, **options))
+    def _stat(self, path: Any, *, dir_fd: int | None = None, **options: Any) -> os.stat_result:
+        inside = None if isinstance(path, int) else self._at(path, dir_fd)
+        found: os.stat_result = self._call("stat", inside, lambda: self._os["stat"](path, dir_fd=dir_fd, **options))
         return found
 
     def _listdir(self, path: Any = ".") -> Any:

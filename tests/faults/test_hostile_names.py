@@ -122,10 +122,10 @@ def test_a_forged_journal_is_as_good_as_none(starter_cache: Path, tmp_path: Path
 
     shard = next(shard for shard in read_manifest(starter_cache).shards if shard.key and not shard.num_rejected)
     for number, change in enumerate(({}, {"path": "../../secret.arrow"}, {"split": "../x"}, {"sha256": "ab\n"})):
-        result = PartitionResult(shard=msgspec.structs.replace(shard, **change), rejected=())
+        result = PartitionResult(shard=msgspec.structs.replace(shard, key=f"{number}", **change), rejected=())
         write_journal(tmp_path, f"{number}", result)
     assert (tmp_path / JOURNALS[PartitionResult]).is_dir()
-    assert list(read_journal(tmp_path, PartitionResult, list("0123"))) == ["0"]
+    assert list(read_journal(tmp_path, PartitionResult, dict.fromkeys("0123", shard.num_input_rows))) == ["0"]
 
 
 def test_every_value_that_ends_in_a_newline_is_another_value(starter: Path) -> None:

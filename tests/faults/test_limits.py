@@ -1,12 +1,16 @@
 """File handles, memory, processes that run out; files and recipes that unfold to far more than they are."""
 
 import errno
+import json
+import os
 import resource
 import signal
 import subprocess
 import sys
 import tracemalloc
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,15 +19,19 @@ from faults.amount import amount
 from faults.jobs import Job
 from faults.test_kill import CODE
 
-from packer.errors import InputError, RecipeError, ResourceError
+from packer.errors import CheckError, InputError, RecipeError, ResourceError
 from packer.host.limits import out_of, path_errors, storage_errors
 from packer.load.batch_view import read_state
+from packer.pipeline.partition import JOURNALS
 from packer.pipeline.workers.executor import WorkerDiedError, run_tasks
 from packer.recipe.recipe import load_recipe
 from packer.source import table_files
+from packer.source.decode import Refused
 from packer.source.files import data_set_splits
 from packer.source.table_files import arrow_sizes, read_arrow, row_groups
 from packer.source.tables import table_rows
+from packer.store.files import CacheFiles
+from packer.store.manifest import StoredTable
 
 
 @pytest.mark.parametrize("num_files", [12, pytest.param(20, marks=pytest.mark.slow)])
@@ -113,11 +121,91 @@ def test_a_small_arrow_file_that_decodes_to_gigabytes_is_refused_before_it_is_de
     ):
         with pytest.raises(InputError, match=r"decodes to [\d,]+"):
             read()
-    schema, (size,) = arrow_sizes(path)
+    (size,) = arrow_sizes(path)
     with pytest.raises(ValueError, match=r"decodes to [\d,]+"):
-        read_arrow(path, size, schema.names)
+        read_arrow(path, size, ["input_ids"])
     assert pa.default_memory_pool().max_memory() == before
     tally("decompression bombs", tried=3, held=3)
+
+
+def test_dictionaries_that_add_to_one_another_are_bounded_together(tmp_path: Path, monkeypatch, tally) -> None:
+    limit, path = 2**24, tmp_path / "deltas.arrow"
+    monkeypatch.setattr(table_files, "MAX_DECODED_BYTES", limit)
+    schema = pa.schema({"text": pa.dictionary(pa.int32(), pa.string())})
+    options = pa.ipc.IpcWriteOptions(compression="zstd", emit_dictionary_deltas=True)
+    values: list[str] = []
+    with pa.ipc.new_stream(path, schema, options=options) as writer:
+        for number in range(5):  # the dictionary of each record batch is a quarter of the limit, and one more value
+            values.append(str(number) * (limit // 4))
+            column = pa.DictionaryArray.from_arrays(pa.array([number], pa.int32()), pa.array(values))
+            writer.write_batch(pa.record_batch([column], schema=schema))
+    assert path.stat().st_size < 60_000
+    with pytest.raises(InputError, match=r"decodes to [\d,]+"):
+        row_groups(path, "arrow")
+    tally("decompression bombs", tried=1, held=1)
+
+
+REPEATED = """
+import json, sys
+from pathlib import Path
+from packer.audit.foreign import audit_foreign
+from packer.errors import InputError
+from packer.source import table_files, tables
+from packer.host.watchdog import limit_process
+
+limit_process()
+table_files.MAX_GROWTH_BYTES = tables.MAX_GROWTH_BYTES = 2**26
+for path in map(Path, sys.argv[1:]):
+    try:
+        if path.stem == "ids":
+            found = audit_foreign(path).num_rows
+        else:
+            found = sum(1 for _ in tables.table_rows(path, path.suffix[1:], ["text"], max_row_bytes=2**22, columns={}))
+    except InputError as error:
+        found = str(error)
+    print(json.dumps([path.stem, found]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit of memory is Linux's")
+def test_a_value_that_a_table_repeats_is_not_decoded_to_gigabytes(tmp_path: Path, tally) -> None:
+    """No footer has their size: a page holds one value, a prefix, or a null, and how often. Limits are an eighth here.
+
+    Rows that share a long text are read one by one.
+    """
+    long, times = "a" * 2**21, 100
+
+    def write(name: str, column: pa.Array, column_name: str = "text", **options: Any) -> Path:
+        path = tmp_path / name
+        pq.write_table(pa.table({column_name: column}), path, compression="zstd", store_schema=False, **options)
+        return path
+
+    def one_list(values: pa.Array) -> pa.Array:
+        return pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
+
+    shared = pa.DictionaryArray.from_arrays(pa.array([0] * times, pa.int32()), pa.array([long]))
+    in_page = {"write_batch_size": 2**30, "data_page_size": 2**31 - 1}
+    delta = {"use_dictionary": False, "column_encoding": {"text": "DELTA_BYTE_ARRAY"}}
+    refused = [
+        write("dictionary.parquet", shared),
+        write("list.parquet", one_list(shared)),
+        write("prefixes.parquet", pa.array([long] * times), **delta),
+        write("nulls.parquet", one_list(pa.nulls(2**24, pa.string())), **in_page),
+        write("ids.parquet", one_list(pa.repeat(pa.scalar(0), 2**24)), "input_ids", **in_page),
+    ]
+    assert all(path.stat().st_size < 2000 for path in refused)
+    read = tmp_path / "shared.arrow"
+    with pa.ipc.new_file(read, pa.schema({"text": shared.type})) as writer:
+        writer.write_table(pa.table({"text": shared}))
+    # A process without memory that it took before, and an allocator that takes none in advance.
+    words = [sys.executable, "-c", REPEATED, *map(str, [*refused, read])]
+    environment = {**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"}
+    done = subprocess.run(words, capture_output=True, text=True, check=True, env=environment)
+    found = dict(map(json.loads, done.stdout.splitlines()))
+    assert found.pop("shared") == times
+    assert [*found] == ["dictionary", "list", "prefixes", "nulls", "ids"]
+    assert [said for said in found.values() if "MiB of memory" not in str(said)] == []
+    tally("decompression bombs", tried=6, held=6)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +231,8 @@ def test_a_file_that_claims_rows_without_bytes_is_refused(column: pa.Array, tmp_
 
 def test_small_files_of_gigabytes_are_refused_without_being_held(tmp_path: Path, tally) -> None:
     """As a folder that somebody sent may have them: they take no room on the disk."""
-    for name in ("recipe.yaml", "state.json"):
+    for name in ("recipe.yaml", "state.json", "model/1/tokenizer.json", f"{JOURNALS[StoredTable]}/1.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         with (tmp_path / name).open("wb") as file:
             file.truncate(6 * 2**30)
     tracemalloc.start()
@@ -153,9 +242,13 @@ def test_small_files_of_gigabytes_are_refused_without_being_held(tmp_path: Path,
         read_state(tmp_path / "state.json")
     with pytest.raises(InputError, match="has more than 67,108,864 bytes"):
         data_set_splits(tmp_path)
+    cache = CacheFiles(tmp_path)
+    with pytest.raises(CheckError, match=r"model/1/tokenizer\.json: expected at most 67108864 bytes, found"):
+        cache.read("model/1/tokenizer.json")
+    assert [*cache.contents(JOURNALS[StoredTable], ["1.json"])] == []
     assert tracemalloc.get_traced_memory()[1] < 2**28
     tracemalloc.stop()
-    tally("small files of gigabytes", tried=3, held=3)
+    tally("small files of gigabytes", tried=5, held=5)
 
 
 @pytest.mark.parametrize("form", ["[{}]", "{{a: {0}, b: {0}, c: {0}, d: {0}, e: {0}, f: {0}, g: {0}, h: {0}}}"])
@@ -167,3 +260,22 @@ def test_aliases_that_stand_for_billions_of_values_are_refused(form: str, tmp_pa
     (tmp_path / "recipe.yaml").write_text("\n".join(lines))
     with pytest.raises(RecipeError, match=r"its aliases \(\*name\) stand for too many values, more than 1,000,000"):
         load_recipe(tmp_path / "recipe.yaml")
+
+
+@pytest.mark.parametrize("zeros", [10, 100, 10**9])
+def test_a_decimal_that_python_has_not_is_no_value_or_one_error(zeros: int, tmp_path: Path, tally) -> None:
+    content = pa.py_buffer((5).to_bytes(16, "little"))
+    score = pa.Array.from_buffers(pa.decimal128(38, -zeros), 1, [None, content])
+    table = pa.table({"text": ["a"], "score": score})
+    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as writer:
+        writer.write_table(table)
+    read = partial(table_rows, tmp_path / "a.arrow", "arrow", max_row_bytes=2**20, columns={})
+    (row,) = read(["text"], fields=["score"])
+    assert row.fields == ({"score": 5 * 10**10} if zeros == 10 else {})
+    if zeros == 10:
+        (row,) = read(["score"])
+        assert isinstance(row.content, Refused)
+    else:
+        with pytest.raises(InputError, match="cannot be read as an Arrow file"):
+            list(read(["score"]))
+    tally("decimals with zeros", tried=1, held=1)

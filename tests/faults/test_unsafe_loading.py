@@ -36,8 +36,8 @@ def told(*words: str, source: str | None = None) -> str:
 def test_nothing_that_is_read_is_run() -> None:
     """The one load of YAML that ruff is told to pass over takes a loader made from SafeLoader."""
     (passed,) = told("--ignore-noqa", "packer", "cli").splitlines()
-    assert passed.startswith("packer/strict_yaml.py") and "S506" in passed
-    tree = ast.parse((REPOSITORY / "packer" / "strict_yaml.py").read_text("utf-8"))
+    assert passed.startswith("packer/recipe/strict_yaml.py") and "S506" in passed
+    tree = ast.parse((REPOSITORY / "packer" / "recipe" / "strict_yaml.py").read_text("utf-8"))
     loaders = {
         node.name: [ast.unparse(base) for base in node.bases] for node in tree.body if isinstance(node, ast.ClassDef)
     }
@@ -73,3 +73,24 @@ def test_templates_run_in_a_sandbox() -> None:
                 assert not {"Environment", "Template", "NativeEnvironment"} & {alias.name for alias in node.names}, path
     assert "jinja2.sandbox.ImmutableSandboxedEnvironment" in environments
     assert not {"jinja2.Environment", "jinja2.Template", "jinja2.nativetypes.NativeEnvironment"} & environments
+
+
+PARALLEL = """
+from functools import partial
+from packer.pipeline.workers.executor import run_tasks
+print(sorted(run_tasks(partial, (abs,), [-1, -2, -3], jobs=2)))
+"""
+
+
+def test_no_process_runs_what_is_in_the_folder_that_packer_is_run_in(tmp_path: Path, tally) -> None:
+    """Python looks there first for modules of workers and of what serves them, and for its own."""
+    folder, script = tmp_path / "received", tmp_path / "own" / "script.py"
+    names = [*sys.stdlib_module_names, "numpy", "packer", "pyarrow", "tokenizers", "xxhash", "usercustomize"]
+    for path in (script, *(folder / f"{name}.py" for name in names)):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"import os; os.mkdir({str(tmp_path / f'RAN-{path.stem}')!r})")
+    script.write_text(PARALLEL)
+    done = subprocess.run([sys.executable, script], cwd=folder, capture_output=True, text=True, check=False)
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("RAN")] == []
+    assert (done.stdout, done.returncode) == ("[(0, 1), (1, 2), (2, 3)]\n", 0), done.stderr
+    tally("modules in the current folder", tried=len(names), held=len(names))

@@ -9,9 +9,9 @@ import pytest
 import twins
 
 from packer.errors import InputError, RecipeError
+from packer.model import model as module
 from packer.model.backend import load_backend
 from packer.model.model import load_model
-from packer.model.model import model as module
 
 
 def change(folder: Path, name: str, **values: Any) -> Path:

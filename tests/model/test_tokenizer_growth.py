@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from packer.host import limits
+from packer.model import tokenizer_folder
 from packer.model.backend import is_panic, load_backend
-from packer.model.model import tokenizer_folder
 from packer.model.tokenizer_folder import MAX_GROWTH, refuse_growth
 
 UNICODE = 18
@@ -97,6 +97,7 @@ EXPLOSIVE = {
         400,
     ),
     "the unknown token": (definition(model={**MODEL, "unk_token": "u" * 257, "vocab": {"u" * 257: 0}}), 257),
+    "the decoder": (definition(decoder={"type": "Sequence", "decoders": [replaced({"String": "a"}, "a" * 20)] * 2}), 400),
     "special tokens": (definition(post_processor=SPECIALS), 400),
 }  # fmt: skip
 
@@ -133,3 +134,30 @@ def test_a_tokenizer_of_too_many_values_is_refused_before_it_is_decoded(monkeypa
     monkeypatch.setattr(limits, "MAX_JSON_VALUES", 1000)
     with pytest.raises(ValueError, match="more than 1,000 values"):
         load_backend(json.dumps({**definition(), "more": [{}] * 600}).encode())
+
+
+@pytest.mark.parametrize("place", ["vocab", "pieces", "added_tokens"])
+def test_a_token_that_stands_for_a_book_is_refused(place: str) -> None:
+    for length in (tokenizer_folder.MAX_PIECE_LENGTH, tokenizer_folder.MAX_PIECE_LENGTH + 1):
+        text = "a" * length
+        added = [
+            {
+                "id": 1,
+                "content": text,
+                "single_word": False,
+                "lstrip": False,
+                "rstrip": False,
+                "normalized": False,
+                "special": False,
+            }
+        ]
+        pieces = {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], [text, -1.0]]}
+        content = json.dumps(
+            definition(added_tokens=added)
+            if place == "added_tokens"
+            else definition(model=pieces if place == "pieces" else MODEL | {"vocab": {"a": 0, text: 1}})
+        ).encode()
+        if length == tokenizer_folder.MAX_PIECE_LENGTH:
+            assert load_backend(content)
+    with pytest.raises(ValueError, match=f"one of its tokens has the length {length}; packer takes up to 1024"):
+        load_backend(content)

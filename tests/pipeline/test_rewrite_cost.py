@@ -94,7 +94,7 @@ def test_a_build_stops_once_the_first_partitions_are_made(jobs, starter, tmp_pat
     """What is finished is kept, and the same command asks again at once; the rest, which may take hours, is not made."""
     sources = [rows(tmp_path / "plain.jsonl", 800, 1), rows(tmp_path / "long.jsonl", 800, 8)]
     recipe = recipe_of(starter, tmp_path, sources)
-    keys = [task.key for task in plan_build(recipe, Silent()).tasks]
+    keys = {task.key: task.partition.num_rows for task in plan_build(recipe, Silent()).tasks}
     num_tasks = len(keys)
     for _ in range(2):
         with pytest.raises(RewrittenError, match=r"takes about [3-9]\.\d times the tokens"):

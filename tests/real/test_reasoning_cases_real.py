@@ -15,6 +15,10 @@ pytestmark = pytest.mark.real
 CHANNELS = ("Kimi-K3", "google-gemma-4-12B-it", "muse-glimmer", "upstage-Solar-Open-100B")
 """Those that show reasoning in markers of which none is a tag that rows have inline."""
 
+SWITCHED = ("Qwen-Qwen3-0.6B", "Qwen3.5-4B", "GLM-4.6", "deepseek-ai-DeepSeek-V3.1", "deepseek-ai-DeepSeek-V3.2")
+NEWER_SWITCHED = ("deepseek-ai-DeepSeek-V4-Flash-0731", "google-gemma-4-12B-it", "poolside-Laguna-S-2.1")
+"""Those that read `enable_thinking`, DeepSeek's also under another name."""
+
 THINKS = ("LFM2.5-8B-A1B", "MiniMax-M2", "poolside-Laguna-XS-2.1", "poolside-Laguna-XS.2")
 """Those whose own tags are `<think>`, also in the text."""
 
@@ -46,16 +50,63 @@ def test_inline_tags_are_refused_and_a_field_is_trained_in_the_markers_of_the_te
     for name in CHANNELS:
         template = cases / "templates" / f"{name}.jinja"
         ((code, reason),) = stages(tmp_path, template).reasons([inline])
-        assert (code, reason.rpartition(", ")[2]) == (
-            "dropped_reasoning",
-            "in tags that are no markers of reasoning to it",
-        )
+        assert (code, reason.rpartition(" as ")[2]) == ("dropped_reasoning", "part of the answer: <think>")
         ((_, said),) = stages(tmp_path, template, "supervision.reasoning=field").turns(inline)
         assert said.count("Two and two.") == 1
         assert "think>\n" not in said
     for name in THINKS:
         ((prompt, said),) = stages(tmp_path, cases / "templates" / f"{name}.jinja").turns(inline)
         assert "<think>" in (prompt + said)[-200:]
+
+
+SHAPES = (
+    *(
+        "<think>Count.</think>One.<think>Again.</think>Still one.",
+        "Well.\n<think>Count.</think>\nOne.",
+        "One. <think> it is",
+    ),
+    *(
+        "Count.\n</think>\n\nOne.",
+        "One.\n</think>",
+        "<think depth='2'>Count.</think>One.",
+        "< think >Count.</ think >One.",
+    ),
+    *("[THINK]Count.[/THINK]One.", "<|think|>Count.<|/think|>One.", "&lt;think&gt;Count.&lt;/think&gt;One."),
+    "<|channel|>analysis<|message|>Count.<|end|><|start|>assistant<|channel|>final<|message|>One.",
+    "<seed:think>Count.</seed:think>One.",
+    "<|open|>think<|sep|>Count.<|close|>think<|sep|><|open|>response<|sep|>One.",
+)
+"""Answers with tags of reasoning that are not, or not only, the block of a family at its beginning."""
+
+
+CONTROL = {"Kimi-K3": ["<|open|"]}
+"""Control tokens of a model's own tokenizer, which rejects rows that have them as text."""
+
+
+@pytest.mark.parametrize("rule", ["refuse", "continue"])
+def test_whatever_tags_an_answer_has_it_is_trained_as_its_field_would_be_or_refused(
+    cases: Path, real: Path, tmp_path: Path, rule: str
+) -> None:
+    templates = [cases / "templates" / f"{name}.jinja" for name in (*CHANNELS, *THINKS, *NEWER_SWITCHED[:1])]
+    templates += [real / "templates" / f"llamacpp__{name}.jinja" for name in (*SWITCHED, "Cohere2MoE")]
+    templates += [real / "templates" / f"mistralcommon__v1{version}_think.jinja" for version in ("3", "5_image")]
+    kept = 0
+    for template in templates:
+        made = stages(tmp_path, template, f"supervision.on_prompt_mismatch={rule}")
+        asked = {"role": "user", "content": "one?"}
+        clean, *others = (
+            read_row({"messages": [asked, {"role": "assistant", **turn}]}, number=0, schema="messages", columns={})
+            for turn in ({"content": "One.", "reasoning_content": "Count."}, *({"content": text} for text in SHAPES))
+        )
+        for row, text in zip(others, SHAPES, strict=True):
+            if made.render([row]).rejections or text.partition(">")[0] in CONTROL.get(template.stem, ()):
+                continue
+            ((prompt, said),) = made.turns(row)
+            ((own_prompt, own_said),) = made.turns(clean)
+            assert "".join(said.split()) == "".join(own_said.split()), (template.name, text)
+            assert prompt == own_prompt, (template.name, text)
+            kept += 1
+    assert kept > 5
 
 
 def test_every_field_of_reasoning_is_trained_where_only_one_is_read(cases: Path, tmp_path: Path) -> None:
@@ -79,10 +130,12 @@ def test_a_reasoned_answer_asks_for_the_effort_that_reasons(cases: Path, real: P
 
 def test_a_row_for_the_mode_without_reasoning_that_has_some_says_so(cases: Path, real: Path, tmp_path: Path) -> None:
     *contradicting, plain = rows_of(cases / "B04_tinker885_nothink_row_with_reasoning" / "input.jsonl")
-    for name in ("llamacpp__Qwen-Qwen3-0.6B", "llamacpp__Qwen3.5-4B"):
-        template = real / "templates" / f"{name}.jinja"
+    templates = [real / "templates" / f"llamacpp__{name}.jinja" for name in SWITCHED]
+    templates += [cases / "templates" / f"{name}.jinja" for name in NEWER_SWITCHED]
+    for template in templates:
         for rule in ("refuse", "common_prefix", "continue"):
             made = stages(tmp_path, template, f"supervision.on_prompt_mismatch={rule}")
             reason = "messages[1]: its reasoning contradicts enable_thinking=false"
             assert made.reasons(contradicting) == [("prompt_diverges", reason)] * 2
-        assert not isinstance(stages(tmp_path, template).outcomes([plain])[0], str)
+        ((prompt, _),) = stages(tmp_path, template, "supervision.on_prompt_mismatch=continue").turns(plain)
+        assert not prompt.rstrip().endswith("</think>"), template.name

@@ -427,7 +427,7 @@ SPLITS = SHOWS_ALL.replace(
 @pytest.mark.parametrize(
     ("question", "answer", "code"),
     [
-        ("Sure! What is 5+5?", "Sure! <think>hmm</think>10", "dropped_content"),
+        ("Sure! What is 5+5?", "Sure! <think>hmm</think>10", "dropped_reasoning"),
         ("What is 5+5?", "5</think>5</think>10", "dropped_reasoning"),
         ("Is 2+2=4 true?", "<think>2+2=4</think>Yes", "dropped_reasoning"),
     ],

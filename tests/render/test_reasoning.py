@@ -89,11 +89,10 @@ def test_continue_writes_reasoning_that_a_fitting_turn_leaves_out(make: Make) ->
 
 
 def test_continue_does_not_write_inline_reasoning_twice(make: Make) -> None:
-    """A template that leaves inline reasoning in the text takes it for text."""
+    """A template that leaves inline reasoning in the text takes it for text, which it is not."""
     keeps = CLOSES.replace("message.content.split('</think>')[-1]", "'[' + message.content")
-    ((prompt, completion),) = learned(make(keeps, "supervision.on_prompt_mismatch=continue"), ASKED, INLINE)
-    assert prompt == "<think></think>"
-    assert completion == "[<think>\nCount.\n</think>\n\nOne.<|im_end|>"
+    stages = make(keeps, "supervision.on_prompt_mismatch=continue")
+    assert stages.outcomes([chat(ASKED, INLINE)]) == ["dropped_reasoning"]
 
 
 PREFILLS = OPENS.replace(
@@ -344,7 +343,7 @@ def test_a_row_whose_reasoning_would_be_text_says_so(make: Make) -> None:
     stages = make(HYBRID)
     ((code, reason),) = stages.reasons([chat(ASKED, INLINE)])
     assert code == "dropped_reasoning"
-    assert reason.endswith("as part of the answer, behind a block that is closed")
+    assert reason.endswith("as part of the answer: <think>")
     as_field = make(HYBRID, "supervision.reasoning=field")
     assert learned(as_field, ASKED, INLINE) == [("<think>", "Count.</think>One.<|im_end|>")]
 

@@ -80,7 +80,7 @@ def test_reasoning_in_the_tags_of_another_family_is_no_text_of_an_answer(tmp_pat
     row = chat(ASKED, assistant(block + "One."))
     ((code, reason),) = stages(tmp_path, TEMPLATES[name]).reasons([row])
     assert code == "dropped_reasoning"
-    assert reason.endswith("in tags that are no markers of reasoning to it")
+    assert "as part of the answer: " in reason
     allowed = "supervision.allow_dropped=[reasoning]"
     assert stages(tmp_path, TEMPLATES[name], allowed).outcomes([row]) == ["dropped_reasoning"]
     own = learned(stages(tmp_path, TEMPLATES[name]), ASKED, assistant("One.", reasoning_content="Count."))
@@ -97,6 +97,85 @@ def test_tags_that_a_template_writes_itself_are_its_markers(tmp_path: Path) -> N
     assert learned(made, ASKED, assistant("<think>\nCount.\n</think>\n\nOne.")).startswith("<think>\nCount.")
     others = [chat(ASKED, assistant(block + "One.")) for block in BLOCKS[1:]]
     assert made.outcomes(others) == ["dropped_reasoning"] * len(others)
+
+
+ELSEWHERE = (
+    *("<think>Count.</think>One.<think>Again.</think>Still one.", "Well.\n<think>Count.</think>\nOne."),
+    *(
+        "Count.\n</think>\n\nOne.",
+        "One. <think> as I said",
+        "One.\n</think>",
+        "Put <think> before and </think> behind it.",
+    ),
+    *(
+        "One. <thinking>Hm.</thinking>",
+        "```\n<think>\n```",
+        "One.<|end_of_thought|>",
+        "One. [/think]",
+        "It is one.</ think >",
+    ),
+)
+ODD = (
+    *("<think type='deep'>Count.</think>One.", "< think >Count.</ think >One.", "[think]Count.[/think]One."),
+    *(
+        "<|think|>Count.<|/think|>One.",
+        "&lt;think&gt;Count.&lt;/think&gt;One.",
+        "<\uff5cthink\uff5c>Count.<\uff5c/think\uff5c>One.",
+    ),
+    "<|channel|>analysis<|message|>Count.<|end|><|start|>assistant<|channel|>final<|message|>One.",
+    "<|open|>think<|sep|>Count.<|close|>think<|sep|><|open|>response<|sep|>One.",
+    '<details type="reasoning" done="true">\nCount.\n</details>\nOne.',
+    "<start_of_thought>Count.<end_of_thought>One.",
+)
+
+
+@pytest.mark.parametrize("text", [*ELSEWHERE, *ODD])
+@pytest.mark.parametrize("name", [*TEMPLATES, "tags"])
+def test_no_tag_of_reasoning_is_trained_but_those_of_the_template(tmp_path: Path, name: str, text: str) -> None:
+    """A field with the reasoning that the text opens with says the same once more."""
+    made = stages(tmp_path, TEMPLATES.get(name, THINKS))
+    clean = learned(made, ASKED, assistant("One.", reasoning_content="Count."))
+    assert made.outcomes([chat(ASKED, assistant(text))])[0] in {"dropped_reasoning", "open_reasoning"}
+    beside = assistant(text, reasoning_content="Count.")
+    if made.outcomes([chat(ASKED, beside)])[0] not in ("dropped_reasoning", "open_reasoning", "wrong_type"):
+        assert learned(made, ASKED, beside) == clean
+
+
+@pytest.mark.parametrize("text", ["Count.</think> Hm.", "I close with </think>."])
+def test_a_field_does_not_close_its_own_reasoning(tmp_path: Path, text: str) -> None:
+    turn = assistant("One.", reasoning_content=text)
+    assert stages(tmp_path, THINKS).outcomes([chat(ASKED, turn)]) == ["dropped_reasoning"]
+    assert text in learned(stages(tmp_path, TEMPLATES["parts"]), ASKED, turn)
+
+
+def test_an_opening_tag_within_reasoning_is_text_of_it(tmp_path: Path) -> None:
+    said = learned(stages(tmp_path, THINKS), ASKED, assistant("<think>I need <think> and <thinking>.</think>One."))
+    assert said == f"<think>I need <think> and <thinking>.</think>One.{END}"
+    doubled = assistant("One.", reasoning_content="<think>\nCount.")
+    assert stages(tmp_path, THINKS).outcomes([chat(ASKED, doubled)]) == ["dropped_reasoning"]
+
+
+@pytest.mark.parametrize(
+    "text", ["One.<think>Hm.</think>Yes.", "Put <think> before it.", "<think>a</think>b<think>c</think>d"]
+)
+def test_a_template_without_tags_takes_all_as_text_but_one_that_closes_nothing(tmp_path: Path, text: str) -> None:
+    made = stages(tmp_path, twins.CHATML)
+    assert learned(made, ASKED, assistant(text)) == text + END
+    assert made.outcomes([chat(ASKED, assistant("Count.\n</think>\n\nOne."))]) == ["dropped_reasoning"]
+
+
+def test_code_and_markup_have_no_tags_of_reasoning(tmp_path: Path) -> None:
+    said = (
+        "List<Thought> all;",
+        "<ThinkingDots />",
+        "<stop_reason>end</stop_reason>",
+        "because [reasons]",
+        "I <think so",
+        "a <rest> b",
+    )
+    for name, source in TEMPLATES.items():
+        for text in said:
+            assert text in learned(stages(tmp_path, source), ASKED, assistant(text)), name
 
 
 def test_an_empty_block_is_no_text_of_an_answer_either(tmp_path: Path) -> None:
@@ -121,11 +200,12 @@ def test_other_tags_are_text_under_every_template(tmp_path: Path) -> None:
 
 
 def test_tags_are_trained_as_text_where_the_recipe_wants_reasoning_inline(tmp_path: Path) -> None:
-    """As for a model that is to learn a format of its own. Only what the row itself has; none are put beside markers."""
+    """As for a model that is to learn a format of its own. Only what the row itself has: a field stays in the markers."""
     made = stages(tmp_path, TEMPLATES["thinking"], "supervision.reasoning=inline")
     text = "<reasoning>Count.</reasoning>\n<answer>One.</answer>"
     assert learned(made, ASKED, assistant(text)) == f" to=user\n{text}{END}"
-    assert made.outcomes([chat(ASKED, assistant("One.", reasoning_content="Count."))]) == ["dropped_reasoning"]
+    field = assistant("One.", reasoning_content="Count.")
+    assert learned(made, ASKED, field) == learned(stages(tmp_path, TEMPLATES["thinking"]), ASKED, field)
     closed = twins.QWEN3_LIKE
     made = stages(tmp_path, closed, "supervision.reasoning=inline")
     assert learned(made, ASKED, assistant(text)).endswith(text + END)
@@ -288,6 +368,58 @@ def test_words_that_mean_none_are_told_from_others(word: str, *, is_none: bool) 
     assert means_none(word) == is_none
 
 
+CALLS = """\
+{%- for m in messages %}
+{{- '<|im_start|>' + m.role + '\\n' }}
+{%- if m.reasoning_content %}{{ '<think>' + m.reasoning_content + '</think>' }}{% elif m.role == 'assistant' %}{{ '<think>' }}{% endif %}
+{{- m.content or '' }}{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}{{ '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>' }}{% endif %}"""
+"""Leaves the reasoning open in turns that have none."""
+
+
+def test_a_closing_tag_among_arguments_does_not_close_the_reasoning(tmp_path: Path) -> None:
+    turns = [ASKED, assistant(None, tool_calls=[call("find", {"text": "</think>"})])]
+    assert stages(tmp_path, CALLS).outcomes([chat(*turns)]) == ["prompt_diverges"]
+    said = learned(stages(tmp_path, CALLS, "supervision.on_prompt_mismatch=continue"), *turns)
+    assert said == f'</think>{{"name": "find", "arguments": {{"text": "</think>"}}}}{END}'
+    turns[1]["reasoning_content"] = "Search."
+    said = learned(stages(tmp_path, CALLS), ASKED, turns[1])
+    assert said == f'Search.</think>{{"name": "find", "arguments": {{"text": "</think>"}}}}{END}'
+
+
+PACED = """\
+{%- set pace = DEFAULT if reasoning_pace is not defined else reasoning_pace %}
+{{- '<|im_start|>system\\npace: ' + pace + '<|im_end|>\\n' }}
+{%- for m in messages %}
+{{- '<|im_start|>' + m.role + '\\n' }}
+{%- if m.reasoning_content and SHOWN %}{{ '<think>' + m.reasoning_content + '</think>' }}{% endif %}
+{{- m.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' + ('<think></think>' if pace == 'instant' and CLOSED else '') }}{% endif %}"""
+"""Whose word for none is in no list: it closes the reasoning, or hides it."""
+
+
+def paced(default: str, *, shown: str = "true", closed: str = "true") -> str:
+    known = "{%- if reasoning_pace in ['instant', 'deep'] %}{% endif %}"
+    return known + PACED.replace("DEFAULT", repr(default)).replace("SHOWN", shown).replace("CLOSED", closed)
+
+
+@pytest.mark.parametrize("how", [{"closed": "true"}, {"closed": "false", "shown": "pace != 'instant'"}])
+@pytest.mark.parametrize("default", ["instant", "deep"])
+def test_what_a_word_renders_tells_whether_it_asks_for_reasoning(
+    tmp_path: Path, default: str, how: dict[str, str]
+) -> None:
+    made = stages(tmp_path, paced(default, **how))
+    ((prompt, said),) = made.turns(chat(ASKED, REASONED))
+    assert "pace: deep" in prompt
+    assert said == f"<think>Count.</think>One.{END}"
+    reason = "messages[1]: its reasoning contradicts reasoning_pace=instant"
+    row = chat(ASKED, REASONED, reasoning_pace="instant")
+    assert made.reasons([row]) == [("prompt_diverges", reason)]
+    assert "Count." in learned(made, ASKED, REASONED, reasoning_pace="deep")
+
+
 SWITCHED = """\
 {%- set on = enable_thinking is not defined or enable_thinking %}
 {%- for m in messages %}
@@ -306,6 +438,32 @@ def test_a_row_that_switches_off_the_reasoning_it_has_says_so(tmp_path: Path, ru
     row = chat(ASKED, turn, enable_thinking=False)
     assert made.reasons([row]) == [("prompt_diverges", "messages[1]: its reasoning contradicts enable_thinking=false")]
     assert "Count." in learned(made, ASKED, turn, enable_thinking=True)
+
+
+ALIASED = """\
+{%- set on = thinking if thinking is defined else enable_thinking if enable_thinking is defined else false %}
+{%- for m in messages %}
+{{- '<|im_start|>' + m.role + '\\n' }}
+{%- if m.role == 'assistant' %}{{ '<think>' + m.reasoning_content + '</think>' if m.reasoning_content and on else '</think>' }}{% endif %}
+{{- m.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' + ('<think>' if on else '</think>') }}{% endif %}"""
+"""As DeepSeek's: one switch under two names, and reasoning is left out where it is off."""
+
+
+@pytest.mark.parametrize("rule", ["refuse", "continue", "common_prefix"])
+@pytest.mark.parametrize("name", ["thinking", "enable_thinking"])
+def test_no_other_name_of_a_switch_overrides_the_row(tmp_path: Path, name: str, rule: str) -> None:
+    made = stages(tmp_path, ALIASED, f"supervision.on_prompt_mismatch={rule}")
+    reason = f"messages[1]: its reasoning contradicts {name}=false"
+    assert made.reasons([chat(ASKED, REASONED, **{name: False})]) == [("prompt_diverges", reason)]
+    for variables in ({name: True}, {}):
+        ((prompt, said),) = made.turns(chat(ASKED, REASONED, **variables))
+        assert (prompt[-7:], said) == ("<think>", f"Count.</think>One.{END}")
+    drops = stages(tmp_path, ALIASED, f"supervision.on_prompt_mismatch={rule}", "supervision.allow_dropped=[reasoning]")
+    for stages_of, turn in ((made, PLAIN), (drops, PLAIN), (drops, REASONED)):
+        ((prompt, said),) = stages_of.turns(chat(ASKED, turn, **{name: False}))
+        assert (prompt[-8:], said) == ("</think>", f"One.{END}")
 
 
 @pytest.mark.parametrize("name", TEMPLATES)

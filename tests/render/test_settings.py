@@ -22,10 +22,10 @@ SETTINGS = {
     "{{ x | default(true) }}{{ messages[0].content if not (x | default(true)) }}": {False: False, True: True},
     "{% if x | default(false) and messages %}a{% endif %}": {False: True, True: False},
     "{{ x }}": {False: False, True: False},
-    "{% set x = x | default(false) %}{{ x }}": {False: False, True: False},
-    "{% if not x is defined %}{% set x = true %}{% endif %}{{ 'a' if x }}": {False: False, True: False},
+    "{% set x = x | default(false) %}{{ x }}": {False: True, True: False},
+    "{% if not x is defined %}{% set x = true %}{% endif %}{{ 'a' if x }}": {False: False, True: True},
     "{{ 'a' if x is defined }}{{ 'b' if x is true }}": {False: False, True: False},
-    "{% macro m(x) %}{{ x is true }}{% endmacro %}{{ m(1) }}{{ x is false }}": {False: False, True: False},
+    "{% macro m(x) %}{{ x is true }}{% endmacro %}{{ m(1) }}{{ x is false }}": {False: False, True: True},
     "{{ x | default(0) }}{{ messages[0].content if (x | default(0)) is false }}": {False: False, True: False},
     "{{ [x is true] | first }}{{ x is true and y }}": {False: True, True: False},
 }

@@ -175,7 +175,7 @@ def test_the_common_prefix_does_not_depend_on_how_the_answer_begins(make: Make) 
     """Its first letters may be those the prompt goes on with, in a tag or in words."""
     for template in (THINKS_FIRST, THINKS_FIRST.replace("<think>\\n", "Sure: ")):
         stages = make(template, "supervision.on_prompt_mismatch=common_prefix")
-        for answer in ("One.", "<table> of x", "</think>hello", "Sure thing", "<think"):
+        for answer in ("One.", "<table> of x", "<thin>hello", "Sure thing", "<think"):
             ((prompt, completion),) = learned(stages, user("?"), assistant(answer))
             assert prompt.endswith("<|im_start|>assistant\n")
             assert completion == f"{answer}<|im_end|>"
@@ -474,7 +474,7 @@ def test_of_a_text_with_tags_what_stands_outside_them_is_content(make: Make) -> 
     assert completions(stages, user("hi"), assistant("<think>hm</think>42")) == ["42<|im_end|>"]
     for text in ("so <think>hm</think>42", "<think>hm</think>41</think>42"):
         (rejection,) = stages.render([chat(user("hi"), assistant(text))]).rejections
-        assert rejection.code == "dropped_content", text
+        assert rejection.code == "dropped_reasoning", text
 
 
 @pytest.mark.parametrize(

@@ -119,3 +119,32 @@ def test_calls_in_a_text_have_the_form_in_which_the_template_writes_calls(
         sample = chat(user("High water at Oban?"), assistant(said))
         assert codes(stages, sample) == [[] if is_kept else ["mangled_call"]]
     assert codes(stages, chat(user("a"), assistant(f"<other>{text}</other> or <call></call>"))) == [[]]
+
+
+@pytest.mark.parametrize(
+    ("template", "text", "is_whole"),
+    [
+        (twins.CHATML, "<|im_start|>user\nHigh water at Oban?<|im_end|>\n", True),
+        (twins.CHATML, "<|im_start|> user\n\nHigh water at Oban? <|im_end|>", True),
+        (twins.CHATML, "<|im_start|>user\nHigh water at Oban?", True),
+        (twins.CHATML, "<|im_start|>user\nHigh water at Oban?<|im_end|>\n<|im_start|>assistant\n", False),
+        (twins.PHI_LIKE, "<|user|>\nHigh water at Oban?<|end|>", True),
+        (BRACKETS, "[Q]High water at Oban?\n\n[/Q]", True),
+        (BRACKETS, "<|im_start|>user\n[Q] High water at Oban? [/Q]", True),
+    ],
+)
+def test_a_text_with_the_header_of_its_role_is_wrapped_whatever_space_is_in_it(
+    tmp_path: Path, template: str, text: str, *, is_whole: bool
+) -> None:
+    sample, plain = (chat(user(asked), assistant("At 06:12.")) for asked in (text, "High water at Oban?"))
+    assert codes(loaded(tmp_path, template), sample) == [["wrapped_twice"]]
+    unwrapping = loaded(tmp_path, template, "rows.wrapped=unwrap")
+    if is_whole:
+        assert unwrapping.turns(sample) == unwrapping.turns(plain)
+    else:  # what stands behind it is more than a wrapper
+        assert codes(unwrapping, sample) == [["wrapped_twice"]]
+
+
+def test_a_header_within_a_text_is_text(tmp_path: Path) -> None:
+    for text in ("What does <|im_start|>user mean?", "It is <|im_start|>user\nHi<|im_end|>.", "user\nHi"):
+        assert codes(loaded(tmp_path, twins.CHATML), chat(user(text), assistant("At 06:12."))) == [[]]

@@ -1,3 +1,4 @@
+import errno
 import os
 
 import pytest
@@ -53,6 +54,41 @@ def test_a_pattern_that_names_no_file_is_an_error_with_a_hint(folder, pattern, s
         expand([pattern])
     assert pattern in caught.value.message
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("pattern", ["data/**/*.jsonl", "data/deep/*/c.jsonl", "data/*/*/*.jsonl"])
+def test_a_folder_that_cannot_be_searched_is_named_and_not_left_out(folder, pattern, monkeypatch):
+    denied, scandir = "data/deep", os.scandir
+
+    def refusing(path):
+        if str(path) == denied:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return scandir(path)
+
+    assert names(pattern)[-1] == "data/deep/er/c.jsonl"
+    monkeypatch.setattr(os, "scandir", refusing)
+    with pytest.raises(InputError, match="cannot look into data/deep: Permission denied") as caught:
+        expand([pattern])
+    assert "that this user may read" in caught.value.hint
+    assert names("data/deep/er/*.jsonl") == ["data/deep/er/c.jsonl"], "to go through a folder, nobody has to list it"
+
+
+@pytest.mark.parametrize("pattern", ["/**", "/**/*.jsonl", "//**/x/*.jsonl"])
+def test_no_pattern_searches_the_whole_machine(folder, pattern):
+    with pytest.raises(InputError, match=r"cannot look into //?: all of this machine would be searched"):
+        expand([pattern])
+    assert names("../*/data/a.jsonl") and names("../**/data/a.jsonl")
+
+
+def test_for_the_hint_at_files_of_a_folder_only_some_are_looked_at(folder, monkeypatch):
+    monkeypatch.setattr("packer.source.files._MOST_SEEN", 5)
+    looked, isfile = [], os.path.isfile
+    monkeypatch.setattr(os.path, "isfile", lambda path: looked.append(path) or isfile(path))
+    for i in range(20):
+        (folder / "data" / f"{i}.jsonl").touch()
+    with pytest.raises(InputError, match="is a folder"):
+        expand(["data"])
+    assert len(looked) == 5
 
 
 def test_a_missing_folder_is_named_in_the_hint(folder):

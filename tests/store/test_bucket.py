@@ -66,6 +66,18 @@ def test_an_object_is_made_once_and_replaced_by_who_has_seen_it(in_memory: Bucke
     assert in_memory.sizes() == {"x": 1}, "the probe leaves nothing"
 
 
+def test_an_object_that_is_larger_than_any_manifest_is_not_read(
+    in_memory: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(buckets, "MAX_READ_BYTES", 3)
+    for size in (3, 4):
+        in_memory.replace("x", b"x" * size)
+        if size == 3:
+            assert in_memory.read("x") is not None
+    with pytest.raises(CheckError, match="/x: expected at most 3 bytes, found 4"):
+        in_memory.read("x")
+
+
 @pytest.fixture
 def broken(in_memory: Bucket, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What becomes of the next writes whose connections break: `lost`, or `done`; or another build is faster."""
@@ -345,7 +357,7 @@ def test_a_disk_that_takes_no_copies_is_a_matter_of_where_they_are_kept(in_memor
     in_memory.replace("manifest.json", b"{}")
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("packer.store.folder.make_folder", lambda _: (_ for _ in ()).throw(full))
+        patch.setattr("packer.store.mirror.make_folder", lambda _: (_ for _ in ()).throw(full))
         told = run("stats", URL, exit_code=5)
     assert "No space left on device" in told.stderr and "another cache_dir, or PACKER_CACHE_DIR" in told.stderr
 

@@ -120,7 +120,7 @@ step = sys.argv[2]
 if step == "fsync":
     os.fsync = lambda descriptor: os._exit(9)
 if step == "rename":
-    Path.replace = lambda self, target: os._exit(9)
+    os.replace = lambda *_, **__: os._exit(9)
 with AtomicFile(Path(sys.argv[1])) as file:
     file.write(b"x" * 3_000_000)
     if step == "write":
@@ -144,18 +144,18 @@ def test_the_bytes_are_on_the_disk_before_the_name_and_the_name_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = []
-    fsync, replace = os.fsync, Path.replace
+    fsync, replace = os.fsync, os.replace
 
     def log_fsync(descriptor: int) -> None:
         events.append("flush folder" if Path(f"/proc/self/fd/{descriptor}").is_dir() else "flush file")
         fsync(descriptor)
 
-    def log_replace(self: Path, target: Path) -> Path:
+    def log_replace(old: str, new: str, **folders: int) -> None:
         events.append("rename")
-        return replace(self, target)
+        replace(old, new, **folders)
 
     monkeypatch.setattr(os, "fsync", log_fsync)
-    monkeypatch.setattr(Path, "replace", log_replace)
+    monkeypatch.setattr(os, "replace", log_replace)
     write_atomically(tmp_path / "a.bin", b"x")
     assert events == ["flush file", "rename", "flush folder"]
 
@@ -198,12 +198,11 @@ def test_a_full_disk_is_a_storage_error_and_leaves_nothing(tmp_path: Path, monke
 def test_a_disk_that_refuses_at_the_end_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    def refuse(*_: Any) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    owner = os if step == "fsync" else Path
     with monkeypatch.context() as patch:
-        patch.setattr(owner, step, refuse)
+        patch.setattr(os, step, refuse)
         with pytest.raises(StorageError, match=r"a\.bin: Input/output error"):
             write_atomically(tmp_path / "a.bin", b"x")
     assert list(tmp_path.iterdir()) == []
@@ -390,10 +389,10 @@ def test_relinking_gives_the_same_bytes_another_number(tmp_path: Path) -> None:
 def test_relinking_copies_where_there_are_no_links_and_checks_the_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: Any) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
 
-    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    monkeypatch.setattr(os, "link", refuse)
     shard = write_documents(tmp_path, [document_batch(3)])
     path = tmp_path / relink(tmp_path, shard, index=1)
     assert not path.samefile(tmp_path / shard.path)

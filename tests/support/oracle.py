@@ -101,23 +101,39 @@ class Oracle:
 
     def _look_at_template(self) -> None:
         self.words = {name: words_beside(name, self.template) for name in undeclared(self.template)}
-        self.modes = self._find_modes()
         self.silent, self.asking = self._find_efforts()
+        self.modes = self._find_modes()
         self.around = self._find_around()
 
-    def _find_efforts(self) -> tuple[list[tuple[str, bool]], list[dict[str, str]]]:
+    def _find_efforts(self) -> tuple[list[tuple[str, bool, list[str]]], list[dict[str, str]]]:
         """Variables that a word sets to no reasoning, and whether they are without one; what asks for reasoning then."""
         asked, silent, asking = [{"role": "user", "content": "x"}], [], []
+        answered = [*asked, {"role": "assistant", "content": "y", **dict.fromkeys(FIELDS[1:], "Zq0W")}]
+
+        def goes_on(mode: Mapping[str, Any]) -> bool | None:
+            """Whether a reasoned answer continues the prompt under some variables."""
+            prompt, whole = self._try(asked, None, mode, prompt=True), self._try(answered, None, mode)
+            if prompt is None or whole is None:
+                return None
+            return whole.startswith(prompt) and "Zq0W" in whole and not stays_open(prompt, whole)
+
+        own = self._try(asked, None, {}, prompt=True)
         for name, words in self.words.items():
-            none = [word for word in words if word in NONE]
-            if ("think" not in name and "reason" not in name) or not none:
+            if ("think" not in name and "reason" not in name) or not words or own is None:
                 continue
-            own = self._try(asked, None, {}, prompt=True)
-            by_default = own in [self._try(asked, None, {name: word}, prompt=True) for word in none]
-            silent.append((name, by_default))
+            answers = [goes_on({name: word}) for word in words]
+            if {True, False} <= {goes_on({}), *answers}:
+                none = [word for word, answer in zip(words, answers, strict=True) if answer is False]
+                by_default = goes_on({}) is False
+            else:
+                none = [word for word in words if word in NONE]
+                by_default = own in [self._try(asked, None, {name: word}, prompt=True) for word in none]
+            if not none and not by_default:
+                continue
+            silent.append((name, by_default, none))
             for word in words if by_default else ():
                 prompt = self._try(asked, None, {name: word}, prompt=True)
-                asking += [{name: word}] if word not in NONE and prompt not in (None, own) else []
+                asking += [{name: word}] if word not in none and prompt not in (None, own) else []
         return silent, asking
 
     def _find_around(self) -> list[tuple[str, str]]:
@@ -137,9 +153,9 @@ class Oracle:
         """Known switches a template reads without having set them; other values that change a prompt and no text."""
         asked = [{"role": "user", "content": "x"}]
         answered = [*asked, {"role": "assistant", "content": "y"}]
-        found = []
+        found, none = [], {name: words for name, _, words in self.silent}
         for name in undeclared(self.template):
-            for value in (True, False, *(word for word in self.words[name] if word in NONE)):
+            for value in (True, False, *none.get(name, [])):
                 if "think" not in name and "reason" not in name:
                     continue
                 texts = [
@@ -192,7 +208,7 @@ class Oracle:
 
     def _is_learnable(self, messages: list, k: int, tools: Any, mode: dict) -> bool:
         prompt, turn = self._try(messages[:k], tools, mode, prompt=True), self._try(messages[: k + 1], tools, mode)
-        if prompt is None or turn is None or not turn.startswith(prompt) or stays_open(prompt, turn):
+        if prompt is None or turn is None or not turn.startswith(prompt) or stays_open(prompt, turn, messages[k]):
             return False
         own, plain = self._try(messages[:k], tools, {}, prompt=True), self._try(messages[: k + 1], tools, {})
         closed = own is not None and plain is not None and ends_closed(own) and not plain.startswith(own)
@@ -214,14 +230,15 @@ class Oracle:
             if any(text.startswith(opening) and closing not in text for opening, closing in TAGS.items()):
                 raise Refused("open_reasoning")
             inline = split_inline(message.get("content"))
+            if any(as_text(message.get(name)).strip() for name in FIELDS[1:]) and not text.startswith(tuple(TAGS)):
+                inline = None
             answer = inline[1] if inline else text
             if spoken_reasoning(message) and not answer.strip() and not message.get("tool_calls"):
                 raise Refused("open_reasoning")
             if inline and inline[0].strip() and inline[0].strip() != spoken_reasoning(message):
                 raise Refused("wrong_type")
-            if self.rules.reasoning == "inline" and message.get("thinking") and self._marks_otherwise("<think>"):
-                raise Refused("dropped_reasoning")
-        messages = [with_reasoning_as(message, self.rules.reasoning) for message in messages]
+        form = "" if self.rules.reasoning == "inline" and self._marks_otherwise("<think>") else self.rules.reasoning
+        messages = [with_reasoning_as(message, form) for message in messages]
         messages = self._form(messages, max(wanted), tools, kwargs)
         if self.rules.source == "generation_tags":
             turns = self._marked(messages, wanted, tools, kwargs)
@@ -321,6 +338,8 @@ class Oracle:
             if not ends:
                 raise Refused("no_terminator")
             if not self._is_blank(text[start : min(ends)]):
+                if self._is_text(messages[k], text[:start], text[start : min(ends)]):
+                    raise Refused("dropped_reasoning")
                 turns.append(self._boundary(k, text[:start], text[: min(ends)], (text[:start],)))
         return turns
 
@@ -353,7 +372,10 @@ class Oracle:
         pairs = [
             (prompt, turn, mode)
             for prompt, turn, mode in zip(prompts, turns, modes, strict=True)
-            if prompt is not None and turn is not None and turn.startswith(prompt) and not stays_open(prompt, turn)
+            if prompt is not None
+            and turn is not None
+            and turn.startswith(prompt)
+            and not stays_open(prompt, turn, messages[k])
         ]
         tried = [(p, t, m) for p, t, m in zip(prompts, turns, modes, strict=True) if p is not None and t is not None]
         own = [(p, t) for p, t, m in tried if m == {}]
@@ -376,7 +398,7 @@ class Oracle:
             raise Refused("template_error")
         if not pairs and self.rules.on_prompt_mismatch == "common_prefix" and tried[0][2] == {}:
             prompt, turn, mode = tried[0]
-            if stays_open(prompt, turn) or self._parts_in_context(messages[: k + 1], tools, kwargs):
+            if stays_open(prompt, turn, messages[k]) or self._parts_in_context(messages[: k + 1], tools, kwargs):
                 raise Refused("prompt_diverges")
             pairs = [(self._common_prompt(prompt, turn, messages[: k + 1], tools, kwargs), turn, mode)]
         if not pairs:
@@ -491,7 +513,7 @@ class Oracle:
         return False
 
     def _modes(self, kwargs: Mapping[str, Any]) -> list[dict[str, bool]]:
-        return [{}, *(mode for mode in self.modes if not set(mode) & set(kwargs))]
+        return [{}] if any(set(mode) & set(kwargs) for mode in self.modes) else [{}, *self.modes]
 
     def _modes_of(self, message: Mapping[str, Any], kwargs: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The modes of a message: if it has reasoning, none that asks for an answer without."""
@@ -501,19 +523,27 @@ class Oracle:
         return [mode for mode in [*self._modes(kwargs), *asking] if not self._is_silent({**kwargs, **mode})]
 
     def _is_silent(self, kwargs: Mapping[str, Any]) -> bool:
-        return any(kwargs[name] in NONE if name in kwargs else by_default for name, by_default in self.silent)
+        return any(kwargs[name] in none if name in kwargs else by_default for name, by_default, none in self.silent)
 
     def _is_text(self, message: Mapping[str, Any], prompt: str, completion: str) -> bool:
-        """Whether the reasoning that a text opens with is text of the answer to this template."""
-        opening = opening_of(message)
-        if opening is None or (self.rules.reasoning == "inline" and opening not in self.template):
+        """Whether tags of a message are letters of its answer: they stand behind the block that the template writes."""
+        if not any(tags_in(as_text(message.get(name))) for name in FIELDS):
             return False
-        inline = split_inline(message.get("content"))
-        assert inline is not None
-        said, text = inline[0].strip() or TAGS[opening], prompt + completion
-        places = [found.start() for found in re.finditer(re.escape(said), text) if found.start() >= len(prompt)]
-        in_letters = any(text[:place].rstrip().endswith(opening) for place in places)
-        return (in_letters and self._marks_otherwise(opening)) or speaks_late(message, prompt, completion)
+        if self.rules.reasoning == "inline":
+            for tag in {*tags_in(completion)} - {*tags_in(self.template)}:
+                completion = completion.replace(tag, "")
+        pairs = self.around or [pair for pair in TAGS.items() if pair[0] in self.template]
+        answer = completion
+        for before, after in () if ends_closed(prompt) else pairs:
+            opening = next((tag for tag in TAGS if before.rstrip().endswith(tag)), "")
+            begins = completion.lstrip().startswith(opening) or prompt.rstrip().endswith(opening)
+            reasoning, closed, rest = completion.partition(after.strip())
+            if begins and closed:
+                reasoning = reasoning.strip().removeprefix(opening).strip()
+                answer = rest if not reasoning.startswith(tuple(TAGS)) else completion
+                break
+        left = tags_in(answer)
+        return bool(left) and (bool(self.around) or bool(tags_in(self.template)) or left[0] in TAGS.values())
 
     def _try(self, messages: list, tools: Any, kwargs: Mapping[str, Any], *, prompt: bool = False) -> str | None:
         try:
@@ -657,10 +687,9 @@ def words_beside(name: str, template: str) -> list[str]:
     return [word for found in re.findall(comparison, template) for word in re.findall("['\"]([^'\"]*)['\"]", found)]
 
 
-def opening_of(message: Mapping[str, Any]) -> str | None:
-    """The tag of the reasoning that a text opens with."""
-    text = as_text(message.get("content")).lstrip()
-    return next((tag for tag in TAGS if text.startswith(tag)), None) if split_inline(text) else None
+def tags_in(text: str) -> list[str]:
+    """The tags of reasoning in a text, in their order."""
+    return re.findall("|".join(map(re.escape, [*TAGS, *TAGS.values()])), text)
 
 
 def ends_closed(text: str) -> bool:
@@ -668,12 +697,14 @@ def ends_closed(text: str) -> bool:
     return text.rstrip().endswith(tuple(TAGS.values()))
 
 
-def stays_open(prompt: str, turn: str) -> bool:
+def stays_open(prompt: str, turn: str, message: Mapping[str, Any] | None = None) -> bool:
     """Whether a turn begins with a prompt that opens the reasoning, and does not close that, or opens it once more."""
     for opening, closing in TAGS.items():
         if prompt.rstrip().endswith(opening) and turn.startswith(prompt):
             written = turn[len(prompt) :]
-            return closing not in written or written.lstrip().startswith(opening)
+            inside = written.split(closing)[0].strip()
+            is_other = message is not None and not spoken_reasoning(message) and inside
+            return closing not in written or written.lstrip().startswith(opening) or bool(is_other)
     return False
 
 
@@ -688,7 +719,7 @@ def goes_on(prompt: str, turn: str, mode: dict, message: Mapping[str, Any]) -> t
         before = bare.removesuffix(closing).rstrip() if closed else bare
         if not before.endswith(opening) or not turn.startswith(before.removesuffix(opening)):
             continue
-        answer = turn[len(prompt) :] if stays_open(prompt, turn) else turn[len(before) - len(opening) :]
+        answer = turn[len(prompt) :] if stays_open(prompt, turn, message) else turn[len(before) - len(opening) :]
         reasoning, inline = spoken_reasoning(message), split_inline(message.get("content"))
         block = str(message.get("content")).strip().removesuffix(inline[1].strip()).strip() if inline else ""
         if inline and block in answer and split_inline(answer) is None:
@@ -701,6 +732,8 @@ def goes_on(prompt: str, turn: str, mode: dict, message: Mapping[str, Any]) -> t
         if closed and reasoning:
             continue
         written = split_inline(answer)
+        if written and not answer.lstrip().startswith(tuple(TAGS)) and written[0].strip() != reasoning:
+            written = None  # a closing tag of the answer's own
         if written:
             reasoning, answer = written[0].strip() or reasoning, written[1]
         if answer.lstrip().startswith(closing):
@@ -746,19 +779,6 @@ def shows_reasoning(message: Mapping[str, Any], pair: tuple[str, str, dict]) -> 
     return reasoning in completion and not ends_closed(before)
 
 
-def speaks_late(message: Mapping[str, Any], prompt: str, completion: str) -> bool:
-    """Whether the reasoning that a text opens with is written after the end of reasoning, where no server reads it."""
-    inline = split_inline(message.get("content"))
-    block = as_text(message.get("content")).strip().removesuffix(inline[1].strip()).strip() if inline else ""
-    reasoning = inline[0].strip() or block if inline else ""
-    if not reasoning or reasoning not in completion:
-        return False
-    before = (prompt + completion.split(reasoning, 1)[0]).rstrip()
-    for opening in TAGS:
-        before = before.removesuffix(opening)
-    return ends_closed(before)
-
-
 def as_text(content: Any) -> str:
     return content if isinstance(content, str) else ""
 
@@ -772,12 +792,14 @@ def spoken_reasoning(message: Mapping[str, Any]) -> str:
 
 
 def split_inline(text: Any) -> tuple[str, str] | None:
-    """The reasoning in tags that a text opens with, and what follows."""
-    for opening, closing in TAGS.items():
-        if isinstance(text, str) and text.lstrip().startswith(opening) and closing in text.split(opening, 1)[1]:
-            reasoning, answer = text.split(opening, 1)[1].split(closing, 1)
-            return None if any(tag in answer for tag in TAGS.values()) else (reasoning, answer.lstrip())
-    return None
+    """The reasoning that a text opens with, in tags or before one that closes it, and what follows."""
+    tags = tags_in(as_text(text))
+    opening = tags[0] if tags and text.lstrip().startswith(tags[0]) else ""
+    closing = TAGS.get(opening) or (tags[0] if tags and tags[0] in TAGS.values() else "")
+    before, found, answer = as_text(text).lstrip().removeprefix(opening).partition(closing or "\0")
+    if not found or (opening and opening not in TAGS) or any(tag in answer for tag in TAGS.values()):
+        return None
+    return before, answer.lstrip()
 
 
 def with_reasoning_as(message: Mapping[str, Any], form: str) -> dict[str, Any]:
@@ -786,7 +808,8 @@ def with_reasoning_as(message: Mapping[str, Any], form: str) -> dict[str, Any]:
     inline = split_inline(message.get("content"))
     if message["role"] == "assistant" and fields and inline and inline[0].strip() == message[fields[0]].strip():
         message = {**message, "content": inline[1]}
-    if message["role"] == "assistant" and form == "inline" and fields and not split_inline(message.get("content")):
+    opens = inline and as_text(message.get("content")).lstrip().startswith(tuple(TAGS))
+    if message["role"] == "assistant" and form == "inline" and fields and not opens:
         bare = {name: value for name, value in message.items() if name not in FIELDS[1:]}
         return {**bare, "content": f"<think>\n{message[fields[0]].strip()}\n</think>\n\n{message.get('content') or ''}"}
     inline = split_inline(message.get("content"))

@@ -10,7 +10,7 @@ import twins
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.model.model import backend
+from packer.model import backend
 from packer.tokenize import EngineDiffersError, FastEncoder, ReferenceEncoder, ReferenceFailsError, differences, fast
 from packer.tokenize.reference_encoder import UnencodableTextsError
 

@@ -18,12 +18,22 @@ from packer.host.limits import out_of
 from packer.host.regular_file import path_within
 from packer.layout import offsets_of
 from packer.source.files import data_set_splits, is_data_set
-from packer.source.table_files import arrow_sizes, open_parquet, read_arrow
+from packer.source.partition import Format
+from packer.source.table_files import (
+    arrow_sizes,
+    read_arrow,
+    read_errors,
+    read_row_group,
+    row_groups,
+    table_schema,
+)
 from packer.store.manifest import MANIFEST_NAME
 
 _READ = ("input_ids", "seq_lengths", *TOKEN_COLUMNS)
 _PATTERNS = ("*.parquet", "*/*.parquet", "*.arrow")
 _BATCH_ROWS = 256
+_MAX_BATCH_VALUES = 2**28
+"""A million for each row. Bits of a mask become whole numbers, and repeated ones take hardly any bytes in a file."""
 _MOST_NAMED = 4
 
 
@@ -121,31 +131,14 @@ def open_foreign(path: Path) -> tuple[str, tuple[ForeignPart, ...]]:
 
 
 def _opened(path: Path) -> tuple[pa.Schema, list[_Group]]:
-    try:
-        schema, groups = _parquet(path) if path.suffix == ".parquet" else _arrow(path)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise out_of(error) or InputError(f"{path} cannot be read: {error}") from error
-    twice = next((name for name in _READ if schema.names.count(name) > 1), None)
-    if twice is not None:
-        raise InputError(
-            f"{path} has {schema.names.count(twice)} columns named {twice}, and it is unclear which one counts"
-        )
-    return schema, groups
-
-
-def _parquet(path: Path) -> tuple[pa.Schema, list[_Group]]:
-    file = open_parquet(path)
-    columns = [name for name in _READ if name in file.schema_arrow.names]
-    sizes = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
-    groups = [_Group(size, partial(file.read_row_group, group, columns=columns)) for group, size in enumerate(sizes)]
-    return file.schema_arrow, groups
-
-
-def _arrow(path: Path) -> tuple[pa.Schema, list[_Group]]:
-    """Open an Arrow file or stream."""
-    schema, sizes = arrow_sizes(path)
+    kind: Format = "parquet" if path.suffix == ".parquet" else "arrow"
+    schema = table_schema(path, kind)
     columns = [name for name in _READ if name in schema.names]
-    return schema, [_Group(size.num_rows, partial(read_arrow, path, size, columns)) for size in sizes]
+    if kind == "parquet":
+        groups = enumerate(row_groups(path, kind))
+        return schema, [_Group(group.num_rows, partial(read_row_group, path, i, columns)) for i, group in groups]
+    with read_errors(path, kind):
+        return schema, [_Group(size.num_rows, partial(read_arrow, path, size, columns)) for size in arrow_sizes(path)]
 
 
 def _lists(column: pa.ChunkedArray, *, weights: bool) -> list[Int64]:
@@ -157,6 +150,8 @@ def _lists(column: pa.ChunkedArray, *, weights: bool) -> list[Int64]:
     if column.null_count:
         raise ValueError(f"{column.null_count} rows are null")
     offsets = offsets_of(pc.list_value_length(column).to_numpy().astype(np.int64))
+    if offsets[-1] > _MAX_BATCH_VALUES:
+        raise ValueError(f"{len(column)} rows have {offsets[-1]:,} values")
     flat = pc.list_flatten(column)
     kind = flat.type
     if flat.null_count:

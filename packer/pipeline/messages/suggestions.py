@@ -196,12 +196,14 @@ def _rejected_rows(code: str, about: str, file: InputFile, recipe: Recipe, model
 def _are_kept(rows: Sequence[RowBatch], recipe: Recipe, model: Model) -> bool:
     """Whether another recipe builds most of some rows, and what it trains of them is what they say."""
     stages, num_kept = Stages(recipe, model), 0
+    as_letters = recipe.supervision.markers == "text"
+    letters = list(split_markers(_compiled(model, recipe), model, recipe)) if as_letters else []
     for batch in rows:
         turns = stages.render(batch)
         if turns.rejections or stages.run(batch, turns).rejections:
             continue
         sides = split_sides(batch) if any(sample.preference is not None for sample in batch.samples) else batch
-        if not says_its_rows(sides, turns, model, dropped=recipe.supervision.allow_dropped):
+        if not says_its_rows(sides, turns, model, dropped=recipe.supervision.allow_dropped, letters=letters):
             return False
         num_kept += 1
     return 2 * num_kept > len(rows)

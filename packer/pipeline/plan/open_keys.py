@@ -52,7 +52,8 @@ class _Key:
 
     def value_in(self, recipe: Mapping[str, Any]) -> Any:
         group, name = self.name.split(".")
-        return recipe[group].get(name)
+        values = recipe.get(group)
+        return values.get(name) if isinstance(values, Mapping) else None  # the recipe of a cache may be anything
 
 
 def _asks_for_ids(model: Model, recipe: Recipe) -> bool:

@@ -63,8 +63,7 @@ def reusable(
 ) -> tuple[dict[str, PartitionResult], dict[str, StoredTable]]:
     """Return existing results and traits for tasks, by key: from unfinished builds, and from a finished cache."""
     tasks = list(tasks)
-    results = read_journal(folder, PartitionResult, [task.key for task in tasks])
-    traits = read_journal(folder, StoredTable, [task.traits.key for task in tasks if task.traits is not None])
+    results, traits = _journaled(folder, tasks)
     if manifest is not None:
         results |= {key: result for result in committed(folder, manifest) if (key := result.shard.key) is not None}
     if manifest is not None and manifest.selection is not None:
@@ -74,6 +73,16 @@ def reusable(
         {key: result for key, result in results.items() if result.shard.path in whole},
         {key: each for key, each in traits.items() if each.path in whole},
     )
+
+
+def _journaled(
+    folder: Path, tasks: Iterable[PartitionTask]
+) -> tuple[dict[str, PartitionResult], dict[str, StoredTable]]:
+    """Return results and traits for tasks from unfinished builds, by key."""
+    rows = [(task, task.partition.num_rows) for task in tasks]
+    results = {task.key: number for task, number in rows if not task.has_documents}
+    traits = {task.traits.key: number for task, number in rows if task.traits is not None}
+    return read_journal(folder, PartitionResult, results), read_journal(folder, StoredTable, traits)
 
 
 def committed(folder: Path, manifest: Manifest) -> list[PartitionResult]:

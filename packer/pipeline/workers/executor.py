@@ -186,7 +186,7 @@ def _in_processes(
             for _ in range(num_workers):
                 here, there = context.Pipe()
                 process = context.Process(target=_serve, args=(there, make, tuple(arguments)), daemon=True)
-                with _death_named(process), there, _without_main():
+                with _death_named(process), there, _without_main(), fork_server.starting():
                     process.start()
                 workers[here] = process
             yield from _answers(workers, tasks)

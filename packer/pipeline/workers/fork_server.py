@@ -8,7 +8,7 @@ the server loads is in :mod:`packer.pipeline.workers.preload`.
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
@@ -58,16 +58,16 @@ def fork_server(tokenizer: Path | None = None, *, engine: str = "reference") -> 
     if is_running or not FORKS:
         yield
         return
-    resource_tracker.ensure_running()
     # Block Ctrl-C until the server ignores it; if interrupted while starting it would print a traceback.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     server.set_forkserver_preload(["packer.pipeline.workers.preload"])
-    os.environ[WANTED] = "" if tokenizer is None else f"{engine}:{tokenizer}"
+    wanted = {WANTED: "" if tokenizer is None else f"{engine}:{tokenizer}"}
     try:
         try:
-            server.ensure_running()
+            with starting(wanted):
+                resource_tracker.ensure_running()
+                server.ensure_running()
         finally:
-            del os.environ[WANTED]
             server.set_forkserver_preload(["__main__"])  # the default
             signal.pthread_sigmask(signal.SIG_SETMASK, before)  # raises KeyboardInterrupt, if Ctrl-C was pressed
         yield
@@ -75,6 +75,24 @@ def fork_server(tokenizer: Path | None = None, *, engine: str = "reference") -> 
         if server._forkserver_pid is not None:  # noqa: SLF001
             os.kill(server._forkserver_pid, signal.SIGKILL)  # noqa: SLF001
             server._stop()  # noqa: SLF001
+
+
+@contextmanager
+def starting(variables: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Give processes that are started meanwhile some environment variables, and no modules of the current folder.
+
+    Python looks there first for what `-c` imports, also for its own modules, and the folder may come from anybody.
+    """
+    given = {"PYTHONSAFEPATH": "1", **(variables or {})}
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
 
 
 def begin_loading(recipe: "Recipe", cache: Path, jobs: int | None) -> AbstractContextManager[None]:

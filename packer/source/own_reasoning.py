@@ -1,0 +1,47 @@
+"""Reasoning that a row gives in a message of its own: one turn with the answer or the calls that follow it.
+
+Logs of APIs have the steps of a turn one by one. As a turn of its own, the reasoning would be an answer to learn, or an
+answer that was cut off.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from packer.batches import REASONING_FIELDS, Message
+from packer.source.decode import Refused
+from packer.source.roles import REASONING_ROLES
+
+
+def is_reasoning(sender: str, message: Mapping[str, Any]) -> bool:
+    """Whether the text of a message is reasoning, by its sender or its channel, and not the code of a call."""
+    calls = (message.get("tool_calls"), message.get("function_call"), message.get("recipient") not in (None, "all"))
+    return sender.lower() in REASONING_ROLES or (message.get("channel") in REASONING_ROLES and not any(calls))
+
+
+def joined_with_answers(messages: Sequence[Message]) -> Sequence[Message]:
+    """Return messages without those that are nothing but reasoning before an answer that has none: it has theirs.
+
+    Raises:
+        Refused: `wrong_type`; of the two, one is trained and the other is not.
+    """
+    if not any(map(_reasoning_alone, messages)):
+        return messages
+    joined: list[Message] = []
+    for number, message in enumerate(messages):
+        reasoning = _reasoning_alone(joined[-1]) if joined else {}
+        if not reasoning or message.role != "assistant" or any(message.fields.get(name) for name in REASONING_FIELDS):
+            joined.append(message)
+            continue
+        if joined[-1].weight != message.weight:
+            reason = f"an answer at $.messages[{number}] with another weight than its reasoning before it"
+            raise Refused("wrong_type", f"{reason}; both are one turn")
+        joined[-1] = Message(fields={**message.fields, **reasoning}, weight=message.weight, pieces=message.pieces)
+    return joined
+
+
+def _reasoning_alone(message: Message) -> dict[str, Any]:
+    """Return the reasoning of an assistant's message that has nothing else, by its fields; empty for any other."""
+    fields = message.fields
+    if len(fields) < 3 or message.role != "assistant" or fields.get("tool_calls") or (fields["content"] or "").strip():
+        return {}
+    return {name: fields[name] for name in REASONING_FIELDS if fields.get(name)}

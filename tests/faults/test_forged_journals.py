@@ -1,0 +1,88 @@
+"""The journal of an unfinished build, in a folder that somebody sent: what it says of a shard is true, or as good as none.
+
+The names of files that a journal may give are tried in `test_hostile_names.py`.
+"""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from faults.conftest import Tally
+from faults.jobs import Job, contents
+
+from packer.pipeline.partition import PartitionResult, write_journal
+from packer.pipeline.plan.reuse import committed
+from packer.store.manifest import MANIFEST_NAME, Shard, read_manifest
+
+Change = Callable[[PartitionResult], PartitionResult]
+
+
+def of_shard(name: str, change: Callable[[Shard], object]) -> Change:
+    def changed(result: PartitionResult) -> PartitionResult:
+        lie = msgspec.structs.replace(result.shard)
+        msgspec.structs.force_setattr(lie, name, change(result.shard))
+        return with_field(result, "shard", lie)
+
+    return changed
+
+
+def with_field(result: PartitionResult, name: str, value: object) -> PartitionResult:
+    lie = msgspec.structs.replace(result)
+    msgspec.structs.force_setattr(lie, name, value)
+    return lie
+
+
+def with_long_reasons(result: PartitionResult) -> PartitionResult:
+    return with_field(
+        result,
+        "rejected",
+        tuple(msgspec.structs.replace(each, reason="r" * (17 * 2**20)) for each in result.rejected),
+    )
+
+
+def with_a_row_less(result: PartitionResult) -> PartitionResult:
+    shard = result.shard
+    changed = msgspec.structs.replace(shard, num_input_rows=shard.num_input_rows - 1, num_kept=shard.num_kept - 1)
+    return with_field(result, "shard", changed)
+
+
+CHANGES: dict[str, Change] = {
+    "one more token": of_shard("num_tokens", lambda shard: shard.num_tokens + 1),
+    "no tokens": of_shard("num_tokens", lambda _: 0),
+    "no trained tokens": of_shard("num_trained", lambda _: 0),
+    "no last tokens": of_shard("num_last_tokens", lambda _: 0),
+    "too many last tokens": of_shard("num_last_tokens", lambda shard: shard.num_tokens + 1),
+    "another digest": of_shard("xxh3", lambda shard: "0" * len(shard.xxh3)),
+    "another digest of rows": of_shard("rows_xxh3", lambda shard: "0" * len(shard.rows_xxh3)),
+    "another key": of_shard("key", lambda shard: "0" * len(str(shard.key))),
+    "other places": of_shard(
+        "places",
+        lambda shard: [
+            msgspec.structs.replace(place, columns={name: at - 8 for name, at in place.columns.items()})
+            for place in shard.places
+        ],
+    ),
+    "a row less": with_a_row_less,
+    "reasons of 17 MB": with_long_reasons,
+    "names of 1 MB": lambda result: with_field(result, "unread", ("n" * 2**20,)),
+}
+
+
+@pytest.mark.parametrize("change", [None, *CHANGES])
+def test_what_a_journal_says_of_a_shard_is_true_or_the_shard_is_made_again(
+    change: str | None, job: Job, tmp_path: Path, tally: Tally
+) -> None:
+    whole = job.build(tmp_path / "whole")
+    cache = Path(shutil.copytree(whole, tmp_path / "cache"))
+    (cache / MANIFEST_NAME).unlink()
+    lies = 0
+    for result in committed(whole, read_manifest(whole)):
+        said = result if change is None else CHANGES[change](result)
+        lies += said != result
+        write_journal(cache, str(result.shard.key), said)
+    assert bool(lies) == (change is not None)
+    job.build(cache)
+    assert contents(cache) == contents(whole)
+    tally("forged journals", tried=1, held=1)
