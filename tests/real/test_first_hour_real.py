@@ -105,7 +105,7 @@ def test_qwen3_and_rows_of_several_turns(real: Path, few: Path, tmp_path: Path) 
     """Two commands, one error, in words; or none, with the recipe of the family."""
     asked = ["build", few, *PLAINLY, "--tokenizer", real / "tokenizers" / "qwen3", "-o"]
     error = run(*asked, tmp_path / "cache", exit_code=2).stderr
-    assert "none with reasoning" in error.replace("\n", " ")
+    assert "without an empty reasoning block" in error.replace("\n", " ")
     option = option_of(error)
     assert option == ["--set", "supervision.history_rewrite=as_rendered"]
     totals = fields(*asked, tmp_path / "cache", *option)["totals"]
