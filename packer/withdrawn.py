@@ -118,12 +118,24 @@ WITHDRAWN: Final = {
 }
 
 
+OF_DATALOADERS: Final = {
+    "PackedLoader(batch_size=)": "micro_batch_size is for a forward pass, global_batch_size for a step over all ranks",
+    "PackedLoader(collate_fn=)": "batching says how rows become a batch; packer.load.collate is for a PackedDataset",
+    "PackedLoader(num_workers=)": "prefetch=N reads N steps ahead; DataLoader(StepDataset(loader)) has workers",
+    "PackedLoader(pin_memory=)": "device='cuda' has steps on the device",
+    "PackedLoader(shuffle=)": "order='random' shuffles every epoch, order='sequential' keeps the order of the blocks",
+}
+"""What a DataLoader calls otherwise; people type it first."""
+
+
 def refuse_withdrawn(name: str) -> None:
-    """Refuse a name of an earlier version.
+    """Refuse a name of an earlier version, or of a DataLoader.
 
     Raises:
-        UsageError: the name was withdrawn; the hint says what to use.
+        UsageError: the name was withdrawn, or is another one here; the hint says what to use.
     """
+    if name in OF_DATALOADERS:
+        raise UsageError(f"{name} is an argument of a DataLoader", hint=OF_DATALOADERS[name])
     if name in WITHDRAWN:
         raise UsageError(f"{name} was withdrawn", hint=WITHDRAWN[name])
 

@@ -1,6 +1,7 @@
 """Whoever uses what was withdrawn is told, once and clearly, what takes its place."""
 
 import importlib
+import inspect
 import re
 from operator import attrgetter
 from pathlib import Path
@@ -13,7 +14,15 @@ import packer.load
 from packer.errors import RecipeError, UsageError
 from packer.recipe.recipe import make_recipe
 from packer.store.cache import Cache
-from packer.withdrawn import BARE_DATASET_INFO, BLOCKS_OF_PAIRS, LANGUAGE, PREFERENCE_CONFIGURATION, WITHDRAWN, ZONE
+from packer.withdrawn import (
+    BARE_DATASET_INFO,
+    BLOCKS_OF_PAIRS,
+    LANGUAGE,
+    OF_DATALOADERS,
+    PREFERENCE_CONFIGURATION,
+    WITHDRAWN,
+    ZONE,
+)
 
 CHANGES = (Path(__file__).parents[1] / "CHANGELOG.md").read_text("utf-8").partition("### Withdrawn")[2]
 COMMANDS = [name for name in WITHDRAWN if name.startswith("packer ")]
@@ -89,3 +98,13 @@ def test_a_key_of_a_recipe_says_what_to_use() -> None:
     with pytest.raises(RecipeError, match=r"unknown key 'filters\[0\]\.language'") as caught:
         make_recipe({"filters": [{"name": "german", "of": "answers", "language": ["de"]}]})
     assert caught.value.hint == WITHDRAWN[LANGUAGE]
+
+
+@pytest.mark.parametrize("name", OF_DATALOADERS)
+def test_a_name_of_a_dataloader_is_answered_with_that_of_the_loader(name: str) -> None:
+    pytest.importorskip("torch", reason="TORCH MISSING: the loader is not tested")
+    from packer.load import PackedLoader
+
+    with pytest.raises(UsageError, match="is an argument of a DataLoader") as caught:
+        PackedLoader("cache", **{name.partition("(")[2].removesuffix("=)"): 1})
+    assert set(re.findall(r"\w+", str(caught.value.hint))) & {*inspect.signature(PackedLoader).parameters}
