@@ -35,8 +35,7 @@ _DTYPES = {
     "max_length_q": ("int",),
     "max_length_k": ("int",),
 }
-"""Columns that are checked, with the dtypes that losses (int64 labels) and kernels (int32 boundaries, plain ints)
-need."""
+"""Columns that are checked, with the dtypes that losses and kernels need: int64 labels, int32 boundaries, ints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +60,11 @@ class BatchCheck:
         """Codes of the lines that failed."""
         return tuple(line.code for line in self.lines if line.level == "failure")
 
-    @property
-    def ok(self) -> bool:
+    def __bool__(self) -> bool:
         """Whether none failed."""
         return not self.failed
+
+    ok = property(__bool__)
 
     def __str__(self) -> str:
         marks = {"ok": "✓", "failure": "✗", "skipped": "–"}

@@ -319,3 +319,10 @@ def test_numbers_of_padding_may_come_back(padding):
     batch = of([9, 5, 6, 9, 7, 8, 9], document_ids=numbers)
     batch["labels"] = np.array([[-100, -100, 6, -100, -100, 8, -100]])
     assert check_batch(batch, pad_id=9).ok
+
+
+def test_a_check_is_true_where_the_contract_holds():
+    ids, positions = np.array([[5, 6, 7, 8]]), np.array([[0, 1, 0, 1]])
+    labels = np.array([[-100, 6, -100, 8]])
+    assert check_batch({"input_ids": ids, "labels": labels, "position_ids": positions})
+    assert not check_batch({"input_ids": ids, "labels": ids, "position_ids": positions})
