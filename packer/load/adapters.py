@@ -118,7 +118,8 @@ def _text_config(config: Any) -> Any:
 
 
 def _has_positions_in_3d(config: Any) -> bool:
-    return "mrope_section" in (getattr(_text_config(config), "rope_parameters", None) or {})
+    text = _text_config(config)
+    return any("mrope_section" in (getattr(text, name, None) or {}) for name in ("rope_parameters", "rope_scaling"))
 
 
 def _carries_state(config: Any) -> bool:
