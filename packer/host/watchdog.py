@@ -42,6 +42,11 @@ MAX_STUCK_S = 60.0
 
 _TOO_MUCH = f"takes more than {MAX_GROWTH_BYTES // 2**20} MiB of memory"
 
+
+def _too_long() -> str:
+    return f"takes more than {MAX_CPU_S:g} s of processor time"
+
+
 COUNT, ROW = range(2)
 """What the numbers of a place are: beginnings and ends of renderings, so that it is odd while a template runs; the row
 of the partition, or -1."""
@@ -120,7 +125,7 @@ class _Thread:
             self._cpu_s, self._least_resident = cpu_s, resident
         self._least_resident = min(self._least_resident, resident)
         if cpu_s - self._cpu_s > MAX_CPU_S:
-            self._interrupt(count, f"takes more than {MAX_CPU_S:g} s of processor time")
+            self._interrupt(count, _too_long())
         elif resident - self._least_resident > MAX_GROWTH_BYTES:
             self._interrupt(count, _TOO_MUCH)
 
@@ -316,12 +321,16 @@ def watched(render: Callable[[], Result]) -> Result:
             _WATCH.start()
         if limits is not None:
             limits.begin()
+        begun_s = time.thread_time()
         try:
-            return render()
+            result = render()
         finally:
             numbers[COUNT] += 1
             if thread.struck is not None:
                 thread.settle()
+        if time.thread_time() - begun_s <= MAX_CPU_S:
+            return result
+        used = _too_long()  # in a single step, during which the watching thread did not run
     except _Interrupt:
         used = thread.await_interrupt()
     except MemoryError:

@@ -22,7 +22,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import TypeVar
 
@@ -122,9 +122,13 @@ def matches(pattern: str) -> list[Path]:
 def _found(pattern: str) -> list[Path]:
     path = Path(pattern)
     found, parts = [Path(path.anchor)], list(path.parts[bool(path.anchor) :])
+    named = list(takewhile(lambda part: not glob.has_magic(part), parts))
     if parts[-1:] == ["**"]:
         parts.append("*")
     for number, part in enumerate(parts, 1):
+        if part == "**":
+            is_any = all(set(each) <= {"*", "?"} for each in parts[len(named) : number])
+            _refuse_machine([*found, *([Path(path.anchor, *named)] if is_any else [])])
         found = sorted(match for folder in found for match in _part_matches(folder, part))
         if number < len(parts):
             once: dict[tuple[int, int], Path] = {}
@@ -145,10 +149,15 @@ def _part_matches(folder: Path, part: str) -> Iterator[Path]:
         yield from (folder / name for name in glob.glob(part, root_dir=folder))  # noqa: PTH207 - not hidden files
 
 
+def _refuse_machine(folders: Sequence[Path]) -> None:
+    """Refuse to search below the root, by whatever name: `/usr/..`, or a link."""
+    for folder in folders:
+        if len(Path(os.path.realpath(folder)).parts) == 1:
+            raise OSError(errno.EPERM, "all of this machine would be searched", os.fspath(folder))
+
+
 def _folders_below(folder: Path) -> Iterator[Path]:
     """Yield a folder and all below it that are not hidden, without following links."""
-    if folder.anchor and folder == folder.parent:
-        raise OSError(errno.EPERM, "all of this machine would be searched", os.fspath(folder))
     for parent, folders, _ in walk(folder, _raise):
         folders[:] = [name for name in folders if not name.startswith(".")]
         yield Path(parent)
@@ -282,10 +291,11 @@ def _arrow_files(top: Path, split: str = "") -> list[Path]:
             f"{folder}: its rows are a selection of its files, by {selected[0].filename}",
             hint="save it so that its files contain only its rows: load_from_disk(…).flatten_indices().save_to_disk(…)",
         )
-    files = [path_within(top, (Path(split) / file.filename).as_posix()) for file in state.data_files]
-    missing = next((file for file in files if not file.is_file()), None)
-    if missing is not None:
-        raise InputError(f"{missing}: no such file, and {_STATE} names it", hint=_SAVE_AGAIN_HINT)
+    files: list[Path] = []
+    for file in state.data_files:
+        files.append(path_within(top, (Path(split) / file.filename).as_posix()))
+        if not files[-1].is_file():
+            raise InputError(f"{files[-1]}: no such file, and {_STATE} names it", hint=_SAVE_AGAIN_HINT)
     return files
 
 

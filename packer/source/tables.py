@@ -285,8 +285,16 @@ def _rows(batch: pa.RecordBatch, max_row_bytes: int, reader: "_ColumnReader") ->
         for i in range(batch.num_rows):
             yield from _rows(batch.slice(i, 1), max_row_bytes, reader)
         return
+    shares = any(_shares_values(kind) for kind in batch.schema.types)
     for value in values:
-        yield FileRow(value, None, num_bytes // batch.num_rows)
+        yield FileRow(value, None, len(str(value)) if shares else num_bytes // batch.num_rows)
+
+
+def _shares_values(kind: pa.DataType) -> bool:
+    """Whether rows may share the bytes of their values, so that each takes more memory than its part of the batch."""
+    if _types.is_dictionary(kind) or _types.is_run_end_encoded(kind) or _types.is_string_view(kind):
+        return True
+    return isinstance(kind, _VIEWS) or any(_shares_values(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def _fits(row: pa.RecordBatch, max_row_bytes: int) -> bool:

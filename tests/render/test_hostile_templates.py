@@ -216,7 +216,7 @@ def test_an_end_never_arrives_after_the_rendering(monkeypatch: pytest.MonkeyPatc
 
     from packer.host import watchdog
 
-    monkeypatch.setattr(watchdog, "MAX_CPU_S", 0.0)
+    monkeypatch.setattr(watchdog, "MAX_CPU_S", 0.002)
     monkeypatch.setattr(watchdog, "TICK_S", 0.0005)
     whole = ended = 0
 
@@ -290,6 +290,14 @@ MARGIN_MEBIBYTES = 64
 """Memory that was free before a rendering, and is no growth."""
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no system limits the memory of a rendering")
+
+
+def test_a_single_step_that_takes_too_long_is_noticed_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The watching thread does not run meanwhile, so it cannot have seen how long that took."""
+    monkeypatch.setattr("packer.host.watchdog.MAX_CPU_S", 0.01)
+    with pytest.raises(TemplateOverrunError, match="of processor time in one rendering"):
+        watched(lambda: sum(range(10**7)))
+    assert watched(lambda: sum(range(10))) == 45
 
 
 @on_linux

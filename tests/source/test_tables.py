@@ -302,6 +302,18 @@ def test_rows_that_share_their_texts_with_others_are_no_larger_for_it(tmp_path, 
         assert rows[50][0] == "row_too_large"
 
 
+@pytest.mark.parametrize("write", [parquet_of, lambda table: as_batches(table, 100)], ids=["parquet", "arrow"])
+def test_rows_that_share_a_long_text_are_batched_by_what_each_of_them_takes(tmp_path, write, monkeypatch):
+    """A thousand rows of a megabyte each took five gigabytes, of a file of fifty thousand bytes."""
+    monkeypatch.setattr("packer.source.rows.BATCH_BYTES", 10_000)
+    shared = pa.DictionaryArray.from_arrays(pa.array([0] * 100, pa.int8()), pa.array(["x" * 5000]))
+    (tmp_path / "t").write_bytes(write(pa.table({"text": shared})))
+    kind = detect_format(tmp_path / "t")
+    (piece,) = partition_file(tmp_path / "t", format=kind, partition_bytes=2**30).partitions
+    batches = read_rows(piece, schema="text", columns={}, max_row_bytes=2**20)
+    assert [batch.num_rows for batch in batches] == [2] * 50
+
+
 def as_batches(table, batch_rows):
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, table.schema) as writer:
