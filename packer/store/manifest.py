@@ -19,7 +19,7 @@ from xxhash import xxh3_128_hexdigest
 from packer.display import in_shell
 from packer.errors import CheckError, InputError, UsageError
 from packer.host.limits import refuse_many_values
-from packer.host.regular_file import ContainedPaths
+from packer.host.regular_file import MAX_SMALL_BYTES, ContainedPaths
 from packer.names import FilePath, SplitName, in_words
 from packer.recipe.read_rules import Read, Tokens
 from packer.recipe.row_schemas import ROW_SCHEMAS
@@ -84,7 +84,7 @@ class ModelFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """A file of the tokenizer folder, kept in the cache under `model/`."""
 
     path: FilePath
-    num_bytes: Count
+    num_bytes: Annotated[int, Meta(ge=0, le=MAX_SMALL_BYTES)]
     sha256: Hex
 
 

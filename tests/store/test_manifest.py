@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from store.samples import small_cache, small_manifest
 
@@ -11,6 +12,7 @@ from packer.errors import CheckError, InputError, StorageError
 from packer.host import limits
 from packer.store import manifest as manifest_module
 from packer.store.manifest import (
+    ModelFile,
     decode_manifest,
     encode_manifest,
     fingerprint_of,
@@ -234,3 +236,10 @@ def test_a_manifest_that_cannot_be_read_is_distinguished_from_none(tmp_path: Pat
     (tmp_path / "manifest.json").symlink_to("manifest.json")
     with pytest.raises(StorageError, match=r"cannot read .*manifest\.json: Too many levels"):
         read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize("num_bytes", [-1, 2**26 + 1, 2**63])
+def test_a_tokenizer_file_is_as_large_as_one_may_be(num_bytes: int) -> None:
+    """A sparse file of 200 GB has no bytes on the disk, and would be read from end to end."""
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"path": "tokenizer.json", "num_bytes": num_bytes, "sha256": "0" * 64}, ModelFile)
