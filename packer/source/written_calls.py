@@ -46,11 +46,18 @@ _ACTION = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _WITH_PARAMETER = re.compile(
-    rf"""(?<![\w.-])(?<!def ){_NAME}(?:\(\s*+(?:\{{\s*+)?|["']\s*+:\s*+\{{\s*+|>\s*+<)"""  # f(…, f({…, "f": {…, <f><…
-    r"""["']?(\w+)(?:["']?\s*+(?:=(?!=)|:\s*+["'\d\[{])|>)"""  # with a value
+    rf"""(?<![\w.-])(?<!def ){_NAME}(?:\(\s*+(?:\{{\s*+)?|>?\{{\s*+|["']\s*+:\s*+\{{\s*+|>\s*+<)"""
+    r"""["']?(\w+)(?:["']?\s*+(?:=(?!=)|:\s*+["'\d\[{<])|>)"""  # f(…, f({…, f{…, <f>{…, "f": {…, <f><…, with a value
 )
-_WHOLE = re.compile(rf"\A\W*{_NAME}\([^()]*\)\W*\Z")
-_NAMESPACE = re.compile(r"\A(?:functions|default_api|tools)\.")
+_BEFORE_JSON = re.compile(
+    rf"""^(?:<[^<>\n]{{0,40}}>|\[[A-Z_]+\]|[^\w\n])*+{_NAME}(?:\[[A-Z]+\]|```\w*|[^\w{{}}]){{0,16}}+\{{\s*+"""
+    r"""["'](\w+)["']\s*+:""",
+    re.MULTILINE,
+)
+"""Matches a line that begins with a name, but for marks, and goes on with an object: `>>>tide⏎{"harbor": …}`."""
+
+_WHOLE = re.compile(rf"\A(?:\s*```\w*)?\W*{_NAME}\([^()]*\)\W*\Z")
+_NAMESPACE = re.compile(r"\A(?:functions|default_api|tools)\.|\.call\Z")
 
 _FEW_TOOLS = 64
 """So many names are looked for in a text one by one."""
@@ -189,12 +196,14 @@ def _called(text: str, functions: Mapping[str, Any], *, is_called: bool) -> Iter
 
     That is: the value of a member such as `name` or `tool`, beside one such as `arguments`; what a tag such as
     ``<function=`` or ``<tool_call>`` names; what follows `Action:` or `to=`; and, in an answer without other calls, a
-    tool with the value of a parameter, or with brackets and nothing else.
+    tool with the value of a parameter, or with brackets and nothing else, and one that an object with a parameter
+    follows.
     """
     named = [*_TAG.findall(text), *_ACTION.findall(text)]
     named += _MEMBER.findall(text) if _ARGUMENTS_MEMBER.search(text) else []
     if not is_called:
         known = {name: tool_parameters(function) for name, function in functions.items()}
         named += _WHOLE.findall(text)
-        named += [name for name, key in _WITH_PARAMETER.findall(text) if key in (known.get(name) or [key])]
+        found = [*_WITH_PARAMETER.findall(text), *_BEFORE_JSON.findall(text)]
+        named += [name for name, key in found if key in (known.get(name) or [key])]
     yield from (name for each in named if (name := _NAMESPACE.sub("", each).rstrip(".-")) in functions)
