@@ -202,6 +202,8 @@ def test_code_and_markup_have_no_tags_of_reasoning(tmp_path: Path) -> None:
     said = (
         "List<Thought> all;",
         "<ThinkingDots />",
+        '<Thinking level="3"/>',
+        "<thought-card :reason='none' />",
         "<stop_reason>end</stop_reason>",
         "because [reasons]",
         "I <think so",
