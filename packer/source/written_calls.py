@@ -41,6 +41,10 @@ _ARGUMENTS_MEMBER = re.compile(r"""(?:arg|param|input)\w{0,40}\\*["']\s*:""", re
 _TAG = re.compile(
     rf"""[<\[][^<>\[\]\s]{{0,40}}(?:function|tool|call|invoke)[^<>\[\]]{{0,40}}[=>\]]\s*["']?{_NAME}""", re.IGNORECASE
 )
+_ATTRIBUTE = re.compile(
+    rf"""[<\[][^<>\[\]]{{0,40}}(?:function|tool|call|invoke)\w{{0,40}}(?:\s+name)?\s*=\s*["']{_NAME}["']""",
+    re.IGNORECASE,
+)
 _ACTION = re.compile(
     rf"(?:(?:^\W{{0,8}}action|✿function✿)\W{{0,8}}:\W{{0,8}}(?=[\w.-]{{1,128}}[^\w\n]{{0,8}}(?:\n|\Z))|\bto=){_NAME}",
     re.IGNORECASE | re.MULTILINE,
@@ -199,7 +203,7 @@ def _called(text: str, functions: Mapping[str, Any], *, is_called: bool) -> Iter
     tool with the value of a parameter, or with brackets and nothing else, and one that an object with a parameter
     follows.
     """
-    named = [*_TAG.findall(text), *_ACTION.findall(text)]
+    named = [*_TAG.findall(text), *_ATTRIBUTE.findall(text), *_ACTION.findall(text)]
     named += _MEMBER.findall(text) if _ARGUMENTS_MEMBER.search(text) else []
     if not is_called:
         known = {name: tool_parameters(function) for name, function in functions.items()}
