@@ -178,7 +178,8 @@ def _as_call(item: Any, functions: Mapping[str, Any]) -> dict[str, Any] | None:
     if len(names) != 1 or len(objects) != 1:
         return None
     name, (key, arguments) = function[names[0]], *objects.items()
-    if names[0] != "name" or key not in _ARGUMENTS:
+    is_definition = key == "parameters" and "properties" in arguments
+    if names[0] != "name" or key not in _ARGUMENTS or is_definition:
         known = tool_parameters(functions[name])
         if known is None or not arguments.keys() <= {*known}:
             return None
@@ -198,13 +199,13 @@ def _object(value: Any) -> dict[str, Any] | None:
 def _called(text: str, functions: Mapping[str, Any], *, is_called: bool) -> Iterator[str]:
     """Yield the tools that a text calls.
 
-    That is: the value of a member such as `name` or `tool`, beside one such as `arguments`; what a tag such as
-    ``<function=`` or ``<tool_call>`` names; what follows `Action:` or `to=`; and, in an answer without other calls, a
-    tool with the value of a parameter, or with brackets and nothing else, and one that an object with a parameter
-    follows.
+    That is: the value of a member such as `name` or `tool`, beside one such as `arguments` or a mark of calls; what a
+    tag such as ``<function=`` or ``<tool_call>`` names; what follows `Action:` or `to=`; and, in an answer without
+    other calls, a tool with the value of a parameter, or with brackets and nothing else, and one that an object with
+    a parameter follows.
     """
     named = [*_TAG.findall(text), *_ATTRIBUTE.findall(text), *_ACTION.findall(text)]
-    named += _MEMBER.findall(text) if _ARGUMENTS_MEMBER.search(text) else []
+    named += _MEMBER.findall(text) if _ARGUMENTS_MEMBER.search(text) or _CALL_MARK.search(text) else []
     if not is_called:
         known = {name: tool_parameters(function) for name, function in functions.items()}
         named += _WHOLE.findall(text)

@@ -155,6 +155,8 @@ def test_other_answers_stay_texts(sample, answer):
         "Thought: I must look.\nAction: tide\nAction Input: Oban",
         "**Action**: `tide`",
         '<do>tide {"harbor": "Oban"}</do>',
+        '<tool_call>{"name": "tide"}</tool_call>',
+        TOOLS[0],
         '<run tool="tide"><arg name="harbor">Oban</arg></run>',
         '<tool name="tide" harbor="Oban"/>',
         'tide[ARGS]{"harbor": "Oban"}',
