@@ -26,7 +26,7 @@ _ARGUMENTS = ("arguments", "parameters")
 """Names of the arguments in OpenAI's calls, and in those of Llama 3."""
 
 _MARKS = re.compile(r"(?:[\s,;]|```[\w-]*|<[^<>\s]+>|\[/?[A-Z_]+\])*")
-_CALL_MARK = re.compile(r"<[^<>\s/]*call[^<>\s]*>|\[TOOL_CALLS\]", re.IGNORECASE)
+_CALL_MARK = re.compile(r"<[^<>\s/]{0,80}?call[^<>\s]{0,80}>|\[TOOL_CALLS\]", re.IGNORECASE)
 _PYTHON = re.compile(r".*?(?=<[/|][^<>\s]+>|```|\Z)", re.DOTALL)
 """What may be Python, up to a mark that closes it."""
 
