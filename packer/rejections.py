@@ -211,6 +211,7 @@ such rows, and trained what they say."""
 
 
 _NO_PLACE = "the template has no place for this: packer preview shows what it writes; leave it out, or use another"
+_NO_TAGS = "give reasoning under `reasoning_content`, without tags, or leave it out: packer preview shows the text"
 
 
 def ways_out(code: str, *, allowed: Iterable[str] = ()) -> dict[str, str]:
@@ -237,4 +238,4 @@ def rejection_hint(code: str, ways: Mapping[str, str] | None = None, *, advice: 
     ways = ways_out(code) if ways is None else ways
     advice = advice or _HINTS.get(code)
     sets = [f"--set {shlex.quote(key)} {effect}" for key, effect in ways.items()]
-    return "; ".join([*sets, *([advice] if advice else [])]) or _NO_PLACE
+    return "; ".join([*sets, *([advice] if advice else [])]) or (_NO_TAGS if code == "dropped_reasoning" else _NO_PLACE)

@@ -152,13 +152,17 @@ class ConversationLosses:
 
     def _inline_losses(self, message: Message, turn: RenderedTurn) -> Iterator[Loss]:
         """Yield what is lost of a text with tags of reasoning, or written as part of the answer."""
-        text, marks = text_of(message), self.check.marks
-        if not any(map(has_tag, (text, *(message[name] for name in reasoning_fields(message))))):
-            return
+        text, marks, form = text_of(message), self.check.marks, self.conversation.template.reasoning
+        texts = (text, *(message[name] for name in reasoning_fields(message)))
         completion = turn.text[turn.prompt_end :]
+        own = any(own in each for own in form.own_tags for each in texts)
+        if own and (tag := form.own_tag_in_answer(turn.text[: turn.prompt_end], completion)) is not None:
+            yield Loss("reasoning", turn.message, f"{AS_TEXT}: {tag}")
+        if not any(map(has_tag, texts)):
+            return
         if self.check.tags_are_text:
             completion = ANY_TAG.sub(lambda tag: tag[0] if tag[0] in marks else "", completion)
-        tag = self.conversation.template.reasoning.tag_in_answer(turn.text[: turn.prompt_end], completion, marks)
+        tag = form.tag_in_answer(turn.text[: turn.prompt_end], completion, marks)
         if tag is not None and not turn.is_blank(self.check.stops):
             yield Loss("reasoning", turn.message, f"{AS_TEXT}: {tag}")
         inline = split_inline(text)

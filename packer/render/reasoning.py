@@ -14,7 +14,7 @@ Reasoning = Literal["as_given", "field", "inline"]
 
 _NAME = r"(?:[\w:.-]{0,40}?(?i:think|thought|reasoning)[\w:.-]{0,40}|(?i:reason))"
 _CAPITALS = r"(?:[A-Z_]{0,40}?(?:THINK|THOUGHT|REASONING)[A-Z_]{0,40}|(?i:think))"
-_ATTRIBUTES = r"(?:(?:[\"']|\s[\w:.-]{1,20}=)[^<>\n]{0,80})?"
+_ATTRIBUTES = r"(?:(?:[\"']|\s[\w:.-]{1,20}=)[^<>\n]{0,80}(?<!/))?"
 _PAIRS = {
     "<|channel>thought": "<channel|>",
     "<|channel|>analysis<|message|>": "<|end|><|start|>assistant<|channel|>final<|message|>",
@@ -39,7 +39,7 @@ OPENING = re.compile(_OPENINGS)
 """Matches an opening tag of reasoning: `<think>`, `< seed:think a="b">`, `[THINK]`, `◁think▷`, `<|START_THINKING|>`.
 
 Its form makes it one, and that its name contains *think*, *thought* or *reasoning*, or is *reason*. `<answer>` is none,
-nor is the type of `List<Thought>`.
+nor is the type of `List<Thought>`, nor an element that closes itself.
 """
 
 CLOSING = re.compile(_CLOSINGS)

@@ -8,6 +8,7 @@ What the template writes around the words are its own markers. A row that has it
 markers of this template (`<think>` under gpt-oss), would have it trained as letters of the answer.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -29,6 +30,8 @@ Render: TypeAlias = Callable[[Sequence[Message], Mapping[str, Any]], str | None]
 
 _WORD, _ANSWER, _KEY = "Zq0W", "Zq1W", "Zq2W"
 
+_OWN_CLOSING = re.compile(r"[<\[{(|]{1,3}/[^\s<>\[\]{}()/]{1,60}[>\]})|]{1,3}")
+
 
 @dataclass(frozen=True, slots=True)
 class ReasoningForm:
@@ -39,6 +42,25 @@ class ReasoningForm:
 
     around: frozenset[tuple[str, str]] = frozenset()
     """What it writes in front of reasoning and behind it; nothing if it shows none."""
+
+    @property
+    def own_tags(self) -> frozenset[str]:
+        """Tags that only this template has around reasoning: `</plan>`, which closes what a `<plan>` opens."""
+        found = [(before, _OWN_CLOSING.match(after.lstrip())) for before, after in self.around]
+        tags = {tag[0] for before, tag in found if tag and before.rstrip().endswith(_opening_of(tag[0]))}
+        return frozenset(tag for tag in tags if not ANY_TAG.fullmatch(tag))
+
+    def own_tag_in_answer(self, prompt: str, completion: str) -> str | None:
+        """Return one of `own_tags` in what is trained, but for that of one block at the beginning."""
+        for before, _ in self.around:
+            for closing in self.own_tags:
+                opening = _opening_of(closing)
+                skipped, is_written, _ = completion.partition(opening)
+                begun = is_written and before.rstrip().endswith(f"{skipped.lstrip()}{opening}")
+                is_open = prompt.rstrip().endswith(opening) or (begun and not prompt.rstrip().endswith(closing))
+                if closing in (completion.partition(closing)[2] if is_open else completion):
+                    return closing
+        return None
 
     def apply(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Return messages with their reasoning where the template looks for it."""
@@ -79,6 +101,10 @@ class ReasoningForm:
     def marks_otherwise(self) -> bool:
         """Whether the template marks reasoning, and not with the tags that `inline` would put around it."""
         return bool(self.around) and not any(before.rstrip().endswith("<think>") for before, _ in self.around)
+
+
+def _opening_of(closing: str) -> str:
+    return closing.replace("/", "", 1)
 
 
 def learned(render: Render, modes: Iterable[Mapping[str, Any]]) -> ReasoningForm:

@@ -103,7 +103,10 @@ class Renderer:
         return ClearRows(
             template,
             rules=self._turn_rules,
-            control=[*self._model.control, *self._model.stops, *self._wrappers_of(template).openings],
+            control=[
+                *(*self._model.control, *self._model.stops),
+                *(*self._wrappers_of(template).openings, *template.reasoning.own_tags),
+            ],
             history_rewrite=self._history_rewrite,
             max_bytes=self._recipe.rows.max_render_bytes,
             losses=self._loss_check(),

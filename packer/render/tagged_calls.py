@@ -19,9 +19,13 @@ _CLOSING = re.compile(r"</[^<>\s]*?(\w+)>")
 
 
 def tags_in(values: Any, marks: str) -> list[str]:
-    """Return the closing tags in a JSON value that a template may write as well; `marks` is its source."""
-    found = (tag for text in strings([values]) if "</" in text for tag in _CLOSING.finditer(text))
-    return [*dict.fromkeys(tag[0] for tag in found if tag[1] in marks)]
+    """Return the closing tags in a JSON value that a template may write as well: named in its source, or as a key is.
+
+    `marks` is the source.
+    """
+    found = [tag for text in strings([values]) if "</" in text for tag in _CLOSING.finditer(text)]
+    names = {*keys(values)} if found else ()
+    return [*dict.fromkeys(tag[0] for tag in found if tag[1] in marks or tag[1] in names)]
 
 
 def tag_that_cuts(conversation: Conversation, turn: RenderedTurn, marks: str) -> str | None:

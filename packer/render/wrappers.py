@@ -4,9 +4,9 @@ Rows that were prepared for one model have its tags in their texts: results of t
 definitions of tools in the system message. Under a template that writes these itself, they would stand there twice.
 
 No list of tags is needed: a word in place of a text is rendered, and the tags beside it, with the name of a role at
-most between them, are the wrapper of its role. A text that begins with such a name behind a tag (`<|im_start|>user`) is
-wrapped even if nothing closes it. The definitions of tools are in the outermost tag that is open where the name of a
-made-up tool stands.
+most between them, are the wrapper of its role, whatever attributes a tag has. A text that begins with such a name
+behind a tag (`<|im_start|>user`) is wrapped even if nothing closes it. The definitions of tools are in the outermost
+tag that is open where the name of a made-up tool stands.
 """
 
 import functools
@@ -27,6 +27,8 @@ _CALL_ID = "a00000001"
 """Of nine letters and digits, as Mistral's templates want them."""
 
 _TAG = r"(?:<+[^<>\s]+>+|\[[^\[\]\s]+\])"
+_NAMED_TAG = re.compile(r"<[\w:.-]+(?=>\Z)")
+_ATTRIBUTES = re.compile(r"(?<=[\w:.-])\s[^<>=]{1,100}=[^<>]{1,100}(?=>)")
 _LAST_TAGS = re.compile(rf"(?:{_TAG}\s*\w*\s*){{1,4}}\Z")
 _FIRST_TAG = re.compile(rf"\s*({_TAG})")
 _ANY_TAG = re.compile(r"<(/?)([^<>\s/]+)>")
@@ -48,7 +50,7 @@ class Wrapper:
     def _whole(self) -> re.Pattern[str]:
         pieces = [*re.finditer(rf"{_TAG}|\w+", self.opening)]
         tags = [n for n, piece in enumerate(pieces) if piece[0][0] in "<["]
-        spelled = [re.escape(piece[0]) + r"\b" * (n not in tags) for n, piece in enumerate(pieces)]
+        spelled = [_spelled(piece[0]) if n in tags else rf"{re.escape(piece[0])}\b" for n, piece in enumerate(pieces)]
         begins = [r"\s*".join(spelled[n:]) for n in tags]
         is_named = tags[-1] < len(pieces) - 1
         closes = rf"(?:{re.escape(self.closing)}\s*){'?' * is_named}"
@@ -105,7 +107,8 @@ class Wrappers:
     @property
     def openings(self) -> list[str]:
         """What no text contains that needs to be looked at, unless its row has tools."""
-        return [tag for each in (*self.roles.values(), self.calls) if each for tag in re.findall(_TAG, each.header)]
+        tags = [tag for each in (*self.roles.values(), self.calls) if each for tag in re.findall(_TAG, each.header)]
+        return [named[0] if (named := _NAMED_TAG.match(tag)) else tag for tag in tags]
 
     def unwrapped(self, messages: Sequence[Message]) -> dict[int, str]:
         """Return the texts that already have their wrapper without it, by the number of their message."""
@@ -181,8 +184,14 @@ def _rendered(
 
 
 def _around(before: str, after: str) -> Wrapper | None:
-    opening, closing = _LAST_TAGS.search(before), _FIRST_TAG.match(after)
+    opening, closing = _LAST_TAGS.search(_ATTRIBUTES.sub("", before)), _FIRST_TAG.match(after)
     return Wrapper(opening=opening[0].strip(), closing=closing[1]) if opening and closing else None
+
+
+def _spelled(tag: str) -> str:
+    """Return a pattern of a tag, with attributes of any values."""
+    named = _NAMED_TAG.match(tag)
+    return rf"{re.escape(named[0])}(?:\s[^<>]*)?>" if named else re.escape(tag)
 
 
 def _open_at(before: str, after: str, around_system: str) -> Wrapper | None:

@@ -26,7 +26,7 @@ _ARGUMENTS = ("arguments", "parameters")
 """Names of the arguments in OpenAI's calls, and in those of Llama 3."""
 
 _MARKS = re.compile(r"(?:[\s,;]|```[\w-]*|<[^<>\s]+>|\[/?[A-Z_]+\])*")
-_CALL_MARK = re.compile(r"<[^<>\s/]*call[^<>\s]*>|\[TOOL_CALLS\]", re.IGNORECASE)
+_CALL_MARK = re.compile(r"<[^<>\s/]{0,80}?call[^<>\s]{0,80}>|\[TOOL_CALLS\]", re.IGNORECASE)
 _PYTHON = re.compile(r".*?(?=<[/|][^<>\s]+>|```|\Z)", re.DOTALL)
 """What may be Python, up to a mark that closes it."""
 
@@ -41,16 +41,27 @@ _ARGUMENTS_MEMBER = re.compile(r"""(?:arg|param|input)\w{0,40}\\*["']\s*:""", re
 _TAG = re.compile(
     rf"""[<\[][^<>\[\]\s]{{0,40}}(?:function|tool|call|invoke)[^<>\[\]]{{0,40}}[=>\]]\s*["']?{_NAME}""", re.IGNORECASE
 )
+_ATTRIBUTE = re.compile(
+    rf"""[<\[][^<>\[\]]{{0,40}}(?:function|tool|call|invoke)\w{{0,40}}(?:\s+name)?\s*=\s*["']{_NAME}["']""",
+    re.IGNORECASE,
+)
 _ACTION = re.compile(
     rf"(?:(?:^\W{{0,8}}action|✿function✿)\W{{0,8}}:\W{{0,8}}(?=[\w.-]{{1,128}}[^\w\n]{{0,8}}(?:\n|\Z))|\bto=){_NAME}",
     re.IGNORECASE | re.MULTILINE,
 )
 _WITH_PARAMETER = re.compile(
-    rf"""(?<![\w.-])(?<!def ){_NAME}(?:\(\s*+(?:\{{\s*+)?|["']\s*+:\s*+\{{\s*+|>\s*+<)"""  # f(…, f({…, "f": {…, <f><…
-    r"""["']?(\w+)(?:["']?\s*+(?:=(?!=)|:\s*+["'\d\[{])|>)"""  # with a value
+    rf"""(?<![\w.-])(?<!def ){_NAME}(?:\(\s*+(?:\{{\s*+)?|>?\{{\s*+|["']\s*+:\s*+\{{\s*+|>\s*+<)"""
+    r"""["']?(\w+)(?:["']?\s*+(?:=(?!=)|:\s*+["'\d\[{<])|>)"""  # f(…, f({…, f{…, <f>{…, "f": {…, <f><…, with a value
 )
-_WHOLE = re.compile(rf"\A\W*{_NAME}\([^()]*\)\W*\Z")
-_NAMESPACE = re.compile(r"\A(?:functions|default_api|tools)\.")
+_BEFORE_JSON = re.compile(
+    rf"""^(?:<[^<>\n]{{0,40}}>|\[[A-Z_]+\]|[^\w\n])*+{_NAME}(?:\[[A-Z]+\]|```\w*|[^\w{{}}]){{0,16}}+\{{\s*+"""
+    r"""["'](\w+)["']\s*+:""",
+    re.MULTILINE,
+)
+"""Matches a line that begins with a name, but for marks, and goes on with an object: `>>>tide⏎{"harbor": …}`."""
+
+_WHOLE = re.compile(rf"\A(?:\s*```\w*)?\W*{_NAME}\([^()]*\)\W*\Z")
+_NAMESPACE = re.compile(r"\A(?:functions|default_api|tools)\.|\.call\Z")
 
 _FEW_TOOLS = 64
 """So many names are looked for in a text one by one."""
@@ -167,7 +178,8 @@ def _as_call(item: Any, functions: Mapping[str, Any]) -> dict[str, Any] | None:
     if len(names) != 1 or len(objects) != 1:
         return None
     name, (key, arguments) = function[names[0]], *objects.items()
-    if names[0] != "name" or key not in _ARGUMENTS:
+    is_definition = key == "parameters" and "properties" in arguments
+    if names[0] != "name" or key not in _ARGUMENTS or is_definition:
         known = tool_parameters(functions[name])
         if known is None or not arguments.keys() <= {*known}:
             return None
@@ -187,14 +199,16 @@ def _object(value: Any) -> dict[str, Any] | None:
 def _called(text: str, functions: Mapping[str, Any], *, is_called: bool) -> Iterator[str]:
     """Yield the tools that a text calls.
 
-    That is: the value of a member such as `name` or `tool`, beside one such as `arguments`; what a tag such as
-    ``<function=`` or ``<tool_call>`` names; what follows `Action:` or `to=`; and, in an answer without other calls, a
-    tool with the value of a parameter, or with brackets and nothing else.
+    That is: the value of a member such as `name` or `tool`, beside one such as `arguments` or a mark of calls; what a
+    tag such as ``<function=`` or ``<tool_call>`` names; what follows `Action:` or `to=`; and, in an answer without
+    other calls, a tool with the value of a parameter, or with brackets and nothing else, and one that an object with
+    a parameter follows.
     """
-    named = [*_TAG.findall(text), *_ACTION.findall(text)]
-    named += _MEMBER.findall(text) if _ARGUMENTS_MEMBER.search(text) else []
+    named = [*_TAG.findall(text), *_ATTRIBUTE.findall(text), *_ACTION.findall(text)]
+    named += _MEMBER.findall(text) if _ARGUMENTS_MEMBER.search(text) or _CALL_MARK.search(text) else []
     if not is_called:
         known = {name: tool_parameters(function) for name, function in functions.items()}
         named += _WHOLE.findall(text)
-        named += [name for name, key in _WITH_PARAMETER.findall(text) if key in (known.get(name) or [key])]
+        found = [*_WITH_PARAMETER.findall(text), *_BEFORE_JSON.findall(text)]
+        named += [name for name, key in found if key in (known.get(name) or [key])]
     yield from (name for each in named if (name := _NAMESPACE.sub("", each).rstrip(".-")) in functions)

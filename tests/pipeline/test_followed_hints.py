@@ -379,6 +379,15 @@ def test_the_hint_for_reasoning_in_other_tags_moves_it_to_where_the_template_has
     assert "[R]I should think.[/R]4" in "".join(run.text for document in built.view.documents for run in document.runs)
 
 
+def test_the_hint_for_tags_that_the_template_alone_has_names_the_field_of_reasoning(tmp_path: Path) -> None:
+    rows = [{"messages": [USER, ANSWER | {"content": "4, for: [R]I should think.[/R]"}]}]
+    (way,) = hint_for(shown_for(tmp_path, CHANNELS, rows)).split("; ")
+    assert way.startswith("give reasoning under `reasoning_content`, without tags")
+    rows = [{"messages": [USER, ANSWER | {"content": "4", "reasoning_content": "I should think."}]}]
+    (built,) = shown_for(tmp_path, CHANNELS, rows).rows
+    assert "[R]I should think.[/R]4" in "".join(run.text for document in built.view.documents for run in document.runs)
+
+
 @pytest.mark.parametrize("messages", [[USER, REASONED], [USER, ANSWER | {"content": "<think>I should.</think>4"}]])
 def test_the_hint_for_variables_of_a_row_that_contradict_it_is_followed(tmp_path: Path, messages: list[Any]) -> None:
     template = SWITCHED.replace("[R]", "<think>").replace("[/R]", "</think>")

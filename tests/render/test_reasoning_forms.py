@@ -99,6 +99,40 @@ def test_tags_that_a_template_writes_itself_are_its_markers(tmp_path: Path) -> N
     assert made.outcomes(others) == ["dropped_reasoning"] * len(others)
 
 
+PLANS = """\
+{%- for m in messages %}
+{{- '<|im_start|>' + m.role + '\\n' }}
+{%- if m.role == 'assistant' %}{{ 'LEFTplanRIGHT' + (m.reasoning_content or '') + 'LEFT/planRIGHT\\n' }}{% endif %}
+{{- m.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\nOPENED' }}{% endif %}"""
+"""Reasoning in tags of a name that tells nothing."""
+
+
+@pytest.mark.parametrize(("left", "right"), [("<", ">"), ("[[", "]]"), ("<|", "|>"), ("{", "}")])
+@pytest.mark.parametrize("opened", ["", "LEFTplanRIGHT", "LEFTplanRIGHTLEFT/planRIGHT\\n"])
+def test_tags_of_any_name_that_a_template_has_around_reasoning_are_no_text(
+    tmp_path: Path, left: str, right: str, opened: str
+) -> None:
+    def own(text: str) -> str:
+        return text.replace("LEFT", left).replace("RIGHT", right)
+
+    made = stages(tmp_path, own(PLANS.replace("OPENED", opened)), "engine=auto")
+    rows = [chat(ASKED, assistant(f"a{k}"), row=k) for k in range(40)]
+    inline = chat(ASKED, assistant(own("LEFTplanRIGHTCount.LEFT/planRIGHTOne.")), row=40)
+    outcomes = made.outcomes([*rows, inline, chat(ASKED, assistant(own("LEFTplanRIGHT it first.")), row=41)])
+    assert outcomes[40] == "dropped_reasoning"
+    assert not any(isinstance(outcome, str) for outcome in [*outcomes[:40], outcomes[41]])
+
+
+def test_a_block_of_reasoning_in_tags_that_the_template_writes_too_may_begin_an_answer(tmp_path: Path) -> None:
+    made = stages(tmp_path, THINKS.replace("think>", "plan>"))
+    own = learned(made, ASKED, assistant("One.", reasoning_content="Count."))
+    assert learned(made, ASKED, assistant("<plan>Count.</plan>One.")) == own
+    again = chat(ASKED, assistant("<plan>Count.</plan>One.<plan>Again.</plan>"))
+    assert made.outcomes([again]) == ["dropped_reasoning"]
+
+
 ELSEWHERE = (
     *("<think>Count.</think>One.<think>Again.</think>Still one.", "Well.\n<think>Count.</think>\nOne."),
     *(
@@ -168,6 +202,8 @@ def test_code_and_markup_have_no_tags_of_reasoning(tmp_path: Path) -> None:
     said = (
         "List<Thought> all;",
         "<ThinkingDots />",
+        '<Thinking level="3"/>',
+        "<thought-card :reason='none' />",
         "<stop_reason>end</stop_reason>",
         "because [reasons]",
         "I <think so",

@@ -58,9 +58,33 @@ def test_a_result_that_has_its_tags_already_rejects_the_row(tmp_path: Path, text
     assert codes(loaded(tmp_path, PLAIN), row(text)) == [[]], "this template writes no tags"
 
 
+@pytest.mark.parametrize("opening", ["<result>", '<result tool="tide">', "<result id='a' tool='train'>"])
+@pytest.mark.parametrize("written", ["<result>", "<result tool=\"' + message.name + '\">"])
+def test_a_wrapper_may_have_attributes(tmp_path: Path, opening: str, written: str) -> None:
+    template = TEMPLATE.replace("<result>", written)
+    rows = [row(f"result {k}", tools=[TIDE], row=k) for k in range(40)]
+    wrapped = row(f"{opening}\n06:12\n</result>", tools=[TIDE], row=40)
+    for each in [*rows, wrapped]:
+        each.messages[3].fields["name"] = "tide"
+    stages = loaded(tmp_path, template, "engine=auto")
+    outcomes = stages.outcomes([*rows, wrapped])
+    assert [outcome for outcome in outcomes if isinstance(outcome, str)] == ["wrapped_twice"] == outcomes[-1:]
+    unwrapped = loaded(tmp_path, template, "rows.wrapped=unwrap").turns(wrapped)[-1][0]
+    assert (unwrapped.count("<result"), unwrapped.count("06:12")) == (1, 1)
+
+
 @pytest.mark.parametrize(
     "text",
-    ["06:12", "<result>06:12", "06:12</result>", "<p>06:12</p>", "see <result>06:12</result>", "<result>a</result> b"],
+    [
+        "06:12",
+        "<result>06:12",
+        "<results>06:12</result>",
+        "<result>06:12</results>",
+        "06:12</result>",
+        "<p>06:12</p>",
+        "see <result>06:12</result>",
+        "<result>a</result> b",
+    ],
 )
 def test_tags_that_are_not_around_a_whole_text_are_text(tmp_path: Path, text: str) -> None:
     assert codes(loaded(tmp_path, TEMPLATE), row(text, tools=[TIDE])) == [[]]
