@@ -101,10 +101,11 @@ class Storage:
         self.num_hit += 1
         if fault.code > 0:
             raise OSError(fault.code, os.strerror(fault.code), path)
-        result = do()
-        if fault.code == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return result
+        try:
+            return do()
+        finally:  # also where the call fails, as to make a folder that exists does
+            if fault.code == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
 
     def _record(self, *entry: Any) -> None:
         self.trace.append(list(entry))
