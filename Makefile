@@ -53,7 +53,7 @@ cluster: $(DEV) ## Builds on a real Ray cluster and into a real object store of 
 
 # Not the oldest torch: a version of it alone would bring gigabytes of CUDA, so tests take the pinned one. transformers is the
 # oldest that PackedTrainer takes, as the oldest tokenizers allow no newer one. What needs `datasets`, Lightning or TRL is skipped.
-# An older msgspec writes the generated JSON schema in other words.
+# So is what compares with transformers 5 (ids, marks, models), or makes files by what newer Arrow can.
 minimums: .venv/bin/python ## The tests under the oldest versions that pyproject.toml declares; once a release
 	.venv/bin/python -m venv --clear $(MINIMUMS)
 	.venv/bin/python tests/minimums.py > $(MINIMUMS)/constraints.txt
@@ -62,7 +62,11 @@ minimums: .venv/bin/python ## The tests under the oldest versions that pyproject
 	$(MINIMUMS)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check \
 	  --constraint $(MINIMUMS)/constraints.txt --editable ".[fast,hub]" hypothesis pytest pytest-xdist accelerate transformers
 	$(MINIMUMS)/bin/python -m pytest -q -m "not slow" -n 2 --dist worksteal --ignore tests/peers \
-	  --deselect tests/test_docs.py::test_generated_pages_are_what_make_docs_writes
+	  --deselect tests/test_docs.py::test_generated_pages_are_what_make_docs_writes \
+	  --deselect tests/load/test_contract.py::test_what_a_hugging_face_model_gets_keeps_it_too \
+	  --deselect tests/pipeline/test_forms.py::test_a_request_and_its_answer_are_read_as_what_they_say \
+	  --deselect tests/store/test_damage.py::test_record_batches_that_do_not_follow_one_another_are_refused \
+	  $(addprefix --ignore tests/,conformance load/test_poison.py load/test_adapters.py faults/test_forged_values.py)
 
 coverage: $(DEV) ## Branches of store, resume and verify that no test takes: none, or it fails; a few minutes
 	@rm -f .coverage .coverage.*

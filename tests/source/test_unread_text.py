@@ -62,6 +62,10 @@ def nested(draw: st.DrawFn, text: Any) -> Any:
 @given(schema=st.sampled_from(sorted(ROWS)), name=names, data=st.data())
 def test_one_more_field_of_text_is_found_in_rows_of_any_schema(schema, name, data) -> None:
     row = ROWS[schema] | {name: data.draw(nested(data.draw(texts)))}
+    try:
+        read_row(row, number=0, schema=schema, columns={})
+    except Refused:  # a `video`, say: it is not trained
+        return
     rows = [row, *[ROWS[schema]] * data.draw(st.integers(0, 98))]
     found = find_unread(data.draw(st.permutations(rows)), schema=schema, columns={}, roles={})
     assert [field.path for field in found.fields] == [name]
