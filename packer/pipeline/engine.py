@@ -1,7 +1,7 @@
 """The engine that encodes: resolved before a build begins, and recorded by name and version.
 
 ``auto`` uses the fast engine if it is installed and agrees with the reference on every trial text. The outcome of that
-trial is cached (`packer/trials.py`). If the engines are found to differ during a build, that is cached as well.
+trial is cached (`packer/model/trials.py`). If the engines are found to differ during a build, that is cached as well.
 """
 
 from contextlib import suppress

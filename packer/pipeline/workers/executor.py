@@ -1,7 +1,7 @@
 """Executors for the tasks of a build or an audit: inline, threads, worker processes, or a cluster.
 
 Results do not depend on the executor. On Linux, workers are forked from a server process that has imported packer and
-loaded the encoder (`packer/fork_server.py`), so that these seconds and hundreds of MiB are spent once. Elsewhere each
+loaded the encoder (`fork_server.py`), so that these seconds and hundreds of MiB are spent once. Elsewhere each
 worker is spawned and loads everything itself.
 """
 
