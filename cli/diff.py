@@ -30,7 +30,7 @@ def command(*, old: Path, new: Path, reply: Reply) -> None:
 
     found = diff(old, new)
     message = None if found.same else f"{shown(found.old)} and {shown(found.new)} differ: {found.meaning}"
-    fields = {"same": found.same, "same_bytes": found.same_bytes, "meaning": found.meaning, **fields_of(found)}
+    fields = {"same": found.same, "meaning": found.meaning, **fields_of(found)}
     reply.verdict(fields, lambda: None if reply.quiet else _print(found, whole=reply.verbose), message)
 
 

@@ -17,11 +17,12 @@ from packer.batches import Bool, Int64
 from packer.display import in_shell
 from packer.errors import CheckError
 from packer.pipeline.identity import model_digests
-from packer.pipeline.messages.changes import PLACES, flat_keys
+from packer.pipeline.messages.changes import flat_keys
 from packer.recipe.recipe import Recipe, to_json
 from packer.store.cache import Cache, content_fingerprint
 from packer.store.digest import digest_rows
 from packer.store.document_shards import DocumentShards
+from packer.store.fingerprint import PLACES
 from packer.store.manifest import Input
 from packer.store.selected import documents_of
 from packer.store.totals import Totals
@@ -90,16 +91,14 @@ class CacheDiff:
     software: tuple[Change, ...]
     """Versions of engine and rules, then versions of libraries, which may not affect the data."""
 
-    @property
-    def same(self) -> bool:
-        """Whether content and recipe are the same; names, paths and versions may differ."""
-        pairs = (self.content_fingerprint, self.recipe_fingerprint)
-        return all(old == new for old, new in pairs)
+    same_bytes: bool
+    """Whether the manifests are the same, and so every file."""
 
     @property
-    def same_bytes(self) -> bool:
-        """Whether every file is the same."""
-        return self.fingerprint[0] == self.fingerprint[1]
+    def same(self) -> bool:
+        """Whether content and recipe are the same; names, paths, engine and versions may differ."""
+        pairs = (self.content_fingerprint, self.recipe_fingerprint)
+        return self.fingerprint[0] == self.fingerprint[1] or all(old == new for old, new in pairs)
 
     @property
     def meaning(self) -> str:
@@ -107,7 +106,7 @@ class CacheDiff:
         if self.same_bytes:
             return "the same bytes"
         if self.same:
-            return "the same data by the same recipe; names, places or versions in the manifest differ"
+            return "the same data by the same recipe; names, places, engine or versions in the manifest differ"
         if self.content_fingerprint[0] == self.content_fingerprint[1]:
             data = "the same data"
         elif not self.documents:
@@ -162,6 +161,7 @@ def _compare(old: Cache, new: Cache) -> CacheDiff:
         documents=tuple(found for split in splits if (found := _compare_documents(old, new, split)) is not None),
         totals=_changes(_counts(before.totals), _counts(after.totals)),
         software=(*engine, *_changes(before.versions, after.versions)),
+        same_bytes=before == after,
     )
 
 

@@ -17,7 +17,7 @@ from packer.store.files import CacheFiles
 from packer.store.folder import lock, sweep
 from packer.store.manifest import Manifest, decode_manifest, encode_manifest, read_manifest, write_manifest
 from packer.store.mirror import shown
-from packer.store.rejected import is_pending, publish_rejected, rejected_digest, stage_rejected
+from packer.store.rejected import is_pending, publish_rejected, rejected_digests, stage_rejected
 
 
 def commit(
@@ -48,7 +48,7 @@ def commit(
         results,
         packed,
         selected=selected,
-        rejected_sha256=rejected_digest(rejected()),
+        rejected_digests=rejected_digests(rejected()),
     )
     check_conservation(manifest)
     refuse_losses(manifest, fail_above)

@@ -33,7 +33,7 @@ def make_manifest(
     packed: PackedBlocks,
     *,
     selected: Selected,
-    rejected_sha256: str,
+    rejected_digests: tuple[str, str],
 ) -> Manifest:
     """Return the manifest of these shards; write nothing."""
     shards = (*(result.shard for result in results), *packed.shards)
@@ -48,7 +48,8 @@ def make_manifest(
         model=provenance.model,
         inputs=provenance.inputs,
         shards=shards,
-        rejected_sha256=rejected_sha256,
+        rejected_sha256=rejected_digests[0],
+        rejected_content=rejected_digests[1],
         totals=_totals(results, packed, selected, provenance.recipe.pack.block_len),
         recipe_fingerprint=provenance.recipe_fingerprint,
         content_fingerprint=content_fingerprint(folder, shards, selected.documents),

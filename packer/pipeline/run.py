@@ -41,8 +41,9 @@ from packer.recipe.recipe import Recipe
 from packer.source.file_cuts import smallest_partition
 from packer.source.partition import FileStatus
 from packer.store.files import CacheFiles
+from packer.store.fingerprint import fingerprint
 from packer.store.folder import inside, lock, refuse_busy, sweep_temporary
-from packer.store.manifest import MANIFEST_NAME, Manifest, manifest_bytes, manifest_fingerprint
+from packer.store.manifest import MANIFEST_NAME, Manifest, manifest_bytes
 from packer.store.mirror import shown
 from packer.store.place import build_place
 from packer.tokenize import EngineDiffersError, ReferenceFailsError
@@ -143,7 +144,7 @@ def _build(
     return BuildResult(
         folder=folder,
         manifest=manifest,
-        fingerprint=manifest_fingerprint(folder),
+        fingerprint=fingerprint(manifest),
         built=True,
         num_partitions_built=made.num_built,
         num_partitions_reused=len(results) - made.num_built,
@@ -172,7 +173,7 @@ def _nothing_to_do(folder: Path, found: Manifest, plan: BuildPlan, options: Buil
     return BuildResult(
         folder=folder,
         manifest=found,
-        fingerprint=manifest_fingerprint(folder),
+        fingerprint=fingerprint(found),
         built=False,
         num_partitions_built=0,
         num_partitions_reused=len(found.document_shards),

@@ -1,8 +1,9 @@
 """The rows of one record batch as flat arrays: built by the writers, viewed by the readers, digested by both."""
 
+import hashlib
 import struct
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +42,10 @@ class Ragged:
         return np.diff(self.offsets).astype(np.int64, copy=False)
 
 
+Column: TypeAlias = npt.NDArray[Any] | Ragged | None
+"""A column of a shard; None if it has no such column."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentRows:
     """Rows of a document shard. R rows."""
@@ -60,6 +65,17 @@ class DocumentRows:
     has_sample_id: npt.NDArray[np.bool_]  # [R]
     side: Int8 | None  # [R] index into SIDES; None if the rows are not preference data
     margin: Float32 | None  # [R] NaN if a row has none; None if `side` is None
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """All columns; the three of the spans as lists."""
+        spans = (self.span_message, self.span_start, self.span_end)
+        return (
+            *(self.doc_id, self.length, self.num_trained, self.row),
+            *(self.input_ids, self.labels, self.loss_weights),
+            *(Ragged(values=values, offsets=self.span_offsets) for values in spans),
+            *(self.sample_id, self.has_sample_id, self.side, self.margin),
+        )
 
     def sample_id_of(self, index: int) -> str | None:
         """Return the sample id of one row, or None."""
@@ -112,6 +128,14 @@ class BlockRows:
     num_trained: Int32  # [R]
     loss_weights: Float32 | None  # [R, L]
 
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """All columns."""
+        return (
+            *(self.length, self.num_trained, self.input_ids, self.labels, self.position_ids, self.loss_weights),
+            *(self.doc_ids, self.doc_starts, self.doc_lengths, self.doc_places, self.seq_lengths),
+        )
+
     @classmethod
     def of(cls, batch: BlockBatch, *, weighted: bool) -> Self:
         """Return the rows of a batch; if ``weighted``, with its weights, or 1 for trained tokens if it has none."""
@@ -151,6 +175,21 @@ class BlockRows:
         if self.loss_weights is not None:
             state.update(self.loss_weights[row].data)
         return state.intdigest()
+
+
+def digest_values(digest: "hashlib._Hash", rows: DocumentRows | BlockRows) -> None:
+    """Add the rows of a record batch to the digest of a shard's values, the manifest's `rows_sha256`.
+
+    Of each column in the order of `columns`, it gets a line with the number of bytes, then the bytes, little-endian. A
+    list column is two: its lengths as int64, then its values. One that the file does not have is a line that says -1.
+    """
+    for column in rows.columns:
+        parts: tuple[npt.NDArray[Any] | None, ...] = (None if isinstance(column, Ragged) else column,)
+        if isinstance(column, Ragged):
+            parts = (column.lengths(), column.values[column.offsets[0] : column.offsets[-1]])
+        for values in parts:
+            digest.update(b"%d\n" % (-1 if values is None else values.nbytes))
+            digest.update(b"" if values is None else np.ascontiguousarray(values).data)
 
 
 def list_array(kind: pa.DataType, values: pa.Array, offsets: npt.NDArray[np.integer]) -> pa.Array:

@@ -67,6 +67,9 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     rows_xxh3: Hex
     """xxh3-128 of the column `digest`: identifies these rows in this order, to detect a file that was swapped."""
 
+    rows_sha256: Hex
+    """sha256 of all values of the rows, which does not depend on how Arrow writes them."""
+
     places: tuple[Place, ...]
     unused_keys: dict[str, Count] = {}
     """Documents: keys of messages that no schema knows, with the number of messages that have them. Blocks: empty."""

@@ -5,6 +5,7 @@ would kill the process), the schema, and that every record batch is where the ma
 row digests.
 """
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,10 +17,12 @@ from xxhash import xxh3_128
 from packer.display import repair_hint
 from packer.errors import CheckError, StorageError
 from packer.host.limits import out_of, storage_errors
+from packer.store.arrow_columns import digest_values
 from packer.store.files import CacheFiles
 from packer.store.manifest import Shard, StoredTable
 from packer.store.schema import block_len_of, blocks_schema, documents_schema
 from packer.store.shard_file import input_path
+from packer.store.views import shard_rows
 
 
 class MappedShard:
@@ -60,6 +63,19 @@ class MappedShard:
             for place in self.shard.places:
                 offset = place.columns["digest"]
                 digest.update(np.frombuffer(self._mapped, np.uint64, place.num_rows, offset).data)
+        return digest.hexdigest()
+
+
+    def digest_of_values(self) -> str:
+        """Compute the sha256 of all values, as :func:`packer.store.arrow_columns.digest_values` defines it.
+
+        Raises:
+            CheckError: a record batch is not where the manifest says, or invalid.
+        """
+        digest = hashlib.sha256()
+        with as_damage(self._folder, self.shard):
+            for number in range(len(self.shard.places)):
+                digest_values(digest, shard_rows(self.batch(number), self.shard.kind))
         return digest.hexdigest()
 
 

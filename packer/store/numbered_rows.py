@@ -203,6 +203,8 @@ class NumberedRows(Generic[Rows]):
         for number, shard in enumerate(self.shards):
             check_bytes(self.folder, shard)
             self._verify_row_digests(number)
+            if self.mapped(number).digest_of_values() != shard.rows_sha256:
+                raise self._other_rows(shard)
 
     def chunk(self, number: int) -> tuple[Rows, UInt64]:
         """Return the rows of a record batch and their stored digests, without checking them.
@@ -304,12 +306,15 @@ class NumberedRows(Generic[Rows]):
         digests = f"expected digest {expected:016x}, found {found:016x}"
         return self.damaged(chunk, f"row {self.row_in_shard(chunk, row)}: {digests}")
 
+    def _other_rows(self, shard: Shard) -> CheckError:
+        reason = "its rows are not those the manifest names"
+        return CheckError(f"{self.folder / shard.path} is damaged: {reason}", hint=repair_hint(self.folder))
+
     def _verify_row_digests(self, number: int) -> None:
         """Check once per shard that its row digests are those in the manifest, as intact rows may be another file's."""
         if number in self._verified_shards:
             return
         shard = self.shards[number]
         if self.mapped(number).digest_of_rows() != shard.rows_xxh3:
-            reason = "its rows are not those the manifest names"
-            raise CheckError(f"{self.folder / shard.path} is damaged: {reason}", hint=repair_hint(self.folder))
+            raise self._other_rows(shard)
         self._verified_shards.add(number)

@@ -65,7 +65,7 @@ def stage_rejected(folder: Path, lines: Iterable[Rejected], manifest: Manifest) 
     Raises:
         StorageError: the disk cannot be written.
     """
-    digest = CacheFiles(folder).write(manifest.pending_rejected, _encoded(lines))
+    digest = CacheFiles(folder).write(manifest.pending_rejected, map(_encoded, lines))
     assert digest.sha256 == manifest.rejected_sha256, "the manifest names the digest of these lines"
 
 
@@ -85,12 +85,19 @@ def publish_rejected(folder: Path, manifest: Manifest) -> None:
         CacheFiles(folder).rename(manifest.pending_rejected, REJECTED_NAME)
 
 
-def rejected_digest(lines: Iterable[Rejected]) -> str:
-    """Compute the sha256 of the file that these lines would make."""
-    digest = hashlib.sha256()
-    for line in _encoded(lines):
-        digest.update(line)
-    return digest.hexdigest()
+def rejected_digests(lines: Iterable[Rejected]) -> tuple[str, str]:
+    """Compute the sha256 of the file that these lines would make, and the manifest's `rejected_content`."""
+    digests = hashlib.sha256(), hashlib.sha256()
+    for line in lines:
+        digests[0].update(_encoded(line))
+        digests[1].update(content_of(line))
+    return digests[0].hexdigest(), digests[1].hexdigest()
+
+
+def content_of(line: Rejected) -> bytes:
+    """Return what a line adds to `rejected_content`: all but the input's name, and the reason's words."""
+    values = (line.row, line.line, line.code, line.document, line.split, line.start, line.tokens)
+    return msgspec.json.encode(values) + b"\n"
 
 
 def rejected_path(folder: Path, manifest: Manifest) -> str:
@@ -135,5 +142,5 @@ def _open(folder: Path, manifest: Manifest) -> BufferedReader:
     raise CheckError(f"{path} is missing", hint=repair_hint(folder))
 
 
-def _encoded(lines: Iterable[Rejected]) -> Iterator[bytes]:
-    return (msgspec.json.encode(line) + b"\n" for line in lines)
+def _encoded(line: Rejected) -> bytes:
+    return msgspec.json.encode(line) + b"\n"

@@ -1,9 +1,10 @@
 """Write one Arrow file of a cache, from its temporary name to its content-addressed name.
 
-The bytes are a function of the record batches alone: Arrow IPC *file* format, metadata version 5, uncompressed, no
-dictionaries, no time, no host. The name ends in the first 12 digits of the file's sha256.
+The bytes are a function of the record batches and of Arrow's version: IPC *file* format, metadata version 5,
+uncompressed, no dictionaries, no time, no host. The name ends in the first 12 digits of the file's sha256.
 """
 
+import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_128
 
+from packer.store.arrow_columns import digest_values
 from packer.store.files import CacheFiles
 from packer.store.folder import AtomicFile, inside
 from packer.store.manifest import Place, Shard
 from packer.store.schema import Kind, placed_columns
-from packer.store.views import flat_view
+from packer.store.views import flat_view, shard_rows
 
 IPC_OPTIONS = pa.ipc.IpcWriteOptions(metadata_version=pa.ipc.MetadataVersion.V5, compression=None, use_threads=False)
 
@@ -37,7 +39,7 @@ def write_shard(
         StorageError: the disk cannot be written; nothing is left of the file.
     """
     num_rows = num_tokens = num_trained = 0
-    row_digests = xxh3_128()
+    row_digests, values = xxh3_128(), hashlib.sha256()
     with AtomicFile(cache / kind, below=cache) as file:
         with pa.ipc.new_file(file, schema, options=IPC_OPTIONS) as writer:
             for batch in batches:
@@ -46,6 +48,7 @@ def write_shard(
                 num_tokens += int(flat_view(batch, "length", np.int32, batch.num_rows).sum(dtype=np.int64))
                 num_trained += int(flat_view(batch, "num_trained", np.int32, batch.num_rows).sum(dtype=np.int64))
                 row_digests.update(flat_view(batch, "digest", np.uint64, batch.num_rows).data)
+                digest_values(values, shard_rows(batch, kind))
         file.flush()
         places = find_places(file.path)
         digest = file.digest
@@ -70,6 +73,7 @@ def write_shard(
         xxh3=digest.xxh3,
         sha256=digest.sha256,
         rows_xxh3=row_digests.hexdigest(),
+        rows_sha256=values.hexdigest(),
         places=places,
     )
 

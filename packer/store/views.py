@@ -11,6 +11,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged
+from packer.store.schema import Kind, block_len_of
+
+
+def shard_rows(batch: pa.RecordBatch, kind: Kind) -> DocumentRows | BlockRows:
+    """Return the rows of a record batch of a shard.
+
+    Raises:
+        ValueError: a buffer is missing, too small, or marks nulls in a column without nulls.
+    """
+    return document_rows(batch) if kind == "documents" else block_rows(batch, block_len_of(batch.schema))
 
 
 def document_rows(batch: pa.RecordBatch) -> DocumentRows:

@@ -283,6 +283,7 @@ def test_a_hint_can_be_copied_into_a_shell(what, level, content_fingerprint):
         checked=(),
         findings=(finding,) if what != "input" else (dataclasses.replace(finding, path="/gone.jsonl"),),
         fingerprint="0",
+        manifest_sha256="0",
         content_fingerprint=content_fingerprint,
     )
     assert "/my caches/a" in shlex.split(report.hint)

@@ -111,7 +111,7 @@ def small_manifest(**changes: Any) -> Manifest:
     )
     fields: dict[str, Any] = {
         "format": "packer-cache",
-        "format_version": 3,
+        "format_version": 4,
         "label_shift": "none",
         "recipe": {"version": 1, "pack": {"block_len": 32, "mode": "isolated"}},
         "engine": "reference",
@@ -121,6 +121,7 @@ def small_manifest(**changes: Any) -> Manifest:
         "inputs": (source, source),
         "shards": (),
         "rejected_sha256": "00",
+        "rejected_content": "03",
         "totals": totals,
         "recipe_fingerprint": "01",
         "content_fingerprint": "02",

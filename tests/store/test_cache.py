@@ -16,13 +16,14 @@ from store.samples import block_batch, document_batch, small_cache, small_manife
 from packer.errors import CheckError, InputError, UsageError
 from packer.store.cache import Cache, DocumentShards, content_fingerprint
 from packer.store.digest import digest_file
-from packer.store.manifest import manifest_fingerprint, write_manifest
+from packer.store.fingerprint import fingerprint
+from packer.store.manifest import write_manifest
 from packer.store.rejected import (
     Rejected,
     is_pending,
     publish_rejected,
     read_rejected,
-    rejected_digest,
+    rejected_digests,
     stage_rejected,
 )
 
@@ -32,7 +33,7 @@ def test_an_opened_cache_gives_its_shards_by_split(tmp_path: Path) -> None:
     with Cache.open(str(tmp_path)) as cache:
         assert cache.folder == tmp_path
         assert cache.manifest == manifest
-        assert cache.fingerprint == manifest_fingerprint(tmp_path)
+        assert cache.fingerprint == fingerprint(manifest)
         assert cache.splits("documents") == cache.splits("blocks") == ("train",)
         blocks, documents = cache.blocks("train"), cache.documents("train")
         assert (len(blocks), len(documents)) == (48, 40)
@@ -88,7 +89,7 @@ def test_an_unfinished_build_is_not_a_cache(tmp_path: Path) -> None:
         Cache.open(tmp_path)
 
 
-def test_a_pickled_cache_opens_the_same_bytes_or_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pickled_cache_opens_the_same_rows_or_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = small_cache(tmp_path / "cache")
     monkeypatch.chdir(tmp_path)
     pickled = pickle.dumps(Cache.open("cache"))
@@ -97,6 +98,8 @@ def test_a_pickled_cache_opens_the_same_bytes_or_refuses(tmp_path: Path, monkeyp
     assert again.manifest == manifest
     assert len(again.blocks("train")) == 48
     write_manifest(tmp_path / "cache", msgspec.structs.replace(manifest, engine_version="2"))
+    assert len(pickle.loads(pickled).blocks("train")) == 48
+    write_manifest(tmp_path / "cache", msgspec.structs.replace(manifest, rules_version=2))
     with pytest.raises(CheckError, match="was built again while in use"):
         pickle.loads(pickled)
 
@@ -163,7 +166,7 @@ def test_what_is_staged_is_read_before_it_is_published_and_the_old_file_by_the_o
     """The file has one name, and the manifest is replaced before it: each manifest finds its own lines, or none."""
     old_lines, new_lines = ([Rejected(source=name, row=0, code="empty", reason="x")] for name in ("old", "new"))
     old = small_manifest(rejected_sha256=write_rejected(tmp_path, old_lines))
-    new = small_manifest(rejected_sha256=rejected_digest(new_lines))
+    new = small_manifest(rejected_sha256=rejected_digests(new_lines)[0])
     with pytest.raises(CheckError, match=r"rejected\.jsonl is damaged"):
         list(read_rejected(tmp_path, new))
     stage_rejected(tmp_path, new_lines, new)

@@ -5,6 +5,7 @@ the rules of the packer version that made it, so it is recomputed only for cache
 digests of the shards must suffice.
 """
 
+import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import fields
@@ -31,9 +32,8 @@ from packer.store.manifest import (
     ModelFile,
     StoredTable,
     encode_manifest,
-    fingerprint_of,
 )
-from packer.store.rejected import read_rejected, rejected_path
+from packer.store.rejected import content_of, read_rejected, rejected_path
 from packer.store.selected import read_selection
 from packer.version import __version__
 
@@ -65,12 +65,11 @@ def _check_numbering(manifest: Manifest) -> None:
         expected[group] = shard.first_row + (shard.num_input_rows if is_document else shard.num_rows)
 
 
-def check_fingerprint(content: bytes, expect: str | None) -> list[Finding]:
-    """Check that a manifest has the expected fingerprint, if one is given."""
-    found = fingerprint_of(content)
+def check_fingerprint(found: str | None, expect: str | None) -> list[Finding]:
+    """Check that a cache has the expected fingerprint, if one is given."""
     if expect is None or found == expect.strip().lower():
         return []
-    return differing(MANIFEST_NAME, ("fingerprint", expect, found))
+    return differing(MANIFEST_NAME, ("fingerprint", expect, found or "no manifest"))
 
 
 def check_size(folder: Path, path: str, num_bytes: int) -> list[Finding]:
@@ -129,8 +128,10 @@ def check_rejected(folder: Path, manifest: Manifest) -> list[Finding]:
     rows: Counter[str] = Counter()
     parts: Counter[str] = Counter()
     tokens: Counter[str] = Counter()
+    content = hashlib.sha256()
     try:
         for line in read_rejected(folder, manifest):
+            content.update(content_of(line))
             (rows if line.document is None else parts)[line.code] += 1
             tokens[line.code] += line.tokens or 0
     except PackerError as error:
@@ -138,6 +139,7 @@ def check_rejected(folder: Path, manifest: Manifest) -> list[Finding]:
     totals = manifest.totals
     return differing(
         path,
+        ("content", manifest.rejected_content, content.hexdigest()),
         ("rejected rows", _counts(totals.rejected), _counts(rows)),
         ("parts in no block", _counts({code: cut.parts for code, cut in totals.cut.items()}), _counts(parts)),
         ("tokens in no block", _counts({code: cut.tokens for code, cut in totals.cut.items()}), _counts(+tokens)),

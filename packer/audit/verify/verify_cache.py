@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 
 from packer.audit.input_parts import InputPart, cut_input, map_inputs
@@ -46,6 +47,7 @@ from packer.source.files import STANDARD_INPUT, input_path
 from packer.store.cache import content_fingerprint
 from packer.store.document_shards import DocumentShards
 from packer.store.files import CacheFiles
+from packer.store.fingerprint import fingerprint
 from packer.store.manifest import (
     MANIFEST_NAME,
     REJECTED_NAME,
@@ -55,7 +57,6 @@ from packer.store.manifest import (
     Shard,
     StoredTable,
     decode_manifest,
-    fingerprint_of,
     manifest_bytes,
 )
 from packer.store.place import checked_place
@@ -114,6 +115,7 @@ def verify(
         try:
             content = manifest_bytes(place)
             manifest = decode_manifest(place, content)
+            found = fingerprint(manifest)
         except CheckError as error:
             return _unreadable(named, level, content, error, expect)
         _need_standard_input(place, manifest, roots)
@@ -127,7 +129,7 @@ def verify(
             workers=workers,
             progress=progress,
         )
-        audit.check_manifest(content, expect)
+        audit.check_manifest(content, found, expect)
         documents = audit.check_rows(is_whole=audit.check_shards())
         audit.check_rejected()
         model_is_whole = audit.check_model()
@@ -143,7 +145,8 @@ def verify(
             checked=tuple(audit.checked),
             findings=tuple(audit.findings),
             strays=find_strays(place, manifest),
-            fingerprint=fingerprint_of(content),
+            fingerprint=found,
+            manifest_sha256=sha256(content).hexdigest(),
             content_fingerprint=manifest.content_fingerprint,
             recipe_fingerprint=manifest.recipe_fingerprint,
             notes=(*notes, *(() if reencoded is None else reencoded.notes)),
@@ -191,9 +194,9 @@ class _Audit:
         self.checked.append(checked)
         self.findings += findings
 
-    def check_manifest(self, content: bytes, expect: str | None) -> None:
+    def check_manifest(self, content: bytes, found: str, expect: str | None) -> None:
         # Not counted as damage of the manifest: a cache with another fingerprint than the pinned one may be intact.
-        self.findings += check_fingerprint(content, expect)
+        self.findings += check_fingerprint(found, expect)
         findings = check_manifest(self.manifest, content)
         self.record("manifest", findings, [len(content)])
 
@@ -329,7 +332,7 @@ def _sizes(files: Sequence[Shard | StoredTable | ModelFile | Input]) -> list[int
 def _unreadable(named: Path | str, level: Level, content: bytes, error: CheckError, expect: str | None) -> VerifyReport:
     """Return the report of a cache whose manifest cannot be read: there is nothing else to compare with."""
     findings = [
-        *check_fingerprint(content, expect),
+        *check_fingerprint(None, expect),
         *differing(MANIFEST_NAME, ("structure", "a manifest", error.message)),
     ]
     checked = Checked(kind="manifest", num_files=1, num_rows=0, num_bytes=len(content), num_damaged=1)
@@ -338,5 +341,6 @@ def _unreadable(named: Path | str, level: Level, content: bytes, error: CheckErr
         level=level,
         checked=(checked,),
         findings=tuple(findings),
-        fingerprint=fingerprint_of(content),
+        fingerprint=None,
+        manifest_sha256=sha256(content).hexdigest(),
     )

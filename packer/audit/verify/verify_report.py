@@ -98,8 +98,11 @@ class VerifyReport:
     strays: tuple[str, ...] = ()
     """Shard files that the manifest does not name, left by a build that was killed. The next build removes them."""
 
-    fingerprint: str
-    """sha256 of the manifest that was found."""
+    fingerprint: str | None
+    """None if the manifest cannot be read."""
+
+    manifest_sha256: str
+    """Of the file that was found; paths, engine and versions are in it, too."""
 
     content_fingerprint: str | None = None
     """As recorded in the manifest; None if the manifest cannot be read."""

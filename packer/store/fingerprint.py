@@ -1,0 +1,63 @@
+"""The fingerprint of a cache: the same for the same rows, made of the same inputs by the same rules.
+
+It is the sha256 of JSON (UTF-8, keys sorted, no spaces) of one object with these parts of the manifest:
+
+    format_version, rules_version, model     as they stand there
+    recipe               without `engine`, `tokenizer`, `template.file`, `template.name` and the `path` of benchmarks;
+                         of the sources, the `where` and `take` of each in order, if one of them has any
+    inputs               in order, each without its `path`
+    content_fingerprint  which documents and blocks are in which split, and in which order
+    shards               in order: kind, split, source, first_row and rows_sha256, the digest of all values of its rows
+    rejected_content     in order, what is in no split or in no block, with its code
+
+So neither paths nor the engine, the number of processes, the machine or the versions of libraries change it; the sha256
+of a file may depend on the version of Arrow that wrote it. Sources are compared by what was read of them: a pattern and
+a list of the same files are the same, and so are a renamed file and one whose schema was detected or named.
+
+Everything is in the manifest, so any version of packer computes the same value. `verify` computes again what the
+manifest says about rows, splits and rejected rows: a cache with a pinned fingerprint that passes holds those rows.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from packer.store.manifest import Manifest
+
+PLACES = ("sources", "tokenizer", "template.file", "template.name")
+"""Keys of a recipe that name places; what was there is compared by digest."""
+
+
+def fingerprint(manifest: Manifest) -> str:
+    """Compute the fingerprint of a manifest's cache, as defined above."""
+    whole = msgspec.to_builtins(manifest)
+    parts = ("format_version", "rules_version", "model", "content_fingerprint", "rejected_content")
+    decides = {name: whole[name] for name in parts} | {
+        "recipe": _without_places(whole["recipe"]),
+        "inputs": [_without(entry, "path") for entry in whole["inputs"]],
+        "shards": [
+            {name: shard[name] for name in ("kind", "split", "source", "first_row", "rows_sha256")}
+            for shard in whole["shards"]
+        ],
+    }
+    canonical = json.dumps(decides, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _without_places(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a recipe decides; one of a manifest that somebody else wrote may hold anything at these keys."""
+    rules: dict[str, Any] = _without(recipe, "engine", "tokenizer", "sources")
+    if "template" in rules:
+        rules["template"] = _without(rules["template"], "file", "name")
+    if isinstance(asked := rules.get("decontaminate"), dict) and isinstance(asked.get("against"), list):
+        rules["decontaminate"] = asked | {"against": [_without(each, "path") for each in asked["against"]]}
+    sources = recipe.get("sources", ())
+    chosen = [{name: source[name] for name in ("where", "take") if name in source} for source in sources]
+    return rules | ({"sources": chosen} if any(chosen) else {})
+
+
+def _without(values: Any, *names: str) -> Any:
+    return {name: values[name] for name in values if name not in names} if isinstance(values, dict) else values
