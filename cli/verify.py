@@ -145,7 +145,9 @@ def _print(report: "VerifyReport", *, every: bool) -> None:
     columns = [("", "<"), ("files", ">"), ("rows", ">"), ("size", ">"), ("", "<")]
     print_table(out, columns, table)
     out.line()
-    out.line(f"fingerprint  {report.fingerprint}")
+    out.line(f"fingerprint  {report.fingerprint or 'none'}")
+    if every:
+        out.line(f"manifest     sha256 {report.manifest_sha256}")
     if report.num_reencoded is not None:
         rows = next((entry.num_rows for entry in report.checked if entry.kind == "inputs"), 0)
         compared = f"{number(report.num_reencoded)} of {plural(rows, 'row')}, by the reference engine"

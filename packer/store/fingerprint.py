@@ -2,7 +2,7 @@
 
 It is the sha256 of JSON (UTF-8, keys sorted, no spaces) of one object with these parts of the manifest:
 
-    format_version, rules_version, model     as they stand there
+    format_version, rules_version, model, totals     as they stand there
     recipe               without `engine`, `tokenizer`, `template.file`, `template.name` and the `path` of benchmarks;
                          of the sources, the `where` and `take` of each in order, if one of them has any
     inputs               in order, each without its `path`
@@ -25,26 +25,35 @@ from typing import Any
 
 import msgspec
 
-from packer.store.manifest import Manifest
+from packer.errors import CheckError
+from packer.store.manifest import MANIFEST_NAME, Manifest
 
 PLACES = ("sources", "tokenizer", "template.file", "template.name")
 """Keys of a recipe that name places; what was there is compared by digest."""
 
 
 def fingerprint(manifest: Manifest) -> str:
-    """Compute the fingerprint of a manifest's cache, as defined above."""
+    """Compute the fingerprint of a manifest's cache, as defined above.
+
+    Raises:
+        CheckError: its recipe is nested deeper than Python takes.
+    """
+    try:
+        canonical = json.dumps(_decides(manifest), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    except RecursionError:
+        raise CheckError(f"{MANIFEST_NAME}: its recipe is nested too deep") from None
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _decides(manifest: Manifest) -> dict[str, Any]:
     whole = msgspec.to_builtins(manifest)
-    parts = ("format_version", "rules_version", "model", "content_fingerprint", "rejected_content")
-    decides = {name: whole[name] for name in parts} | {
+    parts = ("format_version", "rules_version", "model", "totals", "content_fingerprint", "rejected_content")
+    of_shards = ("kind", "split", "source", "first_row", "rows_sha256")
+    return {name: whole[name] for name in parts} | {
         "recipe": _without_places(whole["recipe"]),
         "inputs": [_without(entry, "path") for entry in whole["inputs"]],
-        "shards": [
-            {name: shard[name] for name in ("kind", "split", "source", "first_row", "rows_sha256")}
-            for shard in whole["shards"]
-        ],
+        "shards": [{name: shard[name] for name in of_shards} for shard in whole["shards"]],
     }
-    canonical = json.dumps(decides, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def _without_places(recipe: Mapping[str, Any]) -> dict[str, Any]:

@@ -65,7 +65,6 @@ class MappedShard:
                 digest.update(np.frombuffer(self._mapped, np.uint64, place.num_rows, offset).data)
         return digest.hexdigest()
 
-
     def digest_of_values(self) -> str:
         """Compute the sha256 of all values, as :func:`packer.store.arrow_columns.digest_values` defines it.
 
