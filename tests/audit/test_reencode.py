@@ -322,7 +322,7 @@ def test_a_row_that_is_neither_stored_nor_rejected_and_one_that_is_both_are_foun
     first, *others = read_rejected(cache, read_manifest(cache))
     assert first.row == 1
     moved = msgspec.structs.replace(first, row=0)
-    recommit(cache, rejected_sha256=write_rejected(cache, [moved, *others]))
+    recommit(cache, **write_rejected(cache, [moved, *others]))
     assert verify(cache, level="full").ok
     neither_and_both = verify(cache, sources=["/"], reencode=True, threads=1).findings
     assert [finding.row for finding in neither_and_both] == [0, 1]

@@ -187,7 +187,7 @@ def test_a_ledger_that_does_not_go_with_the_partitions_vouches_for_none(change, 
         lines = lines[:-1]
     else:
         lines[0] = msgspec.structs.replace(lines[0], row=10**6)
-    write_manifest(cache, msgspec.structs.replace(manifest, rejected_sha256=write_rejected(cache, lines)))
+    write_manifest(cache, msgspec.structs.replace(manifest, **write_rejected(cache, lines)))
     assert committed(cache, read_manifest(cache)) == []
     assert again(starter, cache, repair=True).num_partitions_built == 5
     assert digests(cache) == digests(starter_cache)

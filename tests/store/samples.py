@@ -148,9 +148,7 @@ def small_cache(folder: Path, *, num_blocks: int = 12) -> Manifest:
             _partition(written[1], first_row=50, source=1, key="bb"),
             *(msgspec.structs.replace(shard, first_row=i * 2 * num_blocks) for i, shard in enumerate(packed)),
         ),
-        rejected_sha256=write_rejected(
-            folder, [Rejected(source="a.jsonl", row=3, code="empty", reason="the row has no messages")]
-        ),
+        **write_rejected(folder, [Rejected(source="a.jsonl", row=3, code="empty", reason="the row has no messages")]),
     )
     write_manifest(folder, manifest)
     return manifest

@@ -129,10 +129,10 @@ def test_rejected_rows_come_back_in_order_as_json_lines(tmp_path: Path) -> None:
         Rejected(source="a.jsonl", row=3, code="empty", reason="the row has no messages"),
         Rejected(source="ü.jsonl", row=0, code="overlong", reason="9 tokens\nof 8", document=-5),
     ]
-    sha256 = write_rejected(tmp_path, iter(rows))
+    digests = write_rejected(tmp_path, iter(rows))
     path = tmp_path / "rejected.jsonl"
-    assert digest_file(path).sha256 == sha256
-    assert list(read_rejected(tmp_path, small_manifest(rejected_sha256=sha256))) == rows
+    assert digest_file(path).sha256 == digests["rejected_sha256"]
+    assert list(read_rejected(tmp_path, small_manifest(**digests))) == rows
     assert [json.loads(line) for line in path.read_text("utf-8").splitlines()] == [
         {"source": "a.jsonl", "row": 3, "code": "empty", "reason": "the row has no messages"},
         {"source": "ü.jsonl", "row": 0, "code": "overlong", "reason": "9 tokens\nof 8", "document": -5},
@@ -140,9 +140,9 @@ def test_rejected_rows_come_back_in_order_as_json_lines(tmp_path: Path) -> None:
 
 
 def test_no_rejected_rows_are_an_empty_file(tmp_path: Path) -> None:
-    sha256 = write_rejected(tmp_path, [])
+    digests = write_rejected(tmp_path, [])
     assert (tmp_path / "rejected.jsonl").read_bytes() == b""
-    assert list(read_rejected(tmp_path, small_manifest(rejected_sha256=sha256))) == []
+    assert list(read_rejected(tmp_path, small_manifest(**digests))) == []
 
 
 @pytest.mark.parametrize("line", [b"{", b"\n", b'{"source": "a"}\n', b'{"extra": 1}\n', b'{"source": "\xff"}\n'])
@@ -165,7 +165,7 @@ def test_a_damaged_line_is_refused_by_its_number(tmp_path: Path, line: bytes) ->
 def test_what_is_staged_is_read_before_it_is_published_and_the_old_file_by_the_old_manifest(tmp_path: Path) -> None:
     """The file has one name, and the manifest is replaced before it: each manifest finds its own lines, or none."""
     old_lines, new_lines = ([Rejected(source=name, row=0, code="empty", reason="x")] for name in ("old", "new"))
-    old = small_manifest(rejected_sha256=write_rejected(tmp_path, old_lines))
+    old = small_manifest(**write_rejected(tmp_path, old_lines))
     new = small_manifest(rejected_sha256=rejected_digests(new_lines)[0])
     with pytest.raises(CheckError, match=r"rejected\.jsonl is damaged"):
         list(read_rejected(tmp_path, new))
@@ -184,7 +184,7 @@ def test_what_is_staged_is_read_before_it_is_published_and_the_old_file_by_the_o
 
 def test_rejected_rows_are_not_read_through_a_link_that_leads_out_of_the_cache(tmp_path: Path) -> None:
     cache, outside = tmp_path / "cache", tmp_path / "outside"
-    manifest = small_manifest(rejected_sha256=write_rejected(outside, []))
+    manifest = small_manifest(**write_rejected(outside, []))
     cache.mkdir()
     (cache / "rejected.jsonl").symlink_to(outside / "rejected.jsonl")
     with pytest.raises(CheckError, match="leads out of the cache"):
