@@ -14,6 +14,7 @@
     row_tables, selected   tables with a row per input row: traits, and the selection
     totals       the counts that the conservation laws relate
     manifest     contents of a cache; read strictly, written last
+    fingerprint  what two people compare: the rows, and what decides them
     rejected     rejected.jsonl
     views        a record batch as flat arrays over a memory map of the file, or read from the file
     mapping      a shard mapped read-only, its structure checked before use

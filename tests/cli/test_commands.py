@@ -3,6 +3,7 @@
 import fcntl
 import json
 import shutil
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from command_line import assert_refused, fields, run
 
 from packer.audit import stats, verify
 from packer.store.manifest import read_manifest
+from packer.version import __version__
 from packer_cli.main import COMMANDS
 
 ROW = {
@@ -303,13 +305,18 @@ def test_quiet_says_nothing_but_data(tmp_path, rows, starter):
     assert "tokens" in run("stats", tmp_path / "cache", "-q").stdout
 
 
+def test_command_distribution_and_manifest_name_the_same_version(starter_cache):
+    recorded = read_manifest(starter_cache).versions["packer"]
+    assert run("--version").stdout.split() == ["packer", recorded] == ["packer", version("token-packer")]
+
+
 @pytest.mark.parametrize("name", [None, *COMMANDS])
 def test_help_and_version_are_everywhere_and_fit_80_columns(name):
     words = [name] if name else []
     short, long = run(*words, "-h", env={"COLUMNS": "80"}), run(*words, "--help", env={"COLUMNS": "80"})
     assert short.stdout == long.stdout
     assert all(len(line) <= 80 for line in long.stdout.splitlines())
-    assert "packer 0." in run(*words, "--version").stdout
+    assert run(*words, "--version").stdout == f"packer {__version__}\n"
     if name:
         for option in ("--verbose", "--quiet", "--json"):
             assert option in long.stdout

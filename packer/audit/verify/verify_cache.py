@@ -8,7 +8,7 @@ Independent of the level, inputs, tokenizer and template can be compared with th
 re-encoded (:mod:`reencode`).
 
 Everything else is compared with the manifest. Nothing in the cache vouches for the manifest except its own conservation
-laws and its canonical form; to know that it is the one that was built, pin its fingerprint (`expect`).
+laws and its canonical form; to know that the rows are those that were built, pin the fingerprint (`expect`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
