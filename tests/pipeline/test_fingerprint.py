@@ -29,7 +29,7 @@ def copied_place(starter, folder):
     """Two sources with a row twice, a benchmark, a tokenizer and a template that is no part of it."""
     folder.mkdir(parents=True)
     for name in ("chat.jsonl", "alpaca.jsonl"):
-        lines = (starter / "data" / name).read_text("utf-8").splitlines(keepends=True)
+        lines = (starter / "data" / name).read_text("utf-8").splitlines(keepends=True)[:25]
         (folder / name).write_text("".join([*lines, lines[3]]), "utf-8")
     shutil.copytree(starter / "tokenizer", folder / "tokenizer")
     shutil.copy(starter / "tokenizer" / "chat_template.jinja", folder / "own.jinja")
@@ -56,7 +56,7 @@ def values_at(folder):
         "deduplicate": {"exact": "bytes"},
         "decontaminate": {"against": [{"path": f"{folder}/bench.csv", "name": "bench"}]},
         "pack": {"block_len": 256},
-        "partition_bytes": 4000,
+        "partition_bytes": 3000,
     }
 
 
@@ -149,8 +149,9 @@ def test_a_pattern_is_the_files_that_it_matches(place, tmp_path):
     assert one == made(values | {"sources": [{"path": f"{place}/*.jsonl"}]}, tmp_path / "pattern")
 
 
-@pytest.mark.parametrize("engine", ["reference", "fast"])
-@pytest.mark.parametrize("jobs", [1, 4])
+@pytest.mark.parametrize(
+    ("engine", "jobs"), [("fast", 1), ("reference", 4), pytest.param("fast", 4, marks=pytest.mark.slow)]
+)
 def test_engine_and_number_of_processes_do_not_change_it(place, caches, tmp_path, engine, jobs):
     if engine == "fast":
         pytest.importorskip("gigatoken", reason="gigatoken MISSING: the fast engine is not tested")
@@ -207,9 +208,20 @@ DECIDES = {
 }
 
 
-def test_whatever_decides_changes_it(starter, caches, tmp_path):
+FIRST = (
+    "a word of a row",
+    "a rejected row that is rejected for another reason",
+    "a split's name",
+    "the template",
+    "a seed",
+)
+
+
+@pytest.mark.parametrize("names", [FIRST, pytest.param(tuple(DECIDES), marks=pytest.mark.slow)], ids=len)
+def test_whatever_decides_changes_it(starter, caches, tmp_path, names):
     found = {"nothing": fingerprint(read_manifest(caches / "ruled"))}
-    for number, (name, change) in enumerate(DECIDES.items()):
+    for number, name in enumerate(names):
+        change = DECIDES[name]
         folder = copied_place(starter, tmp_path / str(number))
         values = values_at(folder)
         change(values, folder)
