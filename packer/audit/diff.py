@@ -17,12 +17,11 @@ from packer.batches import Bool, Int64
 from packer.display import in_shell
 from packer.errors import CheckError
 from packer.pipeline.identity import model_digests
-from packer.pipeline.messages.changes import flat_keys
+from packer.pipeline.messages.changes import PLACES, flat_keys
 from packer.recipe.recipe import Recipe, to_json
 from packer.store.cache import Cache, content_fingerprint
 from packer.store.digest import digest_rows
 from packer.store.document_shards import DocumentShards
-from packer.store.fingerprint import PLACES
 from packer.store.manifest import Input
 from packer.store.selected import documents_of
 from packer.store.totals import Totals

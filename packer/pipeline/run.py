@@ -41,7 +41,6 @@ from packer.recipe.recipe import Recipe
 from packer.source.file_cuts import smallest_partition
 from packer.source.partition import FileStatus
 from packer.store.files import CacheFiles
-from packer.store.fingerprint import fingerprint
 from packer.store.folder import inside, lock, refuse_busy, sweep_temporary
 from packer.store.manifest import MANIFEST_NAME, Manifest, manifest_bytes
 from packer.store.mirror import shown
@@ -144,7 +143,6 @@ def _build(
     return BuildResult(
         folder=folder,
         manifest=manifest,
-        fingerprint=fingerprint(manifest),
         built=True,
         num_partitions_built=made.num_built,
         num_partitions_reused=len(results) - made.num_built,
@@ -173,7 +171,6 @@ def _nothing_to_do(folder: Path, found: Manifest, plan: BuildPlan, options: Buil
     return BuildResult(
         folder=folder,
         manifest=found,
-        fingerprint=fingerprint(found),
         built=False,
         num_partitions_built=0,
         num_partitions_reused=len(found.document_shards),
@@ -190,7 +187,6 @@ def _dry_run(plan: BuildPlan, folder: Path, found: Manifest | None, options: Bui
     return BuildResult(
         folder=folder,
         manifest=None,
-        fingerprint=None,
         built=False,
         num_partitions_built=missing,
         num_partitions_reused=len(plan.tasks) - missing,

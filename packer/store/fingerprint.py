@@ -5,7 +5,7 @@ It is the sha256 of JSON (UTF-8, keys sorted, no spaces) of one object with thes
     format_version, rules_version, model, totals     as they stand there
     recipe               without `engine`, `tokenizer`, `template.file`, `template.name` and the `path` of benchmarks;
                          of the sources, the `where` and `take` of each in order, if one of them has any
-    inputs               in order, each without its `path`
+    inputs               in order, each without its `path`, and without `part` if the recipe has no such sources
     content_fingerprint  which documents and blocks are in which split, and in which order
     shards               in order: kind, split, source, first_row and rows_sha256, the digest of all values of its rows
     rejected_content     in order, what is in no split or in no block, with its code
@@ -28,9 +28,6 @@ import msgspec
 from packer.errors import CheckError
 from packer.store.manifest import MANIFEST_NAME, Manifest
 
-PLACES = ("sources", "tokenizer", "template.file", "template.name")
-"""Keys of a recipe that name places; what was there is compared by digest."""
-
 
 def fingerprint(manifest: Manifest) -> str:
     """Compute the fingerprint of a manifest's cache, as defined above.
@@ -46,26 +43,27 @@ def fingerprint(manifest: Manifest) -> str:
 
 
 def _decides(manifest: Manifest) -> dict[str, Any]:
-    whole = msgspec.to_builtins(manifest)
     parts = ("format_version", "rules_version", "model", "totals", "content_fingerprint", "rejected_content")
     of_shards = ("kind", "split", "source", "first_row", "rows_sha256")
-    return {name: whole[name] for name in parts} | {
-        "recipe": _without_places(whole["recipe"]),
-        "inputs": [_without(entry, "path") for entry in whole["inputs"]],
-        "shards": [{name: shard[name] for name in of_shards} for shard in whole["shards"]],
+    decides: dict[str, Any] = msgspec.to_builtins({name: getattr(manifest, name) for name in parts})
+    sources = manifest.recipe.get("sources", ())
+    chosen = [{name: source[name] for name in ("where", "take") if name in source} for source in sources]
+    places = ("path",) if any(chosen) else ("path", "part")
+    return decides | {
+        "recipe": _without_places(manifest.recipe) | ({"sources": chosen} if any(chosen) else {}),
+        "inputs": [_without(msgspec.to_builtins(entry), *places) for entry in manifest.inputs],
+        "shards": [{name: getattr(shard, name) for name in of_shards} for shard in manifest.shards],
     }
 
 
 def _without_places(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a recipe decides; one of a manifest that somebody else wrote may hold anything at these keys."""
+    """Return a recipe without its places and sources; one that somebody else wrote may hold anything at these keys."""
     rules: dict[str, Any] = _without(recipe, "engine", "tokenizer", "sources")
     if "template" in rules:
         rules["template"] = _without(rules["template"], "file", "name")
     if isinstance(asked := rules.get("decontaminate"), dict) and isinstance(asked.get("against"), list):
         rules["decontaminate"] = asked | {"against": [_without(each, "path") for each in asked["against"]]}
-    sources = recipe.get("sources", ())
-    chosen = [{name: source[name] for name in ("where", "take") if name in source} for source in sources]
-    return rules | ({"sources": chosen} if any(chosen) else {})
+    return rules
 
 
 def _without(values: Any, *names: str) -> Any:

@@ -104,6 +104,8 @@ def recomputed(folder):
         recipe["sources"] = sources
     for entry in manifest["inputs"]:
         del entry["path"]
+        if not any(sources):
+            entry.pop("part", None)
     shards = []
     for shard in manifest["shards"]:
         known = {name: shard[name] for name in ("kind", "split", "source", "first_row")}

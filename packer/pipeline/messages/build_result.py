@@ -17,6 +17,7 @@ from packer.pipeline.messages.rejected_inputs import RejectedInput
 from packer.pipeline.messages.row_report import RowReport
 from packer.rejections import CODES, ROW_REASONS
 from packer.store.cache import Cache
+from packer.store.fingerprint import fingerprint
 from packer.store.manifest import Manifest
 from packer.store.mirror import shown
 from packer.store.rejected import read_rejected
@@ -39,7 +40,6 @@ class BuildResult:
     manifest: Manifest | None
     """Manifest of the cache; None after a dry run that found work to do."""
 
-    fingerprint: str | None
     built: bool
     """False if the cache was up to date already, and after a dry run."""
 
@@ -65,6 +65,11 @@ class BuildResult:
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Time of the consecutive parts: ``plan``, ``documents``, ``rows`` (if there are rules about rows), ``blocks``,
     ``commit``; empty if nothing was built."""
+
+    @property
+    def fingerprint(self) -> str | None:
+        """Of the cache; None after a dry run that found work to do."""
+        return None if self.manifest is None else fingerprint(self.manifest)
 
     @property
     def cache(self) -> Cache:

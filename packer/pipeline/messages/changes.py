@@ -21,10 +21,12 @@ from packer.hub import data_name
 from packer.pipeline.identity import Provenance, model_digests
 from packer.recipe.recipe import Source, to_json
 from packer.source.files import STANDARD_INPUT
-from packer.store.fingerprint import PLACES
 from packer.store.manifest import Input, Manifest
 
 _MOST_NAMED = 8
+
+PLACES = ("sources", "tokenizer", "template.file", "template.name")
+"""Keys that name places; their contents are compared by digest instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
