@@ -45,6 +45,8 @@ BARE_DATASET_INFO: Final = "init --from of a dataset_info.json alone"
 
 PREFERENCE_CONFIGURATION: Final = "init --from of preference data"
 
+TEXT_CONFIGURATION: Final = "init --from of pre-training on texts"
+
 _NAMED = "init --from takes a configuration with dataset: NAME,NAME and dataset_dir: the folder of dataset_info.json"
 
 LANGUAGE: Final = "filters.language"
@@ -56,6 +58,7 @@ WITHDRAWN: Final = {
     ZONE: "a time that names no zone is in UTC; write other offsets into times and cutoffs: 2026-01-01T00:00:00+02:00",
     BARE_DATASET_INFO: _NAMED,
     PREFERENCE_CONFIGURATION: "packer build FILE recognizes pairs and rated answers; sources.columns has other names",
+    TEXT_CONFIGURATION: "packer build FILE --schema text --set pack.mode=stream packs texts as one stream",
     BLOCKS_OF_PAIRS: "the same build with --force keeps its documents, which readers batch padded or without padding",
     "order curriculum": _FUNCTION,
     "order weighted": _FUNCTION,

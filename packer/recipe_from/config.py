@@ -1,20 +1,17 @@
 """The keys of a configuration, each carried over or listed, and its sources in the form of a recipe."""
 
-import glob
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from packer.errors import RecipeError
-from packer.hub import SCHEME, may_be_repository
-from packer.names import data_ending
+from packer.hub import SCHEME
 from packer.source.files import matches
 from packer.source.roles import ROLES
-from packer.withdrawn import PREFERENCE_CONFIGURATION, WITHDRAWN
 
 _MOST_SHOWN = 60
 
@@ -34,17 +31,6 @@ _TYPES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
 
 class EntryLeftOutError(Exception):
     """An entry whose rows packer cannot read, and why."""
-
-
-def refuse_training(what: str) -> NoReturn:
-    """Refuse a configuration whose training is not supervised, by the key that says so.
-
-    Raises:
-        RecipeError: always.
-    """
-    raise RecipeError(
-        f"{what}: configurations of supervised training become recipes", hint=WITHDRAWN[PREFERENCE_CONFIGURATION]
-    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,12 +61,9 @@ class Keys:
     """The keys of one mapping of a configuration. What is not taken is not carried over."""
 
     def __init__(self, values: Mapping[str, Any], report: Report, *, where: str = "") -> None:
-        self._values = {str(key): value for key, value in values.items()}
+        self.values = {str(key): value for key, value in values.items()}
         self._report, self._where = report, where
-        report.left |= {where + key: value for key, value in self._values.items()}
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._values
+        report.left |= {where + key: value for key, value in self.values.items()}
 
     def take(self, key: str, kind: str | None = None) -> Any:
         """Return a key's value; None if it is absent or empty. The key counts as carried over.
@@ -90,8 +73,8 @@ class Keys:
         Raises:
             RecipeError: the value has a different type.
         """
-        name, value = self._where + key, self._values.get(key)
-        if key in self._values:
+        name, value = self._where + key, self.values.get(key)
+        if key in self.values:
             self._report.left.pop(name, None)
             self._report.carried[name] = None
         if value in (None, ""):
@@ -102,9 +85,9 @@ class Keys:
 
     def leave(self, key: str) -> None:
         """Count a key that was taken as not carried over after all."""
-        if key in self._values:
+        if key in self.values:
             self._report.carried.pop(self._where + key, None)
-            self._report.left[self._where + key] = self._values[key]
+            self._report.left[self._where + key] = self.values[key]
 
     def inner(self, key: str) -> "Keys":
         """Return the keys of a nested mapping; empty if it is absent."""
@@ -122,7 +105,6 @@ def shown(value: Any) -> str:
 
 
 def _listed(value: Any) -> list[Any]:
-    """Return a list unchanged, and another value as a list of one."""
     return value if isinstance(value, list) else [value]
 
 
@@ -136,32 +118,38 @@ class ConfigPaths:
     target: Path
     """The folder of the recipe."""
 
-    absolute: bool = False
-    """Whether paths in the recipe must be absolute because the path they were found below was."""
-
     def find(self, text: str) -> Path | None:
         """Return the file or folder that a path names, or the pattern if it matches files; None if there is none."""
         places = [base / text for base in self.bases]
-        there = next((place for place in places if os.path.lexists(place)), None)
-        return there or next((place for place in places if matches(str(place))), None)
+        return next((place for place in places if os.path.lexists(place) or matches(str(place))), None)
 
     def in_recipe(self, path: Path, *, like: str) -> str:
         """Return a path for the recipe: absolute if `like` is, else relative to the recipe's folder."""
-        if self.absolute or Path(like).is_absolute():
+        if Path(like).is_absolute():
             return path.absolute().as_posix()
         # Resolve the target: if it is a symlink, `..` leads to the parent of the real folder.
         return Path(os.path.relpath(path.absolute(), self.target.resolve())).as_posix()
 
-    def tokenizer(self, text: str, revision: str | None) -> str:
-        """Return a tokenizer for the recipe: a local folder, or a name on the Hub with its revision."""
+    def tokenizer(self, text: str | None, revision: str | None) -> dict[str, str]:
+        """Return the key of a tokenizer, if one is named: a local folder, or a name on the Hub with its revision."""
+        if text is None:
+            return {}
         found = self.find(text)
-        if found is not None:
-            return self.in_recipe(found, like=text)
-        return f"{text}@{revision}" if revision else text
+        named = f"{text}@{revision}" if revision else text
+        return {"tokenizer": named if found is None else self.in_recipe(found, like=text)}
 
 
-def is_on_hub(text: str) -> bool:
-    return text.startswith(SCHEME) or may_be_repository(text)
+def file_of(found: Path | None, name: str) -> Path:
+    """Return a file that was found.
+
+    Raises:
+        EntryLeftOutError: nothing was found, or a plain folder, of whose files packer guesses none.
+    """
+    if found is None:
+        raise EntryLeftOutError(f"{name}: no such file here")
+    if found.is_dir():
+        raise EntryLeftOutError(f"{name} is a folder: name its files in sources, by a pattern such as '{name}/*.jsonl'")
+    return found
 
 
 def hub_path(repository: str, revision: str | None = None, path: str = "") -> str:
@@ -169,19 +157,6 @@ def hub_path(repository: str, revision: str | None = None, path: str = "") -> st
     name = repository.removeprefix(SCHEME).removeprefix("datasets/")
     at = f"@{revision.replace('/', '%2F')}" if revision else ""
     return f"{SCHEME}datasets/{name}{at}" + f"/{path}" * bool(path)
-
-
-def files_pattern(folder: Path) -> Path:
-    """Return a pattern for the data files of a plain folder.
-
-    Raises:
-        EntryLeftOutError: they are of several kinds, or there are none.
-    """
-    named = (path.name for path in folder.iterdir() if not path.name.startswith("."))  # glob patterns skip dot files
-    kinds = {kind for name in named if (kind := data_ending(name)) is not None}
-    if len(kinds) != 1:
-        raise EntryLeftOutError("a folder with no data files, or with files of several kinds: name those meant")
-    return Path(glob.escape(str(folder))) / f"*{kinds.pop()}"
 
 
 def rows_of(schema: str, columns: Mapping[str, str | None] | None = None) -> dict[str, Any]:

@@ -403,47 +403,24 @@ def test_a_prompt_type_of_the_users_own_reads_system_unasked_as_axolotl_does(pla
         assert source["columns"].get("system", "system") == read
 
 
-def test_beside_a_stream_of_texts_axolotl_reads_no_other_rows(place):
-    text = {"path": "data/alpaca.jsonl", "text_column": "output"}
-    found = axolotl({}, pretraining_dataset=[text, text], **PACKED)
-    assert [source["schema"] for source in found.values["sources"]] == ["text"]
-    assert found.left_out.keys() == {"pretraining_dataset[1]", "datasets[0]"}
-
-
-@pytest.mark.parametrize("empty", [None, []])
-def test_a_stream_of_texts_that_is_empty_leaves_the_other_rows(place, empty):
-    """Keys of a configuration are often there without a value; axolotl then reads the data sets."""
-    found = axolotl({}, pretraining_dataset=empty, **PACKED)
-    assert [source["schema"] for source in found.values["sources"]] == ["messages"]
-    assert "pretraining_dataset" not in told(found)
-
-
-def test_conversations_that_llamafactory_pretrains_on_are_left_out(place):
-    """It takes the first message of each as a text; as a chat, the answers would be trained instead."""
-    with pytest.raises(RecipeError, match="first message as a text"):
-        llamafactory(SHAREGPT, stage="pt")
-
-
-def test_a_template_in_the_config_is_written_beside_the_recipe_and_one_in_a_file_is_named(place):
+def test_a_template_in_a_file_is_named_and_one_in_the_config_is_listed(place):
     found = axolotl(chat_template="jinja", chat_template_jinja="{{ messages[0].content }}", **PACKED)
-    files = write_recipe(found, Path("out"))
-    assert [path.name for path in files] == ["chat_template.jinja", "recipe.yaml"]
-    assert Path(load_recipe("out/recipe.yaml").template.file).read_text() == "{{ messages[0].content }}"
+    assert "template" not in found.values and found.left["chat_template_jinja"] == '"{{ messages[0].content }}"'
     found = axolotl({"chat_template_jinja": "{{ 1 }}"}, chat_template_jinja="tokenizer/chat_template.jinja", **PACKED)
-    assert found.values["template"] == {"file": "../tokenizer/chat_template.jinja"} and found.template is None
+    assert found.values["template"] == {"file": "../tokenizer/chat_template.jinja"}
     assert "datasets[0].chat_template_jinja" in found.left
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("chatml", "<|im_start|>user\n 1? <|im_end|>\n<|im_start|>assistant\none<|im_end|>\n<|im_start|>assistant\n"),
+        ("chatml", "<s><|im_start|>user\n 1? <|im_end|>\n<|im_start|>assistant\none<|im_end|>\n<|im_start|>assistant\n"),
         ("llama3", "<s><|start_header_id|>user<|end_header_id|>\n\n1?<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\none<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"),
         ("gemma", "<s><start_of_turn>user\n1?<end_of_turn>\n<start_of_turn>model\none<end_of_turn>\n<start_of_turn>model\n"),
     ],
 )  # fmt: skip
 def test_templates_of_axolotls_own_that_packer_can_name_write_what_axolotls_write(place, name, expected):
-    """The expected texts are what axolotl 0.19 renders."""
+    """The expected texts are what axolotl 0.19 renders, but for the BOS before its `chatml`."""
     found = axolotl(chat_template=name, **PACKED)
     assert "chat_template" in found.carried
     write_recipe(found, Path("out"))
@@ -454,35 +431,24 @@ def test_templates_of_axolotls_own_that_packer_can_name_write_what_axolotls_writ
     assert rendered == expected
 
 
-def test_folders_become_the_files_in_them_and_data_sets_the_split_that_is_asked_for(place):
-    for name in ("parts/a.jsonl", "parts/b.jsonl", "packed/a.jsonl.gz", "packed/.hidden.json", "lines/a.ndjson"):
-        Path(name).parent.mkdir(exist_ok=True)
-        Path(name).write_text("{}\n")
-    saved = Path("saved")
-    for split in ("train", "test"):
-        (saved / split).mkdir(parents=True)
-        (saved / split / "state.json").write_text("{}")
-    (saved / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+def test_files_data_sets_and_names_on_the_hub_become_paths_and_folders_are_left_out(place):
+    Path("parts").mkdir()
+    Path("saved").mkdir()
+    Path("saved/dataset_dict.json").write_text('{"splits": ["train", "test"]}')
     entries = [
-        {"path": "parts"},
-        {"path": "saved"},
-        {"path": "saved", "split": "test"},
+        {"path": "saved", "split": "train"},
         {"path": str(place / "data" / "tools.jsonl")},
-    ]
-    entries += [
         {"path": "org/name", "data_files": ["a.jsonl", "b/*.parquet"], "revision": "v1"},
-        {"path": "s3://there/rows.jsonl"},
         {"path": "json", "data_files": "data/chat.jsonl"},
-        {"path": "packed"},
-        {"path": "lines"},
+        {"path": "s3://there/rows.jsonl"},
+        {"path": "parts"},
     ]
     found = axolotl(*entries, **PACKED)
     assert [source["path"] for source in found.values["sources"]] == [
-        "../parts/*.jsonl", "../saved/train", "../saved/test", str(place / "data" / "tools.jsonl"),
+        "../saved", str(place / "data" / "tools.jsonl"),
         "hf://datasets/org/name@v1/a.jsonl", "hf://datasets/org/name@v1/b/*.parquet", "../data/chat.jsonl",
-        "../packed/*.jsonl.gz", "../lines/*.ndjson",
     ]  # fmt: skip
-    assert found.left_out.keys() == {"datasets[5]"}
+    assert found.left_out.keys() == {"datasets[4]", "datasets[5]"} and "parts/*.jsonl" in found.left_out["datasets[5]"]
 
 
 def test_fields_that_packer_does_not_read_are_an_error_that_says_which_to_rename(place):
@@ -526,12 +492,13 @@ def test_the_recipe_says_in_comments_what_it_does_not_carry_and_loads_as_what_it
         ('{"datasets": [], "seed\\ud800": 1}', "c.json", r"seed\\ud800.* is not UTF-8"),
         ("datasets: rows", "c.yaml", "datasets: expected a list"),
         ("datasets: []", "c.yaml", "contains no rows that packer reads"),
-        ("rl: dpo\ndatasets: [{path: a/b, type: chatml}]", "c.yaml", "rl: dpo: configurations of supervised training"),
-        ("reward_model: true\ndatasets: []", "c.yaml", "reward_model: True: configurations of supervised training"),
-        ("stage: dpo\ndataset: a", "c.yaml", "stage: dpo: configurations of supervised training"),
+        ("rl: dpo\ndatasets: [{path: a/b, type: chatml}]", "c.yaml", "init --from of preference data was withdrawn"),
+        ("reward_model: true\ndatasets: []", "c.yaml", "init --from of preference data was withdrawn"),
+        ("stage: dpo\ndataset: a", "c.yaml", "init --from of preference data was withdrawn"),
+        ("stage: pt\ndataset: a", "c.yaml", "init --from of pre-training on texts was withdrawn"),
+        ("pretraining_dataset: a/b", "c.yaml", "init --from of pre-training on texts was withdrawn"),
         ("dataset: a\ndataset_dir: nowhere", "c.yaml", "dataset_dir: nowhere: no dataset_info.json there"),
-        ("dataset: a/b\ndataset_dir: ONLINE", "c.yaml", "dataset_dir: ONLINE: its data sets are on the Hub"),
-        ("dataset: a\ndataset_dir: REMOTE:a/b", "c.yaml", "dataset_dir: REMOTE:a/b: its data sets are on the Hub"),
+        ("dataset: a/b\ndataset_dir: ONLINE", "c.yaml", "dataset_dir: ONLINE: no dataset_info.json there"),
         ("dataset: other\ndataset_dir: .", "c.yaml", "dataset 'other': not in dataset_info.json"),
         *((f"dataset: a{i}\ndataset_dir: .", "c.yaml", f"dataset 'a{i}': expected a mapping .* found") for i in range(4)),
         ("datasets: [{path: data/chat.jsonl, type: chat_template}]\nsample_packing: true\nsequence_len: long", "c.yaml", "as a recipe: pack.block_len"),
@@ -542,7 +509,7 @@ def test_a_file_that_cannot_be_a_recipe_is_an_error_that_says_why(place, text, n
     Path("dataset_info.json").write_text(json.dumps({"rows": rows, "a0": [1], "a1": "text", "a2": None, "a3": 7}))
     if text is not None:
         Path(name).write_text(text)
-    with pytest.raises(RecipeError, match=said):
+    with pytest.raises(UsageError, match=said):
         read_config(Path(name), Path("out"))
     result = CliRunner().invoke(cli, ["init", "out", "--from", name, "-v"])
     assert result.exit_code == 2 and not Path("out").exists() and "Traceback" not in result.stderr
@@ -565,8 +532,8 @@ def test_a_recipe_is_written_where_files_have_one_name_alone_and_nothing_is_left
         raise OSError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", refused)
-    write_recipe(axolotl(chat_template_jinja="{{ 1 }}", **PACKED), Path("out"))
-    assert {path.name for path in Path("out").iterdir()} == {"chat_template.jinja", "recipe.yaml"}
+    write_recipe(axolotl(**PACKED), Path("out"))
+    assert [path.name for path in Path("out").iterdir()] == ["recipe.yaml"]
     monkeypatch.setattr(os, "fsync", refused)
     with pytest.raises(StorageError):
         write_recipe(axolotl(**PACKED), Path("out2"))
