@@ -90,6 +90,7 @@ WITHDRAWN: Final = {
     "packer explain shapes_rejected": _OF_ROWS,
     "packer explain split_marker": _REFUSED,
     "packer explain terminator": _NOTED,
+    "packer export --documents": "documents are what it exports; --blocks exports blocks",
     "packer export --force": "remove the folder, or name a new one",
     "packer export --separate-mask": _OWN_FORMAT,
     "packer export --to mds": _OWN_FORMAT,
