@@ -5,19 +5,7 @@ from typing import Any
 
 from packer.errors import RecipeError
 from packer.hub import SCHEME, may_be_repository
-from packer.recipe_from.config import (
-    ConfigPaths,
-    EntryLeftOutError,
-    Keys,
-    Report,
-    alpaca_rows,
-    chat_rows,
-    file_of,
-    hub_path,
-    renamed_roles,
-    rows_of,
-)
-from packer.source.files import is_data_set
+from packer.recipe_from.config import ConfigPaths, EntryLeftOutError, Keys, Report, hub_path, messages_column, rows_of
 from packer.withdrawn import PREFERENCE_CONFIGURATION, TEXT_CONFIGURATION, refuse_withdrawn
 
 _SEQUENCE_LEN = 512
@@ -28,6 +16,9 @@ _LOADERS = ("json", "csv", "parquet", "arrow")
 
 _TEMPLATES = {"gemma": "gemma", "llama3": "llama-3", "chatml": "chatml"}
 """axolotl's name of a template → packer's name of it. `chatml` begins with the BOS here, if the tokenizer has one."""
+
+_TYPES = ("chat_template", "sharegpt", "alpaca", "alpaca_chat", "alpaca_instruct", "completion", "")
+"""Types of rows that packer recognizes itself."""
 
 _INSTRUCTIONS = {f"field_{name}": name for name in ("instruction", "input", "output", "system")}
 
@@ -47,7 +38,11 @@ def read_axolotl(config: Mapping[str, Any], paths: ConfigPaths, report: Report) 
         refuse_withdrawn(TEXT_CONFIGURATION)
     sources: list[dict[str, Any]] = []
     for name, split in (("datasets", {}), ("test_datasets", {"split": "eval"})):
-        for i, entry in enumerate(_entries(keys, name)):
+        entries = keys.take(name) or []
+        if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
+            hint = "as in axolotl's own examples"
+            raise RecipeError(f"{name}: expected a list of mappings with a path each", hint=hint)
+        for i, entry in enumerate(entries):
             with report.entry(f"{name}[{i}]", entry) as own_keys:
                 rows = _rows(own_keys)
                 sources += [{"path": path, **split, **rows} for path in _entry_paths(own_keys, paths)]
@@ -55,8 +50,6 @@ def read_axolotl(config: Mapping[str, Any], paths: ConfigPaths, report: Report) 
     revision = keys.take("revision_of_model", "text") if own is None else None
     length, packs = keys.take("sequence_len"), keys.take("sample_packing") is True
     pack = {"block_len": length or _SEQUENCE_LEN} if packs or length else {}
-    if {source["schema"] for source in sources} == {"text"}:
-        pack["overlong"] = "split"  # of other rows, axolotl leaves out what is too long
     return {
         "sources": sources,
         **paths.tokenizer(own or model, revision),
@@ -65,63 +58,33 @@ def read_axolotl(config: Mapping[str, Any], paths: ConfigPaths, report: Report) 
     }
 
 
-def _entries(keys: Keys, name: str) -> list[Mapping[str, Any]]:
-    entries = keys.take(name) or []
-    if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
-        hint = "as in axolotl's own examples"
-        raise RecipeError(f"{name}: expected a list of mappings with a path each", hint=hint)
-    return entries
-
-
 def _entry_paths(keys: Keys, paths: ConfigPaths) -> list[str]:
     """Return the paths of the sources of an entry."""
     path, named = keys.take("path", "text"), keys.take("data_files", "texts") or []
     if path is None:
         raise EntryLeftOutError("it has no path")
-    found = paths.find(path)
     if keys.take("split", "text") != "train":
         keys.leave("split")
-    if found is None and (path.startswith(SCHEME) or may_be_repository(path)):
+    if paths.find(path) is None and (path.startswith(SCHEME) or may_be_repository(path)):
         revision = keys.take("revision", "text")
         return [hub_path(path, revision, file) for file in named or [""]]
-    if found is not None and is_data_set(found):
-        return [paths.in_recipe(found, like=path)]
-    places = named if named and path in _LOADERS else [path]
-    return [paths.in_recipe(file_of(paths.find(place), place), like=place) for place in places]
+    return [paths.rows(place, like=place) for place in (named if named and path in _LOADERS else [path])]
 
 
 def _rows(keys: Keys) -> dict[str, Any]:
-    """Return schema and columns of an entry."""
-    if isinstance(keys.take("type"), Mapping):  # `system` is read unasked, as `input` is
-        return alpaca_rows({"system": "system", **keys.inner("type").columns(_INSTRUCTIONS)})
-    name = (keys.take("type", "text") or "").partition(":")[0]
-    if not name:
-        return rows_of("tokens")
-    if name == "chat_template":
-        return _chat(keys, messages="messages", role="role", content="content")
-    if name.startswith("sharegpt"):
-        return _chat(keys, messages="conversations", role="from", content="value")
-    if name == "completion":
-        return rows_of("text", {"text": keys.take("field", "text") or "text"})
-    if name in ("alpaca", "alpaca_chat", "alpaca_instruct"):
-        return alpaca_rows({})
-    if name == "input_output":
-        raise EntryLeftOutError("packer reads no segments: bring them as messages with `train`, or as rows of tokens")
-    keys.leave("type")
-    return rows_of("auto")
-
-
-def _chat(keys: Keys, *, messages: str, role: str, content: str) -> dict[str, Any]:
-    mapped = keys.inner("message_property_mappings")
-    rows = chat_rows(
-        messages=keys.take("field_messages", "text") or messages,
-        role=keys.take("message_field_role", "text") or mapped.take("role", "text") or role,
-        content=keys.take("message_field_content", "text") or mapped.take("content", "text") or content,
-        columns={"tools": keys.take("field_tools", "text") or "tools"},
+    """Return columns and roles of an entry."""
+    kind = keys.take("type")
+    own = keys.inner("type") if isinstance(kind, Mapping) else Keys({}, Report())
+    if not isinstance(kind, Mapping) and str(kind or "").partition(":")[0].partition(".")[0] not in _TYPES:
+        keys.leave("type")
+    mapped, roles = keys.inner("message_property_mappings"), keys.inner("roles")
+    names = tuple(
+        keys.take(f"message_field_{name}", "text") or mapped.take(name, "text") for name in ("role", "content")
     )
-    roles = keys.inner("roles")
+    columns = messages_column((names[0], names[1]), keys.take("field_messages", "text"))
+    columns |= keys.columns({"field_tools": "tools", "field": "text"}) | own.columns(_INSTRUCTIONS)
     senders = {name: roles.take(name, "texts") or () for name in ("system", "user", "assistant", "tool")}
-    return rows | renamed_roles({sender: name for name, own in senders.items() for sender in own})
+    return rows_of(columns, {sender: name for name, given in senders.items() for sender in given})
 
 
 def _template(keys: Keys, paths: ConfigPaths) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,16 +10,10 @@ from typing import Any
 
 from packer.errors import RecipeError
 from packer.hub import SCHEME
-from packer.source.files import matches
+from packer.source.files import is_data_set, matches
 from packer.source.roles import ROLES
 
 _MOST_SHOWN = 60
-
-_UNNAMED = ("functions", "chat_template_kwargs")
-"""Fields of chat rows that packer reads unasked, and other trainers do not."""
-
-_UNNAMED_OF_INSTRUCTIONS = ("history", "system", "tools", *_UNNAMED, "context", "reasoning")
-"""The same for alpaca rows, and fields that other trainers read only if a key names them."""
 
 _TYPES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "text": ("a text", lambda value: isinstance(value, str)),
@@ -61,9 +55,9 @@ class Keys:
     """The keys of one mapping of a configuration. What is not taken is not carried over."""
 
     def __init__(self, values: Mapping[str, Any], report: Report, *, where: str = "") -> None:
-        self.values = {str(key): value for key, value in values.items()}
+        self._values = {str(key): value for key, value in values.items()}
         self._report, self._where = report, where
-        report.left |= {where + key: value for key, value in self.values.items()}
+        report.left |= {where + key: value for key, value in self._values.items()}
 
     def take(self, key: str, kind: str | None = None) -> Any:
         """Return a key's value; None if it is absent or empty. The key counts as carried over.
@@ -73,8 +67,8 @@ class Keys:
         Raises:
             RecipeError: the value has a different type.
         """
-        name, value = self._where + key, self.values.get(key)
-        if key in self.values:
+        name, value = self._where + key, self._values.get(key)
+        if key in self._values:
             self._report.left.pop(name, None)
             self._report.carried[name] = None
         if value in (None, ""):
@@ -85,15 +79,15 @@ class Keys:
 
     def leave(self, key: str) -> None:
         """Count a key that was taken as not carried over after all."""
-        if key in self.values:
+        if key in self._values:
             self._report.carried.pop(self._where + key, None)
-            self._report.left[self._where + key] = self.values[key]
+            self._report.left[self._where + key] = self._values[key]
 
     def inner(self, key: str) -> "Keys":
         """Return the keys of a nested mapping; empty if it is absent."""
         return Keys(self.take(key, "mapping") or {}, self._report, where=f"{self._where}{key}.")
 
-    def columns(self, names: Mapping[str, str]) -> dict[str, str | None]:
+    def columns(self, names: Mapping[str, str]) -> dict[str, str]:
         """Return packer's name of each field that a key names → the field; `names` has key → packer's name."""
         return {new: column for key, new in names.items() if (column := self.take(key, "text")) is not None}
 
@@ -130,6 +124,19 @@ class ConfigPaths:
         # Resolve the target: if it is a symlink, `..` leads to the parent of the real folder.
         return Path(os.path.relpath(path.absolute(), self.target.resolve())).as_posix()
 
+    def rows(self, name: str, *, like: str) -> str:
+        """Return the path of a file of rows, of a pattern or of a saved dataset.
+
+        Raises:
+            EntryLeftOutError: there is none, or it is a plain folder, of whose files packer guesses none.
+        """
+        found = self.find(name)
+        if found is None:
+            raise EntryLeftOutError(f"{name}: no such file here")
+        if found.is_dir() and not is_data_set(found):
+            raise EntryLeftOutError(f"{name} is a folder: name its files in sources, as {name}/*.jsonl does")
+        return self.in_recipe(found, like=like)
+
     def tokenizer(self, text: str | None, revision: str | None) -> dict[str, str]:
         """Return the key of a tokenizer, if one is named: a local folder, or a name on the Hub with its revision."""
         if text is None:
@@ -139,19 +146,6 @@ class ConfigPaths:
         return {"tokenizer": named if found is None else self.in_recipe(found, like=text)}
 
 
-def file_of(found: Path | None, name: str) -> Path:
-    """Return a file that was found.
-
-    Raises:
-        EntryLeftOutError: nothing was found, or a plain folder, of whose files packer guesses none.
-    """
-    if found is None:
-        raise EntryLeftOutError(f"{name}: no such file here")
-    if found.is_dir():
-        raise EntryLeftOutError(f"{name} is a folder: name its files in sources, by a pattern such as '{name}/*.jsonl'")
-    return found
-
-
 def hub_path(repository: str, revision: str | None = None, path: str = "") -> str:
     """Return the name of a dataset on the Hub, or of a file of it, as a recipe writes it."""
     name = repository.removeprefix(SCHEME).removeprefix("datasets/")
@@ -159,39 +153,13 @@ def hub_path(repository: str, revision: str | None = None, path: str = "") -> st
     return f"{SCHEME}datasets/{name}{at}" + f"/{path}" * bool(path)
 
 
-def rows_of(schema: str, columns: Mapping[str, str | None] | None = None) -> dict[str, Any]:
-    """Return the keys of a source, omitting columns that already have packer's names."""
-    renamed = {new: old for new, old in (columns or {}).items() if new != old}
-    return {"schema": schema} | ({"columns": renamed} if renamed else {})
+def rows_of(columns: Mapping[str, str], roles: Mapping[str, str]) -> dict[str, Any]:
+    """Return `columns` and `roles` of a source, without what packer reads so by itself; `roles` has sender → role."""
+    renamed = {new: old for new, old in columns.items() if new != old}
+    senders = {name: role for name, role in roles.items() if ROLES.get(name, ROLES.get(name.lower())) != role}
+    return ({"columns": renamed} if renamed else {}) | ({"roles": senders} if senders else {})
 
 
-def chat_rows(*, messages: str, role: str, content: str, columns: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return the keys of a source of messages.
-
-    Raises:
-        EntryLeftOutError: packer does not read these names of role or content.
-    """
-    columns = _hidden(_UNNAMED, columns)
-    if (role, content) == ("role", "content"):
-        return rows_of("messages", {"messages": messages, **columns})
-    if role in ("role", "from") and content in ("content", "value"):
-        return rows_of("sharegpt", {"conversations": messages, **columns})
-    raise EntryLeftOutError(
-        "packer reads the speaker from role or from, and the text from content or value: rename them in the rows"
-    )
-
-
-def alpaca_rows(columns: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return the keys of an alpaca source; optional columns that packer could read are off unless given."""
-    return rows_of("alpaca", _hidden(_UNNAMED_OF_INSTRUCTIONS, columns))
-
-
-def _hidden(unnamed: Iterable[str], columns: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Return the columns with fields hidden that no key names."""
-    return {name: None for name in unnamed if name not in columns.values()} | dict(columns)
-
-
-def renamed_roles(roles: Mapping[str, str]) -> dict[str, Any]:
-    """Return the key `roles` of a source for senders by their role, if packer does not read some of them so itself."""
-    renamed = {name: role for name, role in roles.items() if ROLES.get(name, ROLES.get(name.lower())) != role}
-    return {"roles": renamed} if renamed else {}
+def messages_column(names: tuple[str | None, str | None], column: str | None) -> dict[str, str]:
+    """Return the column of messages, which packer calls by what its role and its content are called."""
+    return {} if column is None else {"conversations" if {"from", "value"}.intersection(names) else "messages": column}

@@ -13,11 +13,9 @@ from packer.recipe_from.config import (
     EntryLeftOutError,
     Keys,
     Report,
-    alpaca_rows,
-    chat_rows,
-    file_of,
     hub_path,
-    renamed_roles,
+    messages_column,
+    rows_of,
     shown,
 )
 from packer.withdrawn import PREFERENCE_CONFIGURATION, TEXT_CONFIGURATION, refuse_withdrawn
@@ -29,11 +27,9 @@ _CUTOFF_LEN = 2048
 
 _MOST_LISTED = 12
 
-_INSTRUCTIONS = {"prompt": "instruction", "query": "input", "response": "output"} | {
+_COLUMNS = {"prompt": "instruction", "query": "input", "response": "output"} | {
     name: name for name in ("history", "system", "tools")
 }
-_CHATS = {"messages": "messages", "system": "system", "tools": "tools"}
-
 _TAG_ROLES = {"user_tag": "user", "assistant_tag": "assistant", "system_tag": "system", "observation_tag": "tool"}
 
 
@@ -93,33 +89,23 @@ def _entry_path(keys: Keys, paths: ConfigPaths, folder: str) -> str:
     name = keys.take("file_name", "text")
     if name is None:
         raise EntryLeftOutError("packer reads files of this machine and of the Hugging Face Hub")
-    return paths.in_recipe(file_of(paths.find(name), name), like=str(Path(folder, name)))
+    return paths.rows(name, like=str(Path(folder, name)))
 
 
 def _rows(keys: Keys) -> dict[str, Any]:
-    """Return schema and columns of an entry."""
-    columns = keys.inner("columns")
+    """Return columns and roles of an entry."""
+    columns, tags = keys.inner("columns"), keys.inner("tags")
     if keys.take("ranking") or columns.take("kto_tag"):
         raise EntryLeftOutError("preference data: a cache has one kind of rows")
-    if media := [key for key in ("images", "videos", "audios") if columns.take(key) is not None]:
-        raise EntryLeftOutError(f"{' and '.join(media)}: packer reads texts alone")
+    if any(columns.take(name) is not None for name in ("images", "videos", "audios")):
+        raise EntryLeftOutError("packer reads texts alone")
     kind = keys.take("formatting", "text") or "alpaca"
-    if kind == "alpaca":
-        # LLaMA-Factory reads only the named columns; if none are named, it uses Alpaca's column names.
-        unnamed = dict.fromkeys(_INSTRUCTIONS.values() if "columns" in keys.values else ())
-        return alpaca_rows(unnamed | columns.columns(_INSTRUCTIONS))
-    if kind not in ("sharegpt", "openai"):
+    if kind not in ("alpaca", "sharegpt", "openai"):
         raise EntryLeftOutError(f"formatting: {kind} is not known here")
-    tags = keys.inner("tags")
+    names = tags.take("role_tag", "text") or "from", tags.take("content_tag", "text") or "value"
+    read = messages_column(names, columns.take("messages", "text")) | columns.columns(_COLUMNS)
     senders = {sender: role for tag, role in _TAG_ROLES.items() if (sender := tags.take(tag, "text")) is not None}
-    read = dict[str, str | None].fromkeys(("system", "tools")) | columns.columns(_CHATS)
-    rows = chat_rows(
-        role=tags.take("role_tag", "text") or "from",
-        content=tags.take("content_tag", "text") or "value",
-        messages=read.pop("messages", None) or "conversations",
-        columns=read,
-    )
-    return rows | renamed_roles(senders)
+    return rows_of(read, senders)
 
 
 def _pack(keys: Keys) -> dict[str, Any]:

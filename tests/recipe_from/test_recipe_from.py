@@ -17,7 +17,6 @@ from packer.errors import RecipeError, StorageError, UsageError
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import load_recipe, make_recipe
 from packer.recipe_from import read_config, write_recipe
-from packer.store.cache import Cache
 from packer_cli.main import cli
 
 CHAT = {"type": "chat_template"}
@@ -104,7 +103,7 @@ def test_an_axolotl_config_builds_what_a_recipe_written_by_hand_builds(place):
 
 
 def test_a_llamafactory_config_builds_what_a_recipe_written_by_hand_builds(place):
-    rows = [{"q": f"What is {n} + {n}?", "more": "", "a": f"It is {2 * n}.", "system": "Unread."} for n in range(40)]
+    rows = [{"q": f"What is {n} + {n}?", "more": "", "a": f"It is {2 * n}."} for n in range(40)]
     chats = [
         {"talk": [{"role": "user", "content": row["q"]}, {"role": "assistant", "content": row["a"]}] * 2}
         for row in rows
@@ -140,7 +139,7 @@ def test_a_llamafactory_config_builds_what_a_recipe_written_by_hand_builds(place
     converted = convert(config)
     assert set(told(converted)) == {"template", "mask_history", "max_samples", "learning_rate"}
     write_recipe(converted, Path("out"))
-    columns = {"instruction": "q", "input": "more", "output": "a", "system": None}
+    columns = {"instruction": "q", "input": "more", "output": "a"}
     questions = {"path": "lists/questions.json", "columns": columns}
     by_hand = {
         "sources": [
@@ -341,66 +340,17 @@ def test_a_value_that_means_nothing_is_an_error_that_names_its_key(place, config
         convert({"datasets": [{"path": "data/chat.jsonl", **CHAT}], **PACKED, **config})
 
 
-@pytest.mark.parametrize(
-    ("columns", "expected"),
-    [
-        (None, {"history": None}),
-        ({"prompt": "instruction", "response": "output"}, {"history": None, "input": None}),
-        ({"prompt": "q", "query": "input", "response": "a", "history": "history"}, {"instruction": "q", "output": "a"}),
-    ],
-)  # fmt: skip
-def test_columns_that_llamafactory_would_not_read_are_hidden(place, columns, expected):
+def test_a_column_has_packers_name_of_it_if_it_has_another(place):
+    columns = {"prompt": "q", "query": "input", "response": "reasoning", "tools": "functions"}
     (source,) = llamafactory(columns=columns).values["sources"]
-    hidden = ("system", "tools", "functions", "chat_template_kwargs", "context", "reasoning")
-    assert source["columns"] == dict.fromkeys(hidden) | expected
+    assert source["columns"] == {"instruction": "q", "output": "reasoning", "tools": "functions"}
 
 
-ALPACA = {"instruction": "1?", "input": "", "output": "one"}
-CHATS = {"messages": [{"role": "user", "content": "1?"}, {"role": "assistant", "content": "one"}]}
-OPENAI_TAGS = {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant"}
-SHAREGPT = {"formatting": "sharegpt", "columns": {"messages": "messages"}, "tags": OPENAI_TAGS}
-
-
-@pytest.mark.parametrize("row", [ALPACA, CHATS])
-@pytest.mark.parametrize("trainer", ["axolotl", "llamafactory"])
-def test_fields_of_a_row_that_no_key_names_change_nothing(place, row, trainer):
-    """They mean something in rows that were made for packer; neither trainer reads them."""
-    is_chat = row is CHATS
-    tool = {"type": "function", "function": {"name": "count", "parameters": {"type": "object", "properties": {}}}}
-    more = {"functions": [tool], "chat_template_kwargs": {"enable_thinking": True}}
-    more |= {} if is_chat else {"context": "read me", "reasoning": "because", "history": [["0?", "zero"]]}
-    more |= {"system": "be brief", "tools": [tool]} if trainer == "llamafactory" else {}
-    built = []
-    for name, extra in (("plain", {}), ("more", more)):
-        Path(f"{name}.json").write_text(json.dumps([row | extra, *[row] * bool(extra)]))
-        if trainer == "axolotl":
-            found = axolotl({"path": f"{name}.json", "type": "chat_template" if is_chat else "alpaca"}, **PACKED)
-        else:
-            file = {"file_name": str(place / f"{name}.json")}
-            found = llamafactory({**file, **SHAREGPT} if is_chat else file, neat_packing=True)
-        write_recipe(found, Path(f"out-{name}"))
-        build(load_recipe(f"out-{name}/recipe.yaml"), Path(f"cache-{name}"), jobs=1)
-        documents = Cache.open(Path(f"cache-{name}")).documents("train")
-        built.append([documents.read(i).input_ids.tolist() for i in range(len(documents))])
-    plain, extended = built
-    assert extended == plain * 2
-
-
-def test_a_column_that_a_key_names_is_not_hidden(place):
-    entry = {"columns": {"prompt": "context", "response": "reasoning", "tools": "functions"}}
-    (source,) = llamafactory(entry).values["sources"]
-    assert {name: old for name, old in source["columns"].items() if old is not None} == {
-        "instruction": "context", "output": "reasoning", "tools": "functions"
-    }  # fmt: skip
-    hidden = {name for name, old in source["columns"].items() if old is None}
-    assert hidden == {"history", "system", "chat_template_kwargs", "input"}
-
-
-def test_a_prompt_type_of_the_users_own_reads_system_unasked_as_axolotl_does(place):
-    own = {"field_instruction": "q", "field_output": "a"}
-    for kind, read in ((own, "system"), ({**own, "field_system": "s"}, "s")):
-        (source,) = axolotl({"type": kind}, **PACKED).values["sources"]
-        assert source["columns"].get("system", "system") == read
+def test_a_prompt_type_of_the_users_own_names_its_columns(place):
+    own = {"field_instruction": "q", "field_output": "a", "field_system": "s", "format": "{instruction}"}
+    found = axolotl({"type": own}, **PACKED)
+    assert found.values["sources"][0]["columns"] == {"instruction": "q", "output": "a", "system": "s"}
+    assert "datasets[0].type.format" in found.left
 
 
 def test_a_template_in_a_file_is_named_and_one_in_the_config_is_listed(place):
@@ -449,12 +399,6 @@ def test_files_data_sets_and_names_on_the_hub_become_paths_and_folders_are_left_
         "hf://datasets/org/name@v1/a.jsonl", "hf://datasets/org/name@v1/b/*.parquet", "../data/chat.jsonl",
     ]  # fmt: skip
     assert found.left_out.keys() == {"datasets[4]", "datasets[5]"} and "parts/*.jsonl" in found.left_out["datasets[5]"]
-
-
-def test_fields_that_packer_does_not_read_are_an_error_that_says_which_to_rename(place):
-    with pytest.raises(RecipeError) as error:
-        axolotl({"message_property_mappings": {"role": "speaker", "content": "text"}}, **PACKED)
-    assert "rename them in the rows" in error.value.message and "run it again" in error.value.hint
 
 
 def test_the_recipe_says_in_comments_what_it_does_not_carry_and_loads_as_what_it_does(place):
