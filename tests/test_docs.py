@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import reference
 
 from packer.recipe.recipe import Recipe, make_recipe, to_json
-from packer_cli import reference
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGES = sorted(
