@@ -109,6 +109,7 @@ WITHDRAWN: Final = {
     "packer stats --foreign": "packer verify --foreign has its numbers",
     "packer stats --head": "| head shows the first lines",
     "packer stats --splits": "stats has a table of the splits, and what each rule leaves out",
+    "packer verify --quick": "verify reads every byte; stats fails on a file that is missing or of another size",
     "packer view": "packer report CACHE -o FILE writes the page; --rows, --block and --doc choose what it holds",
     "packer.load.Reference": _REFERENCE,
     "packer.load.example_seed": 'random.Random(f"{seed} {doc_id} {epoch}") depends on the document alone',
