@@ -43,8 +43,7 @@ def _print(found: "CacheDiff", *, whole: bool) -> None:
     def change(each: "Change") -> list[str]:
         return [each.key, f"{_value(each.old)} {ARROW} {_value(each.new)}"]
 
-    inputs = [["the inputs of both are read in another order"]] * found.inputs_reordered
-    inputs += [[": ".join(change(each))] for each in found.inputs]  # a path is too long for a column
+    inputs = [[": ".join(change(each))] for each in found.inputs]  # a path is too long for a column
     documents = []
     for split in found.documents:
         documents.append([split.split, number(split.both), "in both"])

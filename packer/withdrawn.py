@@ -45,6 +45,8 @@ BARE_DATASET_INFO: Final = "init --from of a dataset_info.json alone"
 
 PREFERENCE_CONFIGURATION: Final = "init --from of preference data"
 
+TEXT_CONFIGURATION: Final = "init --from of pre-training on texts"
+
 _NAMED = "init --from takes a configuration with dataset: NAME,NAME and dataset_dir: the folder of dataset_info.json"
 
 LANGUAGE: Final = "filters.language"
@@ -56,6 +58,7 @@ WITHDRAWN: Final = {
     ZONE: "a time that names no zone is in UTC; write other offsets into times and cutoffs: 2026-01-01T00:00:00+02:00",
     BARE_DATASET_INFO: _NAMED,
     PREFERENCE_CONFIGURATION: "packer build FILE recognizes pairs and rated answers; sources.columns has other names",
+    TEXT_CONFIGURATION: "packer build FILE --schema text --set pack.mode=stream packs texts as one stream",
     BLOCKS_OF_PAIRS: "the same build with --force keeps its documents, which readers batch padded or without padding",
     "order curriculum": _FUNCTION,
     "order weighted": _FUNCTION,
@@ -87,6 +90,7 @@ WITHDRAWN: Final = {
     "packer explain shapes_rejected": _OF_ROWS,
     "packer explain split_marker": _REFUSED,
     "packer explain terminator": _NOTED,
+    "packer export --documents": "documents are what it exports; --blocks exports blocks",
     "packer export --force": "remove the folder, or name a new one",
     "packer export --separate-mask": _OWN_FORMAT,
     "packer export --to mds": _OWN_FORMAT,
@@ -105,6 +109,7 @@ WITHDRAWN: Final = {
     "packer stats --foreign": "packer verify --foreign has its numbers",
     "packer stats --head": "| head shows the first lines",
     "packer stats --splits": "stats has a table of the splits, and what each rule leaves out",
+    "packer verify --quick": "verify reads every byte; stats fails on a file that is missing or of another size",
     "packer view": "packer report CACHE -o FILE writes the page; --rows, --block and --doc choose what it holds",
     "packer.load.Reference": _REFERENCE,
     "packer.load.example_seed": 'random.Random(f"{seed} {doc_id} {epoch}") depends on the document alone',

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from command_line import run
+import reference
 
 from packer.recipe.recipe import Recipe, make_recipe, to_json
-from packer_cli import reference
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGES = sorted(

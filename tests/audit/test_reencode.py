@@ -433,9 +433,9 @@ def test_flipping_any_bit_of_a_document_shard_never_crashes(small):
         content = bytearray(whole)
         content[place] ^= 1 << int(rng.integers(8))
         path.write_bytes(content)
-        report = verify(small / "cache", level="quick", sources=["/"], reencode=True, sample=NUM_CHATS, threads=1)
+        report = verify(small / "cache", sources=["/"], reencode=True, sample=NUM_CHATS, threads=1)
         found[report.ok] += 1
-    assert found[False] > 8, "most bits matter to a row; others are padding, and digests of files find those"
+    assert found == {False: 24}
 
 
 def test_a_manifest_that_does_not_say_how_to_read_is_a_finding(small):
@@ -454,7 +454,7 @@ def test_a_manifest_that_does_not_say_how_to_read_is_a_finding(small):
     ]
     for change in changes:
         write_manifest(small / "cache", msgspec.structs.replace(manifest, **change))
-        report = verify(small / "cache", level="quick", sources=["/"], reencode=True, sample=4, threads=1)
+        report = verify(small / "cache", sources=["/"], reencode=True, sample=4, threads=1)
         assert not report.ok or change["inputs"][0].num_rows == 2**62, change
     assert len(changes) == 8
 

@@ -245,7 +245,6 @@ def test_verify_compares_with_a_pinned_fingerprint(cache):
         ("inspect {missing}", 3, "input"),
         ("inspect {cache} --block 99999", 2, "usage"),
         ("inspect {cache} --block 1 --doc 2", 2, "usage"),
-        ("verify {cache} --quick --full", 2, "usage"),
         ("stats {missing}", 3, "input"),
         ("frobnicate", 2, "usage"),
         ("build --frobnicate", 2, "usage"),

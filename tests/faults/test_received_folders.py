@@ -83,7 +83,6 @@ def received(starter_cache: Path, tmp_path: Path) -> Path:
 
 READ = [
     ["verify"],
-    ["verify", "--quick"],
     ["verify", "--full"],
     ["verify", "--full", "-j", "2"],
     ["stats"],

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from packer.audit.verify.verify_report import Finding, Level, differing, unreadable
+from packer.audit.verify.verify_report import Finding, differing, unreadable
 from packer.errors import CheckError, PackerError
 from packer.model.model import TEMPLATE_FILE, digests_of, read_model_files
 from packer.pipeline.identity import Provenance, model_digests
@@ -90,21 +90,20 @@ def check_file(folder: Path, path: str, *, sha256: str) -> list[Finding]:
         return [unreadable(path, error)]
 
 
-def check_kept(folder: Path, path: str, file: ModelFile | StoredTable, level: Level) -> list[Finding]:
-    """Check the size of a file and, except at level `quick`, its sha256."""
-    wrong = check_size(folder, path, file.num_bytes)
-    return wrong if wrong or level == "quick" else check_file(folder, path, sha256=file.sha256)
+def check_kept(folder: Path, path: str, file: ModelFile | StoredTable) -> list[Finding]:
+    """Check the size of a file and its sha256."""
+    return check_size(folder, path, file.num_bytes) or check_file(folder, path, sha256=file.sha256)
 
 
-def check_selection(folder: Path, manifest: Manifest, level: Level, *, is_whole: bool) -> list[Finding]:
+def check_selection(folder: Path, manifest: Manifest, *, is_whole: bool) -> list[Finding]:
     """Check the row tables of a cache with a selection, and recompute the selection.
 
     `is_whole`: whether the shards, whose lengths the selection needs, are intact.
     """
     selection = manifest.selection
     assert selection is not None, "the caller asked"
-    findings = [each for table in manifest.tables for each in check_kept(folder, table.path, table, level)]
-    if findings or level == "quick" or not is_whole:
+    findings = [each for table in manifest.tables for each in check_kept(folder, table.path, table)]
+    if findings or not is_whole:
         return findings
     shards = [shard for shard in manifest.shards if shard.kind == "documents"]
     try:

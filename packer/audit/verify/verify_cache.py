@@ -1,6 +1,5 @@
 """Verification of a cache: reports everything that is wrong, not just the first error.
 
-    quick     the manifest, its conservation laws, and the size of every file
     default   every byte of the shards by xxh3-128, of other files by sha256; every row digest; the fingerprints
     full      sha256 of the shards too, Arrow's own validation, the rules of rows, blocks against documents
 
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from typing import get_args
 
 from packer.audit.input_parts import InputPart, cut_input, map_inputs
 from packer.audit.verify.block_checks import check_blocks, check_counts
@@ -101,8 +101,10 @@ def verify(
         WorkerDiedError: a process that re-encoded rows was killed.
         UsageError: inputs are to be compared, one was standard input, and nothing is piped in; or a node has different
             software than this machine.
-        ValueError: a sample without `reencode`, or of no rows; `reencode` without `sources`.
+        ValueError: another level; a sample without `reencode`, or of no rows; `reencode` without `sources`.
     """
+    if level not in get_args(Level):
+        raise ValueError(f"level is {level}; expected default or full")
     if sample is not None and (not reencode or sample < 1):
         raise ValueError(f"sample is {sample}; expected at least 1, with reencode")
     roots = SourceRoots.of(sources)
@@ -119,10 +121,10 @@ def verify(
         except CheckError as error:
             return _unreadable(named, level, content, error, expect)
         _need_standard_input(place, manifest, roots)
-        hashing = workers if on is not None and level != "quick" else Threads(threads or default_jobs())
+        hashing = workers if on is not None else Threads(threads or default_jobs())
         audit = _Audit(
             folder=place,
-            fetched=place if level == "quick" else named,
+            fetched=named,
             manifest=manifest,
             level=level,
             hashing=hashing,
@@ -134,8 +136,7 @@ def verify(
         audit.check_rejected()
         model_is_whole = audit.check_model()
         parts, notes = audit.check_sources(roots, cut=reencode) if roots else ({}, ())
-        if level != "quick":
-            audit.check_identity(documents, model_is_whole=model_is_whole)
+        audit.check_identity(documents, model_is_whole=model_is_whole)
         if level == "full":
             audit.check_blocks(documents)
         reencoded = audit.reencode(parts, sample) if reencode else None
@@ -220,14 +221,14 @@ class _Audit:
     def check_rows(self, *, is_whole: bool) -> Mapping[str, DocumentShards]:
         """Check the row tables and the selection; `is_whole`: whether the shards are intact.
 
-        Returns the documents of each split; none if anything is damaged, or at level `quick`.
+        Returns the documents of each split; none if anything is damaged.
         """
         manifest = self.manifest
         if manifest.selection is not None:
-            findings = check_selection(self.folder, manifest, self.level, is_whole=is_whole)
+            findings = check_selection(self.folder, manifest, is_whole=is_whole)
             self.record("rows", findings, _sizes(manifest.tables), manifest.tables[0].num_rows)
             is_whole &= not findings
-        return documents_of(self.folder, manifest) if self.level != "quick" and is_whole else {}
+        return documents_of(self.folder, manifest) if is_whole else {}
 
     def check_rejected(self) -> None:
         name, totals = REJECTED_NAME, self.manifest.totals
@@ -239,17 +240,14 @@ class _Audit:
             return
         except PackerError:
             size = None  # check_rejected reports why
-        if self.level == "quick":
-            findings = differing(name, ("size", "a file", "no file")) if size is None else []
-        else:
-            findings = check_rejected(self.folder, self.manifest)
+        findings = check_rejected(self.folder, self.manifest)
         lines = sum(totals.rejected.values()) + sum(cut.parts for cut in totals.cut.values())
         self.record("rejected", findings, [size or 0], lines)
 
     def check_model(self) -> bool:
         """Check the tokenizer's files; return whether they are intact."""
         files = self.manifest.model.files
-        findings = [each for file in files for each in check_kept(self.folder, f"model/{file.path}", file, self.level)]
+        findings = [each for file in files for each in check_kept(self.folder, f"model/{file.path}", file)]
         self.record("model", findings, _sizes(files))
         return not findings
 

@@ -10,7 +10,7 @@ from packer.names import is_address
 _REPAIRABLE = frozenset({"size", "xxh3-128", "sha256", "name", "structure"})
 """Findings by which `build --repair` recognizes that a file is not the one that was written."""
 
-Level: TypeAlias = Literal["quick", "default", "full"]
+Level: TypeAlias = Literal["default", "full"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class Checked:
     num_files: int
     num_rows: int
     num_bytes: int
-    """Bytes that were read and hashed; at level `quick`, the total size that was compared."""
+    """Bytes that were read and hashed."""
 
     num_damaged: int
     """Files with a finding."""
@@ -142,8 +142,6 @@ class VerifyReport:
             command = f"packer build -o {folder} --sources .{force}"
             return f"the cache itself is intact; {command} brings it up to date with them"
         if not any(_is_mended(finding) for finding in self.findings):
-            if self.level == "quick":
-                return f"packer verify {folder} checks whether its files are still what was written"
             return (
                 "every file is what its digest says, so that --repair would keep it; to have the rows made again, "
                 "build into another folder: packer build -c RECIPE -o OTHER"
