@@ -21,6 +21,7 @@ from packer.withdrawn import (
     OF_DATALOADERS,
     PREFERENCE_CONFIGURATION,
     WITHDRAWN,
+    WORKERS,
     ZONE,
 )
 
@@ -35,6 +36,7 @@ def test_the_table_has_commands_and_names_and_the_changelog_all_of_them() -> Non
     others = {
         LANGUAGE,
         ZONE,
+        WORKERS,
         BLOCKS_OF_PAIRS,
         BARE_DATASET_INFO,
         PREFERENCE_CONFIGURATION,

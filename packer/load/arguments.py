@@ -9,7 +9,6 @@ import reprlib
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from multiprocessing.context import get_spawning_popen
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
@@ -238,15 +237,6 @@ def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
             hint="call torch.distributed.init_process_group() first, or pass rank= and world_size=",
         )
     return 0, 1
-
-
-def spawning_ranks(rank: int, world_size: int) -> dict[str, int]:
-    """Return what a process that is being spawned must be told; nothing for any other pickle.
-
-    A worker of a DataLoader has no `torch.distributed` unless it was forked. Left to itself, it would take itself for
-    the only rank, and every rank would read everything.
-    """
-    return {} if get_spawning_popen() is None else {"rank": rank, "world_size": world_size}
 
 
 def check_integer(name: str, value: Any, *, minimum: int | None = None, maximum: int | None = None) -> int:

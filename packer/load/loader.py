@@ -8,11 +8,12 @@ from typing import Any, Literal, NoReturn, Self
 import msgspec
 import numpy as np
 import torch
+from torch.utils.data import get_worker_info
 
 from packer.batches import Int64
 from packer.errors import CheckError
 from packer.load.agreement import Agreement
-from packer.load.arguments import MAX_INT32, Schedule, check_instance, check_integer, resolve_options, spawning_ranks
+from packer.load.arguments import MAX_INT32, Schedule, check_instance, check_integer, resolve_options
 from packer.load.batching import Batching
 from packer.load.figures import Figures, ThroughputMeter, figures_of
 from packer.load.mixture import Mixture
@@ -25,7 +26,7 @@ from packer.load.step import Step
 from packer.load.step_plan import End, StepPlan
 from packer.recipe.read_rules import BatchingName
 from packer.store.cache import Cache
-from packer.withdrawn import refuse_withdrawn, withdraws
+from packer.withdrawn import WORKERS, refuse_withdrawn, withdraws
 
 _NOT_PICKLED = {"self", "cache", "cache_dir"}
 
@@ -136,9 +137,9 @@ class PackedLoader:
         self._source = RowSource(self._cache, self._options)
         self._reader = StepReader(self._source, self._options)
         self._state = self._source.initial_state()
-        self.agreement = Agreement(self._options, self._state)
+        self.agreement = Agreement(self._options)
         self._epoch_end: ReaderState | None = None  # the state at the end of the last finished epoch
-        self._prefetch: Prefetch[tuple[Step | None, ReaderState]] | None = None
+        self._prefetch: Prefetch[tuple[Step, ReaderState]] | None = None
         self._iteration: object = None
         self._throughput = ThroughputMeter()
 
@@ -231,10 +232,6 @@ class PackedLoader:
         """Yield steps endlessly, continuing from each epoch into the next."""
         return self._steps(through_epochs=True)
 
-    def every(self, num_workers: int, *, worker: int, first: int) -> Iterator[Step]:
-        """Yield one worker's share of the iteration: every n-th step, starting with step number `first` + `worker`."""
-        return self._steps(through_epochs=False, worker=(first, worker, num_workers))
-
     def __getattr__(self, name: str) -> NoReturn:
         refuse_withdrawn(f"{type(self).__name__}.{name}")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -319,30 +316,29 @@ class PackedLoader:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        arguments = self._arguments | spawning_ranks(self._options.rank, self.world_size)
-        return {"cache": self._cache, "arguments": arguments, "state": self.state_dict()}
+        return {"cache": self._cache, "arguments": self._arguments, "state": self.state_dict()}
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
         self.__init__(saved["cache"], **saved["arguments"])  # type: ignore[misc]
         self.load_state_dict(saved["state"])
 
-    def _steps(self, *, through_epochs: bool, worker: tuple[int, int, int] = (0, 0, 1)) -> Iterator[Step]:
+    def _steps(self, *, through_epochs: bool) -> Iterator[Step]:
+        if get_worker_info() is not None:
+            refuse_withdrawn(WORKERS)
         self._stop_prefetch()
         iteration = self._iteration = object()
         self._source.fetch()
         last_epoch = None if through_epochs else self._state.epoch
         while True:  # once, and again after each change of the batch size
-            steps = self._reader.steps(self.plans(last_epoch=last_epoch), self._state, worker=worker)
+            steps = self._reader.steps(self.plans(last_epoch=last_epoch), self._state)
             prefetch = self._prefetch = Prefetch(steps, depth=self._options.prefetch)
             try:
                 self._throughput.step_requested()
                 for step, state in self.agreement.checked(prefetch, self._state):
                     if self._prefetch is prefetch:  # else a signal handler ended it while this waited
-                        if step is not None and step.epoch > self._state.epoch:
+                        if step.epoch > self._state.epoch:
                             self._epoch_end = self._state
                         self._state = state
-                        if step is None:
-                            continue
                         self._throughput.step_returned(step.num_tokens)
                         device = self._options.device
                         yield step if device.type == "cpu" else step.to(device, non_blocking=True)

@@ -62,42 +62,29 @@ class StepReader:
         self._pin = options.device.type == "cuda"
         self._max_rows = max(int(_MAX_TOKENS * self._world_size / max(source.rows.mean_length, 1)), 1)
 
-    def steps(
-        self, plans: Iterator[StepPlan], state: ReaderState, *, worker: tuple[int, int, int] = (0, 0, 1)
-    ) -> Iterator[tuple[Step | None, ReaderState]]:
-        """Yield the steps of consecutive plans, each with the loader's state after returning it.
-
-        Args:
-            plans: from the state on.
-            state: of the loader.
-            worker: (first, w, W): from the step of index `first` on, every W-th step is read, beginning with the w-th.
-                None is yielded in place of steps that belong to other workers.
+    def steps(self, plans: Iterator[StepPlan], state: ReaderState) -> Iterator[tuple[Step, ReaderState]]:
+        """Yield the steps of consecutive plans from a state on, each with the loader's state after returning it.
 
         Raises:
             CheckError: a row of this rank does not match its digest.
         """
-        first, own, num_workers = worker
         for group in group_steps(plans, max_rows=self._max_rows):
             shares = [self._share(plan) for plan in group]
-            is_own = [(state.counters.steps + number - first) % num_workers == own for number in range(len(group))]
             counts = self._counts(group)
-            read = [part for share, wanted in zip(shares, is_own, strict=True) if wanted for part in share.parts]
-            micro_batches = iter(self._micro_batches(read) if read else ())
-            for plan, share, wanted, trained, tokens in zip(group, shares, is_own, *counts, strict=True):
-                step = None
-                if wanted:
-                    step = Step(
-                        micro_batches=tuple(islice(micro_batches, len(share.parts))),
-                        index=state.counters.steps,
-                        epoch=plan.epoch,
-                        block_ids=np.concatenate(share.parts),
-                        num_items_in_batch=self._num_items(plan, trained),
-                        coverage=plan.coverage,
-                        size=tokens if isinstance(self._batching, TokenBudget) else plan.num_rows,
-                        num_tokens=tokens,
-                        num_slots=share.num_slots,
-                        num_pairs=self._rows.num_pairs(plan.real_rows),
-                    )
+            micro_batches = iter(self._micro_batches([part for share in shares for part in share.parts]))
+            for plan, share, trained, tokens in zip(group, shares, *counts, strict=True):
+                step = Step(
+                    micro_batches=tuple(islice(micro_batches, len(share.parts))),
+                    index=state.counters.steps,
+                    epoch=plan.epoch,
+                    block_ids=np.concatenate(share.parts),
+                    num_items_in_batch=self._num_items(plan, trained),
+                    coverage=plan.coverage,
+                    size=tokens if isinstance(self._batching, TokenBudget) else plan.num_rows,
+                    num_tokens=tokens,
+                    num_slots=share.num_slots,
+                    num_pairs=self._rows.num_pairs(plan.real_rows),
+                )
                 state = _state_after(state, plan, trained=trained, tokens=tokens, slots=share.num_slots)
                 yield step, state
 

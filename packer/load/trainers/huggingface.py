@@ -121,7 +121,7 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         saved = self._initial_state if folder is None else saved_reader(Path(folder))
         self._training_start = saved["beginning"]
         self._steps = StepDataset(self._reader)
-        self._steps.load_state_dict({"reader": saved["reader"], "taken": saved["taken"], "first": None})
+        self._steps.load_state_dict({"reader": saved["reader"], "taken": saved["taken"]})
         try:
             return super().train(None if folder is None else str(folder), *args, **options)
         finally:
