@@ -48,6 +48,7 @@ class Agreement:
         form = options.form
         self._form = {
             "world_size": options.world_size,
+            "balance": options.balance,
             "flatten": form.flatten,
             "labels": "shifted" if form.shifted else "unshifted",
             "weights": "use" if form.weighted else "refuse",

@@ -19,6 +19,7 @@ from packer.load.batching import (
     BATCHINGS,
     BatchFormat,
     Batching,
+    End,
     Packed,
     Padded,
     PaddingFree,
@@ -27,7 +28,6 @@ from packer.load.batching import (
     batching_from_recipe,
 )
 from packer.load.ordering import LengthBucketed, Ordering
-from packer.load.step_plan import End
 from packer.recipe.read_rules import MAX_BLOCK_LEN, BatchingName, Read
 from packer.store.cache import Cache
 from packer.withdrawn import refuse_withdrawn
@@ -65,6 +65,7 @@ class LoaderOptions:
     seed: int
     order: Ordering
     end: End
+    balance: int | None
     device: "torch.device"
     form: BatchFormat
     prefetch: int
@@ -101,6 +102,7 @@ def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> LoaderOp
         seed=check_integer("seed", given.seed),
         order=ordering_of(given.order),
         end=check_choice("end", given.end, ("drop", "pad", "short", "wrap")),
+        balance=None if given.balance is None else check_integer("balance", given.balance, minimum=1, maximum=2**24),
         device=resolve_device(given.device),
         form=form,
         prefetch=check_integer("prefetch", given.prefetch, minimum=0),

@@ -13,17 +13,16 @@ from torch.utils.data import get_worker_info
 from packer.batches import Int64
 from packer.errors import CheckError
 from packer.load.agreement import Agreement
-from packer.load.arguments import MAX_INT32, Schedule, check_instance, check_integer, resolve_options
-from packer.load.batching import Batching
+from packer.load.arguments import MAX_INT32, Schedule, check_instance, check_integer, open_cache, resolve_options
+from packer.load.batching import Batching, End
 from packer.load.figures import Figures, ThroughputMeter, figures_of
 from packer.load.mixture import Mixture
 from packer.load.ordered_rows import Content
 from packer.load.ordering import OrderKind
 from packer.load.reading import EpochSummary, Prefetch, StepReader
-from packer.load.row_source import RowSource, opened_source
+from packer.load.row_source import RowSource, StepPlan
 from packer.load.state import UNCHANGED, Counters, ReaderState, restore
 from packer.load.step import Step
-from packer.load.step_plan import End, StepPlan
 from packer.recipe.read_rules import BatchingName
 from packer.store.cache import Cache
 from packer.withdrawn import WORKERS, refuse_withdrawn, withdraws
@@ -35,9 +34,8 @@ class PackedLoader:
     """Training steps of packed blocks, the same for any number of ranks, micro-batches and workers and any prefetch.
 
     Sizes are counted in blocks. The order of an epoch depends only on the cache's content, `seed` and the epoch. Each
-    step takes the next `global_batch_size` blocks of that order; each rank gets a contiguous share of the step, and
-    each micro-batch a contiguous part of the share. With another `batching`, steps consist of documents; everything
-    else stays the same.
+    step takes the next `global_batch_size` blocks of that order, and each rank its share of the step. With another
+    `batching`, steps consist of documents; everything else stays the same.
 
     Iterating yields the rest of the current epoch and then stops; iterating again yields the next epoch. A loader that
     was restored at the very end of an epoch yields no step the first time. This loop therefore resumes exactly::
@@ -78,6 +76,9 @@ class PackedLoader:
             summed losses and `num_items_in_batch` do not change, a mean over rows does. ``short`` yields a smaller
             step, with only as many masked rows as the micro-batches of all ranks need: for evaluation. ``wrap`` takes
             the first blocks of the next epoch's order, which that epoch then skips.
+        balance: rows of a step are dealt to ranks and micro-batches so that they finish together, by work that counts
+            attention: the length at which it costs as much as everything else, about 12 times the hidden size. None
+            gives each rank a contiguous share. No result and no state depends on it: see :mod:`packer.load.dealing`.
         device: ``cpu`` or ``cuda``; None is ``cpu``. For cuda, steps wait in pinned memory; the host waits for no copy.
         flatten: for blocks, True lays a micro-batch out as one row, for variable-length attention; False as B rows.
         labels: ``unshifted``, for models that shift, or ``shifted``: under the name ``shift_labels``.
@@ -123,6 +124,7 @@ class PackedLoader:
         seed: int = 0,
         order: OrderKind = "random",
         end: End = "drop",
+        balance: int | None = 24_576,
         device: torch.device | str | None = None,
         flatten: bool = True,
         labels: Literal["unshifted", "shifted"] = "unshifted",
@@ -131,7 +133,9 @@ class PackedLoader:
         cache_dir: str | Path | None = None,
     ) -> None:
         self._arguments = {name: value for name, value in locals().items() if name not in _NOT_PICKLED}
-        self._cache = opened_source(cache, cache_dir=cache_dir)
+        if not isinstance(cache, Mixture) or cache_dir is not None:
+            cache = open_cache(cache, cache_dir=cache_dir)
+        self._cache = cache
         caches = self._cache.caches if isinstance(self._cache, Mixture) else (self._cache,)
         self._options = resolve_options(caches, SimpleNamespace(**self._arguments))
         self._source = RowSource(self._cache, self._options)

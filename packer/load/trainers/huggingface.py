@@ -35,8 +35,8 @@ from packer.load.arguments import check_instance
 from packer.load.datasets import StepDataset
 from packer.load.loader import PackedLoader
 from packer.load.ordered_rows import refuse_preference
+from packer.load.state import Count
 from packer.load.step import MicroBatch, Step
-from packer.load.step_plan import Count
 from packer.load.trainers.evaluation import Adapter, EvaluationBatches
 from packer.load.trainers.leaks import refuse_leaks
 
