@@ -53,10 +53,13 @@ LANGUAGE: Final = "filters.language"
 
 ZONE: Final = "split.zone"
 
+WORKERS: Final = "a PackedLoader or StepDataset in workers of a DataLoader"
+
 WITHDRAWN: Final = {
     LANGUAGE: "write the language that a detector finds to a field of the rows: {name: german, field: lang, in: [de]}",
     ZONE: "a time that names no zone is in UTC; write other offsets into times and cutoffs: 2026-01-01T00:00:00+02:00",
     BARE_DATASET_INFO: _NAMED,
+    WORKERS: "num_workers=0: DataLoader(StepDataset(loader), batch_size=None); the loader reads ahead in a thread",
     PREFERENCE_CONFIGURATION: "packer build FILE recognizes pairs and rated answers; sources.columns has other names",
     TEXT_CONFIGURATION: "packer build FILE --schema text --set pack.mode=stream packs texts as one stream",
     BLOCKS_OF_PAIRS: "the same build with --force keeps its documents, which readers batch padded or without padding",
@@ -112,6 +115,8 @@ WITHDRAWN: Final = {
     "packer verify --quick": "verify reads every byte; stats fails on a file that is missing or of another size",
     "packer view": "packer report CACHE -o FILE writes the page; --rows, --block and --doc choose what it holds",
     "packer.load.Reference": _REFERENCE,
+    "packer.load.trainers.BlockSource": "ten lines over Cache.open(folder).blocks(): docs/how-to/trainers/grain.md",
+    "packer.load.trainers.PackedDataModule": "a LightningDataModule of your own: docs/how-to/trainers/lightning.md",
     "packer.load.example_seed": 'random.Random(f"{seed} {doc_id} {epoch}") depends on the document alone',
     "packer.load.fill_reference": _REFERENCE,
     "packer.load.ordering.Curriculum": _FUNCTION,
@@ -126,7 +131,7 @@ WITHDRAWN: Final = {
 OF_DATALOADERS: Final = {
     "PackedLoader(batch_size=)": "micro_batch_size is for a forward pass, global_batch_size for a step over all ranks",
     "PackedLoader(collate_fn=)": "batching says how rows become a batch; packer.load.collate is for a PackedDataset",
-    "PackedLoader(num_workers=)": "prefetch=N reads N steps ahead; DataLoader(StepDataset(loader)) has workers",
+    "PackedLoader(num_workers=)": "prefetch=N reads N steps ahead, in a thread",
     "PackedLoader(pin_memory=)": "device='cuda' has steps on the device",
     "PackedLoader(shuffle=)": "order='random' shuffles every epoch, order='sequential' keeps the order of the blocks",
 }

@@ -22,6 +22,7 @@ from packer.withdrawn import (
     PREFERENCE_CONFIGURATION,
     TEXT_CONFIGURATION,
     WITHDRAWN,
+    WORKERS,
     ZONE,
 )
 
@@ -36,6 +37,7 @@ def test_the_table_has_commands_and_names_and_the_changelog_all_of_them() -> Non
     others = {
         LANGUAGE,
         ZONE,
+        WORKERS,
         BLOCKS_OF_PAIRS,
         BARE_DATASET_INFO,
         PREFERENCE_CONFIGURATION,

@@ -9,7 +9,6 @@ import reprlib
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from multiprocessing.context import get_spawning_popen
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
@@ -20,6 +19,7 @@ from packer.load.batching import (
     BATCHINGS,
     BatchFormat,
     Batching,
+    End,
     Packed,
     Padded,
     PaddingFree,
@@ -28,7 +28,6 @@ from packer.load.batching import (
     batching_from_recipe,
 )
 from packer.load.ordering import LengthBucketed, Ordering
-from packer.load.step_plan import End
 from packer.recipe.read_rules import MAX_BLOCK_LEN, BatchingName, Read
 from packer.store.cache import Cache
 from packer.withdrawn import refuse_withdrawn
@@ -66,6 +65,7 @@ class LoaderOptions:
     seed: int
     order: Ordering
     end: End
+    balance: int | None
     device: "torch.device"
     form: BatchFormat
     prefetch: int
@@ -102,6 +102,7 @@ def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> LoaderOp
         seed=check_integer("seed", given.seed),
         order=ordering_of(given.order),
         end=check_choice("end", given.end, ("drop", "pad", "short", "wrap")),
+        balance=None if given.balance is None else check_integer("balance", given.balance, minimum=1, maximum=2**24),
         device=resolve_device(given.device),
         form=form,
         prefetch=check_integer("prefetch", given.prefetch, minimum=0),
@@ -238,15 +239,6 @@ def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
             hint="call torch.distributed.init_process_group() first, or pass rank= and world_size=",
         )
     return 0, 1
-
-
-def spawning_ranks(rank: int, world_size: int) -> dict[str, int]:
-    """Return what a process that is being spawned must be told; nothing for any other pickle.
-
-    A worker of a DataLoader has no `torch.distributed` unless it was forked. Left to itself, it would take itself for
-    the only rank, and every rank would read everything.
-    """
-    return {} if get_spawning_popen() is None else {"rank": rank, "world_size": world_size}
 
 
 def check_integer(name: str, value: Any, *, minimum: int | None = None, maximum: int | None = None) -> int:

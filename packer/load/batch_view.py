@@ -19,12 +19,11 @@ from packer.load.attention import documents_of
 from packer.load.batching import Packed
 from packer.load.contract import BatchCheck, check_batch
 from packer.load.loader import PackedLoader
-from packer.load.ordered_rows import documents_of_pairs
+from packer.load.ordered_rows import PADDING_ROW, documents_of_pairs
 from packer.load.ordering import LengthBucketed
 from packer.load.reading import pad_id_of
 from packer.load.state import UNCHANGED, ReaderState, decode_state
 from packer.load.step import MicroBatch, Step
-from packer.load.step_plan import PADDING_ROW
 from packer.store.cache import BlockShards, Cache, DocumentShards
 
 

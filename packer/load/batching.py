@@ -1,22 +1,12 @@
-"""How a step's rows become micro-batches, and which rank gets which. Arithmetic on row numbers and lengths.
+"""How rows are laid out in micro-batches, and what sizes count."""
 
-A step is first cut globally, by the order and its size alone. Only then is it divided among the ranks. By rows, each
-rank takes a contiguous share and cuts it into micro-batches. By tokens, the rows of the step are spread over as many
-micro-batches as the budget requires, rounded up to a multiple of the ranks, so that all ranks have the same number and
-none waits.
-"""
-
-from collections.abc import Sequence
 from dataclasses import dataclass
-from heapq import heapify, heapreplace
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 
-from packer.batches import Int64
 from packer.errors import UsageError
 from packer.load.ordered_rows import OrderedRows
-from packer.load.step_plan import PADDING_ROW
 from packer.recipe.read_rules import BatchingName, Read, Side, Tokens
 
 
@@ -71,6 +61,8 @@ class TokenBudget:
     """None concatenates documents as :class:`PaddingFree` does, and the budget counts their tokens. Otherwise documents
     are padded, and the budget counts rows times padded length."""
 
+
+End = Literal["drop", "pad", "short", "wrap"]
 
 Batching: TypeAlias = Packed | Padded | PaddingFree | TokenBudget
 
@@ -131,83 +123,3 @@ def check_rows_fit(batching: Batching, micro_batch_size: int, rows: OrderedRows)
                 f"a row padded to {widest} tokens does not fit into a micro-batch of {micro_batch_size}",
                 hint="make the micro-batch larger, or multiple_of smaller",
             )
-
-
-def split_by_tokens(lengths: Int64, *, budget: int, multiple: int, padded: Padded | None) -> list[Int64]:
-    """Divide a step into micro-batches of at most `budget` tokens, a multiple of the ranks, fullest first.
-
-    Micro-batch ``i * multiple + r`` is the i-th of rank r, so that ranks work on micro-batches of similar size at the
-    same time. If there are fewer rows than micro-batches, some get one padding row.
-
-    Args:
-        lengths: tokens of the step's rows, none above the budget.  # int64[n]
-        budget: tokens of a micro-batch.
-        multiple: number of ranks.
-        padded: None counts tokens; otherwise rows times padded length.
-
-    Returns:
-        for each micro-batch, positions in the step, ascending; PADDING_ROW for a padding row
-    """
-    if padded is None:
-        groups = _balanced_groups(lengths, budget, multiple)
-    else:
-        groups = _similar_length_groups(lengths, budget, multiple, padded)
-    groups += [[] for _ in range(-len(groups) % multiple)]
-    return [np.array(sorted(group) or [PADDING_ROW], np.int64) for group in groups]
-
-
-_MOST_PARTS = 16
-"""Parts of a budget up to which lengths are rounded to bound the number of micro-batches."""
-
-
-def _balanced_groups(lengths: Int64, budget: int, multiple: int) -> list[list[int]]:
-    """Put the longest first into the emptiest micro-batch (Graham's LPT rule); retry with more until all rows fit.
-
-    R. L. Graham, "Bounds on Multiprocessing Timing Anomalies", SIAM J. Appl. Math. 17 (1969).
-    """
-    sizes = lengths.tolist()
-    descending = np.argsort(-lengths, kind="stable").tolist()
-    # Without these bounds, rows of just over half a budget would need about as many attempts as there are rows. Counted
-    # in (k + 1)-ths of the budget, rounded down and one less if that is exact, the rows of a micro-batch are less than
-    # k + 1 in total, so at most k: of k = 1, at most one row longer than half the budget.
-    k = np.arange(1, _MOST_PARTS)
-    parts = (((k[:, None] + 1) * lengths - 1) // budget).sum(1)
-    number = max(-(-sum(sizes) // budget), 1, *(-(-parts // k)).tolist())
-    number += -number % multiple
-    while (groups := _assign_to_emptiest(sizes, descending, budget, number)) is None:
-        number += multiple
-    return groups
-
-
-def _assign_to_emptiest(
-    sizes: Sequence[int], descending: Sequence[int], budget: int, number: int
-) -> list[list[int]] | None:
-    groups: list[list[int]] = [[] for _ in range(number)]
-    loads = [(0, i) for i in range(number)]
-    heapify(loads)
-    for place in descending:
-        load, i = loads[0]
-        if load + sizes[place] > budget:
-            return None  # it does not fit even into the emptiest
-        groups[i].append(place)
-        heapreplace(loads, (load + sizes[place], i))
-    order = sorted(loads, key=lambda pair: (-pair[0], pair[1]))
-    return [groups[i] for _, i in order]
-
-
-def _similar_length_groups(lengths: Int64, budget: int, multiple: int, padded: Padded) -> list[list[int]]:
-    """Group rows of similar length, longest first, as many as fit; halve the largest groups to make ranks even."""
-    groups: list[list[int]] = []
-    width = 0
-    for place in np.argsort(-lengths, kind="stable").tolist():
-        if not groups or (len(groups[-1]) + 1) * width > budget:
-            groups.append([])
-            width = padded.rounded(int(lengths[place]))
-        groups[-1].append(place)
-    while len(groups) % multiple:
-        largest = max(range(len(groups)), key=lambda i: len(groups[i]))
-        group = groups[largest]
-        if len(group) < 2:
-            break
-        groups[largest : largest + 1] = [group[: len(group) // 2], group[len(group) // 2 :]]
-    return groups

@@ -4,7 +4,7 @@ Every rank must know the number of tokens and of trained tokens of every row of 
 read without the tokens, 8 bytes per row, when a loader is opened.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -14,12 +14,14 @@ import numpy.typing as npt
 from packer.batches import CHOSEN, REJECTED, Float32, Int32, Int64
 from packer.errors import InputError, UsageError
 from packer.layout import offsets_of
-from packer.load.step_plan import PADDING_ROW
 from packer.store.cache import BlockShards, Cache, DocumentShards, FoundBlocks, FoundDocuments
 
 RowKind: TypeAlias = Literal["blocks", "documents"]
 Content: TypeAlias = Literal["examples", "pairs", "rated answers"]
 Float64: TypeAlias = npt.NDArray[np.float64]
+
+PADDING_ROW = -1
+"""Placeholder among a step's row numbers for a fully masked row."""
 
 
 class CacheRows:
@@ -143,12 +145,23 @@ class OrderedRows:
         """Documents that a cutoff leaves without a trained token; no order includes them.  # int64[n]"""
         return np.zeros(0, np.int64) if self._cutoff_len is None else np.flatnonzero(self.num_trained == 0)
 
-    @property
-    def mean_length(self) -> float:
-        """Mean number of tokens per row over all rows of the shards."""
-        shards = [shard for part in self._shards for shard in part.shards]
-        num_tokens, num_rows = (sum(getattr(shard, name) for shard in shards) for name in ("num_tokens", "num_rows"))
-        return float(self.num_sides * num_tokens / num_rows)
+    def lengths_of_each(self, rows: Int64) -> Int64:
+        """Return the positions of each document of some rows, or of each block; a padding row is a pad token.
+
+        Returns:
+            int64[R, 1 or 2]
+        """
+        if self.block_len:
+            return np.full((len(rows), 1), self.block_len, np.int64)
+        return np.where((rows == PADDING_ROW)[:, None], 1, self.lengths_of_sides[rows]).astype(np.int64)
+
+    def squares(self, rows: Int64, lengths: Int64) -> Int64:
+        """Return Σ n² over the sequences of n tokens of some rows, whose `lengths` are given.  # int64[R]"""
+        squares: Int64 = (lengths * lengths).sum(1)
+        if self.block_len:
+            for places, shards, numbers in self._by_part(rows):
+                squares[places] = shards.squares(numbers)
+        return squares
 
     def weight_sums(self, rows: Int64) -> Float64:
         """Sum the loss weights of some rows; each row of any rank is read once for this.  # float64[R]"""
@@ -166,16 +179,21 @@ class OrderedRows:
         if len(self._shards) == 1:
             first: FoundBlocks | FoundDocuments = self._shards[0].locate(rows)
             return first
-        bounds = self.bounds * self.num_sides
-        part_of = np.searchsorted(bounds, rows, side="right") - 1
         opened: list[Any] = [None] * len(rows)
         places = [0] * len(rows)
-        for number, part in enumerate(self._shards):
-            asked = np.flatnonzero(part_of == number)
-            found = part.locate(rows[asked] - bounds[number])
-            for place, batch, row in zip(asked.tolist(), found.opened, found.rows, strict=True):
-                opened[place], places[place] = batch, row
+        for numbers, shards, asked in self._by_part(rows):
+            found = shards.locate(asked)
+            for number, batch, row in zip(numbers.tolist(), found.opened, found.rows, strict=True):
+                opened[number], places[number] = batch, row
         return FoundBlocks(opened, places) if self.block_len else FoundDocuments(opened, places)
+
+    def _by_part(self, rows: Int64) -> Iterator[tuple[Int64, Any, Int64]]:
+        """Yield, for each cache, where its blocks or documents are among some, its shards, their numbers there."""
+        bounds = self.bounds * self.num_sides
+        part_of = np.searchsorted(bounds, rows, side="right") - 1  # that of a padding row is -1
+        for number, shards in enumerate(self._shards):
+            places = np.flatnonzero(part_of == number)
+            yield places, shards, rows[places] - bounds[number]
 
 
 def documents_of_pairs(pairs: Int64) -> Int64:

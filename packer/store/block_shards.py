@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from packer.batches import BlockBatch, Float32, Int32, Int64
-from packer.layout import offsets_of
+from packer.layout import concatenated_ranges, offsets_of
 from packer.store.arrow_columns import BlockRows
 from packer.store.bounds import check_blocks
 from packer.store.mapping import MappedShard
@@ -86,6 +86,16 @@ class BlockShards(NumberedRows[BlockRows]):
             **pieces,
             doc_offsets=doc_offsets,
         )
+
+    def squares(self, indices: Int64) -> Int64:
+        """Return the sum of the squares of each block's sequence lengths; digests are not checked here.  # int64[R]"""
+        squares = np.empty(len(indices), np.int64)
+        for chunk, places, rows in self._by_chunk(self.stored_numbers(indices)):
+            column = self.chunk(chunk)[0].seq_lengths
+            starts, ends = column.offsets[rows], column.offsets[rows + 1]
+            lengths = column.values[concatenated_ranges(starts, ends - starts)].astype(np.int64)
+            squares[places] = np.add.reduceat(lengths * lengths, offsets_of(ends - starts)[:-1])
+        return squares
 
     def locate(self, indices: Int64) -> FoundBlocks:
         """Locate blocks, in any order, repeats allowed, and check their digests; nothing is copied yet.

@@ -30,7 +30,7 @@ from packer.load import (  # noqa: E402
 from packer.load.adapters import huggingface, weighted_loss  # noqa: E402
 from packer.load.attention import documents_of, mask_4d  # noqa: E402
 from packer.load.batching import Padded, PaddingFree, TokenBudget  # noqa: E402
-from packer.load.trainers import BlockSource, StepBatches  # noqa: E402
+from packer.load.trainers import StepBatches  # noqa: E402
 from packer.load.trainers.evaluation import EvaluationBatches  # noqa: E402
 
 JUNK = [
@@ -88,8 +88,6 @@ CALLS = {
     "cache of a dataset": PackedDataset,
     "split": lambda junk: PackedDataset(small_cache(12), junk),
     "weights": lambda junk: PackedDataset(small_cache(12), weights=junk),
-    "cache of a source": BlockSource,
-    "split of a source": lambda junk: BlockSource(small_cache(12), junk),
     "loader": StepDataset,
     "loader of batches": StepBatches,
     "loader to evaluate": lambda junk: EvaluationBatches(junk, dict),

@@ -158,8 +158,9 @@ def test_micro_batches_are_the_documents_laid_out_literally(
         prefetch=0,
     )
     taken, num_steps = [], 0
+    places = {there[i]: place for place, i in enumerate(omega(len(there)))}
     for parts in zip(*loaders, strict=True):
-        tokens = slots = 0
+        tokens, slots, of_step = 0, 0, []
         weight = 0.0
         for part in parts:
             assert len(part) == accumulation
@@ -169,7 +170,8 @@ def test_micro_batches_are_the_documents_laid_out_literally(
                 tokens += sum(len(row[0]) for row, number in zip(rows, numbers, strict=True) if number >= 0)
                 slots += micro_batch["input_ids"].numel()
                 weight += sum(sum(row[3]) for row in rows)
-                taken += [number for number in numbers if number >= 0]
+                of_step += [number for number in numbers if number >= 0]
+        taken += sorted(of_step, key=places.get)
         for part in parts:
             assert (part.num_tokens, part.num_slots) == (tokens, slots)
             assert part.num_items_in_batch == pytest.approx(weight)

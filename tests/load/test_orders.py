@@ -114,7 +114,7 @@ def test_a_state_belongs_to_its_weights_its_function_and_its_window():
 @pytest.mark.parametrize(
     ("order", "message"),
     [
-        (weighted([1.0] * 11), "weights of 11 rows; the split has 12 documents"),
+        (weighted([1.0] * 11), "weights of 11 rows; the split has 12"),
         (lambda epoch: [0, 12], "expected some of the rows 0 to 11"),
         (lambda epoch: [-1], "expected some of the rows 0 to 11"),
         (lambda epoch: [], "expected the numbers of rows"),
@@ -143,7 +143,7 @@ def test_what_are_no_weights_is_refused(weights):
 
 
 def test_a_mixture_takes_no_function_of_the_epoch():
-    with pytest.raises(UsageError, match="so do the proportions"):
+    with pytest.raises(UsageError, match="so do the shares"):
         PackedLoader(Mixture([(small_cache(12), 1)]), order=lambda epoch: [0], **ALONE)
 
 

@@ -1,0 +1,197 @@
+"""Who reads which rows of a step: its micro-batches, and which rank has them. Arithmetic that all ranks do alike.
+
+The order and the size alone say which rows a step has. Who reads them is free, and no result, state or count depends
+on it; but the slowest rank sets the pace, and attention costs the square of a sequence's length. So rows are dealt by
+estimated work, Σ (balance · n + n²) over sequences of n tokens: `balance` is the length at which attention costs as
+much as everything else, 12 times the hidden size of a model like Llama.
+
+1. The longest row first goes to the micro-batch with the least work that has room for it (Graham's LPT rule): for as
+   many rows as each has, or for a budget of tokens. Padded micro-batches stay those of the order.
+2. The ranks get the W micro-batches that take longest, then the next W, and so on, so that they wait for each other
+   neither after a micro-batch nor after a step; each time, the rank with the least work so far gets the most.
+
+Worked example, work 9 5 4 8 1 3 of six rows, one a micro-batch, for two ranks: 9 and 8, then 4 and 5, then 3 and 1, so
+16 and 14; in the order's own order it would be 18 and 12.
+
+R. L. Graham, "Bounds on Multiprocessing Timing Anomalies", SIAM J. Appl. Math. 17 (1969).
+"""
+
+from heapq import heappop, heappush
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from packer.batches import Int64
+from packer.layout import offsets_of
+from packer.load.arguments import LoaderOptions
+from packer.load.batching import Padded, TokenBudget
+from packer.load.ordered_rows import PADDING_ROW, OrderedRows
+
+
+class Share(NamedTuple):
+    """One rank's share of a step."""
+
+    parts: list[Int64]
+    """Rows of each of its micro-batches; PADDING_ROW for padding."""
+
+    num_slots: int
+    """Positions of the whole step, over all ranks, including padding."""
+
+
+class Dealer:
+    """Divides the rows of steps into micro-batches, the same number for each rank."""
+
+    def __init__(self, rows: OrderedRows, options: LoaderOptions) -> None:
+        self._rows, self._padded = rows, options.batching.padded
+        self._counts_tokens = isinstance(options.batching, TokenBudget)
+        self._rank, self._world_size = options.rank, options.world_size
+        self._micro_batch_size = options.micro_batch_size
+        self._balance = options.balance if options.world_size > 1 else None
+
+    def share(self, rows: Int64) -> Share:
+        """Return this rank's share of the rows of a step, with padding rows at their end."""
+        groups, of_ranks, num_slots = self.divided(rows)
+        return Share([groups[number] for number in of_ranks[self._rank].tolist()], num_slots)
+
+    def divided(self, rows: Int64) -> tuple[list[Int64], Int64, int]:
+        """Return the rows of each micro-batch, the micro-batches of each rank, and the positions of the whole step."""
+        rows = np.append(rows, PADDING_ROW)  # that of place -1
+        sides = self._rows.lengths_of_each(rows)
+        tokens = work = sides.sum(1)
+        if self._balance is not None and self._padded is None:
+            work = self._balance * tokens + self._rows.squares(rows, sides)
+        groups = self._groups(sides, tokens, work)
+        places, sizes = np.concatenate(groups), np.array([len(group) for group in groups])
+        firsts = offsets_of(sizes)[:-1]
+        if self._padded is None:
+            slots, work = (np.add.reduceat(of_rows[places], firsts) for of_rows in (tokens, work))
+        else:
+            longest = np.maximum.reduceat(sides.max(1)[places], firsts)
+            widths = np.array([self._padded.rounded(each) for each in longest.tolist()])
+            slots = self._rows.num_sides * sizes * widths
+            work = slots * ((self._balance or 0) + widths)
+        return [rows[group] for group in groups], self._of_ranks(work), int(slots.sum())
+
+    def num_micro_batches(self, rows: Int64) -> int:
+        """Count the micro-batches of one rank."""
+        if not self._counts_tokens:
+            return -(-len(rows) // (self._micro_batch_size * self._world_size))
+        sides = self._rows.lengths_of_each(np.append(rows, PADDING_ROW))
+        return len(self._groups(sides, sides.sum(1), sides.sum(1))) // self._world_size
+
+    def _groups(self, sides: Int64, tokens: Int64, work: Int64) -> Any:
+        """Return the places of the rows of each micro-batch, -1 for a padding row; the last row is that of place -1."""
+        size, num_ranks, num_rows = self._micro_batch_size, self._world_size, len(work) - 1
+        if self._counts_tokens:
+            budget = size if self._padded is None else size // self._rows.num_sides
+            lengths = tokens if self._padded is None else sides.max(1)
+            return split_by_tokens(lengths[:-1], work[:-1], budget=budget, multiple=num_ranks, padded=self._padded)
+        places = np.append(np.arange(num_rows), np.full(-num_rows % (size * num_ranks), -1))
+        if self._balance is None or self._padded is not None or size == 1:
+            return places.reshape(-1, size)
+        found = filled(work[places], np.ones(len(places), np.int64), room=size, number=len(places) // size)
+        assert found is not None, "there is room for every row"
+        return [places[group] for group in found]
+
+    def _of_ranks(self, work: Int64) -> Int64:
+        """Return the numbers of each rank's micro-batches, of which each has some work.  # int64[W, number of one]"""
+        if self._balance is not None:
+            return dealt(work, self._world_size)
+        numbers = np.arange(len(work))
+        return numbers.reshape(-1, self._world_size).T if self._counts_tokens else numbers.reshape(self._world_size, -1)
+
+
+def dealt(work: Int64, world_size: int) -> Int64:
+    """Return each rank's micro-batches, a multiple of the ranks.  # int64[W, number of one rank]"""
+    descending = np.argsort(-work, kind="stable").reshape(-1, world_size)
+    ranks, loads = np.empty_like(descending), np.zeros(world_size, np.int64)
+    for of_ranks, groups in zip(ranks, descending, strict=True):
+        least_first = np.argsort(loads, kind="stable")
+        of_ranks[least_first] = groups
+        loads[least_first] += work[groups]
+    return ranks.T
+
+
+def filled(work: Int64, sizes: Int64, *, room: int, number: int) -> list[Int64] | None:
+    """Put the row with the most work first into the micro-batch with the least that has room for its size.
+
+    Returns:
+        the places of each micro-batch, ascending, that with the most work first; None if not all rows found room
+    """
+    groups: list[list[int]] = [[] for _ in range(number)]
+    left, loads = [room] * number, [(0, i) for i in range(number)]
+    full = []
+    for place in np.argsort(-work, kind="stable").tolist():
+        size, without_room = int(sizes[place]), []
+        while loads and left[loads[0][1]] < size:
+            without_room.append(heappop(loads))
+        if not loads:
+            return None
+        load, i = heappop(loads)
+        groups[i].append(place)
+        left[i] -= size
+        without_room.append((load + int(work[place]), i))
+        for each in without_room:
+            if left[each[1]]:
+                heappush(loads, each)
+            else:
+                full.append(each)
+    order = sorted(full + loads, key=lambda pair: (-pair[0], pair[1]))
+    return [np.array(sorted(groups[i]), np.int64) for _, i in order]
+
+
+def split_by_tokens(lengths: Int64, work: Int64, *, budget: int, multiple: int, padded: Padded | None) -> list[Int64]:
+    """Divide a step into micro-batches of at most `budget` tokens, a multiple of the ranks, fullest first.
+
+    If there are fewer rows than micro-batches, some get one padding row.
+
+    Args:
+        lengths: tokens of the step's rows, none above the budget.  # int64[n]
+        work: by which micro-batches are filled, where they are not padded.  # int64[n]
+        budget: tokens of a micro-batch.
+        multiple: number of ranks.
+        padded: None counts tokens; otherwise rows times padded length.
+
+    Returns:
+        for each micro-batch, places in the step, ascending; -1 for a padding row
+    """
+    if padded is None:
+        groups = _balanced_groups(lengths, work, budget, multiple)
+    else:
+        groups = _similar_length_groups(lengths, budget, multiple, padded)
+        groups += [np.zeros(0, np.int64)] * (-len(groups) % multiple)
+    return [group if len(group) else np.array([PADDING_ROW]) for group in groups]
+
+
+_MOST_PARTS = 16
+"""Parts of a budget up to which lengths are rounded to bound the number of micro-batches."""
+
+
+def _balanced_groups(lengths: Int64, work: Int64, budget: int, multiple: int) -> list[Int64]:
+    """Fill as few micro-batches as hold all tokens, by work if rows of a budget's length leave room for that."""
+    # Without these bounds, rows of just over half a budget would need about as many attempts as there are rows. Counted
+    # in (k + 1)-ths of the budget, rounded down and one less if that is exact, the rows of a micro-batch are less than
+    # k + 1 in total, so at most k: of k = 1, at most one row longer than half the budget.
+    k = np.arange(1, _MOST_PARTS)
+    parts = (((k[:, None] + 1) * lengths - 1) // budget).sum(1)
+    number = max(-(-int(lengths.sum()) // budget), 1, *(-(-parts // k)).tolist())
+    number += -number % multiple
+    while (groups := filled(lengths, lengths, room=budget, number=number)) is None:
+        number += multiple
+    return groups if work is lengths else filled(work, lengths, room=budget, number=number) or groups
+
+
+def _similar_length_groups(lengths: Int64, budget: int, multiple: int, padded: Padded) -> list[Int64]:
+    """Group rows of similar length, longest first, as many as fit; halve the largest groups to make ranks even."""
+    groups: list[Int64] = []
+    descending, first = np.argsort(-lengths, kind="stable"), 0
+    while first < len(descending):
+        most = budget // padded.rounded(int(lengths[descending[first]]))
+        groups.append(descending[first : first + most])
+        first += most
+    while len(groups) % multiple:
+        largest = max(range(len(groups)), key=lambda i: len(groups[i]))
+        if len(groups[largest]) < 2:
+            break
+        groups[largest : largest + 1] = np.split(groups[largest], [len(groups[largest]) // 2])
+    return [np.sort(group) for group in groups]
