@@ -19,7 +19,6 @@ from packer.named_templates import template_key
 from packer.pipeline.documents import BuildOptions
 from packer.pipeline.kept_rows import ArrowData, is_arrow, keep_rows, remove_rows, rows_folder
 from packer.pipeline.messages.build_result import BuildResult
-from packer.pipeline.plan.reuse import refuse_other_files
 from packer.pipeline.run import build_recipe
 from packer.pipeline.workers.ray_workers import workers_on
 from packer.progress import Lines, Progress, Silent
@@ -130,10 +129,8 @@ def build(
         recipe, rows = _recipe_and_rows(data, dict(options))
         # Rows are kept on this machine even for a cache in a bucket.
         beside = build_place(folder, is_dry=True) if rows else folder
-        if rows:
-            if recipe.tokenizer is None:
-                raise RecipeError("no tokenizer", hint="name the model's: tokenizer='ORG/MODEL', or its folder")
-            refuse_other_files(beside)
+        if rows and recipe.tokenizer is None:
+            raise RecipeError("no tokenizer", hint="name the model's: tokenizer='ORG/MODEL', or its folder")
         with _kept(recipe, rows, rows_folder(beside), listener.note, dry_run=dry_run) as of_files:
             with workers_on(on, jobs, listener.note) as workers:
                 how = BuildOptions(

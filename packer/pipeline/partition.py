@@ -249,13 +249,8 @@ def run_partition(task: PartitionTask, batches: Iterable[RowBatch], *, folder: P
 
 
 def write_journal(folder: Path, key: str, finished: PartitionResult | StoredTable) -> None:
-    """Record that a shard or a table of traits, whose file has been written, is finished.
-
-    For a cache in a bucket, the file is uploaded and then the entry, for other machines.
-    """
-    files, entry = CacheFiles(folder), f"{JOURNALS[type(finished)]}/{key}.json"
-    files.write(entry, msgspec.json.encode(finished))
-    files.publish(finished.shard.path if isinstance(finished, PartitionResult) else finished.path, entry)
+    """Record that a shard or a table of traits, whose file has been written, is finished."""
+    CacheFiles(folder).write(f"{JOURNALS[type(finished)]}/{key}.json", msgspec.json.encode(finished))
 
 
 def journal_entries(folder: Path) -> list[str]:

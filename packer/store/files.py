@@ -1,6 +1,7 @@
 """The files of a cache by their names: everything that is read, written, renamed or linked goes through here.
 
-If the folder is a mirror of a bucket (:mod:`packer.store.mirror`), missing files are downloaded first.
+A reader or writer of a cache sees an ordinary folder. If the folder is a mirror of a bucket
+(:mod:`packer.store.mirror`), what is missing is downloaded first, and what is finished is uploaded.
 """
 
 import os
@@ -9,7 +10,7 @@ import stat
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -21,7 +22,7 @@ from packer.display import repair_hint
 from packer.errors import CheckError, StorageError
 from packer.host.limits import storage_errors
 from packer.host.regular_file import MAX_SMALL_BYTES, leads_outside, open_regular, regular_path
-from packer.store.bucket import CONNECTIONS
+from packer.store.bucket import CONNECTIONS, MAX_READ_BYTES
 from packer.store.digest import FileDigest, digest_file, digest_file_xxh3
 from packer.store.folder import AtomicFile, inside, temporary_path, write_atomically
 from packer.store.mirror import mirror_of
@@ -42,12 +43,6 @@ class CacheFiles:
     """
 
     folder: Path
-
-    @property
-    def url(self) -> str | None:
-        """The URL of a cache in a bucket; None for a local cache."""
-        mirror = mirror_of(self.folder)
-        return None if mirror is None else mirror.bucket.url
 
     def size(self, name: str) -> int | None:
         """Return the size of a regular file in bytes; None if it does not exist."""
@@ -184,13 +179,25 @@ class CacheFiles:
         return () if leads_outside(self.folder, folder) else (self.folder / folder).glob(pattern)
 
     def write(self, name: str, content: bytes | Iterable[bytes]) -> FileDigest:
-        """Write a file atomically; return the digests of its bytes."""
+        """Write a file atomically, whose name tells its content; return the digests of its bytes."""
+        digest = self._write_here(name, content)
+        self.finish(name)
+        return digest
+
+    def _write_here(self, name: str, content: bytes | Iterable[bytes]) -> FileDigest:
         return write_atomically(inside(self.folder, name), content, below=self.folder)
 
-    def publish(self, *names: str) -> None:
-        """Upload finished files, in this order, if the folder mirrors a bucket; otherwise a no-op."""
+    @contextmanager
+    def new_file(self, folder: str, name: Callable[[FileDigest], str]) -> Iterator[AtomicFile]:
+        """Write a file within the context that is named by its content, after it."""
+        with AtomicFile(self.folder / folder, below=self.folder) as file:
+            yield file
+            self.finish(f"{folder}/{file.commit(inside(file.folder, name(file.digest)).name).name}")
+
+    def finish(self, name: str) -> None:
+        """Call it once a file is finished and has its name, and before anything refers to it."""
         if (mirror := mirror_of(self.folder)) is not None:
-            mirror.publish(names)
+            mirror.publish(name)
 
     def remove_damaged(self, digests: Mapping[str, str]) -> None:
         """If the folder mirrors a bucket, remove the bucket's objects whose sha256 differs from the given one."""
@@ -200,7 +207,7 @@ class CacheFiles:
     def commit(self, name: str, content: bytes, *, before: bytes | None, named: Iterable[str]) -> FileDigest:
         """Replace the file whose presence is the commit, once everything that it names exists.
 
-        `before` is its content when the build began, None without one; it is compared in a bucket only, as a lock keeps
+        `before` is what :meth:`standing` gave when the build began; it is compared in a bucket only, as a lock keeps
         other builds out of a folder.
 
         Raises:
@@ -209,7 +216,12 @@ class CacheFiles:
         if (mirror := mirror_of(self.folder)) is not None:
             mirror.publish_missing(named)
             mirror.commit(name, before, content)
-        return self.write(name, content)
+        return self._write_here(name, content)
+
+    def standing(self, name: str) -> bytes | None:
+        """Return the content of the file whose presence is the commit, if another build may replace it meanwhile."""
+        is_there = mirror_of(self.folder) is not None and self.size(name) is not None
+        return self.read(name, max_bytes=MAX_READ_BYTES) if is_there else None
 
     def rename(self, old: str, new: str) -> None:
         """Rename a finished file, replacing any file of the new name; in a bucket, write an object of the new name."""

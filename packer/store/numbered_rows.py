@@ -23,10 +23,9 @@ from packer.layout import MASKED, offsets_of
 from packer.store.arrow_columns import BlockRows, DocumentRows
 from packer.store.bounds import OutOfBounds
 from packer.store.column_ranges import read_columns
-from packer.store.files import CacheFiles
 from packer.store.manifest import Shard
 from packer.store.mapping import MappedShard, check_bytes, map_shard
-from packer.store.mirror import arrived
+from packer.store.mirror import SentFolder
 from packer.store.schema import Kind
 from packer.store.views import flat_view
 
@@ -75,10 +74,8 @@ def _weights(opened: DocumentRows | BlockRows, row: int) -> npt.NDArray[Any]:
     return trained if opened.loss_weights is None else np.where(trained, opened.loss_weights[row], 0)
 
 
-def _received(
-    make: Callable[[Path, tuple[Shard, ...]], Any], folder: Path, url: str | None, shards: tuple[Shard, ...]
-) -> Any:
-    return make(arrived(folder, url), shards)
+def _received(make: Callable[[Path, tuple[Shard, ...]], Any], sent: SentFolder, shards: tuple[Shard, ...]) -> Any:
+    return make(sent.arrive(), shards)
 
 
 class NumberedRows(Generic[Rows]):
@@ -117,7 +114,7 @@ class NumberedRows(Generic[Rows]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         make = partial(type(self), chosen=self._chosen)
-        return _received, (make, self.folder, CacheFiles(self.folder).url, self.shards)
+        return _received, (make, SentFolder.of(self.folder), self.shards)
 
     @property
     def weighted(self) -> bool:

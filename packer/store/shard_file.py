@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_128
 
+from packer.store.digest import FileDigest
 from packer.store.files import CacheFiles
-from packer.store.folder import AtomicFile, inside
 from packer.store.manifest import Place, Shard
 from packer.store.schema import Kind, placed_columns
 from packer.store.views import flat_view
@@ -38,7 +38,11 @@ def write_shard(
     """
     num_rows = num_tokens = num_trained = 0
     row_digests = xxh3_128()
-    with AtomicFile(cache / kind, below=cache) as file:
+
+    def name(digest: FileDigest) -> str:
+        return shard_name(split=split, index=index, sha256=digest.sha256)
+
+    with CacheFiles(cache).new_file(kind, name) as file:
         with pa.ipc.new_file(file, schema, options=IPC_OPTIONS) as writer:
             for batch in batches:
                 writer.write_batch(batch)
@@ -48,11 +52,9 @@ def write_shard(
                 row_digests.update(flat_view(batch, "digest", np.uint64, batch.num_rows).data)
         file.flush()
         places = find_places(file.path)
-        digest = file.digest
-        name = shard_name(split=split, index=index, sha256=digest.sha256)
-        file.commit(inside(file.folder, name).name)
+    digest = file.digest
     return Shard(
-        path=f"{kind}/{name}",
+        path=f"{kind}/{name(digest)}",
         kind=kind,
         split=split,
         source=None,

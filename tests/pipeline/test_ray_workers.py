@@ -21,17 +21,20 @@ from packer.errors import UsageError
 from packer.pipeline.workers.executor import WorkerDiedError
 from packer.pipeline.workers.ray_nodes import NodeRequirements, versions
 from packer.pipeline.workers.ray_workers import MOST_DEATHS, RayWorkers
+from packer.store.mirror import SentFolder
 
 
 def test_a_node_must_have_the_same_software_and_see_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     here = versions()
     assert {"packer", "Python", "numpy", "pyarrow", "tokenizers", "jinja2"} <= here.keys()
-    NodeRequirements(versions=here, folder=tmp_path, probe=tmp_path).check()
+    NodeRequirements(versions=here, folder=tmp_path).check()
     with pytest.raises(UsageError, match=f"more is missing, here 1; numpy {here['numpy']}, here 0"):
-        NodeRequirements(versions={**here, "numpy": "0", "more": "1"}, folder=tmp_path, probe=None).check()
+        NodeRequirements(versions={**here, "numpy": "0", "more": "1"}, folder=tmp_path).check()
+    with SentFolder.to_machines(tmp_path / "cache") as sent:
+        assert sent.arrive() == tmp_path / "cache"
     with pytest.raises(UsageError, match=f"does not see {tmp_path / 'cache'}\n"):
-        NodeRequirements(versions=here, folder=tmp_path, probe=tmp_path / "cache" / ".packer" / "probe").check()
+        sent.arrive()
 
 
 class FakeRay(ModuleType):

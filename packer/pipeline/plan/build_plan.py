@@ -20,7 +20,6 @@ from packer.pipeline.identity import RULES_VERSION, Provenance, documents_identi
 from packer.pipeline.kept_tokenizer import model_record
 from packer.pipeline.messages.suggestions import templates_hint
 from packer.pipeline.partition import PartitionTask
-from packer.pipeline.plan.bucket_inputs import copy_objects
 from packer.pipeline.plan.input_resolution import SourceFile, source_files, tokenizer_place
 from packer.pipeline.plan.inputs import MIN_PARALLEL_BYTES, note_dialogues, open_inputs, read_whole
 from packer.pipeline.plan.open_keys import settled
@@ -37,6 +36,7 @@ from packer.source.partition import FilePartitions, FileStatus
 from packer.source.rows import InputFile
 from packer.source.schema import SCHEMAS
 from packer.store.manifest import Input, Manifest
+from packer.store.objects import copy_objects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

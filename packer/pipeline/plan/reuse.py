@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from packer.errors import CheckError, UsageError
+from packer.errors import CheckError
 from packer.pipeline.identity import Provenance, same_traits
 from packer.pipeline.partition import PartitionResult, PartitionTask, RejectedRow, read_journal
 from packer.progress import Progress
@@ -14,16 +14,6 @@ from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, StoredTable, read_manifest
 from packer.store.rejected import read_rejected, rejected_path
 from packer.store.shard_file import relink
-
-
-def refuse_other_files(folder: Path) -> None:
-    """Refuse a folder that contains something other than a cache."""
-    if not folder.is_dir() and (folder.exists() or folder.is_symlink()):
-        what = "a file" if folder.exists() else "a link to nothing"
-        raise UsageError(f"{folder} is {what}", hint="-o takes a folder")
-    known = (folder / MANIFEST_NAME).exists() or (folder / ".packer").exists() or CacheFiles(folder).url is not None
-    if folder.is_dir() and not known and any(folder.iterdir()):
-        raise UsageError(f"{folder} contains other files and is not a cache", hint="choose another folder with -o")
 
 
 def existing(folder: Path, progress: Progress) -> Manifest | None:

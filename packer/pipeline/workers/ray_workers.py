@@ -28,8 +28,7 @@ from packer.display import plural
 from packer.errors import ResourceError, UsageError
 from packer.pipeline.workers.executor import Processes, WorkerDiedError, Workers, in_folder
 from packer.pipeline.workers.ray_nodes import Job, NodeRequirements, run_task, send_paths, versions
-from packer.store.files import CacheFiles
-from packer.store.folder import PRIVATE, AtomicFile
+from packer.store.mirror import SentFolder
 from packer.version import __version__
 
 Task = TypeVar("Task")
@@ -145,10 +144,9 @@ class RayWorkers:
         if first is None:
             return
         self._connect()
-        url = None if folder is None else CacheFiles(folder).url
-        with _probe(folder) if folder is not None and url is None else nullcontext() as probe:
-            make = make if folder is None else partial(in_folder, folder, url, make)
-            here = NodeRequirements(versions=versions(), folder=Path.cwd(), probe=probe)
+        with nullcontext() if folder is None else SentFolder.to_machines(folder) as sent:
+            make = make if sent is None else partial(in_folder, sent, make)
+            here = NodeRequirements(versions=versions(), folder=Path.cwd())
             job = Job(name=secrets.token_hex(8), here=here, make=make, arguments=tuple(arguments))
             yield from self._run(job, chain([first], waiting))
 
@@ -250,10 +248,3 @@ def _given_up(tasks: Mapping[str, Exception]) -> WorkerDiedError:
         hint="everything else is finished and kept. Is a row there too large for the memory of a process? "
         "--set rows.max_bytes=N rejects larger ones; ray logs has what the processes printed",
     )
-
-
-@contextmanager
-def _probe(folder: Path) -> Iterator[Path]:
-    """Create a file in the cache that nodes must see, as proof that they would write to the same cache."""
-    with AtomicFile(folder / PRIVATE, below=folder) as file:
-        yield file.path
