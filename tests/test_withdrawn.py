@@ -20,6 +20,7 @@ from packer.withdrawn import (
     LANGUAGE,
     OF_DATALOADERS,
     PREFERENCE_CONFIGURATION,
+    RAY_CLIENT,
     WITHDRAWN,
     ZONE,
 )
@@ -38,6 +39,7 @@ def test_the_table_has_commands_and_names_and_the_changelog_all_of_them() -> Non
         BLOCKS_OF_PAIRS,
         BARE_DATASET_INFO,
         PREFERENCE_CONFIGURATION,
+        RAY_CLIENT,
         "order curriculum",
         "order weighted",
         "order windowed",

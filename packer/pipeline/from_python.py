@@ -100,9 +100,9 @@ def build(
         out: folder of the cache; created if it does not exist.
         jobs: number of processes; by default one for each processor, or fewer if the input is small. They do not import
             the calling script, so it needs no ``if __name__ == "__main__":``. The bytes do not depend on it.
-        on: ``ray`` builds on the Ray cluster of this machine or of ``RAY_ADDRESS``, ``ray://HOST:PORT`` on another one;
-            `jobs` is then the number of concurrent tasks. All nodes must see the inputs and the cache under the same
-            paths, or both must be in buckets.
+        on: ``ray`` builds on the Ray cluster of this machine or of ``RAY_ADDRESS``; `jobs` is then the number of
+            concurrent tasks. All nodes must see the inputs and the cache under the same paths, or both must be in
+            buckets.
         on_error: ``fail`` stops at the first rejected row.
         fail_above: the largest share of rows that may be rejected, and of tokens that may be in no block. If more is
             left out, nothing is committed; finished work is kept for a build that allows it.

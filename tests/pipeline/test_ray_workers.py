@@ -82,7 +82,7 @@ class FakeRay(ModuleType):
 
 
 def ran(ray: FakeRay, tasks: list[str]) -> Iterator[tuple[int, str]]:
-    return RayWorkers(ray, None, None, lambda _: None).run(str, (), tasks)
+    return RayWorkers(ray, None, lambda _: None).run(str, (), tasks)
 
 
 @given(st.lists(st.sampled_from(["task", "WorkerCrashedError", "NodeDiedError", "OutOfMemoryError"]), max_size=40))
@@ -109,21 +109,11 @@ def test_a_node_that_cannot_take_part_ends_the_run_and_what_is_running_is_cancel
     assert ray.cancelled and len(ray.asked) < 9
 
 
-def test_a_client_without_grpcio_names_what_to_install(
-    starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
-    monkeypatch.setitem(sys.modules, "grpc", None)
-    options = ["-c", starter / "recipe.yaml", "-o", tmp_path / "cache", "--on", "ray://head:10001"]
-    command_line.assert_refused("ray[client] in the version of the cluster", "build", *options, exit_code=2)
-    assert not (tmp_path / "cache").exists()
-
-
 @pytest.mark.parametrize(
     ("words", "options"),
     [
         ("token-packer[ray]", ["--on", "ray"]),
-        ("token-packer[ray]", ["--on", "ray://head:10001"]),
+        ("--on ray://HOST:PORT was withdrawn", ["--on", "ray://head:10001"]),
         ("--on spark: not a place packer can work on", ["--on", "spark"]),
     ],
 )
