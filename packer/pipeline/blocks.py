@@ -267,11 +267,12 @@ def _ends_open(documents: DocumentShards, first: int, stop_ids: Sequence[int]) -
 
 def block_worker(folder: Path, form: BlockForm) -> Callable[[BlockTask], Shard]:
     """Return the function that makes block shards; it keeps documents open for tasks that need the same ones."""
-    opened: dict[tuple[str, str, int], DocumentColumns] = {}
+    opened: dict[tuple[str, int | None, int, int], DocumentColumns] = {}
 
     def make(task: BlockTask) -> Shard:
         documents = task.documents
-        key = (task.split, documents.shards[0].path, len(documents.shards))
+        first = documents.shards[0]  # its file may be that of another partition, too
+        key = (task.split, first.source, first.first_row, len(documents.shards))
         if key not in opened:
             opened.clear()
             columns = documents.columns(weighted=task.weighted)

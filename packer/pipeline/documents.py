@@ -84,7 +84,7 @@ def make_documents(
         if lacking is not None and lacking.key in tables:
             traits[number], lacking = tables[lacking.key], None
         if task.key in there:
-            results[number] = reuse(folder, there[task.key], task)
+            results[number] = reuse(there[task.key], task)
             _refuse_rejected(plan, results[number], options)
         if number not in results or lacking is not None:
             missing[number] = replace(task, has_documents=number in results, traits=lacking)

@@ -5,7 +5,6 @@ A reader or writer of a cache sees an ordinary folder. If the folder is a mirror
 """
 
 import os
-import shutil
 import stat
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -18,13 +17,12 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from packer.display import repair_hint
 from packer.errors import CheckError, StorageError
 from packer.host.limits import storage_errors
 from packer.host.regular_file import MAX_SMALL_BYTES, leads_outside, open_regular, regular_path
 from packer.store.bucket import CONNECTIONS, MAX_READ_BYTES
 from packer.store.digest import FileDigest, digest_file, digest_file_xxh3
-from packer.store.folder import AtomicFile, inside, temporary_path, write_atomically
+from packer.store.folder import AtomicFile, inside, write_atomically
 from packer.store.mirror import mirror_of
 from packer.store.opened_folder import opened_folder, sync, sync_folder
 
@@ -237,50 +235,11 @@ class CacheFiles:
         if (mirror := mirror_of(self.folder)) is not None:
             mirror.bucket.replace(new, target)
 
-    def relink(self, old: str, name: str, *, sha256: str) -> None:
-        """Link a finished file under another name; the old name stays.
-
-        Makes a hard link if the file system supports it, otherwise a copy whose digest is checked.
-
-        Raises:
-            CheckError: the file does not exist, or a copy's bytes do not match the digest.
-        """
-        path, target = self.folder / old, inside(self.folder, name)
-        hint = repair_hint(self.folder)
-        if path == target:
-            return
-        if self.size(old) is None:
-            raise CheckError(f"{path} is missing", hint=hint)
-        path = self.fetch(old)
-        if not _hard_linked(path, target, below=self.folder):
-            with AtomicFile(target.parent, below=self.folder) as file:
-                with self.open(old) as content:
-                    shutil.copyfileobj(content, file, 4 * 2**20)
-                found = file.digest.sha256
-                if found != sha256:
-                    raise CheckError(f"{path} is damaged: expected sha256 {sha256}, found {found}", hint=hint)
-                file.commit(target.name)
-
     def sync(self, folder: str) -> None:
         """Flush a folder and its parent, so that the names in it survive a power failure."""
         with storage_errors("write", self.folder / folder):
             sync_folder(self.folder / folder)
             sync_folder((self.folder / folder).parent)
-
-
-def _hard_linked(path: Path, target: Path, *, below: Path) -> bool:
-    """Hard-link a file to another name; return False if impossible: another disk or owner, or no hard links."""
-    temporary = temporary_path(target.parent).name
-    with storage_errors("write", target), opened_folder(target.parent, below=below) as folder:
-        try:
-            os.link(path.resolve(), temporary, dst_dir_fd=folder)
-        except OSError:
-            return False
-        os.replace(temporary, target.name, src_dir_fd=folder, dst_dir_fd=folder)
-        with suppress(FileNotFoundError):  # if both link to the same file, rename is a no-op (POSIX)
-            os.unlink(temporary, dir_fd=folder)
-        sync(folder)
-    return True
 
 
 def _range(file: BufferedReader, offset: int, size: int, path: Path) -> bytes:

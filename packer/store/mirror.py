@@ -45,7 +45,7 @@ once."""
 
 _SHARDS = ("documents", "blocks", "rows")
 _LISTED = (*_SHARDS, "model")
-_DIGEST = re.compile(r"-([0-9a-f]{12})\.arrow\Z")
+_DIGEST = re.compile(r"[-/]([0-9a-f]{12,20})\.arrow\Z")
 
 
 def is_shard(name: str) -> bool:

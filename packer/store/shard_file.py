@@ -1,7 +1,7 @@
 """Write one Arrow file of a cache, from its temporary name to its content-addressed name.
 
 The bytes are a function of the record batches alone: Arrow IPC *file* format, metadata version 5, uncompressed, no
-dictionaries, no time, no host. The name ends in the first 12 digits of the file's sha256.
+dictionaries, no time, no host. The name has the first digits of the file's sha256.
 """
 
 from collections.abc import Iterable
@@ -20,13 +20,16 @@ from packer.store.views import flat_view
 IPC_OPTIONS = pa.ipc.IpcWriteOptions(metadata_version=pa.ipc.MetadataVersion.V5, compression=None, use_threads=False)
 
 
-def shard_name(*, split: str, index: int, sha256: str) -> str:
-    """Return the file name of a shard: ``train-00000-0123456789ab.arrow``."""
-    return f"{split}-{index:05d}-{sha256[:12]}.arrow"
+def shard_name(sha256: str, *, split: str, index: int | None) -> str:
+    """Return the file name of a shard: of documents by its bytes alone, of blocks ``train-00000-0123456789ab.arrow``.
+
+    A partition's shard keeps its name wherever the partition stands in a later build; two that are equal are one file.
+    """
+    return f"{sha256[:20]}.arrow" if index is None else f"{split}-{index:05d}-{sha256[:12]}.arrow"
 
 
 def write_shard(
-    cache: Path, batches: Iterable[pa.RecordBatch], *, schema: pa.Schema, kind: Kind, split: str, index: int
+    cache: Path, batches: Iterable[pa.RecordBatch], *, schema: pa.Schema, kind: Kind, split: str, index: int | None
 ) -> Shard:
     """Write record batches, none of them empty, as one atomic file.
 
@@ -40,7 +43,7 @@ def write_shard(
     row_digests = xxh3_128()
 
     def name(digest: FileDigest) -> str:
-        return shard_name(split=split, index=index, sha256=digest.sha256)
+        return shard_name(digest.sha256, split=split, index=index)
 
     with CacheFiles(cache).new_file(kind, name) as file:
         with pa.ipc.new_file(file, schema, options=IPC_OPTIONS) as writer:
@@ -100,14 +103,3 @@ def input_path(batch: pa.RecordBatch, *, base: int, first_row: int) -> Place:
         raise ValueError("a record batch has no values")
     columns = {name: buffer.address - base for name, buffer in values.items()}
     return Place(first_row=first_row, num_rows=batch.num_rows, columns=columns)
-
-
-def relink(cache: Path, shard: Shard, *, index: int) -> str:
-    """Link a shard's bytes under the name for another index, and return its relative path; the old name stays.
-
-    Raises:
-        CheckError, StorageError: as :meth:`packer.store.files.CacheFiles.relink`.
-    """
-    name = f"{shard.kind}/{shard_name(split=shard.split, index=index, sha256=shard.sha256)}"
-    CacheFiles(cache).relink(shard.path, name, sha256=shard.sha256)
-    return name

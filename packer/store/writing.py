@@ -29,8 +29,8 @@ BATCH_TOKENS = 2**20
 """A record batch ends with the row that reaches one of these limits."""
 
 
-def write_documents(cache: Path, batches: Sequence[DocumentBatch], *, split: str, index: int) -> Shard:
-    """Write a document shard: all documents of a partition, in order; `index` is its number within the split.
+def write_documents(cache: Path, batches: Sequence[DocumentBatch], *, split: str) -> Shard:
+    """Write a document shard: all documents of a partition, in order.
 
     Return the manifest's entry, with the values that follow from the documents.
 
@@ -46,7 +46,7 @@ def write_documents(cache: Path, batches: Sequence[DocumentBatch], *, split: str
         schema=documents_schema(weighted=weighted, preference=any(batch.side is not None for batch in batches)),
         kind="documents",
         split=split,
-        index=index,
+        index=None,
     )
     lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(batch.offsets) for batch in batches)])
     sample = np.concatenate([np.zeros(0, np.int32), *(batch.sample for batch in batches)])

@@ -75,7 +75,7 @@ for seed in range(first, last):
     if seed % 2:
         content = with_right_row_digests(content)
     sha256 = hashlib.sha256(content).hexdigest()
-    path = f"{kind}/{shard_name(split=whole.split, index=0, sha256=sha256)}"
+    path = f"{kind}/{shard_name(sha256, split=whole.split, index=0)}"
     (cache / path).write_bytes(content)
     digest = digest_file(cache / path)
     num_bytes, xxh3, sha256 = digest.num_bytes, digest.xxh3, digest.sha256

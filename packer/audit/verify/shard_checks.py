@@ -123,7 +123,7 @@ def _check_bytes(folder: Path, shard: Shard, *, full: bool) -> list[Finding]:
     except PackerError as error:
         return [unreadable(shard.path, error)]
     findings = differing(shard.path, ("xxh3-128", shard.xxh3, xxh3), ("sha256", shard.sha256, sha256))
-    if not Path(shard.path).stem.endswith(f"-{shard.sha256[:12]}"):
+    if shard.sha256[:12] not in Path(shard.path).stem:
         findings += differing(shard.path, ("name", f"…-{shard.sha256[:12]}.arrow", shard.path))
     return findings
 

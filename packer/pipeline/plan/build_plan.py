@@ -1,7 +1,6 @@
 """Plan a build: read the inputs once for their digests and partitions, load the model, key every partition."""
 
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -162,19 +161,16 @@ def _tasks(
     *,
     row_rules: Sequence[TraitRules],
 ) -> Iterator[PartitionTask]:
-    """Yield a task for every partition, with the next index of a shard in its split."""
-    num_shards: Counter[str] = Counter()
+    """Yield a task for every partition."""
     for source, (file, cut, entry) in enumerate(zip(files, cuts, inputs, strict=True)):
         for partition in cut.partitions:
             yield PartitionTask(
                 partition=partition,
                 file=file,
                 source=source,
-                index=num_shards[file.split],
                 key=partition_key(partition, entry, documents),
                 traits=traits_task(partition, entry, recipe, row_rules),
             )
-            num_shards[file.split] += 1
 
 
 def resolve_sources(recipe: Recipe) -> list[SourceFile]:

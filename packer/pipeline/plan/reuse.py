@@ -13,7 +13,6 @@ from packer.progress import Progress
 from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, StoredTable, read_manifest
 from packer.store.rejected import read_rejected, rejected_path
-from packer.store.shard_file import relink
 
 
 def existing(folder: Path, progress: Progress) -> Manifest | None:
@@ -109,13 +108,12 @@ def _whole(folder: Path, stored: Sequence[Shard | StoredTable], *, every_byte: b
     return {each.path for each in there if not every_byte or files.xxh3(each.path) == each.xxh3}
 
 
-def reuse(folder: Path, result: PartitionResult, task: PartitionTask) -> PartitionResult:
-    """Move the shard of an earlier build to its index and place in this one, with the line numbers of rejected rows."""
+def reuse(result: PartitionResult, task: PartitionTask) -> PartitionResult:
+    """Move the shard of an earlier build to its place in this one, with the line numbers of rejected rows."""
     partition, moved = task.partition, task.partition.first_line - result.shard.first_line
-    shard = msgspec.structs.replace(result.shard, split=task.file.split)
     shard = msgspec.structs.replace(
-        shard,
-        path=relink(folder, shard, index=task.index),
+        result.shard,
+        split=task.file.split,
         source=task.source,
         first_row=partition.first_row,
         first_line=partition.first_line,
