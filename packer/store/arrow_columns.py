@@ -15,7 +15,7 @@ from packer.layout import MASKED
 _DOCUMENT_HEADER = struct.Struct("<9q")
 _SIDES = struct.Struct("<2q")
 _BLOCK_HEADER = struct.Struct("<9q")
-_DTYPES: dict[pa.DataType, type[np.generic]] = {
+DTYPES: dict[pa.DataType, type[np.generic]] = {
     pa.int8(): np.int8,
     pa.uint8(): np.uint8,
     pa.int32(): np.int32,
@@ -162,4 +162,4 @@ def list_array(kind: pa.DataType, values: pa.Array, offsets: npt.NDArray[np.inte
 
 def flat_array(kind: pa.DataType, values: npt.NDArray[Any]) -> pa.Array:
     """Build a column of fixed-width values without nulls, with the type given by the schema; copies only to convert."""
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values, _DTYPES[kind]))])
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values, DTYPES[kind]))])

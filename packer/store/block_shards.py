@@ -99,7 +99,7 @@ class BlockShards(NumberedRows[BlockRows]):
     def _view(self, batch: pa.RecordBatch, mapped: MappedShard) -> BlockRows:
         if mapped.block_len != self.block_len:
             raise ValueError(f"expected blocks of {self.block_len} tokens, found {mapped.block_len}")
-        rows = block_rows(batch, mapped.block_len)
+        rows = block_rows(batch)
         check_blocks(rows, mapped.shard)
         return rows
 

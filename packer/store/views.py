@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged
+from packer.store.arrow_columns import DTYPES, BlockRows, DocumentRows, Ragged
 
 
 def document_rows(batch: pa.RecordBatch) -> DocumentRows:
@@ -19,54 +19,41 @@ def document_rows(batch: pa.RecordBatch) -> DocumentRows:
     Raises:
         ValueError: a buffer is missing, too small, or marks nulls in a column without nulls.
     """
-    num_rows = batch.num_rows
     validity, offsets, text = batch.column("sample_id").buffers()
-    weighted, sided = "loss_weights" in batch.schema.names, "side" in batch.schema.names
+    absent = {"loss_weights": None, "side": None, "margin": None}
     return DocumentRows(
-        doc_id=flat_view(batch, "doc_id", np.int64, num_rows),
-        input_ids=_ragged(batch, "input_ids", np.int32, np.int64),
-        labels=_ragged(batch, "labels", np.int32, np.int64),
-        loss_weights=_ragged(batch, "loss_weights", np.float32, np.int64) if weighted else None,
-        **spans_of(batch),
-        length=flat_view(batch, "length", np.int32, num_rows),
-        num_trained=flat_view(batch, "num_trained", np.int32, num_rows),
-        row=flat_view(batch, "row", np.int32, num_rows),
-        sample_id=Ragged(
-            values=_whole(text, np.uint8),
-            offsets=_checked(offsets, np.int32, num_rows + 1)[:],
-        ),
-        has_sample_id=_validity(validity, num_rows),
-        side=flat_view(batch, "side", np.int8, num_rows) if sided else None,
-        margin=flat_view(batch, "margin", np.float32, num_rows) if sided else None,
+        **absent | {name: _column(batch, name) for name in batch.schema.names if name not in _APART},
+        **_spans(batch),
+        sample_id=Ragged(values=_whole(text, np.uint8), offsets=_checked(offsets, np.int32, batch.num_rows + 1)),
+        has_sample_id=_validity(validity, batch.num_rows),
     )
 
 
-def block_rows(batch: pa.RecordBatch, block_len: int) -> BlockRows:
+def block_rows(batch: pa.RecordBatch) -> BlockRows:
     """Return the rows of a record batch of a block shard.
 
     Raises:
         ValueError: a buffer is missing, too small, or marks nulls in a column without nulls.
     """
-    num_rows = batch.num_rows
+    absent = {"loss_weights": None}
+    return BlockRows(**absent | {name: _column(batch, name) for name in batch.schema.names if name not in _APART})
 
-    def tokens(name: str, dtype: type[np.generic]) -> npt.NDArray[Any]:
-        values = _fixed(batch, name)
-        column: npt.NDArray[Any] = _checked(values, dtype, num_rows * block_len)
-        return column.reshape(num_rows, block_len)
 
-    return BlockRows(
-        input_ids=tokens("input_ids", np.int32),
-        labels=tokens("labels", np.int32),
-        position_ids=tokens("position_ids", np.int32),
-        doc_ids=_ragged(batch, "doc_ids", np.int64, np.int32),
-        doc_starts=_ragged(batch, "doc_starts", np.int32, np.int32),
-        doc_lengths=_ragged(batch, "doc_lengths", np.int32, np.int32),
-        doc_places=_ragged(batch, "doc_places", np.int32, np.int32),
-        seq_lengths=_ragged(batch, "seq_lengths", np.int32, np.int32),
-        length=flat_view(batch, "length", np.int32, num_rows),
-        num_trained=flat_view(batch, "num_trained", np.int32, num_rows),
-        loss_weights=tokens("loss_weights", np.float32) if "loss_weights" in batch.schema.names else None,
-    )
+_APART = ("spans", "sample_id", "digest")
+"""Columns that are no array of numbers for each row, or not part of the rows."""
+
+
+def _column(batch: pa.RecordBatch, name: str) -> Any:
+    """Return a column as an array of one value or L values per row, or of lists."""
+    kind, num_rows = batch.schema.field(name).type, batch.num_rows
+    if pa.types.is_fixed_size_list(kind):
+        return flat_view(batch, name, DTYPES[kind.value_type], num_rows * kind.list_size).reshape(num_rows, -1)
+    if pa.types.is_primitive(kind):
+        return flat_view(batch, name, DTYPES[kind], num_rows)
+    buffers = batch.column(name).buffers()
+    _refuse_nulls(buffers[2:-1])
+    width = np.int64 if pa.types.is_large_list(kind) else np.int32
+    return Ragged(values=_whole(buffers[-1], DTYPES[kind.value_type]), offsets=_bounds(buffers, num_rows, width))
 
 
 def flat_view(batch: pa.RecordBatch, name: str, dtype: type[np.generic], count: int) -> npt.NDArray[Any]:
@@ -75,35 +62,19 @@ def flat_view(batch: pa.RecordBatch, name: str, dtype: type[np.generic], count: 
     Raises:
         ValueError: the column has nulls, or its buffer is too small.
     """
-    values: npt.NDArray[Any] = _checked(_fixed(batch, name), dtype, count)[:]
-    return values
-
-
-def _fixed(batch: pa.RecordBatch, name: str) -> pa.Buffer | None:
     *validities, values = batch.column(name).buffers()
     _refuse_nulls(validities)
-    return values
-
-
-def _ragged(batch: pa.RecordBatch, name: str, dtype: type[np.generic], offset: type[np.integer]) -> Ragged:
-    buffers = batch.column(name).buffers()
-    _refuse_nulls(buffers[2:-1])
-    return Ragged(values=_whole(buffers[-1], dtype), offsets=_bounds(buffers, batch.num_rows, offset))
+    return _checked(values, dtype, count)
 
 
 def _bounds(buffers: list[pa.Buffer | None], num_rows: int, dtype: type[np.generic]) -> npt.NDArray[Any]:
     """Return the offsets of a list column, refusing nulls."""
     _refuse_nulls(buffers[:1])
-    offsets: npt.NDArray[Any] = _checked(buffers[1], dtype, num_rows + 1)[:]
-    return offsets
+    return _checked(buffers[1], dtype, num_rows + 1)
 
 
-def spans_of(batch: pa.RecordBatch) -> dict[str, npt.NDArray[Any]]:
-    """Return the span columns of a record batch of documents, named as in `DocumentRows`.
-
-    Raises:
-        ValueError: a buffer is missing, too small, or marks nulls where there are none.
-    """
+def _spans(batch: pa.RecordBatch) -> dict[str, Any]:
+    """Return the span columns of a record batch of documents, named as in `DocumentRows`."""
     # Validity and offsets of the list, validity of the struct, validity and values of each field.
     buffers = batch.column("spans").buffers()
     _refuse_nulls([buffers[2], buffers[3], buffers[5], buffers[7]])
@@ -115,7 +86,7 @@ def spans_of(batch: pa.RecordBatch) -> dict[str, npt.NDArray[Any]]:
 def _validity(bits: pa.Buffer | None, num_rows: int) -> npt.NDArray[np.bool_]:
     if bits is None:
         return np.ones(num_rows, np.bool_)
-    packed = _checked(bits, np.uint8, (num_rows + 7) // 8)[:]
+    packed = _checked(bits, np.uint8, (num_rows + 7) // 8)
     return np.unpackbits(packed, bitorder="little", count=num_rows).view(np.bool_)
 
 
@@ -124,17 +95,16 @@ def _refuse_nulls(validities: list[pa.Buffer | None]) -> None:
         raise ValueError("a column without nulls marks nulls")
 
 
-def _checked(buffer: pa.Buffer | None, dtype: type[np.generic], count: int) -> Any:
+def _checked(buffer: pa.Buffer | None, dtype: type[np.generic], count: int) -> npt.NDArray[Any]:
     """Return a view of `count` values; raise ValueError if the buffer is smaller."""
     if count == 0:
         return np.zeros(0, dtype)
     if buffer is None or buffer.size < count * np.dtype(dtype).itemsize:
         raise ValueError(f"a buffer has fewer than {count} values")
-    return np.frombuffer(buffer, dtype, count)
+    values: npt.NDArray[Any] = np.frombuffer(buffer, dtype, count)
+    return values
 
 
 def _whole(buffer: pa.Buffer | None, dtype: type[np.generic]) -> npt.NDArray[Any]:
     """Return all values that fit into a buffer."""
-    count = 0 if buffer is None else buffer.size // np.dtype(dtype).itemsize
-    values: npt.NDArray[Any] = _checked(buffer, dtype, count)
-    return values
+    return _checked(buffer, dtype, 0 if buffer is None else buffer.size // np.dtype(dtype).itemsize)

@@ -180,7 +180,7 @@ def _set_row_digests(content: bytearray, kind: str) -> None:
         stored = batch.column("digest").buffers()[-1]
         try:
             is_block = kind == "blocks"
-            rows: Any = block_rows(batch, batch.schema.field("input_ids").type.list_size) if is_block else None
+            rows: Any = block_rows(batch) if is_block else None
             digests = (rows or document_rows(batch)).digests()
         except (ValueError, IndexError, OverflowError):
             continue

@@ -58,7 +58,7 @@ def with_right_row_digests(content):
         base = pa.py_buffer(content).address
         for i in range(reader.num_record_batches):
             batch = reader.get_batch(i)
-            rows = document_rows(batch) if kind == "documents" else block_rows(batch, batch.schema.field("input_ids").type.list_size)
+            rows = document_rows(batch) if kind == "documents" else block_rows(batch)
             stored = batch.column("digest").buffers()[-1]
             start = stored.address - base
             fixed = rows.digests().tobytes()

@@ -93,8 +93,8 @@ def _batches(folder: Path, shard: Shard) -> Iterator[tuple[Place, DocumentRows |
         DocumentShards(folder, (shard,)) if shard.kind == "documents" else BlockShards(folder, (shard,))
     )
     for number, place in enumerate(shard.places):
-        batch, block_len = opened.mapped(0).batch(number), opened.mapped(0).block_len
-        rows = document_rows(batch) if shard.kind == "documents" else block_rows(batch, block_len)
+        batch = opened.mapped(0).batch(number)
+        rows = document_rows(batch) if shard.kind == "documents" else block_rows(batch)
         yield place, rows, flat_view(batch, "digest", np.uint64, batch.num_rows), batch
 
 
