@@ -24,7 +24,7 @@ from packer.store.bucket import CONNECTIONS, MAX_READ_BYTES
 from packer.store.digest import FileDigest, digest_file, digest_file_xxh3
 from packer.store.folder import AtomicFile, inside, write_atomically
 from packer.store.mirror import mirror_of
-from packer.store.opened_folder import opened_folder, sync, sync_folder
+from packer.store.own_files import opened_folder, sync, sync_folder
 
 T = TypeVar("T")
 

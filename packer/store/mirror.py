@@ -30,8 +30,7 @@ from packer.errors import BusyError, CheckError, StorageError, UsageError, show_
 from packer.host.limits import hint_at_disk, storage_errors
 from packer.store.bucket import CONNECTIONS, Bucket, GoneError
 from packer.store.folder import PRIVATE, AtomicFile, inside, write_atomically
-from packer.store.opened_folder import make_folder
-from packer.store.own_files import locked, read_own
+from packer.store.own_files import locked, make_folder, read_own
 
 _OWN = ".mirror"
 """Folder within a mirror for locks, which are not part of the cache."""

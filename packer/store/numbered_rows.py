@@ -20,14 +20,12 @@ from packer.batches import Bool, Int64, UInt64
 from packer.display import repair_hint
 from packer.errors import CheckError
 from packer.layout import MASKED, offsets_of
-from packer.store.arrow_columns import BlockRows, DocumentRows
+from packer.store.arrow_columns import BlockRows, DocumentRows, flat_view
 from packer.store.bounds import OutOfBounds
-from packer.store.column_ranges import read_columns
 from packer.store.manifest import Shard
-from packer.store.mapping import MappedShard, check_bytes, map_shard
+from packer.store.mapping import MappedShard, check_bytes, map_shard, read_columns
 from packer.store.mirror import SentFolder
 from packer.store.schema import Kind
-from packer.store.views import flat_view
 
 Rows = TypeVar("Rows", DocumentRows, BlockRows)
 T = TypeVar("T", bound=np.generic)

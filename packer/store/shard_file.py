@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_128
 
+from packer.store.arrow_columns import flat_view
 from packer.store.digest import FileDigest
 from packer.store.files import CacheFiles
 from packer.store.manifest import Place, Shard
 from packer.store.schema import Kind, placed_columns
-from packer.store.views import flat_view
 
 IPC_OPTIONS = pa.ipc.IpcWriteOptions(metadata_version=pa.ipc.MetadataVersion.V5, compression=None, use_threads=False)
 

@@ -19,7 +19,7 @@ from packer.store.digest import digest_file
 from packer.store.document_shards import DocumentShards
 from packer.store.manifest import read_manifest
 from packer.store.shard_file import find_places, shard_name
-from packer.store.views import block_rows, document_rows
+from packer.store.arrow_columns import block_rows, document_rows
 
 cache, kind, first, last, progress = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), Path(sys.argv[5])
 manifest = read_manifest(cache)

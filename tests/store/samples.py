@@ -11,9 +11,9 @@ from rejected_lines import write_rejected
 from packer.batches import BlockBatch, DocumentBatch
 from packer.layout import MASKED
 from packer.store import writing
+from packer.store.entries import Cut, Totals
 from packer.store.manifest import Input, Manifest, ModelFile, ModelRecord, Shard, write_manifest
 from packer.store.rejected import Rejected
-from packer.store.totals import Cut, Totals
 
 
 def document_batch(

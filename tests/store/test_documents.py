@@ -18,10 +18,10 @@ from xxhash import xxh3_64_intdigest
 from packer.batches import DocumentBatch
 from packer.layout import MASKED, document_labels, document_weights, select_documents, trained_tokens
 from packer.store import writing as documents
+from packer.store.arrow_columns import document_rows
 from packer.store.document_shards import Document, DocumentShards
 from packer.store.schema import documents_schema
 from packer.store.shard_file import find_places
-from packer.store.views import document_rows
 from packer.store.writing import concatenate_documents
 
 

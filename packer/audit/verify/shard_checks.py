@@ -13,7 +13,7 @@ from packer.batches import Bool, Int64, UInt64
 from packer.errors import InputError, PackerError, ResourceError
 from packer.host.limits import out_of
 from packer.layout import MASKED, last_of_rows, misplaced_sides
-from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged
+from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, block_rows, document_rows, flat_view
 from packer.store.block_shards import BlockShards
 from packer.store.bounds import OutOfBounds, check_blocks, check_documents
 from packer.store.digest import digest_file, digest_file_xxh3, document_ids
@@ -21,7 +21,6 @@ from packer.store.document_shards import DocumentShards
 from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, ModelRecord, Place, Shard
 from packer.store.place import fresh_place
-from packer.store.views import block_rows, document_rows, flat_view
 
 MAX_ROWS = 20
 """Maximum number of rows named for one rule and record batch; one more finding counts the rest."""
