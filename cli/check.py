@@ -48,8 +48,8 @@ def command(
     """
     from packer.audit import check  # noqa: PLC0415 - not for --help
     from packer.audit.check.check_report import Level  # noqa: PLC0415 - as above
+    from packer.names import shown  # noqa: PLC0415 - as above
     from packer.pipeline.plan.benchmarks import read_benchmark  # noqa: PLC0415 - as above
-    from packer.store.mirror import shown  # noqa: PLC0415 - as above
 
     benchmarks = [read_benchmark(path, column=column) for column, path in map(_name_and_path, against)]
     with listener(quiet=reply.quiet) as progress:

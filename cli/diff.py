@@ -26,7 +26,7 @@ def command(*, old: Path, new: Path, reply: Reply) -> None:
     differs.
     """
     from packer.audit import diff  # noqa: PLC0415 - not for --help
-    from packer.store.mirror import shown  # noqa: PLC0415 - as above
+    from packer.names import shown  # noqa: PLC0415 - as above
 
     found = diff(old, new)
     message = None if found.same else f"{shown(found.old)} and {shown(found.new)} differ: {found.meaning}"

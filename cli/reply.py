@@ -143,7 +143,7 @@ def _print_json(**fields: Any) -> None:
 
 def fields_of(result: Any) -> dict[str, Any]:
     """Return the fields of a result as JSON; a cache in a bucket is named by its URL."""
-    from packer.store.mirror import shown  # noqa: PLC0415 - not for --help
+    from packer.names import shown  # noqa: PLC0415 - not for --help
 
     return {name: shown(value) if isinstance(value, Path) else value for name, value in asdict(result).items()}
 

@@ -30,7 +30,7 @@ def command(
 ) -> None:
     """Show lengths, fill, the trained share and what was rejected."""
     from packer.audit import rows_of_split, stats  # noqa: PLC0415 - not for --help
-    from packer.store.mirror import shown  # noqa: PLC0415 - as above
+    from packer.names import shown  # noqa: PLC0415 - as above
 
     if split is not None:
         rows = rows_of_split(cache, split)

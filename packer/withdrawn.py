@@ -54,8 +54,10 @@ LANGUAGE: Final = "filters.language"
 ZONE: Final = "split.zone"
 
 WORKERS: Final = "a PackedLoader or StepDataset in workers of a DataLoader"
+RAY_CLIENT: Final = "--on ray://HOST:PORT"
 
 WITHDRAWN: Final = {
+    RAY_CLIENT: "run the command on a machine of the cluster, with --on ray: ray job submit -- packer build …",
     LANGUAGE: "write the language that a detector finds to a field of the rows: {name: german, field: lang, in: [de]}",
     ZONE: "a time that names no zone is in UTC; write other offsets into times and cutoffs: 2026-01-01T00:00:00+02:00",
     BARE_DATASET_INFO: _NAMED,

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import run
 import reference
+from command_line import run
 
 from packer.recipe.recipe import Recipe, make_recipe, to_json
 

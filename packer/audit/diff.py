@@ -22,9 +22,9 @@ from packer.recipe.recipe import Recipe, to_json
 from packer.store.cache import Cache, content_fingerprint
 from packer.store.digest import digest_rows
 from packer.store.document_shards import DocumentShards
+from packer.store.entries import Totals
 from packer.store.manifest import Input
 from packer.store.selected import documents_of
-from packer.store.totals import Totals
 
 _ENGINE = ("engine", "engine_version", "rules_version")
 _IDS = ("vocab_size", "pad_id", "eos_id", "stop_ids", "control_ids")

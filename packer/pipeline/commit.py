@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from packer.errors import BusyError, CheckError, InputError, PackerError, StorageError
+from packer.names import shown
 from packer.pipeline.blocks import PackedBlocks
 from packer.pipeline.identity import Provenance
 from packer.pipeline.messages.losses import refuse_losses
@@ -13,10 +14,8 @@ from packer.pipeline.partition import PartitionResult
 from packer.pipeline.record import make_manifest, rejected_lines
 from packer.pipeline.selecting import Selected
 from packer.store.cache import Cache, check_conservation
-from packer.store.files import CacheFiles
 from packer.store.folder import lock, sweep
 from packer.store.manifest import Manifest, decode_manifest, encode_manifest, read_manifest, write_manifest
-from packer.store.mirror import shown
 from packer.store.rejected import is_pending, publish_rejected, rejected_digests, stage_rejected
 
 
@@ -57,9 +56,7 @@ def commit(
     write_manifest(folder, manifest, before=before)
     try:
         Cache.open(folder).close()
-    except PackerError as error:
-        if isinstance(error, StorageError) and CacheFiles(folder).url is not None:
-            raise  # a network error says nothing about the bytes written
+    except (CheckError, InputError) as error:
         raise StorageError(
             f"{shown(folder)} was built, but does not open: {error.message}",
             hint="the disk did not keep what was written; run the same command with --repair, on another disk",

@@ -26,7 +26,6 @@ from packer.pipeline.plan.reuse import reusable, reuse
 from packer.pipeline.workers.executor import HERE, Processes, Workers
 from packer.progress import Progress
 from packer.recipe.recipe import Recipe
-from packer.store.files import CacheFiles
 from packer.store.manifest import Manifest, StoredTable
 from packer.tokenize import compare
 
@@ -85,7 +84,7 @@ def make_documents(
         if lacking is not None and lacking.key in tables:
             traits[number], lacking = tables[lacking.key], None
         if task.key in there:
-            results[number] = reuse(folder, there[task.key], task)
+            results[number] = reuse(there[task.key], task)
             _refuse_rejected(plan, results[number], options)
         if number not in results or lacking is not None:
             missing[number] = replace(task, has_documents=number in results, traits=lacking)
@@ -128,9 +127,8 @@ def _run(
     # Both engines produce the same ids. For few rows the reference finishes before the fast encoder is loaded.
     few = sum(sizes.values()) < engine.WORTH_LOADING_BYTES
     recipe = by_reference(plan.recipe) if few and jobs == 1 else plan.recipe
-    # Only this process has loaded the reference. Each machine of a cluster uploads what it makes, so it journals.
-    is_here = isinstance(options.workers, Processes) and CacheFiles(folder).url is None
-    apart = recipe.engine == "fast" and jobs > 1 and is_here
+    # Of the processes of this machine, only this one has loaded the reference; each node of a cluster has.
+    apart = recipe.engine == "fast" and jobs > 1 and isinstance(options.workers, Processes)
     for i, made in options.workers.run(
         partial(PartitionWork, journals=not apart),
         (folder, recipe, plan.model),

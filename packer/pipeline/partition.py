@@ -60,9 +60,6 @@ class PartitionTask:
     source: int
     """Index of the file among the inputs."""
 
-    index: int
-    """Index of the shard within its split."""
-
     key: str
     traits: TraitsTask | None = None
     """None if the recipe has no rules about rows, or the traits exist already."""
@@ -230,7 +227,7 @@ def run_partition(task: PartitionTask, batches: Iterable[RowBatch], *, folder: P
         num_kept += len(np.unique(done.documents.sample))
         num_merged += done.num_merged
         num_skipped += done.num_skipped
-    written = write_documents(folder, documents, split=task.file.split, index=task.index)
+    written = write_documents(folder, documents, split=task.file.split)
     shard = msgspec.structs.replace(
         written,
         first_row=task.partition.first_row,
@@ -249,13 +246,8 @@ def run_partition(task: PartitionTask, batches: Iterable[RowBatch], *, folder: P
 
 
 def write_journal(folder: Path, key: str, finished: PartitionResult | StoredTable) -> None:
-    """Record that a shard or a table of traits, whose file has been written, is finished.
-
-    For a cache in a bucket, the file is uploaded and then the entry, for other machines.
-    """
-    files, entry = CacheFiles(folder), f"{JOURNALS[type(finished)]}/{key}.json"
-    files.write(entry, msgspec.json.encode(finished))
-    files.publish(finished.shard.path if isinstance(finished, PartitionResult) else finished.path, entry)
+    """Record that a shard or a table of traits, whose file has been written, is finished."""
+    CacheFiles(folder).write(f"{JOURNALS[type(finished)]}/{key}.json", msgspec.json.encode(finished))
 
 
 def journal_entries(folder: Path) -> list[str]:

@@ -17,9 +17,9 @@ from packer.recipe.recipe import to_json
 from packer.recipe.row_rules import RowRules
 from packer.rejections import CODES
 from packer.store.cache import content_fingerprint
+from packer.store.entries import Cut, Totals
 from packer.store.manifest import FORMAT_VERSION, Input, Manifest, Shard
 from packer.store.rejected import Rejected
-from packer.store.totals import Cut, Totals
 from packer.version import __version__, code_digest, library_version
 
 _VERSIONED = ("jinja2", "numpy", "pyarrow", "tokenizers")

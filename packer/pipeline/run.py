@@ -17,6 +17,7 @@ from packer.host.limits import path_errors
 from packer.model.backend import load_fast_meanwhile
 from packer.model.model import TOKENIZER_FILE, read_model_files
 from packer.model.trials import is_known_fast
+from packer.names import shown
 from packer.pipeline import engine
 from packer.pipeline.commit import commit, finish, finish_if_free
 from packer.pipeline.documents import BuildOptions, by_reference, make_documents
@@ -32,7 +33,7 @@ from packer.pipeline.plan.benchmarks import pin_benchmarks
 from packer.pipeline.plan.build_plan import BuildPlan, plan_build, resolve_sources
 from packer.pipeline.plan.input_resolution import pin_recipe, tokenizer_place
 from packer.pipeline.plan.inputs import refuse_changed
-from packer.pipeline.plan.reuse import existing, refuse_other_files, reusable, up_to_date
+from packer.pipeline.plan.reuse import existing, reusable, up_to_date
 from packer.pipeline.selecting import select
 from packer.pipeline.workers.executor import Processes, Workers
 from packer.pipeline.workers.fork_server import fork_server, jobs_for
@@ -42,8 +43,7 @@ from packer.source.file_cuts import smallest_partition
 from packer.source.partition import FileStatus
 from packer.store.files import CacheFiles
 from packer.store.folder import inside, lock, refuse_busy, sweep_temporary
-from packer.store.manifest import MANIFEST_NAME, Manifest, manifest_bytes
-from packer.store.mirror import shown
+from packer.store.manifest import MANIFEST_NAME, Manifest
 from packer.store.place import build_place
 from packer.tokenize import EngineDiffersError, ReferenceFailsError
 
@@ -56,7 +56,6 @@ def build_recipe(recipe: Recipe, folder: Path, options: BuildOptions, progress: 
     """
     folder = build_place(folder, is_dry=options.dry_run)
     with path_errors():
-        refuse_other_files(folder)
         if not options.dry_run:
             refuse_busy(folder)
         found = existing(folder, progress)
@@ -119,8 +118,7 @@ def _build(
     with lock(folder):
         sweep_temporary(folder)
         # Read before it is decoded: if another command updates it in between, the commit is refused, as it must be.
-        files = CacheFiles(folder)
-        before = None if files.url is None or files.size(MANIFEST_NAME) is None else manifest_bytes(folder)
+        before = CacheFiles(folder).standing(MANIFEST_NAME)
         found = existing(folder, progress)
         if found is not None and not options.repair and up_to_date(folder, found, wanted):
             finish(folder, found)

@@ -9,12 +9,11 @@ import pyarrow as pa
 
 from packer.batches import BlockBatch, Float32, Int32, Int64
 from packer.layout import concatenated_ranges, offsets_of
-from packer.store.arrow_columns import BlockRows
+from packer.store.arrow_columns import BlockRows, block_rows
 from packer.store.bounds import check_blocks
 from packer.store.mapping import MappedShard
 from packer.store.numbered_rows import FoundRows, NumberedRows
 from packer.store.schema import BLOCK_PIECES, Kind
-from packer.store.views import block_rows
 
 _TOKENS = ("input_ids", "labels", "position_ids")
 _SCALARS = ("length", "num_trained")
@@ -109,7 +108,7 @@ class BlockShards(NumberedRows[BlockRows]):
     def _view(self, batch: pa.RecordBatch, mapped: MappedShard) -> BlockRows:
         if mapped.block_len != self.block_len:
             raise ValueError(f"expected blocks of {self.block_len} tokens, found {mapped.block_len}")
-        rows = block_rows(batch, mapped.block_len)
+        rows = block_rows(batch)
         check_blocks(rows, mapped.shard)
         return rows
 

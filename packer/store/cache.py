@@ -10,14 +10,14 @@ import numpy as np
 
 from packer.batches import Int64, UInt64
 from packer.errors import CheckError, UsageError
+from packer.names import shown
 from packer.recipe.row_schemas import PREFERENCE_SCHEMAS
 from packer.store.block_shards import BlockShards, FoundBlocks
 from packer.store.document_shards import Document, DocumentShards, FoundDocuments
-from packer.store.files import CacheFiles
 from packer.store.fingerprint import fingerprint
 from packer.store.manifest import Manifest, Shard, read_manifest
 from packer.store.mapping import check_sizes
-from packer.store.mirror import arrived, shown
+from packer.store.mirror import SentFolder
 from packer.store.place import cache_place
 from packer.store.schema import Kind
 from packer.store.selected import documents_of, split_documents
@@ -73,7 +73,7 @@ class Cache:
         return cls(folder, manifest)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self.folder.absolute(), CacheFiles(self.folder).url, self.fingerprint)
+        return _reopen, (SentFolder.of(self.folder.absolute()), self.fingerprint)
 
     def __repr__(self) -> str:
         totals = self.manifest.totals
@@ -253,11 +253,12 @@ def _block_content(blocks: BlockShards) -> Iterator[UInt64]:
         yield digests
 
 
-def _reopen(folder: Path, url: str | None, fingerprint: str) -> Cache:
-    cache = Cache.open(arrived(folder, url))
+def _reopen(sent: SentFolder, fingerprint: str) -> Cache:
+    cache = Cache.open(sent.arrive())
     if cache.fingerprint != fingerprint:
+        found = f"expected fingerprint {fingerprint}, found {cache.fingerprint}"
         raise CheckError(
-            f"{folder} was built again while in use: expected fingerprint {fingerprint}, found {cache.fingerprint}",
+            f"{cache.folder} was built again while in use: {found}",
             hint="start again with the new cache",
         )
     return cache

@@ -23,10 +23,9 @@ from packer.host.regular_file import MAX_SMALL_BYTES, ContainedPaths
 from packer.names import FilePath, SplitName, in_words
 from packer.recipe.read_rules import Read, Tokens
 from packer.recipe.row_schemas import ROW_SCHEMAS
-from packer.store.entries import Hex, Place, Shard, StoredTable
+from packer.store.entries import Count, Hex, Place, Shard, StoredTable, Totals
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE
-from packer.store.totals import Count, Totals
 
 __all__ = ["Place", "Shard", "StoredTable"]
 

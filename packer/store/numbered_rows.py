@@ -20,15 +20,12 @@ from packer.batches import Bool, Int64, UInt64
 from packer.display import repair_hint
 from packer.errors import CheckError
 from packer.layout import MASKED, offsets_of
-from packer.store.arrow_columns import BlockRows, DocumentRows
+from packer.store.arrow_columns import BlockRows, DocumentRows, flat_view
 from packer.store.bounds import OutOfBounds
-from packer.store.column_ranges import read_columns
-from packer.store.files import CacheFiles
 from packer.store.manifest import Shard
-from packer.store.mapping import MappedShard, check_bytes, map_shard
-from packer.store.mirror import arrived
+from packer.store.mapping import MappedShard, check_bytes, map_shard, read_columns
+from packer.store.mirror import SentFolder
 from packer.store.schema import Kind
-from packer.store.views import flat_view
 
 Rows = TypeVar("Rows", DocumentRows, BlockRows)
 T = TypeVar("T", bound=np.generic)
@@ -75,10 +72,8 @@ def _weights(opened: DocumentRows | BlockRows, row: int) -> npt.NDArray[Any]:
     return trained if opened.loss_weights is None else np.where(trained, opened.loss_weights[row], 0)
 
 
-def _received(
-    make: Callable[[Path, tuple[Shard, ...]], Any], folder: Path, url: str | None, shards: tuple[Shard, ...]
-) -> Any:
-    return make(arrived(folder, url), shards)
+def _received(make: Callable[[Path, tuple[Shard, ...]], Any], sent: SentFolder, shards: tuple[Shard, ...]) -> Any:
+    return make(sent.arrive(), shards)
 
 
 class NumberedRows(Generic[Rows]):
@@ -117,7 +112,7 @@ class NumberedRows(Generic[Rows]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         make = partial(type(self), chosen=self._chosen)
-        return _received, (make, self.folder, CacheFiles(self.folder).url, self.shards)
+        return _received, (make, SentFolder.of(self.folder), self.shards)
 
     @property
     def weighted(self) -> bool:

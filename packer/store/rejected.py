@@ -22,9 +22,9 @@ from msgspec import Meta
 from packer.display import repair_hint
 from packer.errors import CheckError, StorageError
 from packer.host.limits import storage_errors
+from packer.store.entries import Count
 from packer.store.files import CacheFiles
 from packer.store.manifest import REJECTED_NAME, Manifest
-from packer.store.totals import Count
 
 _MAX_LINE_BYTES = 16 * 2**20
 """Lines name a file and a reason; some hundred bytes."""

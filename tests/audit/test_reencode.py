@@ -122,7 +122,7 @@ def written_again(cache, change):
         run_weight=np.concatenate([document.loss_weights[document.span_start] for document in documents]),
     )
     (cache / shard.path).unlink()
-    written = write_documents(cache, [change(batch)], split=shard.split, index=0)
+    written = write_documents(cache, [change(batch)], split=shard.split)
     counted = ("first_row", "source", "key", "num_kept", "num_input_rows", "num_rejected", "num_merged")
     made = msgspec.structs.replace(written, **{name: getattr(shard, name) for name in counted})
     totals = msgspec.structs.replace(

@@ -25,10 +25,10 @@ from packer.recipe.recipe import load_recipe, make_recipe
 from packer.starter import write_starter
 from packer.store import manifest as manifest_module
 from packer.store import rejected as rejected_module
+from packer.store.arrow_columns import document_rows
 from packer.store.cache import Cache, content_fingerprint
 from packer.store.manifest import read_manifest, sealed, write_manifest
 from packer.store.rejected import read_rejected
-from packer.store.views import document_rows
 from packer.store.writing import write_blocks
 
 LEVELS = ("default", "full")

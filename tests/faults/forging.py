@@ -17,13 +17,12 @@ import numpy as np
 import pyarrow as pa
 from faults.jobs import Job, row, write_job
 
-from packer.store.arrow_columns import digest_values
+from packer.store.arrow_columns import digest_values, shard_rows
 from packer.store.cache import content_fingerprint
 from packer.store.digest import digest_file
 from packer.store.manifest import Shard, StoredTable, read_manifest, sealed
 from packer.store.selected import documents_of
 from packer.store.shard_file import find_places
-from packer.store.views import shard_rows
 
 Change = Callable[[Path], None]
 """Forges a cache in place."""

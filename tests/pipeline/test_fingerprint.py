@@ -19,10 +19,10 @@ from packer.errors import CheckError
 from packer.pipeline import record
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import make_recipe
+from packer.store.arrow_columns import document_rows
 from packer.store.fingerprint import fingerprint
 from packer.store.manifest import Manifest, decode_manifest, encode_manifest, read_manifest, sealed, write_manifest
 from packer.store.shard_file import shard_name
-from packer.store.views import document_rows
 
 
 def copied_place(starter, folder):

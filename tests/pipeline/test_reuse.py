@@ -1,6 +1,7 @@
 """What is there already: found again whatever was left, believed only where it is whole, ended where it was begun."""
 
 import hashlib
+import json
 import os
 import shutil
 from collections import Counter
@@ -336,3 +337,34 @@ def test_names_of_files_that_are_kept_are_flushed_before_the_commit(starter, cac
     assert again(starter, cache).built
     assert events.index(cache / "model") < events.index("commit")
     assert events.index(place) < events.index("commit")
+
+
+def test_a_partition_keeps_its_file_wherever_it_stands_and_equal_ones_have_one(starter, tmp_path):
+    """Rows of different traits may give equal documents; blocks are made of those of each group of partitions."""
+    for number in range(4):
+        rows = [
+            {"prompt": f"row {number} {i}" if number != 2 else f"row 0 {i}", "completion": "word " * 30, "of": number}
+            for i in range(20)
+        ]
+        (tmp_path / f"{number}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def built(folder, *numbers):
+        return build(
+            [tmp_path / f"{number}.jsonl" for number in numbers],
+            folder,
+            jobs=1,
+            tokenizer=starter / "tokenizer",
+            pack={"block_len": 64, "group_documents": 40},
+            filters=[{"name": "all", "field": "of", "max": 9}],
+        )
+
+    first = built(tmp_path / "cache", 0, 1, 2, 3).manifest.document_shards
+    paths = [shard.path for shard in first]
+    assert len(paths) == 4 and paths[0] == paths[2] and len({*paths}) == 3
+    assert verify(tmp_path / "cache", sources=tmp_path, reencode=True).ok
+    before = {path: (tmp_path / "cache" / path).stat().st_ino for path in paths}
+    moved = built(tmp_path / "cache", 3, 1, 2).manifest.document_shards
+    assert [shard.path for shard in moved] == [paths[number] for number in (3, 1, 2)]
+    assert {path: (tmp_path / "cache" / path).stat().st_ino for path in before} == before
+    built(tmp_path / "new", 3, 1, 2)
+    assert digests(tmp_path / "cache") == digests(tmp_path / "new")

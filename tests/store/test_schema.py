@@ -1,7 +1,6 @@
 """The columns of both kinds of shard, as the format says."""
 
 from packer.store.schema import (
-    BLOCK_LISTS,
     blocks_schema,
     documents_schema,
     placed_columns,
@@ -62,5 +61,5 @@ def test_fixed_width_columns_and_loss_weights_are_those_with_places() -> None:
         "doc_id", "loss_weights", "length", "num_trained", "row", "digest"
     }  # fmt: skip
     assert set(placed_columns(blocks_schema(8, weighted=True))) == {
-        *BLOCK_LISTS, "length", "num_trained", "digest"
+        "input_ids", "labels", "position_ids", "loss_weights", "length", "num_trained", "digest"
     }  # fmt: skip

@@ -12,8 +12,8 @@ import numpy as np
 
 from packer.batches import BlockBatch
 from packer.store.cache import Cache
+from packer.store.entries import Totals
 from packer.store.manifest import Input, Manifest, ModelRecord, write_manifest
-from packer.store.totals import Totals
 from packer.store.writing import write_blocks
 
 PAD_ID = 0

@@ -19,9 +19,9 @@ from packer.pipeline.blocks import BlockForm
 from packer.store.arrow_columns import BlockRows
 from packer.store.block_shards import BlockShards
 from packer.store.document_shards import DocumentShards
+from packer.store.entries import Totals
 from packer.store.manifest import MANIFEST_NAME, Manifest
 from packer.store.rejected import read_rejected
-from packer.store.totals import Totals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -147,7 +147,6 @@ def _tasks(
     }
     shards = [shard for shard in manifest.shards if shard.kind == "documents"]
     traits = () if manifest.selection is None else manifest.selection.traits
-    tables = dict(zip((shard.path for shard in shards), traits, strict=False))
     tasks: list[_Task] = []
     findings: list[Finding] = []
     for number, shard in enumerate(shards):
@@ -159,7 +158,7 @@ def _tasks(
             findings += differing(shard.path, ("partition", "a partition as the recipe cuts it", rows))
             continue
         codes = None if rejected is None else rejected[number]
-        table = tables.get(shard.path)
+        table = traits[number] if traits else None
         asked = None if table is None else (TraitRules.of(recipe.row_rules, part.entry.part or 0), table)
         tasks.append(_Task(part=part, shard=shard, rejected=codes, traits=asked))
     del findings[MAX_ROWS:]

@@ -14,7 +14,7 @@ from packer.batches import Bool, Int64, UInt64
 from packer.errors import InputError, PackerError, ResourceError
 from packer.host.limits import out_of
 from packer.layout import MASKED, last_of_rows, misplaced_sides
-from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, digest_values
+from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, digest_values, flat_view, shard_rows
 from packer.store.block_shards import BlockShards
 from packer.store.bounds import OutOfBounds, check_blocks, check_documents
 from packer.store.digest import digest_file, digest_file_xxh3, document_ids
@@ -22,7 +22,6 @@ from packer.store.document_shards import DocumentShards
 from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, ModelRecord, Place, Shard
 from packer.store.place import fresh_place
-from packer.store.views import flat_view, shard_rows
 
 MAX_ROWS = 20
 """Maximum number of rows named for one rule and record batch; one more finding counts the rest."""
@@ -125,7 +124,7 @@ def _check_bytes(folder: Path, shard: Shard, *, full: bool) -> list[Finding]:
     except PackerError as error:
         return [unreadable(shard.path, error)]
     findings = differing(shard.path, ("xxh3-128", shard.xxh3, xxh3), ("sha256", shard.sha256, sha256))
-    if not Path(shard.path).stem.endswith(f"-{shard.sha256[:12]}"):
+    if shard.sha256[:12] not in Path(shard.path).stem:
         findings += differing(shard.path, ("name", f"…-{shard.sha256[:12]}.arrow", shard.path))
     return findings
 

@@ -35,7 +35,7 @@ from packer.audit.verify.reencode import Reencoded, compare_reencoded
 from packer.audit.verify.shard_checks import shard_auditor
 from packer.audit.verify.verify_report import Checked, Finding, Level, VerifyReport, differing, unreadable
 from packer.display import in_shell
-from packer.errors import CheckError, InputError, PackerError, RecipeError, UsageError
+from packer.errors import CheckError, InputError, PackerError, RecipeError, UsageError, url_of
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.plan.source_roots import SourceRoots
 from packer.pipeline.workers.executor import Threads, Workers
@@ -113,7 +113,7 @@ def verify(
     progress, content = progress or Silent(), b""
     jobs = (threads or default_jobs()) if on is None else threads
     with checked_place(folder) as place, workers_on(on, jobs, progress.note) as workers:
-        named = CacheFiles(place).url or place
+        named = url_of(place) or place
         try:
             content = manifest_bytes(place)
             manifest = decode_manifest(place, content)

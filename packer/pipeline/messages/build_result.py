@@ -11,6 +11,7 @@ from pathlib import Path
 
 from packer.display import aligned, duration, number, one_line, percent, plural, rate
 from packer.errors import PackerError
+from packer.names import shown
 from packer.pipeline.messages.changes import Changes
 from packer.pipeline.messages.losses import InNoBlock, TokenLosses
 from packer.pipeline.messages.rejected_inputs import RejectedInput
@@ -19,7 +20,6 @@ from packer.rejections import CODES, ROW_REASONS
 from packer.store.cache import Cache
 from packer.store.fingerprint import fingerprint
 from packer.store.manifest import Manifest
-from packer.store.mirror import shown
 from packer.store.rejected import read_rejected
 
 _WORTH_A_LINE = 1.01

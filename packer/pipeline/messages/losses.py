@@ -16,9 +16,9 @@ from packer.display import number, percent
 from packer.errors import CheckError
 from packer.recipe.read_rules import MAX_BLOCK_LEN
 from packer.rejections import ROW_REASONS
+from packer.store.entries import Cut, Totals
 from packer.store.manifest import Manifest
 from packer.store.selected import documents_of
-from packer.store.totals import Cut, Totals
 
 WORTH_A_WARNING = 0.01
 """Share of tokens in no block above which a build warns."""

@@ -1,8 +1,7 @@
 """Plan a build: read the inputs once for their digests and partitions, load the model, key every partition."""
 
 import os
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,27 +15,28 @@ from packer.hub import data_name
 from packer.model.model import TOKENIZER_FILE, Model, load_model
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.engine import Engine, resolve_engine
-from packer.pipeline.identity import RULES_VERSION, Provenance, documents_identity, partition_key
+from packer.pipeline.identity import RULES_VERSION, Provenance, documents_identity, partition_key, traits_key
 from packer.pipeline.kept_tokenizer import model_record
 from packer.pipeline.messages.suggestions import templates_hint
-from packer.pipeline.partition import PartitionTask
-from packer.pipeline.plan.bucket_inputs import copy_objects
+from packer.pipeline.partition import PartitionTask, TraitsTask
 from packer.pipeline.plan.input_resolution import SourceFile, source_files, tokenizer_place
 from packer.pipeline.plan.inputs import MIN_PARALLEL_BYTES, note_dialogues, open_inputs, read_whole
 from packer.pipeline.plan.open_keys import settled
-from packer.pipeline.plan.trait_tasks import refuse_absent, rules_of_sources, traits_task
 from packer.pipeline.plan.unread_fields import Questions
 from packer.pipeline.stages import named_template, overruns_at, with_role_markers
 from packer.pipeline.workers.executor import ALONE, Processes, Workers
 from packer.progress import Progress
 from packer.recipe.recipe import Pack, Recipe
+from packer.recipe.row_rules import WHERE
 from packer.recipe.row_schemas import EXAMPLES, PREFERENCE_SCHEMAS
+from packer.source.detect import fields_found, has_field
 from packer.source.file_bytes import FilePath
 from packer.source.file_cuts import partition_file
-from packer.source.partition import FilePartitions, FileStatus
+from packer.source.partition import FilePartitions, FileStatus, Partition
 from packer.source.rows import InputFile
 from packer.source.schema import SCHEMAS
 from packer.store.manifest import Input, Manifest
+from packer.store.objects import copy_objects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,19 +162,16 @@ def _tasks(
     *,
     row_rules: Sequence[TraitRules],
 ) -> Iterator[PartitionTask]:
-    """Yield a task for every partition, with the next index of a shard in its split."""
-    num_shards: Counter[str] = Counter()
+    """Yield a task for every partition."""
     for source, (file, cut, entry) in enumerate(zip(files, cuts, inputs, strict=True)):
         for partition in cut.partitions:
             yield PartitionTask(
                 partition=partition,
                 file=file,
                 source=source,
-                index=num_shards[file.split],
                 key=partition_key(partition, entry, documents),
                 traits=traits_task(partition, entry, recipe, row_rules),
             )
-            num_shards[file.split] += 1
 
 
 def resolve_sources(recipe: Recipe) -> list[SourceFile]:
@@ -315,3 +312,65 @@ def _refuse_twice(files: Sequence[SourceFile]) -> None:
                 f"sources name {file.name} twice for split '{file.split}'", hint="its rows would be trained on twice"
             )
         seen.add(real)
+
+
+def rules_of_sources(recipe: Recipe) -> tuple[TraitRules, ...]:
+    """Return the rules about the rows of each source; none if the recipe has no rules about rows.
+
+    Raises:
+        RecipeError: a regular expression that cannot be used.
+    """
+    rules = recipe.row_rules
+    if not rules.is_set:
+        return ()
+    from packer.curate.traits import TraitMaker  # noqa: PLC0415 - not loaded by builds without rules
+
+    of_sources = tuple(TraitRules.of(rules, number) for number in range(len(recipe.sources)))
+    for each in of_sources:
+        TraitMaker(each)  # refuses what cannot be used
+    return of_sources
+
+
+def traits_task(
+    partition: Partition, entry: Input, recipe: Recipe, of_sources: Sequence[TraitRules]
+) -> TraitsTask | None:
+    """Return which traits to record for a partition of an input, or None if there are no rules about rows."""
+    if entry.part is None:
+        return None
+    rules = of_sources[entry.part]
+    return TraitsTask(rules=rules, key=traits_key(partition, entry, recipe.rows.max_bytes, rules))
+
+
+def refuse_absent(
+    of_sources: Sequence[TraitRules], files: Sequence[tuple[int, InputFile]], note: Callable[[str], None]
+) -> None:
+    """Refuse a rule about a field that no row has, before any partition is built.
+
+    Each of `files` comes with the number of its source. Only for a field that no first row of
+    any file has are the files read, and this is noted: their rows may be of several kinds, one after the other.
+
+    Raises:
+        InputError: names the field and the rule.
+    """
+    asked: dict[tuple[str, int | None], int] = {}
+    for i, each in enumerate(of_sources):
+        for field in each.fields:  # those of `where` are fields of the source, the others of any
+            asked.setdefault((field, i if field in each.where else None), i)
+    for (field, source), i in asked.items():
+        own = [file for number, file in files if source in (None, number)]
+        if any(fields_found(file.path, [field], format=file.format) for file in own):
+            continue
+        note(f"the first rows have no field '{field}': looking for it in all rows")
+        if not any(has_field(file, field) for file in own):
+            raise InputError(
+                f"{_named(of_sources[i], field, i)}: no row has a field '{field}'",
+                hint="fields are named as the files have them, as in metadata.user_id",
+            )
+
+
+def _named(rules: TraitRules, field: str, source: int) -> str:
+    """Name the rule of a source that uses a field."""
+    if field in rules.where:
+        return f"sources[{source}].{WHERE}"
+    asks = next((each.name for each in rules.filters if each.field == field), None)
+    return f"filter '{asks}'" if asks else "split.group" if field == rules.group else "split.time"

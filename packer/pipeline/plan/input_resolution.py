@@ -13,12 +13,11 @@ import msgspec
 
 from packer.hub import HubName, data_name, fetch_data, fetch_tokenizer, pin, tokenizer_name
 from packer.model.model import FOLDER_FILES
-from packer.names import refuse_address
-from packer.pipeline.plan.bucket_inputs import objects_of
+from packer.names import bucket_url, refuse_address
 from packer.recipe.recipe import Recipe, Source
 from packer.source.file_bytes import FilePath
 from packer.source.files import STANDARD_INPUT, data_set_files, expand, input_path, is_data_set
-from packer.store.bucket import bucket_url
+from packer.store.objects import objects_of
 
 
 def pin_recipe(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
@@ -92,7 +91,7 @@ def source_files(source: Source) -> list[SourceFile]:
     if hub is not None:
         found = ((None, str(name), path) for name, path in fetch_data(hub))
     elif bucket_url(source.path) is not None:
-        found = ((None, file.url, file) for file in objects_of(source.path))
+        found = ((None, str(file), file) for file in objects_of(source.path))
     elif source.path == STANDARD_INPUT:
         found = [(None, source.path, input_path(source.path))]
     elif is_data_set(Path(source.path)):

@@ -9,7 +9,6 @@ from pathlib import Path, PurePath
 from typing import TypeVar
 
 from packer.errors import InputError
-from packer.pipeline.plan.bucket_inputs import refuse_changed_objects
 from packer.pipeline.plan.input_resolution import SourceFile
 from packer.pipeline.plan.unread_fields import FileQuestion, Questions, question_about
 from packer.pipeline.workers.executor import ALONE, Workers, in_order
@@ -276,7 +275,6 @@ def refuse_changed(files: Sequence[tuple[FilePath, FileStatus]], inputs: Sequenc
     Raises:
         InputError: one of them has changed.
     """
-    refuse_changed_objects(path for path, _ in files)
     for (path, status), entry in zip(files, inputs, strict=True):
         now = FileStatus.of(path)
         if now != status and file_sha256(path) != entry.sha256:

@@ -26,8 +26,7 @@ from typing import Any, Protocol, TypeVar, cast
 from packer.errors import ResourceError
 from packer.host.watchdog import limit_process
 from packer.pipeline.workers import fork_server
-from packer.store.files import CacheFiles
-from packer.store.mirror import arrived
+from packer.store.mirror import SentFolder
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -90,15 +89,15 @@ class Processes:
         folder: Path | None = None,
     ) -> Iterator[tuple[int, Result]]:
         if folder is not None:
-            make = partial(in_folder, folder, CacheFiles(folder).url, make)
+            make = partial(in_folder, SentFolder.of(folder), make)
         return run_tasks(make, arguments, tasks, jobs=self.number(sizes or ()) if jobs is None else jobs)
 
 
 def in_folder(
-    folder: Path, url: str | None, make: Callable[..., Callable[[Task], Result]], *arguments: Any
+    sent: SentFolder, make: Callable[..., Callable[[Task], Result]], *arguments: Any
 ) -> Callable[[Task], Result]:
-    """Make the function in a process that does not know yet which bucket the folder mirrors."""
-    arrived(folder, url)
+    """Make the function in another process, after making the folder there what it is here."""
+    sent.arrive()
     return make(*arguments)
 
 

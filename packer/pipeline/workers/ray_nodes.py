@@ -45,20 +45,17 @@ def _received(sent: tuple[bool, str]) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRequirements:
-    """The software, folder and files that a node must have."""
+    """The software and folder that a node must have."""
 
     versions: Mapping[str, str]
     folder: Path
     """Base of relative paths; on a node that lacks it, all paths must be absolute."""
 
-    probe: Path | None
-    """A file that the node must see."""
-
     def check(self) -> None:
         """Look whether this node can take part, and change the process to the working folder.
 
         Raises:
-            UsageError: it has other software, or does not see the cache.
+            UsageError: it has other software.
         """
         found, node = versions(), socket.gethostname()
         differ = [
@@ -73,11 +70,6 @@ class NodeRequirements:
             )
         with suppress(OSError):
             os.chdir(self.folder)
-        if self.probe is not None and not self.probe.exists():
-            raise UsageError(
-                f"node {node} does not see {self.probe.parent.parent}",
-                hint="the cache must lie on a file system that all nodes have under the same absolute path",
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

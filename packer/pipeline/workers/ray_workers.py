@@ -28,9 +28,9 @@ from packer.display import plural
 from packer.errors import ResourceError, UsageError
 from packer.pipeline.workers.executor import Processes, WorkerDiedError, Workers, in_folder
 from packer.pipeline.workers.ray_nodes import Job, NodeRequirements, run_task, send_paths, versions
-from packer.store.files import CacheFiles
-from packer.store.folder import PRIVATE, AtomicFile
+from packer.store.mirror import SentFolder
 from packer.version import __version__
+from packer.withdrawn import RAY_CLIENT, refuse_withdrawn
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -52,48 +52,37 @@ def ray_workers(address: str, jobs: int | None, note: Callable[[str], None]) -> 
     """Provide an executor on a cluster; the connection is made when there is a task for it.
 
     Args:
-        address: ``ray`` for the cluster of this machine or of ``RAY_ADDRESS``, or a new one on this machine if there is
-            none; ``ray://HOST:PORT`` for one elsewhere.
+        address: ``ray``, for the cluster of this machine or of ``RAY_ADDRESS``, or a new one on this machine if there
+            is none.
         jobs: upper limit of concurrent tasks; None uses all processors.
         note: receives messages for the user.
 
     Raises:
         UsageError: Ray is not installed, or the address is invalid.
     """
-    if address != "ray" and not address.startswith("ray://"):
-        raise UsageError(f"--on {address}: not a place packer can work on", hint="--on ray, or --on ray://HOST:PORT")
+    if address.startswith("ray://"):
+        refuse_withdrawn(RAY_CLIENT)
+    if address != "ray":
+        raise UsageError(f"--on {address}: not a place packer can work on", hint="--on ray")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else gRPC reports every fork on stderr
     os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # else Ray starts a cluster here when it has lost another
     try:
         ray: Any = import_module("ray")
-        if address != "ray":
-            import_module("ray.util.client.logsclient")
     except ImportError as error:
-        raise UsageError(
-            f"--on {address}: {error.name} is not installed",
-            hint='pip install "token-packer[ray]", or ray[client] in the version of the cluster',
-        ) from error
-    if address != "ray":
-        for name in ("ray.util.client", "ray.util.client.logsclient"):  # packer reports a lost connection itself
-            logging.getLogger(name).setLevel(logging.CRITICAL)
+        raise UsageError("--on ray: Ray is not installed", hint='pip install "token-packer[ray]"') from error
     ours = not ray.is_initialized()
     send_paths(ray)
-    workers = RayWorkers(ray, None if address == "ray" else address, jobs, note)
     # Of nodes that die Ray tells by itself, on stdout, where the answer of a command belongs.
     with redirect_stdout(sys.stderr) if ours else nullcontext():
         try:
-            yield workers
-        except Exception as error:
-            is_of_connection = isinstance(error, ConnectionError) or type(error).__module__.startswith("grpc.")
-            if not (workers.is_lost or is_of_connection):
-                raise
+            yield RayWorkers(ray, jobs, note)
+        except ConnectionError as error:
             raise ResourceError(
-                f"the connection to the Ray cluster at {address} was lost",
+                "the connection to the Ray cluster was lost",
                 hint="what was finished is kept: the same command continues once the cluster can be reached",
             ) from error
         finally:
-            if not workers.is_lost:
-                ray.util.deregister_serializer(type(Path()))
+            ray.util.deregister_serializer(type(Path()))
             if ours and ray.is_initialized():
                 ray.shutdown()
 
@@ -101,18 +90,12 @@ def ray_workers(address: str, jobs: int | None, note: Callable[[str], None]) -> 
 class RayWorkers:
     """Runs tasks wherever the cluster has a free processor."""
 
-    def __init__(self, ray: Any, address: str | None, jobs: int | None, note: Callable[[str], None]) -> None:
+    def __init__(self, ray: Any, jobs: int | None, note: Callable[[str], None]) -> None:
         self._ray = ray
-        self._address = address
         self._jobs = jobs
         self._note = note
         self._num_processors = 0
         self._counted_at = 0.0
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether a connection was made and has been lost."""
-        return self._num_processors > 0 and not self._ray.is_initialized()
 
     def number(self, sizes: Sequence[int]) -> int:
         """Return how many tasks run at a time.
@@ -145,10 +128,9 @@ class RayWorkers:
         if first is None:
             return
         self._connect()
-        url = None if folder is None else CacheFiles(folder).url
-        with _probe(folder) if folder is not None and url is None else nullcontext() as probe:
-            make = make if folder is None else partial(in_folder, folder, url, make)
-            here = NodeRequirements(versions=versions(), folder=Path.cwd(), probe=probe)
+        with nullcontext() if folder is None else SentFolder.to_machines(folder) as sent:
+            make = make if sent is None else partial(in_folder, sent, make)
+            here = NodeRequirements(versions=versions(), folder=Path.cwd())
             job = Job(name=secrets.token_hex(8), here=here, make=make, arguments=tuple(arguments))
             yield from self._run(job, chain([first], waiting))
 
@@ -181,7 +163,7 @@ class RayWorkers:
                     else:
                         yield number, result
         finally:
-            for reference in () if self.is_lost else running:
+            for reference in running:
                 with suppress(errors.RayError, ConnectionError):
                     ray.cancel(reference, force=True)
         if given_up:
@@ -219,17 +201,11 @@ class RayWorkers:
             try:
                 # What it finds as stdout now gets the code that resets a terminal's colors when the process ends.
                 with redirect_stdout(sys.__stdout__), catch_warnings(action="ignore", category=UserWarning):
-                    ray.init(
-                        address=self._address,
-                        logging_level=logging.ERROR,
-                        log_to_driver=False,
-                        **({} if self._address else {"include_dashboard": False}),
-                    )
+                    ray.init(logging_level=logging.ERROR, log_to_driver=False, include_dashboard=False)
             except (ConnectionError, ImportError, RuntimeError, TimeoutError, ValueError) as error:
                 raise ResourceError(
                     f"no Ray cluster can be reached: {str(error).splitlines()[0]}",
-                    hint="ray status says whether it runs; --on ray://HOST:10001 needs the cluster's own versions of "
-                    "Ray and Python, and RAY_AUTH_MODE=token if it asks for a token",
+                    hint="ray status says whether it runs; RAY_AUTH_MODE=token is for one that asks for a token",
                 ) from error
         if not self._num_processors:
             nodes = [node for node in ray.nodes() if node["Alive"]]
@@ -250,10 +226,3 @@ def _given_up(tasks: Mapping[str, Exception]) -> WorkerDiedError:
         hint="everything else is finished and kept. Is a row there too large for the memory of a process? "
         "--set rows.max_bytes=N rejects larger ones; ray logs has what the processes printed",
     )
-
-
-@contextmanager
-def _probe(folder: Path) -> Iterator[Path]:
-    """Create a file in the cache that nodes must see, as proof that they would write to the same cache."""
-    with AtomicFile(folder / PRIVATE, below=folder) as file:
-        yield file.path
