@@ -64,25 +64,13 @@ def _rows_identity(partition: Partition, entry: Input) -> dict[str, Any]:
         "format": partition.format,
         "schema": entry.schema,
         "columns": entry.columns,
-        **_roles(entry.roles),
+        "roles": entry.roles,
     }
 
 
 def recipe_fingerprint(recipe: Recipe, documents: Mapping[str, Any], inputs: Sequence[Input]) -> str:
     """Return the identity of a build's result: equal fingerprints produce the same cache."""
-    read = [
-        {
-            "split": entry.split,
-            "format": entry.format,
-            "schema": entry.schema,
-            "sha256": entry.sha256,
-            "num_rows": entry.num_rows,
-            "columns": entry.columns,
-            **_roles(entry.roles),
-        }
-        | ({} if entry.part is None else {"part": entry.part})
-        for entry in inputs
-    ]
+    read = [msgspec.to_builtins(msgspec.structs.replace(entry, path="")) for entry in inputs]
     blocks = _changed(recipe.blocks_half(), Recipe().blocks_half())
     partition_bytes = recipe.partition_bytes
     whole = {"documents": documents, "blocks": blocks, "inputs": read, "partition_bytes": partition_bytes}
@@ -130,11 +118,6 @@ class Provenance:
 def model_digests(model: ModelRecord) -> dict[str, str]:
     """Return the sha256 of each of a tokenizer's files, by file name."""
     return {PurePosixPath(file.path).name: file.sha256 for file in model.files}
-
-
-def _roles(roles: Mapping[str, str]) -> dict[str, Any]:
-    """Return the entry for a source's roles, if it has any: the key was added after the first caches."""
-    return {"roles": dict(roles)} if roles else {}
 
 
 def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

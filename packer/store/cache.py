@@ -95,7 +95,7 @@ class Cache:
 
     @cached_property
     def fingerprint(self) -> str:
-        """What its rows and what decides them have in common with the same cache made elsewhere."""
+        """The same for the same rows, made of the same inputs by the same rules (:mod:`packer.store.fingerprint`)."""
         return fingerprint(self.manifest)
 
     @cached_property

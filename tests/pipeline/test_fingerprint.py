@@ -9,6 +9,8 @@ from contextlib import suppress
 import msgspec
 import pyarrow as pa
 import pytest
+from bucket_objects import put
+from command_line import fields
 from fingerprint_oracle import recomputed
 from preference_rows import pair
 from store.samples import small_manifest
@@ -158,6 +160,25 @@ def test_engine_and_number_of_processes_do_not_change_it(place, caches, tmp_path
         pytest.importorskip("gigatoken", reason="gigatoken MISSING: the fast engine is not tested")
     assert made(values_at(place) | {"engine": engine}, tmp_path / "cache", jobs=jobs) == recomputed(caches / "ruled")
     assert read_manifest(tmp_path / "cache").engine == engine
+
+
+@pytest.mark.parametrize("what", ["rows", "cache"])
+def test_a_bucket_does_not_change_it(place, caches, tmp_path, in_memory, what):
+    """`in_memory`: every URL leads to one store."""
+    values, folder = values_at(place), "s3://bucket/cache"
+    if what == "rows":
+        put(in_memory, place)
+        for named in (*values["sources"], *values["decontaminate"]["against"]):
+            named["path"] = named["path"].replace(str(place), "s3://bucket/cache")
+        folder = tmp_path / "cache"
+    assert made(values, folder) == fingerprint(read_manifest(caches / "ruled"))
+
+
+def test_standard_input_does_not_change_it(place, tmp_path):
+    options = ("--tokenizer", place / "tokenizer", "--block-len", 256, "--set", "partition_bytes=3000")
+    piped = fields("build", "-", *options, "-o", tmp_path / "piped", stdin=(place / "chat.jsonl").read_bytes())
+    named = fields("build", place / "chat.jsonl", *options, "-o", tmp_path / "named")
+    assert piped["fingerprint"] == named["fingerprint"]
 
 
 def test_versions_of_libraries_do_not_change_it(place, caches, tmp_path, monkeypatch):

@@ -131,7 +131,7 @@ class VerifyReport:
             return None
         folder = in_shell(self.folder)
         if self.is_another:
-            return f"nothing else is wrong: the cache comes from another build. packer diff OLD {folder} shows why"
+            return f"nothing else is wrong: it has other rows or rules. packer diff OLD {folder} shows why"
         if self.content_fingerprint is None:
             return f"packer build -c RECIPE -o {folder} --repair makes it again; its own recipe was in the manifest"
         if whats <= {"input", "tokenizer", "fingerprint"}:
