@@ -14,7 +14,7 @@ from packer.source.roles import ROLES, SPEAKERS, guess_roles, is_role
 
 _OWN_KEYS = ({"role", "content"}, {"from", "value"})
 
-_EACH = 'if type == "array" then .[] else . end | '
+EACH_ROW = 'if type == "array" then .[] else . end | '
 
 _CHATGPT = (
     ".mapping as $nodes"
@@ -118,7 +118,7 @@ def export_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | None
         if any(map(export.recognizes, rows)):
             if export.program is None:
                 return f"this is {export.what}"
-            program = export.program if export.slurps else f"{_EACH}{export.program}"
+            program = export.program if export.slurps else f"{EACH_ROW}{export.program}"
             return _step(f"this is {export.what}", jq_command(path, program, slurps=export.slurps))
     return dialogue_hint(path, rows)
 
@@ -145,7 +145,7 @@ def dialogue_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str 
             rest = f" + del(.[{key}])" if field is None else ""
             program = f"{{messages: [.[{key}][] | {found}]}}{rest}" if field is None else f".[{key}] |= map({found})"
             return _step(
-                f"the messages in `{name}` need the keys `role` and `content`", jq_command(path, f"{_EACH}{program}")
+                f"the messages in `{name}` need the keys `role` and `content`", jq_command(path, f"{EACH_ROW}{program}")
             )
     return None
 

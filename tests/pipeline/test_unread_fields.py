@@ -4,6 +4,9 @@ import datetime as dt
 import json
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -261,3 +264,54 @@ def test_text_in_few_rows_is_named_with_their_number_and_left_out(tokenizer: Pat
         assert f"a field has text that nothing reads: `notes` (in 1 of 200 rows: `{GAELIC}`); too few to ask" in told
     silent = run("preview", path, "--tokenizer", tokenizer, "--ignore", "notes").stderr
     assert "nothing reads" not in silent
+
+
+def flagged(*flags: Any) -> list[dict[str, Any]]:
+    """Two exchanges: what the questions have, and what the answers have."""
+    turns = [{"role": role, "content": f"{role} {number}"} for number in (1, 2) for role in ("user", "assistant")]
+    return [turn | (flag or {}) for turn, flag in zip(turns, flags, strict=True)]
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.parametrize("kind", ["jsonl", "json", "parquet"])
+@pytest.mark.parametrize(
+    ("row", "yes"),
+    [
+        ({"messages": flagged(None, {"learn": False}, None, {"learn": True})}, [2]),
+        ({"messages": flagged({"mask": True}, {"mask": True}, {"mask": True}, {"mask": False})}, [1]),
+        ({"messages": flagged(None, {"keep": "yes"}, None, None)}, [1]),
+        ({"messages": flagged(None, {"keep": "No"}, None, None)}, [2]),
+        ({"messages": flagged(None, {"meta": {"keep": 0}}, None, {"meta": {"keep": 1}})}, [2]),
+        ({"messages": flagged(None, None, None, None), "loss_mask": [0, 0, 0, 1]}, [2]),
+    ],
+)
+def test_each_way_on_for_a_flag_trains_what_it_says(
+    tokenizer: Path, tmp_path: Path, row: dict[str, Any], yes: list[int], kind: str
+) -> None:
+    path = tmp_path / f"rows.{kind}"
+    written(path, row) if kind != "json" else path.write_text(json.dumps([row], indent=1), "utf-8")
+    error = fields("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "asked", exit_code=3)["error"]
+    assert "what may say which answers are trained is not read: `" in error["message"]
+    commands = re.findall(r"(?:if yes|if no) [^:]*: (.*?)(?=; if |; --ignore )", error["hint"].replace("\n", " "))
+    assert len(commands) == 2
+    for number, command in enumerate(commands):
+        command = command.replace("python -c", f"{shlex.quote(sys.executable)} -c", 1)  # noqa: PLW2901
+        subprocess.run(["bash", "-euc", f"set -o pipefail; {command}"], check=True, cwd=tmp_path)
+        run("build", tmp_path / "rows_lines.jsonl", "--tokenizer", tokenizer, "-o", tmp_path / f"cache{number}")
+        with Cache.open(tmp_path / f"cache{number}") as opened:
+            (document,) = view_row(opened, "rows_lines.jsonl", 0).documents
+        trained = [run.text for run in document.runs if run.message is not None]
+        expected = yes if number == 0 else sorted({1, 2}.difference(yes))
+        assert trained == [f"assistant {each}<|im_end|>" for each in expected]
+    ignored = shlex.split(error["hint"].replace("\n", " ").rpartition("; ")[2].partition(" leaves ")[0])
+    run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "ignoring", *ignored)
+
+
+def test_a_flag_that_the_template_reads_is_not_asked_about(tmp_path: Path) -> None:
+    path = written(tmp_path / "rows.jsonl", {"messages": flagged(None, {"brief": True}, None, {"brief": False})})
+    template = twins.CHATML.replace("{{", "{% if message.brief %}!{% endif %}{{", 1)
+    twin = twins.byte_level(tmp_path / "reads", template=template)
+    recipe = make_recipe({"sources": [{"path": str(path)}], "tokenizer": str(twin)})
+    assert packer.audit.preview(recipe, progress=Silent()).hint is None
+    plain = make_recipe({"sources": [{"path": str(path)}], "tokenizer": str(twins.byte_level(tmp_path / "plain"))})
+    assert "messages[].brief" in (packer.audit.preview(plain, progress=Silent()).hint or "")
