@@ -9,6 +9,7 @@ import pytest
 
 from packer.source.decode import Refused
 from packer.source.row import parse_messages
+from packer.source.schema import schema_of
 
 USER = {"role": "user", "content": "q"}
 REPLY = {"role": "assistant", "content": "a"}
@@ -268,3 +269,24 @@ def test_a_setting_is_no_reasoning(refusal, sample, setting):
     code, reason = refusal(row, "alpaca")
     assert code == "wrong_type" and "`columns: {reasoning: null}` leaves it out" in reason
     assert len(sample(row, "alpaca", columns={"reasoning": None}).messages) == 2
+
+
+def segments(*pieces):
+    return {"segments": [{"label": text.isupper(), "text": text} for text in pieces]}
+
+
+def test_segments_are_a_prompt_and_what_is_trained_after_it(sample):
+    read = sample(segments("asked ", "more ", "ANSWER ", "", "REST"), "text")
+    assert (read.kind, read.prompt, read.text) == ("completion", "asked more ", "ANSWER REST")
+    read = sample(segments("ANSWER"), "text")
+    assert (read.kind, read.prompt, read.text) == ("completion", "", "ANSWER")
+    assert schema_of(segments("asked ", "ANSWER")) == "text"
+    assert sample({"text": "spoken", "segments": [{"start": 0, "text": "spoken"}]}, "text").kind == "text"
+    assert schema_of({"segments": [{"start": 0, "text": "spoken"}]}) is None
+
+
+def test_segments_that_are_masked_after_trained_ones_are_refused(refusal):
+    """Tokens merge across their boundaries: a mask over the whole text would train a part of what it masks."""
+    assert refusal(segments("asked ", "ANSWER ", "again ", "REST"), "text")[0] == "wrong_type"
+    assert refusal(segments("ANSWER ", "again"), "text")[0] == "wrong_type"
+    assert refusal(segments("asked", ""), "text")[0] == "nothing_trained"

@@ -22,7 +22,7 @@ from packer.pipeline.messages.suggestions import templates_hint
 from packer.pipeline.partition import PartitionTask
 from packer.pipeline.plan.bucket_inputs import copy_objects
 from packer.pipeline.plan.input_resolution import SourceFile, source_files, tokenizer_place
-from packer.pipeline.plan.inputs import MIN_PARALLEL_BYTES, note_dialogues, open_inputs, read_whole
+from packer.pipeline.plan.inputs import MIN_PARALLEL_BYTES, note_dialogues, note_texts, open_inputs, read_whole
 from packer.pipeline.plan.open_keys import settled
 from packer.pipeline.plan.trait_tasks import refuse_absent, rules_of_sources, traits_task
 from packer.pipeline.plan.unread_fields import Questions
@@ -146,6 +146,8 @@ def _opened(
     for each, file in open_inputs(paths, recipe, progress.note, workers, questions):
         if not opened or opened[-1][0].source is not each.source:
             note_dialogues(file, progress.note)
+            if model.template is not None:
+                note_texts(file, progress.note)
         refuse_untemplated(file, model, recipe)
         opened.append((each, file, recipe.sources.index(each.source)))
     questions.refuse()
