@@ -133,7 +133,9 @@ def _rows(keys: Keys) -> dict[str, Any]:
     if name in _ALPACA_TYPES:
         return alpaca_rows({})
     if name == "input_output":
-        raise EntryLeftOutError("segments are read where the trained ones come last: name such a file, or bring messages with `train`")
+        raise EntryLeftOutError(
+            "segments are read where the trained ones come last: name such a file, or bring messages with `train`"
+        )
     keys.leave("type")
     return rows_of("auto")
 

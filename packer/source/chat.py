@@ -6,7 +6,7 @@ fields that weight the message are removed; a null counts as absent, except as t
 reasoning. A message without content, calls and reasoning is refused: its text may be stored under another key.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Annotated, Any, Literal
@@ -49,7 +49,6 @@ _READ_FIELDS = OPTIONAL_MESSAGE_FIELDS | {"role", "content"}
 _KNOWN_FIELDS = _READ_FIELDS.union(REASONING_FIELDS, ("tool_call_id",))
 TEXT_FIELDS = ("text", "value", "output", "result", "response", "answer", "completion", "message", "body")
 _MAX_LISTED = 8
-_PLAIN_FIELDS = frozenset({"role", "content"})
 
 _OWN_VARIABLES = ("messages", "tools", "add_generation_prompt")
 """Variables of a template that a row cannot set by `chat_template_kwargs`."""
@@ -220,17 +219,6 @@ def _joined(turn: Message, call: Message) -> Message:
         weight=max((weight for weight in weights if weight is not None), default=None),
         pieces=pieces if len({*weights}) > 1 else (),
     )
-
-
-def unused_keys(samples: Iterable[Sample]) -> Iterator[str]:
-    """Yield the keys of messages that have no meaning to packer, once per message.
-
-    The template receives them nevertheless, and may write them.
-    """
-    for sample in samples:
-        for message in sample.all_messages:
-            if len(message.fields) > len(_PLAIN_FIELDS):
-                yield from (key for key in message.fields if key not in _KNOWN_FIELDS)
 
 
 def _merge_calls(calls: list[dict[str, Any]], others: Sequence[dict[str, Any]], *, where: str) -> list[dict[str, Any]]:

@@ -45,22 +45,33 @@ class FileRow(NamedTuple):
         return self.content
 
 
+_OF_PARAGRAPHS = ("system", "input", "context")
+"""Fields whose texts may be given one by one."""
+
+
 def rename(row: dict[str, Any], columns: Columns) -> dict[str, Any]:
     """Return the row with its fields renamed by `columns` of a source.
 
     `columns` maps a new name to the name in the rows, or to None, which hides the field. A renamed field is no longer
     available under its old name, and replaces a field that already had the new name. A dot in the old name leads into
-    an object, or into JSON text.
+    an object, or into JSON text. A list of one text is that text, and a list of several are the paragraphs of one where
+    a row has what belongs to a question.
 
     Example:
         >>> rename({"q": "2+2?", "a": "4", "label": True}, {"instruction": "q", "output": "a", "label": None})
         {'instruction': '2+2?', 'output': '4'}
+        >>> rename({"docs": ["One.", "Two."], "answers": {"text": ["4"]}}, {"input": "docs", "output": "answers.text"})
+        {'input': 'One.\n\nTwo.', 'output': '4'}
     """
     if not columns:
         return row
     used_names = {*columns, *columns.values()}
     renamed = {name: value for name, value in row.items() if name not in used_names}
     found = {new: row[old] if old in row else _nested(row, old) for new, old in columns.items() if old is not None}
+    for new, value in found.items():
+        if isinstance(value, list) and value and all(isinstance(each, str) for each in value):
+            if len(value) == 1 or new in _OF_PARAGRAPHS:
+                found[new] = "\n\n".join(value)
     return renamed | {new: value for new, value in found.items() if value is not None or columns[new] in row}
 
 

@@ -69,7 +69,7 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     places: tuple[Place, ...]
     unused_keys: dict[str, Count] = {}
-    """Documents: keys of messages that no schema knows, with the number of messages that have them. Blocks: empty."""
+    """Only of caches that were written before rules 19, as in the totals."""
 
     def __post_init__(self) -> None:
         """Refuse tokens or record batches that are not within the file's bytes, or not contiguous up to the last row.

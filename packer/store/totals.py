@@ -58,7 +58,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Empty slots: at the end of blocks, and after documents if they are aligned."""
 
     unused_keys: dict[str, Count] = {}
-    """Keys of messages that no schema knows, with the number of messages that have them."""
+    """Only of caches that were written before rules 19: keys of messages that no schema knows."""
 
     @property
     def cut_tokens(self) -> int:
