@@ -23,6 +23,7 @@ from packer.render.environment import RenderError
 from packer.source.detect import whole_rows
 from packer.source.exports import EACH_ROW
 from packer.source.file_bytes import jq_command, quoted
+from packer.source.message_keys import programs_for_key
 from packer.source.proposals import Proposal, Reading, propose
 from packer.source.rows import InputFile
 from packer.source.unread_text import Unread, UnreadField, find_unread
@@ -46,7 +47,7 @@ class FileQuestion:
     unread: Unread
     proposal: Proposal | None
     ways: tuple[str, ...] = ()
-    """What makes rows of which packer reads the flags."""
+    """Commands that move keys of messages, or flags, to where they are read; each with its condition."""
 
 
 def asked_about(source: Source, recipe: Recipe) -> frozenset[str]:
@@ -77,19 +78,19 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_file
     unread = find_unread(
         whole_rows(entry, max_rows), schema=entry.schema, columns=entry.columns, roles=entry.roles, known=known
     )
-    flags = [each.flag for each in unread.fields if each.flag is not None]
-    ways = tuple(
-        f"{when}: {command}"
-        for flag in flags
-        for when, program in flag.programs
-        if (command := jq_command(file.path, EACH_ROW + program)) is not None
-    )
-    if len(flags) == len(unread.fields):
-        return FileQuestion(unread=unread, proposal=None, ways=ways)
+    if not unread.fields:
+        return FileQuestion(unread=unread, proposal=None)
     rows = whole_rows(entry, max_rows)
     tried = list(islice((row for row in rows if _has_any(row, unread.fields)), _TRIED_ROWS))
-    proposal = propose(tried, reading) if reading.unread(tried) else None
-    return FileQuestion(unread=unread, proposal=proposal, ways=ways)
+    texts = [each.path for each in unread.fields if each.flag is None]
+    programs = [program for each in unread.fields if each.flag is not None for program in each.flag.programs]
+    programs += [program for path in texts for program in programs_for_key(path, tried, entry.roles)]
+    commands = [(when, jq_command(file.path, EACH_ROW + program)) for when, program in programs]
+    return FileQuestion(
+        unread=unread,
+        proposal=propose(tried, reading) if texts and reading.unread(tried) else None,
+        ways=tuple(f"{when}: {command}" for when, command in commands if command is not None),
+    )
 
 
 def _top(path: str) -> str:
@@ -109,7 +110,7 @@ class Question:
     fields: tuple[UnreadField, ...]
     num_rows: int
     proposal: Proposal | None
-    ways_of_flags: tuple[str, ...]
+    commands: tuple[str, ...]
 
     def __str__(self) -> str:
         texts = [each for each in self.fields if each.flag is None]
@@ -129,8 +130,8 @@ class Question:
         return shown + (f" and {num_more} more" if num_more > 0 else "")
 
     def ways(self) -> Iterator[str]:
-        """Yield what reads the fields whose names say what they are, what reads one more, and what reads flags."""
-        yield from self.ways_of_flags
+        """Yield what reads the fields whose names say what they are, what reads one more, and the commands."""
+        yield from self.commands
         if (found := self.proposal) is None:
             return
         if found.places:
@@ -198,7 +199,7 @@ class Questions:
             fields=tuple(fields[name] for name in sorted(fields)),
             num_rows=sum(each.unread.num_rows for each in found),
             proposal=proposal,
-            ways_of_flags=tuple(dict.fromkeys(way for each in found for way in each.ways)),
+            commands=tuple(dict.fromkeys(way for each in found for way in each.ways)),
         )
 
     def _reads(self, key: str, *, is_flag: bool) -> bool:
