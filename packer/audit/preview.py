@@ -196,8 +196,7 @@ def preview(
         if file.source is not noted:
             note_labels(entry, questions.asked(file.source), note)
             note_dialogues(entry, note)
-            if model.template is not None:
-                note_texts(entry, note)
+            note_texts(entry, model.template, note)
         noted = file.source
         inputs.append(entry)
         left = rows

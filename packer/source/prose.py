@@ -15,7 +15,7 @@ _HAN = re.compile(r"[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff]")
 """Letters of scripts without blanks between words. Two of the first are about a word, and four of the second."""
 
-_SENTENCE = re.compile(r"(?:\s\S*[^\W\d]{2}[.!?…]|[。！？])[\"'”’)]*\Z")  # noqa: RUF001 - marks of other scripts
+_SENTENCE = re.compile(r"(?:\s\S*[^\W\d]{2}[.!?…]|[。！？])[\"'”’)]*\Z")
 """Matches the end of a sentence of two words, or of letters without blanks; no initials, and no version."""
 
 _OF_IDS = re.compile(r"[\d/_@\\:]")

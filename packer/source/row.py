@@ -50,7 +50,7 @@ _OF_PARAGRAPHS = ("system", "input", "context")
 
 
 def rename(row: dict[str, Any], columns: Columns) -> dict[str, Any]:
-    """Return the row with its fields renamed by `columns` of a source.
+    r"""Return the row with its fields renamed by `columns` of a source.
 
     `columns` maps a new name to the name in the rows, or to None, which hides the field. A renamed field is no longer
     available under its old name, and replaces a field that already had the new name. A dot in the old name leads into
@@ -69,9 +69,9 @@ def rename(row: dict[str, Any], columns: Columns) -> dict[str, Any]:
     renamed = {name: value for name, value in row.items() if name not in used_names}
     found = {new: row[old] if old in row else _nested(row, old) for new, old in columns.items() if old is not None}
     for new, value in found.items():
-        if isinstance(value, list) and value and all(isinstance(each, str) for each in value):
-            if len(value) == 1 or new in _OF_PARAGRAPHS:
-                found[new] = "\n\n".join(value)
+        are_texts = isinstance(value, list) and value and all(isinstance(each, str) for each in value)
+        if are_texts and (len(value) == 1 or new in _OF_PARAGRAPHS):
+            found[new] = "\n\n".join(value)
     return renamed | {new: value for new, value in found.items() if value is not None or columns[new] in row}
 
 

@@ -226,9 +226,9 @@ def find_unread(
         for path, count in sorted(counts.items())
     ]
     found_fields += [
-        UnreadField(path=path, num_rows=flag.num_rows, example=flag.says, inner=(), flag=flag)
+        UnreadField(path=shown_path(flag.path), num_rows=flag.num_rows, example=flag.says, inner=(), flag=flag)
         for flag in flags.differing()
-        if not is_below(path := shown_path(flag.path), {*hidden, *counts})
+        if not is_below(shown_path(flag.path), {*hidden, *counts})
     ]
     is_rare = [field.num_rows * _MOST_ROWS_PER_FIELD <= num_rows for field in found_fields]
     return Unread(

@@ -16,8 +16,8 @@ def talk(*flags: Any, key: str = "mask", **row: Any) -> dict[str, Any]:
     return {"messages": [ASKED[0], answers[0], ASKED[1], answers[1]], **row}
 
 
-def found_in(*rows: dict[str, Any], schema: str = "messages", roles: Any = {}) -> dict[str, str]:
-    found = find_unread(rows, schema=schema, columns={}, roles=roles)
+def found_in(*rows: dict[str, Any], schema: str = "messages", roles: Any = None) -> dict[str, str]:
+    found = find_unread(rows, schema=schema, columns={}, roles=roles or {})
     assert found.num_read == len(rows)
     return {each.path: each.example for each in found.fields}
 

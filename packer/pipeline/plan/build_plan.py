@@ -146,8 +146,7 @@ def _opened(
     for each, file in open_inputs(paths, recipe, progress.note, workers, questions):
         if not opened or opened[-1][0].source is not each.source:
             note_dialogues(file, progress.note)
-            if model.template is not None:
-                note_texts(file, progress.note)
+            note_texts(file, model.template, progress.note)
         refuse_untemplated(file, model, recipe)
         opened.append((each, file, recipe.sources.index(each.source)))
     questions.refuse()

@@ -16,8 +16,8 @@ from packer.pipeline.workers.executor import ALONE, Workers, in_order
 from packer.progress import Progress
 from packer.recipe.recipe import Recipe, for_one_source
 from packer.source.detect import detect_format, detect_schema, field_names, first_rows
-from packer.source.file_bytes import READ_BYTES, FilePath, NoRowsError, changed_error, file_sha256
 from packer.source.field_names import columns_yaml
+from packer.source.file_bytes import READ_BYTES, FilePath, NoRowsError, changed_error, file_sha256
 from packer.source.files import data_set_splits, is_data_set
 from packer.source.forms import form_of
 from packer.source.partition import FileStatus
@@ -245,11 +245,13 @@ def note_dialogues(entry: InputFile, note: Callable[[str], None]) -> None:
         )
 
 
-def note_texts(entry: InputFile, note: Callable[[str], None]) -> None:
+def note_texts(entry: InputFile, template: str | None, note: Callable[[str], None]) -> None:
     """Report prompts that are texts, for a model with a chat template: as in TRL, they are trained without it."""
     answer = _ANSWERS_OF_PROMPTS.get(entry.schema)
+    if answer is None or template is None:
+        return
     try:
-        rows = [*first_rows(entry.path, entry.format, entry.columns, _FEW_ROWS)] if answer is not None else []
+        rows = [*first_rows(entry.path, entry.format, entry.columns, _FEW_ROWS)]
     except InputError:
         return  # reading the whole file will report the error
     texts = [rename(row, entry.columns) for row in rows if form_of(rename(row, entry.columns)) is None]
