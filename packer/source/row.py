@@ -1,6 +1,5 @@
 """Common to all schemas: typed views of JSON values, and the fields a row may have besides its messages."""
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -312,25 +311,15 @@ def nested_json(text: str, *, where: str, code: str | None = None) -> Any:
 _MESSAGES_START = re.compile(r"\s*\[\s*\{")
 _NAMED_ROLE = re.compile(r"""(["'])(?:role|from)\1\s*:\s*(["'])(?:system|user|human|assistant|gpt)\2""")
 _PYTHON_LIST_START = re.compile(r"\s*\[\s*(?:\{\s*)?'")
-_PYTHON_STRING = r"""'(?:[^'\\\n]|\\.)*+'|"(?:[^"\\\n]|\\.)*+\""""
-_PYTHON_STRINGS = re.compile(r"""'(?:[^'\\\n]|\\.)*+'?|"(?:[^"\\\n]|\\.)*+"?""")
-"""Python's strings, also the last one if it is cut off: else a search would begin anew at every quote escaped in it."""
-
-_PYTHON_VALUES = re.compile(
-    rf"(?:[\s\[\]{{}}(),:=\d.+-]|{_PYTHON_STRING}|True|False|None|nan|inf|array|dtype|object)*+"
-    r"""(?:'(?:[^'\\\n]|\\.)*+\\?|"(?:[^"\\\n]|\\.)*+\\?|Tr?u?|Fa?l?s?|No?n?)?"""
-)
-"""Python's literals and the arrays of numpy, the last of them perhaps cut off. They have no names, as code has."""
-
 _PYTHON_LIST = "it is a list as Python prints it, in a cell that `to_csv` wrote for example; write it with json.dumps"
 
 
 def parse_messages(text: str, field: str) -> Any:
-    """Return the messages whose JSON a text contains, or the text if it is not that.
+    """Return the messages whose JSON a text contains, or the text if it does not begin as messages do.
 
     Raises:
-        Refused: `not_json`; the text is messages as Python prints them, or their JSON cut off, and nothing else. As a
-            text it would be trained letter by letter.
+        Refused: `not_json`; it begins as messages do, and is not their JSON: Python printed them, they are cut off, or
+            something follows them. As a text they would be trained letter by letter.
     """
     if not _MESSAGES_START.match(text):
         return text
@@ -339,39 +328,10 @@ def parse_messages(text: str, field: str) -> Any:
     except Refused as refused:
         if refused.code != "not_json" or not _NAMED_ROLE.search(text):
             return text
-        if _PYTHON_LIST_START.match(text):
-            why = _PYTHON_LIST if _is_python_list(text) else None
-        else:
-            why = refused.reason if _is_almost_json(text, refused.reason) else None
-        if why is None:  # an answer with messages in it, or code that makes some
-            return text
+        why = _PYTHON_LIST if _PYTHON_LIST_START.match(text) else refused.reason
         raise Refused("not_json", f"the messages in field `{field}`: {why}") from None
     messages = all(isinstance(message, dict) and isinstance(message.get("role"), str) for message in value)
     return value if messages else text
-
-
-def _is_almost_json(text: str, reason: str) -> bool:
-    """Whether a text is JSON that is cut off, or that only Python's own decoder reads, for a NaN or a raw newline."""
-    if reason.startswith("ends too early"):
-        return True
-    try:
-        json.loads(text, strict=False)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _is_python_list(text: str) -> bool:
-    """Whether a text is one list as Python prints it, whole or cut off, and nothing after it."""
-    if _PYTHON_VALUES.fullmatch(text) is None:
-        return False
-    depth = 0
-    brackets = re.finditer(r"[\[\]]", _PYTHON_STRINGS.sub("''", text))
-    for bracket in brackets:
-        depth += 1 if bracket[0] == "[" else -1
-        if not depth:
-            return not bracket.string[bracket.end() :].strip()
-    return True
 
 
 def parse_cell_json(text: str, field: str) -> Any:

@@ -120,14 +120,6 @@ def test_messages_that_are_not_quite_json_are_not_trained_as_text(refusal, schem
     assert "as Python prints it" in refusal({"messages": str(messages)})[1]
 
 
-def test_a_python_list_that_is_cut_off_in_a_long_text_is_told_at_once(refusal):
-    """With a search that begins anew at every quote of the text that is escaped, this takes many minutes."""
-    printed = str([{"role": "user", "content": 'it\'s "this" [' * 100_000}])[:-9]
-    assert printed.count("\\'") == 100_000
-    code, reason = refusal({"prompt": "Hi", "completion": printed}, "completion")
-    assert code == "not_json" and "as Python prints it" in reason
-
-
 HI = {"role": "user", "content": "Hi, it's \\ me"}
 
 
@@ -140,6 +132,9 @@ HI = {"role": "user", "content": "Hi, it's \\ me"}
         f"[{HI | {'parts': 'PARTS'}}]".replace("'PARTS'", "array([{'text': 'a'}], dtype=object)"),
         json.dumps([HI | {"score": math.nan}]),
         json.dumps([HI]).replace("Hi", "a\nb"),
+        f"{json.dumps([HI])}\nPass this list as messages.",
+        '[{"role": "user", "content": name}]',
+        f"[{HI}] + [{HI}]",
     ],
 )
 @pytest.mark.parametrize("field", ["prompt", "completion"])
@@ -150,10 +145,8 @@ def test_messages_wherever_they_are_cut_off_are_not_trained_as_text(refusal, tex
 @pytest.mark.parametrize(
     "text",
     [
-        *("[{'a': 1}]", '[{"role": "nurse"}] and more', "[{x}]", f"[{HI}]\nPass this list as messages."),
-        *(f"{json.dumps([HI])}\nPass this list as messages.", f"{json.dumps([HI])} What is wrong with this?"),
-        *("[{'role': 'user', 'content': name}]", '[{"role": "user", "content": name}]', f"[{HI}] + [{HI}]"),
-        *("[{'role': 'user', 'content': f'Hi {name}'}]", "[{'role': 'user'}]\nprint('[', 1)", f"[{HI}], [{HI}]"),
+        *("[{'a': 1}]", '[{"role": "nurse"}] and more', "[{x}]", f"Pass this list as messages: [{HI}]"),
+        *("[{'role': role, 'content': name}]", f"messages = [{HI}]", f"```\n{json.dumps([HI])}\n```"),
     ],
 )
 def test_a_text_that_is_no_message_stays_a_text(sample, text):
