@@ -313,7 +313,7 @@ def _message_weight(shape: MessageFields, content: Content, *, where: str) -> fl
     weight = shape.weight if shape.weight is not None else shape.loss_weight
     if shape.loss_weight is not None and weight != shape.loss_weight:
         raise Refused("wrong_type", f"`weight` and `loss_weight` say different things at {where}")
-    flags = [getattr(shape, name) for name in TRAIN_FIELDS if name != "loss"] + [*content.trained]
+    flags = [getattr(shape, name) for name in TRAIN_FIELDS if name not in ("loss", "masked")] + [*content.trained]
     flags += [bool(shape.loss)] if shape.loss in {0, 1} else []
     flags += [not shape.masked] if shape.masked is not None else []
     trained = {bool(flag) for flag in flags if flag is not None}

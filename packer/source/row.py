@@ -189,9 +189,24 @@ class RowFields(msgspec.Struct, frozen=True, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
 
 
-TRAIN_FIELDS = ("train", "training", "trainable", "loss", "loss_mask")
+TRAIN_FIELDS = ("train", "training", "trainable", "loss", "loss_mask", "masked")
 """Fields that decide whether a message is trained: packer's and those of OpenAI's dialects, axolotl, tinker, ms-swift,
-and a mask."""
+a mask, and torchtune's, which says the contrary."""
+
+YES = ("true", "1", "1.0", "yes")
+NO = ("false", "0", "0.0", "no")
+
+
+def as_flag(value: Any) -> bool | None:
+    """Return what a value says if it is yes or no: a boolean, 0 or 1, or a text that says so.
+
+    Example:
+        >>> as_flag(1), as_flag("no"), as_flag(0.5), as_flag("A")
+        (True, False, None, None)
+    """
+    said = str(value).lower() if isinstance(value, bool | int | float | str) else ""
+    return said in YES if said in (*YES, *NO) else None
+
 
 OPTIONAL_FIELDS = frozenset(
     {"tools", "functions", "system", "chat_template_kwargs", "input", "context", "history", "reasoning"}
@@ -199,7 +214,7 @@ OPTIONAL_FIELDS = frozenset(
 """Fields of a row that may be empty."""
 
 OPTIONAL_MESSAGE_FIELDS = frozenset(
-    {"tool_calls", "function_call", "refusal", *TRAIN_FIELDS, "masked", "weight", "loss_weight", "train_detail"}
+    {"tool_calls", "function_call", "refusal", *TRAIN_FIELDS, "weight", "loss_weight", "train_detail"}
 )
 """Fields of a message that may be empty. Empty reasoning is not among them, because some templates render it."""
 
@@ -222,7 +237,17 @@ def drop_empty_optional_fields(row: dict[str, Any], *names: str) -> dict[str, An
     """Return the row without empty optional fields, also in the lists of messages under these names."""
     row = drop_empty_fields(row, OPTIONAL_FIELDS)
     lists = {name: row[name] for name in names if isinstance(row.get(name), list)}
-    return row | {name: [drop_empty_fields(each, OPTIONAL_MESSAGE_FIELDS) for each in lists[name]] for name in lists}
+    return row | {
+        name: [_with_flags(drop_empty_fields(each, OPTIONAL_MESSAGE_FIELDS)) for each in lists[name]] for name in lists
+    }
+
+
+def _with_flags(message: Any) -> Any:
+    """Return a message with texts that say yes or no, under fields that decide whether it is trained, as booleans."""
+    if not isinstance(message, dict):
+        return message
+    said = {name: as_flag(message[name]) for name in TRAIN_FIELDS if isinstance(message.get(name), str)}
+    return message | {name: flag for name, flag in said.items() if flag is not None}
 
 
 def typed(value: Any, shape: type[T]) -> T:

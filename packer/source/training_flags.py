@@ -14,17 +14,15 @@ from typing import Any, TypeAlias
 
 from packer.source.read_texts import MESSAGE_FIELDS, decoded_json
 from packer.source.roles import is_answer
-from packer.source.row import TRAIN_FIELDS
+from packer.source.row import NO, TRAIN_FIELDS, YES, as_flag
 
 Path: TypeAlias = tuple[str, ...]
 """Keys that lead to a value; ``[]`` stands for the items of a list."""
 
 ITEMS = "[]"
 
-_YES = ("true", "1", "1.0", "yes")
-_NO = ("false", "0", "0.0", "no")
 _TEXTS = ("from", "value", "human", "assistant", "system", "input", "output", "text", "thinking", "refusal", "type")
-_FLAGS = (*TRAIN_FIELDS, "masked", "weight", "loss_weight", "output_with_loss", "train_detail", "function_call")
+_FLAGS = (*TRAIN_FIELDS, "weight", "loss_weight", "output_with_loss", "train_detail", "function_call")
 _READ = MESSAGE_FIELDS.union(_TEXTS, _FLAGS)
 """Keys of messages and of parts that are read under these names; an answer may be a yes."""
 
@@ -116,21 +114,10 @@ class Flags:
                 yield Flag(path=path, num_rows=found.num_rows, says=" or ".join(says), programs=programs)
 
 
-def as_flag(value: Any) -> bool | None:
-    """Return what a value says if it is yes or no: a boolean, 0 or 1, or a text that says so.
-
-    Example:
-        >>> as_flag(1), as_flag("no"), as_flag(0.5), as_flag("A")
-        (True, False, None, None)
-    """
-    said = str(value).lower() if isinstance(value, bool | int | float | str) else ""
-    return said in _YES if said in (*_YES, *_NO) else None
-
-
 def _programs(path: Path, found: _Found) -> tuple[tuple[str, str], ...]:
     return tuple(
         (f"if {said} under `{path[-1]}` says that an answer is trained", _program(path, found, words))
-        for said, words in (("yes", _YES), ("no", _NO))
+        for said, words in (("yes", YES), ("no", NO))
     )
 
 
@@ -148,6 +135,6 @@ def _program(path: Path, found: _Found, trained: Sequence[str]) -> str:
     end = len(path) - path[::-1].index(ITEMS)
     each = "".join("[]?" if key == ITEMS else f"[{json.dumps(key)}]" for key in path[:end])
     key = "." + "".join(f"[{json.dumps(key)}]" for key in path[end:])
-    value = f"({key} | if . == null then {json.dumps(silence)} else . end | {is_trained})"
-    kept = " | select(" + key + " != null)" if silence is None else ""
-    return f"(.{each}{kept}) |= (.train = {value} | del({key}))"
+    kept = f" | select({key} != null)" if silence is None else ""
+    said = "" if silence is None else f"if . == null then {json.dumps(silence)} else . end | "
+    return f"(.{each}{kept}) |= (.train = ({key} | {said}{is_trained}) | del({key}))"

@@ -192,6 +192,28 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         [ASKED, SAID],
         [SAID],
     ),
+    "calls of langchain": (
+        "rows.jsonl",
+        [
+            {
+                "tools": CHAT_TOOLS,
+                "messages": [
+                    {"type": "human", "data": {"content": ASKED}},
+                    {
+                        "type": "ai",
+                        "data": {
+                            "content": "",
+                            "tool_calls": [{"name": "tide", "args": {"harbor": "Oban"}, "id": "call_1"}],
+                        },
+                    },
+                    {"type": "tool", "data": {"content": "06:12", "tool_call_id": "call_1"}},
+                    {"type": "ai", "data": {"content": SAID}},
+                ],
+            }
+        ],
+        ['"name": "tide"', ASKED, CALL, "06:12", SAID],
+        [CALL, SAID],
+    ),
     "messages with types": (
         "rows.jsonl",
         [{"messages": [{"type": "human", "content": ASKED}, {"type": "ai", "content": SAID}]}],
