@@ -218,7 +218,7 @@ _UNIFIED = (
 )
 
 _ARGUMENT_KEYS = ("args", "parameters", "input", "params", "kwargs")
-"""Other names of arguments: an object under one of them is that of a call without `arguments`, but not beside `function`.
+"""Other names of arguments: such an object is that of a call without `arguments`, except beside `function`.
 """
 
 _LOST_KEYS = frozenset({*_ARGUMENT_KEYS, *_NOT_INPUT})
