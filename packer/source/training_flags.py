@@ -110,8 +110,11 @@ class Flags:
             are_missing = self._num_answers[path[:inner]] > found.values.total()
             if len(found.values) + are_missing > 1 and None not in found.values:
                 says = [str(value).lower() for value in sorted(map(bool, found.values))] + ["nothing"] * are_missing
-                programs = _programs(path, found) if ITEMS in path or found.messages else ()
-                yield Flag(path=path, num_rows=found.num_rows, says=" or ".join(says), programs=programs)
+                if ITEMS in path or found.messages:
+                    programs, said = _programs(path, found), " or ".join(says)
+                else:
+                    programs, said = (), "the role of the answers"
+                yield Flag(path=path, num_rows=found.num_rows, says=said, programs=programs)
 
 
 def _programs(path: Path, found: _Found) -> tuple[tuple[str, str], ...]:

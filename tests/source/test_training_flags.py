@@ -72,7 +72,9 @@ def test_a_list_of_the_row_with_one_for_each_message_is_a_flag() -> None:
 
 def test_a_field_that_names_the_role_of_the_answers_is_a_flag() -> None:
     turns = [{"from": "User", "value": "Question?"}, {"from": "Assistant", "value": "answer"}]
-    assert [*found_in({"conversations": turns, "mask": "Assistant"}, schema="sharegpt")] == ["mask"]
+    assert found_in({"conversations": turns, "mask": "Assistant"}, schema="sharegpt") == {
+        "mask": "the role of the answers"
+    }
     assert found_in({"conversations": turns, "mask": "User"}, schema="sharegpt") == {}
 
 
