@@ -53,7 +53,7 @@ def rename(row: dict[str, Any], columns: Columns) -> dict[str, Any]:
 
     `columns` maps a new name to the name in the rows, or to None, which hides the field. A renamed field is no longer
     available under its old name, and replaces a field that already had the new name. A dot in the old name leads into
-    an object, or into JSON text. A list of one text is that text, and a list of several are the paragraphs of one where
+    an object, or into JSON text, and ``[].`` into those of a list. A list of one text is that text, and a list of several are the paragraphs of one where
     a row has what belongs to a question.
 
     Example:
@@ -84,7 +84,14 @@ def _nested(row: Any, path: str) -> Any:
             return None
     if not isinstance(row, dict):
         return None
+    if name.endswith("[]") and isinstance(items := row.get(name[:-2]), list):
+        return [found for each in items if (found := _nested(each, rest)) is not None]
     return row[path] if path in row else _nested(row.get(name), rest) if separator else None
+
+
+def first_name(path: str) -> str:
+    """Return the field of a row that a path begins with, as `documents` of ``documents[].text``."""
+    return path.partition(".")[0].removesuffix("[]")
 
 
 def composed(columns: Columns, further: Columns) -> dict[str, str | None]:

@@ -57,7 +57,7 @@ class UnreadField:
 
     example: str
     inner: tuple[str, ...]
-    """Paths in it, or its own, that lead to such text through objects alone."""
+    """Paths in it, or its own, that lead to such text through objects, or to a key of the objects in a list."""
 
     flag: Flag | None = None
     """It has no text, but may say what is trained."""
@@ -220,7 +220,11 @@ def find_unread(
         counts.update(fields.keys())
         examples = fields | examples
         for path in paths:
-            inner.setdefault(_field(path, read), set()).add(shown_path(path).partition(ITEMS)[0])
+            whole = shown_path(path)
+            is_key = path[1:2] == (ITEMS,) and len(path) == 3
+            inner.setdefault(_field(path, read), set()).update(
+                {whole.partition(ITEMS)[0], *([whole] if is_key else [])}
+            )
     found_fields = [
         UnreadField(path=path, num_rows=count, example=_shortened(examples[path]), inner=tuple(sorted(inner[path])))
         for path, count in sorted(counts.items())
