@@ -53,8 +53,8 @@ def rename(row: dict[str, Any], columns: Columns) -> dict[str, Any]:
 
     `columns` maps a new name to the name in the rows, or to None, which hides the field. A renamed field is no longer
     available under its old name, and replaces a field that already had the new name. A dot in the old name leads into
-    an object, or into JSON text, and ``[].`` into those of a list. A list of one text is that text, and a list of several are the paragraphs of one where
-    a row has what belongs to a question.
+    an object, or into JSON text, and ``[].`` into those of a list. A list of one text is that text, and a list of
+    several are the paragraphs of one where a row has what belongs to a question.
 
     Example:
         >>> rename({"q": "2+2?", "a": "4", "label": True}, {"instruction": "q", "output": "a", "label": None})

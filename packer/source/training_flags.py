@@ -59,15 +59,19 @@ class Flags:
         self._found: dict[Path, _Found] = {}
         self._num_answers: Counter[Path] = Counter()
 
-    def add(self, row: Mapping[str, Any]) -> None:
-        """Gather those of one row, as it is in its file."""
+    def add(self, row: Mapping[str, Any], path: Path = ()) -> None:
+        """Gather those of one row, as it is in its file, and of the objects in it."""
         values = {name: decoded_json(value) if isinstance(value, str) else value for name, value in row.items()}
         for name, messages in values.items():
+            if isinstance(messages, dict):
+                self.add(messages, (*path, name))
             if not (isinstance(messages, list) and messages and all(isinstance(each, dict) for each in messages)):
                 continue
             answers = [number for number, each in enumerate(messages) if is_answer(each, self._roles)]
-            found = [pair for number in answers for pair in self._of_message((name, ITEMS), messages[number])]
+            found = [pair for number in answers for pair in self._of_message((*path, name, ITEMS), messages[number])]
             self._note(found)
+            if path:
+                continue
             for other, flags in values.items():
                 if isinstance(flags, list) and len(flags) == len(messages) and other not in self._read:
                     own = [((other,), as_flag(flags[number])) for number in answers if flags[number] is not None]

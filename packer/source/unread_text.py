@@ -213,9 +213,11 @@ def find_unread(
     counts: Counter[str] = Counter()
     examples: dict[str, str] = {}
     inner: dict[str, set[str]] = {}
+    differing = [*flags.differing()]
+    lists = {(*flag.path, ITEMS) for flag in differing}  # of which the texts may be flags
     for unread in _with_phrases(found):
         paths = {path for path in unread if not any(path[:end] in unread for end in range(1, len(path)))}
-        paths = {path for path in paths if not is_below(shown_path(path), hidden)}
+        paths = {path for path in paths if path not in lists and not is_below(shown_path(path), hidden)}
         fields = {_field(path, read): unread[path] for path in sorted(paths, reverse=True)}
         counts.update(fields.keys())
         examples = fields | examples
@@ -231,7 +233,7 @@ def find_unread(
     ]
     found_fields += [
         UnreadField(path=shown_path(flag.path), num_rows=flag.num_rows, example=flag.says, inner=(), flag=flag)
-        for flag in flags.differing()
+        for flag in differing
         if not is_below(shown_path(flag.path), {*hidden, *counts})
     ]
     is_rare = [field.num_rows * _MOST_ROWS_PER_FIELD <= num_rows for field in found_fields]

@@ -63,9 +63,17 @@ def test_flags_of_parts_in_objects_and_of_exchanges_are_found() -> None:
     }
 
 
+def test_messages_in_an_object_of_the_row_are_searched() -> None:
+    found = find_unread(
+        [{"data": talk(True, False)}], schema="messages", columns={"messages": "data.messages"}, roles={}
+    )
+    assert [each.path for each in found.fields] == ["data.messages[].mask"]
+
+
 def test_a_list_of_the_row_with_one_for_each_message_is_a_flag() -> None:
     assert found_in(talk(None, None, loss_mask=[0, 0, 0, 1])) == {"loss_mask": "false or true"}
     assert found_in(talk(None, None, loss_mask=[0, 1, 0, 1])) == {}, "as it is trained anyway"
+    assert found_in(talk(None, None, learn=["no", "no", "no", "yes"])) == {"learn": "false or true"}
     assert found_in(talk(None, None, scores=[0, 1, 0, 5])) == {}
     assert found_in(talk(None, None, numbers=[0, 0, 1])) == {}
 
