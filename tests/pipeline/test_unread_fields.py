@@ -74,7 +74,7 @@ QUESTIONS: dict[str, tuple[dict[str, Any], str, str]] = {
     "two places": (CHAT | {"persona": GAELIC, "license": "CC BY 4.0"}, GAELIC, ""),
     "tools in JSON": (CHAT | {"metadata": json.dumps({"tools": TOOLS})}, "tide", ""),
     "one readable, one not": (
-        ROW | {"system_prompt": GAELIC, "passages": [{"text": "The ferry to Mull leaves at six."}]},
+        ROW | {"system_prompt": GAELIC, "passages": [["The ferry to Mull leaves at six."]]},
         GAELIC,
         "Mull",
     ),
