@@ -172,7 +172,7 @@ def _parts_in(text: str) -> list[dict[str, Any]] | None:
 
 
 def _used(part: Part, *, where: str) -> dict[str, Any]:
-    """Return the call of Anthropic's part as OpenAI writes it; arguments under another name are for the reason."""
+    """Return the call of Anthropic's part as OpenAI writes it, with what it has under other names of arguments."""
     lost = [name for name in TEXT_FIELDS if getattr(part, name)]
     if lost:
         raise Refused("wrong_type", f"a call and `{lost[0]}` in one part at {where}")
