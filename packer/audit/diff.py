@@ -78,7 +78,7 @@ class CacheDiff:
     """Splits whose documents differ."""
 
     totals: tuple[Change, ...]
-    """Totals; also `rejected.CODE` (rows), `cut.CODE` (tokens in no block), `unused_keys.KEY` (messages)."""
+    """Totals; also `rejected.CODE` (rows), `cut.CODE` (tokens in no block)."""
 
     software: tuple[Change, ...]
     """Versions of engine and rules, then versions of libraries, which may not affect the data."""
@@ -258,9 +258,8 @@ def unmatched(own: Int64, other: Int64) -> Bool:
 def _counts(totals: Totals) -> dict[str, Any]:
     """Flatten the totals; codes that only one cache has are absent from the other's."""
     counts: dict[str, Any] = to_json(totals)
-    rejected, cut, unused = counts.pop("rejected"), counts.pop("cut"), counts.pop("unused_keys", {})
+    rejected, cut = counts.pop("rejected"), counts.pop("cut")
     counts |= {f"rejected.{code}": rows for code, rows in rejected.items()}
-    counts |= {f"unused_keys.{key}": messages for key, messages in unused.items()}
     return counts | {f"cut.{code}": entry["tokens"] for code, entry in cut.items()}
 
 

@@ -6,7 +6,6 @@ traits are a function of the partition's bytes, how its rows are read, and the r
 a shard may be left to the caller, who first compares some of its ids with the reference.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,7 +25,6 @@ from packer.pipeline.plan.benchmarks import questions_of
 from packer.pipeline.stages import Stages, named_row, overruns_at
 from packer.recipe.recipe import Recipe
 from packer.rejections import CODES
-from packer.source.chat import unused_keys
 from packer.source.partition import Partition
 from packer.source.rows import InputFile, read_rows
 from packer.store.files import CacheFiles
@@ -126,7 +124,7 @@ class TaskOutput:
 
 
 _MOST_KEYS = 32
-"""Number of unused keys, and of unread fields, recorded per partition: rows may use names or dates as keys."""
+"""Number of unread fields reported of a partition: rows may use names or dates as keys."""
 
 SHOWN_KEY = 40
 
@@ -211,7 +209,6 @@ def run_partition(task: PartitionTask, batches: Iterable[RowBatch], *, folder: P
     """Make the shard of one partition from its rows."""
     rejected: list[RejectedRow] = []
     num_rows = num_kept = num_merged = num_skipped = 0
-    unused: Counter[str] = Counter()
     names: set[str] = set()
     documents: list[DocumentBatch] = []
     for rows in batches:
@@ -221,7 +218,6 @@ def run_partition(task: PartitionTask, batches: Iterable[RowBatch], *, folder: P
             RejectedRow(r.row, r.code, r.reason, None if rows.lines is None else rows.lines[r.row - num_rows])
             for r in done.rejections
         )
-        unused.update(key[:SHOWN_KEY] for key in unused_keys(rows.samples))
         names |= rows.names
         num_rows += rows.num_rows
         num_kept += len(np.unique(done.documents.sample))
@@ -239,7 +235,6 @@ def run_partition(task: PartitionTask, batches: Iterable[RowBatch], *, folder: P
         num_rejected=len(rejected),
         num_merged=num_merged,
         num_skipped=num_skipped,
-        unused_keys=dict(unused.most_common(_MOST_KEYS)),
     )
     unread = sorted(task.file.unread(names))[:_MOST_KEYS]
     return PartitionResult(shard=shard, rejected=tuple(rejected), unread=tuple(name[:SHOWN_KEY] for name in unread))

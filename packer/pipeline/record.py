@@ -148,9 +148,6 @@ def _totals(results: Sequence[PartitionResult], packed: PackedBlocks, selected: 
     rows = sum(shard.num_input_rows for shard in shards)
     tokens, trained = sum(shard.num_tokens for shard in shards), sum(shard.num_trained for shard in shards)
     num_blocks, groups = sum(shard.num_rows for shard in packed.shards), packed.groups
-    unused: Counter[str] = Counter()
-    for shard in shards:
-        unused.update(shard.unused_keys)
     return Totals(
         rows=rows,
         kept=sum(shard.num_kept for shard in shards),
@@ -168,7 +165,6 @@ def _totals(results: Sequence[PartitionResult], packed: PackedBlocks, selected: 
         slots=num_blocks * block_len,
         separators=sum(group.num_separators for group in groups),
         padding=sum(group.num_padding for group in groups),
-        unused_keys=dict(unused),
     )
 
 

@@ -17,7 +17,7 @@ _LOADERS = ("json", "csv", "parquet", "arrow")
 _TEMPLATES = {"gemma": "gemma", "llama3": "llama-3", "chatml": "chatml"}
 """axolotl's name of a template → packer's name of it. `chatml` begins with the BOS here, if the tokenizer has one."""
 
-_TYPES = ("chat_template", "sharegpt", "alpaca", "alpaca_chat", "alpaca_instruct", "completion", "")
+_TYPES = ("chat_template", "sharegpt", "alpaca", "alpaca_chat", "alpaca_instruct", "input_output", "completion", "")
 """Types of rows that packer recognizes itself."""
 
 _INSTRUCTIONS = {f"field_{name}": name for name in ("instruction", "input", "output", "system")}

@@ -6,7 +6,7 @@ fields that weight the message are removed; a null counts as absent, except as t
 reasoning. A message without content, calls and reasoning is refused: its text may be stored under another key.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Annotated, Any, Literal
@@ -49,7 +49,6 @@ _READ_FIELDS = OPTIONAL_MESSAGE_FIELDS | {"role", "content"}
 _KNOWN_FIELDS = _READ_FIELDS.union(REASONING_FIELDS, ("tool_call_id",))
 TEXT_FIELDS = ("text", "value", "output", "result", "response", "answer", "completion", "message", "body")
 _MAX_LISTED = 8
-_PLAIN_FIELDS = frozenset({"role", "content"})
 
 _OWN_VARIABLES = ("messages", "tools", "add_generation_prompt")
 """Variables of a template that a row cannot set by `chat_template_kwargs`."""
@@ -222,17 +221,6 @@ def _joined(turn: Message, call: Message) -> Message:
     )
 
 
-def unused_keys(samples: Iterable[Sample]) -> Iterator[str]:
-    """Yield the keys of messages that have no meaning to packer, once per message.
-
-    The template receives them nevertheless, and may write them.
-    """
-    for sample in samples:
-        for message in sample.all_messages:
-            if len(message.fields) > len(_PLAIN_FIELDS):
-                yield from (key for key in message.fields if key not in _KNOWN_FIELDS)
-
-
 def _merge_calls(calls: list[dict[str, Any]], others: Sequence[dict[str, Any]], *, where: str) -> list[dict[str, Any]]:
     """Return the calls of two fields, of which one may repeat the other.
 
@@ -325,7 +313,7 @@ def _message_weight(shape: MessageFields, content: Content, *, where: str) -> fl
     weight = shape.weight if shape.weight is not None else shape.loss_weight
     if shape.loss_weight is not None and weight != shape.loss_weight:
         raise Refused("wrong_type", f"`weight` and `loss_weight` say different things at {where}")
-    flags = [getattr(shape, name) for name in TRAIN_FIELDS if name != "loss"] + [*content.trained]
+    flags = [getattr(shape, name) for name in TRAIN_FIELDS if name not in ("loss", "masked")] + [*content.trained]
     flags += [bool(shape.loss)] if shape.loss in {0, 1} else []
     flags += [not shape.masked] if shape.masked is not None else []
     trained = {bool(flag) for flag in flags if flag is not None}

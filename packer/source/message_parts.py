@@ -172,7 +172,7 @@ def _parts_in(text: str) -> list[dict[str, Any]] | None:
 
 
 def _used(part: Part, *, where: str) -> dict[str, Any]:
-    """Return the call of Anthropic's part as OpenAI writes it; arguments under another name are for the reason."""
+    """Return the call of Anthropic's part as OpenAI writes it, with what it has under other names of arguments."""
     lost = [name for name in TEXT_FIELDS if getattr(part, name)]
     if lost:
         raise Refused("wrong_type", f"a call and `{lost[0]}` in one part at {where}")
@@ -218,7 +218,8 @@ _UNIFIED = (
 )
 
 _ARGUMENT_KEYS = ("args", "parameters", "input", "params", "kwargs")
-"""Names of arguments outside of `function`, where packer does not read them."""
+"""Other names of arguments: such an object is that of a call without `arguments`, except beside `function`.
+"""
 
 _LOST_KEYS = frozenset({*_ARGUMENT_KEYS, *_NOT_INPUT})
 
@@ -346,13 +347,16 @@ def _call(call: Any, *, where: str) -> dict[str, Any]:
     inner = {key: value for key, value in call.items() if key not in outer}
     function = _function(inner, where=where)
     # What else a log has stays beside the call: some templates write all of `function`, and it would be trained.
-    more = {key: function.pop(key) for key in inner if key not in ("name", "arguments")}
+    more = {key: function.pop(key) for key in inner if key in function and key not in ("name", "arguments")}
     return {**outer, "type": "function", "function": function, **more}
 
 
 def _function(function: Any, *, where: str) -> dict[str, Any]:
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise Refused("bad_tools", f"a call without a name at {where}")
+    objects = [key for key in _ARGUMENT_KEYS if isinstance(function.get(key), dict) and function[key]]
+    if "arguments" not in function and len(objects) == 1 and "properties" not in function[objects[0]]:
+        function = {("arguments" if key == objects[0] else key): value for key, value in function.items()}
     arguments = given = function.get("arguments")
     if isinstance(arguments, str):
         arguments = _json(arguments, where=f"{where}.arguments") if arguments.strip() else None

@@ -185,12 +185,13 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(_types.is_string(kind) or _types.is_large_string(kind) or _types.is_string_view(kind))
 
 
-def holds_text(kind: pa.DataType) -> bool:
-    """Whether values of the type are, or contain, texts."""
+def is_searched(kind: pa.DataType) -> bool:
+    """Whether values of the type are, or contain, texts or lists of flags."""
     if _types.is_map(kind) or isinstance(kind, pa.BaseExtensionType):
         return True
     kind = _storage_type(kind)
-    return is_text(kind) or any(holds_text(kind.field(i).type) for i in range(kind.num_fields))
+    inner = [kind.field(i).type for i in range(kind.num_fields)]
+    return is_text(kind) or (len(inner) == 1 and _is_json(inner[0])) or any(map(is_searched, inner))
 
 
 def _is_json(kind: pa.DataType) -> bool:

@@ -73,8 +73,6 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """sha256 of all values of the rows, which does not depend on how Arrow writes them."""
 
     places: tuple[Place, ...]
-    unused_keys: dict[str, Count] = {}
-    """Documents: keys of messages that no schema knows, with the number of messages that have them. Blocks: empty."""
 
     def __post_init__(self) -> None:
         """Refuse tokens or record batches that are not within the file's bytes, or not contiguous up to the last row.
@@ -157,9 +155,6 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     padding: Count
     """Empty slots: at the end of blocks, and after documents if they are aligned."""
-
-    unused_keys: dict[str, Count] = {}
-    """Keys of messages that no schema knows, with the number of messages that have them."""
 
     @property
     def cut_tokens(self) -> int:

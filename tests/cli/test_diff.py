@@ -109,8 +109,6 @@ def test_every_section_is_there_where_everything_differs(starter_cache, changed)
         "documents",
         "totals",
     ]
-    told = " ".join(" ".join(lines).split())
-    assert "unused_keys.mood none → 1" in told
 
 
 def test_json_has_every_field_of_the_library(starter_cache, changed):

@@ -259,7 +259,7 @@ UNDECIDED = {
     *("recipe.sources.ignore", "recipe.sources.limit"),
     *(f"shards.{name}" for name in ("path", "key", "first_line", "num_bytes", "xxh3", "sha256", "rows_xxh3", "places")),
     *(f"shards.num_{name}" for name in ("rows", "kept", "input_rows", "rejected", "tokens", "trained", "merged")),
-    *("shards.num_skipped", "shards.num_last_tokens", "shards.unused_keys"),
+    *("shards.num_skipped", "shards.num_last_tokens"),
 }
 """What a manifest says and the fingerprint does not: places, engine and versions; and what follows from the rest."""
 

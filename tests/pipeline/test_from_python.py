@@ -15,17 +15,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from command_line import run
 from hypothesis import given
 from hypothesis import strategies as st
 
 import packer
-from packer.audit import verify
+from packer.audit import verify, view_row
 from packer.errors import InputError, NothingKeptError, RecipeError, UsageError
 from packer.pipeline.from_python import SOURCE_KEYS, RecipeKeys
 from packer.pipeline.from_python import build as build_recipe
 from packer.pipeline.kept_rows import keep_rows, rows_folder
 from packer.recipe.recipe import Recipe, Source, load_recipe, make_recipe, to_json
+from packer.store.cache import Cache
 from packer_cli.reply import listener
 
 ROWS = [
@@ -493,6 +495,34 @@ def test_texts_that_are_dialogues_are_reported(tokenizer, tmp_path, capsys, text
     for said in shown:
         assert ("texts look like dialogues" in said) is (headers is not None)
         assert headers is None or headers in said
+
+
+@pytest.mark.parametrize(
+    ("row", "columns"),
+    [
+        ({"prompt": "When?", "completion": "At six."}, "{instruction: prompt, output: completion}"),
+        ({"prompt": "When?", "completion": "At six.", "label": True}, "{instruction: prompt, output: completion}"),
+        ({"prompt": "When?", "chosen": "At six.", "rejected": "At ten."}, "{instruction: prompt}"),
+        ({"q": "When?", "a": "At six."}, "{instruction: q, output: a}"),
+        ({"prompt": "When?", "response_1": "At six.", "response_2": "At ten.", "label": "response_1"}, None),
+        ({"instruction": "When?", "output": "At six."}, None),
+        ({"prompt": [{"role": "user", "content": "When?"}], "completion": "At six."}, None),
+    ],
+)
+def test_prompts_that_are_texts_are_reported_with_what_uses_the_template(tokenizer, tmp_path, capsys, row, columns):
+    options = {**options_of(tokenizer), "progress": True, "pack": {"mode": "none"}}
+    own = {"prompt": "q", "completion": "a"} if "q" in row else {}
+    packer.build([row], tmp_path / "cache", **options, columns=own)
+    said = " ".join(capsys.readouterr().err.split())
+    found = re.search(r"without the chat template; --set 'sources.columns=(\{.*?\})'", said)
+    assert (found and found[1]) == columns
+    if columns is not None:
+        packer.build([row], tmp_path / "chat", **options, columns=yaml.safe_load(columns))
+        with Cache.open(tmp_path / "chat") as cache:
+            (name,) = [each.path for each in cache.manifest.inputs]
+            view = view_row(cache, name, 0)
+        text = "".join(run.text for run in view.documents[0].runs)
+        assert "user\nWhen?" in text and "without the chat template" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["- \n" * 20_000, "User: no answer\n" * 4000, "User:" + " " * 40_000])

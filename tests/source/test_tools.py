@@ -125,8 +125,12 @@ WHERE = "$.messages[1].tool_calls[0]"
         (3, f"expected a tool call, got `int` at {WHERE}"),
         ({"function": "f"}, f"a call without a name at {WHERE}.function"),
         (
-            {"function": {"name": "f", "parameters": {"x": 1}}},
-            f"a call without `arguments` at {WHERE}.function; its other keys: `parameters`",
+            {"function": {"name": "f", "parameters": {"x": 1}, "args": {"x": 2}}},
+            f"a call without `arguments` at {WHERE}.function; its other keys: `parameters`, `args`",
+        ),
+        (
+            {"name": "f", "parameters": {"type": "object", "properties": {"x": {}}}},
+            f"a call without `arguments` at {WHERE}; its other keys: `parameters`",
         ),
         ({"name": "f", "input": 0}, f"a call without `arguments` at {WHERE}; its other keys: `input`"),
         ({"name": "f", "city": "x"}, f"a call without `arguments` at {WHERE}; its other keys: `city`"),
@@ -250,8 +254,15 @@ def test_a_call_may_have_its_name_and_arguments_as_fields_of_its_message(sample,
     turns = [{"from": "function_call", "name": "f", "arguments": {"x": 1}}]
     (message,) = sample({"conversations": turns}, "sharegpt").messages
     assert message.fields["tool_calls"] == [CALL]
-    turn = {"role": "tool_call", "name": "f", "parameters": {"x": 1}}
+    turn = {"role": "tool_call", "name": "f", "city": "x"}
     assert refusal({"messages": [turn]})[0] == "bad_tools"
+
+
+@pytest.mark.parametrize("key", ["args", "parameters", "input", "params", "kwargs"])
+def test_the_only_object_of_a_call_without_arguments_is_its_arguments(sample, key):
+    for call in ({"name": "f", key: {"x": 1}, "id": "1"}, {"id": "1", "function": {key: {"x": 1}, "name": "f"}}):
+        (message,) = sample({"messages": [{"role": "assistant", "content": "", "tool_calls": [call]}]}).messages
+        assert message.fields["tool_calls"] == [CALL | {"id": "1"}]
 
 
 @pytest.mark.parametrize("key", ["parameters", "input_schema"])

@@ -15,11 +15,13 @@ from packer.pipeline.workers.executor import ALONE, Workers, in_order
 from packer.progress import Progress
 from packer.recipe.recipe import Recipe, for_one_source
 from packer.source.detect import detect_format, detect_schema, field_names, first_rows
+from packer.source.field_names import columns_yaml
 from packer.source.file_bytes import READ_BYTES, FilePath, NoRowsError, changed_error, file_sha256
 from packer.source.files import data_set_splits, is_data_set
+from packer.source.forms import form_of
 from packer.source.partition import FileStatus
 from packer.source.question_fields import list_names
-from packer.source.row import rename
+from packer.source.row import composed, rename
 from packer.source.rows import InputFile, refuse_empty
 from packer.source.schema_errors import refuse_absent_columns, refuse_unread_columns
 from packer.store.manifest import Input
@@ -51,6 +53,10 @@ _LONGEST_QUESTION = 20_000
 
 _SPEAKERS = ("user", "human", "prompter", "assistant", "gpt")
 """Roles of messages that are rows of their own, as those of OpenAssistant's trees."""
+
+
+_ANSWERS_OF_PROMPTS = {"completion": "completion", "preference": "chosen", "rated": "completion"}
+"""The answer to a prompt that is a text, by the schema of its row."""
 
 
 def read_whole(
@@ -235,6 +241,26 @@ def note_dialogues(entry: InputFile, note: Callable[[str], None]) -> None:
         note(
             f"{entry.name}: its texts look like dialogues ('{asked}' … '{answered}'), and texts are trained whole; to "
             "train only the answers, give messages, or prompt and completion"
+        )
+
+
+def note_texts(entry: InputFile, template: str | None, note: Callable[[str], None]) -> None:
+    """Report prompts that are texts, for a model with a chat template: as in TRL, they are trained without it."""
+    answer = _ANSWERS_OF_PROMPTS.get(entry.schema)
+    if answer is None or template is None:
+        return
+    try:
+        rows = [*first_rows(entry.path, entry.format, entry.columns, _FEW_ROWS)]
+    except InputError:
+        return  # reading the whole file will report the error
+    texts = [rename(row, entry.columns) for row in rows if form_of(rename(row, entry.columns)) is None]
+    texts = [row for row in texts if all(isinstance(row.get(name), str) for name in ("prompt", answer))]
+    if rows and 2 * len(texts) > len(rows) and not any(row.get("instruction") or row.get("query") for row in texts):
+        further = {"instruction": "prompt", **({} if answer == "chosen" else {"output": "completion"})}
+        columns = columns_yaml(composed(entry.columns, further))
+        note(
+            f"{entry.name}: its prompts are texts, which are trained as they are, without the chat template; "
+            f"--set 'sources.columns={{{columns}}}' makes questions of them, and the template is used"
         )
 
 
