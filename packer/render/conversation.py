@@ -122,7 +122,7 @@ class Conversation:
 
     def modes_of(self, k: int) -> Sequence[Mode]:
         """Return the modes that message k may be trained in, see `asked_modes.asking_modes`."""
-        is_reasoned = bool(self.template.efforts.none) and self._reasoning_of(k)
+        is_reasoned = bool(self.template.switches.none) and self._reasoning_of(k)
         return asked_modes.asking_modes(self.template, self.kwargs, self.modes, k) if is_reasoned else self.modes
 
     def prompts(self, k: int) -> list[tuple[str, Mode]]:

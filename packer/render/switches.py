@@ -1,0 +1,173 @@
+"""Template variables that choose whether, and how much, to reason: `enable_thinking`, `reasoning_effort`, or any other.
+
+What a variable is called tells nothing. So each that a caller can set is set to every value with which the template's
+source compares it, and made-up answers are rendered: a plain one, and some with reasoning in the forms that rows have.
+A setting is one of reasoning if it changes which of them continue their prompt and show what they say, or whether the
+prompt opens or closes a block of reasoning.
+
+A value asks for reasoning if some shows under it. Where that is so for all words or for none, as with Mistral's
+template, which only states the effort in front of the question, what a word means in English decides. A reasoned answer
+is trained under no word that asks for none, also if it is the one that the template uses by default.
+"""
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from packer.batches import REASONING_FIELDS
+from packer.render.reasoning import closes_reasoning, goes_on, opened_by, shows_as_reasoning
+from packer.render.settings import Value
+
+Message: TypeAlias = Mapping[str, Any]
+
+
+class Render(Protocol):
+    """Renders messages with variables, and perhaps the header of an answer; returns None if the template raises."""
+
+    def __call__(
+        self, messages: Sequence[Message], kwargs: Mapping[str, Any], *, prompt: bool = False
+    ) -> str | None: ...
+
+
+_WORD, _ANSWER, _KEY = "Zq0W", "Zq1W", "Zq2W"
+_PLAIN: Message = {"role": "assistant", "content": _ANSWER}
+_ANSWERS: tuple[Message, ...] = (
+    _PLAIN,
+    {**_PLAIN, **dict.fromkeys((*REASONING_FIELDS, "reasoning"), _WORD)},
+    {**_PLAIN, "content": f"<think>\n{_WORD}\n</think>\n\n{_ANSWER}"},
+    {**_PLAIN, "content": [{"type": "thinking", "thinking": _WORD, _KEY: ""}, {"type": "text", "text": _ANSWER}]},
+)
+_CHATS: tuple[list[Message], ...] = (
+    [{"role": "user", "content": "x"}],
+    [{"role": "system", "content": "w"}, {"role": "user", "content": "x"}],
+)
+
+_MOST_SETTINGS = 200
+"""More than any template has."""
+
+_EFFORT_LIKE = re.compile("think|reason")
+_NONE = re.compile(r"(?:no(?:t|n|ne)?(?:[ _-]?(?:think|reason)\w*)?|off|false|disabled?)", re.IGNORECASE)
+"""Matches a word that means none: `none`, `no_think`, `off`."""
+
+
+def means_none(word: Value) -> bool:
+    """Whether a value is a word that asks for no reasoning."""
+    return isinstance(word, str) and _NONE.fullmatch(word) is not None
+
+
+class _Look(NamedTuple):
+    """What a template does with made-up answers under some variables."""
+
+    prompt: str
+    is_open: bool
+    is_closed: bool
+    fits: tuple[bool, ...]
+    """Whether each answer continues its prompt, and shows its reasoning."""
+
+    def asks(self, shown: Sequence[bool]) -> bool:
+        """Whether reasoning is asked for, if that is shown under some value in those forms."""
+        return all(self.fits[k] for k, is_shown in enumerate(shown) if is_shown) if any(shown) else self.is_open
+
+    def is_another(self, own: "_Look") -> bool:
+        """Whether something else can be trained than under the default."""
+        return self[1:3] != own[1:3] or (any(self.fits) and self.fits != own.fits)
+
+
+@dataclass(frozen=True, slots=True)
+class Switches:
+    """The variables of a template that choose between prompts with and without reasoning."""
+
+    settings: tuple[tuple[str, Value], ...] = ()
+    """All that make a difference."""
+
+    modes: tuple[tuple[str, Value], ...] = ()
+    """Those under which any answer may be trained."""
+
+    none: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    """By variable, the words and numbers that ask for no reasoning."""
+
+    none_by_default: frozenset[str] = frozenset()
+    """The variables that mean none if nothing sets them."""
+
+    asking: tuple[tuple[str, Value], ...] = ()
+    """Of these, the words with which the template asks for reasoning; a number of tokens is not to be guessed."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the variables that select the prompt."""
+        return tuple(dict.fromkeys(name for name, _ in self.modes))
+
+    def refusing(self, kwargs: Mapping[str, Any]) -> str | None:
+        """Return by which variable a template asks for no reasoning if it is given these; None if by none."""
+        for name, words in self.none.items():
+            value = kwargs.get(name)
+            if _folded(value) in map(_folded, words) and not isinstance(value, bool):
+                return f"{name}={value}"
+            if value is None and name in self.none_by_default:
+                return f"{name}, which means none by default"
+        return None
+
+
+def _folded(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+def learned(values: Mapping[str, Sequence[Value]], render: Render) -> Switches:
+    """Learn what variables do.
+
+    Args:
+        values: by variable, the values to try.
+        render: renders small chats.
+    """
+    looks_of = [(chat, look) for chat in _CHATS if (look := _look(render, chat, {})) is not None]
+    if not looks_of:
+        return Switches()
+    chat, own = looks_of[0]
+    pairs = itertools.islice(((name, value) for name, tried in values.items() for value in tried), _MOST_SETTINGS)
+    tried = ((name, value, _look(render, chat, {name: value})) for name, value in pairs)
+    looks = [(name, value, look) for name, value, look in tried if look is not None]
+    none, by_default, asking = {}, set(), []
+    for name in values:
+        is_effort = _EFFORT_LIKE.search(name) is not None  # other settings may leave no answer as it is: `tool_choice`
+        words = [(value, look) for of, value, look in looks if of == name and (is_effort or any(look.fits))]
+        words = [(value, look) for value, look in words if not isinstance(value, bool)]
+        fits = zip(own.fits, *(look.fits for _, look in words), strict=True)
+        shown = [False, *map(any, [*fits][1:])]
+        if {own.asks(shown), *(look.asks(shown) for _, look in words)} >= {True, False}:
+            silent, is_default = [value for value, look in words if not look.asks(shown)], not own.asks(shown)
+        else:
+            silent = [value for value, _ in words if is_effort and means_none(value)]
+            is_default = own.prompt in [look.prompt for value, look in words if value in silent]
+        if silent or is_default:
+            none[name] = tuple(silent)
+        if is_default:
+            by_default.add(name)
+            others = ((value, look) for value, look in words if isinstance(value, str) and value not in silent)
+            asking += [(name, value) for value, look in others if look != own]
+    settings = [(name, value) for name, value, look in looks if look.is_another(own)]
+    modes = [(name, value) for name, value in settings if isinstance(value, bool) or value in none.get(name, ())]
+    return Switches(tuple(settings), tuple(modes), none, frozenset(by_default), tuple(asking))
+
+
+def _look(render: Render, chat: Sequence[Message], kwargs: Mapping[str, Any]) -> _Look | None:
+    prompt = render(chat, kwargs, prompt=True)
+    if prompt is None:
+        return None
+    opened = opened_by(prompt)
+    is_open = opened is not None and not opened.closed
+    fits = tuple(_continues(prompt, render([*chat, answer], kwargs), answer) for answer in _ANSWERS)
+    return _Look(prompt, is_open, closes_reasoning(prompt), fits)
+
+
+def _continues(prompt: str, whole: str | None, answer: Message) -> bool:
+    """Whether an answer continues its prompt, and its reasoning shows before the text, but not as a printed list."""
+    is_reasoned = answer is not _PLAIN
+    if whole is None or not whole.startswith(prompt) or _KEY in whole:
+        return False
+    completion = whole[len(prompt) :]
+    if not goes_on(prompt, completion, is_reasoned=is_reasoned):
+        return False
+    is_shown = _ANSWER in completion.partition(_WORD)[2] and shows_as_reasoning(_WORD, prompt, completion)
+    return is_shown or not is_reasoned
