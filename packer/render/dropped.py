@@ -46,6 +46,7 @@ from packer.render.reasoning import (
     has_tag,
     reasoning_fields,
     split_inline,
+    without_tags,
 )
 from packer.render.tagged_calls import tag_that_cuts
 
@@ -161,7 +162,7 @@ class ConversationLosses:
         if not any(map(has_tag, texts)):
             return
         if self.check.tags_are_text:
-            completion = ANY_TAG.sub(lambda tag: tag[0] if tag[0] in marks else "", completion)
+            completion = without_tags(completion, marks)
         tag = form.tag_in_answer(turn.text[: turn.prompt_end], completion, marks)
         if tag is not None and not turn.is_blank(self.check.stops):
             yield Loss("reasoning", turn.message, f"{AS_TEXT}: {tag}")

@@ -23,6 +23,7 @@ from packer.render.reasoning import (
     opened_by,
     reasoning_fields,
     tag_at_end,
+    without_tags,
 )
 
 Message: TypeAlias = Mapping[str, Any]
@@ -73,11 +74,12 @@ class ReasoningForm:
         """Return a tag of reasoning in what is trained, but for the template's own around one block at the beginning.
 
         Other tags within that block are text of the reasoning, unless it begins with one. `marks` is the source of the
-        template. If it knows no tags, they are text of the answer, too, but for one that closes what nothing opens.
+        template. If it knows no tags, they are text of the answer, too, but for one that closes what nothing opens; so
+        are tags in code that it does not know.
         """
         begin, end = self._block(prompt, completion, marks)
         twice = OPENING.match(completion[begin:end].lstrip())
-        found = twice or ANY_TAG.search(completion, end)
+        found = twice or ANY_TAG.search(without_tags(completion[end:], marks, in_code=True))
         if found is None or self.around or has_tag(marks) or CLOSING.fullmatch(found[0]):
             return found[0] if found else None
         return None

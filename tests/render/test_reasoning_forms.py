@@ -208,10 +208,28 @@ def test_code_and_markup_have_no_tags_of_reasoning(tmp_path: Path) -> None:
         "because [reasons]",
         "I <think so",
         "a <rest> b",
+        "\\\\item[Think] of it",
+        "steps[think]",
+        "Vue:\n```vue\n<thought-card>\n  one\n</thought-card>\n```\nDone.",
+        "```xml\n<Error><Reason>none</Reason></Error>\n```",
+        "The element `<Reason>` says why; `</Reason>` ends it.",
     )
     for name, source in TEMPLATES.items():
         for text in said:
             assert text in learned(stages(tmp_path, source), ASKED, assistant(text)), name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```\n<thoughts>Count.</thoughts>\nOne.\n```",  # all of the answer in a fence
+        "A `<think>` here.",  # the template's own
+        "```\na\n```\n<thoughts>Count.</thoughts>",
+        "[Think] Count. [/Think] One.",
+    ],
+)
+def test_code_hides_no_tag_that_may_be_one(tmp_path: Path, text: str) -> None:
+    assert stages(tmp_path, SWITCHED).outcomes([chat(ASKED, assistant(text))]) == ["dropped_reasoning"]
 
 
 def test_an_empty_block_is_no_text_of_an_answer_either(tmp_path: Path) -> None:
