@@ -1,6 +1,5 @@
 """Which modes of a template a reasoned answer may be trained in: none in which it is asked for an answer without."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self, TypeAlias
 
@@ -78,13 +77,6 @@ def refuse_several_efforts(template: ChatTemplate, prompts: Sequence[tuple[str, 
         ways = " or ".join(f"{name}={word}" for name, word in template.switches.asking)
         reason = f"messages[{k}]: {SEVERAL_EFFORTS}: {ways}"
         raise RenderError(reason, code="prompt_diverges", message=k)
-
-
-def without_switches(template: ChatTemplate, kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """Return variables without those that select a prompt, and these in words; no words if there are none."""
-    others = {name: value for name, value in kwargs.items() if name not in template.switches.names}
-    switches = [f"{name}={json.dumps(kwargs[name], default=str)}" for name in kwargs if name not in others]
-    return others, " and ".join(switches)
 
 
 def contradiction(k: int, refusing: str) -> RenderError:

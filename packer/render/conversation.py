@@ -11,7 +11,7 @@ boundaries.
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from packer.batches import REASONING_FIELDS
@@ -158,8 +158,9 @@ class Conversation:
         tried, failure = self._try_modes(k, prompts)
         may_lack = rules.may_drop_reasoning
         fits = any(attempt.fits and (may_lack or not self._lacks_reasoning(k, attempt)) for attempt in tried)
-        if not fits and (refusing := self._refusing(k, rules)):
-            raise asked_modes.contradiction(k, refusing)
+        contradicting = "" if fits or not self._reasoning_of(k) else self.template.switches.contradicting(self.kwargs)
+        if contradicting:
+            raise asked_modes.contradiction(k, contradicting)
         chosen = self._choose(k, tried, rules)
         if chosen is None:
             raise failure or asked_modes.divergence(k, is_open=any(attempt.is_open for attempt in tried))
@@ -177,22 +178,6 @@ class Conversation:
             mode=mode,
             continued=continued,
         )
-
-    def _refusing(self, k: int, rules: TurnRules) -> str:
-        """Return the variables without which a prompt asks for the reasoning that an answer has, if any."""
-        kwargs, switches = asked_modes.without_switches(self.template, self.kwargs)
-        rules = replace(rules, on_prompt_mismatch="continue")
-        if not switches or not self._reasoning_of(k) or self._shows_reasoning(k, rules):
-            return ""
-        other = Conversation(self.template, self.messages, tools=self.tools, kwargs=kwargs)
-        return switches if other._shows_reasoning(k, rules) else ""
-
-    def _shows_reasoning(self, k: int, rules: TurnRules) -> bool:
-        try:
-            chosen = self._choose(k, self._try_modes(k, self.prompts(k))[0], rules)
-        except RenderError:
-            return False
-        return chosen is not None and not self._lacks_reasoning(k, chosen[0])
 
     def _try_modes(self, k: int, prompts: Sequence[tuple[str, Mode]]) -> tuple[list[Attempt], RenderError | None]:
         """Render prompt and turn mode by mode, longest prompt first, until no further mode is needed.

@@ -11,6 +11,7 @@ is trained under no word that asks for none, also if it is the one that the temp
 """
 
 import itertools
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -94,6 +95,9 @@ class Switches:
     asking: tuple[tuple[str, Value], ...] = ()
     """Of these, the words with which the template asks for reasoning; a number of tokens is not to be guessed."""
 
+    off: frozenset[tuple[str, Value]] = frozenset()
+    """The truth values under which reasoning is not asked for, and would be under others."""
+
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the variables that select the prompt."""
@@ -108,6 +112,11 @@ class Switches:
             if value is None and name in self.none_by_default:
                 return f"{name}, which means none by default"
         return None
+
+    def contradicting(self, kwargs: Mapping[str, Any]) -> str:
+        """Return the switches, as they are set, that leave a template without reasoning; nothing if none do."""
+        off = [name for name, value in kwargs.items() if isinstance(value, bool) and (name, value) in self.off]
+        return " and ".join(f"{name}={json.dumps(kwargs[name])}" for name in off)
 
 
 def _folded(value: Any) -> Any:
@@ -128,27 +137,30 @@ def learned(values: Mapping[str, Sequence[Value]], render: Render) -> Switches:
     pairs = itertools.islice(((name, value) for name, tried in values.items() for value in tried), _MOST_SETTINGS)
     tried = ((name, value, _look(render, chat, {name: value})) for name, value in pairs)
     looks = [(name, value, look) for name, value, look in tried if look is not None]
-    none, by_default, asking = {}, set(), []
+    none, by_default, asking, off = {}, set(), [], set()
     for name in values:
         is_effort = _EFFORT_LIKE.search(name) is not None  # other settings may leave no answer as it is: `tool_choice`
-        words = [(value, look) for of, value, look in looks if of == name and (is_effort or any(look.fits))]
-        words = [(value, look) for value, look in words if not isinstance(value, bool)]
-        fits = zip(own.fits, *(look.fits for _, look in words), strict=True)
+        usable = [(value, look) for of, value, look in looks if of == name and (is_effort or any(look.fits))]
+        fits = zip(own.fits, *(look.fits for _, look in usable), strict=True)
         shown = [False, *map(any, [*fits][1:])]
-        if {own.asks(shown), *(look.asks(shown) for _, look in words)} >= {True, False}:
-            silent, is_default = [value for value, look in words if not look.asks(shown)], not own.asks(shown)
-        else:
-            silent = [value for value, _ in words if is_effort and means_none(value)]
-            is_default = own.prompt in [look.prompt for value, look in words if value in silent]
-        if silent or is_default:
-            none[name] = tuple(silent)
-        if is_default:
+        silent = [value for value, look in usable if not look.asks(shown)]
+        is_default = not own.asks(shown)
+        if len(silent) + is_default in (0, len(usable) + 1):
+            silent = [value for value, _ in usable if is_effort and means_none(value)]
+            is_default = own.prompt in [look.prompt for value, look in usable if value in silent]
+        off |= {(name, value) for value in silent if isinstance(value, bool)}
+        words = [(value, look) for value, look in usable if not isinstance(value, bool)]
+        said = tuple(value for value, _ in words if value in silent)
+        if words and (said or is_default):
+            none[name] = said
+        if words and is_default:
             by_default.add(name)
-            others = ((value, look) for value, look in words if isinstance(value, str) and value not in silent)
-            asking += [(name, value) for value, look in others if look != own]
+            asking += [
+                (name, value) for value, look in words if isinstance(value, str) and value not in said and look != own
+            ]
     settings = [(name, value) for name, value, look in looks if look.is_another(own)]
     modes = [(name, value) for name, value in settings if isinstance(value, bool) or value in none.get(name, ())]
-    return Switches(tuple(settings), tuple(modes), none, frozenset(by_default), tuple(asking))
+    return Switches(tuple(settings), tuple(modes), none, frozenset(by_default), tuple(asking), frozenset(off))
 
 
 def _look(render: Render, chat: Sequence[Message], kwargs: Mapping[str, Any]) -> _Look | None:
