@@ -47,21 +47,7 @@ class ReasoningForm:
     @property
     def own_tags(self) -> frozenset[str]:
         """Tags that only this template has around reasoning: `</plan>`, which closes what a `<plan>` opens."""
-        found = [(before, _OWN_CLOSING.match(after.lstrip())) for before, after in self.around]
-        tags = {tag[0] for before, tag in found if tag and before.rstrip().endswith(_opening_of(tag[0]))}
-        return frozenset(tag for tag in tags if not ANY_TAG.fullmatch(tag))
-
-    def own_tag_in_answer(self, prompt: str, completion: str) -> str | None:
-        """Return one of `own_tags` in what is trained, but for that of one block at the beginning."""
-        for before, _ in self.around:
-            for closing in self.own_tags:
-                opening = _opening_of(closing)
-                skipped, is_written, _ = completion.partition(opening)
-                begun = is_written and before.rstrip().endswith(f"{skipped.lstrip()}{opening}")
-                is_open = prompt.rstrip().endswith(opening) or (begun and not prompt.rstrip().endswith(closing))
-                if closing in (completion.partition(closing)[2] if is_open else completion):
-                    return closing
-        return None
+        return frozenset(_closing_at(after) for before, after in self.around if _own_opening(before, after))
 
     def apply(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Return messages with their reasoning where the template looks for it."""
@@ -79,9 +65,10 @@ class ReasoningForm:
         """
         begin, end = self._block(prompt, completion, marks)
         twice = OPENING.match(completion[begin:end].lstrip())
-        found = twice or ANY_TAG.search(without_tags(completion[end:], marks, in_code=True))
+        rest = completion[end:]
+        found = twice or ANY_TAG.search(without_tags(rest, marks, in_code=True))
         if found is None or self.around or has_tag(marks) or CLOSING.fullmatch(found[0]):
-            return found[0] if found else None
+            return found[0] if found else next((tag for tag in sorted(self.own_tags) if tag in rest), None)
         return None
 
     def _block(self, prompt: str, completion: str, marks: str) -> tuple[int, int]:
@@ -91,10 +78,11 @@ class ReasoningForm:
             return 0, 0
         known = opened.open_tag if opened else begun[0] if begun and begun[0] in marks else ""
         for before, after in self.around or ([(known, closing_of(known))] if known else []):
-            opening, closing = tag_at_end(before.rstrip()), after.strip()
+            opening, closing = tag_at_end(before.rstrip()) or _own_opening(before, after), after.strip()
             skipped, is_written, _ = completion.partition(opening or closing)
             is_first = is_written and before.rstrip().endswith(f"{skipped.lstrip()}{opening}")
-            if closing in completion and (is_first or not opening or (opened and opened.open_tag == opening)):
+            is_open = is_first and not prompt.rstrip().endswith(closing)
+            if closing in completion and (is_open or not opening or prompt.rstrip().endswith(opening)):
                 begin = len(skipped + opening) if is_first and opening else 0
                 return begin, completion.index(closing) + len(closing)
         return 0, 0
@@ -105,8 +93,15 @@ class ReasoningForm:
         return bool(self.around) and not any(before.rstrip().endswith("<think>") for before, _ in self.around)
 
 
-def _opening_of(closing: str) -> str:
-    return closing.replace("/", "", 1)
+def _closing_at(after: str) -> str:
+    found = _OWN_CLOSING.match(after.lstrip())
+    return found[0] if found and not ANY_TAG.fullmatch(found[0]) else ""
+
+
+def _own_opening(before: str, after: str) -> str:
+    """Return the tag before reasoning that the one behind it closes; nothing if there is none, or it is a usual one."""
+    opening = _closing_at(after).replace("/", "", 1)
+    return opening if before.rstrip().endswith(opening) else ""
 
 
 def learned(render: Render, modes: Iterable[Mapping[str, Any]]) -> ReasoningForm:
