@@ -100,8 +100,7 @@ class ChatTemplate:
     @functools.cached_property
     def reasoning(self) -> ReasoningForm:
         """How the template shows reasoning."""
-        settings = (*self.switches.settings, *self.switches.asking)
-        return reasoning_form.learned(self._try, ({}, *({name: value} for name, value in settings)))
+        return reasoning_form.learned(self.switches.written)
 
     def _try(
         self, messages: Sequence[Mapping[str, Any]], kwargs: Mapping[str, Any], *, prompt: bool = False

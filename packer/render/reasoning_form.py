@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from packer.batches import REASONING_FIELDS
 from packer.render.reasoning import (
     ANY_TAG,
     CLOSING,
@@ -27,9 +28,8 @@ from packer.render.reasoning import (
 )
 
 Message: TypeAlias = Mapping[str, Any]
-Render: TypeAlias = Callable[[Sequence[Message], Mapping[str, Any]], str | None]
 
-_WORD, _ANSWER, _KEY = "Zq0W", "Zq1W", "Zq2W"
+WORD, ANSWER, KEY = "Zq0W", "Zq1W", "Zq2W"
 
 _OWN_CLOSING = re.compile(r"[<\[{(|]{1,3}/[^\s<>\[\]{}()/]{1,60}[>\]})|]{1,3}")
 
@@ -104,31 +104,21 @@ def _own_opening(before: str, after: str) -> str:
     return opening if before.rstrip().endswith(opening) else ""
 
 
-def learned(render: Render, modes: Iterable[Mapping[str, Any]]) -> ReasoningForm:
-    """Try the forms one by one, each in every mode; `render` returns None if the template raises."""
-    tried = [*modes]
-    answer = {"role": "assistant", "content": _ANSWER, "reasoning_content": _WORD, "thinking": _WORD}
-    for change in (None, _as_reasoning, _as_part):
-        chat = [{"role": "user", "content": "?"}, _with_key(change(answer)) if change else answer]
-        around = {_around(text) for text in (render(chat, kwargs) for kwargs in tried) if text is not None}
-        around.discard(None)
+def learned(written: Iterable[Sequence[str | None]]) -> ReasoningForm:
+    """Choose the first form that shows; `written` has what the template made of `MADE_UP` in each mode."""
+    for change, texts in zip(_FORMS, zip(*written, strict=True), strict=False):
+        around = [found for text in texts if text is not None and (found := _around(text)) is not None]
         if around:
-            return ReasoningForm(change, frozenset(each for each in around if each is not None))
+            return ReasoningForm(change, frozenset(around))
     return ReasoningForm()
 
 
 def _around(text: str) -> tuple[str, str] | None:
     """Return what stands in front of the word and behind it, if that marks it off from the answer."""
-    before, found, rest = text.partition(_WORD)
-    after, answered, _ = rest.partition(_ANSWER)
-    is_marked = found and answered and after.strip() and _KEY not in text  # with it, the list is printed as it is
+    before, found, rest = text.partition(WORD)
+    after, answered, _ = rest.partition(ANSWER)
+    is_marked = found and answered and after.strip() and KEY not in text  # with it, the list is printed as it is
     return (before, after) if is_marked else None
-
-
-def _with_key(message: Message) -> Message:
-    """Return a message whose part of reasoning has a key that no template asks for."""
-    content = message["content"]
-    return {**message, "content": [{**content[0], _KEY: ""}, *content[1:]]} if isinstance(content, list) else message
 
 
 def _as_reasoning(message: Message) -> Message:
@@ -142,3 +132,14 @@ def _as_part(message: Message) -> Message:
     part = {"type": "thinking", "thinking": message[fields[0]]}
     texts = content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
     return {**{name: value for name, value in message.items() if name not in fields}, "content": [part, *texts]}
+
+
+_FORMS = (None, _as_reasoning, _as_part)
+_FIELDS = {"role": "assistant", "content": ANSWER, **dict.fromkeys(REASONING_FIELDS[:2], WORD)}
+_PARTS = _as_part(_FIELDS)
+MADE_UP: Sequence[Message] = (
+    _FIELDS,
+    _as_reasoning(_FIELDS),
+    {**_PARTS, "content": [{**_PARTS["content"][0], KEY: ""}, *_PARTS["content"][1:]]},
+)
+"""An answer in each form; its part of reasoning has a key that no template asks for."""

@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from packer.batches import REASONING_FIELDS
 from packer.render.reasoning import closes_reasoning, goes_on, opened_by, shows_as_reasoning
+from packer.render.reasoning_form import ANSWER, KEY, MADE_UP, WORD
 from packer.render.settings import Value
 
 Message: TypeAlias = Mapping[str, Any]
@@ -32,14 +32,9 @@ class Render(Protocol):
     ) -> str | None: ...
 
 
-_WORD, _ANSWER, _KEY = "Zq0W", "Zq1W", "Zq2W"
-_PLAIN: Message = {"role": "assistant", "content": _ANSWER}
-_ANSWERS: tuple[Message, ...] = (
-    _PLAIN,
-    {**_PLAIN, **dict.fromkeys((*REASONING_FIELDS, "reasoning"), _WORD)},
-    {**_PLAIN, "content": f"<think>\n{_WORD}\n</think>\n\n{_ANSWER}"},
-    {**_PLAIN, "content": [{"type": "thinking", "thinking": _WORD, _KEY: ""}, {"type": "text", "text": _ANSWER}]},
-)
+_PLAIN: Message = {"role": "assistant", "content": ANSWER}
+_INLINE: Message = {**_PLAIN, "content": f"<think>\n{WORD}\n</think>\n\n{ANSWER}"}
+_ANSWERS = (_PLAIN, _INLINE, *MADE_UP)
 _CHATS: tuple[list[Message], ...] = (
     [{"role": "user", "content": "x"}],
     [{"role": "system", "content": "w"}, {"role": "user", "content": "x"}],
@@ -62,26 +57,30 @@ class _Look(NamedTuple):
     """What a template does with made-up answers under some variables."""
 
     prompt: str
-    is_open: bool
-    is_closed: bool
+    block: tuple[bool, bool]
+    """Whether it opens a block of reasoning, and whether it ends with a closed one."""
+
     fits: tuple[bool, ...]
     """Whether each answer continues its prompt, and shows its reasoning."""
 
+    written: tuple[str | None, ...]
+    """What the template makes of an answer in each form of `reasoning_form`."""
+
     def asks(self, shown: Sequence[bool]) -> bool:
         """Whether reasoning is asked for, if that is shown under some value in those forms."""
-        return all(self.fits[k] for k, is_shown in enumerate(shown) if is_shown) if any(shown) else self.is_open
+        return all(self.fits[k] for k, is_shown in enumerate(shown) if is_shown) if any(shown) else self.block[0]
 
     def is_another(self, own: "_Look") -> bool:
         """Whether something else can be trained than under the default."""
-        return self[1:3] != own[1:3] or (any(self.fits) and self.fits != own.fits)
+        return self.block != own.block or (any(self.fits) and self.fits != own.fits)
 
 
 @dataclass(frozen=True, slots=True)
 class Switches:
     """The variables of a template that choose between prompts with and without reasoning."""
 
-    settings: tuple[tuple[str, Value], ...] = ()
-    """All that make a difference."""
+    written: tuple[tuple[str | None, ...], ...] = ()
+    """What the template makes of made-up answers with reasoning, by default and under each setting of one."""
 
     modes: tuple[tuple[str, Value], ...] = ()
     """Those under which any answer may be trained."""
@@ -158,9 +157,10 @@ def learned(values: Mapping[str, Sequence[Value]], render: Render) -> Switches:
             asking += [
                 (name, value) for value, look in words if isinstance(value, str) and value not in said and look != own
             ]
-    settings = [(name, value) for name, value, look in looks if look.is_another(own)]
-    modes = [(name, value) for name, value in settings if isinstance(value, bool) or value in none.get(name, ())]
-    return Switches(tuple(settings), tuple(modes), none, frozenset(by_default), tuple(asking), frozenset(off))
+    others = [(name, value) for name, value, look in looks if look.is_another(own)]
+    modes = [(name, value) for name, value in others if isinstance(value, bool) or value in none.get(name, ())]
+    written = [look.written for name, value, look in looks if look.is_another(own) or (name, value) in asking]
+    return Switches((own.written, *written), tuple(modes), none, frozenset(by_default), tuple(asking), frozenset(off))
 
 
 def _look(render: Render, chat: Sequence[Message], kwargs: Mapping[str, Any]) -> _Look | None:
@@ -168,18 +168,19 @@ def _look(render: Render, chat: Sequence[Message], kwargs: Mapping[str, Any]) ->
     if prompt is None:
         return None
     opened = opened_by(prompt)
-    is_open = opened is not None and not opened.closed
-    fits = tuple(_continues(prompt, render([*chat, answer], kwargs), answer) for answer in _ANSWERS)
-    return _Look(prompt, is_open, closes_reasoning(prompt), fits)
+    block = opened is not None and not opened.closed, closes_reasoning(prompt)
+    written = tuple(render([*chat, answer], kwargs) for answer in _ANSWERS)
+    fits = tuple(_continues(prompt, *each) for each in zip(written, _ANSWERS, strict=True))
+    return _Look(prompt, block, fits, written[-len(MADE_UP) :])
 
 
 def _continues(prompt: str, whole: str | None, answer: Message) -> bool:
     """Whether an answer continues its prompt, and its reasoning shows before the text, but not as a printed list."""
     is_reasoned = answer is not _PLAIN
-    if whole is None or not whole.startswith(prompt) or _KEY in whole:
+    if whole is None or not whole.startswith(prompt) or KEY in whole:
         return False
     completion = whole[len(prompt) :]
     if not goes_on(prompt, completion, is_reasoned=is_reasoned):
         return False
-    is_shown = _ANSWER in completion.partition(_WORD)[2] and shows_as_reasoning(_WORD, prompt, completion)
+    is_shown = ANSWER in completion.partition(WORD)[2] and shows_as_reasoning(WORD, prompt, completion)
     return is_shown or not is_reasoned

@@ -588,4 +588,4 @@ def test_a_variable_that_changes_no_reasoning_is_no_switch(tmp_path: Path) -> No
     template = CHOSEN.replace("MADE", "x = '<|im_start|>system\\n' + (tone | default('dry')) + '<|im_end|>\\n'")
     other = template.replace("ASKS", "true") + "{% if tone == 'warm' or cites %}{{ x }}{% endif %}"
     built = ChatTemplate(other, date="2026-01-01", variables={}, max_bytes=2**20)
-    assert built.switches.settings == ()
+    assert built.switches.modes == ()

@@ -40,4 +40,4 @@ def test_a_template_is_taken_whatever_its_switches_are_filtered_by() -> None:
     )
     template = ChatTemplate(source, date="2026-01-01", variables={}, max_bytes=2**20)
     assert template.render([{"role": "user", "content": "a"}], kwargs={"x": {"b": 1}}) == "ba"
-    assert template.switches.settings == ()
+    assert template.switches.modes == ()
