@@ -13,6 +13,10 @@ _PURE = (
 )
 
 
+_COMPARES = (nodes.Compare, nodes.Call, nodes.Test)
+"""`x == 'a'`, `x.startswith('a')`, `x is eq('a')`."""
+
+
 def settings_of(parsed: nodes.Template, names: frozenset[str]) -> dict[str, tuple[Value, ...]]:
     """Return the values to try for each variable: those with which it is compared, or another made of nothing else.
 
@@ -24,7 +28,7 @@ def settings_of(parsed: nodes.Template, names: frozenset[str]) -> dict[str, tupl
         for each in parsed.find_all(nodes.Assign)
         if isinstance(each.target, nodes.Name | nodes.NSRef)
     ]
-    compared = [(_made_of(each), tuple(_constants(each))) for each in parsed.find_all(nodes.Compare)]
+    compared = [(_made_of(each), tuple(_constants(each))) for each in parsed.find_all(_COMPARES)]
     found = {}
     for name in sorted(names):
         known, size = {name}, 0
@@ -42,7 +46,7 @@ def _is_truth(value: Value) -> bool:
     return isinstance(value, bool)
 
 
-def _constants(compare: nodes.Compare) -> Iterator[Value]:
+def _constants(compare: nodes.Node) -> Iterator[Value]:
     for const in compare.find_all(nodes.Const):
         value: Any = const.value
         for each in value if isinstance(value, list | tuple) else [value]:
