@@ -34,7 +34,7 @@ class Render(Protocol):
 
 _PLAIN: Message = {"role": "assistant", "content": ANSWER}
 _INLINE: Message = {**_PLAIN, "content": f"<think>\n{WORD}\n</think>\n\n{ANSWER}"}
-_ANSWERS = (_PLAIN, _INLINE, *MADE_UP)
+_ANSWERS = (_PLAIN, *MADE_UP, _INLINE)
 _CHATS: tuple[list[Message], ...] = (
     [{"role": "user", "content": "x"}],
     [{"role": "system", "content": "w"}, {"role": "user", "content": "x"}],
@@ -66,9 +66,9 @@ class _Look(NamedTuple):
     written: tuple[str | None, ...]
     """What the template makes of an answer in each form of `reasoning_form`."""
 
-    def asks(self, shown: Sequence[bool]) -> bool:
-        """Whether reasoning is asked for, if that is shown under some value in those forms."""
-        return all(self.fits[k] for k, is_shown in enumerate(shown) if is_shown) if any(shown) else self.block[0]
+    def asks(self, form: int) -> bool:
+        """Whether reasoning is asked for: it shows in a form, the first that shows at all; 0 if none does."""
+        return self.fits[form] if form else self.block[0]
 
     def is_another(self, own: "_Look") -> bool:
         """Whether something else can be trained than under the default."""
@@ -141,9 +141,9 @@ def learned(values: Mapping[str, Sequence[Value]], render: Render) -> Switches:
         is_effort = _EFFORT_LIKE.search(name) is not None  # other settings may leave no answer as it is: `tool_choice`
         usable = [(value, look) for of, value, look in looks if of == name and (is_effort or any(look.fits))]
         fits = zip(own.fits, *(look.fits for _, look in usable), strict=True)
-        shown = [False, *map(any, [*fits][1:])]
-        silent = [value for value, look in usable if not look.asks(shown)]
-        is_default = not own.asks(shown)
+        form = next((form for form, shown in enumerate(fits) if form and any(shown)), 0)
+        silent = [value for value, look in usable if not look.asks(form)]
+        is_default = not own.asks(form)
         if len(silent) + is_default in (0, len(usable) + 1):
             silent = [value for value, _ in usable if is_effort and means_none(value)]
             is_default = own.prompt in [look.prompt for value, look in usable if value in silent]
@@ -171,7 +171,7 @@ def _look(render: Render, chat: Sequence[Message], kwargs: Mapping[str, Any]) ->
     block = opened is not None and not opened.closed, closes_reasoning(prompt)
     written = tuple(render([*chat, answer], kwargs) for answer in _ANSWERS)
     fits = tuple(_continues(prompt, *each) for each in zip(written, _ANSWERS, strict=True))
-    return _Look(prompt, block, fits, written[-len(MADE_UP) :])
+    return _Look(prompt, block, fits, written[1:-1])
 
 
 def _continues(prompt: str, whole: str | None, answer: Message) -> bool:

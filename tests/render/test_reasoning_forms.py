@@ -574,6 +574,10 @@ def test_markers_that_a_template_writes_in_one_mode_are_its_markers_in_all(tmp_p
     assert stages(tmp_path, marked).outcomes([inline]) == ["dropped_reasoning"]
     made = stages(tmp_path, marked, "supervision.reasoning=field")
     assert made.turns(inline)[0][1] == f"<|plan|>Count.<|/plan|>One.{END}"
+    opens = marked.replace("assistant\\n' }}", "assistant\\n' + ('<|plan|>' if mode == 'think' else '') }}")
+    assert opens != marked
+    ((prompt, said),) = stages(tmp_path, opens).turns(chat(ASKED, REASONED))
+    assert (prompt[-8:], said) == ("<|plan|>", f"Count.<|/plan|>One.{END}")
 
 
 def test_a_number_of_tokens_to_reason_with_is_not_guessed(tmp_path: Path) -> None:
