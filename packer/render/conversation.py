@@ -207,6 +207,8 @@ class Conversation:
             (entry for entry in tried if entry.fits), key=lambda entry: (entry.turn_length, bool(entry.mode))
         )
         shown = [entry for entry in fitting if not self._lacks_reasoning(k, entry)]
+        if self._reasoning_of(k) and not all(self._is_off(entry) for entry in shown):
+            shown = [entry for entry in shown if not self._is_off(entry)]
         default = next((entry for entry in tried if not entry.mode), None)
         is_plain = not shown or not self._reasoning_of(k)
         if is_plain and default is not None and not default.fits and closes_reasoning(default.prompt):
@@ -226,6 +228,9 @@ class Conversation:
         if self._cuts_context(k, default.mode):
             return None
         return self._cut(k, default, rules.control), False
+
+    def _is_off(self, tried: Attempt) -> bool:
+        return self.template.switches.is_off({**self.kwargs, **tried.mode})
 
     def _cut(self, k: int, tried: Attempt, control: re.Pattern[str] | None) -> Attempt:
         """Shorten the prompt to the prefix that it shares with the turn, whatever the first character of the turn is.

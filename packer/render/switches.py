@@ -94,8 +94,8 @@ class Switches:
     asking: tuple[tuple[str, Value], ...] = ()
     """Of these, the words with which the template asks for reasoning; a number of tokens is not to be guessed."""
 
-    off: frozenset[tuple[str, Value]] = frozenset()
-    """The truth values under which reasoning is not asked for, and would be under others."""
+    off: frozenset[tuple[str, Value | None]] = frozenset()
+    """The truth values under which reasoning is not asked for, and would be under others; None is no value."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -116,6 +116,13 @@ class Switches:
         """Return the switches, as they are set, that leave a template without reasoning; nothing if none do."""
         off = [name for name, value in kwargs.items() if isinstance(value, bool) and (name, value) in self.off]
         return " and ".join(f"{name}={json.dumps(kwargs[name])}" for name in off)
+
+    def is_off(self, kwargs: Mapping[str, Any]) -> bool:
+        """Whether no switch asks for reasoning."""
+        values = {name: kwargs.get(name) for name, value in self.off if value is None}
+        return bool(values) and all(
+            value in (None, False, True) and (name, value) in self.off for name, value in values.items()
+        )
 
 
 def _folded(value: Any) -> Any:
@@ -147,7 +154,7 @@ def learned(values: Mapping[str, Sequence[Value]], render: Render) -> Switches:
         if len(silent) + is_default in (0, len(usable) + 1):
             silent = [value for value, _ in usable if is_effort and means_none(value)]
             is_default = own.prompt in [look.prompt for value, look in usable if value in silent]
-        off |= {(name, value) for value in silent if isinstance(value, bool)}
+        off |= {(name, value) for value in (*silent, *[None] * is_default) if value is None or isinstance(value, bool)}
         words = [(value, look) for value, look in usable if not isinstance(value, bool)]
         said = tuple(value for value, _ in words if value in silent)
         if words and (said or is_default):

@@ -580,6 +580,17 @@ def test_markers_that_a_template_writes_in_one_mode_are_its_markers_in_all(tmp_p
     assert (prompt[-8:], said) == ("<|plan|>", f"Count.<|/plan|>One.{END}")
 
 
+def test_inline_reasoning_is_trained_in_the_mode_that_asks_for_it(tmp_path: Path) -> None:
+    """It shows in every mode, since it stands in the text."""
+    template = CHOSEN.replace("MADE", "x = 1").replace("ASKS", "slow is defined and slow")
+    said = template.replace("{%- for", "{{- 'Take your time. ' if slow is defined and slow }}{%- for", 1)
+    assert said != template
+    made = stages(tmp_path, said)
+    inline = assistant("<think>Count.</think>One.")
+    for turn, prompt in ((inline, "Take your time. "), (REASONED, "Take your time. "), (PLAIN, "")):
+        assert made.turns(chat(ASKED, turn))[0][0].partition("<")[0] == prompt
+
+
 def test_a_number_of_tokens_to_reason_with_is_not_guessed(tmp_path: Path) -> None:
     template = CHOSEN.replace("MADE", "budget = budget | default(0)").replace("ASKS", "budget > 0")
     built = stages(tmp_path, template)
