@@ -64,7 +64,12 @@ class _Look(NamedTuple):
     """Whether each answer continues its prompt, and shows its reasoning."""
 
     written: tuple[str | None, ...]
-    """What the template makes of an answer in each form of `reasoning_form`."""
+    """What the template makes of each answer."""
+
+    def says(self, value: Value) -> bool:
+        """Whether a truth value is written into an answer: then the template takes the variable for its own text."""
+        text = self.written[0] or ""
+        return isinstance(value, bool) and text.count(str(value)) > self.prompt.count(str(value))
 
     def asks(self, form: int) -> bool:
         """Whether reasoning is asked for: it shows in a form, the first that shows at all; 0 if none does."""
@@ -142,7 +147,7 @@ def learned(values: Mapping[str, Sequence[Value]], render: Render) -> Switches:
     chat, own = looks_of[0]
     pairs = itertools.islice(((name, value) for name, tried in values.items() for value in tried), _MOST_SETTINGS)
     tried = ((name, value, _look(render, chat, {name: value})) for name, value in pairs)
-    looks = [(name, value, look) for name, value, look in tried if look is not None]
+    looks = [(name, value, look) for name, value, look in tried if look is not None and not look.says(value)]
     none, by_default, asking, off = {}, set(), [], set()
     for name in values:
         is_effort = _EFFORT_LIKE.search(name) is not None  # other settings may leave no answer as it is: `tool_choice`
@@ -166,8 +171,9 @@ def learned(values: Mapping[str, Sequence[Value]], render: Render) -> Switches:
             ]
     others = [(name, value) for name, value, look in looks if look.is_another(own)]
     modes = [(name, value) for name, value in others if isinstance(value, bool) or value in none.get(name, ())]
-    written = [look.written for name, value, look in looks if look.is_another(own) or (name, value) in asking]
-    return Switches((own.written, *written), tuple(modes), none, frozenset(by_default), tuple(asking), frozenset(off))
+    shown = [own, *(look for name, value, look in looks if look.is_another(own) or (name, value) in asking)]
+    written = tuple(look.written[1:-1] for look in shown)
+    return Switches(written, tuple(modes), none, frozenset(by_default), tuple(asking), frozenset(off))
 
 
 def _look(render: Render, chat: Sequence[Message], kwargs: Mapping[str, Any]) -> _Look | None:
@@ -178,7 +184,7 @@ def _look(render: Render, chat: Sequence[Message], kwargs: Mapping[str, Any]) ->
     block = opened is not None and not opened.closed, closes_reasoning(prompt)
     written = tuple(render([*chat, answer], kwargs) for answer in _ANSWERS)
     fits = tuple(_continues(prompt, *each) for each in zip(written, _ANSWERS, strict=True))
-    return _Look(prompt, block, fits, written[1:-1])
+    return _Look(prompt, block, fits, written)
 
 
 def _continues(prompt: str, whole: str | None, answer: Message) -> bool:
