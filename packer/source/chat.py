@@ -26,7 +26,7 @@ from packer.source.message_parts import (
     read_content,
     read_system,
     read_tools,
-    refuse_unified,
+    refuse_wrong_calls,
 )
 from packer.source.own_reasoning import is_reasoning, joined_with_answers
 from packer.source.roles import CALL_ROLES, ROLES, role_of
@@ -356,7 +356,7 @@ def chat_sample(row: dict[str, Any], fields: RowFields, messages: Sequence[Messa
     refuse_stray_results(message.fields for message in messages)
     messages = _one_turn_each(messages)
     for message in messages if definitions else ():
-        refuse_unified(message.fields.get("tool_calls") or (), definitions or ())
+        refuse_wrong_calls(message.fields.get("tool_calls") or (), definitions or ())
     return Sample(
         kind="chat",
         row=number,

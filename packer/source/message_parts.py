@@ -285,25 +285,27 @@ def _with_parameters(function: dict[str, Any], *, where: str) -> dict[str, Any]:
     return {("parameters" if name == key else name): parameters if name == key else others[name] for name in others}
 
 
-def refuse_unified(calls: Iterable[dict[str, Any]], tools: Sequence[dict[str, Any]]) -> None:
-    """Refuse calls with arguments that are null and that the called tool does not have.
+def refuse_wrong_calls(calls: Iterable[dict[str, Any]], tools: Sequence[dict[str, Any]]) -> None:
+    """Refuse calls of tools that are not defined, or with arguments that they do not take.
 
-    They come from a table of which every row has the arguments of all calls, written as JSON.
+    What a schema does not name may be given all the same, unless it is closed, or the argument null: such come from a
+    table of which every row has the arguments of all calls, written as JSON.
 
     Raises:
         Refused: `bad_tools`.
     """
+    functions = {tool["function"]["name"]: tool["function"] for tool in tools}
     for call in calls:
         name, arguments = call["function"]["name"], call["function"]["arguments"]
-        nulls = [key for key, value in arguments.items() if value is None]
-        if not nulls:
-            continue
-        for function in (tool["function"] for tool in tools):
-            known = None if _is_open(function) else tool_parameters(function)
-            unknown = [key for key in nulls if known is not None and key not in known]
-            if function["name"] == name and unknown:
-                reason = f"a call of {quoted(name)} has a null for {quoted(unknown[0])}, which the tool does not take"
-                raise Refused("bad_tools", f"{reason}; {_UNIFIED}")
+        if name not in functions:
+            raise Refused("bad_tools", f"a call of {quoted(name)}, which is none of the row's tools")
+        known = None if _is_open(functions[name]) else tool_parameters(functions[name])
+        is_closed = (functions[name].get("parameters") or {}).get("additionalProperties") is False
+        for key, value in arguments.items():
+            if known is not None and key not in known and (value is None or is_closed):
+                what, why = ("a null for ", f"; {_UNIFIED}") if value is None else ("", "")
+                reason = f"a call of {quoted(name)} has {what}{quoted(key)}, which the tool does not take"
+                raise Refused("bad_tools", f"{reason}{why}")
 
 
 def _is_open(function: dict[str, Any]) -> bool:

@@ -388,3 +388,27 @@ def test_a_number_of_a_call_is_the_rows_to_the_precision_of_a_float_or_refuses_t
         assert value == exact
     else:
         assert abs(Decimal(value) - exact) <= max(abs(exact) * Decimal(2) ** -53, Decimal("2.5e-324"))
+
+
+def test_a_call_of_a_tool_that_the_row_does_not_define_refuses_it(sample, refusal):
+    called = {"role": "assistant", "tool_calls": [{"name": "g", "arguments": {}}]}
+    assert refusal({"messages": [called], "tools": [{"name": "f"}]}) == (
+        "bad_tools",
+        "a call of `g`, which is none of the row's tools",
+    )
+    assert sample({"messages": [called], "tools": [{"name": "f"}, {"name": "g"}]}).tools
+    assert sample({"messages": [called]}).tools is None
+
+
+@pytest.mark.parametrize(
+    ("closed", "is_kept"), [(False, False), (True, True), ({"type": "string"}, True), (None, True)]
+)
+def test_an_argument_that_a_closed_schema_does_not_name_refuses_the_row(sample, refusal, closed, is_kept):
+    schema = {"type": "object", "properties": {"city": {}}, "additionalProperties": closed}
+    tool = {"name": "f", "parameters": {key: value for key, value in schema.items() if value is not None}}
+    called = {"role": "assistant", "tool_calls": [{"name": "f", "arguments": {"town": "Paris"}}]}
+    row = {"messages": [called], "tools": [tool]}
+    if is_kept:
+        assert sample(row).tools
+    else:
+        assert refusal(row) == ("bad_tools", "a call of `f` has `town`, which the tool does not take")

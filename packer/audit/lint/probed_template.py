@@ -224,7 +224,7 @@ class ProbedTemplate:
 
     def keeps_history(self, row: Row) -> Override | None:
         """Return a template variable that stops the template from changing earlier turns; None if there is none."""
-        names = [name for name in self.template.undeclared if name not in self.template.switches]
+        names = [name for name in self.template.undeclared if name not in self.template.switches.names]
         exact = Override("supervision.history_rewrite", "exact")
         tried = (Override.variable(name, value) for name in names for value in (False, True))
         return next((switch for switch in tried if self.render(row, exact, switch).num_documents == 1), None)

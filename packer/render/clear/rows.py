@@ -116,7 +116,7 @@ class ClearRows:
     @functools.cached_property
     def _is_usual(self) -> bool:
         """Whether the template takes reasoning in fields, and knows no word for an answer without."""
-        return self._marked.plain.reasoning.change is None and not self._marked.plain.efforts.none
+        return self._marked.plain.reasoning.change is None and not self._marked.plain.switches.none
 
     def rendered(
         self, conversation: Conversation, weights: Mapping[int, float], *, at_once: bool = False
