@@ -145,6 +145,7 @@ class PackedLoader:
         self._epoch_end: ReaderState | None = None  # the state at the end of the last finished epoch
         self._prefetch: Prefetch[tuple[Step, ReaderState]] | None = None
         self._iteration: object = None
+        self._own: tuple[object, Iterator[Step]] = (None, iter(()))  # that of calls of next(loader)
         self._throughput = ThroughputMeter()
 
     @property
@@ -231,6 +232,18 @@ class PackedLoader:
 
     def __iter__(self) -> Iterator[Step]:
         return self._steps(through_epochs=False)
+
+    def __next__(self) -> Step:
+        """Return the next step, as ``next(iter(loader))`` does, without beginning anew each time."""
+        iteration, steps = self._own
+        if iteration is not self._iteration or iteration is None:
+            steps = iter(self)
+        step = next(steps, None)
+        self._own = (self._iteration, steps)
+        if step is None:
+            self.close()
+            raise StopIteration
+        return step
 
     def endless(self) -> Iterator[Step]:
         """Yield steps endlessly, continuing from each epoch into the next."""

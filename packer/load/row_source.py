@@ -102,6 +102,12 @@ class RowSource:
         check_weights(weighted=rows.weighted, wanted=options.form.weighted)
         self.check_size(options.global_batch_size)
         check_rows_fit(options.batching, options.micro_batch_size, rows)
+        if self._is_function and (np.diff(self._order().rows(0)) > 0).all() and self._num_items > 1:
+            warnings.warn(
+                "order: the function's rows of epoch 0 come in the order of the files; shuffle them, as in "
+                "np.random.default_rng(epoch).permutation(rows), or say order='sequential'",
+                stacklevel=4,
+            )
         if len(rows.untrained):
             warnings.warn(
                 f"{len(rows.untrained)} of {len(rows)} documents of split '{options.split}' have no trained "
