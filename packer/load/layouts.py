@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from packer.batches import Bool, Int32, Int64
 from packer.layout import MASKED, offsets_of, positions
@@ -69,11 +70,7 @@ class Layout:
                 sequences = sequence_columns(lengths, num_sequences)
             else:
                 arrays["document_ids"] = sequence_ids(lengths, num_sequences)
-        columns: Columns = {}
-        places = [rows * width for rows, width in shapes]
-        for name, array in arrays.items():
-            pieces = torch.split(torch.from_numpy(array), places)
-            columns[name] = [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
+        columns: Columns = {name: _pieces(torch.from_numpy(array), shapes) for name, array in arrays.items()}
         return by_micro_batch(columns | sequences)
 
     def _empty(self, size: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
@@ -119,6 +116,14 @@ class Layout:
         missing = [padding[:number] for number in (widths - sizes).tolist()]
         pairs = zip(missing, rows, strict=True) if self._padded.side == "left" else zip(rows, missing, strict=True)
         return [piece for pair in pairs for piece in pair]
+
+
+def _pieces(values: Tensor, shapes: list[tuple[int, int]]) -> Sequence[Tensor]:
+    """Return the values of each micro-batch, in its shape."""
+    if len({*shapes}) == 1:  # as of blocks: several times as fast
+        return values.view(len(shapes), *shapes[0]).unbind()
+    pieces = torch.split(values, [rows * width for rows, width in shapes])
+    return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
 
 def _with_padding_rows(values: list[Any], is_real: Bool, fill: npt.NDArray[Any]) -> list[Any]:

@@ -153,7 +153,9 @@ class OrderedRows:
         """
         if self.block_len:
             return np.full((len(rows), 1), self.block_len, np.int64)
-        return np.where((rows == PADDING_ROW)[:, None], 1, self.lengths_of_sides[rows]).astype(np.int64)
+        lengths = self.lengths_of_sides[rows].astype(np.int64)
+        lengths[rows == PADDING_ROW] = 1
+        return lengths
 
     def squares(self, rows: Int64, lengths: Int64) -> Int64:
         """Return Σ n² over the sequences of n tokens of some rows, whose `lengths` are given.  # int64[R]"""

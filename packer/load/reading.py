@@ -114,7 +114,10 @@ class StepReader:
         parts = [self._rows.documents_of(each) for each in rows]
         every = np.concatenate(parts)
         found = self._rows.locate(every[every != PADDING_ROW])
-        sizes = np.concatenate([self._rows.lengths_of_each(each).T.reshape(-1) for each in rows])
+        if self._rows.num_sides == 1:
+            sizes = self._rows.lengths_of_each(every)[:, 0]
+        else:
+            sizes = np.concatenate([self._rows.lengths_of_each(each).T.reshape(-1) for each in rows])
         micro_batches = self._layout.micro_batches(found, parts, sizes)
         if self._rows.content != "examples":
             micro_batches = with_sides(micro_batches, parts, self._rows)
