@@ -10,23 +10,12 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, get_args
 
 import msgspec
 
 from packer.errors import UsageError
-from packer.load.batching import (
-    BATCHINGS,
-    BatchFormat,
-    Batching,
-    End,
-    Packed,
-    Padded,
-    PaddingFree,
-    TokenBudget,
-    batching_from_name,
-    batching_from_recipe,
-)
+from packer.load.batching import BatchFormat, Batching, End, Padded, batching_from_recipe
 from packer.load.ordering import LengthBucketed, Ordering
 from packer.recipe.read_rules import MAX_BLOCK_LEN, BatchingName, Read
 from packer.store.cache import Cache
@@ -58,7 +47,8 @@ class LoaderOptions:
     micro_batch_size: int
     global_batch_size: int
     schedule: Schedule | None
-    batching: Batching
+    batching: BatchingName
+    padded: Padded | None
     cutoff_len: int | None
     rank: int
     world_size: int
@@ -95,7 +85,8 @@ def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> LoaderOp
         micro_batch_size=micro_batch_size,
         global_batch_size=check_integer("global_batch_size", global_batch_size, maximum=MAX_INT32),
         schedule=given.schedule,
-        batching=batching,
+        batching="padded" if isinstance(batching, Padded) else batching,
+        padded=batching if isinstance(batching, Padded) else None,
         cutoff_len=cutoff_len,
         rank=rank,
         world_size=world_size,
@@ -110,7 +101,7 @@ def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> LoaderOp
 
 
 def resolve_batching(
-    caches: Sequence[Cache], batching: Batching | BatchingName | None, cutoff_len: int | None
+    caches: Sequence[Cache], batching: Batching | None, cutoff_len: int | None
 ) -> tuple[Batching, int | None]:
     """Return the batching and cutoff: those of the arguments if given, else those of the caches' recipes.
 
@@ -141,30 +132,25 @@ def resolve_batching(
     return resolved, cutoff_len
 
 
-def as_batching(batching: Batching | BatchingName) -> Batching:
-    """Resolve the name of a batching, or return an equal value, checked and with Python's integers.
+def as_batching(batching: Any) -> Batching:
+    """Return a batching, checked and with Python's integers.
 
     Raises:
         ValueError: unknown name, or an invalid value.
     """
-    value = BATCHINGS.get(batching) if isinstance(batching, str) else batching
-    if not isinstance(value, Packed | Padded | PaddingFree | TokenBudget) or (
-        isinstance(value, TokenBudget) and not isinstance(value.padded, Padded | None)
-    ):
-        raise ValueError(  # noqa: TRY004 - as for an unknown name
-            f"batching {batching!r}: expected one of {', '.join(BATCHINGS)}, or a value like TokenBudget() or Padded()"
-        )
-    padded = value.padded
-    if padded is None:
-        return value
-    multiple_of = check_integer("multiple_of", padded.multiple_of, minimum=1, maximum=MAX_BLOCK_LEN)
-    length = padded.length
+    if not isinstance(batching, Padded):
+        name: BatchingName = check_choice("batching", batching, get_args(BatchingName))
+        return Padded() if name == "padded" else name
+    length, multiple_of = batching.length, batching.multiple_of
     if length is not None:
         length = check_integer("length", length, minimum=1, maximum=MAX_BLOCK_LEN)
         if multiple_of != 1:
             raise ValueError("a padded batching has either a length or a multiple_of")
-    side = check_choice("side", padded.side, ("right", "left"))
-    return batching_from_name(value.name, Padded(length=length, multiple_of=multiple_of, side=side))
+    return Padded(
+        length=length,
+        multiple_of=check_integer("multiple_of", multiple_of, minimum=1, maximum=MAX_BLOCK_LEN),
+        side=check_choice("side", batching.side, ("right", "left")),
+    )
 
 
 def ordering_of(order: Any) -> Ordering:

@@ -24,7 +24,6 @@ import numpy as np
 from packer.batches import Int64
 from packer.layout import offsets_of
 from packer.load.arguments import LoaderOptions
-from packer.load.batching import Padded, TokenBudget
 from packer.load.ordered_rows import PADDING_ROW, OrderedRows
 
 
@@ -42,8 +41,8 @@ class Dealer:
     """Divides the rows of steps into micro-batches, the same number for each rank."""
 
     def __init__(self, rows: OrderedRows, options: LoaderOptions) -> None:
-        self._rows, self._padded = rows, options.batching.padded
-        self._counts_tokens = isinstance(options.batching, TokenBudget)
+        self._rows, self._padded = rows, options.padded
+        self._counts_tokens = options.batching == "token_budget"
         self._rank, self._world_size = options.rank, options.world_size
         self._micro_batch_size = options.micro_batch_size
         self._balance = options.balance if options.world_size > 1 else None
@@ -67,7 +66,7 @@ class Dealer:
         tokens = work = sides[:, 0] if self._rows.num_sides == 1 else sides.sum(1)
         if self._balance is not None and self._padded is None:
             work = self._balance * tokens + self._rows.squares(rows, sides)
-        groups = self._groups(sides, tokens, work)
+        groups = self._groups(tokens, work)
         places, sizes = np.concatenate(groups), np.array([len(group) for group in groups])
         firsts = offsets_of(sizes)[:-1]
         if self._padded is None:
@@ -87,14 +86,12 @@ class Dealer:
             return int(self.divided(rows)[1].shape[1])
         return -(-len(rows) // (self._micro_batch_size * self._world_size))
 
-    def _groups(self, sides: Int64, tokens: Int64, work: Int64) -> Any:
+    def _groups(self, tokens: Int64, work: Int64) -> Any:
         """Return the places of the rows of each micro-batch, -1 for a padding row; the last row is that of place -1."""
         size, num_ranks, num_rows = self._micro_batch_size, self._world_size, len(work) - 1
         if self._counts_tokens:
-            budget = size if self._padded is None else size // self._rows.num_sides
-            lengths = (tokens if self._padded is None else sides.max(1))[:-1]
-            by = lengths if work is tokens else work[:-1]
-            return split_by_tokens(lengths, by, budget=budget, multiple=num_ranks, padded=self._padded)
+            lengths = tokens[:-1]
+            return split_by_tokens(lengths, lengths if work is tokens else work[:-1], budget=size, multiple=num_ranks)
         places = np.append(np.arange(num_rows), np.full(-num_rows % (size * num_ranks), -1))
         if self._padded is not None or size == 1:
             return places.reshape(-1, size)
@@ -153,35 +150,24 @@ def filled(work: Int64, sizes: Int64, *, room: int, number: int) -> list[Int64] 
     return [np.array(sorted(groups[i]), np.int64) for _, i in order]
 
 
-def split_by_tokens(lengths: Int64, work: Int64, *, budget: int, multiple: int, padded: Padded | None) -> list[Int64]:
-    """Divide a step into micro-batches of at most `budget` tokens, a multiple of the ranks, fullest first.
+_MOST_PARTS = 16
+"""Parts of a budget up to which lengths are rounded to bound the number of micro-batches."""
+
+
+def split_by_tokens(lengths: Int64, work: Int64, *, budget: int, multiple: int) -> list[Int64]:
+    """Divide a step into as few micro-batches of at most `budget` tokens as LPT finds, a multiple of the ranks.
 
     If there are fewer rows than micro-batches, some get one padding row.
 
     Args:
         lengths: tokens of the step's rows, none above the budget.  # int64[n]
-        work: by which micro-batches are filled, where they are not padded.  # int64[n]
+        work: by which micro-batches are filled, if all rows then find room; otherwise by tokens.  # int64[n]
         budget: tokens of a micro-batch.
         multiple: number of ranks.
-        padded: None counts tokens; otherwise rows times padded length.
 
     Returns:
-        for each micro-batch, places in the step, ascending; -1 for a padding row
+        for each micro-batch, fullest first, places in the step, ascending; -1 for a padding row
     """
-    if padded is None:
-        groups = _balanced_groups(lengths, work, budget, multiple)
-    else:
-        groups = _similar_length_groups(lengths, budget, multiple, padded)
-        groups += [np.zeros(0, np.int64)] * (-len(groups) % multiple)
-    return [group if len(group) else np.array([PADDING_ROW]) for group in groups]
-
-
-_MOST_PARTS = 16
-"""Parts of a budget up to which lengths are rounded to bound the number of micro-batches."""
-
-
-def _balanced_groups(lengths: Int64, work: Int64, budget: int, multiple: int) -> list[Int64]:
-    """Fill as few micro-batches as hold all tokens, by work if rows of a budget's length leave room for that."""
     # Without these bounds, rows of just over half a budget would need about as many attempts as there are rows. Counted
     # in (k + 1)-ths of the budget, rounded down and one less if that is exact, the rows of a micro-batch are less than
     # k + 1 in total, so at most k: of k = 1, at most one row longer than half the budget.
@@ -191,20 +177,6 @@ def _balanced_groups(lengths: Int64, work: Int64, budget: int, multiple: int) ->
     number += -number % multiple
     while (groups := filled(lengths, lengths, room=budget, number=number)) is None:
         number += multiple
-    return groups if work is lengths else filled(work, lengths, room=budget, number=number) or groups
-
-
-def _similar_length_groups(lengths: Int64, budget: int, multiple: int, padded: Padded) -> list[Int64]:
-    """Group rows of similar length, longest first, as many as fit; halve the largest groups to make ranks even."""
-    groups: list[Int64] = []
-    descending, first = np.argsort(-lengths, kind="stable"), 0
-    while first < len(descending):
-        most = budget // padded.rounded(int(lengths[descending[first]]))
-        groups.append(descending[first : first + most])
-        first += most
-    while len(groups) % multiple:
-        largest = max(range(len(groups)), key=lambda i: len(groups[i]))
-        if len(groups[largest]) < 2:
-            break
-        groups[largest : largest + 1] = np.split(groups[largest], [len(groups[largest]) // 2])
-    return [np.sort(group) for group in groups]
+    if work is not lengths:
+        groups = filled(work, lengths, room=budget, number=number) or groups
+    return [group if len(group) else np.array([PADDING_ROW]) for group in groups]

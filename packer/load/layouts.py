@@ -15,7 +15,7 @@ from torch import Tensor
 
 from packer.batches import Bool, Int32, Int64
 from packer.layout import MASKED, offsets_of, positions
-from packer.load.batching import BatchFormat, Batching
+from packer.load.batching import BatchFormat, Padded
 from packer.load.ordered_rows import PADDING_ROW
 from packer.load.step import MicroBatch
 from packer.store.numbered_rows import FoundRows
@@ -33,9 +33,9 @@ class Layout:
     pad ids, or one pad token. All micro-batches are written together: for small ones that takes a quarter of the time.
     """
 
-    def __init__(self, batching: Batching, *, block_len: int, pad_id: int, form: BatchFormat) -> None:
-        self._block_len, self._padded = block_len, batching.padded
-        self._is_flat = form.flatten if block_len else batching.padded is None
+    def __init__(self, padded: Padded | None, *, block_len: int, pad_id: int, form: BatchFormat) -> None:
+        self._block_len, self._padded = block_len, padded
+        self._is_flat = form.flatten if block_len else padded is None
         ones = np.ones(block_len or 1, np.int32)
         self._fill: dict[str, npt.NDArray[Any]] = {"input_ids": ones * pad_id, "labels": ones * MASKED}
         if block_len:

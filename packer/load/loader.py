@@ -23,7 +23,6 @@ from packer.load.reading import EpochSummary, Prefetch, StepReader
 from packer.load.row_source import RowSource, StepPlan
 from packer.load.state import UNCHANGED, Counters, ReaderState, restore
 from packer.load.step import Step
-from packer.recipe.read_rules import BatchingName
 from packer.store.cache import Cache
 from packer.withdrawn import WORKERS, refuse_withdrawn, withdraws
 
@@ -60,8 +59,8 @@ class PackedLoader:
             number of ranks.
         schedule: function from a step's index and the size of the step before it to the step's size; for step 0 the
             second argument is `global_batch_size`. It must be pure: it is called ahead of time, in another thread.
-        batching: ``packed``; or, made of documents, ``padded``, ``padding_free``, ``token_budget``, or a configured
-            value from :mod:`packer.load.batching`. None uses what the cache's recipe sets under `read`, with its
+        batching: ``packed``; or, made of documents, ``padded``, ``padding_free``, ``token_budget``, or a ``Padded(…)``
+            of :mod:`packer.load.batching`. None uses what the cache's recipe sets under `read`, with its
             cutoff, by default ``packed``; departing from the recipe gives a warning.
         cutoff_len: documents are truncated to this many tokens. Those left without a trained token are excluded from
             every epoch: a warning counts them, and :attr:`untrained` lists them.
@@ -117,7 +116,7 @@ class PackedLoader:
         micro_batch_size: int = 1,
         global_batch_size: int | None = None,
         schedule: Schedule | None = None,
-        batching: Batching | BatchingName | None = None,
+        batching: Batching | None = None,
         cutoff_len: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,

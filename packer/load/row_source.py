@@ -30,7 +30,7 @@ import numpy as np
 from packer.batches import Int32, Int64
 from packer.errors import UsageError
 from packer.load.arguments import MAX_INT32, LoaderOptions, check_integer
-from packer.load.batching import End, Packed, TokenBudget, check_rows_fit
+from packer.load.batching import End, check_rows_fit
 from packer.load.mixture import Mixture, MixtureOrder
 from packer.load.ordered_rows import PADDING_ROW, OrderedRows, RowKind, check_weights
 from packer.load.ordering import WINDOW, BucketedOrder, EpochOrder, FunctionOrder, LengthBucketed, Order, order_name
@@ -84,8 +84,8 @@ class RowSource:
         self._options = options
         self._mixture = source if isinstance(source, Mixture) else None
         self.caches = source.caches if isinstance(source, Mixture) else (source,)
-        kind: RowKind = "blocks" if isinstance(options.batching, Packed) else "documents"
-        self._counts_tokens = isinstance(options.batching, TokenBudget)
+        kind: RowKind = "blocks" if options.batching == "packed" else "documents"
+        self._counts_tokens = options.batching == "token_budget"
         self._is_function = order_name(options.order) == "function"
         self._check_order(kind)
         self.rows = rows = OrderedRows(self.caches, options.split, kind=kind, cutoff_len=options.cutoff_len)
@@ -101,7 +101,8 @@ class RowSource:
             self._num_items = self._order().num_items
         check_weights(weighted=rows.weighted, wanted=options.form.weighted)
         self.check_size(options.global_batch_size)
-        check_rows_fit(options.batching, options.micro_batch_size, rows)
+        budget = options.micro_batch_size if self._counts_tokens else None
+        check_rows_fit(rows, padded=options.padded, budget=budget)
         if self._is_function and (np.diff(self._order().rows(0)) > 0).all() and self._num_items > 1:
             warnings.warn(
                 "order: the function's rows of epoch 0 come in the order of the files; shuffle them, as in "
@@ -122,8 +123,8 @@ class RowSource:
             version=STATE_VERSION,
             fingerprint=self._fingerprint,
             split=options.split,
-            batching=options.batching.name,
-            padded=options.batching.padded,
+            batching=options.batching,
+            padded=options.padded,
             cutoff_len=options.cutoff_len,
             order=order_name(options.order),
             order_by=self._order_by(),
