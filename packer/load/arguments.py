@@ -79,6 +79,7 @@ def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> LoaderOp
         flatten=check_instance("flatten", given.flatten, bool, "True or False"),
         shifted=check_choice("labels", given.labels, ("unshifted", "shifted")) == "shifted",
         weighted=check_choice("weights", given.weights, ("refuse", "use")) == "use",
+        static=check_instance("static_shapes", given.static_shapes, bool, "True or False"),
     )
     return LoaderOptions(
         split=check_instance("split", given.split, str, "the name of a split"),

@@ -65,6 +65,7 @@ class BatchFormat:
     flatten: bool
     shifted: bool
     weighted: bool
+    static: bool
 
 
 def check_rows_fit(rows: OrderedRows, *, padded: Padded | None, budget: int | None) -> None:

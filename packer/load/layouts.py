@@ -33,7 +33,11 @@ class Layout:
     pad ids, or one pad token. All micro-batches are written together: for small ones that takes a quarter of the time.
     """
 
-    def __init__(self, padded: Padded | None, *, block_len: int, pad_id: int, form: BatchFormat) -> None:
+    def __init__(
+        self, padded: Padded | None, *, block_len: int, pad_id: int, form: BatchFormat, most_sequences: int | None
+    ) -> None:
+        """Give each flattened micro-batch `most_sequences`, with empty ones at its end; None gives those it has."""
+        self._most_sequences = most_sequences
         self._block_len, self._padded = block_len, padded
         self._is_flat = form.flatten if block_len else padded is None
         ones = np.ones(block_len or 1, np.int32)
@@ -66,7 +70,13 @@ class Layout:
         sequences: Columns = {}
         if self._block_len or self._is_flat:
             lengths, num_sequences = self._sequences(found, is_real, sizes, counts)
-            if self._is_flat:
+            if self._is_flat and self._most_sequences is not None:
+                is_there = np.arange(self._most_sequences) < np.array(num_sequences)[:, None]
+                filled = np.zeros(is_there.shape, np.int32)
+                filled[is_there] = lengths
+                sequences = sequence_columns(filled.reshape(-1), [self._most_sequences] * len(parts))
+                sequences |= {f"max_length_{side}": [self._block_len] * len(parts) for side in ("q", "k")}
+            elif self._is_flat:
                 sequences = sequence_columns(lengths, num_sequences)
             else:
                 arrays["document_ids"] = sequence_ids(lengths, num_sequences)
@@ -145,7 +155,7 @@ def sequence_columns(lengths: Int32, num_sequences: list[int]) -> Columns:
     Worked example: lengths [3, 2, 4], of which the first micro-batch has two: [0, 3, 5] and [0, 4]; 3 and 4.
 
     Args:
-        lengths: of the sequences, none 0.  # int32[K]
+        lengths: of the sequences.  # int32[K]
         num_sequences: how many each micro-batch has, at least one.
     """
     firsts = offsets_of(num_sequences)[:-1]

@@ -55,7 +55,8 @@ class StepReader:
         pad_id = pad_id_of(source.caches[0].manifest)
         self._rows = source.rows
         self._dealer, self._counts_tokens = Dealer(source.rows, options), options.batching == "token_budget"
-        self._layout = Layout(options.padded, block_len=block_len, pad_id=pad_id, form=form)
+        most = source.rows.most_sequences() * options.micro_batch_size if form.static else None
+        self._layout = Layout(options.padded, block_len=block_len, pad_id=pad_id, form=form, most_sequences=most)
         self._shifted = form.shifted
         self._sums_weights = form.weighted and source.rows.weighted  # else every target has weight 1
         self._pin = options.device.type == "cuda"

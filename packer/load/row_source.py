@@ -273,6 +273,8 @@ class RowSource:
                 "cutoff_len is for documents; blocks were cut when they were packed",
                 hint="choose a batching of documents, or build with another --block-len",
             )
+        if kind != "blocks" and options.form.static:
+            raise UsageError("static_shapes is for blocks", hint="batching=Padded(length=N) gives documents one shape")
         if kind == "blocks" and isinstance(options.order, LengthBucketed):
             raise UsageError(
                 "order='length_bucketed' is for documents; all blocks are of one length",
