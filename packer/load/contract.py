@@ -21,19 +21,13 @@ from packer.layout import MASKED
 
 _BOUNDS = ("cu_seq_lens_q", "cu_seq_lens_k")
 _DTYPES = {
-    "input_ids": ("int64", "int32"),
-    "labels": ("int64",),
-    "shift_labels": ("int64",),
-    "position_ids": ("int64", "int32"),
+    **dict.fromkeys(("input_ids", "position_ids"), ("int64", "int32")),
+    **dict.fromkeys(("labels", "shift_labels"), ("int64",)),
     "attention_mask": ("int64", "int32", "bool"),
     "document_ids": ("int32", "int64"),
-    "seq_idx": ("int32",),
-    "loss_weights": ("float32",),
-    "shift_loss_weights": ("float32",),
-    "cu_seq_lens_q": ("int32",),
-    "cu_seq_lens_k": ("int32",),
-    "max_length_q": ("int",),
-    "max_length_k": ("int",),
+    **dict.fromkeys(("seq_idx", *_BOUNDS), ("int32",)),
+    **dict.fromkeys(("loss_weights", "shift_loss_weights"), ("float32",)),
+    **dict.fromkeys(("max_length_q", "max_length_k"), ("int",)),
 }
 """Columns that are checked, with the dtypes that losses and kernels need: int64 labels, int32 boundaries, ints."""
 
