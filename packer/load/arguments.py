@@ -55,7 +55,7 @@ class LoaderOptions:
     seed: int
     order: Ordering
     end: End
-    balance: int | None
+    balance: int
     device: "torch.device"
     form: BatchFormat
     prefetch: int
@@ -94,7 +94,7 @@ def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> LoaderOp
         seed=check_integer("seed", given.seed),
         order=ordering_of(given.order),
         end=check_choice("end", given.end, ("drop", "pad", "short", "wrap")),
-        balance=None if given.balance is None else check_integer("balance", given.balance, minimum=1, maximum=2**24),
+        balance=check_integer("balance", given.balance, minimum=0, maximum=2**24),
         device=resolve_device(given.device),
         form=form,
         prefetch=check_integer("prefetch", given.prefetch, minimum=0),

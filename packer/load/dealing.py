@@ -45,11 +45,11 @@ class Dealer:
         self._counts_tokens = options.batching == "token_budget"
         self._rank, self._world_size = options.rank, options.world_size
         self._micro_batch_size = options.micro_batch_size
-        self._balance = options.balance if options.world_size > 1 else None
+        self._balance = options.balance if options.world_size > 1 else 0
 
     def share(self, rows: Int64) -> Share:
         """Return this rank's share of the rows of a step, with padding rows at their end."""
-        if self._balance is not None or self._counts_tokens:
+        if self._balance or self._counts_tokens:
             groups, of_ranks, num_slots = self.divided(rows)
             return Share([groups[number] for number in of_ranks[self._rank].tolist()], num_slots)
         size = self._micro_batch_size
@@ -64,7 +64,7 @@ class Dealer:
         rows = np.append(rows, PADDING_ROW)  # that of place -1
         sides = self._rows.lengths_of_each(rows)
         tokens = work = sides[:, 0] if self._rows.num_sides == 1 else sides.sum(1)
-        if self._balance is not None and self._padded is None:
+        if self._balance and self._padded is None:
             work = self._balance * tokens + self._rows.squares(rows, sides)
         groups = self._groups(tokens, work)
         places, sizes = np.concatenate(groups), np.array([len(group) for group in groups])
@@ -75,9 +75,9 @@ class Dealer:
             longest = np.maximum.reduceat(sides.max(1)[places], firsts)
             widths = np.array([self._padded.rounded(each) for each in longest.tolist()])
             slots = self._rows.num_sides * sizes * widths
-            num_slots, work = int(slots.sum()), slots * ((self._balance or 0) + widths)
+            num_slots, work = int(slots.sum()), slots * (self._balance + widths)
         in_order = np.arange(len(groups)).reshape(-1, self._world_size).T
-        of_ranks = in_order if self._balance is None else dealt(work, self._world_size)
+        of_ranks = dealt(work, self._world_size) if self._balance else in_order
         return [rows[group] for group in groups], of_ranks, num_slots
 
     def num_micro_batches(self, rows: Int64) -> int:

@@ -76,7 +76,7 @@ class PackedLoader:
             step, with only as many masked rows as the micro-batches of all ranks need: for evaluation. ``wrap`` takes
             the first blocks of the next epoch's order, which that epoch then skips.
         balance: rows of a step are dealt to ranks and micro-batches so that they finish together, by work that counts
-            attention: the length at which it costs as much as everything else, about 12 times the hidden size. None
+            attention: the length at which it costs as much as everything else, about 12 times the hidden size. 0
             gives each rank a contiguous share. No result and no state depends on it: see :mod:`packer.load.dealing`.
         device: ``cpu`` or ``cuda``; None is ``cpu``. For cuda, steps wait in pinned memory; the host waits for no copy.
         flatten: for blocks, True lays a micro-batch out as one row, for variable-length attention; False as B rows.
@@ -125,7 +125,7 @@ class PackedLoader:
         seed: int = 0,
         order: OrderKind = "random",
         end: End = "drop",
-        balance: int | None = 24_576,
+        balance: int = 24_576,
         device: torch.device | str | None = None,
         flatten: bool = True,
         static_shapes: bool = False,

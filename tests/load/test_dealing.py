@@ -105,7 +105,7 @@ def test_a_step_has_the_rows_and_counts_it_has_without_balance_and_the_ranks_the
         "end": end,
         "prefetch": 0,
     }
-    plain = [PackedLoader(cache, rank=rank, balance=None, **options) for rank in range(world_size)]
+    plain = [PackedLoader(cache, rank=rank, balance=0, **options) for rank in range(world_size)]
     balanced = [PackedLoader(cache, rank=rank, balance=balance, **options) for rank in range(world_size)]
     num_steps = 0
     for one, other in zip(zip(*plain, strict=True), zip(*balanced, strict=True), strict=True):

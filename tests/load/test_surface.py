@@ -157,7 +157,7 @@ def test_a_short_step_is_a_padded_one_without_the_micro_batches_that_hold_nothin
     sizes = {"micro_batch_size": micro, "global_batch_size": world_size * micro * accumulation, "flatten": flatten}
 
     def last_of(end):
-        options = {"end": end, "world_size": world_size, "prefetch": 0, "balance": None, **sizes}
+        options = {"end": end, "world_size": world_size, "prefetch": 0, "balance": 0, **sizes}
         return [list(PackedLoader(small_cache(num_blocks), rank=rank, **options))[-1] for rank in range(world_size)]
 
     short, padded = last_of("short"), last_of("pad")
