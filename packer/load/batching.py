@@ -10,10 +10,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-import numpy as np
-
 from packer.errors import UsageError
-from packer.load.ordered_rows import OrderedRows
 from packer.recipe.read_rules import BatchingName, Read, Side, Tokens
 from packer.withdrawn import BUDGET_OF_PADDED, WITHDRAWN, refuse_withdrawn
 
@@ -66,25 +63,3 @@ class BatchFormat:
     shifted: bool
     weighted: bool
     static: bool
-
-
-def check_rows_fit(rows: OrderedRows, *, padded: Padded | None, budget: int | None) -> None:
-    """Refuse rows that fit into no micro-batch: of a length, or of a budget of tokens.
-
-    Raises:
-        UsageError: gives their number and the length of the longest.
-    """
-    limits = []
-    if padded is not None and padded.length is not None:
-        limits.append((padded.length, rows.lengths_of_sides.max(1), f"micro-batches are padded to {padded.length}"))
-    if budget is not None:
-        limits.append((budget, rows.lengths, "a micro-batch holds no more"))
-    for longest, of_rows, reason in limits:
-        lengths = np.delete(of_rows, rows.untrained)
-        if too_long := int(np.count_nonzero(lengths > longest)):
-            what = "pairs" if rows.num_sides == 2 else "documents"
-            raise UsageError(
-                f"{too_long} of {len(lengths)} {what} have more than {longest} tokens, the longest {lengths.max()}: "
-                f"{reason}",
-                hint="make the micro-batch larger, or set cutoff_len, which trains only their beginning",
-            )

@@ -143,7 +143,7 @@ class PackedLoader:
         self._source = RowSource(self._cache, self._options)
         self._reader = StepReader(self._source, self._options)
         self._state = self._source.initial_state()
-        self.agreement = Agreement(self._options)
+        self._agreement = Agreement(self._options) if self.world_size > 1 else None
         self._epoch_end: ReaderState | None = None  # the state at the end of the last finished epoch
         self._prefetch: Prefetch[tuple[Step, ReaderState]] | None = None
         self._iteration: object = None
@@ -353,7 +353,8 @@ class PackedLoader:
             prefetch = self._prefetch = Prefetch(steps, depth=self._options.prefetch)
             try:
                 self._throughput.step_requested()
-                for step, state in self.agreement.checked(prefetch, self._state):
+                agreed = self._agreement.checked(prefetch, self._state) if self._agreement else prefetch
+                for step, state in agreed:
                     if self._prefetch is prefetch:  # else a signal handler ended it while this waited
                         if step.epoch > self._state.epoch:
                             self._epoch_end = self._state

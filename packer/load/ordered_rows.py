@@ -275,6 +275,28 @@ def check_weights(*, weighted: bool, wanted: bool) -> None:
         )
 
 
+def check_rows_fit(rows: OrderedRows, *, length: int | None, budget: int | None) -> None:
+    """Refuse rows that fit into no micro-batch: of a length, or of a budget of tokens.
+
+    Raises:
+        UsageError: gives their number and the length of the longest.
+    """
+    limits = []
+    if length is not None:
+        limits.append((length, rows.lengths_of_sides.max(1), f"micro-batches are padded to {length}"))
+    if budget is not None:
+        limits.append((budget, rows.lengths, "a micro-batch holds no more"))
+    for longest, of_rows, reason in limits:
+        lengths = np.delete(of_rows, rows.untrained)
+        if too_long := int(np.count_nonzero(lengths > longest)):
+            what = "pairs" if rows.num_sides == 2 else "documents"
+            raise UsageError(
+                f"{too_long} of {len(lengths)} {what} have more than {longest} tokens, the longest {lengths.max()}: "
+                f"{reason}",
+                hint="make the micro-batch larger, or set cutoff_len, which trains only their beginning",
+            )
+
+
 def _block_len(parts: Sequence[BlockShards]) -> int:
     lengths = sorted({part.block_len for part in parts})
     if len(lengths) > 1:

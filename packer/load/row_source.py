@@ -30,9 +30,9 @@ import numpy as np
 from packer.batches import Int32, Int64
 from packer.errors import UsageError
 from packer.load.arguments import MAX_INT32, LoaderOptions, check_integer
-from packer.load.batching import End, check_rows_fit
+from packer.load.batching import End
 from packer.load.mixture import Mixture, MixtureOrder
-from packer.load.ordered_rows import PADDING_ROW, OrderedRows, RowKind, check_weights
+from packer.load.ordered_rows import PADDING_ROW, OrderedRows, RowKind, check_rows_fit, check_weights
 from packer.load.ordering import WINDOW, BucketedOrder, EpochOrder, FunctionOrder, LengthBucketed, Order, order_name
 from packer.load.state import STATE_VERSION, ZERO_COUNTERS, ReaderState
 from packer.store.cache import Cache
@@ -102,7 +102,7 @@ class RowSource:
         check_weights(weighted=rows.weighted, wanted=options.form.weighted)
         self.check_size(options.global_batch_size)
         budget = options.micro_batch_size if self._counts_tokens else None
-        check_rows_fit(rows, padded=options.padded, budget=budget)
+        check_rows_fit(rows, length=options.padded.length if options.padded else None, budget=budget)
         if self._is_function and (np.diff(self._order().rows(0)) > 0).all() and self._num_items > 1:
             warnings.warn(
                 "order: the function's rows of epoch 0 come in the order of the files; shuffle them, as in "
