@@ -161,14 +161,13 @@ def ordering_of(order: Any) -> Ordering:
         ValueError: unknown order.
         UsageError: one that was withdrawn.
     """
-    value = _ORDERS.get(order) if isinstance(order, str) else order
-    if isinstance(order, str) and value is None:
+    if isinstance(order, str):
         refuse_withdrawn(f"order {order}")
+    value = _ORDERS.get(order) if isinstance(order, str) else order
     if isinstance(value, LengthBucketed):
         check_integer("window", value.window, minimum=1, maximum=MAX_INT32)
-    is_function = callable(value) and not isinstance(value, type)
-    if not is_function and not isinstance(value, str | LengthBucketed):
-        raise ValueError(
+    elif not isinstance(value, str) and (not callable(value) or isinstance(value, type)):
+        raise ValueError(  # noqa: TRY004 - as for an unknown name
             f"order is {reprlib.repr(order)}; expected {', '.join(_ORDERS)}, a value like LengthBucketed(4096), or "
             "a function of the epoch like weighted(weights)"
         )
@@ -184,19 +183,16 @@ def resolve_device(device: Any) -> "torch.device":
     """
     import torch  # noqa: PLC0415 - orders and plans need no torch
 
-    resolved = torch.device("cpu") if device is None else device
-    if isinstance(resolved, str) and resolved.partition(":")[0] in ("cpu", "cuda"):
-        resolved = torch.device(resolved)
-    if not isinstance(resolved, torch.device) or resolved.type not in ("cpu", "cuda"):
+    name = "cpu" if device is None else str(device)
+    if not isinstance(device, torch.device | str | None) or name.partition(":")[0] not in ("cpu", "cuda"):
         hint = "move the micro-batches of a cpu loader to another device yourself"
         raise ValueError(f"device is {reprlib.repr(device)}; expected cpu or cuda; {hint}")
-    if resolved.type == "cuda":
-        found = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if (resolved.index or 0) >= found:
-            raise UsageError(
-                f"device is {resolved}, and torch finds {found} GPU{'s' * (found != 1)} here",
-                hint="leave device out for the CPU; nvidia-smi and CUDA_VISIBLE_DEVICES say which GPUs there are",
-            )
+    resolved, found = torch.device(name), torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if resolved.type == "cuda" and (resolved.index or 0) >= found:
+        raise UsageError(
+            f"device is {resolved}, and torch finds {found} GPU{'s' * (found != 1)} here",
+            hint="leave device out for the CPU; nvidia-smi and CUDA_VISIBLE_DEVICES say which GPUs there are",
+        )
     return resolved
 
 
