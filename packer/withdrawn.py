@@ -31,6 +31,10 @@ _ALL_HERE = "a disk with room for the split, named by cache_dir; its shards are 
 
 _PHASES = "a mixture has fixed proportions; a phase of training with others is a loader of its own"
 
+_PADDED = "batching='padded' with order='length_bucketed' pads little; 'token_budget' is for documents without padding"
+
+_BY_NAME = "batching is one of 'packed', 'padded', 'padding_free', 'token_budget', or a Padded(...)"
+
 _PAGER = "long output goes straight to the terminal; | less shows it by the page, FORCE_COLOR=1 … | less -R in color"
 
 _PAGED = ("check", "diff", "explain", "inspect", "lint", "preview", "stats")
@@ -53,6 +57,8 @@ LANGUAGE: Final = "filters.language"
 
 ZONE: Final = "split.zone"
 
+BUDGET_OF_PADDED: Final = "read.batching: token_budget with padding"
+
 WORKERS: Final = "a PackedLoader or StepDataset in workers of a DataLoader"
 RAY_CLIENT: Final = "--on ray://HOST:PORT"
 
@@ -61,6 +67,7 @@ WITHDRAWN: Final = {
     LANGUAGE: "write the language that a detector finds to a field of the rows: {name: german, field: lang, in: [de]}",
     ZONE: "a time that names no zone is in UTC; write other offsets into times and cutoffs: 2026-01-01T00:00:00+02:00",
     BARE_DATASET_INFO: _NAMED,
+    BUDGET_OF_PADDED: _PADDED,
     WORKERS: "num_workers=0: DataLoader(StepDataset(loader), batch_size=None); the loader reads ahead in a thread",
     PREFERENCE_CONFIGURATION: "packer build FILE recognizes pairs and rated answers; sources.columns has other names",
     TEXT_CONFIGURATION: "packer build FILE --schema text --set pack.mode=stream packs texts as one stream",
@@ -119,6 +126,9 @@ WITHDRAWN: Final = {
     "packer.load.Reference": _REFERENCE,
     "packer.load.trainers.BlockSource": "ten lines over Cache.open(folder).blocks(): docs/how-to/trainers/grain.md",
     "packer.load.trainers.PackedDataModule": "a LightningDataModule of your own: docs/how-to/trainers/lightning.md",
+    "packer.load.batching.Packed": _BY_NAME,
+    "packer.load.batching.PaddingFree": _BY_NAME,
+    "packer.load.batching.TokenBudget": f"{_BY_NAME}; {_PADDED}",
     "packer.load.example_seed": 'random.Random(f"{seed} {doc_id} {epoch}") depends on the document alone',
     "packer.load.fill_reference": _REFERENCE,
     "packer.load.ordering.Curriculum": _FUNCTION,

@@ -17,6 +17,7 @@ from packer.store.cache import Cache
 from packer.withdrawn import (
     BARE_DATASET_INFO,
     BLOCKS_OF_PAIRS,
+    BUDGET_OF_PADDED,
     LANGUAGE,
     OF_DATALOADERS,
     PREFERENCE_CONFIGURATION,
@@ -39,6 +40,7 @@ def test_the_table_has_commands_and_names_and_the_changelog_all_of_them() -> Non
         LANGUAGE,
         ZONE,
         WORKERS,
+        BUDGET_OF_PADDED,
         BLOCKS_OF_PAIRS,
         BARE_DATASET_INFO,
         PREFERENCE_CONFIGURATION,

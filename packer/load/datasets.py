@@ -12,7 +12,7 @@ differently:
 import operator
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -114,12 +114,9 @@ class PackedDataset(Dataset[Item]):
         rows_of_columns = zip(*columns.values(), strict=True)
         return [Item(zip(columns, map(torch.as_tensor, values), strict=True)) for values in rows_of_columns]
 
-    def __getstate__(self) -> dict[str, Any]:
-        weights = "use" if self._weighted else "refuse"
-        return {"cache": self._cache, "split": self._split, "kind": self._kind, "weights": weights}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        weights: Literal["refuse", "use"] = "use" if self._weighted else "refuse"
+        return partial(type(self), kind=self._kind, weights=weights), (self._cache, self._split)
 
     @cached_property
     def _origins(self) -> tuple[Int64, Int64]:

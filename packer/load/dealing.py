@@ -16,7 +16,7 @@ Worked example, work 9 5 4 8 1 3 of six rows, one a micro-batch, for two ranks: 
 R. L. Graham, "Bounds on Multiprocessing Timing Anomalies", SIAM J. Appl. Math. 17 (1969).
 """
 
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +24,6 @@ import numpy as np
 from packer.batches import Int64
 from packer.layout import offsets_of
 from packer.load.arguments import LoaderOptions
-from packer.load.batching import Padded, TokenBudget
 from packer.load.ordered_rows import PADDING_ROW, OrderedRows
 
 
@@ -42,63 +41,73 @@ class Dealer:
     """Divides the rows of steps into micro-batches, the same number for each rank."""
 
     def __init__(self, rows: OrderedRows, options: LoaderOptions) -> None:
-        self._rows, self._padded = rows, options.batching.padded
-        self._counts_tokens = isinstance(options.batching, TokenBudget)
+        self._rows, self._padded = rows, options.padded
+        self._counts_tokens = options.batching == "token_budget"
         self._rank, self._world_size = options.rank, options.world_size
         self._micro_batch_size = options.micro_batch_size
-        self._balance = options.balance if options.world_size > 1 else None
+        self._balance = options.balance if options.world_size > 1 else 0
 
     def share(self, rows: Int64) -> Share:
         """Return this rank's share of the rows of a step, with padding rows at their end."""
-        groups, of_ranks, num_slots = self.divided(rows)
-        return Share([groups[number] for number in of_ranks[self._rank].tolist()], num_slots)
+        if self._balance or self._counts_tokens:
+            groups, of_ranks, num_slots = self.divided(rows)
+            return Share([groups[number] for number in of_ranks[self._rank].tolist()], num_slots)
+        size = self._micro_batch_size
+        if missing := -len(rows) % (size * self._world_size):
+            rows = np.append(rows, np.full(missing, PADDING_ROW))
+        share = len(rows) // self._world_size
+        own = range(self._rank * share, (self._rank + 1) * share, size)
+        return Share([rows[first : first + size] for first in own], self._num_slots(rows))
 
     def divided(self, rows: Int64) -> tuple[list[Int64], Int64, int]:
         """Return the rows of each micro-batch, the micro-batches of each rank, and the positions of the whole step."""
         rows = np.append(rows, PADDING_ROW)  # that of place -1
         sides = self._rows.lengths_of_each(rows)
-        tokens = work = sides.sum(1)
-        if self._balance is not None and self._padded is None:
+        tokens = work = sides[:, 0] if self._rows.num_sides == 1 else sides.sum(1)
+        if self._balance and self._padded is None:
             work = self._balance * tokens + self._rows.squares(rows, sides)
-        groups = self._groups(sides, tokens, work)
+        groups = self._groups(tokens, work)
         places, sizes = np.concatenate(groups), np.array([len(group) for group in groups])
         firsts = offsets_of(sizes)[:-1]
         if self._padded is None:
-            slots, work = (np.add.reduceat(of_rows[places], firsts) for of_rows in (tokens, work))
+            num_slots, work = int(tokens[places].sum()), np.add.reduceat(work[places], firsts)
         else:
             longest = np.maximum.reduceat(sides.max(1)[places], firsts)
             widths = np.array([self._padded.rounded(each) for each in longest.tolist()])
             slots = self._rows.num_sides * sizes * widths
-            work = slots * ((self._balance or 0) + widths)
-        return [rows[group] for group in groups], self._of_ranks(work), int(slots.sum())
+            num_slots, work = int(slots.sum()), slots * (self._balance + widths)
+        in_order = np.arange(len(groups)).reshape(-1, self._world_size).T
+        of_ranks = dealt(work, self._world_size) if self._balance else in_order
+        return [rows[group] for group in groups], of_ranks, num_slots
 
     def num_micro_batches(self, rows: Int64) -> int:
         """Count the micro-batches of one rank."""
-        if not self._counts_tokens:
-            return -(-len(rows) // (self._micro_batch_size * self._world_size))
-        sides = self._rows.lengths_of_each(np.append(rows, PADDING_ROW))
-        return len(self._groups(sides, sides.sum(1), sides.sum(1))) // self._world_size
+        if self._counts_tokens:
+            return int(self.divided(rows)[1].shape[1])
+        return -(-len(rows) // (self._micro_batch_size * self._world_size))
 
-    def _groups(self, sides: Int64, tokens: Int64, work: Int64) -> Any:
+    def _groups(self, tokens: Int64, work: Int64) -> Any:
         """Return the places of the rows of each micro-batch, -1 for a padding row; the last row is that of place -1."""
         size, num_ranks, num_rows = self._micro_batch_size, self._world_size, len(work) - 1
         if self._counts_tokens:
-            budget = size if self._padded is None else size // self._rows.num_sides
-            lengths = tokens if self._padded is None else sides.max(1)
-            return split_by_tokens(lengths[:-1], work[:-1], budget=budget, multiple=num_ranks, padded=self._padded)
+            lengths = tokens[:-1]
+            return split_by_tokens(lengths, lengths if work is tokens else work[:-1], budget=size, multiple=num_ranks)
         places = np.append(np.arange(num_rows), np.full(-num_rows % (size * num_ranks), -1))
-        if self._balance is None or self._padded is not None or size == 1:
+        if self._padded is not None or size == 1:
             return places.reshape(-1, size)
         found = filled(work[places], np.ones(len(places), np.int64), room=size, number=len(places) // size)
         assert found is not None, "there is room for every row"
         return [places[group] for group in found]
 
-    def _of_ranks(self, work: Int64) -> Int64:
-        """Return the numbers of each rank's micro-batches, of which each has some work.  # int64[W, number of one]"""
-        if self._balance is not None:
-            return dealt(work, self._world_size)
-        numbers = np.arange(len(work))
-        return numbers.reshape(-1, self._world_size).T if self._counts_tokens else numbers.reshape(self._world_size, -1)
+    def _num_slots(self, rows: Int64) -> int:
+        """Count the positions of micro-batches of consecutive rows."""
+        if self._rows.block_len:
+            return len(rows) * self._rows.block_len
+        sides, num_sides, size = self._rows.lengths_of_each(rows), self._rows.num_sides, self._micro_batch_size
+        if self._padded is None:
+            return int(sides.sum())
+        longest = sides.reshape(-1, size * num_sides).max(1)
+        return num_sides * size * sum(map(self._padded.rounded, longest.tolist()))
 
 
 def dealt(work: Int64, world_size: int) -> Int64:
@@ -119,56 +128,46 @@ def filled(work: Int64, sizes: Int64, *, room: int, number: int) -> list[Int64] 
         the places of each micro-batch, ascending, that with the most work first; None if not all rows found room
     """
     groups: list[list[int]] = [[] for _ in range(number)]
-    left, loads = [room] * number, [(0, i) for i in range(number)]
-    full = []
+    loads, full = [(0, i) for i in range(number)], []
+    left, of_rows, of_sizes = [room] * number, work.tolist(), sizes.tolist()
     for place in np.argsort(-work, kind="stable").tolist():
-        size, without_room = int(sizes[place]), []
+        size, too_full = of_sizes[place], []
         while loads and left[loads[0][1]] < size:
-            without_room.append(heappop(loads))
+            too_full.append(heappop(loads))
         if not loads:
             return None
-        load, i = heappop(loads)
+        load, i = loads[0]
         groups[i].append(place)
         left[i] -= size
-        without_room.append((load + int(work[place]), i))
-        for each in without_room:
-            if left[each[1]]:
-                heappush(loads, each)
-            else:
-                full.append(each)
+        if left[i]:
+            heapreplace(loads, (load + of_rows[place], i))
+        else:
+            heappop(loads)
+            full.append((load + of_rows[place], i))
+        for each in too_full:
+            heappush(loads, each)
     order = sorted(full + loads, key=lambda pair: (-pair[0], pair[1]))
     return [np.array(sorted(groups[i]), np.int64) for _, i in order]
-
-
-def split_by_tokens(lengths: Int64, work: Int64, *, budget: int, multiple: int, padded: Padded | None) -> list[Int64]:
-    """Divide a step into micro-batches of at most `budget` tokens, a multiple of the ranks, fullest first.
-
-    If there are fewer rows than micro-batches, some get one padding row.
-
-    Args:
-        lengths: tokens of the step's rows, none above the budget.  # int64[n]
-        work: by which micro-batches are filled, where they are not padded.  # int64[n]
-        budget: tokens of a micro-batch.
-        multiple: number of ranks.
-        padded: None counts tokens; otherwise rows times padded length.
-
-    Returns:
-        for each micro-batch, places in the step, ascending; -1 for a padding row
-    """
-    if padded is None:
-        groups = _balanced_groups(lengths, work, budget, multiple)
-    else:
-        groups = _similar_length_groups(lengths, budget, multiple, padded)
-        groups += [np.zeros(0, np.int64)] * (-len(groups) % multiple)
-    return [group if len(group) else np.array([PADDING_ROW]) for group in groups]
 
 
 _MOST_PARTS = 16
 """Parts of a budget up to which lengths are rounded to bound the number of micro-batches."""
 
 
-def _balanced_groups(lengths: Int64, work: Int64, budget: int, multiple: int) -> list[Int64]:
-    """Fill as few micro-batches as hold all tokens, by work if rows of a budget's length leave room for that."""
+def split_by_tokens(lengths: Int64, work: Int64, *, budget: int, multiple: int) -> list[Int64]:
+    """Divide a step into as few micro-batches of at most `budget` tokens as LPT finds, a multiple of the ranks.
+
+    If there are fewer rows than micro-batches, some get one padding row.
+
+    Args:
+        lengths: tokens of the step's rows, none above the budget.  # int64[n]
+        work: by which micro-batches are filled, if all rows then find room; otherwise by tokens.  # int64[n]
+        budget: tokens of a micro-batch.
+        multiple: number of ranks.
+
+    Returns:
+        for each micro-batch, fullest first, places in the step, ascending; -1 for a padding row
+    """
     # Without these bounds, rows of just over half a budget would need about as many attempts as there are rows. Counted
     # in (k + 1)-ths of the budget, rounded down and one less if that is exact, the rows of a micro-batch are less than
     # k + 1 in total, so at most k: of k = 1, at most one row longer than half the budget.
@@ -178,20 +177,6 @@ def _balanced_groups(lengths: Int64, work: Int64, budget: int, multiple: int) ->
     number += -number % multiple
     while (groups := filled(lengths, lengths, room=budget, number=number)) is None:
         number += multiple
-    return groups if work is lengths else filled(work, lengths, room=budget, number=number) or groups
-
-
-def _similar_length_groups(lengths: Int64, budget: int, multiple: int, padded: Padded) -> list[Int64]:
-    """Group rows of similar length, longest first, as many as fit; halve the largest groups to make ranks even."""
-    groups: list[Int64] = []
-    descending, first = np.argsort(-lengths, kind="stable"), 0
-    while first < len(descending):
-        most = budget // padded.rounded(int(lengths[descending[first]]))
-        groups.append(descending[first : first + most])
-        first += most
-    while len(groups) % multiple:
-        largest = max(range(len(groups)), key=lambda i: len(groups[i]))
-        if len(groups[largest]) < 2:
-            break
-        groups[largest : largest + 1] = np.split(groups[largest], [len(groups[largest]) // 2])
-    return [np.sort(group) for group in groups]
+    if work is not lengths:
+        groups = filled(work, lengths, room=budget, number=number) or groups
+    return [group if len(group) else np.array([PADDING_ROW]) for group in groups]

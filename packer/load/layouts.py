@@ -11,10 +11,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from packer.batches import Bool, Int32, Int64
 from packer.layout import MASKED, offsets_of, positions
-from packer.load.batching import BatchFormat, Batching
+from packer.load.batching import BatchFormat, Padded
 from packer.load.ordered_rows import PADDING_ROW
 from packer.load.step import MicroBatch
 from packer.store.numbered_rows import FoundRows
@@ -32,9 +33,13 @@ class Layout:
     pad ids, or one pad token. All micro-batches are written together: for small ones that takes a quarter of the time.
     """
 
-    def __init__(self, batching: Batching, *, block_len: int, pad_id: int, form: BatchFormat) -> None:
-        self._block_len, self._padded = block_len, batching.padded
-        self._is_flat = form.flatten if block_len else batching.padded is None
+    def __init__(
+        self, padded: Padded | None, *, block_len: int, pad_id: int, form: BatchFormat, most_sequences: int | None
+    ) -> None:
+        """Give each flattened micro-batch `most_sequences`, with empty ones at its end; None gives those it has."""
+        self._most_sequences = most_sequences
+        self._block_len, self._padded = block_len, padded
+        self._is_flat = form.flatten if block_len else padded is None
         ones = np.ones(block_len or 1, np.int32)
         self._fill: dict[str, npt.NDArray[Any]] = {"input_ids": ones * pad_id, "labels": ones * MASKED}
         if block_len:
@@ -65,15 +70,17 @@ class Layout:
         sequences: Columns = {}
         if self._block_len or self._is_flat:
             lengths, num_sequences = self._sequences(found, is_real, sizes, counts)
-            if self._is_flat:
+            if self._is_flat and self._most_sequences is not None:
+                is_there = np.arange(self._most_sequences) < np.array(num_sequences)[:, None]
+                filled = np.zeros(is_there.shape, np.int32)
+                filled[is_there] = lengths
+                sequences = sequence_columns(filled.reshape(-1), [self._most_sequences] * len(parts))
+                sequences |= {f"max_length_{side}": [self._block_len] * len(parts) for side in ("q", "k")}
+            elif self._is_flat:
                 sequences = sequence_columns(lengths, num_sequences)
             else:
                 arrays["document_ids"] = sequence_ids(lengths, num_sequences)
-        columns: Columns = {}
-        places = [rows * width for rows, width in shapes]
-        for name, array in arrays.items():
-            pieces = torch.split(torch.from_numpy(array), places)
-            columns[name] = [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
+        columns: Columns = {name: _pieces(torch.from_numpy(array), shapes) for name, array in arrays.items()}
         return by_micro_batch(columns | sequences)
 
     def _empty(self, size: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
@@ -121,6 +128,14 @@ class Layout:
         return [piece for pair in pairs for piece in pair]
 
 
+def _pieces(values: Tensor, shapes: list[tuple[int, int]]) -> Sequence[Tensor]:
+    """Return the values of each micro-batch, in its shape."""
+    if len({*shapes}) == 1:  # as of blocks: several times as fast
+        return values.view(len(shapes), *shapes[0]).unbind()
+    pieces = torch.split(values, [rows * width for rows, width in shapes])
+    return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
+
+
 def _with_padding_rows(values: list[Any], is_real: Bool, fill: npt.NDArray[Any]) -> list[Any]:
     """Return the values of all rows, of which some are padding rows, from those of the others."""
     if len(values) == len(is_real):
@@ -140,7 +155,7 @@ def sequence_columns(lengths: Int32, num_sequences: list[int]) -> Columns:
     Worked example: lengths [3, 2, 4], of which the first micro-batch has two: [0, 3, 5] and [0, 4]; 3 and 4.
 
     Args:
-        lengths: of the sequences, none 0.  # int32[K]
+        lengths: of the sequences.  # int32[K]
         num_sequences: how many each micro-batch has, at least one.
     """
     firsts = offsets_of(num_sequences)[:-1]

@@ -23,7 +23,6 @@ from packer.load.reading import EpochSummary, Prefetch, StepReader
 from packer.load.row_source import RowSource, StepPlan
 from packer.load.state import UNCHANGED, Counters, ReaderState, restore
 from packer.load.step import Step
-from packer.recipe.read_rules import BatchingName
 from packer.store.cache import Cache
 from packer.withdrawn import WORKERS, refuse_withdrawn, withdraws
 
@@ -60,8 +59,8 @@ class PackedLoader:
             number of ranks.
         schedule: function from a step's index and the size of the step before it to the step's size; for step 0 the
             second argument is `global_batch_size`. It must be pure: it is called ahead of time, in another thread.
-        batching: ``packed``; or, made of documents, ``padded``, ``padding_free``, ``token_budget``, or a configured
-            value from :mod:`packer.load.batching`. None uses what the cache's recipe sets under `read`, with its
+        batching: ``packed``; or, made of documents, ``padded``, ``padding_free``, ``token_budget``, or a ``Padded(…)``
+            of :mod:`packer.load.batching`. None uses what the cache's recipe sets under `read`, with its
             cutoff, by default ``packed``; departing from the recipe gives a warning.
         cutoff_len: documents are truncated to this many tokens. Those left without a trained token are excluded from
             every epoch: a warning counts them, and :attr:`untrained` lists them.
@@ -77,10 +76,12 @@ class PackedLoader:
             step, with only as many masked rows as the micro-batches of all ranks need: for evaluation. ``wrap`` takes
             the first blocks of the next epoch's order, which that epoch then skips.
         balance: rows of a step are dealt to ranks and micro-batches so that they finish together, by work that counts
-            attention: the length at which it costs as much as everything else, about 12 times the hidden size. None
+            attention: the length at which it costs as much as everything else, about 12 times the hidden size. 0
             gives each rank a contiguous share. No result and no state depends on it: see :mod:`packer.load.dealing`.
         device: ``cpu`` or ``cuda``; None is ``cpu``. For cuda, steps wait in pinned memory; the host waits for no copy.
         flatten: for blocks, True lays a micro-batch out as one row, for variable-length attention; False as B rows.
+        static_shapes: for blocks: every micro-batch has equal shapes and ``max_length_*``, as CUDA graphs and compiled
+            models want them. ``cu_seq_lens_*`` end in empty sequences; opening looks at all blocks for the most.
         labels: ``unshifted``, for models that shift, or ``shifted``: under the name ``shift_labels``.
         weights: ``use`` adds ``loss_weights``; ``refuse`` raises if the cache contains fractional weights.
         prefetch: steps prepared ahead in one background thread; 0 prepares them on demand.
@@ -117,16 +118,17 @@ class PackedLoader:
         micro_batch_size: int = 1,
         global_batch_size: int | None = None,
         schedule: Schedule | None = None,
-        batching: Batching | BatchingName | None = None,
+        batching: Batching | None = None,
         cutoff_len: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
         seed: int = 0,
         order: OrderKind = "random",
         end: End = "drop",
-        balance: int | None = 24_576,
+        balance: int = 24_576,
         device: torch.device | str | None = None,
         flatten: bool = True,
+        static_shapes: bool = False,
         labels: Literal["unshifted", "shifted"] = "unshifted",
         weights: Literal["refuse", "use"] = "refuse",
         prefetch: int = 2,
@@ -141,10 +143,11 @@ class PackedLoader:
         self._source = RowSource(self._cache, self._options)
         self._reader = StepReader(self._source, self._options)
         self._state = self._source.initial_state()
-        self.agreement = Agreement(self._options)
+        self._agreement = Agreement(self._options) if self.world_size > 1 else None
         self._epoch_end: ReaderState | None = None  # the state at the end of the last finished epoch
         self._prefetch: Prefetch[tuple[Step, ReaderState]] | None = None
         self._iteration: object = None
+        self._own: tuple[object, Iterator[Step]] = (None, iter(()))  # that of calls of next(loader)
         self._throughput = ThroughputMeter()
 
     @property
@@ -231,6 +234,18 @@ class PackedLoader:
 
     def __iter__(self) -> Iterator[Step]:
         return self._steps(through_epochs=False)
+
+    def __next__(self) -> Step:
+        """Return the next step, as ``next(iter(loader))`` does, without beginning anew each time."""
+        iteration, steps = self._own
+        if iteration is not self._iteration or iteration is None:
+            steps = iter(self)
+        step = next(steps, None)
+        self._own = (self._iteration, steps)
+        if step is None:
+            self.close()
+            raise StopIteration
+        return step
 
     def endless(self) -> Iterator[Step]:
         """Yield steps endlessly, continuing from each epoch into the next."""
@@ -338,7 +353,8 @@ class PackedLoader:
             prefetch = self._prefetch = Prefetch(steps, depth=self._options.prefetch)
             try:
                 self._throughput.step_requested()
-                for step, state in self.agreement.checked(prefetch, self._state):
+                agreed = self._agreement.checked(prefetch, self._state) if self._agreement else prefetch
+                for step, state in agreed:
                     if self._prefetch is prefetch:  # else a signal handler ended it while this waited
                         if step.epoch > self._state.epoch:
                             self._epoch_end = self._state

@@ -153,7 +153,9 @@ class OrderedRows:
         """
         if self.block_len:
             return np.full((len(rows), 1), self.block_len, np.int64)
-        return np.where((rows == PADDING_ROW)[:, None], 1, self.lengths_of_sides[rows]).astype(np.int64)
+        lengths = self.lengths_of_sides[rows].astype(np.int64)
+        lengths[rows == PADDING_ROW] = 1
+        return lengths
 
     def squares(self, rows: Int64, lengths: Int64) -> Int64:
         """Return Σ n² over the sequences of n tokens of some rows, whose `lengths` are given.  # int64[R]"""
@@ -162,6 +164,11 @@ class OrderedRows:
             for places, shards, numbers in self._by_part(rows):
                 squares[places] = shards.squares(numbers)
         return squares
+
+    def most_sequences(self) -> int:
+        """Return the most sequences that a block has."""
+        counts = (np.diff(blocks.seq_lengths.offsets).max() for part in self._shards for blocks, _ in part.chunks())
+        return int(max(counts))
 
     def weight_sums(self, rows: Int64) -> Float64:
         """Sum the loss weights of some rows; each row of any rank is read once for this.  # float64[R]"""
@@ -266,6 +273,28 @@ def check_weights(*, weighted: bool, wanted: bool) -> None:
             "this cache has fractional loss weights, which would be ignored",
             hint="pass weights='use' and multiply each target's loss by micro_batch['loss_weights']",
         )
+
+
+def check_rows_fit(rows: OrderedRows, *, length: int | None, budget: int | None) -> None:
+    """Refuse rows that fit into no micro-batch: of a length, or of a budget of tokens.
+
+    Raises:
+        UsageError: gives their number and the length of the longest.
+    """
+    limits = []
+    if length is not None:
+        limits.append((length, rows.lengths_of_sides.max(1), f"micro-batches are padded to {length}"))
+    if budget is not None:
+        limits.append((budget, rows.lengths, "a micro-batch holds no more"))
+    for longest, of_rows, reason in limits:
+        lengths = np.delete(of_rows, rows.untrained)
+        if too_long := int(np.count_nonzero(lengths > longest)):
+            what = "pairs" if rows.num_sides == 2 else "documents"
+            raise UsageError(
+                f"{too_long} of {len(lengths)} {what} have more than {longest} tokens, the longest {lengths.max()}: "
+                f"{reason}",
+                hint="make the micro-batch larger, or set cutoff_len, which trains only their beginning",
+            )
 
 
 def _block_len(parts: Sequence[BlockShards]) -> int:

@@ -18,7 +18,6 @@ from torch.utils._pytree import tree_map_only
 from packer.batches import Int64
 from packer.layout import offsets_of
 from packer.load.arguments import LoaderOptions
-from packer.load.batching import TokenBudget
 from packer.load.dealing import Dealer
 from packer.load.layouts import Layout
 from packer.load.ordered_rows import PADDING_ROW
@@ -55,8 +54,9 @@ class StepReader:
         form, block_len = options.form, source.rows.block_len
         pad_id = pad_id_of(source.caches[0].manifest)
         self._rows = source.rows
-        self._dealer, self._counts_tokens = Dealer(source.rows, options), isinstance(options.batching, TokenBudget)
-        self._layout = Layout(options.batching, block_len=block_len, pad_id=pad_id, form=form)
+        self._dealer, self._counts_tokens = Dealer(source.rows, options), options.batching == "token_budget"
+        most = source.rows.most_sequences() * options.micro_batch_size if form.static else None
+        self._layout = Layout(options.padded, block_len=block_len, pad_id=pad_id, form=form, most_sequences=most)
         self._shifted = form.shifted
         self._sums_weights = form.weighted and source.rows.weighted  # else every target has weight 1
         self._pin = options.device.type == "cuda"
@@ -114,7 +114,10 @@ class StepReader:
         parts = [self._rows.documents_of(each) for each in rows]
         every = np.concatenate(parts)
         found = self._rows.locate(every[every != PADDING_ROW])
-        sizes = np.concatenate([self._rows.lengths_of_each(each).T.reshape(-1) for each in rows])
+        if self._rows.num_sides == 1:
+            sizes = self._rows.lengths_of_each(every)[:, 0]
+        else:
+            sizes = np.concatenate([self._rows.lengths_of_each(each).T.reshape(-1) for each in rows])
         micro_batches = self._layout.micro_batches(found, parts, sizes)
         if self._rows.content != "examples":
             micro_batches = with_sides(micro_batches, parts, self._rows)

@@ -30,9 +30,9 @@ import numpy as np
 from packer.batches import Int32, Int64
 from packer.errors import UsageError
 from packer.load.arguments import MAX_INT32, LoaderOptions, check_integer
-from packer.load.batching import End, Packed, TokenBudget, check_rows_fit
+from packer.load.batching import End
 from packer.load.mixture import Mixture, MixtureOrder
-from packer.load.ordered_rows import PADDING_ROW, OrderedRows, RowKind, check_weights
+from packer.load.ordered_rows import PADDING_ROW, OrderedRows, RowKind, check_rows_fit, check_weights
 from packer.load.ordering import WINDOW, BucketedOrder, EpochOrder, FunctionOrder, LengthBucketed, Order, order_name
 from packer.load.state import STATE_VERSION, ZERO_COUNTERS, ReaderState
 from packer.store.cache import Cache
@@ -84,8 +84,8 @@ class RowSource:
         self._options = options
         self._mixture = source if isinstance(source, Mixture) else None
         self.caches = source.caches if isinstance(source, Mixture) else (source,)
-        kind: RowKind = "blocks" if isinstance(options.batching, Packed) else "documents"
-        self._counts_tokens = isinstance(options.batching, TokenBudget)
+        kind: RowKind = "blocks" if options.batching == "packed" else "documents"
+        self._counts_tokens = options.batching == "token_budget"
         self._is_function = order_name(options.order) == "function"
         self._check_order(kind)
         self.rows = rows = OrderedRows(self.caches, options.split, kind=kind, cutoff_len=options.cutoff_len)
@@ -101,7 +101,14 @@ class RowSource:
             self._num_items = self._order().num_items
         check_weights(weighted=rows.weighted, wanted=options.form.weighted)
         self.check_size(options.global_batch_size)
-        check_rows_fit(options.batching, options.micro_batch_size, rows)
+        budget = options.micro_batch_size if self._counts_tokens else None
+        check_rows_fit(rows, length=options.padded.length if options.padded else None, budget=budget)
+        if self._is_function and (np.diff(self._order().rows(0)) > 0).all() and self._num_items > 1:
+            warnings.warn(
+                "order: the function's rows of epoch 0 come in the order of the files; shuffle them, as in "
+                "np.random.default_rng(epoch).permutation(rows), or say order='sequential'",
+                stacklevel=4,
+            )
         if len(rows.untrained):
             warnings.warn(
                 f"{len(rows.untrained)} of {len(rows)} documents of split '{options.split}' have no trained "
@@ -116,8 +123,8 @@ class RowSource:
             version=STATE_VERSION,
             fingerprint=self._fingerprint,
             split=options.split,
-            batching=options.batching.name,
-            padded=options.batching.padded,
+            batching=options.batching,
+            padded=options.padded,
             cutoff_len=options.cutoff_len,
             order=order_name(options.order),
             order_by=self._order_by(),
@@ -266,6 +273,8 @@ class RowSource:
                 "cutoff_len is for documents; blocks were cut when they were packed",
                 hint="choose a batching of documents, or build with another --block-len",
             )
+        if kind != "blocks" and options.form.static:
+            raise UsageError("static_shapes is for blocks", hint="batching=Padded(length=N) gives documents one shape")
         if kind == "blocks" and isinstance(options.order, LengthBucketed):
             raise UsageError(
                 "order='length_bucketed' is for documents; all blocks are of one length",

@@ -31,16 +31,19 @@ NUM_STEPS = 2
 
 
 def waits_table(ranks: tuple[int, ...] = (8, 64, 512)) -> Table:
-    table = Table("rows", "a micro-batch", *(f"{number} ranks: off, on" for number in ranks), caption=__doc__)
+    table = Table(
+        "rows",
+        "a micro-batch",
+        *(f"{number} ranks: off, on" for number in ranks),
+        caption=(__doc__ or "").partition("\n")[0],
+    )
     real = Path(os.environ["PACKER_REAL"])
     for name in CORPORA:
         with TemporaryDirectory() as folder:
             rows, tokenizer = real / "corpora" / f"{name}.jsonl", real / "tokenizers" / "qwen3"
             source = {"path": str(rows), "limit": 4_000}
-            build(
-                make_recipe({"sources": [source], "tokenizer": str(tokenizer), "pack": {"block_len": 4096}}),
-                Path(folder) / "cache",
-            )
+            said = {"sources": [source], "tokenizer": str(tokenizer), "pack": {"block_len": 4096}}
+            build(make_recipe(said | {"supervision": {"history_rewrite": "last"}}), Path(folder) / "cache")
             for layout, options in LAYOUTS.items():
                 cells = [", ".join(waits(Path(folder) / "cache", number, options)) for number in ranks]
                 table.add_row(name, layout, *cells)
@@ -50,7 +53,7 @@ def waits_table(ranks: tuple[int, ...] = (8, 64, 512)) -> Table:
 def waits(cache: Path, num_ranks: int, options: dict[str, Any]) -> Iterator[str]:
     """Yield the share of time that ranks wait after micro-batches and after steps, without and with balance."""
     size = options["micro_batch_size"] * num_ranks * MICRO_BATCHES
-    for balance in (None, 24_576):
+    for balance in (0, 24_576):
         loader = PackedLoader(cache, rank=0, world_size=num_ranks, global_batch_size=size, end="wrap", **options)
         rows, padded = loader._source.rows, loader._options.batching.padded
         dealer, work = Dealer(rows, replace(loader._options, balance=balance)), []

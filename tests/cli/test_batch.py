@@ -80,11 +80,9 @@ def test_a_state_shows_the_step_that_the_run_takes_next(cache, tmp_path):
 def test_a_batch_that_breaks_the_contract_is_exit_code_1_and_named(cache, monkeypatch):
     from packer.store.cache import FoundBlocks
 
-    copy = FoundBlocks.copy
+    values = FoundBlocks.values
     monkeypatch.setattr(
-        FoundBlocks,
-        "copy",
-        lambda self, name, into, first=0: copy(self, name.replace("labels", "input_ids"), into, first),
+        FoundBlocks, "values", lambda self, name, *rest: values(self, name.replace("labels", "input_ids"), *rest)
     )
     found = run("inspect", cache, *STEP, exit_code=1)
     assert "  ✗ first targets  " in found.stdout and "  ✓ positions " in found.stdout

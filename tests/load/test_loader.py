@@ -140,7 +140,7 @@ def test_micro_batches_hold_the_blocks_the_step_names(flatten):
 def test_a_rank_reads_its_share_of_a_step_in_one_go():
     cache, reads = small_cache(12), []
     watch(cache, lambda indices: reads.append(indices.tolist()))
-    loader = loader_of(cache, rank=1, world_size=2, global_batch_size=6, order="sequential", prefetch=0, balance=None)
+    loader = loader_of(cache, rank=1, world_size=2, global_batch_size=6, order="sequential", prefetch=0, balance=0)
     assert [len(step) for step in loader] == [3, 3]
     assert reads == [[3, 4, 5], [9, 10, 11]]
 
@@ -235,7 +235,7 @@ def test_without_stored_weights_every_target_weighs_one():
 def test_a_rank_reads_a_block_of_another_rank_once_and_only_to_sum_stored_weights(weighted):
     cache, reads = small_cache(8, weighted=weighted), []
     watch(cache, reads.extend)
-    options = {"order": "sequential", "weights": "use", "prefetch": 0, "balance": None}
+    options = {"order": "sequential", "weights": "use", "prefetch": 0, "balance": 0}
     loader = loader_of(cache, rank=1, world_size=2, global_batch_size=4, **options)
     first = [step.num_items_in_batch for step in loader]
     assert reads == ([2, 3, 0, 1, 2, 3, 6, 7, 4, 5, 6, 7] if weighted else [2, 3, 6, 7])

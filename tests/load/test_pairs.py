@@ -19,7 +19,7 @@ from packer.load import Mixture, PackedDataset, PackedLoader, answer_logps, view
 from packer.load.adapters import huggingface  # noqa: E402
 from packer.load.attention import block_diagonal_mask  # noqa: E402
 from packer.load.attention import documents_of as documents_of_batch  # noqa: E402
-from packer.load.batching import Padded, TokenBudget  # noqa: E402
+from packer.load.batching import Padded  # noqa: E402
 from packer.load.ordering import weighted  # noqa: E402
 from packer.load.trainers.evaluation import EvaluationBatches  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
@@ -30,7 +30,6 @@ BATCHINGS = [
     Padded(multiple_of=8, side="right"),
     "padding_free",
     "token_budget",
-    TokenBudget(padded=Padded()),
 ]
 
 

@@ -160,10 +160,10 @@ def test_rows_of_just_over_half_a_budget_are_divided_at_once():
     """Attempts with every number of micro-batches from the smallest on would take minutes."""
     for length, each in ((2100, 1), (1400, 2), (820, 4)):
         lengths = np.full(20_000, length)
-        groups = split_by_tokens(lengths, lengths, budget=4096, multiple=1, padded=None)
+        groups = split_by_tokens(lengths, lengths, budget=4096, multiple=1)
         assert len(groups) == 20_000 // each and {len(group) for group in groups} == {each}
     mixed = np.where(np.arange(60_000) % 3, 900, 2500)
-    assert len(split_by_tokens(mixed, mixed, budget=4096, multiple=1, padded=None)) == 20_000 + 20_000 // 4
+    assert len(split_by_tokens(mixed, mixed, budget=4096, multiple=1)) == 20_000 + 20_000 // 4
 
 
 @given(
@@ -177,4 +177,4 @@ def test_the_bounds_on_micro_batches_leave_out_only_numbers_that_fail(lengths, b
     number += -number % multiple
     while filled(lengths, lengths, room=budget, number=number) is None:
         number += multiple
-    assert len(split_by_tokens(lengths, lengths, budget=budget, multiple=multiple, padded=None)) == number
+    assert len(split_by_tokens(lengths, lengths, budget=budget, multiple=multiple)) == number
