@@ -34,12 +34,15 @@ def command(*, options: RecipeOptions, rows: int, reply: Reply) -> None:
 
 
 def _print(report: "LintReport", *, whole: bool, summary: bool) -> None:
-    """Print header, findings and their number; with errors, the number is left to the final error message."""
+    """Print header, findings and their number, and what is fine in one line; an error message has the number itself."""
     page = FindingsPage(whole=whole)
     if summary:
         print_table(page.out, [("", "<"), ("", "<")], report.facts)
-    page.findings(report.findings, follow=summary)
+    notes = [each for each in report.findings if each.level == "note" and not whole]
+    page.findings([each for each in report.findings if each not in notes], follow=summary)
     if summary:
         page.out.line()
+    if notes:
+        page.words(f"as the recipe asks: {', '.join(each.code for each in notes)} (-v shows them)")
     if summary and report.ok:
         page.out.line(report.counted)

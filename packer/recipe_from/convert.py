@@ -123,7 +123,7 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         text = read_regular(path, max_bytes=MAX_CONFIG_BYTES, what=f"configuration {path}").decode("utf-8")
     except (InputError, UnicodeDecodeError) as error:
-        raise RecipeError(f"{path}: {error}" if isinstance(error, ValueError) else str(error), hint=hint) from None
+        raise RecipeError(f"{path}: {error}" if isinstance(error, ValueError) else error.message, hint=hint) from None
     values = parse_mapping(text, path, hint=hint)
     try:
         json.dumps(values, ensure_ascii=False, default=str, skipkeys=True).encode()

@@ -267,9 +267,9 @@ def _lint(recipe: Recipe, num_rows: int) -> LintReport:
 
 
 def _checks(probed: ProbedTemplate, files: Sequence[FirstRows]) -> Iterator[CodedFinding]:
-    """Check the template."""
+    """Check the template; of how it rewrites history only where the rows at hand have some, if there are any."""
     yield from find_openings(probed)
-    yield from find_rewriting(probed)
     if not files or _rewrite_cost(files) > 1:
+        yield from find_rewriting(probed)
         yield from find_forgotten_reasoning(probed)
     yield from find_tokenizer_difference(probed)

@@ -50,7 +50,7 @@ def check_blocks(
             if line.document is not None and line.split == split
         ]
     except PackerError as error:
-        return BlocksAudit(findings=(*differing(f"blocks of {split}", ("pieces", "readable", str(error))),))
+        return BlocksAudit(findings=(*differing(f"blocks of {split}", ("pieces", "readable", error.message)),))
     ranges = np.concatenate([*comparison.packed, np.array(parts, np.int64).reshape(-1, 3)])
     untiled = count_untiled(comparison.doc_id, comparison.length, ranges)
     if untiled:

@@ -174,7 +174,7 @@ def check_identity(folder: Path, manifest: Manifest) -> list[Finding]:
         recipe = make_recipe(manifest.recipe, where="the manifest's recipe")
         model = kept_model(folder, manifest, recipe)
     except PackerError as error:
-        return differing(MANIFEST_NAME, ("recipe", "a recipe and a tokenizer that load", str(error)))
+        return differing(MANIFEST_NAME, ("recipe", "a recipe and a tokenizer that load", error.message))
     numbers = ("vocab_size", "pad_id", "eos_id", "stop_ids")
     return differing(
         MANIFEST_NAME,
