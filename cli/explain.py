@@ -22,9 +22,9 @@ def _codes(_context: click.Context, _parameter: click.Parameter, begun: str) -> 
 @click.command("explain", cls=Command)
 @click.argument("name", metavar="[NAME]", required=False, shell_complete=_codes)
 def command(*, name: str | None, reply: Reply) -> None:
-    """Explain a code of a rejected row or of `packer lint`, or a key of a recipe.
+    """Explain a code, or a key of a recipe.
 
-    `packer explain recipe` lists every key of a recipe with its values. Without NAME, all codes and keys are listed.
+    Codes are those of rejected rows and of `packer lint`. `packer explain recipe` lists every key of a recipe with its values. Without NAME, all codes and keys are listed.
     """
     from packer.audit.explanations import explain, explanations  # noqa: PLC0415 - not for --help
 
