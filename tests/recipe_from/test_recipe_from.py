@@ -457,16 +457,15 @@ def test_a_file_that_cannot_be_a_recipe_is_an_error_that_says_why(place, text, n
         read_config(Path(name), Path("out"))
     result = CliRunner().invoke(cli, ["init", "out", "--from", name, "-v"])
     assert result.exit_code == 2 and not Path("out").exists() and "Traceback" not in result.stderr
-    assert not said.startswith("expected a mapping of keys") or "FILE is a configuration of axolotl" in result.stderr
 
 
 def test_a_file_that_is_no_regular_one_or_too_large_is_not_read(place):
     os.mkfifo("pipe")
     with Path("large.yaml").open("wb") as file:
         file.truncate(2**40)
-    for name, said in (("/dev/zero", "not a regular"), ("pipe", "not a regular"), ("data", "Is a directory"), ("large.yaml", "takes up to 16777216")):  # fmt: skip
+    for name, said in (("/dev/zero", "not a regular"), ("pipe", "not a regular"), ("data", "is a folder"), ("large.yaml", "cannot be read")):  # fmt: skip
         result = CliRunner().invoke(cli, ["init", "out", "--from", name])
-        assert result.exit_code == 2 and said in result.stderr and "FILE is" in result.stderr
+        assert result.exit_code == 2 and said in result.stderr
 
 
 def test_a_recipe_is_written_where_files_have_one_name_alone_and_nothing_is_left_where_the_disk_refuses(
