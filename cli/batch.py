@@ -9,7 +9,7 @@ import click
 
 from packer.display import plural
 from packer_cli.options import Function, options
-from packer_cli.output import GAP, print_checks, print_table, stdout
+from packer_cli.output import GAP, stdout
 from packer_cli.page import ViewPage, view_fields
 from packer_cli.reply import Reply
 
@@ -135,10 +135,8 @@ def _print(view: "BatchView", documents: "list[DocumentView]", asked: dict[str, 
     page.note([f"the step, all ranks: {step.num_tokens:,} tokens", items, f"{step.num_slots:,} slots"])
     out.line()
     out.line("contract of the step, all ranks and micro-batches")
-    print_checks(out, [(line.level, _NAMES[line.code], line.message) for line in view.check.lines])
-    out.line()
-    out.line("columns of the micro-batch")
-    print_table(out, [("", "<")] * 4, [_column_row(name, view) for name in view.micro_batch])
+    out.checks([(line.level, _NAMES[line.code], line.message) for line in view.check.lines])
+    out.table([_column_row(name, view) for name in view.micro_batch], heading="columns of the micro-batch")
     num_documents = sum(part.doc_id is not None for part in view.parts)
     for place, document in enumerate(documents, 1):
         page.blank()

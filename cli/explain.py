@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from packer_cli.options import Command
-from packer_cli.output import print_table, stdout
+from packer_cli.output import stdout
 from packer_cli.reply import Reply
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def command(*, name: str | None, reply: Reply) -> None:
 def _print(found: "list[Explanation]", *, listed: bool) -> None:
     out = stdout()
     if listed:
-        print_table(out, [("", "<"), ("", "<")], [(each.name, each.kind) for each in found])
+        out.table([(each.name, each.kind) for each in found])
         return
     for place, each in enumerate(found):
         if place:

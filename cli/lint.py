@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 import click
 
 from packer_cli.options import MOST_ROWS, Command, RecipeOptions, recipe_options
-from packer_cli.output import print_table
 from packer_cli.page import FindingsPage, failed
 from packer_cli.reply import Reply, fields_of
 
@@ -37,7 +36,7 @@ def _print(report: "LintReport", *, whole: bool, summary: bool) -> None:
     """Print header, findings and their number, and what is fine in one line; an error message has the number itself."""
     page = FindingsPage(whole=whole)
     if summary:
-        print_table(page.out, [("", "<"), ("", "<")], report.facts)
+        page.out.table(report.facts)
     notes = [each for each in report.findings if each.level == "note" and not whole]
     page.findings([each for each in report.findings if each not in notes], follow=summary)
     if summary:

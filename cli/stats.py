@@ -7,7 +7,7 @@ import click
 
 from packer.display import number, percent, plural, size
 from packer_cli.options import Command
-from packer_cli.output import print_table, stdout
+from packer_cli.output import stdout
 from packer_cli.reply import Reply, fields_of
 from packer_cli.result import print_lines
 
@@ -79,29 +79,18 @@ def _print(found: "Stats") -> None:
         ),
         ("", f"{found.bytes_per_token:.1f}", "bytes a token"),
     ]
-    print_table(out, [("", "<"), ("", ">"), ("", "<")], facts)
+    out.table(facts, "<", ">", "<")
     _print_reasons(found)
     if found.selected is not None:
         print_lines(found.selected.rule_lines(found.rows, listed="listed in rejected.jsonl"))
         print_lines(found.selected.warning_lines())
-    out.line()
-    out.line("splits")
-    print_table(out, _SPLIT_COLUMNS, [_split_row(split) for split in found.splits])
+    rows = [_split_row(split) for split in found.splits]
+    columns = ("rows", "documents", "tokens", "trained", "blocks", "full")
+    out.table(rows, "<", *(f"{name}>" for name in columns), heading="splits")
     for split in found.splits:
         _print_lengths(split)
     out.line()
     out.line(f"fingerprint  {found.fingerprint}")
-
-
-_SPLIT_COLUMNS = [
-    ("", "<"),
-    ("rows", ">"),
-    ("documents", ">"),
-    ("tokens", ">"),
-    ("trained", ">"),
-    ("blocks", ">"),
-    ("full", ">"),
-]
 
 
 def _split_row(split: "SplitStats") -> tuple[str, ...]:
@@ -120,18 +109,11 @@ def _split_row(split: "SplitStats") -> tuple[str, ...]:
 def _print_reasons(found: "Stats") -> None:
     from packer.rejections import ROW_REASONS  # noqa: PLC0415 - not for --help
 
-    out = stdout()
-    columns = [("", ">"), ("", "<"), ("", "<")]
-    if found.rejected:
-        out.line()
-        out.line("rejected rows (each is listed in rejected.jsonl)")
-        print_table(out, columns, [(number(r.count), r.code, r.meaning) for r in found.rejected])
-    cut = [reason for reason in found.cut if reason.code not in ROW_REASONS]
-    if cut:
-        tokens = plural(sum(reason.tokens for reason in cut), "token")
-        out.line()
-        out.line(f"in no block: {tokens} (each part is listed in rejected.jsonl)")
-        print_table(out, columns, [(plural(r.tokens, "token"), r.code, r.meaning) for r in cut])
+    rejected = [(number(r.count), r.code, r.meaning) for r in found.rejected]
+    stdout().table(rejected, ">", "<", "<", heading="rejected rows (each is listed in rejected.jsonl)")
+    cut = [(plural(r.tokens, "token"), r.code, r.meaning) for r in found.cut if r.code not in ROW_REASONS]
+    heading = f"in no block: {plural(found.cut_tokens, 'token')} (each part is listed in rejected.jsonl)"
+    stdout().table(cut, ">", "<", "<", heading=heading)
 
 
 def _print_lengths(split: "SplitStats") -> None:
@@ -154,7 +136,7 @@ def _print_lengths(split: "SplitStats") -> None:
         )
         for first, last, count in lengths.bins
     ]
-    print_table(stdout(), [("tokens", ">"), ("documents", ">"), ("", ">"), ("", "<")], rows)
+    out.table(rows, "tokens>", "documents>", ">", "<")
 
 
 def bar(share: float, width: int) -> str:
