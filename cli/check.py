@@ -60,7 +60,6 @@ def command(
         "cache": shown(cache),
         "fingerprint": report.fingerprint,
         "checks": [asdict(each) for each in report.checks],
-        "facts": dict(report.facts),
         "counts": {level: report.count(level) for level in get_args(Level)},
     }
     reply.verdict(fields, lambda: _print(report, whole=reply.verbose, summary=not reply.quiet), message)
@@ -82,7 +81,7 @@ def _print(report: "CheckReport", *, whole: bool, summary: bool) -> None:
             _print_evidence(page, each, most=len(each.pairs) if whole or each.code == _SIDE_BY_SIDE else _FEW)
     if summary:
         page.out.line()
-        page.out.table([*report.facts, ("fingerprint", report.fingerprint)])
+        page.out.line(f"  fingerprint  {report.fingerprint}")
 
 
 def _print_evidence(page: FindingsPage, check: "Check", *, most: int) -> None:

@@ -92,7 +92,6 @@ def check(
             folder=cache.folder,
             fingerprint=cache.fingerprint,
             checks=tuple(each for each in checks if each is not None),
-            facts=record_checks.facts(manifest, recipe),
         )
 
 

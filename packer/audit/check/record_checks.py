@@ -10,12 +10,10 @@ import numpy as np
 from packer.audit.check.check_report import Check
 from packer.audit.stats import kept_rows
 from packer.batches import Int32, numbers_of
-from packer.pipeline.identity import CODE_VERSION
 from packer.pipeline.messages.row_report import requested_splits
 from packer.pipeline.selecting import read_traits
 from packer.recipe.recipe import Recipe
 from packer.store.cache import Cache
-from packer.store.manifest import Manifest
 from packer.store.selected import read_selection
 
 FEW_ROWS = 100
@@ -76,22 +74,3 @@ def check_lengths(cache: Cache, trained: Sequence[str]) -> Check:
 
 def _median(lengths: Int32) -> int:
     return int(np.median(lengths)) if len(lengths) else 0
-
-
-_NAMED, _DIGITS = 4, 12
-
-
-def facts(manifest: Manifest, recipe: Recipe) -> tuple[tuple[str, str], ...]:
-    """Return what a cache was made from: files, rows, tokenizer, packing rules and code."""
-    totals, pack, versions = manifest.totals, recipe.pack, manifest.versions
-    paths = [entry.path for entry in manifest.inputs[:_NAMED]] + ["…"] * (len(manifest.inputs) > _NAMED)
-    template = recipe.template.name or recipe.template.file or "the tokenizer's own"
-    packing = f"{pack.mode}, {pack.block_len:,} tokens, {pack.strategy}, overlong: {pack.overlong}, seed {pack.seed}"
-    code = f", source {versions[CODE_VERSION][:_DIGITS]}" if CODE_VERSION in versions else ""
-    return (
-        ("files", f"{len(manifest.inputs):,}: {', '.join(paths)}"),
-        ("rows", f"{totals.kept:,} of {totals.rows:,} can be trained on"),
-        ("tokenizer", f"{recipe.tokenizer}; template: {template}"),
-        ("packing", "none: only documents" if pack.mode == "none" else f"{packing}; {totals.blocks:,} blocks"),
-        ("code", f"packer {versions.get('packer', '?')}, rules {manifest.rules_version}{code}"),
-    )
