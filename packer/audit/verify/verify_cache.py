@@ -261,7 +261,7 @@ class _Audit:
         if pack.mode == "none" or not documents:
             return
         audits = [check_blocks(manifest, split, own, form, model.stop_ids) for split, own in documents.items()]
-        findings = [finding for each in audits for finding in each.findings]
+        findings = [finding for found, _, _ in audits for finding in found]
         self.findings += findings or check_counts(manifest.totals, audits)
 
     def reencode(self, parts: Mapping[int, Sequence[InputPart]], sample: int | None) -> Reencoded:
