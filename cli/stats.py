@@ -14,7 +14,7 @@ from packer_cli.result import print_lines
 if TYPE_CHECKING:
     from packer.audit.stats import SplitStats, Stats
 
-_BAR = 32
+_QUANTILES = ("min", "p10", "p50", "p90", "p99", "max")
 
 
 @click.command("stats", cls=Command)
@@ -87,8 +87,13 @@ def _print(found: "Stats") -> None:
     rows = [_split_row(split) for split in found.splits]
     columns = ("rows", "documents", "tokens", "trained", "blocks", "full")
     out.table(rows, "<", *(f"{name}>" for name in columns), heading="splits")
-    for split in found.splits:
-        _print_lengths(split)
+    lengths = [
+        (f"{split.split} {side}".rstrip(), *(number(getattr(own, name)) for name in _QUANTILES))
+        for split in found.splits
+        for side, own in (("", split.lengths), *split.sides.items())
+        if own is not None
+    ]
+    out.table(lengths, "<", *(f"{name}>" for name in _QUANTILES), heading="lengths of documents, in tokens")
     out.line()
     out.line(f"fingerprint  {found.fingerprint}")
 
@@ -114,35 +119,6 @@ def _print_reasons(found: "Stats") -> None:
     cut = [(plural(r.tokens, "token"), r.code, r.meaning) for r in found.cut if r.code not in ROW_REASONS]
     heading = f"in no block: {plural(found.cut_tokens, 'token')} (each part is listed in rejected.jsonl)"
     stdout().table(cut, ">", "<", "<", heading=heading)
-
-
-def _print_lengths(split: "SplitStats") -> None:
-    out = stdout()
-    lengths = split.lengths
-    if lengths is None:
-        return
-    out.line()
-    out.line(f"lengths of documents in {split.split}")
-    for name, own in [("", lengths), *split.sides.items()]:
-        quantiles = "   ".join(f"{of} {number(getattr(own, of))}" for of in ("min", "p10", "p50", "p90", "p99", "max"))
-        out.line(f"  {quantiles}   {name}".rstrip())
-    most, total = max(count for _, _, count in lengths.bins), split.documents
-    rows = [
-        (
-            f"{first:,} to {last:,}" if first != last else f"{first:,}",
-            number(count),
-            percent(count / total),
-            bar(count / most, _BAR),
-        )
-        for first, last, count in lengths.bins
-    ]
-    out.table(rows, "tokens>", "documents>", ">", "<")
-
-
-def bar(share: float, width: int) -> str:
-    """Draw a bar of up to `width` cells in eighths of a cell; nonzero values show at least one eighth."""
-    eighths = max(1, round(share * width * 8)) if share else 0
-    return "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
 
 
 def _rewriting(price: float) -> str:
