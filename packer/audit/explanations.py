@@ -36,7 +36,7 @@ def explanations() -> list[Explanation]:
 
 
 _NEXT_LINE = re.compile(r" *\n *# ")
-_KEY = re.compile(r"^( *(?:- )?)(\w+):(?: (.*?))? *(?:# (.*(?:\n +# .*)*))?$", re.MULTILINE)
+_KEY = re.compile(r"^( *(?:- )?)(\w+):(?: (.*?))? *(?:# (.*(?:\n +# .*)*))?(?=\n|\Z)", re.MULTILINE)
 
 
 def _keys() -> Iterator[Explanation]:
