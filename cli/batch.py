@@ -53,18 +53,6 @@ _BATCH_OPTIONS = [
     click.option(f"--{name.replace('_', '-')}", **{"metavar": "N", **settings}) for name, settings in _OPTIONS.items()
 ]
 
-_NAMES = {
-    "dtypes": "dtypes",
-    "shapes": "shapes",
-    "labels": "labels",
-    "shift": "shifted once",
-    "first_targets": "first targets",
-    "positions": "positions",
-    "mask": "mask",
-    "padding_targets": "padding",
-    "num_items": "trained",
-}
-
 _FEW = 6
 """Number of values shown per column."""
 
@@ -132,7 +120,7 @@ def _print(view: "BatchView", documents: "list[DocumentView]", asked: dict[str, 
     page.note([f"the step, all ranks: {step.num_tokens:,} tokens", items, f"{step.num_slots:,} slots"])
     out.line()
     out.line("contract of the step, all ranks and micro-batches")
-    out.checks([(line.level, _NAMES[line.code], line.message) for line in view.check.lines])
+    out.checks([(line.level, line.code.replace("_", " "), line.message) for line in view.check.lines])
     out.table([_column_row(name, view) for name in view.micro_batch], heading="columns of the micro-batch")
     for place, document in enumerate(documents, 1):
         page.blank()
