@@ -390,7 +390,7 @@ def test_files_data_sets_and_names_on_the_hub_become_paths_and_folders_are_left_
         {"path": str(place / "data" / "tools.jsonl")},
         {"path": "org/name", "data_files": ["a.jsonl", "b/*.parquet"], "revision": "v1"},
         {"path": "json", "data_files": "data/chat.jsonl"},
-        {"path": "not/there.jsonl"},
+        {"path": "later.jsonl"},
         {"path": "s3://there/rows.jsonl"},
         {"path": "parts"},
     ]
@@ -398,7 +398,7 @@ def test_files_data_sets_and_names_on_the_hub_become_paths_and_folders_are_left_
     assert [source["path"] for source in found.values["sources"]] == [
         "../saved", str(place / "data" / "tools.jsonl"),
         "hf://datasets/org/name@v1/a.jsonl", "hf://datasets/org/name@v1/b/*.parquet", "../data/chat.jsonl",
-        "../not/there.jsonl",
+        "../later.jsonl",
     ]  # fmt: skip
     assert found.left_out.keys() == {"datasets[5]", "datasets[6]"} and "parts/*.jsonl" in found.left_out["datasets[6]"]
 
