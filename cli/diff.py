@@ -9,7 +9,7 @@ import click
 
 from packer.display import number
 from packer_cli.options import Command
-from packer_cli.output import ARROW, print_table, stdout
+from packer_cli.output import ARROW, stdout
 from packer_cli.reply import Reply, fields_of
 
 if TYPE_CHECKING:
@@ -62,10 +62,7 @@ def _print(found: "CacheDiff", *, whole: bool) -> None:
         "software": map(change, found.software),
     }
     for heading, section in sections.items():
-        if listed := list(section):
-            out.line()
-            out.line((heading, "bold"))
-            print_table(out, [("", "<")] * len(listed[0]), listed)
+        out.table(list(section), heading=heading)
 
 
 def _value(value: object) -> str:

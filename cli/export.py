@@ -9,7 +9,7 @@ import click
 from packer.display import duration, number, plural, size
 from packer.export.formats import FORMATS
 from packer_cli.options import Command, cache_argument
-from packer_cli.output import print_table, stdout
+from packer_cli.output import stdout
 from packer_cli.reply import Reply, fields_of, listener
 
 if TYPE_CHECKING:
@@ -45,12 +45,10 @@ def _print(found: "Exported", seconds: float, *, every: bool) -> None:
     out = stdout()
     out.line(f"exported {found.unit} to {found.folder} in {duration(seconds)}")
     out.line()
-    columns = [("", "<"), (found.unit, ">"), ("tokens", ">"), ("trained", ">")]
-    rows = [
-        (entry.split, number(entry.num_rows), number(entry.num_tokens), number(entry.num_trained))
-        for entry in found.splits
-    ]
-    print_table(out, columns, rows)
+    out.table(
+        [(each.split, *map(number, (each.num_rows, each.num_tokens, each.num_trained))) for each in found.splits],
+        *("<", f"{found.unit}>", "tokens>", "trained>"),
+    )
     total = size(sum(file.num_bytes for file in found.files))
     out.line()
     out.line(f"{plural(len(found.files), 'file')}, {total}; export.json has their digests")

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packer.display import in_shell, plural
-from packer_cli.output import print_table
 from packer_cli.page import FindingsPage, failed
 from packer_cli.reply import Reply, fields_of, listener
 
@@ -29,7 +28,7 @@ def _print(report: "ForeignReport", reply: Reply, *, has_tokenizer: bool) -> Non
     page = FindingsPage(whole=reply.verbose)
     if not reply.quiet:
         page.out.line(str(report.path))
-        print_table(page.out, [("", "<"), ("", "<")], report.facts)
+        page.out.table(report.facts)
     most = None if reply.verbose else 1
     page.findings((replace(each, examples=each.examples[:most]) for each in report.findings), follow=not reply.quiet)
     if reply.quiet:

@@ -97,7 +97,7 @@ def _print_traceback(error: BaseException) -> None:
     out.line("Traceback (most recent call last):")
     for line in "".join(traceback.format_tb(error.__traceback__)).splitlines():
         out.line(line)
-    out.line(f"{type(error).__name__}: {error}")
+    out.line(f"{type(error).__name__}: {getattr(error, 'message', error)}")
 
 
 def _describe(error: BaseException, *, command: str | None, verbose: bool) -> tuple[str, str, str | None, int]:

@@ -8,7 +8,7 @@ import click
 from packer.display import number, plural, size
 from packer_cli.foreign import verify_foreign
 from packer_cli.options import Command, jobs_option, on_option, sources_option
-from packer_cli.output import CROSS, GAP, print_table, stdout
+from packer_cli.output import CROSS, GAP, stdout
 from packer_cli.reply import Reply, fields_of, listener
 
 if TYPE_CHECKING:
@@ -138,8 +138,7 @@ def _print(report: "VerifyReport", *, every: bool) -> None:
         )
         for entry in report.checked
     ]
-    columns = [("", "<"), ("files", ">"), ("rows", ">"), ("size", ">"), ("", "<")]
-    print_table(out, columns, table)
+    out.table(table, "<", "files>", "rows>", "size>", "<")
     out.line()
     out.line(f"fingerprint  {report.fingerprint or 'none'}")
     if every:

@@ -55,8 +55,10 @@ class PackerError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
-        if hint is not None:
-            self.add_note(f"hint: {hint}")  # where nobody catches it, the way out stands below the traceback
+
+    def __str__(self) -> str:
+        """Return the message, and the way out on a line of its own."""
+        return self.message if self.hint is None else f"{self.message}\nhint: {self.hint}"
 
 
 class CheckError(PackerError):

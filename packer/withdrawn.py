@@ -112,6 +112,7 @@ WITHDRAWN: Final = {
     "packer init --dataset": _NAMED,
     "packer init --schema": "packer explain recipe lists every key; a wrong one is an error that names it",
     "packer inspect --foreign": "packer preview PATH --tokenizer DIR shows prepared rows as a build would train them",
+    "packer inspect --head": "| head shows the first lines",
     "packer inspect --order windowed": _ALL_HERE,
     "packer inspect --why": "--row shows the row with the reason, which names the row that it lost to",
     "packer lint --html": _LESS,

@@ -125,14 +125,14 @@ class ConfigPaths:
         return Path(os.path.relpath(path.absolute(), self.target.resolve())).as_posix()
 
     def rows(self, name: str, *, like: str) -> str:
-        """Return the path of a file of rows, of a pattern or of a saved dataset.
+        """Return the path of a file of rows, of a pattern or of a saved dataset; a missing file keeps its place.
 
         Raises:
-            EntryLeftOutError: there is none, or it is a plain folder, of whose files packer guesses none.
+            EntryLeftOutError: an address, or a plain folder, of whose files packer guesses none.
         """
-        found = self.find(name)
-        if found is None:
-            raise EntryLeftOutError(f"{name}: no such file here")
+        if "://" in name:
+            raise EntryLeftOutError("packer reads files of this machine and of the Hub")
+        found = self.find(name) or self.bases[0] / name
         if found.is_dir() and not is_data_set(found):
             raise EntryLeftOutError(f"{name} is a folder: name its files in sources, as {name}/*.jsonl does")
         return self.in_recipe(found, like=like)

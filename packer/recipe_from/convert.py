@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from packer.display import in_shell
-from packer.errors import InputError, RecipeError, UsageError
-from packer.model.tokenizer_folder import read_regular
+from packer.errors import RecipeError, UsageError
 from packer.names import refuse_address
 from packer.recipe.recipe import make_recipe
-from packer.recipe.strict_yaml import as_yaml, parse_mapping
+from packer.recipe.strict_yaml import as_yaml, load_mapping
 from packer.recipe_from.axolotl import read_axolotl
 from packer.recipe_from.config import ConfigPaths, Report, shown
 from packer.recipe_from.llamafactory import INFO_FILE, read_llamafactory
@@ -20,9 +19,6 @@ from packer.store.folder import write_atomically
 from packer.withdrawn import BARE_DATASET_INFO, refuse_withdrawn
 
 RECIPE_FILE = "recipe.yaml"
-
-MAX_CONFIG_BYTES = 16 * 2**20
-"""Maximum size of a configuration. A list of ten thousand datasets takes about two million bytes."""
 
 _EXPECTED = "a configuration of axolotl (datasets:) or of LLaMA-Factory (dataset:)"
 
@@ -114,17 +110,9 @@ def _load(path: Path) -> dict[str, Any]:
     """Read a YAML or JSON mapping as plain values that can be written to a recipe and to a screen.
 
     Raises:
-        RecipeError: no such file, not a regular file, too large, not YAML or JSON, or not a mapping; or a value
-            contains itself, is nested too deeply or cannot be encoded.
+        RecipeError: as :func:`load_mapping`; or a value contains itself, is nested too deeply or cannot be encoded.
     """
-    hint = f"FILE is {_EXPECTED}"
-    if not os.path.lexists(path):
-        raise RecipeError(f"{path}: no such file", hint=hint)
-    try:
-        text = read_regular(path, max_bytes=MAX_CONFIG_BYTES, what=f"configuration {path}").decode("utf-8")
-    except (InputError, UnicodeDecodeError) as error:
-        raise RecipeError(f"{path}: {error}" if isinstance(error, ValueError) else str(error), hint=hint) from None
-    values = parse_mapping(text, path, hint=hint)
+    values = load_mapping(path, hint=f"FILE is {_EXPECTED}")
     try:
         json.dumps(values, ensure_ascii=False, default=str, skipkeys=True).encode()
     except UnicodeEncodeError as error:

@@ -52,7 +52,7 @@ def test_from_nothing_to_a_verified_cache(tmp_path):
     assert verify(tmp_path / "cache").fingerprint in built
     assert "assistant" in run("inspect", tmp_path / "cache").stdout
     assert "ok: everything is as it was written" in run("verify", tmp_path / "cache", "--full", "--sources", "/").stdout
-    assert "lengths of documents in eval" in run("stats", tmp_path / "cache").stdout
+    assert "  eval   " in run("stats", tmp_path / "cache").stdout.partition("lengths of documents")[2]
 
 
 def test_build_again_does_nothing_and_says_so(tmp_path, starter):
@@ -204,7 +204,6 @@ def test_stats_prints_the_numbers_of_the_library(cache):
     shown = run("stats", cache).stdout
     for number in (expected.tokens, expected.trained, expected.padding, expected.splits[0].lengths.p99):
         assert f"{number:,}" in shown
-    assert "█" in shown
 
 
 def test_verify_lists_what_is_damaged_and_exits_1(cache):

@@ -390,6 +390,7 @@ def test_files_data_sets_and_names_on_the_hub_become_paths_and_folders_are_left_
         {"path": str(place / "data" / "tools.jsonl")},
         {"path": "org/name", "data_files": ["a.jsonl", "b/*.parquet"], "revision": "v1"},
         {"path": "json", "data_files": "data/chat.jsonl"},
+        {"path": "later.jsonl"},
         {"path": "s3://there/rows.jsonl"},
         {"path": "parts"},
     ]
@@ -397,8 +398,9 @@ def test_files_data_sets_and_names_on_the_hub_become_paths_and_folders_are_left_
     assert [source["path"] for source in found.values["sources"]] == [
         "../saved", str(place / "data" / "tools.jsonl"),
         "hf://datasets/org/name@v1/a.jsonl", "hf://datasets/org/name@v1/b/*.parquet", "../data/chat.jsonl",
+        "../later.jsonl",
     ]  # fmt: skip
-    assert found.left_out.keys() == {"datasets[4]", "datasets[5]"} and "parts/*.jsonl" in found.left_out["datasets[5]"]
+    assert found.left_out.keys() == {"datasets[5]", "datasets[6]"} and "parts/*.jsonl" in found.left_out["datasets[6]"]
 
 
 def test_the_recipe_says_in_comments_what_it_does_not_carry_and_loads_as_what_it_does(place):
@@ -457,16 +459,15 @@ def test_a_file_that_cannot_be_a_recipe_is_an_error_that_says_why(place, text, n
         read_config(Path(name), Path("out"))
     result = CliRunner().invoke(cli, ["init", "out", "--from", name, "-v"])
     assert result.exit_code == 2 and not Path("out").exists() and "Traceback" not in result.stderr
-    assert not said.startswith("expected a mapping of keys") or "FILE is a configuration of axolotl" in result.stderr
 
 
 def test_a_file_that_is_no_regular_one_or_too_large_is_not_read(place):
     os.mkfifo("pipe")
     with Path("large.yaml").open("wb") as file:
         file.truncate(2**40)
-    for name, said in (("/dev/zero", "not a regular"), ("pipe", "not a regular"), ("data", "Is a directory"), ("large.yaml", "takes up to 16777216")):  # fmt: skip
+    for name, said in (("/dev/zero", "not a regular"), ("pipe", "not a regular"), ("data", "is a folder"), ("large.yaml", "cannot be read")):  # fmt: skip
         result = CliRunner().invoke(cli, ["init", "out", "--from", name])
-        assert result.exit_code == 2 and said in result.stderr and "FILE is" in result.stderr
+        assert result.exit_code == 2 and said in result.stderr
 
 
 def test_a_recipe_is_written_where_files_have_one_name_alone_and_nothing_is_left_where_the_disk_refuses(

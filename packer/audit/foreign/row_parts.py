@@ -96,7 +96,7 @@ def find_parts(row: TokenRow, facts: TokenizerFacts) -> RowParts:
     """Identify the parts of a row, from its columns and the facts about its tokenizer and template."""
     ids, starts, padding = row.input_ids, row.starts, _padding(row, facts)
     content = len(ids) if padding.all() else int(padding.argmin())
-    is_stop, begins = (np.isin(ids, own) for own in (facts.stops, facts.openings))
+    is_stop, begins = _one_of(ids, facts.stops), _one_of(ids, facts.openings)
     is_space = np.take(facts.spaces, ids + 1, mode="clip")
     solid, stops, next_start = next_true(~is_space), next_true(is_stop), next_true(starts)
     headers = _matches(ids, facts.header)
@@ -147,13 +147,21 @@ def _kinds(headers: list[int], length: int, next_start: Int64, solid: Int64, sto
     return kinds
 
 
+def _one_of(ids: Int64, wanted: tuple[int, ...]) -> Bool:
+    found = np.zeros(len(ids), np.bool_)  # for a handful of ids, several times faster than isin
+    for each in wanted:
+        found |= ids == each
+    return found
+
+
 def _matches(ids: Int64, sequence: Int64) -> list[int]:
     """Return the positions at which a sequence of ids occurs."""
     if not len(sequence) or len(ids) < len(sequence):
         return []
-    found: list[int] = np.flatnonzero(
-        np.all(np.lib.stride_tricks.sliding_window_view(ids, len(sequence)) == sequence, axis=1)
-    ).tolist()
+    places = np.flatnonzero(ids[: len(ids) - len(sequence) + 1] == sequence[0])
+    for offset, token in enumerate(sequence[1:].tolist(), 1):
+        places = places[ids[places + offset] == token]
+    found: list[int] = places.tolist()
     return found
 
 

@@ -53,7 +53,6 @@ CHAT = _chat(*_PLAIN_TURN, _user(NEXT_QUESTION), _assistant(NEXT_ANSWER))
 REASONED = _chat(*_REASONED_TURN)
 REASONED_CHAT = _chat(*_REASONED_TURN, _user(NEXT_QUESTION), _assistant(NEXT_ANSWER, reasoning_content=NEXT_REASONING))
 INLINE = _chat(*_INLINE_TURN)
-INLINE_CHAT = _chat(*_INLINE_TURN, _user(NEXT_QUESTION), _assistant(_inline(NEXT_REASONING, NEXT_ANSWER)))
 _TOOL = {
     "type": "function",
     "function": {

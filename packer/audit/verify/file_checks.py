@@ -22,12 +22,11 @@ from packer.pipeline.plan.input_resolution import tokenizer_place
 from packer.pipeline.plan.source_roots import BelowNoRootError, SourceRoots
 from packer.pipeline.selecting import decide, read_traits
 from packer.recipe.recipe import make_recipe
-from packer.source.file_bytes import file_sha256
 from packer.store.cache import check_conservation
 from packer.store.files import CacheFiles
 from packer.store.manifest import (
     MANIFEST_NAME,
-    Input,
+    REJECTED_NAME,
     Manifest,
     ModelFile,
     StoredTable,
@@ -118,40 +117,36 @@ def check_selection(folder: Path, manifest: Manifest, *, is_whole: bool) -> list
     return differing(selection.table.path, ("selected rows", expected, found)) if other else []
 
 
-def check_rejected(folder: Path, manifest: Manifest) -> list[Finding]:
-    """Check the digest of rejected.jsonl, and its lines against the manifest's totals."""
-    path = rejected_path(folder, manifest)
-    findings = check_file(folder, path, sha256=manifest.rejected_sha256)
-    if findings:
-        return findings
-    rows: Counter[str] = Counter()
-    parts: Counter[str] = Counter()
-    tokens: Counter[str] = Counter()
+def check_rejected(folder: Path, manifest: Manifest) -> tuple[list[Finding], list[int], int]:
+    """Check the digest of rejected.jsonl, and its lines against the manifest's totals.
+
+    Returns:
+        findings, its bytes, and the number of its lines
+    """
+    path, totals = REJECTED_NAME, manifest.totals
+    num_lines = sum(totals.rejected.values()) + sum(cut.parts for cut in totals.cut.values())
+    num_bytes, counts = 0, {name: Counter[str]() for name in ("rows", "parts", "tokens")}
     content = hashlib.sha256()
     try:
+        path = rejected_path(folder, manifest)
+        num_bytes = CacheFiles(folder).size(path) or 0
+        if findings := check_file(folder, path, sha256=manifest.rejected_sha256):
+            return findings, [num_bytes], num_lines
         for line in read_rejected(folder, manifest):
             content.update(content_of(line))
-            (rows if line.document is None else parts)[line.code] += 1
-            tokens[line.code] += line.tokens or 0
+            counts["rows" if line.document is None else "parts"][line.code] += 1
+            counts["tokens"][line.code] += line.tokens or 0
     except PackerError as error:
-        return [unreadable(path, error)]
-    totals = manifest.totals
-    return differing(
+        return [unreadable(path, error)], [num_bytes], num_lines
+    parts, tokens = ({code: getattr(cut, name) for code, cut in totals.cut.items()} for name in ("parts", "tokens"))
+    findings = differing(
         path,
         ("content", manifest.rejected_content, content.hexdigest()),
-        ("rejected rows", _counts(totals.rejected), _counts(rows)),
-        ("parts in no block", _counts({code: cut.parts for code, cut in totals.cut.items()}), _counts(parts)),
-        ("tokens in no block", _counts({code: cut.tokens for code, cut in totals.cut.items()}), _counts(+tokens)),
+        ("rejected rows", _counts(totals.rejected), _counts(counts["rows"])),
+        ("parts in no block", _counts(parts), _counts(counts["parts"])),
+        ("tokens in no block", _counts(tokens), _counts(+counts["tokens"])),
     )
-
-
-def check_input(entry: Input, roots: SourceRoots) -> list[Finding]:
-    """Check that an input has not changed since the build."""
-    try:
-        found = f"sha256 {file_sha256(roots.file(entry.path))}"
-    except PackerError as error:
-        found = error.message
-    return differing(entry.path, ("input", f"sha256 {entry.sha256}", found))
+    return findings, [num_bytes], num_lines
 
 
 def find_strays(folder: Path, manifest: Manifest) -> tuple[str, ...]:
@@ -176,7 +171,7 @@ def check_identity(folder: Path, manifest: Manifest) -> list[Finding]:
         recipe = make_recipe(manifest.recipe, where="the manifest's recipe")
         model = kept_model(folder, manifest, recipe)
     except PackerError as error:
-        return differing(MANIFEST_NAME, ("recipe", "a recipe and a tokenizer that load", str(error)))
+        return differing(MANIFEST_NAME, ("recipe", "a recipe and a tokenizer that load", error.message))
     numbers = ("vocab_size", "pad_id", "eos_id", "stop_ids")
     return differing(
         MANIFEST_NAME,

@@ -23,7 +23,6 @@ from packer.audit.verify.block_checks import check_blocks, check_counts
 from packer.audit.verify.file_checks import (
     check_fingerprint,
     check_identity,
-    check_input,
     check_kept,
     check_manifest,
     check_rejected,
@@ -33,9 +32,9 @@ from packer.audit.verify.file_checks import (
 )
 from packer.audit.verify.reencode import Reencoded, compare_reencoded
 from packer.audit.verify.shard_checks import shard_auditor
-from packer.audit.verify.verify_report import Checked, Finding, Level, VerifyReport, differing, unreadable
+from packer.audit.verify.verify_report import Checked, Finding, Level, VerifyReport, differing
 from packer.display import in_shell
-from packer.errors import CheckError, InputError, PackerError, RecipeError, UsageError, url_of
+from packer.errors import CheckError, PackerError, RecipeError, UsageError, url_of
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.plan.source_roots import SourceRoots
 from packer.pipeline.workers.executor import Threads, Workers
@@ -43,14 +42,13 @@ from packer.pipeline.workers.fork_server import default_jobs
 from packer.pipeline.workers.ray_workers import workers_on
 from packer.progress import Progress, Silent
 from packer.recipe.recipe import make_recipe
+from packer.source.file_bytes import file_sha256
 from packer.source.files import STANDARD_INPUT, input_path
 from packer.store.cache import content_fingerprint
 from packer.store.document_shards import DocumentShards
-from packer.store.files import CacheFiles
 from packer.store.fingerprint import fingerprint
 from packer.store.manifest import (
     MANIFEST_NAME,
-    REJECTED_NAME,
     Input,
     Manifest,
     ModelFile,
@@ -60,7 +58,6 @@ from packer.store.manifest import (
     manifest_bytes,
 )
 from packer.store.place import checked_place
-from packer.store.rejected import rejected_path
 from packer.store.selected import documents_of
 
 _CHECKING_SPEEDUP = 128
@@ -131,12 +128,16 @@ def verify(
             workers=workers,
             progress=progress,
         )
-        audit.check_manifest(content, found, expect)
+        # Not counted as damage of the manifest: a cache with another fingerprint than the pinned one may be intact.
+        audit.findings += check_fingerprint(found, expect)
+        audit.record("manifest", check_manifest(manifest, content), [len(content)])
         documents = audit.check_rows(is_whole=audit.check_shards())
-        audit.check_rejected()
-        model_is_whole = audit.check_model()
+        audit.record("rejected", *check_rejected(place, manifest))
+        files = manifest.model.files
+        model = [each for file in files for each in check_kept(place, f"model/{file.path}", file)]
+        audit.record("model", model, _sizes(files))
         parts, notes = audit.check_sources(roots, cut=reencode) if roots else ({}, ())
-        audit.check_identity(documents, model_is_whole=model_is_whole)
+        audit.check_identity(documents, model_is_whole=not model)
         if level == "full":
             audit.check_blocks(documents)
         reencoded = audit.reencode(parts, sample) if reencode else None
@@ -195,12 +196,6 @@ class _Audit:
         self.checked.append(checked)
         self.findings += findings
 
-    def check_manifest(self, content: bytes, found: str, expect: str | None) -> None:
-        # Not counted as damage of the manifest: a cache with another fingerprint than the pinned one may be intact.
-        self.findings += check_fingerprint(found, expect)
-        findings = check_manifest(self.manifest, content)
-        self.record("manifest", findings, [len(content)])
-
     def check_shards(self) -> bool:
         """Check the shards; return whether they are intact."""
         shards = self.manifest.shards
@@ -229,27 +224,6 @@ class _Audit:
             self.record("rows", findings, _sizes(manifest.tables), manifest.tables[0].num_rows)
             is_whole &= not findings
         return documents_of(self.folder, manifest) if is_whole else {}
-
-    def check_rejected(self) -> None:
-        name, totals = REJECTED_NAME, self.manifest.totals
-        try:
-            name = rejected_path(self.folder, self.manifest)
-            size = CacheFiles(self.folder).size(name)
-        except CheckError as error:
-            self.record("rejected", [unreadable(name, error)], [0], 0)
-            return
-        except PackerError:
-            size = None  # check_rejected reports why
-        findings = check_rejected(self.folder, self.manifest)
-        lines = sum(totals.rejected.values()) + sum(cut.parts for cut in totals.cut.values())
-        self.record("rejected", findings, [size or 0], lines)
-
-    def check_model(self) -> bool:
-        """Check the tokenizer's files; return whether they are intact."""
-        files = self.manifest.model.files
-        findings = [each for file in files for each in check_kept(self.folder, f"model/{file.path}", file)]
-        self.record("model", findings, _sizes(files))
-        return not findings
 
     def check_sources(
         self, roots: SourceRoots, *, cut: bool
@@ -289,7 +263,7 @@ class _Audit:
         if pack.mode == "none" or not documents:
             return
         audits = [check_blocks(manifest, split, own, form, model.stop_ids) for split, own in documents.items()]
-        findings = [finding for each in audits for finding in each.findings]
+        findings = [finding for found, _, _ in audits for finding in found]
         self.findings += findings or check_counts(manifest.totals, audits)
 
     def reencode(self, parts: Mapping[int, Sequence[InputPart]], sample: int | None) -> Reencoded:
@@ -314,13 +288,16 @@ def _check_input(
 ) -> tuple[list[Finding], tuple[InputPart, ...] | None]:
     """Compare an input and, given a partition size, partition it if it is unchanged."""
     source, entry = task
-    if partition_bytes is None:
-        return check_input(entry, roots), None
     try:
-        return [], cut_input(entry, source, partition_bytes, roots)
-    except (InputError, UsageError) as error:
-        expected = f"sha256 {entry.sha256}"
-        return check_input(entry, roots) or differing(entry.path, ("input", expected, error.message)), None
+        if partition_bytes is not None:
+            return [], cut_input(entry, source, partition_bytes, roots)
+        found = f"sha256 {file_sha256(roots.file(entry.path))}"
+    except PackerError as error:
+        found = error.message
+        with suppress(PackerError):  # one that can be read, but not cut, may have another digest
+            digest = file_sha256(roots.file(entry.path))
+            found = found if digest == entry.sha256 else f"sha256 {digest}"
+    return differing(entry.path, ("input", f"sha256 {entry.sha256}", found)), None
 
 
 def _sizes(files: Sequence[Shard | StoredTable | ModelFile | Input]) -> list[int]:
@@ -329,16 +306,13 @@ def _sizes(files: Sequence[Shard | StoredTable | ModelFile | Input]) -> list[int
 
 def _unreadable(named: Path | str, level: Level, content: bytes, error: CheckError, expect: str | None) -> VerifyReport:
     """Return the report of a cache whose manifest cannot be read: there is nothing else to compare with."""
-    findings = [
-        *check_fingerprint(None, expect),
-        *differing(MANIFEST_NAME, ("structure", "a manifest", error.message)),
-    ]
+    wrong = differing(MANIFEST_NAME, ("structure", "a manifest", error.message))
     checked = Checked(kind="manifest", num_files=1, num_rows=0, num_bytes=len(content), num_damaged=1)
     return VerifyReport(
         folder=named,
         level=level,
         checked=(checked,),
-        findings=tuple(findings),
+        findings=(*check_fingerprint(None, expect), *wrong),
         fingerprint=None,
         manifest_sha256=sha256(content).hexdigest(),
     )

@@ -45,7 +45,7 @@ def differing(path: str, *compared: tuple[str, object, object]) -> list[Finding]
 
 def unreadable(path: str, error: Exception) -> Finding:
     """Return the finding for a file that cannot be read or parsed."""
-    return Finding(path=path, what="structure", expected="a readable file", found=str(error))
+    return Finding(path=path, what="structure", expected="a readable file", found=getattr(error, "message", str(error)))
 
 
 def _shown(value: object) -> str:
