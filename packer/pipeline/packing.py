@@ -64,7 +64,7 @@ def pack_documents(
         (folder, form),
         tasks(),
         # Copying four tokens, some 32 bytes, takes about as long as making documents of one byte of rows.
-        jobs=workers.number([num_tokens // 4 // num_tasks] * num_tasks),
+        sizes=[num_tokens // 4 // num_tasks] * num_tasks,
         folder=folder,
     ):
         shards[number] = shard

@@ -51,8 +51,7 @@ class Workers(Protocol):
         arguments: Sequence[Any],
         tasks: Iterable[Task],
         *,
-        sizes: Sequence[int] | None = None,
-        jobs: int | None = None,
+        sizes: Sequence[int],
         folder: Path | None = None,
     ) -> Iterator[tuple[int, Result]]:
         """Run one function over tasks; yield the number of each task and its result, in order of completion.
@@ -61,8 +60,7 @@ class Workers(Protocol):
             make: `make(*arguments)` returns the function; it is called once in every process that needs it.
             arguments: of `make`.
             tasks: inputs of the function. They and their results are small: paths and counts, and a few texts at most.
-            sizes: of the tasks.
-            jobs: the result of :meth:`number`, instead of `sizes` if tasks are generated lazily.
+            sizes: of the tasks, about.
             folder: the folder that tasks write to, if they write.
         """
         ...
@@ -84,13 +82,12 @@ class Processes:
         arguments: Sequence[Any],
         tasks: Iterable[Task],
         *,
-        sizes: Sequence[int] | None = None,
-        jobs: int | None = None,
+        sizes: Sequence[int],
         folder: Path | None = None,
     ) -> Iterator[tuple[int, Result]]:
         if folder is not None:
             make = partial(in_folder, SentFolder.of(folder), make)
-        return run_tasks(make, arguments, tasks, jobs=self.number(sizes or ()) if jobs is None else jobs)
+        return run_tasks(make, arguments, tasks, jobs=self.number(sizes))
 
 
 def in_folder(
@@ -116,8 +113,7 @@ class Threads:
         arguments: Sequence[Any],
         tasks: Iterable[Task],
         *,
-        sizes: Sequence[int] | None = None,  # noqa: ARG002 - the number of threads is fixed
-        jobs: int | None = None,  # noqa: ARG002 - as above
+        sizes: Sequence[int],  # noqa: ARG002 - the number of threads is fixed
         folder: Path | None = None,  # noqa: ARG002 - threads know what this process knows
     ) -> Iterator[tuple[int, Result]]:
         work = make(*arguments)

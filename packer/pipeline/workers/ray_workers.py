@@ -112,8 +112,7 @@ class RayWorkers:
         arguments: Sequence[Any],
         tasks: Iterable[Task],
         *,
-        sizes: Sequence[int] | None = None,  # noqa: ARG002 - a cluster is told of every task
-        jobs: int | None = None,  # noqa: ARG002 - as above
+        sizes: Sequence[int],  # noqa: ARG002 - a cluster is told of every task
         folder: Path | None = None,
     ) -> Iterator[tuple[int, Result]]:
         """Run one function over tasks; see :class:`~packer.pipeline.workers.executor.Workers`.
