@@ -5,7 +5,7 @@ groups. So no process needs more of a split than one group in memory. Each block
 document shards it needs and copies their pieces.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import pairwise
@@ -16,10 +16,24 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.batches import BlockBatch, Bool, DocumentColumns, Int64, PackPlan
-from packer.errors import RecipeError
+from packer.errors import NothingKeptError, RecipeError
 from packer.layout import offsets_of
-from packer.pack import CountTrained, DropCount, DroppedTokens, EndsOpen, arrange, gather, select, trained_counter
+from packer.pack import (
+    REASONS,
+    CountTrained,
+    DropCount,
+    DroppedTokens,
+    EndsOpen,
+    arrange,
+    gather,
+    select,
+    trained_counter,
+)
+from packer.pipeline.identity import Provenance
+from packer.pipeline.workers.executor import Workers
+from packer.progress import Progress
 from packer.recipe.recipe import Pack
+from packer.rejections import CODES
 from packer.store.document_shards import DocumentShards
 from packer.store.manifest import Shard
 from packer.store.writing import write_blocks
@@ -296,3 +310,66 @@ def _gathered(form: BlockForm, plan: PackPlan, columns: DocumentColumns) -> Iter
     size = max(1, _BATCH_TOKENS // form.block_len)
     for start in range(0, plan.num_blocks, size):
         yield form.gather(plan.between(start, min(start + size, plan.num_blocks)), columns)
+
+
+def pack_documents(
+    folder: Path,
+    documents: Mapping[str, DocumentShards],
+    provenance: Provenance,
+    *,
+    workers: Workers,
+    progress: Progress,
+) -> PackedBlocks:
+    """Pack the documents of a cache, each split separately, and write its block shards.
+
+    Raises:
+        NothingKeptError: no document is in a block.
+        RecipeError: mode ``eos`` without an EOS.
+        CheckError: a document is damaged.
+        StorageError: the disk cannot be read or written.
+    """
+    recipe, model = provenance.recipe, provenance.model
+    if recipe.pack.mode == "none":
+        return PackedBlocks(shards=(), groups=[])
+    form = BlockForm.of(recipe.pack, pad_id=model.pad_id, eos_id=model.eos_id, stop_ids=model.stop_ids)
+    groups: list[PackedGroup] = []
+
+    def tasks() -> Iterator[BlockTask]:
+        for split, own in documents.items():
+            num_blocks = 0
+            packed_groups = pack_split(split, own, recipe.pack, stop_ids=model.stop_ids, shard_bytes=recipe.shard_bytes)
+            for packed, of_group in packed_groups:
+                groups.append(packed)
+                num_blocks += packed.num_blocks
+                yield from of_group
+            if not num_blocks:
+                progress.note(f"split '{split}' has no block: nothing of its {len(own):,} documents could be packed")
+
+    num_tokens = sum(own.num_tokens for own in documents.values())
+    num_tasks = max(1, len(documents)) + num_tokens // tokens_per_shard(recipe.shard_bytes)
+    progress.stage("blocks", num_tokens, "tokens")
+    shards: dict[int, Shard] = {}
+    for number, shard in workers.run(
+        block_worker,
+        (folder, form),
+        tasks(),
+        # Copying four tokens, some 32 bytes, takes about as long as making documents of one byte of rows.
+        sizes=[num_tokens // 4 // num_tasks] * num_tasks,
+        folder=folder,
+    ):
+        shards[number] = shard
+        progress.advance(shard.num_tokens, shard.num_tokens)
+    if not shards:
+        raise _nothing_packed(documents, groups)
+    return PackedBlocks(shards=tuple(shards[number] for number in sorted(shards)), groups=groups)
+
+
+def _nothing_packed(documents: Mapping[str, DocumentShards], groups: Sequence[PackedGroup]) -> NothingKeptError:
+    num_documents = sum(len(own) for own in documents.values())
+    counts = {code: sum(group.losses[code].num_documents for group in groups) for code in REASONS}
+    reasons = ", ".join(f"{count:,} × {code} ({CODES[code]})" for code, count in counts.items() if count)
+    return NothingKeptError(
+        f"nothing kept: of {num_documents:,} documents {reasons}",
+        hint="--block-len N makes blocks longer, "
+        "--set pack.overlong=split cuts documents, --set pack.min_length=1 keeps short ones",
+    )

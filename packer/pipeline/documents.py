@@ -10,7 +10,7 @@ import msgspec
 from packer.errors import InputError
 from packer.model.model import TOKENIZER_FILE
 from packer.pipeline import engine
-from packer.pipeline.messages.rejected_inputs import RejectedInput, rejected_inputs
+from packer.pipeline.messages.losses import RejectedInput, rejected_inputs
 from packer.pipeline.messages.rewrite_cost import check_rewrite_cost, refuse_early, sampled_tasks
 from packer.pipeline.partition import (
     SHOWN_KEY,
