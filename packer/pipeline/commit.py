@@ -49,7 +49,7 @@ def commit(
         rejected_sha256=rejected_sha256,
     )
     check_conservation(manifest)
-    refuse_losses(manifest, fail_above)
+    refuse_losses(folder, manifest, fail_above)
     _refuse_unreadable(folder, manifest)
     write_manifest(folder, manifest, before=before)
     try:

@@ -166,7 +166,7 @@ def _replaced(folder: Path, found: Manifest, wanted: Provenance, options: BuildO
 
 
 def _nothing_to_do(folder: Path, found: Manifest, plan: BuildPlan, options: BuildOptions) -> BuildResult:
-    refuse_losses(found, options.fail_above)
+    refuse_losses(folder, found, options.fail_above)
     return BuildResult(
         folder=folder,
         manifest=found,

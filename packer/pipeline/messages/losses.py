@@ -23,6 +23,7 @@ from packer.recipe.read_rules import MAX_BLOCK_LEN
 from packer.rejections import ROW_REASONS
 from packer.store.entries import Cut, Totals
 from packer.store.manifest import Manifest
+from packer.store.rejected import read_rejected
 from packer.store.selected import documents_of
 
 WORTH_A_WARNING = 0.01
@@ -147,7 +148,7 @@ def _remedies(cut: Mapping[str, Cut], fits_all: int | None, fits_most: int | Non
     return sentences
 
 
-def refuse_losses(manifest: Manifest, fail_above: float | None) -> None:
+def refuse_losses(folder: Path, manifest: Manifest, fail_above: float | None) -> None:
     """Refuse a cache of which a larger share of rows is rejected, or of tokens is in no block, than `fail_above`.
 
     Raises:
@@ -160,7 +161,12 @@ def refuse_losses(manifest: Manifest, fail_above: float | None) -> None:
     sentences = []
     if totals.rows and rejected / totals.rows > fail_above:
         codes = ", ".join(f"{count:,} {code}" for code, count in sorted(totals.rejected.items()))
-        sentences.append(f"{rejected:,} of {totals.rows:,} rows ({rejected / totals.rows:.2%}) are rejected: {codes}")
+        first = next(line for line in read_rejected(folder, manifest) if line.document is None)
+        place = f"{first.source}:{first.line}" if first.line else f"{first.source} row {first.row}"
+        sentences.append(
+            f"{rejected:,} of {totals.rows:,} rows ({rejected / totals.rows:.2%}) are rejected: {codes}; "
+            f"the first is {place}: {first.code}: {first.reason}"
+        )
     if lost.share > fail_above:
         codes = ", ".join(f"{cut.tokens:,} {code}" for code, cut in sorted(lost.cuts.items()))
         tokens = f"{lost.tokens:,} of {lost.of_tokens:,} tokens"
