@@ -30,8 +30,8 @@ from packer.pipeline.messages.losses import refuse_losses, token_losses
 from packer.pipeline.messages.row_report import row_report
 from packer.pipeline.partition import journal_entries
 from packer.pipeline.plan.benchmarks import pin_benchmarks
-from packer.pipeline.plan.build_plan import BuildPlan, plan_build, resolve_sources
-from packer.pipeline.plan.input_resolution import pin_recipe, tokenizer_place
+from packer.pipeline.plan.build_plan import BuildPlan, plan_build
+from packer.pipeline.plan.input_resolution import pin_recipe, resolve_sources, tokenizer_place
 from packer.pipeline.plan.inputs import refuse_changed
 from packer.pipeline.plan.reuse import existing, reusable, up_to_date
 from packer.pipeline.selecting import select
