@@ -28,6 +28,7 @@ from packer.audit.verify.file_checks import (
     check_rejected,
     check_selection,
     check_tokenizer,
+    differing_size,
     find_strays,
 )
 from packer.audit.verify.reencode import Reencoded, compare_reencoded
@@ -37,8 +38,7 @@ from packer.display import in_shell
 from packer.errors import CheckError, InputError, PackerError, RecipeError, UsageError, url_of
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.plan.source_roots import SourceRoots
-from packer.pipeline.workers.executor import Threads, Workers
-from packer.pipeline.workers.fork_server import default_jobs
+from packer.pipeline.workers.executor import Workers
 from packer.pipeline.workers.ray_workers import workers_on
 from packer.progress import Progress, Silent
 from packer.recipe.recipe import make_recipe
@@ -90,7 +90,7 @@ def verify(
             the rows of inputs with a finding are not compared.
         sample: with `reencode`, re-encode only this many rows, the same ones every time; by default all.
         expect: the fingerprint the cache must have.
-        threads: files checked at a time, and processes that re-encode; by default one for each processor.
+        threads: processes that check and re-encode; by default one for each processor, or fewer for small caches.
         on: a Ray cluster to read shards and inputs on, as for :func:`packer.build`.
         progress: receives progress; counts bytes, then re-encoded rows.
 
@@ -108,8 +108,7 @@ def verify(
     if reencode and not roots:
         raise ValueError("reencode reads the inputs again: pass the folder that they are below as sources")
     progress, content = progress or Silent(), b""
-    jobs = (threads or default_jobs()) if on is None else threads
-    with checked_place(folder) as place, workers_on(on, jobs, progress.note) as workers:
+    with checked_place(folder) as place, workers_on(on, threads, progress.note) as workers:
         named = url_of(place) or place
         try:
             content = manifest_bytes(place)
@@ -117,13 +116,11 @@ def verify(
         except CheckError as error:
             return _unreadable(named, level, content, error, expect)
         _need_standard_input(place, manifest, roots)
-        hashing = workers if on is not None and level != "quick" else Threads(threads or default_jobs())
         audit = _Audit(
             folder=place,
-            fetched=place if level == "quick" else named,
+            fetched=named,
             manifest=manifest,
             level=level,
-            hashing=hashing,
             workers=workers,
             progress=progress,
         )
@@ -178,7 +175,6 @@ class _Audit:
 
     manifest: Manifest
     level: Level
-    hashing: Workers
     workers: Workers
     progress: Progress
     checked: list[Checked] = field(default_factory=list)
@@ -203,8 +199,11 @@ class _Audit:
         sizes = [shard.num_bytes // _CHECKING_SPEEDUP for shard in shards]
         found: dict[int, list[Finding]] = {}
         self.progress.stage("verifying", sum(shard.num_bytes for shard in shards), "bytes")
+        if self.level == "quick":
+            there = CacheFiles(self.folder).sizes(shard.path for shard in shards)
+            found = {i: differing_size(each.path, each.num_bytes, there[each.path]) for i, each in enumerate(shards)}
         arguments = (self.fetched, self.level, self.manifest.model)
-        for number, findings in self.hashing.run(shard_auditor, arguments, shards, sizes=sizes):
+        for number, findings in self.workers.run(shard_auditor, arguments, () if found else shards, sizes=sizes):
             found[number] = findings
             self.progress.advance(shards[number].num_bytes, shards[number].num_tokens)
         for kind in ("documents", "blocks"):

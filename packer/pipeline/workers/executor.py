@@ -1,4 +1,4 @@
-"""Executors for the tasks of a build or an audit: inline, threads, worker processes, or a cluster.
+"""Executors for the tasks of a build or an audit: inline, worker processes, or a cluster.
 
 Results do not depend on the executor. On Linux, workers are forked from a server process that has imported packer and
 loaded the encoder (`fork_server.py`), so that these seconds and hundreds of MiB are spent once. Elsewhere each
@@ -11,7 +11,6 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -96,33 +95,6 @@ def in_folder(
     """Make the function in another process, after making the folder there what it is here."""
     sent.arrive()
     return make(*arguments)
-
-
-@dataclass(frozen=True, slots=True)
-class Threads:
-    """Runs tasks in threads of this process, for tasks that release the GIL: hashing, or waiting for I/O."""
-
-    jobs: int
-
-    def number(self, sizes: Sequence[int]) -> int:
-        return min(self.jobs, len(sizes))
-
-    def run(
-        self,
-        make: Callable[..., Callable[[Task], Result]],
-        arguments: Sequence[Any],
-        tasks: Iterable[Task],
-        *,
-        sizes: Sequence[int],  # noqa: ARG002 - the number of threads is fixed
-        folder: Path | None = None,  # noqa: ARG002 - threads know what this process knows
-    ) -> Iterator[tuple[int, Result]]:
-        work = make(*arguments)
-        with ThreadPoolExecutor(self.jobs, thread_name_prefix="packer-tasks") as pool:
-            futures = [pool.submit(work, task) for task in tasks]
-            try:
-                yield from ((number, future.result()) for number, future in enumerate(futures))
-            finally:
-                pool.shutdown(cancel_futures=True)
 
 
 def in_order(results: Iterable[tuple[int, Result]]) -> Iterator[Result]:
