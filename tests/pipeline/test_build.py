@@ -225,10 +225,13 @@ def test_a_dry_run_writes_nothing(starter: Path, tmp_path: Path) -> None:
 
 
 def test_of_rows_that_must_all_be_kept_the_first_that_is_not_is_named(starter: Path, tmp_path: Path) -> None:
-    for _ in range(2):  # the second time the partition is there already
+    shards = []
+    for _ in range(2):  # the second time the partitions are there already, and not in doubt
         with pytest.raises(CheckError, match=r"the first is .*chat\.jsonl:21: multimodal: ") as caught:
             build_one(starter, tmp_path / "cache", fail_above=0.0)
         assert caught.value.exit_code == 1
+        shards.append({path: path.stat().st_ino for path in (tmp_path / "cache" / "documents").iterdir()})
+    assert shards[0] == shards[1] and len(shards[0]) > 1
     assert not (tmp_path / "cache" / "manifest.json").exists()
 
 

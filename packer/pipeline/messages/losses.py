@@ -148,11 +148,15 @@ def _remedies(cut: Mapping[str, Cut], fits_all: int | None, fits_most: int | Non
     return sentences
 
 
+class TooMuchLostError(CheckError):
+    """More is left out than the user allows; nothing is damaged."""
+
+
 def refuse_losses(folder: Path, manifest: Manifest, fail_above: float | None) -> None:
     """Refuse a cache of which a larger share of rows is rejected, or of tokens is in no block, than `fail_above`.
 
     Raises:
-        CheckError: it is.
+        TooMuchLostError: it is.
     """
     if fail_above is None:
         return
@@ -172,7 +176,7 @@ def refuse_losses(folder: Path, manifest: Manifest, fail_above: float | None) ->
         tokens = f"{lost.tokens:,} of {lost.of_tokens:,} tokens"
         sentences.append(f"{tokens} ({lost.share:.2%}) are in no block: {codes}")
     if sentences:
-        raise CheckError(
+        raise TooMuchLostError(
             f"more than {fail_above:.2%} is left out: {'; '.join(sentences)}",
             hint="nothing was committed, and an existing cache is unchanged; without --fail-above it is built, "
             "and rejected.jsonl lists what is left out",
