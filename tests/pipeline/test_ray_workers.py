@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 
 from packer.errors import UsageError
 from packer.pipeline.workers.executor import WorkerDiedError
-from packer.pipeline.workers.ray_nodes import NodeRequirements, versions
-from packer.pipeline.workers.ray_workers import MOST_DEATHS, RayWorkers
+from packer.pipeline.workers.ray_workers import MOST_DEATHS, NodeRequirements, RayWorkers, versions
 from packer.store.mirror import SentFolder
 
 
