@@ -20,7 +20,6 @@ from packer.model.model import TOKENIZER_FILE, read_model_files
 from packer.model.trials import is_known_fast
 from packer.names import shown
 from packer.pipeline import engine
-from packer.pipeline.blocks import pack_documents
 from packer.pipeline.commit import commit, finish, finish_if_free
 from packer.pipeline.documents import BuildOptions, by_reference, make_documents
 from packer.pipeline.identity import Provenance
@@ -29,6 +28,7 @@ from packer.pipeline.messages.build_result import BuildResult
 from packer.pipeline.messages.changes import Changes, changes
 from packer.pipeline.messages.losses import TooMuchLostError, refuse_losses, token_losses
 from packer.pipeline.messages.row_report import row_report
+from packer.pipeline.packing import pack_documents
 from packer.pipeline.partition import journal_entries
 from packer.pipeline.plan.benchmarks import pin_benchmarks
 from packer.pipeline.plan.build_plan import BuildPlan, plan_build

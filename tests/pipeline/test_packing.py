@@ -14,7 +14,7 @@ from rejected_lines import write_rejected
 
 from packer.audit import verify
 from packer.errors import CheckError, NothingKeptError, RecipeError, StorageError
-from packer.pipeline import blocks, commit, run
+from packer.pipeline import commit, packing, run
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.from_python import build
 from packer.progress import Silent
@@ -173,7 +173,7 @@ def test_packing_that_dies_leaves_the_old_cache_and_is_done_again_to_the_same_by
 
     cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
     recipe = load_recipe(starter / "recipe.yaml", ["pack.block_len=64", "pack.mode=eos"])
-    monkeypatch.setattr(blocks if step == "pack_split" else commit, step, die)
+    monkeypatch.setattr(packing if step == "pack_split" else commit, step, die)
     with pytest.raises(StorageError):
         build(recipe, cache, jobs=1, force=True)
     monkeypatch.undo()
