@@ -424,3 +424,25 @@ def test_an_object_is_cut_and_read_as_a_file_is_and_never_lies_on_the_disk(
         rows(cut.partitions[0])
     with pytest.raises(InputError, match=r"s3://bucket/cache/rows.jsonl: .*has been replaced"):
         copy_objects([file])
+
+
+def test_a_partition_that_stands_elsewhere_in_a_later_build_is_not_uploaded_again(
+    in_memory: Bucket, starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        lines = [f'{{"prompt": "row {number} {i}", "completion": "words and words"}}\n' for i in range(50)]
+        (tmp_path / f"{number}.jsonl").write_text("".join(lines))
+    written: list[str] = []
+    replace = Bucket.replace
+
+    def noted(bucket: Bucket, name: str, content: Any) -> None:
+        written.append(name)
+        replace(bucket, name, content)
+
+    monkeypatch.setattr(Bucket, "replace", noted)
+    for first, expected in ((1, 2), (0, 1)):
+        written.clear()
+        files = [tmp_path / f"{number}.jsonl" for number in range(first, 3)]
+        run("build", *files, "--tokenizer", starter / "tokenizer", "--block-len", 64, "-j", 1, "-o", URL)
+        assert sum(name.startswith("documents/") for name in written) == expected
+    run("verify", URL)
