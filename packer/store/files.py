@@ -171,7 +171,7 @@ class CacheFiles:
             there = {path for path, size in mirror.bucket.sizes(folder).items() if size <= MAX_SMALL_BYTES}
             wanted = [name for name in names if name not in here and f"{folder}/{name}" in there]
             found = self.map_reads(mirror.bucket.read, ((f"{folder}/{name}",) for name in wanted))
-            yield from ((name, each.content) for name, each in zip(wanted, found, strict=True) if each is not None)
+            yield from ((name, each) for name, each in zip(wanted, found, strict=True) if each is not None)
 
     def _listed(self, folder: str, pattern: str) -> Iterable[Path]:
         return () if leads_outside(self.folder, folder) else (self.folder / folder).glob(pattern)
