@@ -37,6 +37,8 @@ _BY_NAME = "batching is one of 'packed', 'padded', 'padding_free', 'token_budget
 
 _PAGER = "long output goes straight to the terminal; | less shows it by the page, FORCE_COLOR=1 … | less -R in color"
 
+_ALL_KEPT = "--fail-above 0 commits nothing if a row is rejected, or a token is in no block, and names the first row"
+
 _PAGED = ("check", "diff", "explain", "inspect", "lint", "preview", "stats")
 
 _REFUSED = "it is template_refused, which says why in the words of a build"
@@ -85,6 +87,8 @@ WITHDRAWN: Final = {
     "PackedLoader.set_micro_batch_size": "a loader that resumes from the state takes another micro_batch_size",
     "PackedLoader.set_shares": _PHASES,
     **{f"packer {command} --no-pager": _PAGER for command in _PAGED},
+    "build(on_error=)": "fail_above=0 commits nothing if a row is rejected, or a token is in no block",
+    "packer build --on-error": _ALL_KEPT,
     "packer build --profile": "--json has it, under profile",
     "packer build --share": "--on ray builds on many machines",
     "packer check --foreign": "build SOURCE... -o CACHE reads chats and prepared rows; then check CACHE --sources",

@@ -15,8 +15,8 @@ from packer.batches import DocumentBatch, Rejection, Sample, has_content
 from packer.errors import UsageError
 from packer.model.model import Model
 from packer.pipeline.messages.suggestions import remedy
-from packer.pipeline.plan.build_plan import load_recipe_model, refuse_untemplated, resolve_sources
-from packer.pipeline.plan.input_resolution import pin_recipe
+from packer.pipeline.plan.build_plan import load_recipe_model, refuse_untemplated
+from packer.pipeline.plan.input_resolution import pin_recipe, resolve_sources
 from packer.pipeline.plan.inputs import note_dialogues, note_labels, note_texts, open_inputs
 from packer.pipeline.plan.open_keys import settled
 from packer.pipeline.plan.unread_fields import Questions

@@ -2,7 +2,8 @@
 
 Documents are packed group by group (`pack.group_documents`), from their lengths alone, and no block shard spans two
 groups. So no process needs more of a split than one group in memory. Each block shard is a task, which maps the
-document shards it needs and copies their pieces.
+document shards it needs and copies their pieces. Between machines without a common disk, each of several groups is one
+task, so that its documents are fetched once.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +19,16 @@ import numpy.typing as npt
 from packer.batches import BlockBatch, Bool, DocumentColumns, Int64, PackPlan
 from packer.errors import RecipeError
 from packer.layout import offsets_of
-from packer.pack import CountTrained, DropCount, DroppedTokens, EndsOpen, arrange, gather, select, trained_counter
+from packer.pack import (
+    CountTrained,
+    DropCount,
+    DroppedTokens,
+    EndsOpen,
+    arrange,
+    gather,
+    select,
+    trained_counter,
+)
 from packer.recipe.recipe import Pack
 from packer.store.document_shards import DocumentShards
 from packer.store.manifest import Shard
@@ -104,6 +114,27 @@ class BlockTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupTask:
+    """All blocks of a group, planned again where they are made: plans of ten million documents are not sent."""
+
+    split: str
+    number: int
+    documents: DocumentShards
+    """The split's document shards from the first to the last one of the group."""
+
+    bounds: tuple[int, int]
+    """Index of its first document in `documents`, and one past the last."""
+
+    weighted: bool
+    index: int
+    first_row: int
+    blocks_per_shard: int
+
+    def __str__(self) -> str:
+        return f"blocks of group {self.number} of split '{self.split}'"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedRanges:
     """Ranges of tokens that are in no block, in the order of their documents. Q ranges."""
 
@@ -152,11 +183,11 @@ def tokens_per_shard(shard_bytes: int, *, weighted: bool = False) -> int:
 
 def pack_split(
     split: str, documents: DocumentShards, pack: Pack, *, stop_ids: Sequence[int], shard_bytes: int
-) -> Iterator[tuple[PackedGroup, Iterator[BlockTask]]]:
+) -> Iterator[tuple[PackedGroup, GroupTask, Iterator[BlockTask]]]:
     """Plan the blocks of a split group by group; nothing of a group is kept in memory once the next one is planned.
 
     Yields:
-        the result of the group, and the tasks that make its blocks, one for each shard
+        the result of the group, and the task that makes its blocks, or one task for each shard
 
     Raises:
         CheckError: a document that is wholly or partly left out is damaged.
@@ -169,50 +200,52 @@ def pack_split(
     bounds = [*range(0, len(documents), pack.group_documents), len(documents)]
     for number, (first, last) in enumerate(pairwise(bounds)):
         own, before = documents.of_shards(documents.shard_of(first), documents.shard_of(last - 1))
-        packed, plan = _packed(split, own, (first - before, last - before), pack, stop_ids, number=number)
-        whole = BlockTask(split=split, index=index, first_row=first_row, documents=own, weighted=weighted, plan=plan)
-        yield packed, _by_shard(whole, blocks_per_shard)
+        group = GroupTask(
+            split=split,
+            number=number,
+            documents=own,
+            bounds=(first - before, last - before),
+            weighted=weighted,
+            index=index,
+            first_row=first_row,
+            blocks_per_shard=blocks_per_shard,
+        )
+        packed, plan = _packed(group, pack, stop_ids)
+        yield packed, group, _by_shard(group, plan)
         index += -(-plan.num_blocks // blocks_per_shard)
         first_row += plan.num_blocks
 
 
-def _by_shard(whole: BlockTask, blocks_per_shard: int) -> Iterator[BlockTask]:
+def _by_shard(group: GroupTask, plan: PackPlan) -> Iterator[BlockTask]:
     """Split the blocks of a group into one task per shard."""
     # Most tasks need the same shards. What the last one opened is kept, and no more: there is a limit of maps.
-    of_shards, shard_of = lru_cache(1)(whole.documents.of_shards), whole.documents.shard_of
-    for number, first in enumerate(range(0, whole.plan.num_blocks, blocks_per_shard)):
-        plan = whole.plan.between(first, min(first + blocks_per_shard, whole.plan.num_blocks))
-        own, before = of_shards(shard_of(int(plan.document.min())), shard_of(int(plan.document.max())))
-        yield replace(
-            whole,
-            index=whole.index + number,
-            first_row=whole.first_row + first,
+    of_shards, shard_of = lru_cache(1)(group.documents.of_shards), group.documents.shard_of
+    for number, first in enumerate(range(0, plan.num_blocks, group.blocks_per_shard)):
+        part = plan.between(first, min(first + group.blocks_per_shard, plan.num_blocks))
+        own, before = of_shards(shard_of(int(part.document.min())), shard_of(int(part.document.max())))
+        yield BlockTask(
+            split=group.split,
+            index=group.index + number,
+            first_row=group.first_row + first,
             documents=own,
-            plan=replace(plan, document=plan.document - before),
+            weighted=group.weighted,
+            plan=replace(part, document=part.document - before),
         )
 
 
-def _packed(
-    split: str,
-    documents: DocumentShards,
-    bounds: tuple[int, int],
-    pack: Pack,
-    stop_ids: Sequence[int],
-    *,
-    number: int,
-) -> tuple[PackedGroup, PackPlan]:
-    """Plan the blocks of a group, the documents within `bounds`; document indices are relative to `documents`."""
-    first, end = bounds
+def _packed(group: GroupTask, pack: Pack, stop_ids: Sequence[int]) -> tuple[PackedGroup, PackPlan]:
+    """Plan the blocks of a group; document indices of the plan are relative to its `documents`."""
+    documents, (first, end) = group.documents, group.bounds
     lengths = np.concatenate([values for _, (values,) in documents.by_shard({"length": np.int32})])[first:end]
     count_trained, ends_open = _trained_in(documents, first), _ends_open(documents, first, stop_ids)
-    planned, left_out = arrange(select(lengths, pack), pack, count_trained, ends_open, group=number)
+    planned, left_out = arrange(select(lengths, pack), pack, count_trained, ends_open, group=group.number)
     planned = replace(planned, document=planned.document + first)
     left_out = replace(left_out, document=left_out.document + first)
     is_packed = np.zeros(len(documents), np.bool_)
     is_packed[planned.document] = True
     separators = int((planned.slots - planned.length).sum(dtype=np.int64)) if pack.mode == "eos" else 0
     packed = PackedGroup(
-        split=split,
+        split=group.split,
         left_out=_parts(left_out, documents),
         losses=left_out.counts(is_packed),
         num_blocks=planned.num_blocks,
@@ -265,11 +298,13 @@ def _ends_open(documents: DocumentShards, first: int, stop_ids: Sequence[int]) -
     return ends_open
 
 
-def block_worker(folder: Path, form: BlockForm) -> Callable[[BlockTask], Shard]:
+def block_worker(
+    folder: Path, form: BlockForm, pack: Pack, stop_ids: Sequence[int]
+) -> Callable[[BlockTask | GroupTask], tuple[Shard, ...]]:
     """Return the function that makes block shards; it keeps documents open for tasks that need the same ones."""
     opened: dict[tuple[str, int | None, int, int], DocumentColumns] = {}
 
-    def make(task: BlockTask) -> Shard:
+    def shard_of(task: BlockTask) -> Shard:
         documents = task.documents
         first = documents.shards[0]  # its file may be that of another partition, too
         key = (task.split, first.source, first.first_row, len(documents.shards))
@@ -287,6 +322,11 @@ def block_worker(folder: Path, form: BlockForm) -> Callable[[BlockTask], Shard]:
             index=task.index,
         )
         return msgspec.structs.replace(shard, first_row=task.first_row)
+
+    def make(task: BlockTask | GroupTask) -> tuple[Shard, ...]:
+        if isinstance(task, GroupTask):
+            return tuple(map(shard_of, _by_shard(task, _packed(task, pack, stop_ids)[1])))
+        return (shard_of(task),)
 
     return make
 

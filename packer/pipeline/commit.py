@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 from packer.errors import BusyError, CheckError, InputError, PackerError, StorageError
@@ -16,7 +15,7 @@ from packer.pipeline.selecting import Selected
 from packer.store.cache import Cache, check_conservation
 from packer.store.folder import lock, sweep
 from packer.store.manifest import Manifest, decode_manifest, encode_manifest, read_manifest, write_manifest
-from packer.store.rejected import is_pending, publish_rejected, rejected_digests, stage_rejected
+from packer.store.rejected import is_pending, publish_rejected, stage_rejected
 
 
 def commit(
@@ -40,19 +39,18 @@ def commit(
         StorageError: the disk cannot be written, or did not retain what was written. Until the manifest is replaced,
             the old cache is intact; from then on the new one is complete, and the next build finishes the clean-up.
     """
-    rejected = partial(rejected_lines, provenance.inputs, results, packed.groups, selected)
+    rejected_digests = stage_rejected(folder, rejected_lines(provenance.inputs, results, packed.groups, selected))
     manifest = make_manifest(
         provenance,
         folder,
         results,
         packed,
         selected=selected,
-        rejected_digests=rejected_digests(rejected()),
+        rejected_digests=rejected_digests,
     )
     check_conservation(manifest)
-    refuse_losses(manifest, fail_above)
+    refuse_losses(folder, manifest, fail_above)
     _refuse_unreadable(folder, manifest)
-    stage_rejected(folder, rejected(), manifest)
     write_manifest(folder, manifest, before=before)
     try:
         Cache.open(folder).close()

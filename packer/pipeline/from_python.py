@@ -25,6 +25,7 @@ from packer.progress import Lines, Progress, Silent
 from packer.recipe.recipe import Recipe, Source, load_recipe, make_recipe, to_json
 from packer.source.schema import VOTING_FIELDS
 from packer.store.place import build_place
+from packer.withdrawn import withdraws
 
 PathName: TypeAlias = str | os.PathLike[str]
 
@@ -67,13 +68,13 @@ SOURCE_KEYS = ("schema", "columns", "roles", "ignore", "where", "take", "split",
 """Options that are keys of sources."""
 
 
+@withdraws
 def build(
     data: Data,
     out: PathName,
     *,
     jobs: int | None = None,
     on: str | None = None,
-    on_error: Literal["reject", "fail"] = "reject",
     fail_above: float | None = None,
     force: bool = False,
     repair: bool = False,
@@ -103,7 +104,6 @@ def build(
         on: ``ray`` builds on the Ray cluster of this machine or of ``RAY_ADDRESS``; `jobs` is then the number of
             concurrent tasks. All nodes must see the inputs and the cache under the same paths, or both must be in
             buckets.
-        on_error: ``fail`` stops at the first rejected row.
         fail_above: the largest share of rows that may be rejected, and of tokens that may be in no block. If more is
             left out, nothing is committed; finished work is kept for a build that allows it.
         force: replace a cache that was built by another recipe or from other inputs.
@@ -135,7 +135,6 @@ def build(
             with workers_on(on, jobs, listener.note) as workers:
                 how = BuildOptions(
                     workers=workers,
-                    on_error=on_error,
                     fail_above=fail_above,
                     force=force,
                     repair=repair,

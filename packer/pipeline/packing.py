@@ -8,6 +8,7 @@ from packer.pack import REASONS
 from packer.pipeline.blocks import (
     BlockForm,
     BlockTask,
+    GroupTask,
     PackedBlocks,
     PackedGroup,
     block_worker,
@@ -43,35 +44,38 @@ def pack_documents(
         return PackedBlocks(shards=(), groups=[])
     form = BlockForm.of(recipe.pack, pad_id=model.pad_id, eos_id=model.eos_id, stop_ids=model.stop_ids)
     groups: list[PackedGroup] = []
+    are_apart = workers.are_apart(folder)
 
-    def tasks() -> Iterator[BlockTask]:
+    def tasks() -> Iterator[BlockTask | GroupTask]:
         for split, own in documents.items():
             num_blocks = 0
-            packed_groups = pack_split(split, own, recipe.pack, stop_ids=model.stop_ids, shard_bytes=recipe.shard_bytes)
-            for packed, of_group in packed_groups:
+            found = pack_split(split, own, recipe.pack, stop_ids=model.stop_ids, shard_bytes=recipe.shard_bytes)
+            for packed, group, of_shards in found:
                 groups.append(packed)
                 num_blocks += packed.num_blocks
-                yield from of_group
+                is_one_of_several = are_apart and len(own) > recipe.pack.group_documents and packed.num_blocks
+                yield from [group] if is_one_of_several else of_shards
             if not num_blocks:
                 progress.note(f"split '{split}' has no block: nothing of its {len(own):,} documents could be packed")
 
     num_tokens = sum(own.num_tokens for own in documents.values())
     num_tasks = max(1, len(documents)) + num_tokens // tokens_per_shard(recipe.shard_bytes)
     progress.stage("blocks", num_tokens, "tokens")
-    shards: dict[int, Shard] = {}
-    for number, shard in workers.run(
+    shards: dict[int, tuple[Shard, ...]] = {}
+    for number, made in workers.run(
         block_worker,
-        (folder, form),
+        (folder, form, recipe.pack, model.stop_ids),
         tasks(),
         # Copying four tokens, some 32 bytes, takes about as long as making documents of one byte of rows.
-        jobs=workers.number([num_tokens // 4 // num_tasks] * num_tasks),
+        sizes=[num_tokens // 4 // num_tasks] * num_tasks,
         folder=folder,
     ):
-        shards[number] = shard
-        progress.advance(shard.num_tokens, shard.num_tokens)
+        shards[number] = made
+        num_made = sum(shard.num_tokens for shard in made)
+        progress.advance(num_made, num_made)
     if not shards:
         raise _nothing_packed(documents, groups)
-    return PackedBlocks(shards=tuple(shards[number] for number in sorted(shards)), groups=groups)
+    return PackedBlocks(shards=tuple(shard for number in sorted(shards) for shard in shards[number]), groups=groups)
 
 
 def _nothing_packed(documents: Mapping[str, DocumentShards], groups: Sequence[PackedGroup]) -> NothingKeptError:

@@ -51,14 +51,6 @@ _owner: int | None = None
 hang forever."""
 
 
-@dataclass(frozen=True, slots=True)
-class VersionedContent:
-    """Content and version of a small object."""
-
-    content: bytes
-    etag: str
-
-
 class GoneError(Exception):
     """An object does not exist, or not in the version that was asked for."""
 
@@ -84,19 +76,21 @@ class Bucket:
 
     url: str
 
-    def read(self, name: str) -> VersionedContent | None:
-        """Read a whole object and its version; None if it does not exist."""
+    def read(self, name: str) -> bytes | None:
+        """Read a whole object; None if it does not exist."""
+        return self._with_version(name)[0]
 
-        def request(obstore: Any, store: Any) -> VersionedContent | None:
+    def _with_version(self, name: str) -> tuple[bytes | None, str]:
+        def request(obstore: Any, store: Any) -> tuple[bytes | None, str]:
             try:
                 result = obstore.get(store, name)
             except FileNotFoundError as error:
                 if _NO_BUCKET.search(str(error)):
                     raise
-                return None
+                return None, ""
             if (num_bytes := result.meta["size"]) > MAX_READ_BYTES:
                 raise CheckError(f"{self.url}/{name}: expected at most {MAX_READ_BYTES} bytes, found {num_bytes}")
-            return VersionedContent(bytes(result.bytes()), result.meta["e_tag"])
+            return bytes(result.bytes()), result.meta["e_tag"]
 
         return self._asked("read", name, request)
 
@@ -202,15 +196,10 @@ class Bucket:
             False if the object has other content; True also if it already has the new content, as after a request whose
             response was lost
         """
-        found = self.read(name)
-        if found is not None and found.content == content:
-            return True
-        if (None if found is None else found.content) != before:
-            return False
-        if self._put_if(name, content, "create" if found is None else {"e_tag": found.etag}):
-            return True
-        found = self.read(name)
-        return found is not None and found.content == content
+        found, etag = self._with_version(name)
+        if found == content or found != before:
+            return found == content
+        return self._put_if(name, content, "create" if found is None else {"e_tag": etag}) or self.read(name) == content
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove objects; names that do not exist are ignored."""

@@ -171,7 +171,7 @@ class CacheFiles:
             there = {path for path, size in mirror.bucket.sizes(folder).items() if size <= MAX_SMALL_BYTES}
             wanted = [name for name in names if name not in here and f"{folder}/{name}" in there]
             found = self.map_reads(mirror.bucket.read, ((f"{folder}/{name}",) for name in wanted))
-            yield from ((name, each.content) for name, each in zip(wanted, found, strict=True) if each is not None)
+            yield from ((name, each) for name, each in zip(wanted, found, strict=True) if each is not None)
 
     def _listed(self, folder: str, pattern: str) -> Iterable[Path]:
         return () if leads_outside(self.folder, folder) else (self.folder / folder).glob(pattern)
@@ -179,7 +179,7 @@ class CacheFiles:
     def write(self, name: str, content: bytes | Iterable[bytes]) -> FileDigest:
         """Write a file atomically, whose name tells its content; return the digests of its bytes."""
         digest = self._write_here(name, content)
-        self.finish(name)
+        self._publish(name)
         return digest
 
     def _write_here(self, name: str, content: bytes | Iterable[bytes]) -> FileDigest:
@@ -190,10 +190,10 @@ class CacheFiles:
         """Write a file within the context that is named by its content, after it."""
         with AtomicFile(self.folder / folder, below=self.folder) as file:
             yield file
-            self.finish(f"{folder}/{file.commit(inside(file.folder, name(file.digest)).name).name}")
+            self._publish(f"{folder}/{file.commit(inside(file.folder, name(file.digest)).name).name}")
 
-    def finish(self, name: str) -> None:
-        """Call it once a file is finished and has its name, and before anything refers to it."""
+    def _publish(self, name: str) -> None:
+        """Upload a file that is finished and has its name, before anything refers to it."""
         if (mirror := mirror_of(self.folder)) is not None:
             mirror.publish(name)
 

@@ -152,7 +152,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def pending_rejected(self) -> str:
         """Path of its rejected.jsonl until the commit is finished; see :mod:`packer.store.rejected`."""
-        return f"{PRIVATE}/rejected-{self.rejected_sha256[:12]}.jsonl"
+        return f"{PRIVATE}/{pending_name(self.rejected_sha256)}"
+
+
+def pending_name(sha256: str) -> str:
+    """Return the name of a rejected.jsonl until the commit is finished."""
+    return f"rejected-{sha256[:12]}.jsonl"
 
 
 class _FreeMappings(msgspec.Struct, frozen=True):

@@ -151,9 +151,9 @@ class Mirror:
             if found is None:
                 path.unlink(missing_ok=True)
                 return None
-            if read_own(path) != found.content:
-                write_atomically(path, found.content)
-            return found.content
+            if read_own(path) != found:
+                write_atomically(path, found)
+            return found
 
     def _download(self, name: str, target: Path) -> None:
         """Download a file, if the bucket has it; call it with the file's lock held."""

@@ -6,23 +6,22 @@ documents arrive: a record batch ends with the row that brings it to 16,384 rows
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
+from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from packer.batches import BlockBatch, Bool, DocumentBatch, Int64
+from packer.batches import BlockBatch, Bool, DocumentBatch
 from packer.layout import MASKED, document_labels, document_weights, last_of_rows, offsets_of, select_documents
 from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, flat_array, list_array
 from packer.store.digest import document_ids
 from packer.store.manifest import Shard
 from packer.store.schema import blocks_schema, documents_schema
 from packer.store.shard_file import write_shard
-
-T = TypeVar("T", bound=np.generic)
 
 BATCH_ROWS = 16_384
 BATCH_TOKENS = 2**20
@@ -50,7 +49,7 @@ def write_documents(cache: Path, batches: Sequence[DocumentBatch], *, split: str
     )
     lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(batch.offsets) for batch in batches)])
     sample = np.concatenate([np.zeros(0, np.int32), *(batch.sample for batch in batches)])
-    is_last = last_of_rows(sample, _joined([batch.side for batch in batches]))
+    is_last = last_of_rows(sample, _joined("side", [batch.side for batch in batches]))
     return msgspec.structs.replace(shard, num_last_tokens=int(lengths[is_last].sum()))
 
 
@@ -132,30 +131,18 @@ def concatenate_documents(batches: Sequence[DocumentBatch]) -> DocumentBatch:
     """Concatenate batches."""
     if len(batches) == 1:
         return batches[0]
-    return DocumentBatch(
-        input_ids=np.concatenate([batch.input_ids for batch in batches]),
-        offsets=_join_offsets([batch.offsets for batch in batches]),
-        sample=np.concatenate([batch.sample for batch in batches]),
-        sample_id=tuple(name for batch in batches for name in batch.sample_id),
-        run_offsets=_join_offsets([batch.run_offsets for batch in batches]),
-        run_start=np.concatenate([batch.run_start for batch in batches]),
-        run_end=np.concatenate([batch.run_end for batch in batches]),
-        run_message=np.concatenate([batch.run_message for batch in batches]),
-        run_weight=np.concatenate([batch.run_weight for batch in batches]),
-        side=_joined([batch.side for batch in batches]),
-        margin=_joined([batch.margin for batch in batches]),
-    )
+    names = [field.name for field in fields(DocumentBatch)]
+    return DocumentBatch(**{name: _joined(name, [getattr(batch, name) for batch in batches]) for name in names})
 
 
-def _joined(columns: Sequence[npt.NDArray[T] | None]) -> npt.NDArray[T] | None:
-    """Concatenate a column that either all batches have or none."""
+def _joined(name: str, columns: Sequence[Any]) -> Any:
+    """Concatenate a column that either all batches have or none; of offsets, [0, 2, 3] and [0, 4] are [0, 2, 3, 7]."""
     present = [column for column in columns if column is not None]
-    return np.concatenate(present) if present else None
-
-
-def _join_offsets(offsets: list[Int64]) -> Int64:
-    """Concatenate offsets: [0, 2, 3] and [0, 4] become [0, 2, 3, 7]."""
-    return offsets_of(np.concatenate([np.diff(each) for each in offsets]))
+    if not present or isinstance(present[0], tuple):
+        return tuple(chain.from_iterable(present)) if present else None
+    if name.endswith("offsets"):
+        return offsets_of(np.concatenate([np.diff(column) for column in present]))
+    return np.concatenate(present)
 
 
 def _texts(texts: tuple[str | None, ...]) -> tuple[Ragged, Bool]:

@@ -23,7 +23,8 @@ from packer.store.manifest import Input, read_manifest, write_manifest
 
 
 def table(folder, kind, split):
-    files = sorted((folder / kind).glob(f"{split}-*.arrow"))
+    shards = json.loads((folder / "manifest.json").read_text("utf-8"))["shards"]
+    files = [folder / shard["path"] for shard in shards if (shard["kind"], shard["split"]) == (kind, split)]
     assert files
     return pa.concat_tables([pa.ipc.open_file(file).read_all() for file in files])
 

@@ -27,7 +27,7 @@ from packer.source.file_cuts import partition_file
 from packer.store.cache import content_fingerprint
 from packer.store.document_shards import DocumentShards
 from packer.store.manifest import read_manifest, write_manifest
-from packer.store.rejected import read_rejected, rejected_digests
+from packer.store.rejected import read_rejected, stage_rejected
 from packer.store.writing import write_documents
 
 NUM_CHATS, NUM_MIXED = 30, 65
@@ -551,7 +551,7 @@ def test_a_sample_without_making_again_or_of_no_rows_is_a_mistake(mixed):
             verify(mixed, **arguments)
 
 
-def test_rejections_of_a_file_for_two_splits_belong_to_the_split_they_were_made_in(mixed):
+def test_rejections_of_a_file_for_two_splits_belong_to_the_split_they_were_made_in(mixed, tmp_path):
     manifest = read_manifest(mixed)
     found = Counter()
     documents = [shard for shard in manifest.shards if shard.kind == "documents"]
@@ -559,5 +559,5 @@ def test_rejections_of_a_file_for_two_splits_belong_to_the_split_they_were_made_
         assert all(0 <= row < shard.num_input_rows for row in codes)
         found[shard.source] += len(codes)
     assert found == {0: 4, 1: 2, 2: 0, 3: 0, 4: 0}
-    digests = rejected_digests(read_rejected(mixed, manifest))
+    digests = stage_rejected(tmp_path, read_rejected(mixed, manifest))
     assert digests == (manifest.rejected_sha256, manifest.rejected_content)

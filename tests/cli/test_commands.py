@@ -235,7 +235,6 @@ def test_verify_compares_with_a_pinned_fingerprint(cache):
         ("build {missing}.jsonl --tokenizer {tokenizer} -o {new}", 3, "input"),
         ("build {rows} -o {new}", 2, "recipe"),
         ("build {rows} --tokenizer {tokenizer} -o {new} --set pack.blok_len=3", 2, "recipe"),
-        ("build {rows} --tokenizer {tokenizer} -o {new} --on-error fail", 3, "input"),
         ("build {bad} --tokenizer {tokenizer} -o {new}", 3, "nothing_kept"),
         ("build {rows} --tokenizer {tokenizer} -o {cache}", 2, "usage"),
         ("build {rows} --tokenizer {tokenizer} -o {rows}", 2, "usage"),

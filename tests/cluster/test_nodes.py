@@ -93,7 +93,7 @@ def told(process):
 
 def assert_finished_work_is_not_done_again(nodes, bucket):
     """No document shard is put again once the note that it is finished was taken."""
-    notes = {name: bucket.read(name).content for name in bucket.sizes(".packer/partitions")}
+    notes = {name: bucket.read(name) for name in bucket.sizes(".packer/partitions")}
     shard_of = {name: json.loads(content)["shard"]["path"] for name, content in notes.items()}
     assert shard_of
     finished = set()
@@ -176,7 +176,7 @@ def test_audits_on_nodes_give_what_they_give_here(inputs, nodes, bucket, monkeyp
     monkeypatch.setattr("packer.audit.input_parts.MIN_PARALLEL_BYTES", 0)
     run("build", "-c", inputs / "recipe.yaml", "-o", bucket.url)
     name = min(bucket.sizes("blocks"))
-    content = bucket.read(name).content
+    content = bucket.read(name)
     bucket.replace(name, content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
     for command, code in (
         (("verify", "--full", "--sources", "/", "--reencode", "--sample", 50), 1),

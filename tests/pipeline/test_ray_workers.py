@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 
 from packer.errors import UsageError
 from packer.pipeline.workers.executor import WorkerDiedError
-from packer.pipeline.workers.ray_nodes import NodeRequirements, versions
-from packer.pipeline.workers.ray_workers import MOST_DEATHS, RayWorkers
+from packer.pipeline.workers.ray_workers import MOST_DEATHS, NodeRequirements, RayWorkers, versions
 from packer.store.mirror import SentFolder
 
 
@@ -82,7 +81,7 @@ class FakeRay(ModuleType):
 
 
 def ran(ray: FakeRay, tasks: list[str]) -> Iterator[tuple[int, str]]:
-    return RayWorkers(ray, None, lambda _: None).run(str, (), tasks)
+    return RayWorkers(ray, None, lambda _: None).run(str, (), tasks, sizes=())
 
 
 @given(st.lists(st.sampled_from(["task", "WorkerCrashedError", "NodeDiedError", "OutOfMemoryError"]), max_size=40))

@@ -368,3 +368,17 @@ def test_a_partition_keeps_its_file_wherever_it_stands_and_equal_ones_have_one(s
     assert {path: (tmp_path / "cache" / path).stat().st_ino for path in before} == before
     built(tmp_path / "new", 3, 1, 2)
     assert digests(tmp_path / "cache") == digests(tmp_path / "new")
+
+
+def test_shards_of_documents_under_the_names_of_an_earlier_version_are_read_and_reused(cache, starter):
+    manifest, shards = read_manifest(cache), []
+    for number, shard in enumerate(manifest.document_shards):
+        path = f"documents/{shard.split}-{number:05d}-{shard.sha256[:12]}.arrow"
+        (cache / shard.path).rename(cache / path)
+        shards.append(msgspec.structs.replace(shard, path=path))
+    blocks = [shard for shard in manifest.shards if shard.kind == "blocks"]
+    write_manifest(cache, msgspec.structs.replace(manifest, shards=(*shards, *blocks)))
+    assert verify(cache).ok
+    result = build(load_recipe(starter / "recipe.yaml", ["pack.block_len=64"]), cache, jobs=1, force=True)
+    assert (result.num_partitions_built, result.num_partitions_reused) == (0, len(shards))
+    assert result.manifest.document_shards == shards and verify(cache).ok

@@ -61,7 +61,7 @@ def test_an_object_is_made_once_and_replaced_by_who_has_seen_it(in_memory: Bucke
     assert in_memory.swap("x", None, b"1")
     assert not in_memory.swap("x", None, b"3") and not in_memory.swap("x", b"2", b"3")
     assert in_memory.swap("x", b"1", b"3") and in_memory.swap("x", b"1", b"3"), "it is there: an answer may be lost"
-    assert in_memory.read("x").content == b"3"
+    assert in_memory.read("x") == b"3"
     assert in_memory.sizes() == {"x": 1}
     in_memory.refuse_unconditional()
     assert in_memory.sizes() == {"x": 1}, "the probe leaves nothing"
@@ -103,10 +103,10 @@ def test_a_write_whose_connection_breaks_is_repeated(kinds: list[str], broken: l
     for before, content in ((None, b"1"), (b"1", b"2")):
         broken.extend(kinds)
         assert in_memory.swap("manifest.json", before, content)
-        assert in_memory.read("manifest.json").content == content and not broken
+        assert in_memory.read("manifest.json") == content and not broken
     broken.extend(kinds)
     in_memory.replace("shard", b"x")
-    assert in_memory.read("shard").content == b"x" and not broken
+    assert in_memory.read("shard") == b"x" and not broken
 
 
 def test_the_test_of_a_store_is_repeated_when_its_connection_breaks(broken: list[str], in_memory: Bucket) -> None:
@@ -173,7 +173,7 @@ def test_a_build_that_is_overtaken_while_its_connection_is_broken_has_lost(
     in_memory.replace("manifest.json", b"1")
     broken.append("overtaken")
     assert not in_memory.swap("manifest.json", b"1", b"2")
-    assert in_memory.read("manifest.json").content == b"of another build"
+    assert in_memory.read("manifest.json") == b"of another build"
 
 
 def test_a_write_that_is_never_answered_ends_with_an_error(
@@ -203,7 +203,7 @@ def test_a_cache_in_a_bucket_is_the_one_of_a_folder(in_memory: Bucket, starter: 
     assert fields("build", rows, "--tokenizer", model, "--block-len", 128, "-o", URL)["folder"] == URL
     names = {str(path.relative_to(tmp_path / "local")) for path in (tmp_path / "local").rglob("*") if path.is_file()}
     names -= {".packer/lock"}
-    assert {name: in_memory.read(name).content for name in names} == {
+    assert {name: in_memory.read(name) for name in names} == {
         name: (tmp_path / "local" / name).read_bytes() for name in names
     }
     with Cache.open(tmp_path / "local") as local, Cache.open(URL, cache_dir=tmp_path / "reader") as cache:
@@ -224,9 +224,9 @@ def test_a_build_that_another_one_overtook_commits_nothing(in_memory: Bucket, tm
     with pytest.raises(BusyError, match="another build committed") as caught:
         second.commit("manifest.json", None, b"of the second")
     assert caught.value.hint
-    assert second.refresh("manifest.json") == in_memory.read("manifest.json").content == b"of the first"
+    assert second.refresh("manifest.json") == in_memory.read("manifest.json") == b"of the first"
     second.commit("manifest.json", b"of the first", b"of the second")
-    assert in_memory.read("manifest.json").content == b"of the second"
+    assert in_memory.read("manifest.json") == b"of the second"
 
 
 @pytest.mark.parametrize("began_with", [None, b"the first cache"])
@@ -248,7 +248,7 @@ def test_a_build_is_overtaken_also_if_another_command_of_its_machine_has_seen_th
     command = ["build", rows, "--tokenizer", model, "--block-len", 128, "-o", URL]
     told = run(*command, exit_code=4)
     assert "another build committed a cache there meanwhile" in told.stderr
-    assert in_memory.read("manifest.json").content == b"of another machine"
+    assert in_memory.read("manifest.json") == b"of another machine"
 
 
 def test_without_the_library_the_extra_is_named(monkeypatch, tmp_path: Path) -> None:
@@ -424,3 +424,25 @@ def test_an_object_is_cut_and_read_as_a_file_is_and_never_lies_on_the_disk(
         rows(cut.partitions[0])
     with pytest.raises(InputError, match=r"s3://bucket/cache/rows.jsonl: .*has been replaced"):
         copy_objects([file])
+
+
+def test_a_partition_that_stands_elsewhere_in_a_later_build_is_not_uploaded_again(
+    in_memory: Bucket, starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        lines = [f'{{"prompt": "row {number} {i}", "completion": "words and words"}}\n' for i in range(50)]
+        (tmp_path / f"{number}.jsonl").write_text("".join(lines))
+    written: list[str] = []
+    replace = Bucket.replace
+
+    def noted(bucket: Bucket, name: str, content: Any) -> None:
+        written.append(name)
+        replace(bucket, name, content)
+
+    monkeypatch.setattr(Bucket, "replace", noted)
+    for first, expected in ((1, 2), (0, 1)):
+        written.clear()
+        files = [tmp_path / f"{number}.jsonl" for number in range(first, 3)]
+        run("build", *files, "--tokenizer", starter / "tokenizer", "--block-len", 64, "-j", 1, "-o", URL)
+        assert sum(name.startswith("documents/") for name in written) == expected
+    run("verify", URL)

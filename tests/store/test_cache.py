@@ -23,7 +23,6 @@ from packer.store.rejected import (
     is_pending,
     publish_rejected,
     read_rejected,
-    rejected_digests,
     stage_rejected,
 )
 
@@ -166,10 +165,10 @@ def test_what_is_staged_is_read_before_it_is_published_and_the_old_file_by_the_o
     """The file has one name, and the manifest is replaced before it: each manifest finds its own lines, or none."""
     old_lines, new_lines = ([Rejected(source=name, row=0, code="empty", reason="x")] for name in ("old", "new"))
     old = small_manifest(**write_rejected(tmp_path, old_lines))
-    new = small_manifest(rejected_sha256=rejected_digests(new_lines)[0])
+    new = small_manifest(**write_rejected(tmp_path / "aside", new_lines))
     with pytest.raises(CheckError, match=r"rejected\.jsonl is damaged"):
         list(read_rejected(tmp_path, new))
-    stage_rejected(tmp_path, new_lines, new)
+    assert stage_rejected(tmp_path, new_lines) == (new.rejected_sha256, new.rejected_content)
     assert is_pending(tmp_path, new) and not is_pending(tmp_path, old)
     assert (list(read_rejected(tmp_path, old)), list(read_rejected(tmp_path, new))) == (old_lines, new_lines)
     publish_rejected(tmp_path, new)

@@ -23,8 +23,7 @@ from packer.display import number, plural
 from packer.model.model import Model
 from packer.pipeline.messages.rewrite_cost import LIMIT, choices_hint, last_tokens
 from packer.pipeline.messages.suggestions import remedy
-from packer.pipeline.plan.build_plan import resolve_sources
-from packer.pipeline.plan.input_resolution import pin_recipe
+from packer.pipeline.plan.input_resolution import pin_recipe, resolve_sources
 from packer.pipeline.plan.inputs import open_inputs
 from packer.pipeline.plan.open_keys import settled
 from packer.pipeline.plan.unread_fields import Questions

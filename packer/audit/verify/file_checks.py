@@ -74,11 +74,14 @@ def check_fingerprint(found: str | None, expect: str | None) -> list[Finding]:
 def check_size(folder: Path, path: str, num_bytes: int) -> list[Finding]:
     """Check that a file exists and has its size."""
     try:
-        size = CacheFiles(folder).size(path)
-        found = "no file" if size is None else f"{size:,} bytes"
+        return differing_size(path, num_bytes, CacheFiles(folder).size(path))
     except PackerError as error:
-        found = error.message
-    return differing(path, ("size", f"{num_bytes:,} bytes", found))
+        return differing(path, ("size", f"{num_bytes:,} bytes", error.message))
+
+
+def differing_size(path: str, num_bytes: int, found: int | None) -> list[Finding]:
+    """Compare the size of a file, None without one, with what the manifest says."""
+    return differing(path, ("size", f"{num_bytes:,} bytes", "no file" if found is None else f"{found:,} bytes"))
 
 
 def check_file(folder: Path, path: str, *, sha256: str) -> list[Finding]:

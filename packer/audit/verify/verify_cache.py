@@ -37,8 +37,7 @@ from packer.display import in_shell
 from packer.errors import CheckError, PackerError, RecipeError, UsageError, url_of
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.plan.source_roots import SourceRoots
-from packer.pipeline.workers.executor import Threads, Workers
-from packer.pipeline.workers.fork_server import default_jobs
+from packer.pipeline.workers.executor import Workers
 from packer.pipeline.workers.ray_workers import workers_on
 from packer.progress import Progress, Silent
 from packer.recipe.recipe import make_recipe
@@ -88,7 +87,7 @@ def verify(
             the rows of inputs with a finding are not compared.
         sample: with `reencode`, re-encode only this many rows, the same ones every time; by default all.
         expect: the fingerprint the cache must have.
-        threads: files checked at a time, and processes that re-encode; by default one for each processor.
+        threads: processes that check and re-encode; by default one for each processor, or fewer for small caches.
         on: a Ray cluster to read shards and inputs on, as for :func:`packer.build`.
         progress: receives progress; counts bytes, then re-encoded rows.
 
@@ -108,8 +107,7 @@ def verify(
     if reencode and not roots:
         raise ValueError("reencode reads the inputs again: pass the folder that they are below as sources")
     progress, content = progress or Silent(), b""
-    jobs = (threads or default_jobs()) if on is None else threads
-    with checked_place(folder) as place, workers_on(on, jobs, progress.note) as workers:
+    with checked_place(folder) as place, workers_on(on, threads, progress.note) as workers:
         named = url_of(place) or place
         try:
             content = manifest_bytes(place)
@@ -118,13 +116,11 @@ def verify(
         except CheckError as error:
             return _unreadable(named, level, content, error, expect)
         _need_standard_input(place, manifest, roots)
-        hashing = workers if on is not None else Threads(threads or default_jobs())
         audit = _Audit(
             folder=place,
             fetched=named,
             manifest=manifest,
             level=level,
-            hashing=hashing,
             workers=workers,
             progress=progress,
         )
@@ -183,7 +179,6 @@ class _Audit:
 
     manifest: Manifest
     level: Level
-    hashing: Workers
     workers: Workers
     progress: Progress
     checked: list[Checked] = field(default_factory=list)
@@ -203,7 +198,7 @@ class _Audit:
         found: dict[int, list[Finding]] = {}
         self.progress.stage("verifying", sum(shard.num_bytes for shard in shards), "bytes")
         arguments = (self.fetched, self.level, self.manifest.model)
-        for number, findings in self.hashing.run(shard_auditor, arguments, shards, sizes=sizes):
+        for number, findings in self.workers.run(shard_auditor, arguments, shards, sizes=sizes):
             found[number] = findings
             self.progress.advance(shards[number].num_bytes, shards[number].num_tokens)
         for kind in ("documents", "blocks"):

@@ -13,8 +13,7 @@ from packer.display import aligned, duration, number, one_line, percent, plural,
 from packer.errors import PackerError
 from packer.names import shown
 from packer.pipeline.messages.changes import Changes
-from packer.pipeline.messages.losses import InNoBlock, TokenLosses
-from packer.pipeline.messages.rejected_inputs import RejectedInput
+from packer.pipeline.messages.losses import InNoBlock, RejectedInput, TokenLosses
 from packer.pipeline.messages.row_report import RowReport
 from packer.rejections import CODES, ROW_REASONS
 from packer.store.cache import Cache

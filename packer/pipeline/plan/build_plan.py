@@ -1,6 +1,5 @@
 """Plan a build: read the inputs once for their digests and partitions, load the model, key every partition."""
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +10,6 @@ import msgspec
 
 from packer.curate.trait_rules import TraitRules
 from packer.errors import InputError, RecipeError
-from packer.hub import data_name
 from packer.model.model import TOKENIZER_FILE, Model, load_model
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.engine import Engine, resolve_engine
@@ -19,7 +17,7 @@ from packer.pipeline.identity import RULES_VERSION, Provenance, documents_identi
 from packer.pipeline.kept_tokenizer import model_record
 from packer.pipeline.messages.suggestions import templates_hint
 from packer.pipeline.partition import PartitionTask, TraitsTask
-from packer.pipeline.plan.input_resolution import SourceFile, source_files, tokenizer_place
+from packer.pipeline.plan.input_resolution import SourceFile, no_tokenizer, resolve_sources, tokenizer_place
 from packer.pipeline.plan.inputs import MIN_PARALLEL_BYTES, note_dialogues, note_texts, open_inputs, read_whole
 from packer.pipeline.plan.open_keys import settled
 from packer.pipeline.plan.unread_fields import Questions
@@ -36,7 +34,6 @@ from packer.source.partition import FilePartitions, FileStatus, Partition
 from packer.source.rows import InputFile
 from packer.source.schema import SCHEMAS
 from packer.store.manifest import Input, Manifest
-from packer.store.objects import copy_objects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,15 +67,15 @@ def plan_build(
         recipe: what to build, with commits in names of the Hub and digests of benchmarks.
         progress: receives progress and notes.
         before: manifest of the existing cache, if there is one.
-        workers: used to read the files if they are large. Those of this machine get copies of inputs in buckets first,
-            as it reads all of them more than once; those of a cluster read them where they are.
+        workers: used to read the files if they are large.
 
     Raises:
         RecipeError: no sources, no tokenizer, a file that is named twice, or an engine that cannot be used.
         InputError: a source or the tokenizer cannot be read, or rows have text that nothing reads.
         TemplateError: the template cannot be used.
     """
-    paths = resolve_sources(recipe)
+    is_here = isinstance(workers, Processes)
+    paths = resolve_sources(recipe, copied=is_here)
     model = load_recipe_model(recipe)
     engine = resolve_engine(recipe.engine, model.files[TOKENIZER_FILE], before=before.engine if before else None)
     _note_engine(engine, before, progress)
@@ -86,9 +83,8 @@ def plan_build(
     row_rules = rules_of_sources(recipe)
     statuses = {file.path: FileStatus.of(file.path) for file in paths}
     num_bytes = sum(status.num_bytes for status in statuses.values())
-    readers = at_first = workers  # of a cluster, whose nodes read inputs in buckets where they are
-    if isinstance(workers, Processes) or all(isinstance(path, Path) for path in statuses):
-        copy_objects(statuses)
+    readers = at_first = workers  # of a cluster, whose nodes read inputs elsewhere where they are
+    if is_here or all(isinstance(path, Path) for path in statuses):
         at_first, readers = ALONE, ALONE if num_bytes < MIN_PARALLEL_BYTES else workers
     progress.stage("reading", num_bytes, "bytes")
     questions = Questions(recipe, model)
@@ -175,27 +171,6 @@ def _tasks(
             )
 
 
-def resolve_sources(recipe: Recipe) -> list[SourceFile]:
-    """Return the files of a recipe's sources in recipe order, with globs and folders expanded.
-
-    Files of the Hub or of a bucket are fetched; none is opened.
-
-    Raises:
-        RecipeError: no sources, no tokenizer, or a file that is named twice for a split.
-        InputError: a file is missing, or its name is not UTF-8; a glob matches none; a folder is not a data set.
-        UsageError: standard input is a source, and nothing is piped in.
-    """
-    if not recipe.sources:
-        raise RecipeError("no sources", hint="name files on the command line, or give the recipe `sources:`")
-    if recipe.tokenizer is None:
-        raise _no_tokenizer()
-    files = [file for source in recipe.sources for file in source_files(source)]
-    for file in files:
-        _refuse_unnameable(file.name)
-    _refuse_twice(files)
-    return files
-
-
 def refuse_untemplated(file: InputFile, model: Model, recipe: Recipe) -> None:
     """Refuse an input whose rows need a chat template if the model has none.
 
@@ -242,7 +217,7 @@ def load_recipe_model(recipe: Recipe) -> Model:
         TemplateError: the template cannot be used.
     """
     if recipe.tokenizer is None:
-        raise _no_tokenizer()
+        raise no_tokenizer()
     model = load_model(
         tokenizer_place(recipe.tokenizer),
         template=recipe.template.path,
@@ -268,18 +243,6 @@ def _note_engine(engine: Engine, before: Manifest | None, progress: Progress) ->
             return
 
 
-def _no_tokenizer() -> RecipeError:
-    return RecipeError("no tokenizer", hint="pass the model's folder with --tokenizer DIR")
-
-
-def _refuse_unnameable(name: str) -> None:
-    """Refuse names that are not UTF-8, since the manifest lists its inputs in UTF-8."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"{name!r}: the file's name is not UTF-8", hint="rename the file") from None
-
-
 def _cut_file(partition_bytes: int, file: InputFile) -> FilePartitions:
     return partition_file(file.path, format=file.format, partition_bytes=partition_bytes, limit=file.limit)
 
@@ -301,18 +264,6 @@ def _input_of(file: InputFile, cut: FilePartitions, *, part: int | None) -> Inpu
         num_rows=cut.num_rows,
         part=part,
     )
-
-
-def _refuse_twice(files: Sequence[SourceFile]) -> None:
-    seen: set[tuple[str, str]] = set()
-    for file in files:
-        is_here = isinstance(file.path, Path) and data_name(file.name) is None
-        real = (os.path.realpath(file.path) if is_here else file.name, file.split)
-        if real in seen:
-            raise RecipeError(
-                f"sources name {file.name} twice for split '{file.split}'", hint="its rows would be trained on twice"
-            )
-        seen.add(real)
 
 
 def rules_of_sources(recipe: Recipe) -> tuple[TraitRules, ...]:
