@@ -300,6 +300,8 @@ def _with_refusal(content: Content, refusal: str, role: str, *, where: str) -> C
 
 def _merge_reasoning(fields: dict[str, Any], reasoning: str | None, *, where: str) -> dict[str, Any]:
     reasonings = {name: fields[name] for name in REASONING_FIELDS if name in fields}
+    if not reasonings and reasoning is None:  # nearly always
+        return fields
     if len({text.strip() for text in reasonings.values() if text.strip()}) > 1:
         names = " and ".join(f"`{name}`" for name in reasonings)
         raise Refused("wrong_type", f"different reasoning under {names} at {where}")

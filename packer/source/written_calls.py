@@ -67,9 +67,11 @@ _FEW_TOOLS = 64
 """So many names are looked for in a text one by one."""
 
 
-def with_calls_of_text(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[Message]:
+def with_calls_of_text(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> Sequence[Message]:
     """Return the messages with the calls of answers that are nothing else."""
     functions = {tool["function"]["name"]: tool["function"] for tool in tools}
+    if not _name_any(messages, functions):
+        return messages
     return [_read(message, functions, where=f"$.messages[{number}]") for number, message in enumerate(messages)]
 
 
@@ -82,7 +84,7 @@ def refuse_calls_in_text(sample: Sample) -> None:
     if not sample.tools or (sample.preference is not None and not sample.preference.is_desirable):
         return
     functions = {tool["function"]["name"]: tool["function"] for tool in sample.tools}
-    for number, message in enumerate(sample.messages):
+    for number, message in enumerate(sample.messages if _name_any(sample.messages, functions) else ()):
         text = _answer(message, functions)
         name = next(_called(text, functions, is_called=bool(message.fields.get("tool_calls"))), None) if text else None
         if name is not None:
@@ -98,17 +100,25 @@ def split_thought(text: str) -> tuple[str, str]:
     return thought + closing, call
 
 
+def _name_any(messages: Sequence[Message], functions: Mapping[str, Any]) -> bool:
+    """Whether some answer may have the name of a tool in its text; in most rows none has."""
+    answers = [message.fields.get("content") for message in messages if message.fields["role"] == "assistant"]
+    said = "\0".join([text for text in answers if isinstance(text, str)])
+    return len(functions) > _FEW_TOOLS or any(name in said for name in functions)
+
+
 def _answer(message: Message, functions: Mapping[str, Any]) -> str:
     """Return the text of an answer without its reasoning; or an empty one, if it names no tool."""
     text = message.fields.get("content")
-    if message.role != "assistant" or not isinstance(text, str):
+    if message.role != "assistant" or not isinstance(text, str) or not _name_any([message], functions):
         return ""
-    may_call = len(functions) > _FEW_TOOLS or any(name in text for name in functions)
-    return split_thought(text)[1] if may_call else ""
+    return split_thought(text)[1]
 
 
 def _read(message: Message, functions: Mapping[str, Any], *, where: str) -> Message:
     text = _answer(message, functions)
+    if not text:  # nearly always
+        return message
     for start in (0, *(mark.start() for mark in [_CALL_MARK.search(text)] if mark)):
         calls = [_as_call(value, functions) for value in _values(text[start:])]
         if calls and None not in calls:
