@@ -22,6 +22,7 @@ from packer.batches import REASONING_FIELDS, Sample
 from packer.source.decode import Refused, decode_json
 from packer.source.field_names import is_setting, meant_field
 from packer.source.prose import is_text
+from packer.source.read_places import ReadPlaces
 from packer.source.row import Columns
 from packer.source.schema import SCHEMAS, read_row
 
@@ -177,10 +178,10 @@ def _strings(value: Any) -> Iterator[str]:
         each = stack.pop()
         if isinstance(each, str):
             yield each
-        elif isinstance(each, Mapping):
-            stack += each.values()
         elif isinstance(each, list | tuple):
             stack += each
+        elif isinstance(each, Mapping):
+            stack += each.values()
 
 
 def _texts_read(sample: Sample) -> Iterator[str]:
@@ -310,7 +311,8 @@ def find_unread(
     hidden = {*known, *(new for new, old in columns.items() if old is None)}
     own = {columns.get(name) or name for name in SCHEMAS[schema].fields}
     num_rows = num_read = 0
-    read: set[Path] = set()
+    places = ReadPlaces()
+    read = places.paths
     names: set[str] = set()
     found: list[dict[Path, str]] = []
     for num_rows, row in enumerate(rows, 1):  # noqa: B007 - used after the loop
@@ -320,7 +322,9 @@ def find_unread(
         except Refused:
             continue
         num_read += 1
-        texts = _Row({name: value for name, value in row.items() if name not in hidden}, sample, own)
+        shown = {name: value for name, value in row.items() if name not in hidden}
+        said = {text for text in _texts_read(sample) if text and not text.isspace()}
+        texts = _Row(places.left(shown, own, said), sample, own)
         read |= {path[:end] for path in texts.read for end in range(1, len(path) + 1)}
         unread = {path: text for path, text in texts.unread.items() if not is_below(shown_path(path), hidden)}
         if unread:
