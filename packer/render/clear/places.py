@@ -14,6 +14,7 @@ from packer.render.clear.extension import (
     Arguments,
     Extension,
     Form,
+    Headers,
     Kind,
     MarkedTemplate,
     Message,
@@ -27,7 +28,7 @@ from packer.render.message_form import changes_of, prints_none
 from packer.render.next_header import next_header
 from packer.render.placeholders import KINDS, Loss
 from packer.render.readback import ESCAPE, arguments_of, keys, leaves, num_garbled, spellings
-from packer.render.reasoning import closes_reasoning, goes_on, reasoning_fields, reasoning_of, shows_as_reasoning
+from packer.render.reasoning import goes_on, reasoning_fields, reasoning_of, shows_as_reasoning
 
 _OTHER = "Zq0W."
 """Another text, which occurs nowhere."""
@@ -131,8 +132,8 @@ class Places:
         """
         start, end = pieces.places[k] if k else 0, pieces.places[k + 1]
         text, role = self._row.texts[k], self._row.messages[k]["role"]
-        spelled = (text, _written(text)[1:-1]) if role == "tool" else (text,)
-        if all(pieces.text.find(each, start, end) < 0 for each in spelled):
+        is_shown = pieces.text.find(text, start, end) >= 0
+        if not is_shown and (role != "tool" or pieces.text.find(_written(text)[1:-1], start, end) < 0):
             if role != "assistant":
                 self._refuse_if_lost(KINDS.get(role, "user"), k, pieces, {"content": text})
             return False
@@ -170,8 +171,9 @@ class Places:
         Raises:
             LostError: its text or its reasoning is not written at all.
         """
-        role = self._row.messages[k - 1]["role"]
-        headers, default = self._extension.headers.get(role, ()), self._extension.default.get(role)
+        headers = self._extension.headers.get(self._row.messages[k - 1]["role"])
+        if headers is None:
+            return None
         if is_last or self._extension.are_same:
             start, end = pieces.places[k], pieces.places[k + 1]
             whole = pieces.text if is_last else pieces.text[:end] + pieces.ending
@@ -183,7 +185,7 @@ class Places:
             end = len(whole)
             start = end - len(parts[-1])
             whole += pieces.ending
-        if default is not None and closes_reasoning(default) and not whole.startswith(default, start):
+        if not whole.startswith(headers.closing, start):
             return None  # the definition has a rule for such turns
         header = self._header(k, headers, whole, start)
         if header is None:
@@ -198,7 +200,7 @@ class Places:
             text=text,
             prompt_end=prompt_end,
             weight=weight,
-            prompt_ends=tuple([start + len(each) for each in headers if text.startswith(each, start)]),
+            prompt_ends=tuple([start + len(each) for each in headers.added if text.startswith(each, start)]),
             whole=whole,
             mode={},
         )
@@ -223,14 +225,16 @@ class Places:
             parts.append(part)
         return parts
 
-    def _header(self, k: int, headers: Sequence[str], whole: str, start: int) -> str | None:
+    def _header(self, k: int, headers: Headers, whole: str, start: int) -> str | None:
         """Return the header of the prompt that a turn continues: the longest, as in the definition.
 
         That also prefers prompts behind which the turn shows its reasoning as such. But what stands before the
         reasoning is the same for all of them, as long as the template does not say it itself.
         """
-        for header in headers:
-            if whole.startswith(header, start) and goes_on(header, whole[start + len(header) :]):
+        for header in headers.added:
+            if not whole.startswith(header, start):
+                continue
+            if header not in headers.opening or goes_on(header, whole[start + len(header) :]):
                 if self._rules.on_prompt_mismatch == "continue" and not self._reasons(k, header, whole, start):
                     return None  # the definition may continue another prompt
                 return header
@@ -263,7 +267,7 @@ class Places:
         """
         message, text, form = self._row.messages[k], self._row.texts[k], self._row.forms[k]
         reasoning = reasoning_of(message) if form[3] else ""
-        if text and turn.count(text, *place) <= reasoning.count(text):
+        if text and (turn.find(text, *place) < 0 or (reasoning and turn.count(text, *place) <= reasoning.count(text))):
             self._refuse_if_lost("content", k, pieces, {"content": text})
             return False
         if reasoning and turn.count(reasoning, *place) <= text.count(reasoning):

@@ -50,7 +50,7 @@ from packer.render.environment import ChatTemplate, RenderError
 from packer.render.placeholders import Loss
 from packer.render.readback import ESCAPE, function_of
 from packer.render.reasoning import LONGEST_TAG, has_tag, reasoning_fields
-from packer.render.rewritten_history import HistoryRewrite, RenderedRow, TurnAssigner, encoded
+from packer.render.rewritten_history import EncodedTurn, HistoryRewrite, RenderedRow, TurnAssigner, encoded
 from packer.render.tagged_calls import tags_in
 
 WORTH_COMPILING = 4
@@ -249,9 +249,7 @@ class ClearRows:
         ends = wanted if extension.reach == "turn" else [last]
         if extension.reach == "question":
             ends = ends_of_questions(row.asked, wanted)
-        assigner = TurnAssigner(
-            history_rewrite=self._history_rewrite, stops=self._rules.stops, max_bytes=self.max_bytes
-        )
+        turns: list[RenderedTurn] = []
         whole = places.render_all()
         begin = first = 0
         for end in ends:
@@ -264,13 +262,25 @@ class ClearRows:
                     return None
                 if not first and places.conversation.tools:
                     self._refuse_lost_tools(places.conversation, row, turn)
-                assigner.add(turn)
+                turns.append(turn)
                 first = k + 1
                 begin += 1
-        documents = assigner.documents()
-        if any(("&" in each.text or "\ufffd" in each.text) and ESCAPE.search(each.text) for each in documents):
+        documents = self._documents(turns)
+        if any(("&" in text or "\ufffd" in text) and ESCAPE.search(text) for text, _ in documents):
             return None
-        return RenderedRow(tuple([encoded(each.text, each.turns) for each in documents]), 0)
+        return RenderedRow(tuple([encoded(text, placed) for text, placed in documents]), 0)
+
+    def _documents(self, turns: Sequence[RenderedTurn]) -> list[tuple[str, list[EncodedTurn]]]:
+        """Assign the turns to texts; nearly always the last one begins with all others."""
+        text = turns[-1].text
+        if all([text.startswith(turn.text) for turn in turns]):
+            return [(text, [(turn.message, turn.prompt_end, len(turn.text), turn.weight) for turn in turns])]
+        assigner = TurnAssigner(
+            history_rewrite=self._history_rewrite, stops=self._rules.stops, max_bytes=self.max_bytes
+        )
+        for turn in turns:
+            assigner.add(turn)
+        return [(each.text, each.turns) for each in assigner.documents()]
 
     def _refuse_lost_tools(self, conversation: Conversation, row: Row, turn: RenderedTurn) -> None:
         """Refuse a row whose tools show neither as JSON that no text of the row holds, nor to the definition's check.
