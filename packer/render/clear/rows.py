@@ -21,7 +21,7 @@ import functools
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -50,7 +50,7 @@ from packer.render.environment import ChatTemplate, RenderError
 from packer.render.placeholders import Loss
 from packer.render.readback import ESCAPE, function_of
 from packer.render.reasoning import LONGEST_TAG, has_tag, reasoning_fields
-from packer.render.rewritten_history import EncodedTurn, HistoryRewrite, RenderedRow, TurnAssigner, encoded
+from packer.render.rewritten_history import HistoryRewrite, RenderedRow, TurnAssigner, encoded
 from packer.render.tagged_calls import tags_in
 
 WORTH_COMPILING = 4
@@ -69,7 +69,8 @@ _LONG = 1000
 """Texts of this many characters are not part of a template."""
 
 _FEW_LETTERS = 6
-_MOST_KEPT = 1000
+_MOST_BYTES = 2**20
+"""Of tools that are kept, as JSON."""
 
 
 class ClearRows:
@@ -105,7 +106,7 @@ class ClearRows:
         """What the template looked for in the texts of the last row."""
 
         self._extensions: dict[Any, Extension | None] = {}
-        self._tools: dict[tuple[bytes, Kind], Loss | None] = {}
+        self._tools: dict[bytes, _Tools] = {}
 
     @functools.cached_property
     def are_possible(self) -> bool:
@@ -129,8 +130,9 @@ class ClearRows:
         self._num_rows += 1
         if not (at_once or self._num_rows >= WORTH_COMPILING) or not self.are_possible:
             return None
+        tools = self._shared(conversation)
         row = self._read(conversation, max(weights))
-        if row is None:
+        if row is None or (tools is not None and tools.are_odd):
             return None
         worth = sys.maxsize if at_once else len(row.messages) ** 2
         extension = self._extension(row.kind, conversation.kwargs, worth)
@@ -139,7 +141,7 @@ class ClearRows:
         allowed = self._losses.allowed
         places = Places(self._marked, conversation, row, extension, rules=self._rules, allowed=allowed)
         try:
-            return self._cut(places, row, extension, weights)
+            return self._cut(places, row, extension, weights, tools)
         except (LostError, RenderError):
             return None
         finally:
@@ -209,7 +211,7 @@ class ClearRows:
         calls = [call for message in messages for call in message.get("tool_calls") or ()]
         forms: set[Arguments | None] = {arguments_form(call) for call in calls} or {""}
         form = forms.pop()
-        others = [calls, conversation.tools, conversation.messages[last + 1 :]]
+        others = [calls, conversation.messages[last + 1 :]]
         if (
             form is None
             or forms
@@ -242,14 +244,23 @@ class ClearRows:
         except (TypeError, ValueError):
             return True
 
-    def _cut(self, places: Places, row: Row, extension: Extension, weights: Mapping[int, float]) -> RenderedRow | None:
+    def _cut(
+        self,
+        places: Places,
+        row: Row,
+        extension: Extension,
+        weights: Mapping[int, float],
+        tools: "_Tools | None",
+    ) -> RenderedRow | None:
         """Cut the texts of a row from its renderings."""
         wanted = sorted(weights)
         last = wanted[-1]
         ends = wanted if extension.reach == "turn" else [last]
         if extension.reach == "question":
             ends = ends_of_questions(row.asked, wanted)
-        turns: list[RenderedTurn] = []
+        assigner = TurnAssigner(
+            history_rewrite=self._history_rewrite, stops=self._rules.stops, max_bytes=self.max_bytes
+        )
         whole = places.render_all()
         begin = first = 0
         for end in ends:
@@ -260,29 +271,36 @@ class ClearRows:
                 turn = places.turn(k, weights[k], pieces, is_last=k == end)
                 if turn is None or (len(row.texts[k]) <= LONGEST_TAG and turn.is_blank(self._rules.stops)):
                     return None
-                if not first and places.conversation.tools:
-                    self._refuse_lost_tools(places.conversation, row, turn)
-                turns.append(turn)
+                if not first and tools is not None:
+                    self._refuse_lost_tools(tools, places.conversation, row, turn)
+                assigner.add(turn)
                 first = k + 1
                 begin += 1
-        documents = self._documents(turns)
-        if any(("&" in text or "\ufffd" in text) and ESCAPE.search(text) for text, _ in documents):
+        documents = assigner.documents()
+        if any(("&" in each.text or "\ufffd" in each.text) and ESCAPE.search(each.text) for each in documents):
             return None
-        return RenderedRow(tuple([encoded(text, placed) for text, placed in documents]), 0)
+        return RenderedRow(tuple([encoded(each.text, each.turns) for each in documents]), 0)
 
-    def _documents(self, turns: Sequence[RenderedTurn]) -> list[tuple[str, list[EncodedTurn]]]:
-        """Assign the turns to texts; nearly always the last one begins with all others."""
-        text = turns[-1].text
-        if all([text.startswith(turn.text) for turn in turns]):
-            return [(text, [(turn.message, turn.prompt_end, len(turn.text), turn.weight) for turn in turns])]
-        assigner = TurnAssigner(
-            history_rewrite=self._history_rewrite, stops=self._rules.stops, max_bytes=self.max_bytes
-        )
-        for turn in turns:
-            assigner.add(turn)
-        return [(each.text, each.turns) for each in assigner.documents()]
+    def _shared(self, conversation: Conversation) -> "_Tools | None":
+        """Give a conversation the tools of an earlier one that has the same: what is known of them is known of it."""
+        tools = conversation.tools
+        if tools is None:
+            return None
+        try:
+            key = msgspec.json.encode(tools)
+            known = self._tools.get(key)
+            if known is None or known.tools != tools:  # to JSON, a NaN is a null
+                known = _Tools(tools, self.is_odd(key.decode()), {})
+        except (TypeError, ValueError):
+            return _Tools(tools, True, {})
+        if key not in self._tools and len(key) < _MOST_BYTES:
+            if sum(map(len, self._tools)) > _MOST_BYTES:
+                self._tools.clear()
+            self._tools[key] = known
+        conversation.tools = known.tools
+        return known
 
-    def _refuse_lost_tools(self, conversation: Conversation, row: Row, turn: RenderedTurn) -> None:
+    def _refuse_lost_tools(self, tools: "_Tools", conversation: Conversation, row: Row, turn: RenderedTurn) -> None:
         """Refuse a row whose tools show neither as JSON that no text of the row holds, nor to the definition's check.
 
         This is found out once for the same tools in rows of a kind.
@@ -290,16 +308,22 @@ class ClearRows:
         Raises:
             LostError: they are not.
         """
-        key = msgspec.json.encode(conversation.tools), row.kind
-        if key not in self._tools:
-            if len(self._tools) >= _MOST_KEPT:
-                self._tools.clear()
-            spelled = [_spellings(tool) for tool in conversation.tools or ()]
+        if row.kind not in tools.lost:
+            spelled = [_spellings(tool) for tool in tools.tools]
             is_shown = all(any(each in turn.text and each not in row.said for each in every) for every in spelled)
-            self._tools[key] = None if is_shown else self._losses.of(conversation).tools(turn)
-        lost = self._tools[key]
+            tools.lost[row.kind] = None if is_shown else self._losses.of(conversation).tools(turn)
+        lost = tools.lost[row.kind]
         if lost is not None and lost.kind not in self._losses.allowed:
             raise LostError(lost)
+
+
+class _Tools(NamedTuple):
+    """The tools of some rows."""
+
+    tools: Sequence[Any]
+    are_odd: bool
+    lost: dict[Kind, Loss | None]
+    """What is lost of them in rows of a kind."""
 
 
 def _spellings(tool: Any) -> tuple[str, ...]:
