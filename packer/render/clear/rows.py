@@ -3,7 +3,7 @@
 A row is clear if all of the following can be read off its rendering (:mod:`packer.render.clear.places`) or the row:
 
 - Each text stands in the place of its own message, beside what else that message says there. So none is lost, however
-  often a text occurs, and however short it is. If the template writes the same with another text instead, it is lost.
+  often a text occurs, and however short it is.
 - Each call stands there: its name, and its arguments as JSON, or key by key as the template was seen to write them. So
   none is lost or garbled, and none is written as a string within JSON. The tools stand in the rendering as JSON; if a
   template writes them in another way, the definition's own check of tools is made.
@@ -40,21 +40,17 @@ from packer.render.clear.extension import (
     questions,
     size_of,
 )
-from packer.render.clear.places import LostError, Places, Row, arguments_form
+from packer.render.clear.places import Places, Row, arguments_form
 from packer.render.clear.questions import Constants
 from packer.render.clear.trial import rounds_of, tried
 from packer.render.control import FOREIGN_ENDS
 from packer.render.conversation import Conversation, RenderedTurn, TurnRules
 from packer.render.dropped import LossCheck
 from packer.render.environment import ChatTemplate, RenderError
-from packer.render.placeholders import Loss
 from packer.render.readback import ESCAPE, function_of
 from packer.render.reasoning import LONGEST_TAG, has_tag, reasoning_fields
 from packer.render.rewritten_history import HistoryRewrite, RenderedRow, TurnAssigner, encoded
 from packer.render.tagged_calls import tags_in
-
-WORTH_COMPILING = 4
-"""Number of chats that take about as long to render as it takes to compile the marked template."""
 
 WORTH_A_TRIAL = 50
 """A trial takes so many times its pairs of rounds; a row, the square of its messages."""
@@ -100,7 +96,6 @@ class ClearRows:
         """What no text of a clear row contains, beside tags of reasoning."""
 
         self._contains_odd = finder(self.odd)
-        self._num_rows = 0
         self._seen: dict[Any, int] = {}
         self.last_sought: set[str] = set()
         """What the template looked for in the texts of the last row."""
@@ -124,11 +119,10 @@ class ClearRows:
     ) -> RenderedRow | None:
         """Return a row as the definition renders it, all messages in `weights` trained; None if it is not clear.
 
-        No row is that the template does not write whole. Nor are the first few, for which compiling and trying the
-        template would take longer, unless `at_once`.
+        No row is that the template does not write whole. Nor are the first few, for which a trial would take longer,
+        unless `at_once`.
         """
-        self._num_rows += 1
-        if not (at_once or self._num_rows >= WORTH_COMPILING) or not self.are_possible:
+        if not self.are_possible:
             return None
         tools = self._shared(conversation)
         row = self._read(conversation, max(weights))
@@ -138,11 +132,10 @@ class ClearRows:
         extension = self._extension(row.kind, conversation.kwargs, worth)
         if extension is None or not self._is_known(row, extension):
             return None
-        allowed = self._losses.allowed
-        places = Places(self._marked, conversation, row, extension, rules=self._rules, allowed=allowed)
+        places = Places(self._marked, conversation, row, extension, self._rules)
         try:
             return self._cut(places, row, extension, weights, tools)
-        except (LostError, RenderError):
+        except RenderError:
             return None
         finally:
             self.last_sought = places.sought | extension.sought
@@ -271,8 +264,8 @@ class ClearRows:
                 turn = places.turn(k, weights[k], pieces, is_last=k == end)
                 if turn is None or (len(row.texts[k]) <= LONGEST_TAG and turn.is_blank(self._rules.stops)):
                     return None
-                if not first and tools is not None:
-                    self._refuse_lost_tools(tools, places.conversation, row, turn)
+                if not first and tools is not None and not self._shows_tools(tools, places.conversation, row, turn):
+                    return None
                 assigner.add(turn)
                 first = k + 1
                 begin += 1
@@ -300,21 +293,17 @@ class ClearRows:
         conversation.tools = known.tools
         return known
 
-    def _refuse_lost_tools(self, tools: "_Tools", conversation: Conversation, row: Row, turn: RenderedTurn) -> None:
-        """Refuse a row whose tools show neither as JSON that no text of the row holds, nor to the definition's check.
+    def _shows_tools(self, tools: "_Tools", conversation: Conversation, row: Row, turn: RenderedTurn) -> bool:
+        """Whether tools show as JSON that no text of the row holds, or to the definition's check, or may be lost.
 
         This is found out once for the same tools in rows of a kind.
-
-        Raises:
-            LostError: they are not.
         """
-        if row.kind not in tools.lost:
+        if row.kind not in tools.are_shown:
             spelled = [_spellings(tool) for tool in tools.tools]
             is_shown = all(any(each in turn.text and each not in row.said for each in every) for every in spelled)
-            tools.lost[row.kind] = None if is_shown else self._losses.of(conversation).tools(turn)
-        lost = tools.lost[row.kind]
-        if lost is not None and lost.kind not in self._losses.allowed:
-            raise LostError(lost)
+            lost = None if is_shown else self._losses.of(conversation).tools(turn)
+            tools.are_shown[row.kind] = lost is None or lost.kind in self._losses.allowed
+        return tools.are_shown[row.kind]
 
 
 class _Tools(NamedTuple):
@@ -322,8 +311,8 @@ class _Tools(NamedTuple):
 
     tools: Sequence[Any]
     are_odd: bool
-    lost: dict[Kind, Loss | None]
-    """What is lost of them in rows of a kind."""
+    are_shown: dict[Kind, bool]
+    """Whether rows of a kind show them."""
 
 
 def _spellings(tool: Any) -> tuple[str, ...]:
