@@ -270,8 +270,11 @@ def ends_of_questions(asked: Sequence[int], answers: Sequence[int]) -> list[int]
 
 def form_of(message: Message) -> Form:
     """Return what a message is."""
-    calls, text = message.get("tool_calls") or (), message.get("content")
+    text = message.get("content")
     has_text = type(text) is str and text != "" and not text.isspace()
+    if has_text and len(message) == 2:  # nearly always
+        return message["role"], 0, True, False
+    calls = message.get("tool_calls") or ()
     has_reasoning = not _REASONING.isdisjoint(message) and bool(reasoning_fields(message))
     return message["role"], min(len(calls), 2), has_text, has_reasoning
 
