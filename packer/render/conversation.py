@@ -24,6 +24,7 @@ from packer.render.reasoning import (
     ANY_TAG,
     closes_reasoning,
     continuation,
+    has_tag,
     opened_by,
     reasoning_of,
     shows_as_reasoning,
@@ -70,7 +71,7 @@ class RenderedTurn(NamedTuple):
         """Whether the template writes nothing for the turn: all of its content was dropped, as the recipe allows."""
         stop = stops.search(self.text, self.prompt_end) if stops else None
         written = self.text[self.prompt_end : stop.start() if stop else len(self.text)]
-        return not ANY_TAG.sub("", written).strip()
+        return not (ANY_TAG.sub("", written) if has_tag(written) else written).strip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,8 @@ def refuse_stray_results(messages: Iterable[Mapping[str, Any]]) -> None:
         num_calls += len(message.get("tool_calls") or ())
         for call in message.get("tool_calls") or ():
             made, tool = str(call.get("id") or ""), call["function"]["name"]
-            unanswered.update([("id", made), ("tool", tool)])
+            unanswered["id", made] += 1
+            unanswered["tool", tool] += 1
             tools_of[made].add(tool)
         if message["role"] != "tool" or not tools_of:
             continue
@@ -55,4 +56,5 @@ def refuse_stray_results(messages: Iterable[Mapping[str, Any]]) -> None:
         says = ("id", made) if made and known else ("tool", tool)
         if says[1] and unanswered[says] <= 0:
             raise Refused("bad_tools", f"a second result of the call {quoted(says[1])} at $.messages[{number}]")
-        unanswered.subtract([("id", made), ("tool", tool)])
+        unanswered["id", made] -= 1
+        unanswered["tool", tool] -= 1

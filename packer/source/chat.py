@@ -48,6 +48,7 @@ Weight = Annotated[float, Meta(ge=0, le=1)]
 _READ_FIELDS = OPTIONAL_MESSAGE_FIELDS | {"role", "content"}
 _KNOWN_FIELDS = _READ_FIELDS.union(REASONING_FIELDS, ("tool_call_id",))
 TEXT_FIELDS = ("text", "value", "output", "result", "response", "answer", "completion", "message", "body")
+_OTHER_CALLS = ("parts", "toolInvocations", "additional_kwargs")
 _MAX_LISTED = 8
 
 _OWN_VARIABLES = ("messages", "tools", "add_generation_prompt")
@@ -174,7 +175,7 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
     fields |= {key: value for key, value in raw.items() if value is not None and key not in _READ_FIELDS}
     if calls:  # no empty list: a template that tests `is defined` would see calls
         fields["tool_calls"] = calls
-    if role != "assistant":
+    if role != "assistant" and content.trained:
         content = replace(content, trained=frozenset())
     weight = _message_weight(shape, content, where=where)
     refuse_cut(raw if weight != 0 else {}, where=where)
@@ -265,6 +266,8 @@ def _has_text_in_other_field(raw: dict[str, Any]) -> bool:
 
 def _refuse_other_calls(raw: dict[str, Any], *, where: str) -> None:
     """Refuse a message with calls under a name of the AI SDK or of LangChain, which would be lost."""
+    if raw.keys().isdisjoint(_OTHER_CALLS):
+        return
     parts, more = raw.get("parts"), raw.get("additional_kwargs")
     types = [str(part.get("type")) for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
     found = {
@@ -288,6 +291,8 @@ def _with_refusal(content: Content, refusal: str, role: str, *, where: str) -> C
 
 def _merge_reasoning(fields: dict[str, Any], reasoning: str | None, *, where: str) -> dict[str, Any]:
     reasonings = {name: fields[name] for name in REASONING_FIELDS if name in fields}
+    if not reasonings and reasoning is None:  # nearly always
+        return fields
     if len({text.strip() for text in reasonings.values() if text.strip()}) > 1:
         names = " and ".join(f"`{name}`" for name in reasonings)
         raise Refused("wrong_type", f"different reasoning under {names} at {where}")

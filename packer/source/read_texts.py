@@ -32,7 +32,7 @@ class ReadTexts:
     """What is read from a row."""
 
     def __init__(self, sample: Sample) -> None:
-        texts = [text for each in _texts_read(sample) if (text := spaced(each))]
+        texts = [text for each in texts_read(sample) if (text := spaced(each))]
         in_json = (
             spaced(each) for text in texts if (value := decoded_json(text)) is not None for each in strings(value)
         )
@@ -119,12 +119,13 @@ def strings(value: Any) -> Iterator[str]:
             stack += each
 
 
-def _texts_read(sample: Sample) -> Iterator[str]:
+def texts_read(sample: Sample) -> Iterator[str]:
+    """Yield the texts that are read from a row."""
     for message in sample.all_messages:
         yield from strings([value for key, value in message.fields.items() if key in MESSAGE_FIELDS])
     yield from strings([sample.tools, sample.template_kwargs, sample.prompt, sample.text, sample.sample_id])
     if sample.preference is not None and sample.preference.rejected is not None:
-        yield from _texts_read(sample.preference.rejected)
+        yield from texts_read(sample.preference.rejected)
 
 
 def decoded_json(text: str) -> Any:

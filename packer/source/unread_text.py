@@ -21,7 +21,8 @@ from packer.batches import Sample
 from packer.source.decode import Refused
 from packer.source.field_names import is_setting, meant_field
 from packer.source.prose import is_phrase, is_text
-from packer.source.read_texts import WHOLE_CHARACTERS, ReadTexts, decoded_json, spaced, strings
+from packer.source.read_places import ReadPlaces
+from packer.source.read_texts import WHOLE_CHARACTERS, ReadTexts, decoded_json, spaced, strings, texts_read
 from packer.source.row import Columns
 from packer.source.schema import SCHEMAS, read_row
 from packer.source.training_flags import ITEMS, Flag, Flags, Path
@@ -193,7 +194,8 @@ def find_unread(
     hidden = {*known, *(new for new, old in columns.items() if old is None)}
     own = {columns.get(name) or name for name in SCHEMAS[schema].fields}
     num_rows = num_read = 0
-    read: set[Path] = set()
+    places = ReadPlaces()
+    read = places.paths
     names: set[str] = set()
     found: list[_Row] = []
     flags = Flags(read={*own, *hidden}, roles=roles)
@@ -205,7 +207,8 @@ def find_unread(
             continue
         num_read += 1
         shown = {name: value for name, value in row.items() if name not in hidden}
-        texts = _Row(shown, sample, own)
+        said = {text for text in texts_read(sample) if text and not text.isspace()}
+        texts = _Row(places.left(shown, own, said), sample, own)
         flags.add(shown)
         read |= {path[:end] for path in texts.read for end in range(1, len(path) + 1)}
         if texts.unread or texts.phrases:

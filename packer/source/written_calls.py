@@ -79,9 +79,11 @@ def _patterns(name: str, parameters: tuple[str, ...] | None) -> tuple[re.Pattern
     return tuple(re.compile(pattern, re.MULTILINE) for pattern in each)
 
 
-def with_calls_of_text(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[Message]:
+def with_calls_of_text(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> Sequence[Message]:
     """Return the messages with the calls of answers that are nothing else."""
     functions = {tool["function"]["name"]: tool["function"] for tool in tools}
+    if not _name_any(messages, functions):
+        return messages
     return [_read(message, functions, where=f"$.messages[{number}]") for number, message in enumerate(messages)]
 
 
@@ -94,7 +96,7 @@ def refuse_calls_in_text(sample: Sample) -> None:
     if not sample.tools or (sample.preference is not None and not sample.preference.is_desirable):
         return
     functions = {tool["function"]["name"]: tool["function"] for tool in sample.tools}
-    for number, message in enumerate(sample.messages):
+    for number, message in enumerate(sample.messages if _name_any(sample.messages, functions) else ()):
         text = _answer(message, functions)
         name = next(_called(text, functions, is_called=bool(message.fields.get("tool_calls"))), None) if text else None
         if name is not None:
@@ -108,6 +110,12 @@ def split_thought(text: str) -> tuple[str, str]:
         return "", text
     thought, closing, call = text.partition("</think>")
     return thought + closing, call
+
+
+def _name_any(messages: Sequence[Message], functions: Mapping[str, Any]) -> bool:
+    """Whether some answer may have the name of a tool in its text; in most rows none has."""
+    answers = [message.fields.get("content") for message in messages if message.fields["role"] == "assistant"]
+    return bool(_named("\n".join([text for text in answers if isinstance(text, str)]), functions))
 
 
 def _answer(message: Message, functions: Mapping[str, Any]) -> str:
@@ -127,6 +135,8 @@ def _named(text: str, functions: Mapping[str, Any]) -> list[str]:
 
 def _read(message: Message, functions: Mapping[str, Any], *, where: str) -> Message:
     text = _answer(message, functions)
+    if not text:  # nearly always
+        return message
     for start in (0, *(mark.start() for mark in [_CALL_MARK.search(text)] if mark)):
         calls = [_as_call(value, functions) for value in _values(text[start:])]
         if calls and None not in calls:

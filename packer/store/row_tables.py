@@ -7,7 +7,6 @@ time.
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from xxhash import xxh3_128_hexdigest
 
 from packer.display import repair_hint
@@ -91,5 +90,7 @@ def _table(content: bytes, schema: pa.Schema) -> pa.Table:
 
 
 def _num_nulls(column: pa.ChunkedArray) -> int:
+    import pyarrow.compute as pc  # noqa: PLC0415 - a twentieth of a second, which builds without rules about rows save
+
     is_list = pa.types.is_large_list(column.type) or pa.types.is_fixed_size_list(column.type)
     return int(column.null_count) + (int(pc.list_flatten(column).null_count) if is_list else 0)
