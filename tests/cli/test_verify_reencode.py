@@ -1,6 +1,5 @@
 """`packer verify --reencode` on the command line: what it says, in words and in JSON, and how it exits."""
 
-import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -8,10 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 from command_line import fields, run
+from rejected_lines import write_rejected
 
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import load_recipe
 from packer.store.manifest import read_manifest, write_manifest
+from packer.store.rejected import Rejected
 
 
 def row_of(shown, name):
@@ -76,10 +77,8 @@ def test_a_row_that_yields_something_else_is_shown_and_exits_1(own):
     codes = [line["code"] for line in lines]
     assert codes[0] != codes[1]
     lines[0]["code"], lines[1]["code"] = codes[1], codes[0]  # so that every count is as it was
-    content = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
-    path.write_text(content)
-    sha256 = hashlib.sha256(content.encode()).hexdigest()
-    write_manifest(cache, msgspec.structs.replace(read_manifest(cache), rejected_sha256=sha256))
+    digests = write_rejected(cache, msgspec.convert(lines, list[Rejected]))
+    write_manifest(cache, msgspec.structs.replace(read_manifest(cache), **digests))
     result = run("verify", cache, "--sources", "/", "--reencode", "-j", "1", exit_code=1)
     assert f"row {lines[0]['row']:,}\n  re-encoded\n  expected  rejected: " in result.stdout
     assert f"found     rejected: {codes[1]}" in result.stdout
