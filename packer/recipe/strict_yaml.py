@@ -171,18 +171,25 @@ def explain(message: str, recipe: type[msgspec.Struct], every_key: str) -> tuple
     text, separator, path = in_words(message).partition(" - at `$")
     key = path.rstrip("`").lstrip(".")
     if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", text):
-        import difflib  # noqa: PLC0415 - only on this path
-
         keys = _kind_of(recipe, key).__struct_encode_fields__
-        close = difflib.get_close_matches(unknown[1], keys, n=1)
-        meant = [*_places_of(recipe, unknown[1])] or close
-        hint = f"did you mean {' or '.join(map(repr, meant))}?" if meant else "keys here: " + ", ".join(keys)
+        meant = [*_places_of(recipe, unknown[1])]
+        hint = f"did you mean {' or '.join(map(repr, meant))}?" if meant else _near(unknown[1], keys)
+        hint = hint or "keys here: " + ", ".join(keys)
         hint = WITHDRAWN.get(f"{re.sub(_PLACE, '', key)}.{unknown[1]}", hint)
         return f"unknown key '{f'{key}.' if key else ''}{unknown[1]}'", hint
     if invalid := re.fullmatch(r"Invalid enum value (.*)", text):
-        values = " | ".join(str(value) for value in get_args(_kind_of(recipe, key)))
-        return f"{key}: expected {values}, found {invalid[1]}", every_key
+        values = [str(value) for value in get_args(_kind_of(recipe, key))]
+        near = _near(invalid[1].strip("'"), values)
+        return f"{key}: expected {' | '.join(values)}, found {invalid[1]}", near or every_key
     return f"{key}: {text[0].lower()}{text[1:]}" if separator and key else text, every_key
+
+
+def _near(name: str, names: Sequence[str]) -> str | None:
+    """Ask whether the one that is most like a name was meant; None if none is."""
+    import difflib  # noqa: PLC0415 - only after a mistake
+
+    close = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean {close[0]!r}?" if close else None
 
 
 def _places_of(recipe: type[msgspec.Struct], name: str) -> Iterator[str]:

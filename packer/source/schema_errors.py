@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from packer.errors import InputError
+from packer.recipe.named_options import as_option, flow_mapping
 from packer.source.decode import Refused
 from packer.source.exports import export_hint
 from packer.source.field_names import meant_field
@@ -92,10 +93,13 @@ def refuse_absent_columns(path: str, names: Collection[str], columns: Columns) -
     for new, old in columns.items():
         if old is not None and old not in names and first_name(old) not in names:
             close = difflib.get_close_matches(old, list(names), 1)
+            hint = f"did you mean {quoted(close[0])}?" if close else "name an existing field"
+            if new in names and not close:
+                hint = f"the schema's field comes first: {as_option(f'sources.columns={flow_mapping({old: new})}')}"
             raise InputError(
                 f"{path}: `columns` takes '{new}' from {quoted(old)}, but no sampled row has it; "
                 f"found: {list_names(names)}",
-                hint=f"did you mean {quoted(close[0])}?" if close else "name an existing field",
+                hint=hint,
             )
 
 
@@ -132,7 +136,7 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns) -> str:
     choices = () if when or rivals else propose(sampled, first.reading).choices
     ways = "; ".join([ways, *(f"{each.when}, {each.reading.setting(each.left)}" for each in choices)])
     differs = _DIFFERS if when and "rejected" in first.reading.columns else ""
-    return f"say which field is which with `columns`: {ways}{_LEFT_OUT if first.left else differs}{_OR * bool(rivals)}"
+    return f"say which field is which: {ways}{_LEFT_OUT if first.left else differs}{_OR * bool(rivals)}"
 
 
 def _best(

@@ -125,5 +125,5 @@ def test_a_developers_messages_that_a_template_drops_become_system_messages_as_t
 
     with pytest.raises(NothingKeptError, match="dropped_system") as caught:
         build(recipe(), tmp_path / "cache")
-    assert caught.value.hint.startswith("--set 'sources.roles={developer: system}'")
+    assert caught.value.hint.startswith("roles={'developer': 'system'} gives")
     assert build(recipe(roles={"developer": "system"}), tmp_path / "cache").manifest.totals.kept == 1

@@ -94,13 +94,13 @@ def choices_hint(model: Model, recipe: Recipe) -> str:
     if closing is not None:
         return (
             f"--set 'supervision.stop=[\"{closing}\"]' if generation stops at {closing}, which this template writes "
-            f"after every turn: then nothing is rewritten. Else supervision.history_rewrite={_CHOICES}"
+            f"after every turn: then nothing is rewritten. Else --history {_CHOICES}"
         )
-    return f"--set supervision.history_rewrite={_CHOICES}"
+    return f"--history {_CHOICES}"
 
 
 _CHOICES = (
     "as_rendered trains every answer, earlier ones as the template shows them later on, without an empty reasoning "
-    "block; =exact trains every answer as inference asks for it, at this price; =last trains only the end of each "
-    "conversation"
+    "block; --history exact trains every answer as inference asks for it, at this price; "
+    "--history last trains only the end of each conversation"
 )
