@@ -104,8 +104,9 @@ def build(
             concurrent tasks. All nodes must see the inputs and the cache under the same paths, or both must be in
             buckets.
         on_error: ``fail`` stops at the first rejected row.
-        fail_above: the largest share of rows that may be rejected, and of tokens that may be in no block. If more is
-            left out, nothing is committed; finished work is kept for a build that allows it.
+        fail_above: the largest share of rows that may be rejected, and of tokens that may be in no block; None allows
+            any share of rows and a tenth of the tokens. If more is left out, nothing is committed; finished work is
+            kept for a build that allows it.
         force: replace a cache that was built by another recipe or from other inputs.
         repair: verify every byte of the existing cache, and rebuild what is damaged.
         dry_run: only report what would be done.
@@ -161,7 +162,7 @@ def _hints_for_python() -> Iterator[None]:
 _OPTIONS_IN_PYTHON = (
     "in a call of packer.build, --set pack.block_len=N and --block-len N are pack={'block_len': N}, "
     "--set sources.limit=N is limit=N, --ignore FIELD is ignore=['FIELD'], "
-    "--template NAME is template='NAME', --force is force=True, -o is `out`"
+    "--template NAME is template='NAME', --force is force=True, --fail-above 1 is fail_above=1, -o is `out`"
 )
 
 
