@@ -17,6 +17,7 @@ import click
 from packer.credentials import masked
 from packer.errors import PackerError
 from packer.host.limits import is_panic, out_of
+from packer.near import did_you_mean, near
 from packer.progress import Lines, Progress, Silent
 from packer_cli.output import bars_console, stderr, stdout, wrap_words
 
@@ -108,6 +109,10 @@ def _describe(error: BaseException, *, command: str | None, verbose: bool) -> tu
     if isinstance(error, click.UsageError):
         path = error.ctx.command_path if error.ctx is not None else "packer"
         told = error.format_message()
+        if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+            known = [name for each in error.ctx.command.params for name in each.opts]
+            hint = did_you_mean(near(error.option_name, known), f"{path} --help lists what it takes")
+            return "usage", _lower(error.message), hint, 2
         if isinstance(error, click.MissingParameter):
             told = " ".join(told.split())  # it lists choices one a line
         return "usage", _lower(told), f"{path} --help lists what it takes", 2

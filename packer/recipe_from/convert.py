@@ -11,6 +11,7 @@ from packer.display import in_shell
 from packer.errors import InputError, RecipeError, UsageError
 from packer.model.tokenizer_folder import read_regular
 from packer.names import refuse_address
+from packer.near import did_you_mean, near_paths
 from packer.recipe.recipe import make_recipe
 from packer.recipe.strict_yaml import as_yaml, parse_mapping
 from packer.recipe_from.axolotl import read_axolotl
@@ -119,7 +120,7 @@ def _load(path: Path) -> dict[str, Any]:
     """
     hint = f"FILE is {_EXPECTED}"
     if not os.path.lexists(path):
-        raise RecipeError(f"{path}: no such file", hint=hint)
+        raise RecipeError(f"{path}: no such file", hint=did_you_mean(near_paths(path), hint))
     try:
         text = read_regular(path, max_bytes=MAX_CONFIG_BYTES, what=f"configuration {path}").decode("utf-8")
     except (InputError, UnicodeDecodeError) as error:

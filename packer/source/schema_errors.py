@@ -1,12 +1,12 @@
 """Errors and hints for rows that fit no schema: fields found and needed, and `columns` that would make them fit."""
 
-import difflib
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from packer.errors import InputError
+from packer.near import did_you_mean, near
 from packer.source.decode import Refused
 from packer.source.exports import export_hint
 from packer.source.field_names import meant_field
@@ -73,10 +73,10 @@ def refuse_unread_columns(path: FilePath, columns: Columns, schema: str) -> None
         return
     unsupported = SUSPECT_FIELDS - SCHEMAS[schema].fields
     guessed = meant_field(unread)
-    near = [guessed] if guessed in known else difflib.get_close_matches(unread, sorted(known), 1)
+    meant = [guessed] if guessed in known else near(unread, sorted(known))
     raise InputError(
         f"{path}: `columns` names {quoted(unread)}, which is not a field of schema {schema}",
-        hint=f"did you mean {quoted(near[0])}?" if near else f"its fields: {', '.join(sorted(known - unsupported))}",
+        hint=did_you_mean(meant, f"its fields: {', '.join(sorted(known - unsupported))}"),
     )
 
 
@@ -88,11 +88,10 @@ def refuse_absent_columns(path: str, names: Collection[str], columns: Columns) -
     """
     for new, old in columns.items():
         if old is not None and old not in names and old.partition(".")[0] not in names:
-            close = difflib.get_close_matches(old, list(names), 1)
             raise InputError(
                 f"{path}: `columns` takes '{new}' from {quoted(old)}, but no sampled row has it; "
                 f"found: {list_names(names)}",
-                hint=f"did you mean {quoted(close[0])}?" if close else "name an existing field",
+                hint=did_you_mean(near(old, names), "name an existing field"),
             )
 
 
