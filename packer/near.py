@@ -35,10 +35,10 @@ def near(name: str, known: Iterable[str]) -> list[str]:
     for each in known:
         if _bare(name) in _ELSEWHERE.get(_bare(each), ()):
             return [each]
-    matcher = SequenceMatcher(None, b=name.casefold())
+    matcher = SequenceMatcher(None, b=_bare(name))
     ratios: dict[str, float] = {}
     for each in known:
-        matcher.set_seq1(each.casefold())
+        matcher.set_seq1(_bare(each))
         if matcher.real_quick_ratio() >= _LEAST and matcher.quick_ratio() >= _LEAST:
             ratios[each] = matcher.ratio()
     best = max(ratios.values(), default=0.0)
@@ -46,7 +46,8 @@ def near(name: str, known: Iterable[str]) -> list[str]:
 
 
 def _bare(name: str) -> str:
-    return name.lstrip("-").replace("-", "_")
+    """Return what is compared of a name: letters in lower case, and without the dashes of options."""
+    return name.casefold().lstrip("-").replace("-", "_")
 
 
 def did_you_mean(names: Iterable[str], otherwise: str) -> str:

@@ -162,7 +162,7 @@ def test_splits_and_options_of_sources_are_those_of_a_recipe(tokenizer, tmp_path
         ("alpaca", ("instruction", "output"))
     }
     paths = [starter / "data" / "chat.jsonl", str(starter / "data" / "tools.jsonl")]
-    held_out = packer.build(paths, tmp_path / "files", split="eval", **options_of(tokenizer))
+    held_out = packer.build(paths, tmp_path / "files", split="eval", fail_above=1, **options_of(tokenizer))
     assert {shard.split for shard in held_out.manifest.shards} == {"eval"}
     assert [entry.path for entry in held_out.manifest.inputs] == list(map(str, paths))
     assert files_of(tmp_path / "files") == []
