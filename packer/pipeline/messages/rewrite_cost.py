@@ -101,6 +101,6 @@ def choices_hint(model: Model, recipe: Recipe) -> str:
 
 _CHOICES = (
     "as_rendered trains every answer, earlier ones as the template shows them later on, without an empty reasoning "
-    "block; =exact trains every answer in the context that a server sends, at this price; =last trains only the end of each "
-    "conversation"
+    "block; =exact trains every answer in the context that a server sends, at this price; =last trains only the end of "
+    "each conversation"
 )
