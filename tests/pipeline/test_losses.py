@@ -119,7 +119,7 @@ def test_blocks_that_leave_out_more_than_a_tenth_are_not_written_unless_the_shar
     with pytest.raises(CheckError, match=r"\d\d\.\d % of the tokens would be in no block") as caught:
         one_build(starter, tmp_path / "cache", *keys)
     assert not writes and not (tmp_path / "cache" / "manifest.json").exists()
-    assert caught.value.hint.endswith("--fail-above 1 builds without them")
+    assert caught.value.hint.endswith("--fail-above 1 builds without these tokens")
     lengths = [int(each) for each in re.findall(r"--block-len (\d+)", caught.value.hint)]
     assert lengths
     for length, limit in zip(lengths, (0.0, 0.01), strict=False):  # one length may keep both shares

@@ -118,9 +118,10 @@ class BuildResult:
         if verbose:
             yield f"content      {manifest.content_fingerprint}"
             yield f"recipe       {manifest.recipe_fingerprint}"
-        if self.built and manifest.totals.blocks:
+        if self.built:
+            row = "" if manifest.totals.blocks else f" --row {shlex.quote(f'{manifest.inputs[0].path}:0')}"
             yield ""
-            yield f"next: packer inspect {shlex.quote(name)}"
+            yield f"next: packer inspect {shlex.quote(name)}{row}"
 
     def __repr__(self) -> str:
         """The lines as one text, for notebooks."""

@@ -180,7 +180,7 @@ def refuse_lost_tokens(
         raise NothingKeptError(f"nothing kept: no token would be in a block: {found}", hint="; ".join(ways_out))
     raise LeftOutError(
         f"{percent(lost.share)} of the tokens would be in no block ({tokens}): {found}",
-        hint="; ".join((*ways_out, "--fail-above 1 builds without them")),
+        hint="; ".join((*ways_out, "--fail-above 1 builds without these tokens")),
     )
 
 
