@@ -117,8 +117,8 @@ class Packer(click.Group):
 def cli(context: click.Context) -> None:
     """Chat files in; a verified, packed, fingerprinted token cache out.
 
-    Start with `packer init DIR`: it writes a folder with everything to build a first cache. `packer explain CODE` says
-    what a message is about.
+    Start with `packer init DIR`: it writes a folder with everything to build a first cache. `packer explain CODE`
+    explains the code of a rejected row or of `packer lint`.
     """
     if context.invoked_subcommand is None:
         for line in context.get_help().splitlines():

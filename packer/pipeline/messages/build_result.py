@@ -152,7 +152,7 @@ class BuildResult:
             yield f"{totals.tokens / last:.2f} times the tokens of each row's last document"
         if totals.rejected:
             yield ""
-            yield f"rows rejected; listed in {listed}"
+            yield f"rows rejected; listed in {listed}; packer explain CODE says what to do"
             ordered = sorted(totals.rejected.items(), key=lambda entry: -entry[1])
             yield from aligned("><<", [(number(n), code, self._meaning(code, manifest)) for code, n in ordered])
         if lost.cuts:
