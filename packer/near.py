@@ -20,6 +20,9 @@ _ELSEWHERE = {
 _MOST_ENTRIES = 2_000
 """Of a folder; the rest is not compared."""
 
+_MOST_SHOWN = 200
+"""Characters of a name; rows may have longer ones."""
+
 _MOST_NAMED = 3
 """In a hint."""
 
@@ -52,7 +55,8 @@ def _bare(name: str) -> str:
 
 def did_you_mean(names: Iterable[str], otherwise: str) -> str:
     """Return a hint that names what was probably meant, or another one if there is no such name."""
-    named = " or ".join(f"'{name}'" for name in islice(names, _MOST_NAMED))
+    shown = (name if name.isprintable() else name.encode("unicode_escape").decode() for name in names)
+    named = " or ".join(f"'{name[:_MOST_SHOWN]}'" for name in islice(shown, _MOST_NAMED))
     return f"did you mean {named}?" if named else otherwise
 
 

@@ -131,6 +131,7 @@ def _recipe():
         ("pack:\n\tblock_len: 5\n", 2, "indent with spaces, not with a tab"),
         ("sources:\n  - path: a\n   split: b\n", 3, "indent it like line 2"),
         ("sources: [{path: a}\npack: {}\n", 2, "close the bracket of line 1"),
+        ("a: 1\nb: [\n", 3, "close the bracket of line 2"),
         ("tokenizer: a\nsources:\n  - path: *.jsonl\n", 3, "put text in quotes: - path: '*.jsonl'"),
         ("tokenizer:a/b\nsources: []\n", 2, "write a blank after the colon: tokenizer: a/b"),
         ("filters:\n  - name: x: y\n", 2, "put text in quotes: - name: 'x: y'"),

@@ -103,13 +103,19 @@ def _no_yaml(error: yaml.MarkedYAMLError, text: str, where: str) -> RecipeError:
     elif joined is not None:
         hint = f"write a blank after the colon: {joined.replace(':', ': ', 1)}"
     elif begun is not None and "flow" in str(error.context):
-        hint = f"close the bracket of line {begun.line + 1}, or put a comma between what it contains"
+        opened = next((n for n in range(mark.line, -1, -1) if _opens(lines[n])), begun.line)
+        hint = f"close the bracket of line {opened + 1}, or put a comma between what it contains"
     elif begun is not None and "block" in str(error.context):
         hint = f"indent it like line {begun.line + 1}, with which it belongs together"
     else:
         key, colon, value = line.partition(": ")
         hint = _QUOTES + (f": {key.strip()}: '{value.strip()}'" if colon and "'" not in value else "")
-    return RecipeError(f"{where}: not valid YAML: line {mark.line + 1}: {problem}: {line.strip()}", hint=hint)
+    shown = f": {line.strip()}" * bool(line.strip())
+    return RecipeError(f"{where}: not valid YAML: line {mark.line + 1}: {problem}{shown}", hint=hint)
+
+
+def _opens(line: str) -> bool:
+    return line.count("[") + line.count("{") > line.count("]") + line.count("}")
 
 
 _JOINED = re.compile(r"\s*(?:- )?\w+:[^\s/]")

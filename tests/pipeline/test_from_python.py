@@ -356,7 +356,7 @@ class Tokenizer:
         (ROWS, {"tokenizer": None}, RecipeError, "no tokenizer", "tokenizer="),
         (ROWS, {"pak": {}}, RecipeError, "unknown key 'pak'", "did you mean 'pack'"),
         (ROWS, {"pack": {"blok_len": 1}}, RecipeError, "unknown key 'pack.blok_len'", "did you mean 'block_len'"),
-        (ROWS, {"pack": 2048}, RecipeError, "pack: expected", "packer explain recipe"),
+        (ROWS, {"pack": 2048}, RecipeError, "pack: expected", "its keys are mode, block_len"),
         (ROWS, {"schema": "alpca"}, RecipeError, "schema: expected", "packer explain recipe"),
         (ROWS, {"limit": 0}, RecipeError, "limit: expected", "packer explain recipe"),
         (ROWS, {"split": "a/b"}, RecipeError, "split: expected the name of a split", "packer explain recipe"),
