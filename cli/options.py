@@ -77,7 +77,7 @@ class Command(click.Command):
 
 
 def _share(_context: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:
-    """Parse `0.01` or `1%` as a fraction below 1."""
+    """Parse `0.01` or `1%` as a fraction."""
     if text is None:
         return None
     number, percent, rest = text.partition("%")
@@ -85,8 +85,8 @@ def _share(_context: click.Context, _parameter: click.Parameter, text: str | Non
         share = float(number) / (100 if percent else 1)
     except ValueError:
         share = -1.0
-    if rest or not 0 <= share < 1:
-        raise click.BadParameter(f"{text}: expected a share from 0 to below 1, as 0.01 or 1%")
+    if rest or not 0 <= share <= 1:
+        raise click.BadParameter(f"{text}: expected a share from 0 to 1, such as 0.01 or 1%")
     return share
 
 
@@ -95,7 +95,7 @@ fail_above_option = click.option(
     metavar="SHARE",
     callback=_share,
     help="Commit nothing and exit with 1 if more than this share of the rows is rejected, or of the tokens is in no "
-    "block: 0.01 or 1%.",
+    "block: 0.01 or 1% [any share of rows, a tenth of the tokens]; 1 accepts everything.",
 )
 
 

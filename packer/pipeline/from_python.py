@@ -106,8 +106,9 @@ def build(
         on: ``ray`` builds on the Ray cluster of this machine or of ``RAY_ADDRESS``; `jobs` is then the number of
             concurrent tasks. All nodes must see the inputs and the cache under the same paths, or both must be in
             buckets.
-        fail_above: the largest share of rows that may be rejected, and of tokens that may be in no block. If more is
-            left out, nothing is committed; finished work is kept for a build that allows it.
+        fail_above: the largest share of rows that may be rejected, and of tokens that may be in no block; None allows
+            any share of rows and a tenth of the tokens. If more is left out, nothing is committed; finished work is
+            kept for a build that allows it.
         force: replace a cache that was built by another recipe or from other inputs.
         repair: verify every byte of the existing cache, and rebuild what is damaged.
         dry_run: only report what would be done.

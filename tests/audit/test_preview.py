@@ -52,7 +52,7 @@ def assert_preview_is_what_is_built(recipe, folder, rows):
     The cache is built if it is not there. Which parts of documents are in no block is for the build to say.
     """
     if not folder.exists():
-        build(recipe, folder, jobs=1)
+        build(recipe, folder, jobs=1, fail_above=1)
     found = preview(recipe, rows=rows)
     with Cache.open(folder) as cache:
         for row in found.rows:

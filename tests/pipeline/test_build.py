@@ -300,7 +300,7 @@ def test_mode_none_keeps_documents_only(starter: Path, tmp_path: Path) -> None:
 
 
 def test_overlong_documents_are_in_the_ledger(starter: Path, tmp_path: Path) -> None:
-    result = build_one(starter, tmp_path / "cache", "pack.block_len=128", "pack.min_length=30")
+    result = build_one(starter, tmp_path / "cache", "pack.block_len=128", "pack.min_length=30", fail_above=1)
     assert result.manifest is not None
     totals = result.manifest.totals
     lines = [
@@ -352,7 +352,7 @@ BAD = [
     (["template.kwargs=&a {x: *a}"], RecipeError, "contains itself"),
     (["partition_bytes=99999999999999999999GiB"], RecipeError, "partition_bytes"),
     (["pack.group_documents=99999999999999999999999"], RecipeError, "group_documents|too large"),
-    (["pack.min_length=400"], NothingKeptError, "197 × too_short"),
+    (["pack.min_length=400"], NothingKeptError, "24,950 too_short"),
     (["pack.min_length=100000"], RecipeError, "more than pack.block_len 512"),
     (["template.file=broken.jinja"], TemplateError, "not a valid Jinja template"),
     (["template.file=markers.jinja"], TemplateError, "splits into"),

@@ -12,7 +12,7 @@ from packer.recipe.recipe import load_recipe
 from packer.store.cache import Cache
 from packer.store.manifest import read_manifest, write_manifest
 
-OTHER = "pack.block_len=256"
+OTHER = "pack.block_len=384"
 
 
 def again(starter, cache, *overrides):

@@ -166,7 +166,7 @@ def test_splits_and_options_of_sources_are_those_of_a_recipe(tokenizer, tmp_path
         ("alpaca", ("instruction", "output"))
     }
     paths = [starter / "data" / "chat.jsonl", str(starter / "data" / "tools.jsonl")]
-    held_out = packer.build(paths, tmp_path / "files", split="eval", **options_of(tokenizer))
+    held_out = packer.build(paths, tmp_path / "files", split="eval", fail_above=1, **options_of(tokenizer))
     assert {shard.split for shard in held_out.manifest.shards} == {"eval"}
     assert [entry.path for entry in held_out.manifest.inputs] == list(map(str, paths))
     assert files_of(tmp_path / "files") == []
@@ -358,7 +358,7 @@ class Tokenizer:
         (ROWS, {"tokenizer": None}, RecipeError, "no tokenizer", "tokenizer="),
         (ROWS, {"pak": {}}, RecipeError, "unknown key 'pak'", "did you mean 'pack'"),
         (ROWS, {"pack": {"blok_len": 1}}, RecipeError, "unknown key 'pack.blok_len'", "did you mean 'block_len'"),
-        (ROWS, {"pack": 2048}, RecipeError, "pack: expected", "packer explain recipe"),
+        (ROWS, {"pack": 2048}, RecipeError, "pack: expected", "its keys are mode, block_len"),
         (ROWS, {"schema": "alpca"}, RecipeError, "schema: expected", "packer explain recipe"),
         (ROWS, {"limit": 0}, RecipeError, "limit: expected", "packer explain recipe"),
         (ROWS, {"split": "a/b"}, RecipeError, "split: expected the name of a split", "packer explain recipe"),

@@ -197,7 +197,7 @@ def test_a_template_that_writes_all_keys_of_messages_reads_them(tmp_path: Path) 
 def test_preview_and_lint_show_the_question_and_go_on(tokenizer: Path, tmp_path: Path) -> None:
     path = written(tmp_path / "rows.jsonl", CHAT | {"persona": GAELIC, "topic": "ferries"})
     told = run("preview", path, "--tokenizer", tokenizer)
-    assert "a build asks first" in " ".join(told.stderr.split())
+    assert "`packer build` would stop: " in " ".join(told.stderr.split())
     assert "fields of rows that are not read: `topic`" in " ".join(told.stderr.split())
     assert ROW["output"] in told.stdout
     (found,) = [

@@ -165,7 +165,7 @@ def test_a_column_that_no_row_has_is_named_with_those_there_are(tmp_path):
     said = "`columns` takes 'messages' from `mesages`, but no sampled row has it; found: `messages`, `id`"
     with pytest.raises(InputError, match=re.escape(said)) as caught:
         detect_schema(path, format="jsonl", columns=columns)
-    assert caught.value.hint == "did you mean `messages`?"
+    assert caught.value.hint == "did you mean 'messages'?"
 
 
 @pytest.mark.parametrize(

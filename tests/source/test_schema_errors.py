@@ -157,9 +157,9 @@ def test_the_suggested_columns_are_taken(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "schema", "near"),
     [
-        ({"reasoning_content": "cot"}, "alpaca", "did you mean `reasoning`?"),
-        ({"question": "q"}, "alpaca", "did you mean `instruction`?"),
-        ({"mesages": "talk"}, "messages", "did you mean `messages`?"),
+        ({"reasoning_content": "cot"}, "alpaca", "did you mean 'reasoning'?"),
+        ({"question": "q"}, "alpaca", "did you mean 'instruction'?"),
+        ({"mesages": "talk"}, "messages", "did you mean 'messages'?"),
         ({"output": "a"}, "messages", "its fields: chat_template_kwargs, functions, id, messages, "),
     ],
 )

@@ -103,7 +103,7 @@ def plan_build(
     refuse_absent(row_rules, [(number, file) for _, file, number in opened], progress.note)
     asked, recipe = recipe.pack, suited(recipe, inputs)
     if recipe.pack != asked != Pack():
-        progress.note("preference data has no blocks: `pack` has no effect; a filter on `tokens` leaves out long rows")
+        progress.note("preference data is not packed: `pack` has no effect; to leave out long rows, filter by `tokens`")
     record = model_record(model)
     BlockForm.of(recipe.pack, pad_id=record.pad_id, eos_id=record.eos_id, stop_ids=record.stop_ids)
     return BuildPlan(
