@@ -73,7 +73,7 @@ def test_an_option_builds_the_cache_that_its_key_and_its_argument_build(
 
 
 def test_an_option_goes_before_the_recipe_and_set_before_it(starter: Path, tmp_path: Path) -> None:
-    keys = ("--limit", 2, "--block-len", 64, "--set", "pack.block_len=128")
+    keys = ("--limit", 2, "--block-len", 64, "--set", "pack.block_len=128", "--fail-above", 1)
     built = fields("build", "-c", starter / "recipe.yaml", *keys, "-o", tmp_path / "cache")
     assert built["totals"]["rows"] == 2 * len(load_recipe(starter / "recipe.yaml").sources)
     recipe = read_manifest(tmp_path / "cache").recipe
@@ -85,8 +85,8 @@ def test_an_option_goes_before_the_recipe_and_set_before_it(starter: Path, tmp_p
     [
         (["--columns", "instruction"], "--columns instruction: expected FIELD=NAME", "--columns instruction=Question"),
         (["--columns", "a=b,a=c"], "each name once", "for example"),
-        (["--columns", "message=id"], "`message`, which is not a field", "did you mean `messages`?"),
-        (["--columns", "tools=mesages"], "no sampled row has it", "did you mean `messages`?"),
+        (["--columns", "message=id"], "`message`, which is not a field", "did you mean 'messages'?"),
+        (["--columns", "tools=mesages"], "no sampled row has it", "did you mean 'messages'?"),
         (["--columns", "messages=conversations"], "no sampled row has it", "--columns conversations=messages"),
         (["--columns", "{a: b"], "sources.columns", "quotes"),
         (["--roles", "client=usr"], "expected system | developer | user", "did you mean 'user'?"),

@@ -119,8 +119,8 @@ def test_blocks_that_leave_out_more_than_a_tenth_are_not_written_unless_the_shar
     with pytest.raises(CheckError, match=r"\d\d\.\d % of the tokens would be in no block") as caught:
         one_build(starter, tmp_path / "cache", *keys)
     assert not writes and not (tmp_path / "cache" / "manifest.json").exists()
-    assert caught.value.hint.endswith("--fail-above 1 builds without these tokens")
-    lengths = [int(each) for each in re.findall(r"--block-len (\d+)", caught.value.hint)]
+    assert caught.value.hint.endswith("fail_above=1 builds without these tokens")
+    lengths = [int(each) for each in re.findall(r"block_len=(\d+)", caught.value.hint)]
     assert lengths
     for length, limit in zip(lengths, (0.0, 0.01), strict=False):  # one length may keep both shares
         fits = one_build(starter, tmp_path / str(length), f"pack.block_len={length}")
@@ -143,8 +143,8 @@ def test_a_block_length_that_fits_no_document_names_those_that_do(starter, tmp_p
     for options in ({}, {"fail_above": 1.0}):
         with pytest.raises(NothingKeptError, match="no token would be in a block: 24,950 overlong") as caught:
             one_build(starter, tmp_path / "cache", "pack.block_len=8", **options)
-        assert "--block-len 448 fits every document" in caught.value.hint
-        assert "--fail-above" not in caught.value.hint
+        assert "block_len=448 fits every document" in caught.value.hint
+        assert "fail_above" not in caught.value.hint
 
 
 def test_a_developers_messages_that_a_template_drops_become_system_messages_as_the_hint_says(starter, tmp_path):
