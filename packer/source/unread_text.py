@@ -38,6 +38,9 @@ _OPTION_CHARACTERS = 2
 _LETTERS = "ABCDEFGH"
 """By which an answer names one of several."""
 
+_ANSWERS = ("output", "response", "completion")
+"""Fields of schemas that are answers whole."""
+
 _MOST_ITEMS = 1000
 """Items of a list that are measured together."""
 
@@ -82,8 +85,9 @@ class Unread:
 class _Row:
     """The unread texts of one row."""
 
-    def __init__(self, row: Mapping[str, Any], sample: Sample, own: Collection[str]) -> None:
+    def __init__(self, row: Mapping[str, Any], sample: Sample, own: Collection[str], said: Collection[Path]) -> None:
         self._own = own
+        self._said = said
         self.unread: dict[Path, str] = {}
         self.read: set[Path] = set()
         self.phrases: dict[Path, list[str]] = {}
@@ -114,6 +118,9 @@ class _Row:
 
     def _text(self, path: Path, value: str) -> Any:
         """Note a text; return what is to be searched if it is JSON that is not read as a text."""
+        if path in self._said or (len(path) == 5 and path[3:] == (ITEMS, "text") and path[:3] in self._said):
+            self.read.add(path)  # as text, or as calls
+            return None
         text = spaced(value)
         if text in self._texts.whole:
             if path[0] in self._own or is_text(text):
@@ -192,6 +199,9 @@ def find_unread(
     """
     hidden = {*known, *(new for new, old in columns.items() if old is None)}
     own = {columns.get(name) or name for name in SCHEMAS[schema].fields}
+    contents = ("value", "content") if schema == "sharegpt" else ("content",)
+    said = {(name, ITEMS, key) for name in own for key in contents}
+    said |= {(columns.get(name) or name,) for name in SCHEMAS[schema].fields.intersection(_ANSWERS)}
     num_rows = num_read = 0
     read: set[Path] = set()
     names: set[str] = set()
@@ -205,7 +215,7 @@ def find_unread(
             continue
         num_read += 1
         shown = {name: value for name, value in row.items() if name not in hidden}
-        texts = _Row(shown, sample, own)
+        texts = _Row(shown, sample, own, said)
         flags.add(shown)
         read |= {path[:end] for path in texts.read for end in range(1, len(path) + 1)}
         if texts.unread or texts.phrases:

@@ -291,3 +291,18 @@ def test_a_phrase_is_a_label_if_it_repeats_and_is_asked_about_if_it_differs_from
 )
 def test_a_sentence_is_no_label_however_short_it_is(asked, rule, is_asked) -> None:
     assert asked(ROWS["alpaca"] | {"rule": rule}, "alpaca") == ["rule"] * is_asked
+
+
+@pytest.mark.parametrize("schema", ["alpaca", "messages", "sharegpt"])
+def test_what_an_answer_says_is_read_whatever_is_made_of_it(asked, schema) -> None:
+    """Calls of a text are read as calls, of which the marks and the names of keys stand in no text any more."""
+    about = {f"harbor_{number}": {"description": f"What {number} means, said at length."} for number in range(12)}
+    tool = {"type": "function", "function": {"name": "tide", "parameters": {"properties": about}}}
+    call = json.dumps({"name": "tide", "arguments": {name: f"At {name} ferry" for name in about}})
+    said = f"<think>Look at it first.</think>I look it up.\n<tool_call>\n{call}\n</tool_call>"
+    row = json.loads(json.dumps(ROWS[schema] | {"tools": [tool] * 3}).replace(ANSWER, json.dumps(said)[1:-1]))
+    assert asked(row, schema) == []
+    assert asked(row | {"note": said.replace("ferry", "boats")}, schema) == ["note"]
+    if schema == "messages":
+        row["messages"][-1]["value"] = GAELIC
+        assert asked(row) == ["messages[].value"]
