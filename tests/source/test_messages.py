@@ -82,7 +82,8 @@ def test_calls_without_a_content_have_an_empty_one(sample):
 
 @pytest.mark.parametrize("role", ["system", "tool"])
 def test_results_and_system_messages_may_be_empty(sample, role):
-    assert sample({"messages": [USER, {"role": role, "content": ""}]}).messages[1].fields["content"] == ""
+    called = {"role": "assistant", "tool_calls": [CALL]}
+    assert sample({"messages": [USER, called, {"role": role, "content": ""}]}).messages[2].fields["content"] == ""
 
 
 @pytest.mark.parametrize("nothing", [None, "", [], {}])
@@ -338,7 +339,8 @@ def test_messages_may_be_given_as_json_text(sample, refusal):
     ],
 )
 def test_roles_get_their_openai_name(sample, spelled, role):
-    assert sample({"messages": [{"role": spelled, "content": "a"}]}).messages[0].role == role
+    before = [{"role": "assistant", "tool_calls": [CALL]}] if role == "tool" else []
+    assert sample({"messages": [*before, {"role": spelled, "content": "a"}]}).messages[-1].role == role
 
 
 def test_an_unknown_role_refuses_the_row_and_quotes_only_what_looks_like_a_name(refusal):
