@@ -177,7 +177,7 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
     if role != "assistant":
         content = replace(content, trained=frozenset())
     weight = _message_weight(shape, content, where=where)
-    refuse_cut(raw if weight != 0 else {}, where=where)
+    refuse_cut(raw if role == "assistant" and weight != 0 else {}, where=where)
     if shape.train_detail and role == "assistant" and weight != 0:
         reason = f"`train_detail` at {where}: a message is trained whole or not at all; give it `train` or a weight"
         raise Refused("wrong_type", reason)

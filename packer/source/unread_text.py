@@ -200,7 +200,7 @@ def find_unread(
     hidden = {*known, *(new for new, old in columns.items() if old is None)}
     own = {columns.get(name) or name for name in SCHEMAS[schema].fields}
     contents = ("value", "content") if schema == "sharegpt" else ("content",)
-    said = {(name, ITEMS, key) for name in own for key in contents}
+    said: set[Path] = {(name, ITEMS, key) for name in own for key in contents}
     said |= {(columns.get(name) or name,) for name in SCHEMAS[schema].fields.intersection(_ANSWERS)}
     num_rows = num_read = 0
     read: set[Path] = set()

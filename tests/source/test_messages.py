@@ -425,19 +425,33 @@ def test_rated_answers_refuse_the_row_unless_columns_hide_the_rating(sample, ref
     assert len(sample(turn() | fields, columns=dict.fromkeys(fields)).messages) == 2
 
 
-@pytest.mark.parametrize("name", ["finish_reason", "finishReason", "stop_reason", "stopReason"])
+@pytest.mark.parametrize("name", ["finish_reason", "finishReason", "stop_reason", "chosen_stopReason", "done_reason"])
 def test_an_answer_whose_log_says_that_it_did_not_end_refuses_the_row(sample, refusal, name):
     answer = {"role": "assistant", "content": "It is"}
     for value in ("length", "max_tokens", "MAX_TOKENS", "content_filter", "model_length", "error"):
         assert refusal({"messages": [USER, answer | {name: value}]})[0] == "cut_off"
         assert refusal({"messages": [USER, answer | {"response_metadata": {name: value}}]})[0] == "cut_off"
         assert refusal({"messages": [USER, answer], name: value})[0] == "cut_off"
+        assert refusal({"messages": [USER, answer], "log": {"last": [{name: value}]}})[0] == "cut_off"
+        assert refusal({"messages": [USER, answer], f"{name}s": ["stop", value]})[0] == "cut_off"
         assert refusal({"prompt": "a", "completion": "b", name: value}, "completion")[0] == "cut_off"
+        result = {"role": "tool", "content": "x", name: value}  # of another program
+        assert sample({"messages": [USER, {"role": "assistant", "tool_calls": [CALL]}, result]})
         cut = answer | {name: value, "train": False}  # which the next answer continues
         assert len(sample({"messages": [USER, cut, USER, answer | {name: "stop"}]}).messages) == 4
         assert sample({"messages": [USER, answer], name: value}, columns={name: None})
     for value in ("stop", "end_turn", "STOP", "tool_calls", "stop_sequence", "max_turns", "", None, 151645, "\nError:"):
         assert sample({"messages": [USER, answer | {name: value}], name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "cut"), [("truncated", True), ("is_truncated", "true"), ("is_complete", False), ("isCompleted", "False")]
+)
+def test_a_flag_may_say_that_the_answer_did_not_end(sample, refusal, name, cut):
+    whole = str(cut).lower() == "false"
+    for said in (turn() | {name: cut}, turn() | {"log": [{name: cut}]}, turn(**{name: cut})):
+        assert refusal(said)[0] == "cut_off"
+    assert sample(turn(**{name: whole}) | {name: whole, f"rejected_{name}": cut, "text": f"{name}: {cut}"})
 
 
 @pytest.mark.parametrize(
