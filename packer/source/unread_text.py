@@ -6,11 +6,13 @@ that is read from its row would be lost. So it is asked about: `columns` reads i
 A text is longer than a label, or ends as a sentence does, and is no id and no address. A phrase of a few words may be
 a label or not: labels repeat, and what belongs to a row differs from row to row. The items of a list are measured
 together, as the cells of a table are. Tools and calls are content too, although their texts may be short, and so are
-the answers that a question does not take. All of them are found at any depth, in objects, lists and JSON text. Paths
-are written as ``metadata.tools[].name``. Flags that may say what is trained are asked about in the same way.
+the answers that a question does not take, and a key of messages that names a tool which nothing calls. All of them
+are found at any depth, in objects, lists and JSON text. Paths are written as ``metadata.tools[].name``. Flags that may
+say what is trained are asked about in the same way.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ from packer.batches import Sample
 from packer.source.decode import Refused
 from packer.source.field_names import is_setting, meant_field
 from packer.source.prose import is_phrase, is_text
-from packer.source.read_texts import WHOLE_CHARACTERS, ReadTexts, decoded_json, spaced, strings
+from packer.source.read_texts import MESSAGE_FIELDS, WHOLE_CHARACTERS, ReadTexts, decoded_json, spaced, strings
 from packer.source.row import Columns
 from packer.source.schema import SCHEMAS, read_row
 from packer.source.training_flags import ITEMS, Flag, Flags, Path
@@ -40,6 +42,9 @@ _LETTERS = "ABCDEFGH"
 
 _ANSWERS = ("output", "response", "completion")
 """Fields of schemas that are answers whole."""
+
+_READ_KEYS = MESSAGE_FIELDS | {"name", "from", "value"}
+"""Keys of messages that may name a tool without calling it."""
 
 _MOST_ITEMS = 1000
 """Items of a list that are measured together."""
@@ -94,6 +99,9 @@ class _Row:
         """Short texts, which are labels if they repeat."""
 
         self._texts = ReadTexts(sample)
+        called = {call["function"]["name"] for each in sample.messages for call in each.fields.get("tool_calls") or ()}
+        tools = {tool["function"]["name"] for tool in sample.tools or ()} - called
+        self._uncalled = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, sorted(tools)))})(?!\w)") if tools else None
         self._short: dict[Path, list[str]] = {}
         self._options: set[Path] = set()
         stack: list[tuple[Path, Any]] = [((name,), row[name]) for name in sorted(row, reverse=True)]
@@ -122,6 +130,9 @@ class _Row:
             self.read.add(path)  # as text, or as calls
             return None
         text = spaced(value)
+        if self._uncalled and self._names_tool(path, text):
+            self.unread[path] = text
+            return None
         if text in self._texts.whole:
             if path[0] in self._own or is_text(text):
                 self.read.add(path)
@@ -137,6 +148,10 @@ class _Row:
             return None
         self._short.setdefault(path, []).append(text)
         return None
+
+    def _names_tool(self, path: Path, text: str) -> bool:
+        is_key = (*path[:2], "content") in self._said and _READ_KEYS.isdisjoint(path[2:3])
+        return is_key and not is_text(text) and self._uncalled is not None and bool(self._uncalled.search(text))
 
     def _is_meant(self, path: Path, text: str) -> bool:
         """Whether the name of a field says that even a label in it is part of the prompt, or of the answer."""
@@ -200,7 +215,8 @@ def find_unread(
     hidden = {*known, *(new for new, old in columns.items() if old is None)}
     own = {columns.get(name) or name for name in SCHEMAS[schema].fields}
     contents = ("value", "content") if schema == "sharegpt" else ("content",)
-    said: set[Path] = {(name, ITEMS, key) for name in own for key in contents}
+    tools = {columns.get(name) or name for name in ("tools", "functions")}
+    said: set[Path] = {(name, ITEMS, key) for name in own - tools for key in contents}
     said |= {(columns.get(name) or name,) for name in SCHEMAS[schema].fields.intersection(_ANSWERS)}
     num_rows = num_read = 0
     read: set[Path] = set()

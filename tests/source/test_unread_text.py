@@ -306,3 +306,14 @@ def test_what_an_answer_says_is_read_whatever_is_made_of_it(asked, schema) -> No
     if schema == "messages":
         row["messages"][-1]["value"] = GAELIC
         assert asked(row) == ["messages[].value"]
+
+
+@pytest.mark.parametrize(
+    "called", [{"action": "tide(Oban)"}, {"do": {"run": "tide", "harbor": "Oban"}}, {"x": ["tide"]}]
+)
+def test_a_key_of_messages_that_names_a_tool_which_nothing_calls_is_asked_about(asked, called) -> None:
+    row = {"messages": [CHAT[0], CHAT[1] | called], "tools": [TOOL]}
+    assert [path.partition("].")[2].partition(".")[0] for path in asked(row)] == [*called]
+    row["messages"][1]["tool_calls"] = [{"function": {"name": "tide", "arguments": {}}}]
+    assert asked(row) == []
+    assert asked({"messages": [CHAT[0], CHAT[1] | {"mood": "tides"}], "tools": [TOOL]}) == []
