@@ -11,7 +11,7 @@ MEDIA_FIELDS = ("images", "image", "videos", "video", "audios", "audio")
 CHOSEN_FIELDS = ("chosen", "chosen_messages", "chosen_response", "preferred_output")
 REJECTED_FIELDS = ("rejected", "rejected_messages", "rejected_response", "non_preferred_output")
 PREFERENCE_FIELDS = (*CHOSEN_FIELDS, *REJECTED_FIELDS)
-_FLAGS = ("train", "training", "trainable")
+_FLAGS = ("train", "training", "trainable", "keep")
 _WEIGHTS = ("weight", "loss_weight")
 """Fields in which a row may say whether, or how much, it is trained as a whole."""
 

@@ -518,7 +518,15 @@ def test_what_parts_of_a_question_say_of_training_does_not_matter(sample):
 
 @pytest.mark.parametrize(
     "word",
-    [{"train": False}, {"weight": 0}, {"loss_weight": 0.0}, {"trainable": False}, {"train": "False"}, {"weight": "0"}],
+    [
+        {"train": False},
+        {"weight": 0},
+        {"loss_weight": 0.0},
+        {"trainable": False},
+        {"keep": False},
+        {"train": "False"},
+        {"weight": "0"},
+    ],
 )
 @pytest.mark.parametrize(
     ("schema", "row"),
