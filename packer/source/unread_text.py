@@ -115,6 +115,7 @@ class _Row:
             elif isinstance(value, Mapping):
                 self._object(path, value)
                 stack += [((*path, str(key)), value[key]) for key in sorted(value, key=str, reverse=True)]
+        self._sibling_options()
         for path, texts in self._short.items():
             others = [text for text in dict.fromkeys(texts[:_MOST_ITEMS]) if not self._texts.hold(text)]
             are_items = path[-1] == ITEMS or path in self._options
@@ -148,6 +149,18 @@ class _Row:
             return None
         self._short.setdefault(path, []).append(text)
         return None
+
+    def _sibling_options(self) -> None:
+        """Note the fields of a row that differ in a last letter, such as `A` and `B`, if the answer is one of them."""
+        siblings: dict[str, dict[Path, str]] = {}
+        for path, texts in self._short.items():
+            if len(path) == 1 and path[0] not in self._own:
+                siblings.setdefault(path[0][:-1], {})[path] = texts[0]
+        answer = self._texts.answer
+        for options in siblings.values():
+            names = {name for (name,) in options} | {name[-1:].upper() for (name,) in options}
+            if len(options) > 1 and answer in names.union(options.values()):
+                self.unread |= {path: text for path, text in options.items() if not self._texts.hold(text)}
 
     def _names_tool(self, path: Path, text: str) -> bool:
         is_key = (*path[:2], "content") in self._said and _READ_KEYS.isdisjoint(path[2:3])

@@ -317,3 +317,15 @@ def test_a_key_of_messages_that_names_a_tool_which_nothing_calls_is_asked_about(
     row["messages"][1]["tool_calls"] = [{"function": {"name": "tide", "arguments": {}}}]
     assert asked(row) == []
     assert asked({"messages": [CHAT[0], CHAT[1] | {"mood": "tides"}], "tools": [TOOL]}) == []
+
+
+@pytest.mark.parametrize("names", ["ABCD", [f"option_{each}" for each in "abcd"], [f"choice{each}" for each in "1234"]])
+@pytest.mark.parametrize("is_letter", [False, True])
+def test_fields_that_differ_in_a_letter_are_options_if_the_answer_is_one_of_them(names, is_letter) -> None:
+    options = dict(zip(names, ["Oban", "Mull", "Skye", "Ayr"], strict=True))
+    answer = [*names][1][-1].upper() if is_letter else "Mull"
+    row = {"instruction": "Where is the port?", "output": answer, **options}
+    asked = [name for name in names if is_letter or options[name] != "Mull"]
+    assert found_in(row, row, row) == asked
+    assert found_in(row | {"output": "It is at Lewis."}) == []
+    assert found_in(row | {"instruction": "Which one: Oban, Mull, Skye or Ayr?"}) == []
