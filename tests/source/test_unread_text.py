@@ -327,5 +327,6 @@ def test_fields_that_differ_in_a_letter_are_options_if_the_answer_is_one_of_them
     row = {"instruction": "Where is the port?", "output": answer, **options}
     asked = [name for name in names if is_letter or options[name] != "Mull"]
     assert found_in(row, row, row) == asked
+    assert propose([row], Reading(schema=None, columns={}, roles={})).choices == (), "none of them is the whole"
     assert found_in(row | {"output": "It is at Lewis."}) == []
     assert found_in(row | {"instruction": "Which one: Oban, Mull, Skye or Ayr?"}) == []
