@@ -6,6 +6,7 @@ from typing import Any
 
 from packer.source.decode import Refused
 from packer.source.file_bytes import quoted
+from packer.source.read_texts import decoded_json
 
 MEDIA_FIELDS = ("images", "image", "videos", "video", "audios", "audio")
 CHOSEN_FIELDS = ("chosen", "chosen_messages", "chosen_response", "preferred_output")
@@ -86,6 +87,8 @@ def refuse_cut(answer: Mapping[str, Any], *, where: str, more: tuple[str, ...] =
             stack += ((name, each) for each in value if isinstance(each, str | dict))
         elif isinstance(value, bool | str) and (name in more or may_say_end(str(name))) and _is_cut(name, value):
             raise Refused("cut_off", f"`{name}` is {quoted(str(value))} at {where}: the answer did not end")
+        elif isinstance(value, str) and value.startswith(("{", "[")) and may_say_end(value):
+            stack.append((name, decoded_json(value)))  # of a cell, such as `metadata`
 
 
 def _is_cut(name: str, value: Any) -> bool:

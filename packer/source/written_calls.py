@@ -120,7 +120,8 @@ def _refuse_undefined(message: Message, functions: Mapping[str, Any], *, where: 
 
 def _in_json(text: str, functions: Mapping[str, Any]) -> Iterator[str]:
     """Yield the tools whose names are keys or values of the objects that a text is."""
-    stack: list[Any] = [value for value in _values(text) if isinstance(value, dict)]
+    is_json = text.startswith(("{", "["), _end(_MARKS, text, 0))
+    stack: list[Any] = [value for value in _values(text) if isinstance(value, dict)] if is_json else []
     while stack:
         value = stack.pop()
         inner = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else []

@@ -449,7 +449,8 @@ def test_an_answer_whose_log_says_that_it_did_not_end_refuses_the_row(sample, re
 )
 def test_a_flag_may_say_that_the_answer_did_not_end(sample, refusal, name, cut):
     whole = str(cut).lower() == "false"
-    for said in (turn() | {name: cut}, turn() | {"log": [{name: cut}]}, turn(**{name: cut})):
+    texts = json.dumps({"usage": {"tokens": 7}, name: cut})
+    for said in (turn() | {name: cut}, turn() | {"log": [{name: cut}]}, turn(**{name: cut}), turn(metadata=texts)):
         assert refusal(said)[0] == "cut_off"
     assert sample(turn(**{name: whole}) | {name: whole, f"rejected_{name}": cut, "text": f"{name}: {cut}"})
 
