@@ -177,7 +177,13 @@ class _Row:
         return meant in ("input", "system", "reasoning") or (meant == "output" and self._texts.lacks_answer)
 
     def _object(self, path: Path, value: Mapping[str, Any]) -> None:
-        if _is_named(value) and any(self._texts.lack(text) for text in strings(_of_call(value))):
+        is_message = (*path, "content") in self._said
+        if is_message and _is_named(value):  # which is a call beside what it says
+            value = {key: item for key, item in value.items() if key not in _READ_KEYS}
+            for key, item in value.items() if _is_named(value) else ():
+                if item in _of_call(value) and any(map(self._texts.lack, strings(item))):
+                    self.unread.setdefault((*path, key), json.dumps(item, ensure_ascii=False, default=str))
+        elif _is_named(value) and any(self._texts.lack(text) for text in strings(_of_call(value))):
             self.unread.setdefault(path, json.dumps(value, ensure_ascii=False, default=str))
         if all(len(str(key)) <= _OPTION_CHARACTERS and isinstance(each, str) for key, each in value.items()):
             options = [spaced(value[key]) for key in sorted(value)]  # such as {"A": "06:12", "B": "07:00"}

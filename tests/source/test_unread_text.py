@@ -330,3 +330,8 @@ def test_fields_that_differ_in_a_letter_are_options_if_the_answer_is_one_of_them
     assert propose([row], Reading(schema=None, columns={}, roles={})).choices == (), "none of them is the whole"
     assert found_in(row | {"output": "It is at Lewis."}) == []
     assert found_in(row | {"instruction": "Which one: Oban, Mull, Skye or Ayr?"}) == []
+
+
+def test_of_a_message_that_is_a_call_beside_its_text_the_keys_are_asked_about(asked) -> None:
+    row = {"messages": [CHAT[0], CHAT[1] | {"tool": "tide", "tool_input": {"harbor": "Oban"}}], "tools": [TOOL]}
+    assert asked(row) == ["messages[].tool", "messages[].tool_input"]
