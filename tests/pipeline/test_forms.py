@@ -315,6 +315,19 @@ def test_an_answer_that_did_not_end_is_no_answer(
     assert learned == [each + "<|im_end|>" for each in trained]
 
 
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+@pytest.mark.parametrize(
+    "log", [{"done_reason": "length"}, {"metadata": {"raw": [{"stop_reason": "max_tokens"}]}}, {"truncated": True}]
+)
+def test_a_field_that_no_schema_reads_may_say_that_the_answer_did_not_end(
+    log: dict[str, Any], kind: str, tmp_path: Path
+) -> None:
+    row = {"prompt": ASKED, "completion": SAID}
+    with pytest.raises(NothingKeptError, match="2 × cut_off"):
+        built(tmp_path, row | log, kind)
+    assert built(tmp_path, row | {"metadata": {"raw": [{"stop_reason": "end_turn"}]}}, kind)
+
+
 @pytest.mark.parametrize(
     "row",
     [
