@@ -1,7 +1,7 @@
-"""Finds in a template's syntax tree with which values it compares a variable."""
+"""Finds in a template's syntax tree with which values it compares a variable, and which words stand in for it."""
 
-from collections.abc import Iterator
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias, TypeGuard
 
 from jinja2 import nodes
 
@@ -16,18 +16,24 @@ _PURE = (
 _COMPARES = (nodes.Compare, nodes.Call, nodes.Test)
 """`x == 'a'`, `x.startswith('a')`, `x is eq('a')`."""
 
+_FALLS_BACK = (nodes.Filter, nodes.Or, nodes.CondExpr)
+
 
 def settings_of(parsed: nodes.Template, names: frozenset[str]) -> dict[str, tuple[Value, ...]]:
     """Return the values to try for each variable: those with which it is compared, or another made of nothing else.
 
     That is what tells them apart for the template. For a number the next one is a value, too, since more may be asked
     for. Where there are none, or truth values among them, both truth values are tried: the template may only test it.
+    A word that stands in for a variable that is not set is a value, too: the template may only write it.
     """
-    assigned = [
-        (each.target.name, _made_of(each.node))
+    targets = [
+        (each.target.name, each.node)
         for each in parsed.find_all(nodes.Assign)
         if isinstance(each.target, nodes.Name | nodes.NSRef)
     ]
+    assigned = [(target, _made_of(node)) for target, node in targets]
+    fallbacks = [(_made_of(each), _fallbacks(each)) for each in parsed.find_all(_FALLS_BACK)]
+    fallbacks += [(frozenset({target}), (node,)) for target, node in targets]
     compared = [(_made_of(each), tuple(_constants(each))) for each in parsed.find_all(_COMPARES)]
     found = {}
     for name in sorted(names):
@@ -38,8 +44,23 @@ def settings_of(parsed: nodes.Template, names: frozenset[str]) -> dict[str, tupl
         values = [value for of, values in compared if of and of <= known for value in values]
         if not values or True in map(_is_truth, values):
             values = [True, False, *(value for value in values if not _is_truth(value))]
+        values += [each.value for of, given in fallbacks if of and of <= known for each in given if _is_word(each)]
         found[name] = tuple(value for _, value in dict.fromkeys((type(value), value) for value in values))
     return found
+
+
+def _fallbacks(node: nodes.Filter | nodes.Or | nodes.CondExpr) -> Sequence[nodes.Node | None]:
+    """Return what stands in for another value in `x | default('a')`, `x or 'a'`, `x if x is defined else 'a'`."""
+    if isinstance(node, nodes.Filter):
+        return node.args[:1] if node.name in ("default", "d") else ()
+    if isinstance(node, nodes.Or):
+        return (node.right,)
+    branches = (node.expr1, node.expr2)
+    return branches if sum(map(_is_word, branches)) == 1 else ()
+
+
+def _is_word(node: nodes.Node | None) -> TypeGuard[nodes.Const]:
+    return isinstance(node, nodes.Const) and isinstance(node.value, str)
 
 
 def _is_truth(value: Value) -> bool:

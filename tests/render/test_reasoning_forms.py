@@ -381,6 +381,26 @@ def test_marks_train_no_reasoning_under_a_word_that_means_none(tmp_path: Path) -
     assert not isinstance(made.outcomes([chat(ASKED, PLAIN)])[0], str)
 
 
+@pytest.mark.parametrize(
+    ("made", "name"),
+    [
+        ("effort = effort | default('none')", "effort"),
+        ("effort = reasoning_effort if reasoning_effort is defined else 'none'", "reasoning_effort"),
+        ("effort = effort or 'off'", "effort"),
+    ],
+)
+def test_no_reasoned_answer_is_trained_under_a_fallback_that_is_only_written(
+    tmp_path: Path, made: str, name: str
+) -> None:
+    body = EFFORT.partition("{%- for m in messages %}")
+    head = f"{{%- set {made} %}}{{{{- '<|im_start|>system\neffort ' + effort + '<|im_end|>\n' }}}}"
+    built = stages(tmp_path, head + "".join(body[1:]))
+    reason = f"messages[1]: its reasoning contradicts {name}, which means none by default"
+    assert built.reasons([chat(ASKED, REASONED)]) == [("prompt_diverges", reason)]
+    assert asked_with(built, REASONED, **{name: "high"}) == "high"
+    assert asked_with(built, PLAIN) in ("none", "off")
+
+
 def test_of_several_words_that_ask_for_reasoning_none_is_guessed(tmp_path: Path) -> None:
     made = stages(tmp_path, effort("none", "none", "low", "high"))
     ((code, reason),) = made.reasons([chat(ASKED, REASONED)])
