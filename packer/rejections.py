@@ -74,7 +74,7 @@ CODES: dict[str, str] = {
     "U+FFFD), cut or changed",
     "open_reasoning": "an answer was cut off within its reasoning: it does not close it, or nothing follows it",
     "control_token": "an assistant turn, or under supervision.control_tokens=reject any message, contains the text of "
-    "a control token; or a trained text ends with a stop token of another model",
+    "a control token; or a trained text has a header or a stop token of another model",
     "control_render": "a control token typed in a message changes how the template renders the row",
     # supervised
     "nothing_trained": "the row has nothing to train on",

@@ -265,7 +265,7 @@ class Renderer:
             self._control.refuse(sample.text, "completion")
         whole = sample.prompt + sample.text
         guarded = self._control.guarded(whole)
-        self._control.refuse_foreign_end(sample.text, sample.kind)
+        self._control.refuse_foreign(sample.text, sample.kind)
         prompt_end = len(sample.prompt)
         turn = (0, prompt_end, len(whole) + len(close), 1.0)
         return encoded(whole + close, (turn,), raw=True, guarded=guarded)
@@ -285,7 +285,7 @@ class Renderer:
         original = self.conversation(sample)
         stand_ins, conversation = self._control.hide(original, sample.template_kwargs)
         for k in weights:
-            self._control.refuse_foreign_end(text_of(sample.messages[k].fields), f"messages[{k}]", k)
+            self._control.refuse_foreign(text_of(sample.messages[k].fields), f"messages[{k}]", k)
         conversation = renderable(conversation, last)
         pieces = masked_pieces(sample, self._rules.turns)
         documents, num_trained = self._assigned(conversation, weights, pieces, losses.of(conversation))
