@@ -60,7 +60,7 @@ def _fallbacks(node: nodes.Expr) -> Sequence[nodes.Node | None]:
     if isinstance(node, nodes.Or):
         return (node.right,)
     branches = (node.expr1, node.expr2) if isinstance(node, nodes.CondExpr) else ()
-    return branches if sum(map(_is_word, branches)) == 1 else ()
+    return branches if None not in branches and sum(map(_is_word, branches)) == 1 else ()
 
 
 def _is_word(node: nodes.Node | None) -> TypeGuard[nodes.Const]:

@@ -20,7 +20,7 @@ def values(source: str) -> tuple[Any, ...]:
         ("{% if (x | default('a')) | lower != 'b' %}{% endif %}", ("a", "b")),
         ("{% set x = x | default('a') %}{% if x == 'b' %}{% endif %}", ("b", "a")),
         ("{{ x | default('a') }}{{ x or 'b' }}{{ x if x is defined else 'c' }}", (True, False, "a", "b", "c")),
-        ("{% if not x %}{% set x = 'a' %}{% endif %}{{ x }}{{ 'b' if x else 'c' }}", (True, False, "a")),
+        ("{% if not x %}{% set x = 'a' %}{% endif %}{{ x }}{{ 'b' if x else 'c' }}{{ 'd' if x }}", (True, False, "a")),
         ("{% set y = x | lower %}{% set z = y %}{% if z == 'b' and m == 'c' %}{% endif %}", ("b",)),
         ("{% set ns = namespace(y=x) %}{% if ns.y == 'b' %}{% endif %}", ("b",)),
         ("{% set ns = namespace() %}{% set ns.y = x %}{% if ns.y == 'b' %}{% endif %}", ("b",)),
