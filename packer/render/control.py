@@ -146,25 +146,21 @@ class TypedControl:
                 message=message,
             )
 
-    def refuse_foreign_header(self, text: str, trained: str, message: int | None = None) -> None:
-        """Refuse a text that begins with a header of other models, if it is trained: a tag of reasoning looks like one.
+    def refuse_foreign(self, text: str, where: str, *, trained: str, message: int | None = None) -> None:
+        """Refuse a text with a header or a stop token of other models, which it would teach as letters.
+
+        A tag of reasoning may look like a header, but is not in what is `trained`.
 
         Raises:
             RenderError: `control_token`.
         """
-        found = None if self._wanted == "allow" else _FOREIGN_HEADER.match(text)
-        if found and found[0] in trained:
-            where = "the text" if message is None else f"messages[{message}]"
-            reason = f"{where} begins with '{found[0].strip()}', the header of an answer under other models"
+        if self._wanted == "allow":
+            return
+        header = _FOREIGN_HEADER.match(text)
+        if header and header[0] in trained:
+            reason = f"{where} begins with '{header[0].strip()}', the header of an answer under other models"
             raise RenderError(reason, code="control_token", message=message)
-
-    def refuse_foreign_end(self, text: str, where: str, message: int | None = None) -> None:
-        """Refuse a trained text that ends with a stop token of other models, which it would teach as letters.
-
-        Raises:
-            RenderError: `control_token`.
-        """
-        found = None if self._wanted == "allow" else _FOREIGN_END.search(text)
+        found = _FOREIGN_END.search(text)
         end = found[0].rstrip() if found else ""
         is_html = end == "</s>" and "<s>" in text and not text.lstrip().startswith("<s>")  # struck through
         if end and not is_html:
