@@ -138,7 +138,9 @@ def _readings(
             asks = all(ends_in_question(rename(row, reading.columns).get("messages")) for row in rows)
             place, forms = "completion", [{"prompt": "messages", "completion": source}] if asks else []  # noqa: PLW2901
         elif place == "rejected":
-            forms = ({"chosen": answer, "rejected": source} for answer in ("output", "response", "completion"))
+            names = {name for row in rows for name in rename(row, reading.columns)}
+            answers = [answer for answer in ("output", "response", "completion") if answer in names]
+            forms = [*({"chosen": answer, "rejected": source} for answer in answers), {"rejected": source}]
         elif place == "instruction":
             continue  # the rows have a question
         found = next(filter(None, (_tried(rows, reading, before, columns, source) for columns in forms)), None)

@@ -142,6 +142,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "chosen": [USER, ANSWER, {"role": "user", "content": "more"}, {"role": "assistant", "content": "rest"}],
         "rejected": [USER, ANSWER, {"role": "user", "content": "more"}, {"role": "assistant", "content": "other"}],
     },
+    "a worse answer beside messages": {"messages": [USER, ANSWER], "rejected_answer": "other words than these"},
     "code feedback": {"query": "question", "answer": "answer", "lang": "x"},
     "squad": {"question": "question", "context": "be kind", "answers": {"text": ["answer"], "answer_start": [20]}},
     "passages": {"question": "question", "documents": ["be kind to all", "and be careful"], "answer": "answer"},
@@ -390,6 +391,18 @@ def test_the_hint_for_reasoning_in_other_tags_moves_it_to_where_the_template_has
     (way,) = hint.split("; ")
     assert shlex.split(way)[:2] == ["--set", "supervision.reasoning=field"]
     (built,) = shown_for(tmp_path, CHANNELS, rows, "supervision.reasoning=field").rows
+    assert "[R]I should think.[/R]4" in "".join(run.text for document in built.view.documents for run in document.runs)
+
+
+def test_the_hint_for_tags_of_which_no_prompt_is_continued_moves_them_to_the_field(tmp_path: Path) -> None:
+    """Markers that the template writes in one mode alone."""
+    deep = CHANNELS.replace("{%- if m.thinking %}", "{%- if m.thinking and deep == 'yes' %}").replace(
+        "assistant\\n' }}", "assistant\\n' + ('[R]' if deep == 'yes' else '') }}"
+    )
+    rows = [{"messages": [USER, ANSWER | {"content": "<think>\nI should think.\n</think>\n\n4"}]}]
+    way = shlex.split(hint_for(shown_for(tmp_path, deep, rows)).split("; ")[0])
+    assert way[:2] == ["--set", "supervision.reasoning=field"]
+    (built,) = shown_for(tmp_path, deep, rows, way[1]).rows
     assert "[R]I should think.[/R]4" in "".join(run.text for document in built.view.documents for run in document.runs)
 
 
