@@ -96,6 +96,11 @@ class Unread:
     """All fields of these rows."""
 
 
+def _uncalled_tools(sample: Sample) -> set[str]:
+    called = {call["function"]["name"] for each in sample.messages for call in each.fields.get("tool_calls") or ()}
+    return {tool["function"]["name"] for tool in sample.tools or ()} - called
+
+
 class _Row:
     """The unread texts of one row."""
 
@@ -108,8 +113,7 @@ class _Row:
         """Short texts, which are labels if they repeat."""
 
         self._texts = ReadTexts(sample)
-        called = {call["function"]["name"] for each in sample.messages for call in each.fields.get("tool_calls") or ()}
-        tools = {tool["function"]["name"] for tool in sample.tools or ()} - called
+        tools = _uncalled_tools(sample)
         self._uncalled = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, sorted(tools)))})(?!\w)") if tools else None
         self._short: dict[Path, list[str]] = {}
         self._options: set[Path] = set()
@@ -261,7 +265,8 @@ def find_unread(
         num_read += 1
         shown = {name: value for name, value in row.items() if name not in hidden}
         as_it_stands = {text for text in texts_read(sample) if text and not text.isspace()}
-        texts = _Row(places.left(shown, own, as_it_stands), sample, own, said)
+        left = places.left(shown, own - tools, as_it_stands - _uncalled_tools(sample))
+        texts = _Row(places.left(left, tools, as_it_stands), sample, own, said)
         flags.add(shown)
         read |= {path[:end] for path in texts.read for end in range(1, len(path) + 1)}
         if texts.unread or texts.phrases:

@@ -98,8 +98,9 @@ def refuse_calls_in_text(sample: Sample) -> None:
     if not sample.tools or (sample.preference is not None and not sample.preference.is_desirable):
         return
     functions = {tool["function"]["name"]: tool["function"] for tool in sample.tools}
-    for number, message in enumerate(sample.messages if _name_any(sample.messages, functions) else ()):
-        text = _answer(message, functions)
+    is_named = _name_any(sample.messages, functions)
+    for number, message in enumerate(sample.messages):
+        text = _answer(message, functions) if is_named else ""
         _refuse_undefined(message, functions, where=f"$.messages[{number}]")
         is_called = bool(message.fields.get("tool_calls"))
         called = (*_in_json(text, functions), *_called(text, functions, is_called=is_called)) if text else ()
