@@ -8,12 +8,14 @@ starts at 0 and has one more entry than there are items. Example: the items ``[7
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+
+from packer.media.columns import DrawnImage, Images, Media
 
 Int8: TypeAlias = npt.NDArray[np.int8]
 Int32: TypeAlias = npt.NDArray[np.int32]
@@ -121,6 +123,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     one."""
 
     sample_id: str | None = None
+    images: Images | None = None
+    """What the marks in its texts stand for, see :mod:`packer.media.marks`."""
 
     @property
     def all_messages(self) -> tuple[Message, ...]:
@@ -197,6 +201,9 @@ class RowBatch:
     names: frozenset[str] = frozenset()
     """Names of fields that any of these rows has; of a table, only of those that are decoded."""
 
+    folder: str | None = None
+    """Folder of the file, where the paths of images begin; None if the file is not on this machine."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnBatch:
@@ -221,6 +228,8 @@ class TurnBatch:
     masked: Int64  # [M, 2] byte ranges of `text`: pieces of completions that are not trained
     skipped: Int32  # [B] row of each answer that was to be trained and is not: see `totals.skipped` of the manifest
     rejections: tuple[Rejection, ...]
+    images: Mapping[int, tuple[DrawnImage, ...]] = field(default_factory=dict)
+    """The images of each text that has any, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,6 +266,7 @@ class DocumentBatch:
     run_weight: Float32  # [U] in (0, 1]
     side: Int8 | None = None  # [D] index into SIDES; None if the rows are not preference data
     margin: Float32 | None = None  # [D] of its row, NaN where that has none; None where `side` is
+    media: Media | None = None  # None if no document has images
 
     @property
     def num_documents(self) -> int:

@@ -21,6 +21,7 @@ from msgspec import Meta
 
 from packer.batches import DocumentBatch, RowBatch
 from packer.curate.trait_rules import TraitRules
+from packer.media.places import ImageFiles
 from packer.model.model import Model
 from packer.pipeline.plan.benchmarks import questions_of
 from packer.pipeline.stages import Stages, named_row, overruns_at
@@ -28,10 +29,11 @@ from packer.recipe.recipe import Recipe
 from packer.rejections import CODES
 from packer.source.chat import unused_keys
 from packer.source.partition import Partition
-from packer.source.rows import InputFile, read_rows
+from packer.source.rows import InputFile, folder_of, read_rows
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE
 from packer.store.manifest import Shard, StoredTable
+from packer.store.media_shards import MediaWriter
 from packer.store.row_tables import write_table
 from packer.store.writing import write_documents
 from packer.tokenize import Sampled
@@ -70,6 +72,14 @@ class PartitionTask:
     has_documents: bool = False
     """Whether the shard exists already, so that only the traits have to be made."""
 
+    media_root: str | None = None
+    """The recipe's folder of images."""
+
+    @property
+    def image_files(self) -> ImageFiles:
+        """What opens the images that its rows name."""
+        return ImageFiles.of(folder_of(self.partition.path), self.media_root)
+
     def __str__(self) -> str:
         first, number = self.partition.first_row, self.partition.num_rows
         return f"{self.file.name}, rows {first:,} to {first + number - 1:,}"
@@ -92,6 +102,9 @@ class PartitionResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     rejected: tuple[RejectedRow, ...]
     unread: tuple[Annotated[str, Meta(max_length=2**16)], ...] = ()
     """Fields of its rows that are not read; of a partition that was reused, none."""
+
+    media: StoredTable | None = None
+    """The images of its documents; None if they have none."""
 
     def __post_init__(self) -> None:
         """Refuse counts of rows that do not add up, and rejections that the partition cannot have."""
@@ -132,6 +145,9 @@ _MOST_KEYS = 32
 """Number of unused keys, and of unread fields, recorded per partition: rows may use names or dates as keys."""
 
 SHOWN_KEY = 40
+
+_ROWS_WITH_IMAGES = 64
+"""Rows of a batch whose images are in memory together."""
 
 
 class PartitionWork:
@@ -178,6 +194,7 @@ class PartitionWork:
                 columns=task.file.columns,
                 roles=task.file.roles,
                 max_row_bytes=task.file.max_row_bytes,
+                batch_rows=_ROWS_WITH_IMAGES if self._recipe.reads_images else 1024,
                 fields=() if task.traits is None else task.traits.rules.fields,
             )
             if task.traits is not None:
@@ -211,7 +228,14 @@ class PartitionWork:
 
 
 def run_partition(task: PartitionTask, batches: Iterable[RowBatch], *, folder: Path, stages: Stages) -> PartitionResult:
-    """Make the shard of one partition from its rows."""
+    """Make the shard of one partition from its rows, and that of its images."""
+    with MediaWriter(folder, key=task.key) as images:
+        return _run_partition(task, batches, images, folder=folder, stages=stages)
+
+
+def _run_partition(
+    task: PartitionTask, batches: Iterable[RowBatch], images: MediaWriter, *, folder: Path, stages: Stages
+) -> PartitionResult:
     rejected: list[RejectedRow] = []
     num_rows = num_kept = num_merged = num_skipped = 0
     unused: Counter[str] = Counter()
@@ -220,6 +244,7 @@ def run_partition(task: PartitionTask, batches: Iterable[RowBatch], *, folder: P
     for rows in batches:
         done = stages.run(rows)
         documents.append(done.documents)
+        images.add(done.images.values())
         rejected += (
             RejectedRow(r.row, r.code, r.reason, None if rows.lines is None else rows.lines[r.row - num_rows])
             for r in done.rejections
@@ -245,7 +270,12 @@ def run_partition(task: PartitionTask, batches: Iterable[RowBatch], *, folder: P
         unused_keys=dict(unused.most_common(_MOST_KEYS)),
     )
     unread = sorted(task.file.unread(names))[:_MOST_KEYS]
-    return PartitionResult(shard=shard, rejected=tuple(rejected), unread=tuple(name[:SHOWN_KEY] for name in unread))
+    return PartitionResult(
+        shard=shard,
+        rejected=tuple(rejected),
+        unread=tuple(name[:SHOWN_KEY] for name in unread),
+        media=images.commit(),
+    )
 
 
 def write_journal(folder: Path, key: str, finished: PartitionResult | StoredTable) -> None:
@@ -255,6 +285,8 @@ def write_journal(folder: Path, key: str, finished: PartitionResult | StoredTabl
     """
     files, entry = CacheFiles(folder), f"{JOURNALS[type(finished)]}/{key}.json"
     files.write(entry, msgspec.json.encode(finished))
+    if isinstance(finished, PartitionResult) and finished.media is not None:
+        files.publish(finished.media.path, finished.shard.path)
     files.publish(finished.shard.path if isinstance(finished, PartitionResult) else finished.path, entry)
 
 

@@ -68,7 +68,7 @@ def build_recipe(recipe: Recipe, folder: Path, options: BuildOptions, progress: 
         is_new = found is None and not options.dry_run
         with _loading(recipe, options.workers) if is_new else nullcontext():
             plan = _plan(recipe, found, options, progress, seconds)
-            if found is not None and not options.repair and up_to_date(folder, found, plan.provenance):
+            if found is not None and not options.repair and up_to_date(folder, found, plan.provenance, plan.tasks):
                 if not options.dry_run:
                     finish_if_free(folder, found)
                 return _nothing_to_do(folder, found, plan, options)
@@ -122,7 +122,7 @@ def _build(
         files = CacheFiles(folder)
         before = None if files.url is None or files.size(MANIFEST_NAME) is None else manifest_bytes(folder)
         found = existing(folder, progress)
-        if found is not None and not options.repair and up_to_date(folder, found, wanted):
+        if found is not None and not options.repair and up_to_date(folder, found, wanted, plan.tasks):
             finish(folder, found)
             return _nothing_to_do(folder, found, plan, options)
         replaced = None if found is None else _replaced(folder, found, wanted, options)

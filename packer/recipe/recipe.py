@@ -18,6 +18,7 @@ from msgspec import Meta
 from packer.errors import RecipeError
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.names import SplitName, is_address, refuse_credentials
+from packer.recipe.media_rules import MediaRules
 from packer.recipe.read_rules import MAX_BLOCK_LEN, Read, Tokens, check_read
 from packer.recipe.row_rules import Condition, Decontaminate, Deduplicate, Filter, RowRules, Split, Take
 from packer.recipe.row_schemas import ROW_SCHEMAS
@@ -33,7 +34,7 @@ SCHEMA_CHOICES = ("auto", *ROW_SCHEMAS)
 _NAMES_IN_IDENTITIES = {"on_prompt_mismatch": "divergent", "history_rewrite": "rewritten"}
 """Former names of keys in ``supervision``, which identities of documents still use."""
 
-_RULE_KEYS = ("filters", "decontaminate", "deduplicate", "split", "read")
+_RULE_KEYS = ("media", "filters", "decontaminate", "deduplicate", "split", "read")
 _LATER_KEYS = ("name", "call_ids", "wrapped", "roles", "where", "take", "ignore")
 """Keys added later, to the recipe or to its `template`, `rows` and sources. They are written only if set, so that older
 manifests keep their bytes."""
@@ -152,6 +153,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     partition_bytes: PositiveInt = 8 * 2**20
     supervision: Supervision = Supervision()
     text: Text = Text()
+    media: MediaRules = MediaRules()
     filters: tuple[Filter, ...] = ()
     decontaminate: Decontaminate | None = None
     deduplicate: Deduplicate | None = None
@@ -159,6 +161,10 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     pack: Pack = Pack()
     shard_bytes: PositiveInt = 512 * 2**20
     read: Read = Read()
+
+    @property
+    def reads_images(self) -> bool:
+        return self.media.images == "read"
 
     @property
     def row_rules(self) -> RowRules:
@@ -187,6 +193,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         }
         if half["rows"].get("call_ids") == "as_given":
             del half["rows"]["call_ids"]
+        if self.reads_images:
+            half["media"] = whole["media"]
         for name, named in _NAMES_IN_IDENTITIES.items():
             half["supervision"][named] = half["supervision"].pop(name)
         return half

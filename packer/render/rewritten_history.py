@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
+from packer.media.columns import DrawnImage
 from packer.render.asked_modes import Mode
 from packer.render.conversation import RenderedTurn
 from packer.render.environment import RenderError
@@ -36,6 +37,7 @@ class EncodedText(NamedTuple):
     raw: bool = False
     guarded: tuple[Range, ...] = ()
     masked: tuple[Range, ...] = ()
+    images: tuple[DrawnImage, ...] = ()
 
 
 def encoded(

@@ -11,6 +11,7 @@ from xxhash import xxh3_64
 
 from packer.batches import BlockBatch, Float32, Int8, Int32, Int64, UInt64
 from packer.layout import MASKED
+from packer.media.columns import Media
 
 _DOCUMENT_HEADER = struct.Struct("<9q")
 _SIDES = struct.Struct("<2q")
@@ -60,6 +61,7 @@ class DocumentRows:
     has_sample_id: npt.NDArray[np.bool_]  # [R]
     side: Int8 | None  # [R] index into SIDES; None if the rows are not preference data
     margin: Float32 | None  # [R] NaN if a row has none; None if `side` is None
+    media: Media | None = None  # of R documents; None if the shard has no images
 
     def sample_id_of(self, index: int) -> str | None:
         """Return the sample id of one row, or None."""
@@ -93,6 +95,10 @@ class DocumentRows:
             state.update(_SIDES.pack(self.side[row], self.margin[row : row + 1].view(np.int32)[0]))
         for values in (*lists, text):
             state.update(values)
+        if self.media is not None:
+            first, last = self.media.offsets[row : row + 2].tolist()
+            state.update(self.media.sha256[first:last].tobytes())
+            state.update(self.media.places[first:last].tobytes())
         return state.intdigest()
 
 

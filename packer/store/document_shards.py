@@ -12,6 +12,7 @@ from packer.batches import CHOSEN, SIDES, DocumentColumns, Float32, Int8, Int32,
 from packer.display import repair_hint
 from packer.errors import CheckError
 from packer.layout import MASKED, concatenated_ranges, first_trained, misplaced_sides, offsets_of
+from packer.media.columns import ImageSpan
 from packer.store.arrow_columns import DocumentRows
 from packer.store.bounds import check_documents
 from packer.store.column_ranges import read_columns
@@ -43,6 +44,7 @@ class Document:
     """Which answer of its row it is; None if the row is not preference data."""
 
     margin: float | None
+    media: tuple[ImageSpan, ...]
     path: str
     """Path of its shard, relative to the cache."""
 
@@ -251,6 +253,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
             sample_id=rows.sample_id_of(row),
             side=None if rows.side is None else SIDES[int(rows.side[row])],
             margin=None if rows.margin is None or np.isnan(rows.margin[row]) else float(rows.margin[row]),
+            media=() if rows.media is None else rows.media[int(row)],
             path=path,
             shard_row=shard_row,
         )

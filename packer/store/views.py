@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from packer.media.columns import Media
 from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged
 
 
@@ -38,6 +39,21 @@ def document_rows(batch: pa.RecordBatch) -> DocumentRows:
         has_sample_id=_validity(validity, num_rows),
         side=flat_view(batch, "side", np.int8, num_rows) if sided else None,
         margin=flat_view(batch, "margin", np.float32, num_rows) if sided else None,
+        media=_media(batch) if "media" in batch.schema.names else None,
+    )
+
+
+def _media(batch: pa.RecordBatch) -> Media:
+    # Validity and offsets of the list, validity of the struct, validity and values of each field.
+    buffers = batch.column("media").buffers()
+    _refuse_nulls([buffers[2], *buffers[3::2]])
+    digests, *places = buffers[4::2]
+    columns = [_whole(place, np.int32) for place in places]
+    number = min(map(len, columns))
+    return Media(
+        offsets=_bounds(buffers, batch.num_rows, np.int32).astype(np.int64),
+        sha256=_checked(digests, np.uint8, number * 32)[:].reshape(number, 32),
+        places=np.stack([column[:number] for column in columns], axis=1),
     )
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from packer.batches import BlockBatch, Bool, DocumentBatch, Int64
 from packer.layout import MASKED, document_labels, document_weights, last_of_rows, offsets_of, select_documents
+from packer.media.columns import Media
 from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, flat_array, list_array
 from packer.store.digest import document_ids
 from packer.store.manifest import Shard
@@ -43,7 +44,11 @@ def write_documents(cache: Path, batches: Sequence[DocumentBatch], *, split: str
     shard = write_shard(
         cache,
         _record_batches(batches, weighted=weighted),
-        schema=documents_schema(weighted=weighted, preference=any(batch.side is not None for batch in batches)),
+        schema=documents_schema(
+            weighted=weighted,
+            preference=any(batch.side is not None for batch in batches),
+            media=any(batch.media is not None for batch in batches),
+        ),
         kind="documents",
         split=split,
         index=index,
@@ -82,7 +87,13 @@ def rows_of(documents: DocumentBatch, *, weighted: bool) -> DocumentRows:
     trained = offsets_of(labels != MASKED)
     sample_id, has_sample_id = _texts(documents.sample_id)
     return DocumentRows(
-        doc_id=document_ids(input_ids=documents.input_ids, labels=labels, loss_weights=weights, offsets=offsets),
+        doc_id=document_ids(
+            input_ids=documents.input_ids,
+            labels=labels,
+            loss_weights=weights,
+            offsets=offsets,
+            media=documents.media,
+        ),
         input_ids=Ragged(values=documents.input_ids, offsets=offsets),
         labels=Ragged(values=labels, offsets=offsets),
         loss_weights=Ragged(values=weights, offsets=offsets) if weighted and weights is not None else None,
@@ -97,12 +108,15 @@ def rows_of(documents: DocumentBatch, *, weighted: bool) -> DocumentRows:
         has_sample_id=has_sample_id,
         side=documents.side,
         margin=documents.margin,
+        media=documents.media,
     )
 
 
 def document_record_batch(rows: DocumentRows) -> pa.RecordBatch:
     """Convert rows of a document shard to Arrow, with their digests; every buffer starts at its first row."""
-    schema = documents_schema(weighted=rows.loss_weights is not None, preference=rows.side is not None)
+    schema = documents_schema(
+        weighted=rows.loss_weights is not None, preference=rows.side is not None, media=rows.media is not None
+    )
     spans = schema.field("spans").type
     columns = {
         "doc_id": flat_array(pa.int64(), rows.doc_id),
@@ -130,7 +144,17 @@ def document_record_batch(rows: DocumentRows) -> pa.RecordBatch:
         columns["loss_weights"] = _list(schema, "loss_weights", rows.loss_weights)
     if rows.side is not None and rows.margin is not None:
         columns |= {"side": flat_array(pa.int8(), rows.side), "margin": flat_array(pa.float32(), rows.margin)}
+    if rows.media is not None:
+        columns["media"] = _media_array(schema.field("media").type, rows.media)
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def _media_array(kind: pa.DataType, media: Media) -> pa.Array:
+    number = len(media.sha256)
+    digests = pa.Array.from_buffers(pa.binary(32), number, [None, pa.py_buffer(media.sha256.tobytes())])
+    places = [flat_array(pa.int32(), column) for column in media.places.T]
+    structs = pa.Array.from_buffers(kind.value_type, number, [None], children=[digests, *places])
+    return list_array(kind, structs, media.offsets)
 
 
 def concatenate_documents(batches: Sequence[DocumentBatch]) -> DocumentBatch:
@@ -149,6 +173,7 @@ def concatenate_documents(batches: Sequence[DocumentBatch]) -> DocumentBatch:
         run_weight=np.concatenate([batch.run_weight for batch in batches]),
         side=_joined([batch.side for batch in batches]),
         margin=_joined([batch.margin for batch in batches]),
+        media=Media.join([(batch.media, batch.num_documents) for batch in batches]),
     )
 
 

@@ -30,6 +30,7 @@ from packer.audit.verify.file_checks import (
     check_tokenizer,
     find_strays,
 )
+from packer.audit.verify.media_checks import check_media
 from packer.audit.verify.reencode import Reencoded, compare_reencoded
 from packer.audit.verify.shard_checks import shard_auditor
 from packer.audit.verify.verify_report import Checked, Finding, Level, VerifyReport, differing, unreadable
@@ -128,7 +129,7 @@ def verify(
             progress=progress,
         )
         audit.check_manifest(content, expect)
-        documents = audit.check_rows(is_whole=audit.check_shards())
+        documents = audit.check_rows(is_whole=audit.check_media(is_whole=audit.check_shards()))
         audit.check_rejected()
         model_is_whole = audit.check_model()
         parts, notes = audit.check_sources(roots, cut=reencode) if roots else ({}, ())
@@ -213,6 +214,15 @@ class _Audit:
                 findings = [finding for number in own for finding in found[number]]
                 self.record(kind, findings, _sizes([shards[i] for i in own]), sum(shards[i].num_rows for i in own))
         return not any(found.values())
+
+    def check_media(self, *, is_whole: bool) -> bool:
+        """Check the images; return whether they and the shards, of which `is_whole` says it, are intact."""
+        tables = self.manifest.media
+        if tables is None:
+            return is_whole
+        findings = check_media(self.folder, self.manifest, self.level, is_whole=is_whole)
+        self.record("media", findings, _sizes(tables), sum(table.num_rows for table in tables))
+        return is_whole and not findings
 
     def check_rows(self, *, is_whole: bool) -> Mapping[str, DocumentShards]:
         """Check the row tables and the selection; `is_whole`: whether the shards are intact.

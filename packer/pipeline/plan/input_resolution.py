@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from packer.hub import HubName, data_name, fetch_data, fetch_tokenizer, pin, tokenizer_name
+from packer.media.processor import PROCESSOR_FILES
 from packer.model.model import FOLDER_FILES
 from packer.names import refuse_address
 from packer.pipeline.plan.bucket_inputs import objects_of
@@ -64,7 +65,11 @@ def tokenizer_place(tokenizer: str) -> Path:
         InputError: it cannot be downloaded from the Hub.
     """
     name = tokenizer_name(tokenizer)
-    return fetch_tokenizer(name, FOLDER_FILES) if name is not None and name.is_pinned else Path(tokenizer)
+    return (
+        fetch_tokenizer(name, (*FOLDER_FILES, *PROCESSOR_FILES))
+        if name is not None and name.is_pinned
+        else Path(tokenizer)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
