@@ -69,6 +69,7 @@ class LoaderOptions:
     device: "torch.device"
     form: BatchFormat
     prefetch: int
+    images: bool
 
 
 def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> LoaderOptions:
@@ -105,6 +106,7 @@ def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> LoaderOp
         device=resolve_device(given.device),
         form=form,
         prefetch=check_integer("prefetch", given.prefetch, minimum=0),
+        images=check_instance("images", given.images, bool, "True or False"),
     )
 
 

@@ -82,6 +82,7 @@ class PackedLoader:
         labels: ``unshifted``, for models that shift, or ``shifted``: under the name ``shift_labels``.
         weights: ``use`` adds ``loss_weights``; ``refuse`` raises if the cache contains fractional weights.
         prefetch: steps prepared ahead in one background thread; 0 prepares them on demand.
+        images: add the tensors of images, if the cache has any; False gives the tokens alone.
         cache_dir: local folder for the shards of a cache in a bucket, as in :meth:`packer.Cache.open`. An iteration
             begins once all of the split are there; with ``prefetch=0`` each is fetched when it is needed.
 
@@ -127,6 +128,7 @@ class PackedLoader:
         labels: Literal["unshifted", "shifted"] = "unshifted",
         weights: Literal["refuse", "use"] = "refuse",
         prefetch: int = 2,
+        images: bool = True,
         cache_dir: str | Path | None = None,
     ) -> None:
         self._arguments = {name: value for name, value in locals().items() if name not in _NOT_PICKLED}
@@ -171,6 +173,11 @@ class PackedLoader:
     def content(self) -> Content:
         """Kind of data: ``examples``, ``pairs`` or ``rated answers``."""
         return self._source.rows.content
+
+    @property
+    def has_images(self) -> bool:
+        """Whether micro-batches have the tensors of images."""
+        return self._reader.has_images
 
     @property
     def world_size(self) -> int:

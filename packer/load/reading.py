@@ -20,11 +20,13 @@ from packer.layout import offsets_of
 from packer.load.arguments import LoaderOptions
 from packer.load.batching import TokenBudget, split_by_tokens
 from packer.load.layouts import layout_of
+from packer.load.pixels import images_of
 from packer.load.row_source import RowSource
 from packer.load.sides import with_sides
 from packer.load.state import Counters, ReaderState
 from packer.load.step import MicroBatch, Step, shift_labels
 from packer.load.step_plan import PADDING_ROW, StepPlan
+from packer.store.cache import FoundDocuments
 from packer.store.manifest import Manifest
 
 T = TypeVar("T")
@@ -56,6 +58,13 @@ class StepReader:
         self._rows = source.rows
         self._batching, self._padded = options.batching, options.batching.padded
         self._layout = layout_of(options.batching, block_len=block_len, pad_id=pad_id, form=form)
+        fills = source.rows.content == "examples"
+        self._images = (
+            images_of(source.caches, options.batching, options.cutoff_len, pad_id=pad_id, fills=fills)
+            if options.images
+            else None
+        )
+        self.has_images = self._images is not None
         self._rank, self._world_size = options.rank, options.world_size
         self._micro_batch_size, self._shifted = options.micro_batch_size, form.shifted
         self._sums_weights = form.weighted and source.rows.weighted  # else every target has weight 1
@@ -171,6 +180,8 @@ class StepReader:
             sides = self._rows.lengths_of_sides[real // self._rows.num_sides]
             sizes[is_real] = sides[np.arange(len(real)), real % self._rows.num_sides]
         micro_batches = self._layout.micro_batches(found, parts, sizes)
+        if self._images is not None and isinstance(found, FoundDocuments):
+            micro_batches = self._images.added(found, parts, micro_batches)
         if self._rows.content != "examples":
             micro_batches = with_sides(micro_batches, parts, self._rows)
         if self._shifted:

@@ -26,6 +26,7 @@ PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json", "config.
 
 LIBRARIES = ("transformers", "PIL")
 
+_OF_TEXT = frozenset({"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids"})
 _PROBED: tuple[Size, ...] = (*((8 + 97 * i % 1900, 8 + 263 * i % 1900) for i in range(1, 48)), (1, 1), (30, 3000))
 
 
@@ -116,6 +117,15 @@ class Processor:
         begins = bool(self.prefix[0]) and text.startswith(self.prefix[0])
         made = self.own(text=[text], images=[list(images)], **({"add_special_tokens": False} if begins else {}))
         return [int(number) for number in made["input_ids"][0]]
+
+    def tensors(self, images: Sequence[Sequence[Any]]) -> dict[str, Any]:
+        """Return a model's tensors for decoded images, nested by document, as the processor's own batch has them."""
+        tokenizer = self.own.tokenizer
+        if tokenizer.pad_token is None:  # texts are padded, and of no further use
+            tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
+        texts = [self.token * len(each) for each in images]
+        made = self.own(text=texts, images=[list(each) for each in images], padding=True, return_tensors="pt")
+        return {name: value for name, value in made.items() if name not in _OF_TEXT}
 
     @cached_property
     def probe(self) -> str:
@@ -217,8 +227,12 @@ def _without_videos() -> Iterator[None]:
 
     known, classes = processing_utils.MODALITY_TO_AUTOPROCESSOR_MAPPING, processing_utils.MODALITY_TO_BASE_CLASS_MAPPING
 
-    class Empty:
-        from_pretrained = staticmethod(lambda *_, **__: object.__new__(ImageProcessingMixin))
+    class Empty(ImageProcessingMixin):  # type: ignore[misc]
+        model_input_names: tuple[str, ...] = ()
+
+        @classmethod
+        def from_pretrained(cls, *_: Any, **__: Any) -> Any:
+            return object.__new__(cls)
 
     class Loaders(type(known)):  # type: ignore[misc]
         def __getitem__(self, name: str) -> Any:

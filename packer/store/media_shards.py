@@ -100,6 +100,9 @@ class MediaShards:
     def __reduce__(self) -> tuple[type[Self], tuple[Path, tuple[StoredTable, ...]]]:
         return type(self), (self._folder, self._tables)
 
+    def __contains__(self, digest: bytes) -> bool:
+        return digest in self._places
+
     def read(self, digest: bytes) -> bytes:
         """Return the bytes of an image.
 
