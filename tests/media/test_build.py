@@ -2,11 +2,13 @@
 
 import base64
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from command_line import run
 from image_models import answer, model_folder, picture, user, write_rows
 
 pytest.importorskip("PIL", reason="IMAGES ARE NOT TESTED: pillow is not installed")
@@ -245,3 +247,15 @@ def test_both_sides_of_a_pair_have_the_images_of_their_prompt(model, data):
     cache = build(model, data, [pair])
     chosen, other = documents(cache)
     assert chosen.media == other.media and len(chosen.media) == 1
+
+
+def test_commands_show_images_with_their_sizes_and_tokens(model, data):
+    cache = build(model, data, [{"messages": CHATS["between"]}])
+    shown = run("inspect", cache, "--row", f"{data / 'rows.jsonl'}:0").stdout
+    tokens = [image.length for image in documents(cache)[0].media]
+    assert f"image 60 x 90, {tokens[0]} tokens" in " ".join(shown.split()) and f"<|image_pad|> ×{tokens[1]}" in shown
+    assert re.search(rf"images +2 +{sum(tokens)} tokens", run("stats", cache).stdout)
+    keys = ("--tokenizer", model, "--set", "media.images=read")
+    assert "image 60 x 90" in " ".join(run("preview", data / "rows.jsonl", *keys).stdout.split())
+    found = run("preview", data / "rows.jsonl", "--tokenizer", model).stdout
+    assert "multimodal" in found
