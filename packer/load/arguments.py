@@ -8,7 +8,7 @@ import os
 import reprlib
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.context import get_spawning_popen
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
@@ -24,7 +24,6 @@ from packer.load.batching import (
     Padded,
     PaddingFree,
     TokenBudget,
-    batching_from_name,
     batching_from_recipe,
 )
 from packer.load.ordering import LengthBucketed, Ordering
@@ -155,6 +154,10 @@ def as_batching(batching: Batching | BatchingName) -> Batching:
         raise ValueError(  # noqa: TRY004 - as for an unknown name
             f"batching {batching!r}: expected one of {', '.join(BATCHINGS)}, or a value like TokenBudget() or Padded()"
         )
+    if isinstance(value, TokenBudget) and value.max_pixels is not None:
+        check_integer("max_pixels", value.max_pixels, minimum=1)
+        if value.padded is not None and value.padded.length is not None:
+            raise ValueError("a token budget has either max_pixels or a padded length")
     padded = value.padded
     if padded is None:
         return value
@@ -165,7 +168,8 @@ def as_batching(batching: Batching | BatchingName) -> Batching:
         if multiple_of != 1:
             raise ValueError("a padded batching has either a length or a multiple_of")
     side = check_choice("side", padded.side, ("right", "left"))
-    return batching_from_name(value.name, Padded(length=length, multiple_of=multiple_of, side=side))
+    checked = Padded(length=length, multiple_of=multiple_of, side=side)
+    return replace(value, padded=checked) if isinstance(value, TokenBudget) else checked
 
 
 def ordering_of(order: Any) -> Ordering:

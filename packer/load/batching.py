@@ -71,6 +71,9 @@ class TokenBudget:
     """None concatenates documents as :class:`PaddingFree` does, and the budget counts their tokens. Otherwise documents
     are padded, and the budget counts rows times padded length."""
 
+    max_pixels: int | None = None
+    """Most pixels that the vision tower reads for the images of a micro-batch; None sets no limit."""
+
 
 Batching: TypeAlias = Packed | Padded | PaddingFree | TokenBudget
 
@@ -104,6 +107,17 @@ class BatchFormat:
     weighted: bool
 
 
+def costs_of(batching: TokenBudget, lengths: Int64, pixels: Int64, *, budget: int) -> Int64:
+    """Return what rows take of a token budget: the larger of their shares of tokens and of pixels.  # int64[n]
+
+    Rows whose costs fit into the budget keep both limits. Worked example: with a budget of 100 tokens and 1,000 pixels,
+    rows of 30 tokens and 50 pixels, and of 20 tokens and 600 pixels, cost 30 and 60.
+    """
+    if batching.max_pixels is None:
+        return lengths
+    return np.maximum(lengths, -(-pixels * budget // batching.max_pixels))
+
+
 def check_rows_fit(batching: Batching, micro_batch_size: int, rows: OrderedRows) -> None:
     """Refuse rows that fit into no micro-batch.
 
@@ -123,6 +137,13 @@ def check_rows_fit(batching: Batching, micro_batch_size: int, rows: OrderedRows)
                 f"{too_long} of {len(lengths)} {what} have more than {longest} tokens, the longest {lengths.max()}: "
                 f"{reason}",
                 hint="make the micro-batch larger, or set cutoff_len, which trains only their beginning",
+            )
+    if isinstance(batching, TokenBudget) and batching.max_pixels is not None:
+        largest = int(rows.pixels.max(initial=0))
+        if largest > batching.max_pixels:
+            raise UsageError(
+                f"max_pixels is {batching.max_pixels:,}, and a row has images of {largest:,} pixels",
+                hint="make max_pixels larger, or the images smaller, in preprocessor_config.json",
             )
     if isinstance(batching, TokenBudget) and padded is not None:
         widest = rows.num_sides * padded.rounded(int(np.delete(rows.lengths_of_sides, rows.untrained, 0).max()))

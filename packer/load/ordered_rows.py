@@ -117,6 +117,13 @@ class OrderedRows:
         return np.concatenate([part.sides() for part in self._shards]).astype(np.int64)
 
     @cached_property
+    def pixels(self) -> Int64:
+        """What the vision tower reads for the images of each row.  # int64[N]"""
+        of_documents = np.concatenate([shards.pixels() for shards in self._shards])
+        pixels: Int64 = of_documents.reshape(-1, self.num_sides).sum(1)
+        return pixels
+
+    @cached_property
     def margins(self) -> Float32 | None:
         """Margin of the row of each document of preference data; None if no row has one.  # float32[documents]"""
         found = np.concatenate([part.margins() for part in self._shards])

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map_only
 from packer.batches import Int64
 from packer.layout import offsets_of
 from packer.load.arguments import LoaderOptions
-from packer.load.batching import TokenBudget, split_by_tokens
+from packer.load.batching import TokenBudget, costs_of, split_by_tokens
 from packer.load.layouts import layout_of
 from packer.load.pixels import images_of
 from packer.load.row_source import RowSource
@@ -159,7 +159,10 @@ class StepReader:
         lengths, budget = sides.sum(1), self._micro_batch_size
         if padded is not None:
             lengths, budget = sides.max(1), self._micro_batch_size // num_sides
-        groups = split_by_tokens(lengths, budget=budget, multiple=self._world_size, padded=padded)
+        costs = lengths
+        if isinstance(self._batching, TokenBudget) and self._batching.max_pixels is not None:
+            costs = costs_of(self._batching, lengths, self._rows.pixels[plan.real_rows], budget=budget)
+        groups = split_by_tokens(costs, budget=budget, multiple=self._world_size, padded=padded)
         parts = [np.where(group == PADDING_ROW, PADDING_ROW, plan.rows[group]) for group in groups]
         own = parts[self._rank :: self._world_size]
         if padded is None:

@@ -126,6 +126,18 @@ class DocumentShards(NumberedRows[DocumentRows]):
         digests = [xxh3_64_intdigest(ids[: first_trained(labels)].tobytes()) for ids, labels in rows]
         return np.array(digests, np.uint64).view(np.int64)
 
+    def pixels(self) -> Int64:
+        """Return what the vision tower reads for the images of each document; digests are not checked.  # int64[N]"""
+        parts = [np.zeros(0, np.int64)]
+        for rows, _ in self.chunks():
+            sums = np.zeros(len(rows.row), np.int64)
+            if rows.media is not None:
+                owner = np.repeat(np.arange(len(sums)), np.diff(rows.media.offsets))
+                first, last = rows.media.offsets[[0, -1]].tolist()
+                np.add.at(sums, owner, rows.media.places[first:last, 4])
+            parts.append(sums)
+        return self.own(np.concatenate(parts))
+
     def file_rows(self) -> Int64:
         """Return the row, from 0, of each document in its input file; digests are not checked here.  # int64[N]"""
         first_rows = [self.shards[shard].first_row for shard in self._shard_of]

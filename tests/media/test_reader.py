@@ -15,6 +15,7 @@ import packer  # noqa: E402
 from packer.errors import CheckError, UsageError  # noqa: E402
 from packer.load import PackedLoader, poison_test, view_batch  # noqa: E402
 from packer.load.adapters import huggingface  # noqa: E402
+from packer.load.batching import Padded, TokenBudget  # noqa: E402
 from packer.load.image_positions import rope_index_of  # noqa: E402
 from packer.load.trainers.huggingface import PackedTrainer  # noqa: E402
 from packer.media.decoder import decode  # noqa: E402
@@ -219,3 +220,18 @@ def test_a_trainer_trains_on_images_and_resumes(cache, model, tmp_path):
     again = trainer(type(model).from_pretrained(saved))
     again.train(resume_from_checkpoint=saved)
     assert losses(again) == pytest.approx(losses(whole), rel=1e-4) and len(losses(whole)) == 3
+
+
+@pytest.mark.parametrize("padded", [None, Padded()])
+def test_no_micro_batch_has_more_pixels_than_its_budget(cache, padded):
+    def pixels(micro_batch):
+        return micro_batch["pixel_values"].numel() // 3 if "pixel_values" in micro_batch else 0
+
+    options = {"micro_batch_size": 4096, "global_batch_size": 4096, "end": "short"}
+    (whole,) = micro_batches(cache, batching=TokenBudget(padded=padded), **options)
+    most = pixels(whole) // 2
+    made = micro_batches(cache, batching=TokenBudget(padded=padded, max_pixels=most), **options)
+    assert 0 < max(map(pixels, made)) <= most < pixels(whole)
+    assert sum(int((each["labels"] >= 0).sum()) for each in made) == int((whole["labels"] >= 0).sum())
+    with pytest.raises(UsageError, match="max_pixels is 100"):
+        PackedLoader(cache, batching=TokenBudget(max_pixels=100), **options)
