@@ -221,7 +221,7 @@ def _loading(recipe: Recipe, workers: Workers) -> AbstractContextManager[None]:
     tokenizer = tokenizer_place(recipe.tokenizer)
     content = read_model_files(tokenizer)[TOKENIZER_FILE]
     if (workers.jobs or jobs_for(size)) > 1 and size > smallest_partition(recipe.partition_bytes):
-        return fork_server(tokenizer, engine=recipe.engine)
+        return fork_server(tokenizer, engine=recipe.engine, images=recipe.reads_images)
     if size >= engine.WORTH_LOADING_BYTES and is_known_fast(recipe.engine, content):
         load_fast_meanwhile(content)
     return nullcontext()

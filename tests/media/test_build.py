@@ -259,3 +259,29 @@ def test_commands_show_images_with_their_sizes_and_tokens(model, data):
     assert "image 60 x 90" in " ".join(run("preview", data / "rows.jsonl", *keys).stdout.split())
     found = run("preview", data / "rows.jsonl", "--tokenizer", model).stdout
     assert "multimodal" in found
+
+
+def many(data: Path) -> list[dict[str, Any]]:
+    return [{"messages": chat, "id": f"{number:04}"} for number in range(12) for chat in CHATS.values()]
+
+
+def test_workers_write_the_same_bytes(model, data):
+    cache = build(model, data, many(data), partition_bytes=3000, jobs=1)
+    first = (cache / "manifest.json").read_bytes()
+    assert len(read_manifest(cache).media) > 2
+    cache.rename(data.parent / "old")
+    assert (build(model, data, many(data), partition_bytes=3000, jobs=2) / "manifest.json").read_bytes() == first
+
+
+def test_a_build_that_was_stopped_before_its_commit_reads_no_image_again(model, data, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    whole = (build(model, data, many(data), partition_bytes=3000) / "manifest.json").read_bytes()
+    (data.parent / "cache").rename(data.parent / "old")
+    with monkeypatch.context() as patch:
+        patch.setattr("packer.pipeline.run.commit", stop)
+        with pytest.raises(KeyboardInterrupt):
+            build(model, data, many(data), partition_bytes=3000)
+    monkeypatch.setattr(RowImages, "opened", stop)
+    assert (build(model, data, many(data), partition_bytes=3000) / "manifest.json").read_bytes() == whole
