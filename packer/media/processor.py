@@ -12,7 +12,9 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property
+from importlib import import_module
 from importlib.util import find_spec
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -160,11 +162,29 @@ class Processor:
 
         Neither depends on resampling, rescaling and normalizing, which take most of the time.
         """
+        data, texts = self.own._process_images([self._empty(sizes)], **self._kwargs)  # noqa: SLF001 - as above
+        return texts, _num_values(data["pixel_values"]) // 3 // len(sizes)
+
+    def _empty(self, sizes: tuple[Size, ...]) -> list[Any]:
+        """Return empty images: tensors of torch's device `meta`, which have no values at all, if they are taken."""
+        if self._takes_meta:
+            torch = import_module("torch")
+            return [torch.empty((3, *size), dtype=torch.uint8, device="meta") for size in sizes]
         from PIL import Image  # noqa: PLC0415 - part of the extra
 
-        images = [Image.new("RGB", (width, height)) for height, width in sizes]
-        data, texts = self.own._process_images([images], **self._kwargs)  # noqa: SLF001 - as above
-        return texts, sum(map(_num_values, data["pixel_values"])) // 3 // len(sizes)
+        return [Image.new("RGB", (width, height)) for height, width in sizes]
+
+    @cached_property
+    def _takes_meta(self) -> bool:
+        """Whether the processor works on tensors without values, as those made with torchvision mostly do."""
+        if type(self.own.image_processor).__name__.endswith("Pil") or find_spec("torchvision") is None:
+            return False
+        self.__dict__["_takes_meta"] = True  # while it is tried
+        try:
+            self._texts(((64, 48),))
+        except (NotImplementedError, RuntimeError, TypeError, ValueError):
+            return False
+        return True
 
 
 @cache
@@ -195,7 +215,8 @@ def _either(tokens: Mapping[str, int]) -> str:
 
 
 def _num_values(value: Any) -> int:
-    return value.size if hasattr(value, "size") and not callable(value.size) else sum(map(_num_values, value))
+    """Return how many numbers an array, a tensor or lists of them hold."""
+    return prod(value.shape) if hasattr(value, "shape") else sum(map(_num_values, value))
 
 
 def _loaded(files: Mapping[str, bytes]) -> Any:

@@ -265,6 +265,7 @@ def many(data: Path) -> list[dict[str, Any]]:
     return [{"messages": chat, "id": f"{number:04}"} for number in range(12) for chat in CHATS.values()]
 
 
+@pytest.mark.slow
 def test_workers_write_the_same_bytes(model, data):
     cache = build(model, data, many(data), partition_bytes=3000, jobs=1)
     first = (cache / "manifest.json").read_bytes()
