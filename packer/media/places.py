@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self
 
-from packer.host.regular_file import open_regular
+from packer.host.regular_file import open_descriptor
 from packer.media.decoder import MAX_IMAGE_BYTES, Image, UnusableImageError, examine
 
 OF_FILES = frozenset({"media_missing", "media_outside", "media_unreadable", "media_too_large"})
@@ -72,7 +73,8 @@ class ImageFiles:
             place = (self.base / path).resolve(strict=True)
             if not place.is_relative_to(self.root):
                 raise UnusableImageError("media_outside", f"{path[:_SHOWN]} is not below {self.root}")
-            with open_regular(place) as file:
+            # It is resolved: a link in its place now was put there since.
+            with os.fdopen(open_descriptor(place, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
                 return file.read(MAX_IMAGE_BYTES + 1)
         except (OSError, ValueError, RuntimeError) as error:
             said = getattr(error, "strerror", None) or error

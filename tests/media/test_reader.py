@@ -13,7 +13,8 @@ torch = pytest.importorskip("torch")
 
 import packer  # noqa: E402
 from packer.errors import CheckError, UsageError  # noqa: E402
-from packer.load import PackedLoader, poison_test, view_batch  # noqa: E402
+from packer.export.run import export  # noqa: E402
+from packer.load import PackedDataset, PackedLoader, poison_test, view_batch  # noqa: E402
 from packer.load.adapters import huggingface  # noqa: E402
 from packer.load.batching import Padded, TokenBudget  # noqa: E402
 from packer.load.image_positions import rope_index_of  # noqa: E402
@@ -235,3 +236,12 @@ def test_no_micro_batch_has_more_pixels_than_its_budget(cache, padded):
     assert sum(int((each["labels"] >= 0).sum()) for each in made) == int((whole["labels"] >= 0).sum())
     with pytest.raises(UsageError, match="max_pixels is 100"):
         PackedLoader(cache, batching=TokenBudget(max_pixels=100), **options)
+
+
+def test_what_reads_tokens_alone_refuses_images(cache, tmp_path):
+    for read in (
+        lambda: PackedDataset(cache, kind="documents"),
+        lambda: export(cache, tmp_path / "out", to="datasets"),
+    ):
+        with pytest.raises(UsageError, match="has images, which"):
+            read()
