@@ -252,9 +252,10 @@ def _relocate(values: dict[str, Any], folder: Path) -> None:
             entry["path"] = relative(entry["path"])
     if isinstance(values.get("tokenizer"), str) and (folder / values["tokenizer"]).exists():
         values["tokenizer"] = relative(values["tokenizer"])
-    template = values.get("template")
-    if isinstance(template, dict) and "file" in template:
-        template["file"] = relative(template["file"])
+    for group, name in (("template", "file"), ("media", "root")):
+        keys = values.get(group)
+        if isinstance(keys, dict) and name in keys:
+            keys[name] = relative(keys[name])
 
 
 def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, where: str = "recipe") -> Recipe:
