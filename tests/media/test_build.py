@@ -286,3 +286,14 @@ def test_a_build_that_was_stopped_before_its_commit_reads_no_image_again(model, 
             build(model, data, many(data), partition_bytes=3000)
     monkeypatch.setattr(RowImages, "opened", stop)
     assert (build(model, data, many(data), partition_bytes=3000) / "manifest.json").read_bytes() == whole
+
+
+def test_verifying_reads_no_image_outside_of_the_named_roots(model, data):
+    (data.parent / "images").mkdir()
+    (data / "a.png").rename(data.parent / "images" / "a.png")
+    chat = [user("@../images/a.png", "What?"), answer("A ramp.")]
+    cache = build(model, data, [{"messages": chat}], media={"root": str(data.parent)})
+    options = {"level": "full", "reencode": True, "threads": 1}
+    assert not [each for each in verify(cache, sources=[data.parent], **options).findings if each.what != "tokenizer"]
+    (told,) = [each for each in verify(cache, sources=[data], **options).findings if each.what == "re-encoded"]
+    assert "below no --sources" in told.found

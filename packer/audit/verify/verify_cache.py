@@ -137,7 +137,7 @@ def verify(
             audit.check_identity(documents, model_is_whole=model_is_whole)
         if level == "full":
             audit.check_blocks(documents)
-        reencoded = audit.reencode(parts, sample) if reencode else None
+        reencoded = audit.reencode(parts, roots, sample) if reencode else None
         return VerifyReport(
             folder=named,
             level=level,
@@ -301,13 +301,14 @@ class _Audit:
         findings = [finding for each in audits for finding in each.findings]
         self.findings += findings or check_counts(manifest.totals, audits)
 
-    def reencode(self, parts: Mapping[int, Sequence[InputPart]], sample: int | None) -> Reencoded:
+    def reencode(self, parts: Mapping[int, Sequence[InputPart]], roots: SourceRoots, sample: int | None) -> Reencoded:
         """Re-encode the inputs and compare; runs after all other checks."""
         damaged = frozenset(finding.path for finding in self.findings)
         done = compare_reencoded(
             self.folder,
             self.manifest,
             parts,
+            roots=roots,
             sample=sample,
             damaged=damaged,
             fetched=self.fetched,
