@@ -6,6 +6,7 @@ writes depends on nothing else. Video processors need torchvision, and packer re
 
 import hashlib
 import json
+import logging
 import os
 import re
 import tempfile
@@ -162,7 +163,8 @@ class Processor:
 
         Neither depends on resampling, rescaling and normalizing, which take most of the time.
         """
-        data, texts = self.own._process_images([self._empty(sizes)], **self._kwargs)  # noqa: SLF001 - as above
+        with _quiet():
+            data, texts = self.own._process_images([self._empty(sizes)], **self._kwargs)  # noqa: SLF001 - as above
         return texts, _num_values(data["pixel_values"]) // 3 // len(sizes)
 
     def _empty(self, sizes: tuple[Size, ...]) -> list[Any]:
@@ -239,6 +241,18 @@ def _loaded(files: Mapping[str, bytes]) -> Any:
     if not isinstance(getattr(made, "image_token", None), str) or not made.image_token:
         raise InputError(f"packer cannot read images for {type(made).__name__}: it names no placeholder for them")
     return made
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Leave out warnings of transformers about empty images, such as that one of 1 x 1 has ambiguous channels."""
+    logger = logging.getLogger("transformers")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 @contextmanager
