@@ -201,7 +201,7 @@ class RowBatch:
     names: frozenset[str] = frozenset()
     """Names of fields that any of these rows has; of a table, only of those that are decoded."""
 
-    folder: str | None = None
+    folder: str | None = field(default=None, compare=False)
     """Folder of the file, where the paths of images begin; None if the file is not on this machine."""
 
 
