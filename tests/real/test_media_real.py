@@ -99,10 +99,12 @@ def test_documents_have_the_ids_of_the_processor(media, folders, name):
     recipe = recipe_of(folders / name)
     model = load_recipe_model(recipe)
     stages, own = Stages(recipe, model), processor_of(model.files).own
-    if name == "smolvlm":  # it asks for it in every conversation
-        own.video_processor.num_frames = own.video_processor.fps = 1
     images = ["icon16.png", "hopper_orientation_8.jpg"]
-        images = images[:1]  # it makes seventeen tiles of the smallest image
+    if (
+        name == "smolvlm"
+    ):  # it asks for frames of videos in every conversation, and makes 17 tiles of the smallest image
+        own.video_processor.num_frames = own.video_processor.fps = 1
+        images = images[:1]
     checked = 0
     for number, image in enumerate(images):
         others = images[number - 1], "rgb_trns.png"
