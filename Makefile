@@ -34,7 +34,7 @@ check: $(DEV) ## Lint, formatting, types, generated docs
 	.venv/bin/ruff format --check .
 	@mkdir -p .venv/typing && ln -sfn ../../cli .venv/typing/packer_cli  # mypy cannot see an editable install
 	MYPYPATH=.venv/typing .venv/bin/mypy
-	.venv/bin/python -m packer_cli.reference --check
+	.venv/bin/python docs/site/reference.py --check
 
 deep: $(DEV) ## The same properties, searched much longer, and the slow tests
 	HYPOTHESIS_PROFILE=deep .venv/bin/python -m pytest -q -n 2 --dist worksteal
@@ -80,7 +80,7 @@ bench: $(DEV) ## Figures, as ratios within one run; PEERS=1 installs LLaMA-Facto
 	.venv/bin/python tests/bench/run.py $(if $(PEERS),--peers)
 
 docs: $(CORE) $(SITE)/.ready ## Generate the reference pages, and build the site in site/ with every link checked
-	.venv/bin/python -m packer_cli.reference
+	.venv/bin/python docs/site/reference.py
 	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --config-file docs/site/mkdocs.yml
 
 dist: $(DEV) ## Wheel and source archive in dist/

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from packer.display import plural
 from packer_cli.options import Function, options
-from packer_cli.output import GAP, print_checks, print_table, stdout
+from packer_cli.output import GAP, stdout
 from packer_cli.page import ViewPage, view_fields
 from packer_cli.reply import Reply
 
@@ -41,6 +40,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "type": click.Choice(("packed", "padded", "padding_free", "token_budget")),
         "help": "Blocks, or how documents become batches [as the recipe says: packed].",
     },
+    "balance": {"type": int, "help": "As the loader's: by what rows are dealt to ranks [24576]; 0 deals none."},
     "order": {
         "metavar": None,
         "type": click.Choice(("random", "sequential", "length_bucketed")),
@@ -53,18 +53,6 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 _BATCH_OPTIONS = [
     click.option(f"--{name.replace('_', '-')}", **{"metavar": "N", **settings}) for name, settings in _OPTIONS.items()
 ]
-
-_NAMES = {
-    "dtypes": "dtypes",
-    "shapes": "shapes",
-    "labels": "labels",
-    "shift": "shifted once",
-    "first_targets": "first targets",
-    "positions": "positions",
-    "mask": "mask",
-    "padding_targets": "padding",
-    "num_items": "trained",
-}
 
 _FEW = 6
 """Number of values shown per column."""
@@ -87,9 +75,7 @@ def batch_options(function: Function) -> Function:
     return gathered
 
 
-def show_batch(
-    cache: "Cache", asked: dict[str, Any], split: str | None, *, head: int | None, with_ids: bool, reply: Reply
-) -> None:
+def show_batch(cache: "Cache", asked: dict[str, Any], split: str | None, *, with_ids: bool, reply: Reply) -> None:
     """Print a batch and whether it meets the contract; exit code 1 if it does not."""
     from packer.audit import view_pieces  # noqa: PLC0415 - not for --help
     from packer.errors import UsageError  # noqa: PLC0415 - as above
@@ -110,7 +96,7 @@ def show_batch(
     pieces = [
         (part.doc_id, part.piece_start, part.input_ids, part.labels) for part in view.parts if part.doc_id is not None
     ]
-    documents = list(view_pieces(cache, view.state.split, pieces[:head]))
+    documents = list(view_pieces(cache, view.state.split, pieces))
     failed = ", ".join(view.check.failed)
     reply.verdict(
         {"ok": view.check.ok, "batch": _fields(view, documents, with_ids=with_ids)},
@@ -135,17 +121,11 @@ def _print(view: "BatchView", documents: "list[DocumentView]", asked: dict[str, 
     page.note([f"the step, all ranks: {step.num_tokens:,} tokens", items, f"{step.num_slots:,} slots"])
     out.line()
     out.line("contract of the step, all ranks and micro-batches")
-    print_checks(out, [(line.level, _NAMES[line.code], line.message) for line in view.check.lines])
-    out.line()
-    out.line("columns of the micro-batch")
-    print_table(out, [("", "<")] * 4, [_column_row(name, view) for name in view.micro_batch])
-    num_documents = sum(part.doc_id is not None for part in view.parts)
+    out.checks([(line.level, line.code.replace("_", " "), line.message) for line in view.check.lines])
+    out.table([_column_row(name, view) for name in view.micro_batch], heading="columns of the micro-batch")
     for place, document in enumerate(documents, 1):
         page.blank()
-        page.document(document, prefix=f"{place}/{num_documents} ")
-    if len(documents) < num_documents:
-        page.blank()
-        page.note([f"{plural(num_documents - len(documents), 'document')} more"])
+        page.document(document, prefix=f"{place}/{len(documents)} ")
 
 
 def _column_row(name: str, view: "BatchView") -> tuple[str, str, str, str]:
@@ -174,7 +154,7 @@ def _fields(view: "BatchView", documents: "list[DocumentView]", *, with_ids: boo
             columns[name]["values"] = value.tolist() if is_tensor else value
     left, parts = iter(documents), []
     for part in view.parts:
-        document = None if part.doc_id is None else next(left, None)
+        document = None if part.doc_id is None else next(left)
         parts.append(
             {name: getattr(part, name) for name in ("row", "start", "sequence", "positions", "kind", "doc_id")}
             | {"length": len(part.labels), "document": document and view_fields(document, with_ids=with_ids)}

@@ -37,12 +37,6 @@ if TYPE_CHECKING:
 @click.option("--block-len", metavar="N", type=int, help="Tokens of a block [4096].")
 @sources_option
 @jobs_option
-@click.option(
-    "--on-error",
-    type=click.Choice(("reject", "fail")),
-    default="reject",
-    help="fail: stop at the first rejected row [reject].",
-)
 @fail_above_option
 @click.option("--dry-run", is_flag=True, help="Only report what would be done.")
 @click.option("--force", is_flag=True, help="Replace a cache that was built by another recipe or from other inputs.")

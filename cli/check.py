@@ -8,7 +8,6 @@ import click
 
 from packer.display import plural
 from packer_cli.options import Command, cache_argument, jobs_option, on_option, sources_option
-from packer_cli.output import print_checks, print_table
 from packer_cli.page import FindingsPage
 from packer_cli.reply import Reply, listener
 
@@ -48,8 +47,8 @@ def command(
     """
     from packer.audit import check  # noqa: PLC0415 - not for --help
     from packer.audit.check.check_report import Level  # noqa: PLC0415 - as above
+    from packer.names import shown  # noqa: PLC0415 - as above
     from packer.pipeline.plan.benchmarks import read_benchmark  # noqa: PLC0415 - as above
-    from packer.store.mirror import shown  # noqa: PLC0415 - as above
 
     benchmarks = [read_benchmark(path, column=column) for column, path in map(_name_and_path, against)]
     with listener(quiet=reply.quiet) as progress:
@@ -61,7 +60,6 @@ def command(
         "cache": shown(cache),
         "fingerprint": report.fingerprint,
         "checks": [asdict(each) for each in report.checks],
-        "facts": dict(report.facts),
         "counts": {level: report.count(level) for level in get_args(Level)},
     }
     reply.verdict(fields, lambda: _print(report, whole=reply.verbose, summary=not reply.quiet), message)
@@ -76,14 +74,14 @@ def _name_and_path(text: str) -> tuple[str | None, str]:
 def _print(report: "CheckReport", *, whole: bool, summary: bool) -> None:
     page = FindingsPage(whole=whole)
     shown = [each for each in report.checks if summary or each.level != "ok"]
-    print_checks(page.out, [(each.level, _name(each), each.message) for each in shown])
+    page.out.checks([(each.level, _name(each), each.message) for each in shown])
     for each in shown:
         if each.level in {"warning", "failure"} and (each.pairs or each.hint):
             page.out.line()
             _print_evidence(page, each, most=len(each.pairs) if whole or each.code == _SIDE_BY_SIDE else _FEW)
     if summary:
         page.out.line()
-        print_table(page.out, [("", "<"), ("", "<")], [*report.facts, ("fingerprint", report.fingerprint)])
+        page.out.line(f"  fingerprint  {report.fingerprint}")
 
 
 def _print_evidence(page: FindingsPage, check: "Check", *, most: int) -> None:

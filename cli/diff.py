@@ -9,7 +9,7 @@ import click
 
 from packer.display import number
 from packer_cli.options import Command
-from packer_cli.output import ARROW, print_table, stdout
+from packer_cli.output import ARROW, stdout
 from packer_cli.reply import Reply, fields_of
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ def command(*, old: Path, new: Path, reply: Reply) -> None:
     differs.
     """
     from packer.audit import diff  # noqa: PLC0415 - not for --help
-    from packer.store.mirror import shown  # noqa: PLC0415 - as above
+    from packer.names import shown  # noqa: PLC0415 - as above
 
     found = diff(old, new)
     message = None if found.same else f"{shown(found.old)} and {shown(found.new)} differ: {found.meaning}"
-    fields = {"same": found.same, "same_bytes": found.same_bytes, "meaning": found.meaning, **fields_of(found)}
+    fields = {"same": found.same, "meaning": found.meaning, **fields_of(found)}
     reply.verdict(fields, lambda: None if reply.quiet else _print(found, whole=reply.verbose), message)
 
 
@@ -43,8 +43,7 @@ def _print(found: "CacheDiff", *, whole: bool) -> None:
     def change(each: "Change") -> list[str]:
         return [each.key, f"{_value(each.old)} {ARROW} {_value(each.new)}"]
 
-    inputs = [["the inputs of both are read in another order"]] * found.inputs_reordered
-    inputs += [[": ".join(change(each))] for each in found.inputs]  # a path is too long for a column
+    inputs = [[": ".join(change(each))] for each in found.inputs]  # a path is too long for a column
     documents = []
     for split in found.documents:
         documents.append([split.split, number(split.both), "in both"])
@@ -63,10 +62,7 @@ def _print(found: "CacheDiff", *, whole: bool) -> None:
         "software": map(change, found.software),
     }
     for heading, section in sections.items():
-        if listed := list(section):
-            out.line()
-            out.line((heading, "bold"))
-            print_table(out, [("", "<")] * len(listed[0]), listed)
+        out.table(list(section), heading=heading)
 
 
 def _value(value: object) -> str:

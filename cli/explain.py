@@ -1,4 +1,4 @@
-"""`packer explain`: say what a code means, and what to do about it."""
+"""`packer explain`: say what a code or a key means, and what to do about it."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from packer_cli.options import Command
-from packer_cli.output import print_table, stdout
+from packer_cli.output import stdout
 from packer_cli.reply import Reply
 
 if TYPE_CHECKING:
@@ -20,11 +20,12 @@ def _codes(_context: click.Context, _parameter: click.Parameter, begun: str) -> 
 
 
 @click.command("explain", cls=Command)
-@click.argument("name", metavar="[CODE]", required=False, shell_complete=_codes)
+@click.argument("name", metavar="[NAME]", required=False, shell_complete=_codes)
 def command(*, name: str | None, reply: Reply) -> None:
-    """Explain a code of a rejected row or of `packer lint`.
+    """Explain a code, or a key of a recipe.
 
-    `packer explain recipe` lists every key of a recipe with its values. Without CODE, all codes are listed.
+    Codes are those of rejected rows and of `packer lint`. `packer explain recipe` lists every key of a recipe
+    with its values. Without NAME, all codes and keys are listed.
     """
     from packer.audit.explanations import explain, explanations  # noqa: PLC0415 - not for --help
 
@@ -35,7 +36,7 @@ def command(*, name: str | None, reply: Reply) -> None:
 def _print(found: "list[Explanation]", *, listed: bool) -> None:
     out = stdout()
     if listed:
-        print_table(out, [("", "<"), ("", "<")], [(each.name, each.kind) for each in found])
+        out.table([(each.name, each.kind) for each in found])
         return
     for place, each in enumerate(found):
         if place:

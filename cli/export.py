@@ -9,7 +9,7 @@ import click
 from packer.display import duration, number, plural, size
 from packer.export.formats import FORMATS
 from packer_cli.options import Command, cache_argument
-from packer_cli.output import print_table, stdout
+from packer_cli.output import stdout
 from packer_cli.reply import Reply, fields_of, listener
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _HELP = f"""Write CACHE in another trainer's file format.
 format has no place for the loss mask, nothing is written. OUT appears when it is finished, with export.json, which says
 what it was made from.
 """
-_WITH_BLOCKS = ", ".join(name for name, entry in FORMATS.items() if "blocks" in entry.units)
+_WITH_BLOCKS = ", ".join(name for name, entry in FORMATS.items() if "blocks" in entry.holds)
 
 
 @click.command("export", cls=Command, help=_HELP)
@@ -29,14 +29,13 @@ _WITH_BLOCKS = ", ".join(name for name, entry in FORMATS.items() if "blocks" in 
 @click.option("--to", type=click.Choice(list(FORMATS)), required=True, help="Whose files.")
 @click.option("-o", "--output", metavar="OUT", type=click.Path(path_type=Path), required=True, help="Folder to write.")
 @click.option("--split", metavar="NAME", help="Only this split [all].")
-@click.option("--documents", "unit", flag_value="documents", help="Documents, for the trainer to pack [the default].")
-@click.option("--blocks", "unit", flag_value="blocks", help=f"Blocks as they are packed: {_WITH_BLOCKS}.")
-def command(*, cache: Path, output: Path, reply: Reply, **options: Any) -> None:
+@click.option("--blocks", is_flag=True, help=f"Blocks as they are packed [documents]: {_WITH_BLOCKS}.")
+def command(*, cache: Path, output: Path, blocks: bool, reply: Reply, **options: Any) -> None:
     from packer.export.run import export  # noqa: PLC0415 - not for --help
 
     began = time.monotonic()
     with listener(quiet=reply.quiet) as progress:
-        found = export(cache, output, progress=progress, **options)
+        found = export(cache, output, unit="blocks" if blocks else "documents", progress=progress, **options)
     seconds = time.monotonic() - began
     fields = {"seconds": round(seconds, 3), **fields_of(found)}
     reply.summary(fields, lambda: _print(found, seconds, every=reply.verbose))
@@ -46,12 +45,10 @@ def _print(found: "Exported", seconds: float, *, every: bool) -> None:
     out = stdout()
     out.line(f"exported {found.unit} to {found.folder} in {duration(seconds)}")
     out.line()
-    columns = [("", "<"), (found.unit, ">"), ("tokens", ">"), ("trained", ">")]
-    rows = [
-        (entry.split, number(entry.num_rows), number(entry.num_tokens), number(entry.num_trained))
-        for entry in found.splits
-    ]
-    print_table(out, columns, rows)
+    out.table(
+        [(each.split, *map(number, (each.num_rows, each.num_tokens, each.num_trained))) for each in found.splits],
+        *("<", f"{found.unit}>", "tokens>", "trained>"),
+    )
     total = size(sum(file.num_bytes for file in found.files))
     out.line()
     out.line(f"{plural(len(found.files), 'file')}, {total}; export.json has their digests")

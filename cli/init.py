@@ -71,16 +71,16 @@ def _from_config(config: Path, folder: Path, reply: Reply) -> None:
     from packer.recipe_from import read_config, write_recipe  # noqa: PLC0415 - not for --help
 
     converted = read_config(config, folder)
-    files = write_recipe(converted, folder)
+    path = write_recipe(converted, folder)
 
     def show() -> None:
         sources = plural(len(converted.values["sources"]), "source")
-        stdout().sentence(f"wrote {files[-1]} from {config}: {sources}")
+        stdout().sentence(f"wrote {path} from {config}: {sources}")
         _print_keys(converted, verbose=reply.verbose)
         _print_next(folder, "" if "tokenizer" in converted.values else " --tokenizer FOLDER")
 
     fields = {name: getattr(converted, name) for name in ("kind", "carried", "left", "left_out")}
-    reply.summary({"folder": str(folder), "files": [str(path) for path in files], **fields}, show)
+    reply.summary({"folder": str(folder), "files": [str(path)], **fields}, show)
 
 
 def _print_keys(converted: "Converted", *, verbose: bool) -> None:

@@ -1,13 +1,12 @@
 """`packer inspect`: show blocks, documents, rows and batches as text, with trained runs marked."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from packer_cli.batch import batch_options, show_batch
-from packer_cli.options import Command, cache_argument, file_and_row, head_option
+from packer_cli.options import Command, cache_argument, file_and_row
 from packer_cli.page import ViewPage, view_fields
 from packer_cli.reply import Reply
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 @batch_options
 @click.option("--split", metavar="NAME", help="Split of the blocks and documents [the first].")
 @click.option("--ids", is_flag=True, help="Also show the ids of every run.")
-@head_option("documents of a block or a batch")
 def command(
     *,
     cache: Path,
@@ -32,7 +30,6 @@ def command(
     row: str | None,
     split: str | None,
     ids: bool,
-    head: int | None,
     batch: dict[str, Any],
     reply: Reply,
 ) -> None:
@@ -50,7 +47,7 @@ def command(
     with Cache.open(cache) as opened:
         page = ViewPage(with_ids=ids)
         if batch:
-            show_batch(opened, batch, split, head=head, with_ids=ids, reply=reply)
+            show_batch(opened, batch, split, with_ids=ids, reply=reply)
         elif doc is not None:
             document = view_document(opened, doc, split=split)
             reply.data({"document": view_fields(document, with_ids=ids)}, lambda: page.document(document))
@@ -59,8 +56,7 @@ def command(
             reply.data(view_fields(found, with_ids=ids), lambda: page.row(found))
         else:
             view = view_block(opened, split or first_split(opened), block or 0)
-            fields = view_fields(replace(view, documents=view.documents[:head]), with_ids=ids)
-            reply.data({"block": fields}, lambda: page.block(view, head=head))
+            reply.data({"block": view_fields(view, with_ids=ids)}, lambda: page.block(view))
 
 
 def first_split(cache: "Cache") -> str:

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 import click
 
 from packer_cli.options import MOST_ROWS, Command, RecipeOptions, recipe_options
-from packer_cli.output import print_table
 from packer_cli.page import FindingsPage, failed
 from packer_cli.reply import Reply, fields_of
 
@@ -34,12 +33,15 @@ def command(*, options: RecipeOptions, rows: int, reply: Reply) -> None:
 
 
 def _print(report: "LintReport", *, whole: bool, summary: bool) -> None:
-    """Print header, findings and their number; with errors, the number is left to the final error message."""
+    """Print header, findings and their number, and what is fine in one line; an error message has the number itself."""
     page = FindingsPage(whole=whole)
     if summary:
-        print_table(page.out, [("", "<"), ("", "<")], report.facts)
-    page.findings(report.findings, follow=summary)
+        page.out.table(report.facts)
+    notes = [each for each in report.findings if each.level == "note" and not whole]
+    page.findings([each for each in report.findings if each not in notes], follow=summary)
     if summary:
         page.out.line()
+    if notes:
+        page.words(f"as the recipe asks: {', '.join(each.code for each in notes)} (-v shows them)")
     if summary and report.ok:
         page.out.line(report.counted)

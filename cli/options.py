@@ -98,11 +98,6 @@ fail_above_option = click.option(
 )
 
 
-def head_option(what: str) -> Callable[[Function], Function]:
-    """`--head N`, for commands that list many items."""
-    return click.option("--head", metavar="N", type=click.IntRange(min=0), help=f"Only the first {what}.")
-
-
 def completes_files(*names: str) -> Callable[[click.Context, click.Parameter, str], "list[CompletionItem]"]:
     """Shell completion for a text that may be one of some names or a file; offers the names first."""
 

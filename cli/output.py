@@ -96,6 +96,15 @@ def wrap_words(text: str, width: int | None, *, first: int = 0, further: int = 0
     ]
 
 
+_MARKS = {
+    "ok": ("✓", "green"),
+    "warning": ("!", "yellow"),
+    "failure": (CROSS, "red"),
+    "skipped": ("–", "dim"),
+}
+"""The mark of each level of a check, and its style."""
+
+
 class Output:
     """Writes lines to stdout or stderr. Text is escaped; only styles become escape sequences."""
 
@@ -158,6 +167,38 @@ class Output:
             self.words(text, label=label, indent=indent, hanging=hanging, style=style, width=self.edge)
         else:
             self.line(" " * indent, label, (text, style))
+
+    def table(self, rows: Sequence[Sequence[str]], *columns: str, heading: str = "") -> None:
+        """Print cells two spaces apart, without rules or trailing blanks; the last one wraps, only at the edge.
+
+        A column is its name, if it has one, with `<` or `>`; by default all are `<`. Below a `heading` of its own,
+        which a blank line precedes, a table without rows is not printed.
+        """
+        columns = columns or ("<",) * len(next(iter(rows), ()))
+        names = [column[:-1] for column in columns]
+        lines = [[one_line(cell) for cell in line] for line in ([names, *rows] if any(names) else rows)]
+        if heading and rows:
+            self.line()
+            self.line((heading, "bold"))
+        if (heading and not rows) or not lines:
+            return
+        widths = [max(len(line[place]) for line in lines) for place in range(len(columns) - 1)]
+        indent = sum(widths) + 2 * len(columns)
+        for number, line in enumerate(lines):
+            first, *more = wrap_words(line[-1], max(_NARROWEST, self.width - indent))
+            cells = [f"{cell:{column[-1]}{width}}" for cell, column, width in zip(line, columns, widths, strict=False)]
+            style = "dim" if number == 0 and any(names) else ""
+            self.line(("  ".join(["", *cells, first]).rstrip(), style))
+            for part in more:
+                self.line(" " * indent + part)
+
+    def checks(self, checks: Sequence[tuple[str, str, str]]) -> None:
+        """Print results of checks, each with the mark of its level; given are level, name and message."""
+        width = max((len(name) for _, name, _ in checks), default=0)
+        for level, name, message in checks:
+            mark, style = _MARKS[level]
+            label = f"{mark} {name:{width}}  "
+            self.words(message, label=(label, style), indent=2, hanging=len(label))
 
     def json(self, value: object) -> None:
         """Print JSON, escaping what would control a terminal.
@@ -238,42 +279,6 @@ def bars_console() -> "Console":
     return Console(file=stderr().stream)
 
 
-_MARKS = {
-    "ok": ("✓", "green"),
-    "warning": ("!", "yellow"),
-    "failure": (CROSS, "red"),
-    "skipped": ("–", "dim"),
-}
-"""The mark of each level of a check, and its style."""
-
-
-def print_checks(out: Output, checks: Sequence[tuple[str, str, str]]) -> None:
-    """Print results of checks, each with the mark of its level; given are level, name and message."""
-    width = max((len(name) for _, name, _ in checks), default=0)
-    for level, name, message in checks:
-        mark, style = _MARKS[level]
-        label = f"{mark} {name:{width}}  "
-        out.words(message, label=(label, style), indent=2, hanging=len(label))
-
-
 def _columns_of_environment() -> int | None:
     columns = os.environ.get("COLUMNS", "")
     return int(columns) or None if re.fullmatch("[0-9]{1,9}", columns) else None
-
-
-def print_table(out: Output, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> None:
-    """Print columns two spaces apart, without rules or trailing blanks; only the last one wraps, and only at the edge.
-
-    A column is its heading, and `<` or `>`; if all headings are empty, none are printed.
-    """
-    headings = [name for name, _ in columns]
-    lines = [[one_line(cell) for cell in line] for line in ([headings, *rows] if any(headings) else rows)]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(columns) - 1)]
-    indent = sum(widths) + 2 * len(columns)
-    for number, line in enumerate(lines):
-        first, *more = wrap_words(line[-1], max(20, out.width - indent))
-        cells = [f"{cell:{side}{width}}" for cell, (_, side), width in zip(line, columns, widths, strict=False)]
-        style = "dim" if number == 0 and any(headings) else ""
-        out.line(("  ".join(["", *cells, first]).rstrip(), style))
-        for part in more:
-            out.line(" " * indent + part)

@@ -36,8 +36,7 @@ class ViewPage:
         self._out = stdout()
         self._with_ids = with_ids
 
-    def block(self, view: "BlockView", *, head: int | None = None) -> None:
-        """Print a block, or its first documents."""
+    def block(self, view: "BlockView") -> None:
         share = percent(view.num_trained / view.length if view.length else 0.0)
         self.heading(
             [
@@ -48,15 +47,12 @@ class ViewPage:
             ]
         )
         self.note([f"{view.path} row {view.shard_row:,}"])
-        for place, document in enumerate(view.documents[:head], 1):
+        for place, document in enumerate(view.documents, 1):
             self.blank()
             self.document(document, f"{place}/{len(view.documents)} ")
             if document.behind is not None:
                 self._filler(document.behind)
-        if head is not None and head < len(view.documents):
-            self.blank()
-            self.note([f"{plural(len(view.documents) - head, 'document')} more"])
-        elif view.padding is not None:
+        if view.padding is not None:
             self.blank()
             self.heading([plural(view.padding.num_tokens, "padding token")])
             if self._with_ids:

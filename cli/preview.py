@@ -7,7 +7,7 @@ import click
 
 from packer.display import number, percent
 from packer_cli.options import MOST_ROWS, Command, RecipeOptions, file_and_row, recipe_options
-from packer_cli.output import print_table, stdout
+from packer_cli.output import stdout
 from packer_cli.page import ViewPage, view_fields
 from packer_cli.reply import Reply, listener
 
@@ -86,13 +86,10 @@ def _print_totals(totals: "PreviewTotals", recipe: "Recipe") -> None:
     if totals.tokens:
         tokens = f"{number(totals.tokens)} tokens, {percent(totals.trained / totals.tokens)} trained"
         facts.append(("documents", number(totals.documents), tokens))
-    print_table(out, [("", "<"), ("", ">"), ("", "<")], facts)
-    if totals.rejected:
-        out.line()
-        out.line("rows rejected")
-        ordered = sorted(totals.rejected.items(), key=lambda entry: -entry[1])
-        listed = [(number(count), code, CODES.get(code, "")) for code, count in ordered]
-        print_table(out, [("", ">"), ("", "<"), ("", "<")], listed)
+    out.table(facts, "<", ">", "<")
+    ordered = sorted(totals.rejected.items(), key=lambda entry: -entry[1])
+    listed = [(number(count), code, CODES.get(code, "")) for code, count in ordered]
+    out.table(listed, ">", "<", "<", heading="rows rejected")
     if recipe.row_rules.is_set:
         out.line()
         out.line("the recipe's rules about rows are not applied here")

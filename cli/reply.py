@@ -97,7 +97,7 @@ def _print_traceback(error: BaseException) -> None:
     out.line("Traceback (most recent call last):")
     for line in "".join(traceback.format_tb(error.__traceback__)).splitlines():
         out.line(line)
-    out.line(f"{type(error).__name__}: {error}")
+    out.line(f"{type(error).__name__}: {getattr(error, 'message', error)}")
 
 
 def _describe(error: BaseException, *, command: str | None, verbose: bool) -> tuple[str, str, str | None, int]:
@@ -143,7 +143,7 @@ def _print_json(**fields: Any) -> None:
 
 def fields_of(result: Any) -> dict[str, Any]:
     """Return the fields of a result as JSON; a cache in a bucket is named by its URL."""
-    from packer.store.mirror import shown  # noqa: PLC0415 - not for --help
+    from packer.names import shown  # noqa: PLC0415 - not for --help
 
     return {name: shown(value) if isinstance(value, Path) else value for name, value in asdict(result).items()}
 

@@ -31,8 +31,8 @@ def result_fields(result: "BuildResult", seconds: float) -> dict[str, Any]:
     """Return the result as JSON."""
     from dataclasses import asdict  # noqa: PLC0415 - beside its only use
 
+    from packer.names import shown  # noqa: PLC0415 - as above
     from packer.recipe.recipe import to_json  # noqa: PLC0415 - not for --help
-    from packer.store.mirror import shown  # noqa: PLC0415 - as above
 
     manifest = result.manifest
     return {

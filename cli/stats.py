@@ -7,14 +7,14 @@ import click
 
 from packer.display import number, percent, plural, size
 from packer_cli.options import Command
-from packer_cli.output import print_table, stdout
+from packer_cli.output import stdout
 from packer_cli.reply import Reply, fields_of
 from packer_cli.result import print_lines
 
 if TYPE_CHECKING:
     from packer.audit.stats import SplitStats, Stats
 
-_BAR = 32
+_QUANTILES = ("min", "p10", "p50", "p90", "p99", "max")
 
 
 @click.command("stats", cls=Command)
@@ -30,7 +30,7 @@ def command(
 ) -> None:
     """Show lengths, fill, the trained share and what was rejected."""
     from packer.audit import rows_of_split, stats  # noqa: PLC0415 - not for --help
-    from packer.store.mirror import shown  # noqa: PLC0415 - as above
+    from packer.names import shown  # noqa: PLC0415 - as above
 
     if split is not None:
         rows = rows_of_split(cache, split)
@@ -81,29 +81,23 @@ def _print(found: "Stats") -> None:
         ),
         ("", f"{found.bytes_per_token:.1f}", "bytes a token"),
     ]
-    print_table(out, [("", "<"), ("", ">"), ("", "<")], facts)
+    out.table(facts, "<", ">", "<")
     _print_reasons(found)
     if found.selected is not None:
         print_lines(found.selected.rule_lines(found.rows, listed="listed in rejected.jsonl"))
         print_lines(found.selected.warning_lines())
-    out.line()
-    out.line("splits")
-    print_table(out, _SPLIT_COLUMNS, [_split_row(split) for split in found.splits])
-    for split in found.splits:
-        _print_lengths(split)
+    rows = [_split_row(split) for split in found.splits]
+    columns = ("rows", "documents", "tokens", "trained", "blocks", "full")
+    out.table(rows, "<", *(f"{name}>" for name in columns), heading="splits")
+    lengths = [
+        (f"{split.split} {side}".rstrip(), *(number(getattr(own, name)) for name in _QUANTILES))
+        for split in found.splits
+        for side, own in (("", split.lengths), *split.sides.items())
+        if own is not None
+    ]
+    out.table(lengths, "<", *(f"{name}>" for name in _QUANTILES), heading="lengths of documents, in tokens")
     out.line()
     out.line(f"fingerprint  {found.fingerprint}")
-
-
-_SPLIT_COLUMNS = [
-    ("", "<"),
-    ("rows", ">"),
-    ("documents", ">"),
-    ("tokens", ">"),
-    ("trained", ">"),
-    ("blocks", ">"),
-    ("full", ">"),
-]
 
 
 def _split_row(split: "SplitStats") -> tuple[str, ...]:
@@ -122,47 +116,11 @@ def _split_row(split: "SplitStats") -> tuple[str, ...]:
 def _print_reasons(found: "Stats") -> None:
     from packer.rejections import ROW_REASONS  # noqa: PLC0415 - not for --help
 
-    out = stdout()
-    columns = [("", ">"), ("", "<"), ("", "<")]
-    if found.rejected:
-        out.line()
-        out.line("rejected rows (each is listed in rejected.jsonl)")
-        print_table(out, columns, [(number(r.count), r.code, r.meaning) for r in found.rejected])
-    cut = [reason for reason in found.cut if reason.code not in ROW_REASONS]
-    if cut:
-        tokens = plural(sum(reason.tokens for reason in cut), "token")
-        out.line()
-        out.line(f"in no block: {tokens} (each part is listed in rejected.jsonl)")
-        print_table(out, columns, [(plural(r.tokens, "token"), r.code, r.meaning) for r in cut])
-
-
-def _print_lengths(split: "SplitStats") -> None:
-    out = stdout()
-    lengths = split.lengths
-    if lengths is None:
-        return
-    out.line()
-    out.line(f"lengths of documents in {split.split}")
-    for name, own in [("", lengths), *split.sides.items()]:
-        quantiles = "   ".join(f"{of} {number(getattr(own, of))}" for of in ("min", "p10", "p50", "p90", "p99", "max"))
-        out.line(f"  {quantiles}   {name}".rstrip())
-    most, total = max(count for _, _, count in lengths.bins), split.documents
-    rows = [
-        (
-            f"{first:,} to {last:,}" if first != last else f"{first:,}",
-            number(count),
-            percent(count / total),
-            bar(count / most, _BAR),
-        )
-        for first, last, count in lengths.bins
-    ]
-    print_table(stdout(), [("tokens", ">"), ("documents", ">"), ("", ">"), ("", "<")], rows)
-
-
-def bar(share: float, width: int) -> str:
-    """Draw a bar of up to `width` cells in eighths of a cell; nonzero values show at least one eighth."""
-    eighths = max(1, round(share * width * 8)) if share else 0
-    return "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
+    rejected = [(number(r.count), r.code, r.meaning) for r in found.rejected]
+    stdout().table(rejected, ">", "<", "<", heading="rejected rows (each is listed in rejected.jsonl)")
+    cut = [(plural(r.tokens, "token"), r.code, r.meaning) for r in found.cut if r.code not in ROW_REASONS]
+    heading = f"in no block: {plural(found.cut_tokens, 'token')} (each part is listed in rejected.jsonl)"
+    stdout().table(cut, ">", "<", "<", heading=heading)
 
 
 def _rewriting(price: float) -> str:

@@ -8,7 +8,7 @@ import click
 from packer.display import number, plural, size
 from packer_cli.foreign import verify_foreign
 from packer_cli.options import Command, jobs_option, on_option, sources_option
-from packer_cli.output import CROSS, GAP, print_table, stdout
+from packer_cli.output import CROSS, GAP, stdout
 from packer_cli.reply import Reply, fields_of, listener
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ _SAMPLE = 1000
 
 _NAMES = {"rejected": "rejected.jsonl", "model": "tokenizer files", "manifest": "manifest.json"}
 _LEVELS = {
-    "quick": "sizes and totals; no bytes were read",
     "default": "every byte and every row digest",
     "full": "every byte, every row digest, every rule of rows, blocks against documents",
 }
@@ -44,7 +43,6 @@ _LEVELS = {
     type=click.Path(path_type=Path),
     help="With --foreign: chat template to use instead of the tokenizer's own.",
 )
-@click.option("--quick", is_flag=True, help="Only the manifest, its totals and the size of every file.")
 @click.option(
     "--full",
     is_flag=True,
@@ -72,7 +70,6 @@ def command(
     foreign: Path | None,
     tokenizer: str | None,
     template: Path | None,
-    quick: bool,
     full: bool,
     sample: int | None,
     jobs: int | None,
@@ -87,10 +84,9 @@ def command(
     Exit code 1 if anything is wrong; everything that is wrong is listed. For foreign rows it reports
     trained prompts, stop tokens that are not trained, shifted labels and lost borders, and what it could not check.
     """
-    of_cache = {"quick": quick, "jobs": jobs, "sources": roots, **asked}
+    of_cache = {"jobs": jobs, "sources": roots, **asked}
     beside = [f"--{name}" for name, value in of_cache.items() if value and foreign is not None]
     refused = {
-        "--quick and --full cannot go together": quick and full,
         "--tokenizer and --template go with --foreign: a cache keeps its own": foreign is None
         and (tokenizer is not None or template is not None),
         "missing argument 'CACHE'": foreign is None and cache is None,
@@ -114,7 +110,7 @@ def command(
     from packer.audit import verify  # noqa: PLC0415 - not for --help
 
     with listener(quiet=reply.quiet) as progress:
-        level: Level = "quick" if quick else "full" if full else "default"
+        level: Level = "full" if full else "default"
         report = verify(cache, level=level, sources=roots, sample=sample, threads=jobs, progress=progress, **asked)
     message = None if report.ok else _message(report)
     show = lambda: None if reply.quiet else _print(report, every=reply.verbose)  # noqa: E731
@@ -142,10 +138,11 @@ def _print(report: "VerifyReport", *, every: bool) -> None:
         )
         for entry in report.checked
     ]
-    columns = [("", "<"), ("files", ">"), ("rows", ">"), ("size", ">"), ("", "<")]
-    print_table(out, columns, table)
+    out.table(table, "<", "files>", "rows>", "size>", "<")
     out.line()
-    out.line(f"fingerprint  {report.fingerprint}")
+    out.line(f"fingerprint  {report.fingerprint or 'none'}")
+    if every:
+        out.line(f"manifest     sha256 {report.manifest_sha256}")
     if report.num_reencoded is not None:
         rows = next((entry.num_rows for entry in report.checked if entry.kind == "inputs"), 0)
         compared = f"{number(report.num_reencoded)} of {plural(rows, 'row')}, by the reference engine"
@@ -165,7 +162,7 @@ def _print(report: "VerifyReport", *, every: bool) -> None:
             out.line(f"  {path}")
     if report.ok:
         out.line()
-        out.line("ok: everything is as it was written" if report.level != "quick" else "ok: all files exist")
+        out.line("ok: everything is as it was written")
 
 
 def _state(entry: "Checked") -> str:

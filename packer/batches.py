@@ -51,11 +51,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 def has_content(message: Mapping[str, Any]) -> bool:
     """Whether a message contains any text, tool call or reasoning."""
-    for name in ("content", *REASONING_FIELDS):
-        text = message.get(name)
-        if isinstance(text, str) and text.strip():
-            return True
-    return bool(message.get("tool_calls"))
+    texts = (message.get(name) for name in ("content", *REASONING_FIELDS))
+    return any(isinstance(text, str) and text.strip() for text in texts) or bool(message.get("tool_calls"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +120,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     one."""
 
     sample_id: str | None = None
-    images: Images | None = None
-    """What the marks in its texts stand for, see :mod:`packer.media.marks`."""
+    images: Images | None = None  # what the marks in its texts stand for: packer.media.marks
 
     @property
     def all_messages(self) -> tuple[Message, ...]:
@@ -201,8 +197,7 @@ class RowBatch:
     names: frozenset[str] = frozenset()
     """Names of fields that any of these rows has; of a table, only of those that are decoded."""
 
-    folder: str | None = field(default=None, compare=False)
-    """Folder of the file, where the paths of images begin; None if the file is not on this machine."""
+    folder: str | None = field(default=None, compare=False)  # where paths of images begin; None if not on this machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,8 +223,7 @@ class TurnBatch:
     masked: Int64  # [M, 2] byte ranges of `text`: pieces of completions that are not trained
     skipped: Int32  # [B] row of each answer that was to be trained and is not: see `totals.skipped` of the manifest
     rejections: tuple[Rejection, ...]
-    images: Mapping[int, tuple[DrawnImage, ...]] = field(default_factory=dict)
-    """The images of each text that has any, in order."""
+    images: Mapping[int, tuple[DrawnImage, ...]] = field(default_factory=dict)  # those of each text that has any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -397,3 +391,10 @@ def array_of(values: npt.NDArray[Any]) -> Any:
     return pa.Array.from_buffers(
         pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))]
     )
+
+
+def taken(values: Any, indices: npt.NDArray[Any]) -> Any:
+    """Return entries of an Arrow array. Its own `take` would import wrappers of all functions, which takes 0.05 s."""
+    from pyarrow._compute import TakeOptions, call_function  # noqa: PLC0415 - whoever has an array has it
+
+    return call_function("take", [values, array_of(indices)], TakeOptions())

@@ -21,12 +21,19 @@ from typing import ClassVar
 from packer.credentials import masked
 
 _URLS: dict[str, str] = {}
-"""Local paths and the bucket URL that each is a mirror of."""
+"""Local paths of this process that stand for a URL."""
 
 
-def show_as_url(path: Path, url: str) -> None:
-    """From now on, show the URL in errors in place of this path and paths below it."""
-    _URLS[str(path)] = url
+def show_as_url(path: Path, url: str | None) -> None:
+    """From now on, show the URL in errors in place of this path and paths below it; with None, no longer."""
+    _URLS.pop(str(path), None)
+    if url is not None:
+        _URLS[str(path)] = url
+
+
+def url_of(path: Path) -> str | None:
+    """Return the URL that is shown in place of a path."""
+    return _URLS.get(str(path))
 
 
 def _with_urls(text: str) -> str:
@@ -48,8 +55,10 @@ class PackerError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
-        if hint is not None:
-            self.add_note(f"hint: {hint}")  # where nobody catches it, the way out stands below the traceback
+
+    def __str__(self) -> str:
+        """Return the message, and the way out on a line of its own."""
+        return self.message if self.hint is None else f"{self.message}\nhint: {self.hint}"
 
 
 class CheckError(PackerError):

@@ -7,15 +7,16 @@ Also decides which files contain rows, by their extensions, when a folder or a r
 """
 
 import fnmatch
+import os
 import re
 from collections.abc import Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
 from packer.credentials import scheme_with_credentials
-from packer.errors import InputError, UsageError
+from packer.errors import InputError, UsageError, url_of
 
 SPLIT_NAME = r"\A[A-Za-z0-9][A-Za-z0-9_.]{0,99}\Z"
 RULE_NAME = r"\A[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z"
@@ -58,6 +59,8 @@ BUCKETS = ("s3", "gs", "az", "abfs", "abfss")
 
 _ADDRESS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/+")
 """Matches URLs; a `Path` keeps only one of the two slashes."""
+
+_IN_BUCKET = re.compile(rf"\A(?P<scheme>{'|'.join(BUCKETS)}):/{{1,2}}(?P<rest>[^/].*)\Z", re.DOTALL)
 
 _IN_BUCKETS = "buckets (s3://, gs://, az://)"
 
@@ -109,6 +112,25 @@ def refuse_unusable(name: str) -> None:
             f"{name}: {found[0]!r} is in no name that packer reads or writes in a bucket or on the Hub",
             hint="rename it there, without control characters and backslashes",
         )
+
+
+def bucket_url(place: Path | str) -> str | None:
+    """Return the URL of a place in a bucket, without a trailing slash; None for anything else.
+
+    Raises:
+        UsageError: it holds credentials, or characters that no name in a bucket has.
+    """
+    found = _IN_BUCKET.match(os.fspath(place))
+    if found is None:
+        return None
+    refuse_credentials(os.fspath(place))
+    refuse_unusable(os.fspath(place))
+    return f"{found['scheme']}://{found['rest'].rstrip('/')}"
+
+
+def shown(folder: Path) -> str:
+    """Return a cache's name for messages: its URL, the URL that its folder stands for, or the folder."""
+    return url_of(folder) or bucket_url(folder) or str(folder)
 
 
 def refuse_address(path: str, *, place: Literal["input", "cache", "file"]) -> None:

@@ -31,7 +31,13 @@ _ALL_HERE = "a disk with room for the split, named by cache_dir; its shards are 
 
 _PHASES = "a mixture has fixed proportions; a phase of training with others is a loader of its own"
 
+_PADDED = "batching='padded' with order='length_bucketed' pads little; 'token_budget' is for documents without padding"
+
+_BY_NAME = "batching is one of 'packed', 'padded', 'padding_free', 'token_budget', or a Padded(...)"
+
 _PAGER = "long output goes straight to the terminal; | less shows it by the page, FORCE_COLOR=1 … | less -R in color"
+
+_ALL_KEPT = "--fail-above 0 commits nothing if a row is rejected, or a token is in no block, and names the first row"
 
 _PAGED = ("check", "diff", "explain", "inspect", "lint", "preview", "stats")
 
@@ -45,17 +51,28 @@ BARE_DATASET_INFO: Final = "init --from of a dataset_info.json alone"
 
 PREFERENCE_CONFIGURATION: Final = "init --from of preference data"
 
+TEXT_CONFIGURATION: Final = "init --from of pre-training on texts"
+
 _NAMED = "init --from takes a configuration with dataset: NAME,NAME and dataset_dir: the folder of dataset_info.json"
 
 LANGUAGE: Final = "filters.language"
 
 ZONE: Final = "split.zone"
 
+BUDGET_OF_PADDED: Final = "read.batching: token_budget with padding"
+
+WORKERS: Final = "a PackedLoader or StepDataset in workers of a DataLoader"
+RAY_CLIENT: Final = "--on ray://HOST:PORT"
+
 WITHDRAWN: Final = {
+    RAY_CLIENT: "run the command on a machine of the cluster, with --on ray: ray job submit -- packer build …",
     LANGUAGE: "write the language that a detector finds to a field of the rows: {name: german, field: lang, in: [de]}",
     ZONE: "a time that names no zone is in UTC; write other offsets into times and cutoffs: 2026-01-01T00:00:00+02:00",
     BARE_DATASET_INFO: _NAMED,
+    BUDGET_OF_PADDED: _PADDED,
+    WORKERS: "num_workers=0: DataLoader(StepDataset(loader), batch_size=None); the loader reads ahead in a thread",
     PREFERENCE_CONFIGURATION: "packer build FILE recognizes pairs and rated answers; sources.columns has other names",
+    TEXT_CONFIGURATION: "packer build FILE --schema text --set pack.mode=stream packs texts as one stream",
     BLOCKS_OF_PAIRS: "the same build with --force keeps its documents, which readers batch padded or without padding",
     "order curriculum": _FUNCTION,
     "order weighted": _FUNCTION,
@@ -70,6 +87,8 @@ WITHDRAWN: Final = {
     "PackedLoader.set_micro_batch_size": "a loader that resumes from the state takes another micro_batch_size",
     "PackedLoader.set_shares": _PHASES,
     **{f"packer {command} --no-pager": _PAGER for command in _PAGED},
+    "build(on_error=)": "fail_above=0 commits nothing if a row is rejected, or a token is in no block",
+    "packer build --on-error": _ALL_KEPT,
     "packer build --profile": "--json has it, under profile",
     "packer build --share": "--on ray builds on many machines",
     "packer check --foreign": "build SOURCE... -o CACHE reads chats and prepared rows; then check CACHE --sources",
@@ -87,6 +106,7 @@ WITHDRAWN: Final = {
     "packer explain shapes_rejected": _OF_ROWS,
     "packer explain split_marker": _REFUSED,
     "packer explain terminator": _NOTED,
+    "packer export --documents": "documents are what it exports; --blocks exports blocks",
     "packer export --force": "remove the folder, or name a new one",
     "packer export --separate-mask": _OWN_FORMAT,
     "packer export --to mds": _OWN_FORMAT,
@@ -96,6 +116,7 @@ WITHDRAWN: Final = {
     "packer init --dataset": _NAMED,
     "packer init --schema": "packer explain recipe lists every key; a wrong one is an error that names it",
     "packer inspect --foreign": "packer preview PATH --tokenizer DIR shows prepared rows as a build would train them",
+    "packer inspect --head": "| head shows the first lines",
     "packer inspect --order windowed": _ALL_HERE,
     "packer inspect --why": "--row shows the row with the reason, which names the row that it lost to",
     "packer lint --html": _LESS,
@@ -105,8 +126,14 @@ WITHDRAWN: Final = {
     "packer stats --foreign": "packer verify --foreign has its numbers",
     "packer stats --head": "| head shows the first lines",
     "packer stats --splits": "stats has a table of the splits, and what each rule leaves out",
+    "packer verify --quick": "verify reads every byte; stats fails on a file that is missing or of another size",
     "packer view": "packer report CACHE -o FILE writes the page; --rows, --block and --doc choose what it holds",
     "packer.load.Reference": _REFERENCE,
+    "packer.load.trainers.BlockSource": "ten lines over Cache.open(folder).blocks(): docs/how-to/trainers/grain.md",
+    "packer.load.trainers.PackedDataModule": "a LightningDataModule of your own: docs/how-to/trainers/lightning.md",
+    "packer.load.batching.Packed": _BY_NAME,
+    "packer.load.batching.PaddingFree": _BY_NAME,
+    "packer.load.batching.TokenBudget": f"{_BY_NAME}; {_PADDED}",
     "packer.load.example_seed": 'random.Random(f"{seed} {doc_id} {epoch}") depends on the document alone',
     "packer.load.fill_reference": _REFERENCE,
     "packer.load.ordering.Curriculum": _FUNCTION,
@@ -121,7 +148,7 @@ WITHDRAWN: Final = {
 OF_DATALOADERS: Final = {
     "PackedLoader(batch_size=)": "micro_batch_size is for a forward pass, global_batch_size for a step over all ranks",
     "PackedLoader(collate_fn=)": "batching says how rows become a batch; packer.load.collate is for a PackedDataset",
-    "PackedLoader(num_workers=)": "prefetch=N reads N steps ahead; DataLoader(StepDataset(loader)) has workers",
+    "PackedLoader(num_workers=)": "prefetch=N reads N steps ahead, in a thread",
     "PackedLoader(pin_memory=)": "device='cuda' has steps on the device",
     "PackedLoader(shuffle=)": "order='random' shuffles every epoch, order='sequential' keeps the order of the blocks",
 }

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import reference
+from command_line import run
 
 from packer.recipe.recipe import Recipe, make_recipe, to_json
-from packer_cli import reference
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGES = sorted(
@@ -96,6 +97,34 @@ def test_the_recipe_page_names_every_key_with_its_default() -> None:
         for key in half
     }
     assert flat <= keys
+
+
+def test_the_sessions_of_the_documentation_print_what_the_pages_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody gets these fingerprints. Only time, speed and engine of a build are those of a machine."""
+    shown = 0
+    for number, page in enumerate(("README.md", "docs/tutorial.md")):
+        text = (REPOSITORY / page).read_text("utf-8")
+        (tmp_path / str(number)).mkdir()
+        monkeypatch.chdir(tmp_path / str(number))
+        blocks = re.findall(r"```\n(.*?)```", text, re.DOTALL)
+        printed = [block for block in blocks if block.startswith("built ")]
+        for block in blocks:
+            first, _, told = block.partition("\n")
+            if first.startswith("$ packer ") and "error:" not in told:
+                assert without_machine(run(*first.split()[2:]).stdout) == without_machine(told), block
+                shown += 1
+            elif block.startswith("packer init first\n"):
+                (expected,) = printed
+                outputs = [run(*line.split()[1:]).stdout for line in block.splitlines()]
+                assert without_machine(outputs[-1]) == without_machine(expected)
+                shown += 1
+    assert shown == 4
+
+
+def without_machine(told: str) -> str:
+    return re.sub(r"(?m)^(built \S+) in .*", r"\1", told)
 
 
 def tiny_model(vocab_size: int):

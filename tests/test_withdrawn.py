@@ -17,10 +17,14 @@ from packer.store.cache import Cache
 from packer.withdrawn import (
     BARE_DATASET_INFO,
     BLOCKS_OF_PAIRS,
+    BUDGET_OF_PADDED,
     LANGUAGE,
     OF_DATALOADERS,
     PREFERENCE_CONFIGURATION,
+    RAY_CLIENT,
+    TEXT_CONFIGURATION,
     WITHDRAWN,
+    WORKERS,
     ZONE,
 )
 
@@ -35,9 +39,13 @@ def test_the_table_has_commands_and_names_and_the_changelog_all_of_them() -> Non
     others = {
         LANGUAGE,
         ZONE,
+        WORKERS,
+        BUDGET_OF_PADDED,
         BLOCKS_OF_PAIRS,
         BARE_DATASET_INFO,
         PREFERENCE_CONFIGURATION,
+        TEXT_CONFIGURATION,
+        RAY_CLIENT,
         "order curriculum",
         "order weighted",
         "order windowed",

@@ -22,13 +22,12 @@ from packer.recipe.recipe import Recipe, to_json
 from packer.store.cache import Cache, content_fingerprint
 from packer.store.digest import digest_rows
 from packer.store.document_shards import DocumentShards
+from packer.store.entries import Totals
 from packer.store.manifest import Input
 from packer.store.selected import documents_of
-from packer.store.totals import Totals
 
 _ENGINE = ("engine", "engine_version", "rules_version")
 _IDS = ("vocab_size", "pad_id", "eos_id", "stop_ids", "control_ids")
-_CAUSES = {"rules": "rules", "inputs": "inputs", "model": "tokenizer or template", "engine": "engine"}
 _ROW_BITS, _NAMED_ROWS = 40, 3
 
 
@@ -64,19 +63,13 @@ class CacheDiff:
     fingerprint: tuple[str, str]
     content_fingerprint: tuple[str, str]
     recipe_fingerprint: tuple[str, str]
-    causes: tuple[str, ...]
-    """The parts of the recipe fingerprint that differ: `rules`, `inputs`, `model`, `engine`."""
-
     recipe: tuple[Change, ...]
     """Recipe keys that differ, with defaults filled in. Keys that are paths are excluded: inputs and model files show
     what those paths contained."""
 
     inputs: tuple[Change, ...]
     """Inputs with other bytes, or read in another way, by path and split; of those that both caches name, each field.
-    The same bytes read in the same way are the same input, whatever their name."""
-
-    inputs_reordered: bool
-    """Whether the same inputs were read in a different order."""
+    The same bytes read in the same way are the same input, whatever their name. Or their order, if that is all."""
 
     model: tuple[Change, ...]
     """Files of tokenizer and template by their sha256, then the ids that training depends on."""
@@ -85,21 +78,19 @@ class CacheDiff:
     """Splits whose documents differ."""
 
     totals: tuple[Change, ...]
-    """Totals; also `rejected.CODE` (rows), `cut.CODE` (tokens in no block), `unused_keys.KEY` (messages)."""
+    """Totals; also `rejected.CODE` (rows), `cut.CODE` (tokens in no block)."""
 
     software: tuple[Change, ...]
     """Versions of engine and rules, then versions of libraries, which may not affect the data."""
 
-    @property
-    def same(self) -> bool:
-        """Whether content and recipe are the same; names, paths and versions may differ."""
-        pairs = (self.content_fingerprint, self.recipe_fingerprint)
-        return all(old == new for old, new in pairs)
+    same_bytes: bool
+    """Whether the manifests are the same, and so every file."""
 
     @property
-    def same_bytes(self) -> bool:
-        """Whether every file is the same."""
-        return self.fingerprint[0] == self.fingerprint[1]
+    def same(self) -> bool:
+        """Whether content and recipe are the same; names, paths, engine and versions may differ."""
+        pairs = (self.content_fingerprint, self.recipe_fingerprint)
+        return self.fingerprint[0] == self.fingerprint[1] or all(old == new for old, new in pairs)
 
     @property
     def meaning(self) -> str:
@@ -107,20 +98,20 @@ class CacheDiff:
         if self.same_bytes:
             return "the same bytes"
         if self.same:
-            return "the same data by the same recipe; names, places or versions in the manifest differ"
+            return "the same data by the same recipe; names, places, engine or versions in the manifest differ"
+        data = "the same documents in another order, or from other rows"
         if self.content_fingerprint[0] == self.content_fingerprint[1]:
             data = "the same data"
         elif not self.documents:
             data = "the same documents in other blocks"
         elif any(entry.only_old or entry.only_new for entry in self.documents):
             data = "other documents"
-        else:
-            data = "the same documents in another order, or from other rows"
         if self.recipe_fingerprint[0] == self.recipe_fingerprint[1]:
             return f"{data} by the same recipe, which should not be: the versions of software may be the reason"
-        if not self.causes:
-            return f"{data} by another recipe: nothing in it differs that this version of packer knows of"
-        return f"{data} by another recipe: other {', '.join(_CAUSES[cause] for cause in self.causes)}"
+        engine = [change for change in self.software if change.key in _ENGINE]
+        causes = {"rules": self.recipe, "inputs": self.inputs, "tokenizer or template": self.model, "engine": engine}
+        found = ", ".join(name for name, changes in causes.items() if changes)
+        return f"{data} by another recipe: " + (f"other {found}" if found else "nothing differs that packer knows of")
 
 
 def diff(old: Path | str, new: Path | str) -> CacheDiff:
@@ -142,26 +133,21 @@ def diff(old: Path | str, new: Path | str) -> CacheDiff:
 def _compare(old: Cache, new: Cache) -> CacheDiff:
     before, after = old.manifest, new.manifest
     splits = dict.fromkeys([*old.splits("documents"), *new.splits("documents")])
-    recipe, inputs = compare_recipes(before.recipe, after.recipe), compare_inputs(before.inputs, after.inputs)
-    read = [[_reading(entry) for entry in each.inputs] for each in (before, after)]
-    files = _changes(model_digests(before.model), model_digests(after.model))
-    ids = _changes(*({name: to_json(getattr(each.model, name)) for name in _IDS} for each in (before, after)))
-    engine = _changes(*({name: getattr(each, name) for name in _ENGINE} for each in (before, after)))
-    differs = {"rules": recipe, "inputs": read[0] != read[1], "model": files, "engine": engine}
+    ids = ({name: to_json(getattr(each.model, name)) for name in _IDS} for each in (before, after))
+    engine = ({name: getattr(each, name) for name in _ENGINE} for each in (before, after))
     return CacheDiff(
         old=old.folder,
         new=new.folder,
         fingerprint=(old.fingerprint, new.fingerprint),
         content_fingerprint=(before.content_fingerprint, after.content_fingerprint),
         recipe_fingerprint=(before.recipe_fingerprint, after.recipe_fingerprint),
-        causes=tuple(name for name, found in differs.items() if found),
-        recipe=recipe,
-        inputs=inputs,
-        inputs_reordered=read[0] != read[1] and Counter(read[0]) == Counter(read[1]),
-        model=(*files, *ids),
+        recipe=compare_recipes(before.recipe, after.recipe),
+        inputs=compare_inputs(before.inputs, after.inputs),
+        model=(*_changes(model_digests(before.model), model_digests(after.model)), *_changes(*ids)),
         documents=tuple(found for split in splits if (found := _compare_documents(old, new, split)) is not None),
         totals=_changes(_counts(before.totals), _counts(after.totals)),
-        software=(*engine, *_changes(before.versions, after.versions)),
+        software=(*_changes(*engine), *_changes(before.versions, after.versions)),
+        same_bytes=before == after,
     )
 
 
@@ -178,41 +164,42 @@ def compare_recipes(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Cha
     Keys that are paths are excluded. So are keys of sources that the comparison of inputs covers; those that choose
     rows are named by the source's path, `sources[PATH].take`.
     """
-    rules = [flat_keys(to_json(Recipe())) | flat_keys(recipe) for recipe in (old, new)]
-    found = [change for change in _changes(*rules) if change.key not in PLACES]
-    chosen = [
-        {
+    named = ({source["path"] for source in recipe.get("sources", ())} for recipe in (old, new))
+    both = next(named) & next(named)
+    rules = []
+    for recipe in (old, new):
+        flat = {**flat_keys(to_json(Recipe())), **flat_keys(recipe)}
+        chosen = {
             f"sources[{source['path']}].{name}": source.get(name) or None
             for source in recipe.get("sources", ())
             for name in ("limit", "where", "take")
+            if source["path"] in both
         }
-        for recipe in (old, new)
-    ]
-    both = chosen[0].keys() & chosen[1].keys()
-    return (*found, *_changes(*({key: value for key, value in each.items() if key in both} for each in chosen)))
+        rules.append({key: value for key, value in flat.items() if key not in PLACES} | chosen)
+    return _changes(*rules)
 
 
 def compare_inputs(old: Sequence[Input], new: Sequence[Input]) -> tuple[Change, ...]:
     """Return the inputs that differ; one that only one cache has by its rows and its digest."""
-    read = [Counter(map(_reading, inputs)) for inputs in (old, new)]
+    read = [[_reading(entry) for entry in inputs] for inputs in (old, new)]
+    only = Counter(read[0]) - Counter(read[1]), Counter(read[1]) - Counter(read[0])
+    if not any(only) and read[0] != read[1]:
+        return (Change(key="order", old=[entry.path for entry in old], new=[entry.path for entry in new]),)
     before, after = (
-        {f"{entry.path} ({entry.split})": entry for entry in own if _reading(entry) in only}
-        for own, only in ((old, read[0] - read[1]), (new, read[1] - read[0]))
+        {f"{entry.path} ({entry.split})": entry for entry in own if _reading(entry) in others}
+        for own, others in zip((old, new), only, strict=True)
     )
     found: list[Change] = []
     for name in dict.fromkeys([*before, *after]):
         one, other = before.get(name), after.get(name)
         if one is not None and other is not None:
             # The part of an input that a recipe takes is a change of the recipe.
-            fields = ({**to_json(entry), "part": None} for entry in (one, other))
-            found += [replace(change, key=f"{name}: {change.key}") for change in _changes(*fields)]
+            changes = _changes(*({**to_json(entry), "part": None} for entry in (one, other)))
+            found += [replace(change, key=f"{name}: {change.key}") for change in changes]
         else:
-            found.append(Change(key=name, old=_named_input(one), new=_named_input(other)))
+            told = [entry and f"{entry.num_rows:,} rows, sha256 {entry.sha256[:16]}" for entry in (one, other)]
+            found.append(Change(key=name, old=told[0], new=told[1]))
     return tuple(found)
-
-
-def _named_input(entry: Input | None) -> str | None:
-    return None if entry is None else f"{entry.num_rows:,} rows, sha256 {entry.sha256[:16]}"
 
 
 def _reading(entry: Input) -> str:
@@ -271,9 +258,8 @@ def unmatched(own: Int64, other: Int64) -> Bool:
 def _counts(totals: Totals) -> dict[str, Any]:
     """Flatten the totals; codes that only one cache has are absent from the other's."""
     counts: dict[str, Any] = to_json(totals)
-    rejected, cut, unused = counts.pop("rejected"), counts.pop("cut"), counts.pop("unused_keys", {})
+    rejected, cut = counts.pop("rejected"), counts.pop("cut")
     counts |= {f"rejected.{code}": rows for code, rows in rejected.items()}
-    counts |= {f"unused_keys.{key}": messages for key, messages in unused.items()}
     return counts | {f"cut.{code}": entry["tokens"] for code, entry in cut.items()}
 
 

@@ -1,6 +1,8 @@
 """The entries of `packer explain`: codes of rejected rows, codes of `lint`, and the recipe's keys."""
 
 import difflib
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from packer import rejections
@@ -12,11 +14,11 @@ from packer.withdrawn import refuse_withdrawn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """The meaning of a code, or of the recipe's keys."""
+    """The meaning of a code, or of a key of the recipe."""
 
     name: str
     kind: str
-    """`rejected rows`, `lint: error`, `lint: warning`, `lint: note`, or `recipe`."""
+    """`rejected rows`, `lint: error`, `lint: warning`, `lint: note`, `key of a recipe`, or `recipe`."""
 
     meaning: str
     way_out: str | None = None
@@ -30,21 +32,37 @@ def explanations() -> list[Explanation]:
         for code, meaning in rejections.CODES.items()
     ]
     linted = [Explanation(name=name, kind=f"lint: {code.level}", meaning=code.meaning) for name, code in CODES.items()]
-    keys = Explanation(name="recipe", kind="recipe", meaning=recipe_keys())
-    return [*rejected, *linted, keys]
+    return [*rejected, *linted, Explanation(name="recipe", kind="recipe", meaning=recipe_keys()), *_keys()]
+
+
+_NEXT_LINE = re.compile(r" *\n *# ")
+_KEY = re.compile(r"^( *(?:- )?)(\w+):(?: (.*?))? *(?:# (.*(?:\n +# .*)*))?(?=\n|\Z)", re.MULTILINE)
+
+
+def _keys() -> Iterator[Explanation]:
+    """Yield an explanation of each key of a recipe, from the default and the comment that the list of all keys has."""
+    above: list[tuple[int, str]] = []
+    for indent, name, default, comment in (line.groups() for line in _KEY.finditer(recipe_keys())):
+        above = [*(each for each in above if each[0] < len(indent)), (len(indent), name)]
+        path = ".".join(part for _, part in above)
+        if comment:
+            meaning = f"{_NEXT_LINE.sub(' ', comment)}; by default {default}"
+            way_out = None if path.startswith("sources.") else f"--set {path}=VALUE sets it"
+            yield Explanation(name=path, kind="key of a recipe", meaning=meaning, way_out=way_out)
 
 
 def explain(name: str) -> list[Explanation]:
-    """Return the explanations of a code; there are two if rejected rows and `lint` both use the name.
+    """Return the explanations of a name: two of a code that rejected rows and `lint` use, and of the end of some keys.
 
     Raises:
-        UsageError: there is no such code.
+        UsageError: there is no such code or key.
     """
     every = explanations()
     found = [each for each in every if each.name == name]
+    found = found or [each for each in every if each.name.endswith(f".{name}")]
     if not found:
         refuse_withdrawn(f"packer explain {name}")
         close = difflib.get_close_matches(name, [each.name for each in every], n=1)
         hint = f"did you mean '{close[0]}'?" if close else "packer explain lists them all"
-        raise UsageError(f"no code is called '{name}'", hint=hint)
+        raise UsageError(f"no code or key is called '{name}'", hint=hint)
     return found

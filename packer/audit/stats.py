@@ -16,11 +16,11 @@ from packer.rejections import CODES, ROW_REASONS
 from packer.store.block_shards import BlockShards
 from packer.store.cache import Cache
 from packer.store.document_shards import DocumentShards
+from packer.store.entries import Cut, Totals
 from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard
 from packer.store.rejected import rejected_path
 from packer.store.selected import read_selection
-from packer.store.totals import Cut, Totals
 
 _QUANTILES = {"min": 0.0, "p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 

@@ -103,20 +103,20 @@ def near_duplicates(signatures: Signatures, order: Int64, jaccard: float) -> Dro
     """
     groups = _Groups(signatures, order)
     pairs = _verified(signatures, order, groups.first, jaccard, num_first=None)
-    of, similarity = np.full(len(order), -1), np.zeros(len(order))
+    lost_to, similarity = np.full(len(order), -1), np.zeros(len(order))
     for start in range(0, len(pairs.first), _PIECE_PAIRS):  # a list of numbers takes five times as much memory
         piece = slice(start, start + _PIECE_PAIRS)
         lists = (pairs.first[piece].tolist(), pairs.second[piece].tolist(), pairs.jaccard[piece].tolist())
         for first, second, found in zip(*lists, strict=True):
             # `first` is already decided: pairs are ordered by `second`, and first < second.
-            if of[first] < 0 and found > similarity[second]:
-                of[second], similarity[second] = first, found
+            if lost_to[first] < 0 and found > similarity[second]:
+                lost_to[second], similarity[second] = first, found
     copies = np.flatnonzero(groups.first_of != np.arange(len(order)))
     originals = groups.first_of[copies]
-    of[copies] = np.where(of[originals] < 0, originals, of[originals])
+    lost_to[copies] = np.where(lost_to[originals] < 0, originals, lost_to[originals])
     similarity[copies] = np.where(similarity[originals] == 0, 1.0, similarity[originals])
-    lost = np.flatnonzero(of >= 0)
-    return DroppedRows(row=order[lost], kept=order[of[lost]], similarity=similarity[lost], num_capped=pairs.num_capped)
+    lost, kept = np.flatnonzero(lost_to >= 0), lost_to[lost_to >= 0]
+    return DroppedRows(row=order[lost], kept=order[kept], similarity=similarity[lost], num_capped=pairs.num_capped)
 
 
 def nearest(signatures: Signatures, among: Int64, rows: Int64, jaccard: float) -> DroppedRows:
@@ -131,13 +131,13 @@ def nearest(signatures: Signatures, among: Int64, rows: Int64, jaccard: float) -
     order = np.concatenate([among, rows])
     groups = _Groups(signatures, order)
     pairs = _verified(signatures, order, groups.first, jaccard, num_first=len(among))
-    of, similarity = np.full(len(order), -1), np.zeros(len(order))
+    most_similar, similarity = np.full(len(order), -1), np.zeros(len(order))
     best = np.lexsort((pairs.first, -pairs.jaccard, pairs.second))
     best = best[begins_run(pairs.second[best])]
-    of[pairs.second[best]], similarity[pairs.second[best]] = pairs.first[best], pairs.jaccard[best]
+    most_similar[pairs.second[best]], similarity[pairs.second[best]] = pairs.first[best], pairs.jaccard[best]
     original = groups.first_of[len(among) :]
     is_copy = (original < len(among)) & groups.has_shingles[len(among) :]
-    kept, similarity = np.where(is_copy, original, of[original]), np.where(is_copy, 1.0, similarity[original])
+    kept, similarity = np.where(is_copy, original, most_similar[original]), np.where(is_copy, 1.0, similarity[original])
     lost = np.flatnonzero(kept >= 0)
     return DroppedRows(row=rows[lost], kept=order[kept[lost]], similarity=similarity[lost], num_capped=pairs.num_capped)
 
@@ -325,31 +325,34 @@ def _bucket_jaccard(
         bucket: bucket of each row.  # int64[R]
         rows: positions of the rows.  # int64[R]
     """
-    of, rank = np.nonzero(first >= 0)
-    others, own = order[first[of, rank]], order[rows]
-    few, many = signatures.rows(others), signatures.rows(own)
-    keys = (np.repeat(of, np.diff(few.offsets)).astype(np.uint64) << _HALF) | few.shingles
-    by_key = np.argsort(keys, kind="stable")
-    keys, bits = keys[by_key], np.uint64(1) << np.repeat(rank, np.diff(few.offsets)).astype(np.uint64)[by_key]
-    begin = np.flatnonzero(begins_run(keys))
-    table, bits = keys[begin], np.bitwise_or.reduceat(bits, begin)
+    bucket_of, rank = np.nonzero(first >= 0)
+    first_rows, row_rows = order[first[bucket_of, rank]], order[rows]
+    firsts, compared = signatures.rows(first_rows), signatures.rows(row_rows)
+    num_shingles = np.diff(firsts.offsets)
+    first_keys = (np.repeat(bucket_of, num_shingles).astype(np.uint64) << _HALF) | firsts.shingles
+    by_key = np.argsort(first_keys, kind="stable")
+    first_keys = first_keys[by_key]
+    first_bits = np.uint64(1) << np.repeat(rank, num_shingles).astype(np.uint64)[by_key]
+    begin = np.flatnonzero(begins_run(first_keys))
+    table_keys, table_bits = first_keys[begin], np.bitwise_or.reduceat(first_bits, begin)
 
-    number = np.repeat(np.arange(len(rows)), np.diff(many.offsets))
-    keys = (bucket[number].astype(np.uint64) << _HALF) | many.shingles
-    place = np.minimum(np.searchsorted(table, keys), len(table) - 1)
-    found = np.flatnonzero(table[place] == keys)
-    each = np.unpackbits(bits[place[found]].astype("<u8").view(np.uint8).reshape(-1, 8), axis=1, bitorder="little")
-    shared = np.zeros((len(rows), 64), np.int64)
-    begin = np.flatnonzero(begins_run(number[found]))
+    row_of_shingle = np.repeat(np.arange(len(rows)), np.diff(compared.offsets))
+    row_keys = (bucket[row_of_shingle].astype(np.uint64) << _HALF) | compared.shingles
+    at = np.minimum(np.searchsorted(table_keys, row_keys), len(table_keys) - 1)
+    hits = np.flatnonzero(table_keys[at] == row_keys)
+    bits = table_bits[at[hits]].astype("<u8").view(np.uint8).reshape(-1, 8)
+    is_shared = np.unpackbits(bits, axis=1, bitorder="little")  # [hits, 64] which of the others have the shingle
+    num_shared = np.zeros((len(rows), 64), np.int64)
+    begin = np.flatnonzero(begins_run(row_of_shingle[hits]))
     if len(begin):
-        shared[number[found[begin]]] = np.add.reduceat(each, begin, axis=0, dtype=np.int64)
+        num_shared[row_of_shingle[hits[begin]]] = np.add.reduceat(is_shared, begin, axis=0, dtype=np.int64)
 
-    place = np.zeros(first.shape, np.int64)
-    place[of, rank] = np.arange(len(others))
-    other = place[bucket]
-    total = _num_up_to(many, np.arange(len(rows))[:, None], largest[others][other])
-    total = total + _num_up_to(few, other, largest[own][:, None]) - shared
-    similarity: npt.NDArray[np.float64] = shared / np.maximum(total, 1)
+    number_of_first = np.zeros(first.shape, np.int64)
+    number_of_first[bucket_of, rank] = np.arange(len(first_rows))
+    other = number_of_first[bucket]  # [R, 64]
+    total = _num_up_to(compared, np.arange(len(rows))[:, None], largest[first_rows][other])
+    total = total + _num_up_to(firsts, other, largest[row_rows][:, None]) - num_shared
+    similarity: npt.NDArray[np.float64] = num_shared / np.maximum(total, 1)
     return similarity
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from packer.recipe.row_rules import WHERE, Condition, Decontaminate, Filter, RowRules, Split, fields_of
 
-VERSION = 5
+VERSION = 6
 """Increased whenever the same rows and rules yield other traits."""
 
 

@@ -86,6 +86,9 @@ class TraitMaker:
         place = np.fromiter((sample.row - first for sample in samples), np.int64, len(samples))
         values = dict(zip(rules.fields, rows.fields, strict=True))
         known = [np.array([value is not None for value in values[name]], np.bool_) for name in rules.fields]
+        if rules.group is not None:  # a text of nothing is no group: it would join all rows that lack one
+            texts = (str(value).strip() for value in values[rules.group])
+            known[rules.fields.index(rules.group)] &= np.fromiter(map(bool, texts), np.bool_, number)
         columns = {
             "content": _digests(samples, place, number, folded=False),
             "folded": _digests(samples, place, number, folded=True),

@@ -20,7 +20,6 @@ import pyarrow as pa
 
 from packer.batches import DESIRABLE, BlockBatch, Int64
 from packer.export.writer import Files, FlatDocuments, SplitRows, Writer
-from packer.layout import concatenated_ranges, offsets_of
 
 _COLUMNS = {
     "documents": ("input_ids", "attention_mask", "labels"),
@@ -89,20 +88,16 @@ class DatasetsWriter(Writer):
         }
         if batch.loss_weights is not None:
             flat["loss_weights"] = batch.loss_weights
-        if batch.sides is None or batch.margins is None:
-            self._append({name: _lists(values, batch.offsets) for name, values in flat.items()})
-        elif self.rows.cache.is_paired:
-            starts, lengths = batch.offsets[:-1], batch.length
-            columns = {
-                f"{side}_{name}": _pieces(values, starts[own], lengths[own])
-                for side, own in (("chosen", slice(0, None, 2)), ("rejected", slice(1, None, 2)))
-                for name, values in flat.items()
-            }
-            columns |= {name: pa.nulls(len(starts) // 2) for name in _MEDIA}
-            self._append(columns | {"margin": pa.array(batch.margins[::2], pa.float32(), from_pandas=True)})
-        else:
-            columns = {name: _lists(values, batch.offsets) for name, values in flat.items()}
-            self._append(columns | {"kto_tags": pa.array(batch.sides == DESIRABLE)})
+        columns = {name: _lists(values, batch.offsets) for name, values in flat.items()}
+        if self.rows.cache.is_paired and batch.margins is not None:
+            number = len(batch.length) // 2
+            sides = {"chosen": pa.array(range(0, 2 * number, 2)), "rejected": pa.array(range(1, 2 * number, 2))}
+            columns = {f"{side}_{name}": own.take(at) for side, at in sides.items() for name, own in columns.items()}
+            columns |= {name: pa.nulls(number) for name in _MEDIA}
+            columns["margin"] = pa.array(batch.margins[::2], pa.float32(), from_pandas=True)
+        elif batch.sides is not None:
+            columns["kto_tags"] = pa.array(batch.sides == DESIRABLE)
+        self._append(columns)
 
     def blocks(self, batch: BlockBatch) -> None:
         B, L = batch.input_ids.shape
@@ -119,11 +114,6 @@ class DatasetsWriter(Writer):
         if self.unit == "blocks":
             reads = "seq_lengths or position_ids (TRL: padding_free)"
             yield f"blocks keep documents apart only if the trainer reads {reads}"
-
-
-def _pieces(values: npt.NDArray[Any], starts: Int64, lengths: Int64) -> pa.Array:
-    """Return slices of a flat array as a list array."""
-    return _lists(values[concatenated_ranges(starts, lengths)], offsets_of(lengths))
 
 
 def _feature(kind: pa.DataType) -> dict[str, Any]:

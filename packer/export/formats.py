@@ -9,6 +9,13 @@ from packer.withdrawn import refuse_withdrawn
 
 Unit: TypeAlias = Literal["documents", "blocks"]
 
+PLACES = {
+    "blocks": "blocks: its trainer packs documents itself",
+    "preference": "which answer was chosen",
+    "weights": "fractional loss weights",
+}
+"""What an export may need, and how an error names it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
@@ -20,14 +27,9 @@ class Format:
     help: str
     """The files and trainers, in a few words."""
 
-    units: tuple[Unit, ...] = ("documents",)
-    """Units it supports, the default first."""
-
-    holds_weights: bool = False
-    """Whether it can store fractional loss weights; if not, a cache that has them is refused."""
-
-    holds_preference: bool = False
-    """Whether it can record which answer was chosen; if not, preference data is refused."""
+    holds: tuple[str, ...] = ()
+    """What it has a place for besides ids and labels of documents; a cache that needs another of :data:`PLACES` is
+    refused."""
 
     def load(self) -> Any:
         """Import and return its writer class."""
@@ -39,9 +41,7 @@ FORMATS: dict[str, Format] = {
     "datasets": Format(
         writer="datasets_folder.DatasetsWriter",
         help="a folder for load_from_disk (TRL, axolotl, LLaMA-Factory)",
-        units=("documents", "blocks"),
-        holds_weights=True,
-        holds_preference=True,
+        holds=("blocks", "weights", "preference"),
     ),
 }
 

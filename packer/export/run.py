@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from packer.errors import BusyError, UsageError
-from packer.export.formats import FORMATS, Format, Unit, format_of
+from packer.export.formats import FORMATS, PLACES, Format, Unit, format_of
 from packer.export.writer import ExportedFile, Files, SplitRows, Writer
 from packer.host.limits import storage_errors
 from packer.layout import MASKED
@@ -24,7 +24,7 @@ from packer.names import refuse_address
 from packer.progress import Progress, Silent
 from packer.store.cache import Cache
 from packer.store.folder import work_folder
-from packer.store.opened_folder import sync_folder
+from packer.store.own_files import sync_folder
 
 RECORD = "export.json"
 """The source of an export and the format's details of each split."""
@@ -102,7 +102,7 @@ def export(
     *,
     to: str,
     split: str | None = None,
-    unit: Unit | None = None,
+    unit: Unit = "documents",
     progress: Progress | None = None,
 ) -> Exported:
     """Export a cache to another trainer's file format; the digest of every row is checked as it is read.
@@ -112,7 +112,7 @@ def export(
         out: the folder to write, which must not exist.
         to: one of ``packer.export.formats.FORMATS``.
         split: export only this split; all splits by default.
-        unit: documents or blocks; by default the first unit that the format supports.
+        unit: documents or blocks.
         progress: receives progress; counts rows.
 
     Raises:
@@ -125,7 +125,6 @@ def export(
     refuse_address(os.fspath(out), place="file")
     out, progress = Path(out), progress or Silent()
     form = format_of(to)
-    unit = unit or form.units[0]
     kind: type[Writer] = form.load()
     with Cache.open(cache) as opened:
         opened.refuse_images("an export")
@@ -148,17 +147,16 @@ def export(
                 notes=tuple(dict.fromkeys(note for writer in writers for note in writer.notes())),
                 fingerprint=opened.fingerprint,
             )
-            record = json.dumps(_record(opened, found), indent=2, sort_keys=True).encode() + b"\n"
-            with Files(folder) as files:
-                files.write(RECORD, record)
-            files.written()
+            with Files(folder) as record:
+                record.write(RECORD, json.dumps(_record(opened, found), indent=2, sort_keys=True).encode() + b"\n")
+            record.written()
     return found
 
 
 def _splits(cache: Cache, split: str | None, unit: Unit) -> list[str]:
     there = list(cache.splits(unit))
     if not there:
-        raise UsageError(f"{cache.folder} has no {unit}", hint="--documents exports its documents")
+        raise UsageError(f"{cache.folder} has no {unit}", hint="without --blocks, its documents are exported")
     if split not in (None, *there):
         raise UsageError(
             f"{cache.folder} has no {unit} of split '{split}'", hint=f"splits with {unit}: {', '.join(there)}"
@@ -167,29 +165,17 @@ def _splits(cache: Cache, split: str | None, unit: Unit) -> list[str]:
 
 
 def _refuse(to: str, form: Format, rows: Sequence[SplitRows]) -> None:
-    """Raise a UsageError for what the format does not support."""
-    if rows[0].unit not in form.units:
-        raise UsageError(f"{to} takes documents, not blocks", hint="its trainer packs them itself: leave --blocks out")
-    if rows[0].cache.is_preference and not form.holds_preference:
-        # Without sides, a trainer would learn rejected answers as examples.
-        able = ", ".join(f"--to {name}" for name, other in FORMATS.items() if other.holds_preference)
+    """Raise a UsageError for what the format does not support: without sides, rejected answers would be imitated."""
+    cache, weighted = rows[0].cache, any(each.weighted for each in rows)
+    if cache.is_preference and weighted:
         raise UsageError(
-            f"{rows[0].cache.folder} holds preference data, and {to} has no place for which answer was chosen",
-            hint=f"for such a cache: {able}",
-        )
-    if not any(each.weighted for each in rows):
-        return
-    if rows[0].cache.is_preference:
-        raise UsageError(
-            f"{rows[0].cache.folder} has fractional loss weights, and trainers of preference data read none",
+            f"{cache.folder} has fractional loss weights, and trainers of preference data read none",
             hint="build it without weights",
         )
-    if not form.holds_weights:
-        able = ", ".join(name for name, other in FORMATS.items() if other.holds_weights)
-        raise UsageError(
-            f"{rows[0].cache.folder} has fractional loss weights, but {to} has no place for them",
-            hint=f"--to {able} has a column loss_weights, for a trainer that reads it",
-        )
+    needed = {"blocks": rows[0].unit == "blocks", "preference": cache.is_preference, "weights": weighted}
+    for name in (name for name, is_needed in needed.items() if is_needed and name not in form.holds):
+        able = ", ".join(f"--to {other}" for other, each in FORMATS.items() if name in each.holds)
+        raise UsageError(f"{to} has no place for {PLACES[name]}", hint=f"for {cache.folder}: {able}")
 
 
 def _write_split(writer: Writer, progress: Progress) -> ExportedSplit:

@@ -43,12 +43,13 @@ class Agreement:
     processes train together: a difference is a warning there.
     """
 
-    def __init__(self, options: LoaderOptions, opened: ReaderState) -> None:
+    def __init__(self, options: LoaderOptions) -> None:
         self._rank, self._world_size = options.rank, options.world_size
         form = options.form
-        self._opened = opened
         self._form = {
             "world_size": options.world_size,
+            "balance": options.balance,
+            "max_pixels": options.max_pixels,
             "flatten": form.flatten,
             "labels": "shifted" if form.shifted else "unshifted",
             "weights": "use" if form.weighted else "refuse",
@@ -57,14 +58,6 @@ class Agreement:
         self._begun: ReaderState | None = None
         self._num_begun = 0
         self._awaited: str | None = None  # the comparison that some ranks have not come to yet
-
-    def compare_options(self) -> None:
-        """Compare how the loaders were opened, for steps that are read where there is no store: in workers.
-
-        Raises:
-            UsageError: they differ.
-        """
-        self._compare("opened", self._opened)
 
     def checked(self, steps: Iterable[T], state: ReaderState) -> Iterator[T]:
         """Yield the steps of an iteration that begins at a state.

@@ -8,26 +8,15 @@ import os
 import reprlib
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from multiprocessing.context import get_spawning_popen
+from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, get_args
 
 import msgspec
 
 from packer.errors import UsageError
-from packer.load.batching import (
-    BATCHINGS,
-    BatchFormat,
-    Batching,
-    Packed,
-    Padded,
-    PaddingFree,
-    TokenBudget,
-    batching_from_recipe,
-)
+from packer.load.batching import BatchFormat, Batching, End, Padded, batching_from_recipe
 from packer.load.ordering import LengthBucketed, Ordering
-from packer.load.step_plan import End
 from packer.recipe.read_rules import MAX_BLOCK_LEN, BatchingName, Read
 from packer.store.cache import Cache
 from packer.withdrawn import refuse_withdrawn
@@ -58,13 +47,16 @@ class LoaderOptions:
     micro_batch_size: int
     global_batch_size: int
     schedule: Schedule | None
-    batching: Batching
+    batching: BatchingName
+    padded: Padded | None
+    max_pixels: int | None
     cutoff_len: int | None
     rank: int
     world_size: int
     seed: int
     order: Ordering
     end: End
+    balance: int
     device: "torch.device"
     form: BatchFormat
     prefetch: int
@@ -89,19 +81,23 @@ def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> LoaderOp
         flatten=check_instance("flatten", given.flatten, bool, "True or False"),
         shifted=check_choice("labels", given.labels, ("unshifted", "shifted")) == "shifted",
         weighted=check_choice("weights", given.weights, ("refuse", "use")) == "use",
+        static=check_instance("static_shapes", given.static_shapes, bool, "True or False"),
     )
     return LoaderOptions(
         split=check_instance("split", given.split, str, "the name of a split"),
         micro_batch_size=micro_batch_size,
         global_batch_size=check_integer("global_batch_size", global_batch_size, maximum=MAX_INT32),
         schedule=given.schedule,
-        batching=batching,
+        batching="padded" if isinstance(batching, Padded) else batching,
+        padded=batching if isinstance(batching, Padded) else None,
+        max_pixels=resolve_max_pixels(given.max_pixels, batching),
         cutoff_len=cutoff_len,
         rank=rank,
         world_size=world_size,
         seed=check_integer("seed", given.seed),
         order=ordering_of(given.order),
         end=check_choice("end", given.end, ("drop", "pad", "short", "wrap")),
+        balance=check_integer("balance", given.balance, minimum=0, maximum=2**24),
         device=resolve_device(given.device),
         form=form,
         prefetch=check_integer("prefetch", given.prefetch, minimum=0),
@@ -110,7 +106,7 @@ def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> LoaderOp
 
 
 def resolve_batching(
-    caches: Sequence[Cache], batching: Batching | BatchingName | None, cutoff_len: int | None
+    caches: Sequence[Cache], batching: Batching | None, cutoff_len: int | None
 ) -> tuple[Batching, int | None]:
     """Return the batching and cutoff: those of the arguments if given, else those of the caches' recipes.
 
@@ -141,35 +137,38 @@ def resolve_batching(
     return resolved, cutoff_len
 
 
-def as_batching(batching: Batching | BatchingName) -> Batching:
-    """Resolve the name of a batching, or return an equal value, checked and with Python's integers.
+def as_batching(batching: Any) -> Batching:
+    """Return a batching, checked and with Python's integers.
 
     Raises:
         ValueError: unknown name, or an invalid value.
     """
-    value = BATCHINGS.get(batching) if isinstance(batching, str) else batching
-    if not isinstance(value, Packed | Padded | PaddingFree | TokenBudget) or (
-        isinstance(value, TokenBudget) and not isinstance(value.padded, Padded | None)
-    ):
-        raise ValueError(  # noqa: TRY004 - as for an unknown name
-            f"batching {batching!r}: expected one of {', '.join(BATCHINGS)}, or a value like TokenBudget() or Padded()"
-        )
-    if isinstance(value, TokenBudget) and value.max_pixels is not None:
-        check_integer("max_pixels", value.max_pixels, minimum=1)
-        if value.padded is not None and value.padded.length is not None:
-            raise ValueError("a token budget has either max_pixels or a padded length")
-    padded = value.padded
-    if padded is None:
-        return value
-    multiple_of = check_integer("multiple_of", padded.multiple_of, minimum=1, maximum=MAX_BLOCK_LEN)
-    length = padded.length
+    if not isinstance(batching, Padded):
+        name: BatchingName = check_choice("batching", batching, get_args(BatchingName))
+        return Padded() if name == "padded" else name
+    length, multiple_of = batching.length, batching.multiple_of
     if length is not None:
         length = check_integer("length", length, minimum=1, maximum=MAX_BLOCK_LEN)
         if multiple_of != 1:
             raise ValueError("a padded batching has either a length or a multiple_of")
-    side = check_choice("side", padded.side, ("right", "left"))
-    checked = Padded(length=length, multiple_of=multiple_of, side=side)
-    return replace(value, padded=checked) if isinstance(value, TokenBudget) else checked
+    return Padded(
+        length=length,
+        multiple_of=check_integer("multiple_of", multiple_of, minimum=1, maximum=MAX_BLOCK_LEN),
+        side=check_choice("side", batching.side, ("right", "left")),
+    )
+
+
+def resolve_max_pixels(max_pixels: Any, batching: Batching) -> int | None:
+    """Return the limit of pixels, which only a budget has.
+
+    Raises:
+        ValueError: it is none, or the batching has no budget.
+    """
+    if max_pixels is None:
+        return None
+    if batching != "token_budget":
+        raise ValueError("max_pixels is a limit of batching='token_budget'")
+    return check_integer("max_pixels", max_pixels, minimum=1, maximum=MAX_INT32)
 
 
 def ordering_of(order: Any) -> Ordering:
@@ -179,14 +178,13 @@ def ordering_of(order: Any) -> Ordering:
         ValueError: unknown order.
         UsageError: one that was withdrawn.
     """
-    value = _ORDERS.get(order) if isinstance(order, str) else order
-    if isinstance(order, str) and value is None:
+    if isinstance(order, str):
         refuse_withdrawn(f"order {order}")
+    value = _ORDERS.get(order) if isinstance(order, str) else order
     if isinstance(value, LengthBucketed):
         check_integer("window", value.window, minimum=1, maximum=MAX_INT32)
-    is_function = callable(value) and not isinstance(value, type)
-    if not is_function and not isinstance(value, str | LengthBucketed):
-        raise ValueError(
+    elif not isinstance(value, str) and (not callable(value) or isinstance(value, type)):
+        raise ValueError(  # noqa: TRY004 - as for an unknown name
             f"order is {reprlib.repr(order)}; expected {', '.join(_ORDERS)}, a value like LengthBucketed(4096), or "
             "a function of the epoch like weighted(weights)"
         )
@@ -202,19 +200,16 @@ def resolve_device(device: Any) -> "torch.device":
     """
     import torch  # noqa: PLC0415 - orders and plans need no torch
 
-    resolved = torch.device("cpu") if device is None else device
-    if isinstance(resolved, str) and resolved.partition(":")[0] in ("cpu", "cuda"):
-        resolved = torch.device(resolved)
-    if not isinstance(resolved, torch.device) or resolved.type not in ("cpu", "cuda"):
+    name = "cpu" if device is None else str(device)
+    if not isinstance(device, torch.device | str | None) or name.partition(":")[0] not in ("cpu", "cuda"):
         hint = "move the micro-batches of a cpu loader to another device yourself"
         raise ValueError(f"device is {reprlib.repr(device)}; expected cpu or cuda; {hint}")
-    if resolved.type == "cuda":
-        found = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if (resolved.index or 0) >= found:
-            raise UsageError(
-                f"device is {resolved}, and torch finds {found} GPU{'s' * (found != 1)} here",
-                hint="leave device out for the CPU; nvidia-smi and CUDA_VISIBLE_DEVICES say which GPUs there are",
-            )
+    resolved, found = torch.device(name), torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if resolved.type == "cuda" and (resolved.index or 0) >= found:
+        raise UsageError(
+            f"device is {resolved}, and torch finds {found} GPU{'s' * (found != 1)} here",
+            hint="leave device out for the CPU; nvidia-smi and CUDA_VISIBLE_DEVICES say which GPUs there are",
+        )
     return resolved
 
 
@@ -244,15 +239,6 @@ def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
             hint="call torch.distributed.init_process_group() first, or pass rank= and world_size=",
         )
     return 0, 1
-
-
-def spawning_ranks(rank: int, world_size: int) -> dict[str, int]:
-    """Return what a process that is being spawned must be told; nothing for any other pickle.
-
-    A worker of a DataLoader has no `torch.distributed` unless it was forked. Left to itself, it would take itself for
-    the only rank, and every rank would read everything.
-    """
-    return {} if get_spawning_popen() is None else {"rank": rank, "world_size": world_size}
 
 
 def check_integer(name: str, value: Any, *, minimum: int | None = None, maximum: int | None = None) -> int:

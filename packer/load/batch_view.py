@@ -16,15 +16,13 @@ from packer.host.regular_file import read_given_text
 from packer.layout import concatenated_ranges
 from packer.load.arguments import open_cache, resolve_batching
 from packer.load.attention import documents_of
-from packer.load.batching import Packed
 from packer.load.contract import BatchCheck, check_batch
 from packer.load.loader import PackedLoader
-from packer.load.ordered_rows import documents_of_pairs
+from packer.load.ordered_rows import PADDING_ROW, documents_of_pairs
 from packer.load.ordering import LengthBucketed
 from packer.load.reading import pad_id_of
 from packer.load.state import UNCHANGED, ReaderState, decode_state
 from packer.load.step import MicroBatch, Step
-from packer.load.step_plan import PADDING_ROW
 from packer.store.cache import BlockShards, Cache, DocumentShards
 
 
@@ -187,12 +185,15 @@ def _saved_arguments(state: ReaderState, *, order: Any) -> dict[str, Any]:
         if re.fullmatch("[1-9][0-9]{0,8}", state.order_by) is None:
             raise CheckError(f"reader state: order_by {state.order_by!r} is not a window", hint=UNCHANGED)
         arguments["order"] = LengthBucketed(int(state.order_by))
-    return arguments | {"batching": state.batching_value, "global_batch_size": state.opened_batch_size}
+    return arguments | {
+        "batching": (state.batching == "padded" and state.padded) or state.batching,
+        "global_batch_size": state.opened_batch_size,
+    }
 
 
 def _shards(cache: Cache, arguments: dict[str, Any]) -> BlockShards | DocumentShards:
     """Return the rows to read, and fill in the default split."""
-    if not isinstance(resolve_batching([cache], arguments.get("batching"), None)[0], Packed):
+    if resolve_batching([cache], arguments.get("batching"), None)[0] != "packed":
         return cache.documents(arguments.setdefault("split", cache.splits("documents")[0]))
     if not cache.splits("blocks"):
         hint = "batching padded, padding_free and token_budget are made of its documents"

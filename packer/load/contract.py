@@ -21,19 +21,13 @@ from packer.layout import MASKED
 
 _BOUNDS = ("cu_seq_lens_q", "cu_seq_lens_k")
 _DTYPES = {
-    "input_ids": ("int64", "int32"),
-    "labels": ("int64",),
-    "shift_labels": ("int64",),
-    "position_ids": ("int64", "int32"),
+    **dict.fromkeys(("input_ids", "position_ids"), ("int64", "int32")),
+    **dict.fromkeys(("labels", "shift_labels"), ("int64",)),
     "attention_mask": ("int64", "int32", "bool"),
     "document_ids": ("int32", "int64"),
-    "seq_idx": ("int32",),
-    "loss_weights": ("float32",),
-    "shift_loss_weights": ("float32",),
-    "cu_seq_lens_q": ("int32",),
-    "cu_seq_lens_k": ("int32",),
-    "max_length_q": ("int",),
-    "max_length_k": ("int",),
+    **dict.fromkeys(("seq_idx", *_BOUNDS), ("int32",)),
+    **dict.fromkeys(("loss_weights", "shift_loss_weights"), ("float32",)),
+    **dict.fromkeys(("max_length_q", "max_length_k"), ("int",)),
 }
 """Columns that are checked, with the dtypes that losses and kernels need: int64 labels, int32 boundaries, ints."""
 
@@ -141,6 +135,9 @@ class _Columns:
         self.arrays = {name: _array(columns[name]) for name in _DTYPES if hasattr(columns.get(name), "dtype")}
         if (positions := self.arrays.get("position_ids")) is not None and positions.shape[:-2] == (4,):
             self.arrays["position_ids"] = positions[0]  # those for the mask, before those in three dimensions
+        for name in self.arrays.keys() & {*_BOUNDS}:  # without empty sequences at their end, as of static shapes
+            if (bounds := self.arrays[name]).ndim == 1 and len(bounds):
+                self.arrays[name] = bounds[: np.argmax(bounds == bounds[-1]) + 1]
         self.ids = self.arrays.get("input_ids", np.zeros(0))
         mask = self.arrays.get("attention_mask")
         self.mask = None if mask is None or mask.ndim > 2 else mask
@@ -199,6 +196,11 @@ class _Columns:
         ids[:, : max(labels.shape[1] - shift, 0)] = self.ids[:, shift:]
         wrong: Bool = (labels != MASKED) & (labels != ids)
         return wrong
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences that are not padding."""
+        return int((self.firsts & ~self.padding).sum())
 
     @cached_property
     def shift(self) -> int | None:
@@ -260,7 +262,7 @@ def _check_bounds(batch: _Columns, name: str) -> None:
     if not np.array_equal(bounds, batch.arrays.get("cu_seq_lens_q", bounds)):
         raise _Violation("cu_seq_lens_q and cu_seq_lens_k differ")
     longest, found = int(np.diff(bounds).max()), batch.columns.get(f"max_length_{name[-1]}")
-    if found not in (None, longest):
+    if found is not None and not longest <= found <= length:
         raise _Violation(f"max_length_{name[-1]} is {found}; the longest sequence has {longest} tokens")
 
 
@@ -278,15 +280,15 @@ def _shift(batch: _Columns) -> str:
     if batch.shift is None:
         raise _NotApplicable("labels that are not ids say nothing about it")
     if batch.shift != batch.is_shifted:
-        expected = int(batch.is_shifted)
-        raise _Violation(f"{batch.label_column} at t has the id at t + {batch.shift}; expected t + {expected}")
+        column = batch.label_column
+        raise _Violation(f"{column} at t has the id at t + {batch.shift}; expected t + {int(batch.is_shifted)}")
     return "shifted beforehand: the loss does not" if batch.is_shifted else "unshifted: the model shifts them"
 
 
 def _first_targets(batch: _Columns) -> int:
     if (wrong := batch.targets & batch.firsts & ~batch.padding).any():
         raise _Violation(f"the first token at {_location(wrong)} is a target, predicted from what is before it")
-    return _num_sequences(batch)
+    return batch.num_sequences
 
 
 def _positions(batch: _Columns) -> int:
@@ -295,7 +297,7 @@ def _positions(batch: _Columns) -> int:
     if (wrong := (batch["position_ids"] != batch.expected_positions) & ~batch.padding).any():
         found, expected = batch["position_ids"][wrong][0], batch.expected_positions[wrong][0]
         raise _Violation(f"the position at {_location(wrong)} is {found}; expected {expected}")
-    return _num_sequences(batch)
+    return batch.num_sequences
 
 
 def _mask(batch: _Columns) -> int | str:
@@ -303,21 +305,20 @@ def _mask(batch: _Columns) -> int | str:
         return f"none, as attention goes by {batch.boundaries}"
     if batch.mask is None:
         raise _NotApplicable("no 2-D attention_mask")
-    if not np.isin(batch.mask, (0, 1)).all():
-        raise _Violation(f"attention_mask has {_shortened(np.setdiff1d(batch.mask, (0, 1)))}; expected 0 and 1")
+    if len(others := np.setdiff1d(batch.mask, (0, 1))):
+        raise _Violation(f"attention_mask has {_shortened(others)}; expected 0 and 1")
     if batch.boundaries is not None:
         raise _Violation(f"attention_mask beside {batch.boundaries}: transformers then overlooks the boundaries")
     begins, real = batch.firsts & ~batch.padding, ~batch.padding
-    seen = np.pad(begins[:, 1:] & real[:, :-1], ((0, 0), (1, 0)))
-    if seen.any():
+    if (seen := np.pad(begins[:, 1:] & real[:, :-1], ((0, 0), (1, 0)))).any():
         raise _Violation(f"a sequence begins at {_location(seen)}, and the mask shows it what is before")
-    if (begins.sum(axis=1) != 1).any():
-        row = int(np.flatnonzero(begins.sum(axis=1) != 1)[0])
-        raise _Violation(f"row {row} of attention_mask has {begins[row].sum()} runs of 1; expected one")
-    pads = np.unique(batch.ids[batch.padding])
-    if len(pads) > 1 or (batch.pad_id is not None and (pads != batch.pad_id).any()):
-        expected = "one" if batch.pad_id is None else batch.pad_id
-        raise _Violation(f"attention_mask is 0 on ids {_shortened(pads)}; expected {expected}")
+    if len(rows := np.flatnonzero(begins.sum(axis=1) != 1)):
+        raise _Violation(f"row {rows[0]} of attention_mask has {begins[rows[0]].sum()} runs of 1; expected one")
+    pads, pad_id = np.unique(batch.ids[batch.padding]), batch.pad_id
+    if len(pads) > 1 or (pad_id is not None and (pads != pad_id).any()):
+        raise _Violation(
+            f"attention_mask is 0 on ids {_shortened(pads)}; expected {'one' if pad_id is None else pad_id}"
+        )
     return int(batch.padding.sum())
 
 
@@ -332,9 +333,9 @@ def _num_items(batches: Sequence[_Columns], expected: float | None) -> ContractL
     found: float = sum(_weight(batch) for batch in batches)
     if expected is None:
         return ContractLine(code="num_items", level="skipped", message=f"{found:,} targets; no number to compare with")
-    is_sum = found > 0 and bool(np.isclose(found, expected, rtol=1e-6, atol=0))
+    level: Any = "ok" if found > 0 and np.isclose(found, expected, rtol=1e-6, atol=0) else "failure"
     message = f"{found:,} targets, num_items_in_batch is {expected:,}"
-    return ContractLine(code="num_items", level="ok" if is_sum else "failure", message=message)
+    return ContractLine(code="num_items", level=level, message=message)
 
 
 def _weight(batch: _Columns) -> float:
@@ -381,11 +382,6 @@ def _check_line(
     counts = [value for value in found if isinstance(value, int)]
     message = holds(sum(counts)) if counts else str(found[0])
     return ContractLine(code=code, level="ok", message=message)
-
-
-def _num_sequences(batch: _Columns) -> int:
-    """Count the sequences without padding."""
-    return int((batch.firsts & ~batch.padding).sum())
 
 
 def _location(wrong: Bool) -> str:

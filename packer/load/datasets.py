@@ -1,26 +1,25 @@
 """The reader as torch datasets, for frameworks with their own sampler or loop: blocks by number, and steps.
 
-Frameworks that iterate over a dataset of steps expect three things that a :class:`~packer.load.PackedLoader` does
+Frameworks that iterate over a dataset of steps expect two things that a :class:`~packer.load.PackedLoader` does
 differently:
 
 - They ask for the length of a whole epoch, and after a resume continue counting from their own saved number. A loader
   reports how many steps are left.
 - They stop after that many steps and never request another one. A loader learns that its epoch is over only when one
   more step is requested.
-- They may run the dataset in workers, which must share the steps. A loader prefetches in its own thread.
 """
 
 import operator
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, IterableDataset, get_worker_info
+from torch.utils.data import Dataset, IterableDataset
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from packer.batches import Int64
@@ -28,10 +27,10 @@ from packer.errors import CheckError
 from packer.load.arguments import check_callable, check_choice, check_instance, open_cache
 from packer.load.loader import PackedLoader
 from packer.load.ordered_rows import RowKind, check_weights, content_of, refuse_preference
+from packer.load.state import UNCHANGED
 from packer.load.step import Step
 from packer.store.cache import Cache
-
-_HINT = "pass what state_dict() returned, unchanged"
+from packer.withdrawn import WITHDRAWN, WORKERS
 
 
 class Item(dict[str, Tensor]):
@@ -116,12 +115,9 @@ class PackedDataset(Dataset[Item]):
         rows_of_columns = zip(*columns.values(), strict=True)
         return [Item(zip(columns, map(torch.as_tensor, values), strict=True)) for values in rows_of_columns]
 
-    def __getstate__(self) -> dict[str, Any]:
-        weights = "use" if self._weighted else "refuse"
-        return {"cache": self._cache, "split": self._split, "kind": self._kind, "weights": weights}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        weights: Literal["refuse", "use"] = "use" if self._weighted else "refuse"
+        return partial(type(self), kind=self._kind, weights=weights), (self._cache, self._split)
 
     @cached_property
     def _origins(self) -> tuple[Int64, Int64]:
@@ -166,11 +162,7 @@ class StepDataset(IterableDataset[Any]):
     Iterating yields the rest of the current epoch, or the next epoch if nothing is left of it: never an empty pass.
     Do not iterate over the loader itself meanwhile; its other methods may be used.
 
-    Workers of a DataLoader share the steps, and any number of workers yields the same steps in the same order: of W
-    workers, worker w prepares every W-th step from the w-th on. Each keeps its own state, so use torchdata's
-    ``StatefulDataLoader``, which saves the workers' states and restores them to the same number of workers. Persistent
-    workers continue with the next epoch; others start from the dataset's position, so call ``loader.set_epoch(n)``
-    before each epoch. ``step.index``, which a schedule is given, then begins at 0 again; persistent ones keep counting.
+    Workers of a DataLoader cannot share steps, so ``num_workers`` stays 0: the loader prefetches in its own thread.
 
     Example:
         >>> StatefulDataLoader(StepDataset(loader), batch_size=None)  # torchdata  # doctest: +SKIP
@@ -179,9 +171,8 @@ class StepDataset(IterableDataset[Any]):
     A Lightning module loops over a step's micro-batches under manual optimization.
 
     Args:
-        loader: determines everything else: sizes, rank, order, layout. Workers read for the rank it was opened on.
-        transform: applied to each step in the worker that read it; its result is yielded instead. Without one, reading
-            needs no workers: the loader prefetches in a thread.
+        loader: determines everything else: sizes, rank, order, layout.
+        transform: applied to each step; its result is yielded instead.
     """
 
     def __init__(self, loader: PackedLoader, transform: Callable[[Step], Any] | None = None) -> None:
@@ -191,14 +182,12 @@ class StepDataset(IterableDataset[Any]):
         self._transform = transform
         self._epoch = loader.epoch
         self._taken = 0  # steps returned of that epoch so far
-        self._first: int | None = None  # in a worker, index of the first step of its iteration
-        loader.agreement.compare_options()
 
     def __iter__(self) -> Iterator[Any]:
         """Begin or continue an epoch."""
-        if self._first is None and not self.loader.steps_left:
+        if not self.loader.steps_left:
             deque(self.loader, maxlen=0)  # exhausting it moves it on to the next epoch
-        return self._steps(get_worker_info())
+        return self._steps()
 
     def __len__(self) -> int:
         """Steps of the whole current epoch at the present global batch size, including those already returned."""
@@ -209,7 +198,7 @@ class StepDataset(IterableDataset[Any]):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the loader's position, and how many steps of its epoch were returned. The same on every rank."""
-        return {"reader": self.loader.state_dict(), "taken": self._num_taken(), "first": self._first}
+        return {"reader": self.loader.state_dict(), "taken": self._num_taken()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from a saved state; see :meth:`PackedLoader.load_state_dict`.
@@ -217,25 +206,21 @@ class StepDataset(IterableDataset[Any]):
         Raises:
             CheckError: the state is damaged, or not one of a loader like this.
         """
-        if not isinstance(state, dict) or set(state) != {"reader", "taken", "first"}:
-            raise CheckError("state of steps: expected reader, taken and first", hint=_HINT)
-        for name, default in (("taken", 0), ("first", None)):
-            number = state[name]
-            if number != default and (type(number) is not int or not 0 <= number < 2**63):
-                raise CheckError(f"state of steps: expected a number of steps as {name}, found {number!r}", hint=_HINT)
+        if not isinstance(state, dict) or {*state} - {"first"} != {"reader", "taken"}:
+            raise CheckError("state of steps: expected reader and taken", hint=UNCHANGED)
+        if state.get("first") is not None:
+            raise CheckError("state of steps: saved by a worker of a DataLoader", hint=WITHDRAWN[WORKERS])
+        taken = state["taken"]
+        if type(taken) is not int or not 0 <= taken < 2**63:
+            raise CheckError(f"state of steps: expected a number of steps as taken, found {taken!r}", hint=UNCHANGED)
         self.loader.load_state_dict(state["reader"])
-        self._epoch, self._taken, self._first = self.loader.epoch, state["taken"], state["first"]
+        self._epoch, self._taken = self.loader.epoch, taken
 
-    def _steps(self, worker: Any) -> Iterator[Any]:
-        steps: Iterator[Step] = iter(self.loader)
-        if worker is not None:
-            self._first = self.loader.counters.steps if self._first is None else self._first
-            steps = self.loader.every(worker.num_workers, worker=worker.id, first=self._first)
-        for step in steps:
+    def _steps(self) -> Iterator[Any]:
+        for step in self.loader:
             self._taken = self._taken + 1 if step.epoch == self._epoch else 1
             self._epoch = step.epoch
             yield step if self._transform is None else self._transform(step)
-        self._first = None
 
     def _num_taken(self) -> int:
         """Count the steps returned of the loader's current epoch."""

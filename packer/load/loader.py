@@ -8,24 +8,23 @@ from typing import Any, Literal, NoReturn, Self
 import msgspec
 import numpy as np
 import torch
+from torch.utils.data import get_worker_info
 
 from packer.batches import Int64
 from packer.errors import CheckError
 from packer.load.agreement import Agreement
-from packer.load.arguments import MAX_INT32, Schedule, check_instance, check_integer, resolve_options, spawning_ranks
-from packer.load.batching import Batching
+from packer.load.arguments import MAX_INT32, Schedule, check_instance, check_integer, open_cache, resolve_options
+from packer.load.batching import Batching, End
 from packer.load.figures import Figures, ThroughputMeter, figures_of
 from packer.load.mixture import Mixture
 from packer.load.ordered_rows import Content
 from packer.load.ordering import OrderKind
 from packer.load.reading import EpochSummary, Prefetch, StepReader
-from packer.load.row_source import RowSource, opened_source
+from packer.load.row_source import RowSource, StepPlan
 from packer.load.state import UNCHANGED, Counters, ReaderState, restore
 from packer.load.step import Step
-from packer.load.step_plan import End, StepPlan
-from packer.recipe.read_rules import BatchingName
 from packer.store.cache import Cache
-from packer.withdrawn import refuse_withdrawn, withdraws
+from packer.withdrawn import WORKERS, refuse_withdrawn, withdraws
 
 _NOT_PICKLED = {"self", "cache", "cache_dir"}
 
@@ -34,9 +33,8 @@ class PackedLoader:
     """Training steps of packed blocks, the same for any number of ranks, micro-batches and workers and any prefetch.
 
     Sizes are counted in blocks. The order of an epoch depends only on the cache's content, `seed` and the epoch. Each
-    step takes the next `global_batch_size` blocks of that order; each rank gets a contiguous share of the step, and
-    each micro-batch a contiguous part of the share. With another `batching`, steps consist of documents; everything
-    else stays the same.
+    step takes the next `global_batch_size` blocks of that order, and each rank its share of the step. With another
+    `batching`, steps consist of documents; everything else stays the same.
 
     Iterating yields the rest of the current epoch and then stops; iterating again yields the next epoch. A loader that
     was restored at the very end of an epoch yields no step the first time. This loop therefore resumes exactly::
@@ -61,9 +59,10 @@ class PackedLoader:
             number of ranks.
         schedule: function from a step's index and the size of the step before it to the step's size; for step 0 the
             second argument is `global_batch_size`. It must be pure: it is called ahead of time, in another thread.
-        batching: ``packed``; or, made of documents, ``padded``, ``padding_free``, ``token_budget``, or a configured
-            value from :mod:`packer.load.batching`. None uses what the cache's recipe sets under `read`, with its
+        batching: ``packed``; or, made of documents, ``padded``, ``padding_free``, ``token_budget``, or a ``Padded(…)``
+            of :mod:`packer.load.batching`. None uses what the cache's recipe sets under `read`, with its
             cutoff, by default ``packed``; departing from the recipe gives a warning.
+        max_pixels: with ``token_budget``, the most pixels that a vision tower reads for the images of a micro-batch.
         cutoff_len: documents are truncated to this many tokens. Those left without a trained token are excluded from
             every epoch: a warning counts them, and :attr:`untrained` lists them.
         rank: rank of this process; None uses `torch.distributed`'s, or 0 of 1 if that is not initialized.
@@ -77,8 +76,13 @@ class PackedLoader:
             summed losses and `num_items_in_batch` do not change, a mean over rows does. ``short`` yields a smaller
             step, with only as many masked rows as the micro-batches of all ranks need: for evaluation. ``wrap`` takes
             the first blocks of the next epoch's order, which that epoch then skips.
+        balance: rows of a step are dealt to ranks and micro-batches so that they finish together, by work that counts
+            attention: the length at which it costs as much as everything else, about 12 times the hidden size. 0
+            gives each rank a contiguous share. No result and no state depends on it: see :mod:`packer.load.dealing`.
         device: ``cpu`` or ``cuda``; None is ``cpu``. For cuda, steps wait in pinned memory; the host waits for no copy.
         flatten: for blocks, True lays a micro-batch out as one row, for variable-length attention; False as B rows.
+        static_shapes: for blocks: every micro-batch has equal shapes and ``max_length_*``, as CUDA graphs and compiled
+            models want them. ``cu_seq_lens_*`` end in empty sequences; opening looks at all blocks for the most.
         labels: ``unshifted``, for models that shift, or ``shifted``: under the name ``shift_labels``.
         weights: ``use`` adds ``loss_weights``; ``refuse`` raises if the cache contains fractional weights.
         prefetch: steps prepared ahead in one background thread; 0 prepares them on demand.
@@ -116,15 +120,18 @@ class PackedLoader:
         micro_batch_size: int = 1,
         global_batch_size: int | None = None,
         schedule: Schedule | None = None,
-        batching: Batching | BatchingName | None = None,
+        batching: Batching | None = None,
+        max_pixels: int | None = None,
         cutoff_len: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
         seed: int = 0,
         order: OrderKind = "random",
         end: End = "drop",
+        balance: int = 24_576,
         device: torch.device | str | None = None,
         flatten: bool = True,
+        static_shapes: bool = False,
         labels: Literal["unshifted", "shifted"] = "unshifted",
         weights: Literal["refuse", "use"] = "refuse",
         prefetch: int = 2,
@@ -132,16 +139,19 @@ class PackedLoader:
         cache_dir: str | Path | None = None,
     ) -> None:
         self._arguments = {name: value for name, value in locals().items() if name not in _NOT_PICKLED}
-        self._cache = opened_source(cache, cache_dir=cache_dir)
+        if not isinstance(cache, Mixture) or cache_dir is not None:
+            cache = open_cache(cache, cache_dir=cache_dir)
+        self._cache = cache
         caches = self._cache.caches if isinstance(self._cache, Mixture) else (self._cache,)
         self._options = resolve_options(caches, SimpleNamespace(**self._arguments))
         self._source = RowSource(self._cache, self._options)
         self._reader = StepReader(self._source, self._options)
         self._state = self._source.initial_state()
-        self.agreement = Agreement(self._options, self._state)
+        self._agreement = Agreement(self._options) if self.world_size > 1 else None
         self._epoch_end: ReaderState | None = None  # the state at the end of the last finished epoch
-        self._prefetch: Prefetch[tuple[Step | None, ReaderState]] | None = None
+        self._prefetch: Prefetch[tuple[Step, ReaderState]] | None = None
         self._iteration: object = None
+        self._own: tuple[object, Iterator[Step]] = (None, iter(()))  # that of calls of next(loader)
         self._throughput = ThroughputMeter()
 
     @property
@@ -234,13 +244,21 @@ class PackedLoader:
     def __iter__(self) -> Iterator[Step]:
         return self._steps(through_epochs=False)
 
+    def __next__(self) -> Step:
+        """Return the next step, as ``next(iter(loader))`` does, without beginning anew each time."""
+        iteration, steps = self._own
+        if iteration is not self._iteration or iteration is None:
+            steps = iter(self)
+        step = next(steps, None)
+        self._own = (self._iteration, steps)
+        if step is None:
+            self.close()
+            raise StopIteration
+        return step
+
     def endless(self) -> Iterator[Step]:
         """Yield steps endlessly, continuing from each epoch into the next."""
         return self._steps(through_epochs=True)
-
-    def every(self, num_workers: int, *, worker: int, first: int) -> Iterator[Step]:
-        """Yield one worker's share of the iteration: every n-th step, starting with step number `first` + `worker`."""
-        return self._steps(through_epochs=False, worker=(first, worker, num_workers))
 
     def __getattr__(self, name: str) -> NoReturn:
         refuse_withdrawn(f"{type(self).__name__}.{name}")
@@ -326,30 +344,30 @@ class PackedLoader:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        arguments = self._arguments | spawning_ranks(self._options.rank, self.world_size)
-        return {"cache": self._cache, "arguments": arguments, "state": self.state_dict()}
+        return {"cache": self._cache, "arguments": self._arguments, "state": self.state_dict()}
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
         self.__init__(saved["cache"], **saved["arguments"])  # type: ignore[misc]
         self.load_state_dict(saved["state"])
 
-    def _steps(self, *, through_epochs: bool, worker: tuple[int, int, int] = (0, 0, 1)) -> Iterator[Step]:
+    def _steps(self, *, through_epochs: bool) -> Iterator[Step]:
+        if get_worker_info() is not None:
+            refuse_withdrawn(WORKERS)
         self._stop_prefetch()
         iteration = self._iteration = object()
         self._source.fetch()
         last_epoch = None if through_epochs else self._state.epoch
         while True:  # once, and again after each change of the batch size
-            steps = self._reader.steps(self.plans(last_epoch=last_epoch), self._state, worker=worker)
+            steps = self._reader.steps(self.plans(last_epoch=last_epoch), self._state)
             prefetch = self._prefetch = Prefetch(steps, depth=self._options.prefetch)
             try:
                 self._throughput.step_requested()
-                for step, state in self.agreement.checked(prefetch, self._state):
+                agreed = self._agreement.checked(prefetch, self._state) if self._agreement else prefetch
+                for step, state in agreed:
                     if self._prefetch is prefetch:  # else a signal handler ended it while this waited
-                        if step is not None and step.epoch > self._state.epoch:
+                        if step.epoch > self._state.epoch:
                             self._epoch_end = self._state
                         self._state = state
-                        if step is None:
-                            continue
                         self._throughput.step_returned(step.num_tokens)
                         device = self._options.device
                         yield step if device.type == "cpu" else step.to(device, non_blocking=True)

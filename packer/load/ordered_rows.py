@@ -4,7 +4,7 @@ Every rank must know the number of tokens and of trained tokens of every row of 
 read without the tokens, 8 bytes per row, when a loader is opened.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -14,12 +14,15 @@ import numpy.typing as npt
 from packer.batches import CHOSEN, REJECTED, Float32, Int32, Int64
 from packer.errors import InputError, UsageError
 from packer.layout import offsets_of
-from packer.load.step_plan import PADDING_ROW
+from packer.load.arguments import LoaderOptions
 from packer.store.cache import BlockShards, Cache, DocumentShards, FoundBlocks, FoundDocuments
 
 RowKind: TypeAlias = Literal["blocks", "documents"]
 Content: TypeAlias = Literal["examples", "pairs", "rated answers"]
 Float64: TypeAlias = npt.NDArray[np.float64]
+
+PADDING_ROW = -1
+"""Placeholder among a step's row numbers for a fully masked row."""
 
 
 class CacheRows:
@@ -150,12 +153,30 @@ class OrderedRows:
         """Documents that a cutoff leaves without a trained token; no order includes them.  # int64[n]"""
         return np.zeros(0, np.int64) if self._cutoff_len is None else np.flatnonzero(self.num_trained == 0)
 
-    @property
-    def mean_length(self) -> float:
-        """Mean number of tokens per row over all rows of the shards."""
-        shards = [shard for part in self._shards for shard in part.shards]
-        num_tokens, num_rows = (sum(getattr(shard, name) for shard in shards) for name in ("num_tokens", "num_rows"))
-        return float(self.num_sides * num_tokens / num_rows)
+    def lengths_of_each(self, rows: Int64) -> Int64:
+        """Return the positions of each document of some rows, or of each block; a padding row is a pad token.
+
+        Returns:
+            int64[R, 1 or 2]
+        """
+        if self.block_len:
+            return np.full((len(rows), 1), self.block_len, np.int64)
+        lengths = self.lengths_of_sides[rows].astype(np.int64)
+        lengths[rows == PADDING_ROW] = 1
+        return lengths
+
+    def squares(self, rows: Int64, lengths: Int64) -> Int64:
+        """Return Σ n² over the sequences of n tokens of some rows, whose `lengths` are given.  # int64[R]"""
+        squares: Int64 = (lengths * lengths).sum(1)
+        if self.block_len:
+            for places, shards, numbers in self._by_part(rows):
+                squares[places] = shards.squares(numbers)
+        return squares
+
+    def most_sequences(self) -> int:
+        """Return the most sequences that a block has."""
+        counts = (np.diff(blocks.seq_lengths.offsets).max() for part in self._shards for blocks, _ in part.chunks())
+        return int(max(counts))
 
     def weight_sums(self, rows: Int64) -> Float64:
         """Sum the loss weights of some rows; each row of any rank is read once for this.  # float64[R]"""
@@ -173,16 +194,21 @@ class OrderedRows:
         if len(self._shards) == 1:
             first: FoundBlocks | FoundDocuments = self._shards[0].locate(rows)
             return first
-        bounds = self.bounds * self.num_sides
-        part_of = np.searchsorted(bounds, rows, side="right") - 1
         opened: list[Any] = [None] * len(rows)
         places = [0] * len(rows)
-        for number, part in enumerate(self._shards):
-            asked = np.flatnonzero(part_of == number)
-            found = part.locate(rows[asked] - bounds[number])
-            for place, batch, row in zip(asked.tolist(), found.opened, found.rows, strict=True):
-                opened[place], places[place] = batch, row
+        for numbers, shards, asked in self._by_part(rows):
+            found = shards.locate(asked)
+            for number, batch, row in zip(numbers.tolist(), found.opened, found.rows, strict=True):
+                opened[number], places[number] = batch, row
         return FoundBlocks(opened, places) if self.block_len else FoundDocuments(opened, places)
+
+    def _by_part(self, rows: Int64) -> Iterator[tuple[Int64, Any, Int64]]:
+        """Yield, for each cache, where its blocks or documents are among some, its shards, their numbers there."""
+        bounds = self.bounds * self.num_sides
+        part_of = np.searchsorted(bounds, rows, side="right") - 1  # that of a padding row is -1
+        for number, shards in enumerate(self._shards):
+            places = np.flatnonzero(part_of == number)
+            yield places, shards, rows[places] - bounds[number]
 
 
 def documents_of_pairs(pairs: Int64) -> Int64:
@@ -254,6 +280,33 @@ def check_weights(*, weighted: bool, wanted: bool) -> None:
         raise UsageError(
             "this cache has fractional loss weights, which would be ignored",
             hint="pass weights='use' and multiply each target's loss by micro_batch['loss_weights']",
+        )
+
+
+def check_rows_fit(rows: OrderedRows, options: LoaderOptions) -> None:
+    """Refuse rows that fit into no micro-batch: of a length, or of a budget of tokens or pixels.
+
+    Raises:
+        UsageError: gives their number and the length of the longest, or the pixels of the largest.
+    """
+    limits, max_pixels = [], options.max_pixels
+    if options.padded is not None and (length := options.padded.length) is not None:
+        limits.append((length, rows.lengths_of_sides.max(1), f"micro-batches are padded to {length}"))
+    if options.batching == "token_budget":
+        limits.append((options.micro_batch_size, rows.lengths, "a micro-batch holds no more"))
+    for longest, of_rows, reason in limits:
+        lengths = np.delete(of_rows, rows.untrained)
+        if too_long := int(np.count_nonzero(lengths > longest)):
+            what = "pairs" if rows.num_sides == 2 else "documents"
+            raise UsageError(
+                f"{too_long} of {len(lengths)} {what} have more than {longest} tokens, the longest {lengths.max()}: "
+                f"{reason}",
+                hint="make the micro-batch larger, or set cutoff_len, which trains only their beginning",
+            )
+    if max_pixels is not None and (largest := int(rows.pixels.max(initial=0))) > max_pixels:
+        raise UsageError(
+            f"max_pixels is {max_pixels:,}, and a row has images of {largest:,} pixels",
+            hint="make max_pixels larger, or the images smaller, in preprocessor_config.json",
         )
 
 

@@ -44,8 +44,6 @@ WINDOW = 8192
 BUCKET = 64
 """Documents of similar length that stay together; part of the order's definition."""
 
-_KEPT_WINDOWS = 16
-
 SLICE = 4096
 """Rows of an order computed per call: the permutation costs as much for one row as for hundreds."""
 
@@ -129,6 +127,7 @@ class Order(ABC):
         self.num_items = num_items
         """Rows of an epoch, unless :meth:`length` says otherwise."""
 
+        self._slice = SLICE
         self._cached_slice: tuple[int, int, Int64] = (-1, 0, np.zeros(0, np.int64))  # epoch, start, rows
 
     def rows(self, epoch: int, start: int = 0, stop: int | None = None) -> Int64:
@@ -137,7 +136,7 @@ class Order(ABC):
         cached_epoch, cached_start, rows = self._cached_slice
         offset = start - cached_start
         if epoch != cached_epoch or offset < 0 or stop - cached_start > len(rows):
-            rows = self._computed(epoch, start, min(start + max(stop - start, SLICE), self.length(epoch)))
+            rows = self._computed(epoch, start, min(start + max(stop - start, self._slice), self.length(epoch)))
             rows.flags.writeable = False  # steps hold views of it
             self._cached_slice, offset = (epoch, start, rows), 0
         return rows[offset : offset + stop - start]
@@ -187,11 +186,15 @@ class EpochOrder(Order):
 
 
 class FunctionOrder(Order):
-    """The rows that a function returns for each epoch, at least one, in its order."""
+    """The rows that a function returns for each epoch, in its order, without those that are left out.
 
-    def __init__(self, rows_of_epoch: Callable[[int], Int64]) -> None:
-        self._rows_of_epoch = rows_of_epoch
-        self._epoch: tuple[int, Int64] = (0, rows_of_epoch(0))
+    Raises:
+        ValueError: invalid row numbers, or none.
+    """
+
+    def __init__(self, rows_of_epoch: Any, num_rows: int, *, left_out: Int64) -> None:
+        self._rows_of_epoch, self._num_rows, self._left_out = rows_of_epoch, num_rows, left_out
+        self._epoch: tuple[int, Int64] = (0, self._checked_rows(0))
         super().__init__(len(self._epoch[1]))
 
     def length(self, epoch: int) -> int:
@@ -203,8 +206,22 @@ class FunctionOrder(Order):
     def _cached_rows(self, epoch: int) -> Int64:
         cached = self._epoch  # read once: another thread may ask for another epoch
         if cached[0] != epoch:
-            cached = self._epoch = (epoch, self._rows_of_epoch(epoch))
+            cached = self._epoch = (epoch, self._checked_rows(epoch))
         return cached[1]
+
+    def _checked_rows(self, epoch: int) -> Int64:
+        expected = getattr(self._rows_of_epoch, "num_rows", self._num_rows)
+        if expected != self._num_rows:
+            raise ValueError(f"order: weights of {expected} rows; the split has {self._num_rows}")
+        rows = np.asarray(self._rows_of_epoch(epoch))
+        if rows.ndim != 1 or rows.dtype.kind not in "iu":
+            raise ValueError(f"order: epoch {epoch} is {rows.dtype} {list(rows.shape)}; expected the numbers of rows")
+        if not len(rows) or rows.min() < 0 or rows.max() >= self._num_rows:
+            raise ValueError(f"order: epoch {epoch}: expected some of the rows 0 to {self._num_rows - 1}")
+        kept: Int64 = rows[~np.isin(rows, self._left_out)].astype(np.int64)
+        if not len(kept):
+            raise ValueError(f"order: epoch {epoch} has no row with a trained token")
+        return kept
 
 
 class BucketedOrder(Order):
@@ -218,29 +235,22 @@ class BucketedOrder(Order):
         self._order, self._lengths = order, lengths
         self._key = (fingerprint, seed)
         self._size = window
-        self._cached_window: tuple[int, int, Int64] = (-1, 0, np.zeros(0, np.int64))  # epoch, number, rows
-        self._taken_before_window: dict[tuple[int, int], tuple[int, ...] | None] = {}  # before each of the last windows
+        self._slice = max(window, SLICE)  # so that a window is sorted at most twice
+        self._taken_before: dict[
+            tuple[int, int], tuple[int, ...] | None
+        ] = {}  # each window, by its epoch and first row
 
     def taken(self, *, epoch: int, cursor: int) -> tuple[int, ...] | None:
         first = cursor - cursor % self._size
-        if (epoch, first) not in self._taken_before_window:
-            self._taken_before_window[epoch, first] = self._order.taken(epoch=epoch, cursor=first)
-            for old in list(self._taken_before_window)[:-_KEPT_WINDOWS]:
-                del self._taken_before_window[old]
-        return self._taken_before_window[epoch, first]
+        if (epoch, first) not in self._taken_before:
+            self._taken_before[epoch, first] = self._order.taken(epoch=epoch, cursor=first)
+        return self._taken_before[epoch, first]
 
     def _computed(self, epoch: int, start: int, stop: int) -> Int64:
         first = start // self._size
-        windows = [self._window(epoch, window) for window in range(first, -(-stop // self._size))]
+        windows = [self._sorted_window(epoch, window) for window in range(first, -(-stop // self._size))]
         rows = np.concatenate([np.zeros(0, np.int64), *windows])
         return rows[start - first * self._size : stop - first * self._size]
-
-    def _window(self, epoch: int, window: int) -> Int64:
-        # A window may be much larger than a slice: sorting it for each of its slices would take quadratic time.
-        cached = self._cached_window
-        if cached[:2] != (epoch, window):
-            cached = self._cached_window = (epoch, window, self._sorted_window(epoch, window))
-        return cached[2]
 
     def _sorted_window(self, epoch: int, window: int) -> Int64:
         first = window * self._size

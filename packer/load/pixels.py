@@ -15,9 +15,11 @@ from torch import Tensor
 from packer.batches import Int64
 from packer.errors import UsageError
 from packer.layout import MASKED
-from packer.load.batching import Batching, Packed
+from packer.load.arguments import LoaderOptions
+from packer.load.batching import Padded
+from packer.load.ordered_rows import PADDING_ROW
+from packer.load.row_source import RowSource
 from packer.load.step import MicroBatch
-from packer.load.step_plan import PADDING_ROW
 from packer.media.columns import ImageSpan
 from packer.media.decoder import decode
 from packer.media.processor import Processor, processor_of
@@ -29,19 +31,18 @@ _TYPES = ("mm_token_type_ids", "token_type_ids")
 _FILLER_SIZE = (64, 64)
 
 
-def images_of(
-    caches: Sequence[Cache], batching: Batching, cutoff_len: int | None, *, pad_id: int, fills: bool
-) -> "BatchImages | None":
-    """Return what adds the images of some caches to micro-batches; None if they have none.
+def images_of(source: RowSource, options: LoaderOptions, *, pad_id: int) -> "BatchImages | None":
+    """Return what adds the images of a source's caches to micro-batches; None if they have none.
 
     Raises:
         UsageError: they would be read in a way that cuts documents.
     """
-    if all(cache.manifest.media is None for cache in caches):
+    if all(cache.manifest.media is None for cache in source.caches):
         return None
-    if cutoff_len is not None:
+    if options.cutoff_len is not None:
         raise UsageError("cutoff_len would cut images apart", hint="leave out long rows: a filter on `tokens`")
-    return BatchImages(caches, batching, pad_id=pad_id, fills=fills and not isinstance(batching, Packed))
+    fills = source.rows.content == "examples" and options.batching != "packed"
+    return BatchImages(source.caches, options.padded, pad_id=pad_id, fills=fills)
 
 
 class BatchImages:
@@ -49,13 +50,13 @@ class BatchImages:
 
     Args:
         caches: with images, all for one model.
-        batching: of the micro-batches, made of documents.
+        padded: how documents are padded; None if they are concatenated.
         pad_id: of padding.
         fills: whether micro-batches without images get a small one.
     """
 
-    def __init__(self, caches: Sequence[Cache], batching: Batching, *, pad_id: int, fills: bool) -> None:
-        self._caches, self._padded, self._pad_id, self._fills = caches, batching.padded, pad_id, fills
+    def __init__(self, caches: Sequence[Cache], padded: Padded | None, *, pad_id: int, fills: bool) -> None:
+        self._caches, self._padded, self._pad_id, self._fills = caches, padded, pad_id, fills
 
     def added(self, found: FoundDocuments, parts: Sequence[Int64], micro_batches: list[MicroBatch]) -> list[MicroBatch]:
         """Return micro-batches with their images.

@@ -18,14 +18,14 @@ from torch.utils._pytree import tree_map_only
 from packer.batches import Int64
 from packer.layout import offsets_of
 from packer.load.arguments import LoaderOptions
-from packer.load.batching import TokenBudget, costs_of, split_by_tokens
-from packer.load.layouts import layout_of
+from packer.load.dealing import Dealer
+from packer.load.layouts import Layout
+from packer.load.ordered_rows import PADDING_ROW
 from packer.load.pixels import images_of
-from packer.load.row_source import RowSource
+from packer.load.row_source import RowSource, StepPlan
 from packer.load.sides import with_sides
 from packer.load.state import Counters, ReaderState
 from packer.load.step import MicroBatch, Step, shift_labels
-from packer.load.step_plan import PADDING_ROW, StepPlan
 from packer.store.cache import FoundDocuments
 from packer.store.manifest import Manifest
 
@@ -56,57 +56,39 @@ class StepReader:
         form, block_len = options.form, source.rows.block_len
         pad_id = pad_id_of(source.caches[0].manifest)
         self._rows = source.rows
-        self._batching, self._padded = options.batching, options.batching.padded
-        self._layout = layout_of(options.batching, block_len=block_len, pad_id=pad_id, form=form)
-        fills = source.rows.content == "examples"
-        self._images = (
-            images_of(source.caches, options.batching, options.cutoff_len, pad_id=pad_id, fills=fills)
-            if options.images
-            else None
-        )
+        self._dealer, self._counts_tokens = Dealer(source.rows, options), options.batching == "token_budget"
+        most = source.rows.most_sequences() * options.micro_batch_size if form.static else None
+        self._layout = Layout(options.padded, block_len=block_len, pad_id=pad_id, form=form, most_sequences=most)
+        self._images = images_of(source, options, pad_id=pad_id) if options.images else None
         self.has_images = self._images is not None
-        self._rank, self._world_size = options.rank, options.world_size
-        self._micro_batch_size, self._shifted = options.micro_batch_size, form.shifted
+        self._shifted = form.shifted
         self._sums_weights = form.weighted and source.rows.weighted  # else every target has weight 1
         self._pin = options.device.type == "cuda"
-        self._max_rows = max(int(_MAX_TOKENS * self._world_size / max(source.rows.mean_length, 1)), 1)
+        self._max_rows = max(int(_MAX_TOKENS * options.world_size / source.rows.lengths.mean()), 1)
 
-    def steps(
-        self, plans: Iterator[StepPlan], state: ReaderState, *, worker: tuple[int, int, int] = (0, 0, 1)
-    ) -> Iterator[tuple[Step | None, ReaderState]]:
-        """Yield the steps of consecutive plans, each with the loader's state after returning it.
-
-        Args:
-            plans: from the state on.
-            state: of the loader.
-            worker: (first, w, W): from the step of index `first` on, every W-th step is read, beginning with the w-th.
-                None is yielded in place of steps that belong to other workers.
+    def steps(self, plans: Iterator[StepPlan], state: ReaderState) -> Iterator[tuple[Step, ReaderState]]:
+        """Yield the steps of consecutive plans from a state on, each with the loader's state after returning it.
 
         Raises:
             CheckError: a row of this rank does not match its digest.
         """
-        first, own, num_workers = worker
         for group in group_steps(plans, max_rows=self._max_rows):
-            shares = [self._share(plan) for plan in group]
-            is_own = [(state.counters.steps + number - first) % num_workers == own for number in range(len(group))]
+            shares = [self._dealer.share(plan.rows) for plan in group]
             counts = self._counts(group)
-            read = [part for share, wanted in zip(shares, is_own, strict=True) if wanted for part in share.parts]
-            micro_batches = iter(self._micro_batches(read) if read else ())
-            for plan, share, wanted, trained, tokens in zip(group, shares, is_own, *counts, strict=True):
-                step = None
-                if wanted:
-                    step = Step(
-                        micro_batches=tuple(islice(micro_batches, len(share.parts))),
-                        index=state.counters.steps,
-                        epoch=plan.epoch,
-                        block_ids=np.concatenate(share.parts),
-                        num_items_in_batch=self._num_items(plan, trained),
-                        coverage=plan.coverage,
-                        size=tokens if isinstance(self._batching, TokenBudget) else plan.num_rows,
-                        num_tokens=tokens,
-                        num_slots=share.num_slots,
-                        num_pairs=self._rows.num_pairs(plan.real_rows),
-                    )
+            micro_batches = iter(self._micro_batches([part for share in shares for part in share.parts]))
+            for plan, share, trained, tokens in zip(group, shares, *counts, strict=True):
+                step = Step(
+                    micro_batches=tuple(islice(micro_batches, len(share.parts))),
+                    index=state.counters.steps,
+                    epoch=plan.epoch,
+                    block_ids=np.concatenate(share.parts),
+                    num_items_in_batch=self._num_items(plan, trained),
+                    coverage=plan.coverage,
+                    size=tokens if self._counts_tokens else plan.num_rows,
+                    num_tokens=tokens,
+                    num_slots=share.num_slots,
+                    num_pairs=self._rows.num_pairs(plan.real_rows),
+                )
                 state = _state_after(state, plan, trained=trained, tokens=tokens, slots=share.num_slots)
                 yield step, state
 
@@ -114,7 +96,7 @@ class StepReader:
         """Return totals over the steps of some plans. Reads no rows, unless weights are summed."""
         steps, micro_batches, num_items = 0, 0, 0.0 if self._sums_weights else 0
         for steps, plan in enumerate(plans, start=1):  # noqa: B007 - their number
-            micro_batches += len(self._share(plan).parts)
+            micro_batches += self._dealer.num_micro_batches(plan.rows)
             num_items += self._num_items(plan, int(self._rows.num_trained[plan.real_rows].sum(dtype=np.int64)))
         return EpochSummary(steps, micro_batches, num_items)
 
@@ -131,57 +113,15 @@ class StepReader:
         """Return the number that the summed losses of a whole step are divided by."""
         return float(self._rows.weight_sums(plan.real_rows).sum()) if self._sums_weights else num_trained
 
-    def _share(self, plan: StepPlan) -> "_Share":
-        return self._share_by_tokens(plan) if isinstance(self._batching, TokenBudget) else self._share_by_rows(plan)
-
-    def _share_by_rows(self, plan: StepPlan) -> "_Share":
-        """Divide by rows, the same number in each micro-batch; pad a short step so that all ranks are even."""
-        size, rows, num_sides = self._micro_batch_size, plan.rows, self._rows.num_sides
-        if missing := -len(rows) % (size * self._world_size):
-            rows = np.append(rows, np.full(missing, PADDING_ROW, np.int64))
-        share = len(rows) // self._world_size
-        first = self._rank * share
-        parts = [rows[start : start + size] for start in range(first, first + share, size)]
-        if self._rows.block_len:
-            return _Share(parts, len(rows) * self._rows.block_len)
-        sides = self._rows.lengths_of_sides[plan.real_rows]
-        if self._padded is None:
-            return _Share(parts, int(sides.sum(dtype=np.int64)) + num_sides * (len(rows) - len(sides)))
-        longest = np.ones(len(rows), np.int64)
-        longest[: len(sides)] = sides.max(1)
-        widths = map(self._padded.rounded, longest.reshape(-1, size).max(1).tolist())
-        return _Share(parts, num_sides * size * sum(widths))
-
-    def _share_by_tokens(self, plan: StepPlan) -> "_Share":
-        """Fill each micro-batch up to its token budget; if padded, a pair counts as two rows of its longer side."""
-        padded, num_sides = self._padded, self._rows.num_sides
-        sides = self._rows.lengths_of_sides[plan.real_rows].astype(np.int64)
-        lengths, budget = sides.sum(1), self._micro_batch_size
-        if padded is not None:
-            lengths, budget = sides.max(1), self._micro_batch_size // num_sides
-        costs = lengths
-        if isinstance(self._batching, TokenBudget) and self._batching.max_pixels is not None:
-            costs = costs_of(self._batching, lengths, self._rows.pixels[plan.real_rows], budget=budget)
-        groups = split_by_tokens(costs, budget=budget, multiple=self._world_size, padded=padded)
-        parts = [np.where(group == PADDING_ROW, PADDING_ROW, plan.rows[group]) for group in groups]
-        own = parts[self._rank :: self._world_size]
-        if padded is None:
-            return _Share(own, int(lengths.sum()) + num_sides * (sum(map(len, groups)) - len(lengths)))
-        longest = np.append(lengths, 1)  # at index -1, the length of a padding row
-        slots = sum(len(group) * padded.rounded(int(longest[group].max())) for group in groups)
-        return _Share(own, num_sides * slots)
-
     def _micro_batches(self, rows: list[Int64]) -> list[MicroBatch]:
         """Read all rows of this rank at once, which spreads the fixed cost over them, and lay them out."""
         parts = [self._rows.documents_of(each) for each in rows]
         every = np.concatenate(parts)
-        is_real = every != PADDING_ROW
-        real = every[is_real]
-        found = self._rows.locate(real)
-        sizes = np.ones(len(every), np.int64)
-        if not self._rows.block_len:
-            sides = self._rows.lengths_of_sides[real // self._rows.num_sides]
-            sizes[is_real] = sides[np.arange(len(real)), real % self._rows.num_sides]
+        found = self._rows.locate(every[every != PADDING_ROW])
+        if self._rows.num_sides == 1:
+            sizes = self._rows.lengths_of_each(every)[:, 0]
+        else:
+            sizes = np.concatenate([self._rows.lengths_of_each(each).T.reshape(-1) for each in rows])
         micro_batches = self._layout.micro_batches(found, parts, sizes)
         if self._images is not None and isinstance(found, FoundDocuments):
             micro_batches = self._images.added(found, parts, micro_batches)
@@ -197,16 +137,6 @@ def pad_id_of(manifest: Manifest) -> int:
     """Return the id used for padding: the recipe's, else the tokenizer's."""
     pad_id = manifest.recipe.get("pack", {}).get("pad_id")
     return manifest.model.pad_id if pad_id is None else int(pad_id)
-
-
-class _Share(NamedTuple):
-    """One rank's share of a step."""
-
-    parts: list[Int64]
-    """Rows of each of its micro-batches; PADDING_ROW for padding."""
-
-    num_slots: int
-    """Positions of the whole step, over all ranks, including padding."""
 
 
 def group_steps(plans: Iterator[StepPlan], *, max_rows: int) -> Iterator[list[StepPlan]]:

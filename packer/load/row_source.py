@@ -1,29 +1,74 @@
 """The rows a loader reads, from one cache or a mixture: their order, and the steps cut from it.
 
+A step of G rows takes Ω[c : c + G] and advances the cursor c by G; a step of G tokens takes as many rows as fit into G
+tokens. World size, micro-batch size, accumulation, workers and prefetch have no influence: they only decide who reads
+which part of a step.
+
+Worked example, seven blocks, Ω = [4, 1, 6, 0, 5, 2, 3], G = 4:
+
+    step 0    Ω[0:4] = 4 1 6 0, cursor 4
+    step 1    three blocks are left: ``drop`` ends the epoch; ``pad`` yields 5 2 3 and a masked row;
+              ``short`` yields 5 2 3; ``wrap`` yields 5 2 3 and the first block of the next epoch's order, cursor 1 of
+              that epoch
+
+Worked example in tokens, G = 9, documents of 5 3 4 2 6 tokens in Ω: one step takes 5 3, the next 4 2, and the document
+of 6 is left at the end of the epoch.
+
 The order is that of each cache, mixed if there are several. It is built for each iteration, as iterations run in
 different threads.
 """
 
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
-from typing import Any
 
 import msgspec
 import numpy as np
 
-from packer.batches import Int64
+from packer.batches import Int32, Int64
 from packer.errors import UsageError
-from packer.load.arguments import MAX_INT32, LoaderOptions, check_integer, open_cache
-from packer.load.batching import Packed, TokenBudget, check_rows_fit
+from packer.load.arguments import MAX_INT32, LoaderOptions, check_integer
+from packer.load.batching import End
 from packer.load.mixture import Mixture, MixtureOrder
-from packer.load.ordered_rows import OrderedRows, RowKind, check_weights
+from packer.load.ordered_rows import PADDING_ROW, OrderedRows, RowKind, check_rows_fit, check_weights
 from packer.load.ordering import WINDOW, BucketedOrder, EpochOrder, FunctionOrder, LengthBucketed, Order, order_name
 from packer.load.state import STATE_VERSION, ZERO_COUNTERS, ReaderState
-from packer.load.step_plan import StepPlan, check_batch_size, check_fits, plan_step, steps_left
 from packer.store.cache import Cache
 from packer.store.files import CacheFiles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPlan:
+    """The rows of one step over all ranks, and the reader's position after it."""
+
+    epoch: int
+    """Epoch the step begins in."""
+
+    rows: Int64  # [n]; PADDING_ROW where a row is padding, always at the end
+    num_rows: int
+    """Rows without padding rows."""
+
+    coverage: float
+    """Fraction of `epoch` that has been taken after this step, 0 to 1."""
+
+    next_epoch: int
+    next_cursor: int
+    size: int
+    """Requested size in rows or tokens."""
+
+    taken: tuple[int, ...] | None = None
+    """For a mixture, the rows of each cache up to the end of this step."""
+
+    @property
+    def real_rows(self) -> Int64:
+        """Rows that are not padding.  # int64[num_rows]"""
+        return self.rows[: self.num_rows]
+
+
+_FIRST_ROWS = 64
+"""Number of rows whose lengths are looked up first for a step of tokens."""
 
 
 class RowSource:
@@ -39,8 +84,8 @@ class RowSource:
         self._options = options
         self._mixture = source if isinstance(source, Mixture) else None
         self.caches = source.caches if isinstance(source, Mixture) else (source,)
-        kind: RowKind = "blocks" if isinstance(options.batching, Packed) else "documents"
-        self._counts_tokens = isinstance(options.batching, TokenBudget)
+        kind: RowKind = "blocks" if options.batching == "packed" else "documents"
+        self._counts_tokens = options.batching == "token_budget"
         self._is_function = order_name(options.order) == "function"
         self._check_order(kind)
         self.rows = rows = OrderedRows(self.caches, options.split, kind=kind, cutoff_len=options.cutoff_len)
@@ -48,13 +93,21 @@ class RowSource:
         """What one row is: ``blocks``, ``documents`` or ``pairs``."""
 
         self._fingerprint = rows.parts[0].fingerprint if self._mixture is None else self._mixture.fingerprint
-        self._mean_lengths = [Fraction(1)] * len(rows.parts)
-        if self._mixture is not None and self._mixture.by == "tokens":
-            self._mean_lengths = [Fraction(part.num_tokens(), part.num_ordered) for part in rows.parts]
-        self._num_items = self._order().num_items
+        if self._mixture is not None:
+            of_tokens = [Fraction(part.num_tokens(), part.num_ordered) for part in rows.parts]
+            self._shares = self._mixture.of_rows(self._mixture.shares, of_tokens)
+            self._num_items = self._mixture.num_items(self._shares, [part.num_ordered for part in rows.parts])
+        else:
+            self._num_items = self._order().num_items
         check_weights(weighted=rows.weighted, wanted=options.form.weighted)
         self.check_size(options.global_batch_size)
-        check_rows_fit(options.batching, options.micro_batch_size, rows)
+        check_rows_fit(rows, options)
+        if self._is_function and (np.diff(self._order().rows(0)) > 0).all() and self._num_items > 1:
+            warnings.warn(
+                "order: the function's rows of epoch 0 come in the order of the files; shuffle them, as in "
+                "np.random.default_rng(epoch).permutation(rows), or say order='sequential'",
+                stacklevel=4,
+            )
         if len(rows.untrained):
             warnings.warn(
                 f"{len(rows.untrained)} of {len(rows)} documents of split '{options.split}' have no trained "
@@ -69,14 +122,14 @@ class RowSource:
             version=STATE_VERSION,
             fingerprint=self._fingerprint,
             split=options.split,
-            batching=options.batching.name,
-            padded=options.batching.padded,
+            batching=options.batching,
+            padded=options.padded,
             cutoff_len=options.cutoff_len,
             order=order_name(options.order),
             order_by=self._order_by(),
             seed=options.seed,
             end=options.end,
-            schedule=_schedule_name(options.schedule),
+            schedule=options.schedule and str(getattr(options.schedule, "__qualname__", "a callable")),
             epoch=0,
             cursor=0,
             batch_size=options.global_batch_size,
@@ -99,14 +152,7 @@ class RowSource:
                 size = check_integer("the schedule's size", schedule(index, size), maximum=MAX_INT32)
                 self._check_division(size)
                 last_scheduled = index
-            plan = plan_step(
-                order,
-                epoch=epoch,
-                cursor=cursor,
-                size=size,
-                end=self._options.end,
-                lengths=lengths,
-            )
+            plan = plan_step(order, epoch=epoch, cursor=cursor, size=size, end=self._options.end, lengths=lengths)
             if plan is None:
                 epoch, cursor = epoch + 1, 0
                 continue
@@ -190,88 +236,164 @@ class RowSource:
         if mixture is None and taken is not None:
             raise ValueError("rows taken of each cache, but there is only one cache")
         if self._is_function:
-            return FunctionOrder(self._rows_of_function)
-        start = cursor - cursor % order.window if isinstance(order, LengthBucketed) else cursor
-        orders = [self._cache_order(number) for number in range(len(self.caches))]
+            return FunctionOrder(order, len(self.rows), left_out=self.rows.untrained)
+        orders = [
+            EpochOrder(
+                fingerprint=part.fingerprint,
+                seed=self._options.seed,
+                num_items=part.num_ordered,
+                shuffled=order != "sequential",
+                rows=part.ordered,
+            )
+            for part in self.rows.parts
+        ]
         found: Order = orders[0]
         if mixture is not None:
-            shares = mixture.of_rows(mixture.shares, self._mean_lengths)
-            num_items = mixture.num_items(shares, [part.num_ordered for part in self.rows.parts])
-            found = MixtureOrder(
-                orders,
-                shares,
-                num_items,
-                bases=self.rows.bounds[:-1].tolist(),
-                start=epoch * num_items + start,
-                taken=taken,
-            )
+            first = cursor - cursor % order.window if isinstance(order, LengthBucketed) else cursor
+            bases, start = self.rows.bounds[:-1].tolist(), epoch * self._num_items + first
+            found = MixtureOrder(orders, self._shares, self._num_items, bases=bases, start=start, taken=taken)
         if not isinstance(order, LengthBucketed):
             return found
         lengths, seed = self.rows.lengths, self._options.seed
         return BucketedOrder(found, lengths, fingerprint=self._fingerprint, seed=seed, window=order.window)
-
-    def _cache_order(self, number: int) -> EpochOrder:
-        """Build the order of the rows of one cache."""
-        part = self.rows.parts[number]
-        return EpochOrder(
-            fingerprint=part.fingerprint,
-            seed=self._options.seed,
-            num_items=part.num_ordered,
-            shuffled=self._options.order != "sequential",
-            rows=part.ordered,
-        )
-
-    def _rows_of_function(self, epoch: int) -> Int64:
-        """Return the rows that an order of one's own gives for an epoch, checked, without those that train nothing."""
-        order: Any = self._options.order
-        num_rows = getattr(order, "num_rows", len(self.rows))
-        if num_rows != len(self.rows):
-            raise ValueError(f"order: weights of {num_rows} rows; the split has {len(self.rows)} {self.unit}")
-        rows = np.asarray(order(epoch))
-        if rows.ndim != 1 or rows.dtype.kind not in "iu":
-            raise ValueError(f"order: epoch {epoch} is {rows.dtype} {list(rows.shape)}; expected the numbers of rows")
-        if not len(rows) or rows.min() < 0 or rows.max() >= len(self.rows):
-            raise ValueError(f"order: epoch {epoch}: expected some of the rows 0 to {len(self.rows) - 1}")
-        kept: Int64 = rows[~np.isin(rows, self.rows.untrained)].astype(np.int64)
-        if not len(kept):
-            raise ValueError(f"order: epoch {epoch} has no row with a trained token")
-        return kept
 
     def _order_by(self) -> str | None:
         """Return what identifies the order's parameters in a state."""
         order = self._options.order
         if isinstance(order, LengthBucketed):
             return None if order.window == WINDOW else str(order.window)
-        return sha256(self._rows_of_function(0).tobytes()).hexdigest()[:16] if self._is_function else None
+        return sha256(self._order().rows(0).tobytes()).hexdigest()[:16] if self._is_function else None
 
     def _check_order(self, kind: RowKind) -> None:
         """Refuse an order that is impossible for rows of this kind or for a mixture."""
-        options, mixture = self._options, self._mixture
-        is_bucketed = isinstance(options.order, LengthBucketed)
+        options = self._options
         if kind == "blocks" and options.cutoff_len is not None:
             raise UsageError(
                 "cutoff_len is for documents; blocks were cut when they were packed",
                 hint="choose a batching of documents, or build with another --block-len",
             )
-        if kind == "blocks" and is_bucketed:
+        if kind != "blocks" and options.form.static:
+            raise UsageError("static_shapes is for blocks", hint="batching=Padded(length=N) gives documents one shape")
+        if kind == "blocks" and isinstance(options.order, LengthBucketed):
             raise UsageError(
                 "order='length_bucketed' is for documents; all blocks are of one length",
                 hint="choose batching='padded', 'padding_free' or 'token_budget'",
             )
-        if mixture is not None and self._is_function:
-            raise UsageError(
-                "a function of the epoch says which row comes next, and so do the proportions of a mixture"
-            )
+        if self._mixture is not None and self._is_function:
+            raise UsageError("a function of the epoch says which row comes next, and so do the shares of a mixture")
 
     def _check_division(self, size: int) -> None:
         options = self._options
         check_batch_size(size, micro_batch_size=options.micro_batch_size, world_size=options.world_size)
 
 
-def opened_source(source: Any, *, cache_dir: Any = None) -> Cache | Mixture:
-    """Return a mixture as it is, or open a cache as :func:`packer.load.arguments.open_cache` does."""
-    return source if isinstance(source, Mixture) and cache_dir is None else open_cache(source, cache_dir=cache_dir)
+def plan_step(
+    order: Order, *, epoch: int, cursor: int, size: int, end: End, lengths: Int32 | None = None
+) -> StepPlan | None:
+    """Return the step that begins at `cursor`, or None if the epoch has no step left.
+
+    It takes rows as long as they fit. If the rest of an epoch does not fill a step, ``drop`` leaves it out, ``pad``
+    adds padding rows, ``short`` returns it as a smaller step (so does ``pad`` if sizes count tokens), and ``wrap``
+    continues with the next epoch's order, and with the one after that if the step is larger than an epoch.
+
+    Sizes count rows; if `lengths` has the tokens of every row, none longer than `size`, they count tokens.
+
+    Raises:
+        UsageError: `end` is ``drop`` and not even a whole epoch fills one step.
+    """
+    rows = _rows_that_fit(order, lengths, epoch, cursor, size)
+    if not len(rows):
+        return None
+    stop, remaining = cursor + len(rows), size - _total(rows, lengths)
+    length = order.length(epoch)
+    next_epoch, coverage, num_rows = epoch, stop / length, len(rows)
+    if stop == length and remaining:
+        if end == "drop":
+            if cursor == 0:
+                check_fits(size=size, num_items=size - remaining, unit="rows" if lengths is None else "tokens")
+            return None
+        if end == "pad" and lengths is None:
+            rows = np.concatenate([rows, np.full(remaining, PADDING_ROW, np.int64)])
+        elif end == "wrap":
+            parts = [rows]
+            while remaining and stop == order.length(next_epoch):
+                next_epoch += 1
+                parts.append(_rows_that_fit(order, lengths, next_epoch, 0, remaining))
+                remaining -= _total(parts[-1], lengths)
+                stop = len(parts[-1])
+            rows = np.concatenate(parts)
+            num_rows = len(rows)
+    return StepPlan(
+        epoch=epoch,
+        rows=rows,
+        num_rows=num_rows,
+        coverage=coverage,
+        next_epoch=next_epoch,
+        next_cursor=stop,
+        size=size,
+        taken=order.taken(epoch=next_epoch, cursor=stop),
+    )
 
 
-def _schedule_name(schedule: Any) -> str | None:
-    return None if schedule is None else str(getattr(schedule, "__qualname__", "a callable"))
+def steps_left(*, num_items: int, cursor: int, size: int, end: End, num_epochs: int = 1) -> int:
+    """Count the steps of `size` rows that begin in the rest of an epoch and in the epochs after it.
+
+    Worked example: 7 rows per epoch, 2 of them taken, 2 epochs, steps of 4. ``drop``: 1 + 1. ``pad`` and ``short``:
+    2 + 2. ``wrap`` continues across the boundary, so that the remaining 12 rows make 3.
+    """
+    if num_epochs < 1:
+        return 0
+    left = num_items - cursor
+    if end == "wrap":
+        return -(-(left + (num_epochs - 1) * num_items) // size)
+    first, whole = (rows // size if end == "drop" else -(-rows // size) for rows in (left, num_items))
+    return first + (num_epochs - 1) * whole
+
+
+def check_batch_size(global_batch_size: int, *, micro_batch_size: int, world_size: int) -> None:
+    """Refuse a global batch that is not a whole number of micro-batches on every rank.
+
+    Raises:
+        UsageError: names the nearest valid sizes.
+    """
+    unit = micro_batch_size * world_size
+    if global_batch_size > 0 and global_batch_size % unit == 0:
+        return
+    below = global_batch_size // unit * unit
+    nearest = f"{below} or {below + unit}" if below > 0 else str(unit)
+    raise UsageError(
+        f"global_batch_size {global_batch_size} is not a positive multiple of micro_batch_size {micro_batch_size} "
+        f"x world_size {world_size} = {unit}",
+        hint=f"nearest: {nearest}",
+    )
+
+
+def check_fits(*, size: int, num_items: int, unit: str) -> None:
+    """Refuse a step that is larger than an epoch, for ``end="drop"``.
+
+    Raises:
+        UsageError: every row would be dropped.
+    """
+    if size > num_items:
+        raise UsageError(
+            f"global_batch_size {size} exceeds the {num_items} {unit} of an epoch; end='drop' would drop them all",
+            hint="use a smaller global_batch_size, or end='pad', 'short' or 'wrap'",
+        )
+
+
+def _total(rows: Int64, lengths: Int32 | None) -> int:
+    return len(rows) if lengths is None else int(lengths[rows].sum(dtype=np.int64))
+
+
+def _rows_that_fit(order: Order, lengths: Int32 | None, epoch: int, start: int, remaining: int) -> Int64:
+    """Return the rows from `start` on that fit into `remaining` rows or tokens, within the epoch.  # int64[n]"""
+    num_requested, length = remaining if lengths is None else _FIRST_ROWS, order.length(epoch)
+    while True:
+        stop = min(start + num_requested, length)
+        rows = order.rows(epoch, start, stop)
+        if lengths is None:
+            return rows
+        num_fitting = int(np.searchsorted(np.cumsum(lengths[rows], dtype=np.int64), remaining, side="right"))
+        if num_fitting < len(rows) or stop == length:
+            return rows[:num_fitting]
+        num_requested *= 2

@@ -14,9 +14,8 @@ from torch import Tensor
 from packer.batches import CHOSEN, REJECTED, Int64
 from packer.layout import MASKED
 from packer.load.attention import documents_of
-from packer.load.ordered_rows import OrderedRows
+from packer.load.ordered_rows import PADDING_ROW, OrderedRows
 from packer.load.step import MicroBatch
-from packer.load.step_plan import PADDING_ROW
 
 NO_SIDE = -1
 """Sentinel for the side of padding."""

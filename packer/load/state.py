@@ -13,9 +13,8 @@ import msgspec
 from msgspec import Meta
 
 from packer.errors import CheckError
-from packer.load.batching import Batching, Padded, batching_from_name
+from packer.load.batching import End, Padded
 from packer.load.ordering import OrderName
-from packer.load.step_plan import Count, End
 from packer.recipe.read_rules import BatchingName
 from packer.withdrawn import WITHDRAWN
 
@@ -23,6 +22,7 @@ STATE_VERSION: Final = 6
 
 UNCHANGED: Final = "pass what state_dict() returned, unchanged"
 
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Size = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 
@@ -105,11 +105,6 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """Return plain ints and strings, fit for JSON and for any checkpoint."""
         plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
         return plain
-
-    @property
-    def batching_value(self) -> Batching:
-        """The batching, with its padding."""
-        return batching_from_name(self.batching, self.padded)
 
 
 def decode_state(value: Any) -> ReaderState:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from packer.batches import Bool, Int32, Int64, array_of
+from packer.batches import Bool, Int32, Int64, taken
 from packer.errors import InputError
 from packer.layout import concatenated_ranges, offsets_of
 from packer.model.backend import definition_of, vocabulary_of
@@ -128,11 +128,11 @@ class TokenBytes:
 
     def _decode_all(self, ids: Int32) -> npt.NDArray[np.uint8]:
         """Like :meth:`decode`, but vectorized for many ids.  # uint8[N]"""
-        taken = self._entries.take(array_of(ids))
-        _, offsets, values = taken.buffers()
+        entries = taken(self._entries, ids)
+        _, offsets, values = entries.buffers()
         if values is None:
             return np.zeros(0, np.uint8)
-        first, last = np.frombuffer(offsets, np.int64, len(taken) + 1)[[0, -1]]
+        first, last = np.frombuffer(offsets, np.int64, len(entries) + 1)[[0, -1]]
         return np.frombuffer(values, np.uint8)[first:last]
 
 
@@ -177,7 +177,7 @@ def _by_id(pieces: pa.Array, ids: Int64, definition: dict[str, Any], model: Mode
         place[unknown] = len(pieces) + len(added)
     contents = [token.content if byte_level else token.content.replace(SPACE, " ") for token in added]
     written = _binary([content.encode() for content in contents])
-    return pa.concat_arrays([pieces, written, pa.nulls(1, pa.large_binary())]).take(array_of(place))
+    return taken(pa.concat_arrays([pieces, written, pa.nulls(1, pa.large_binary())]), place)
 
 
 def _never_merged(definition: dict[str, Any], model: Model) -> npt.NDArray[np.bool_]:

@@ -1,9 +1,9 @@
 """Pack a split's documents, and gather its block shards.
 
 Documents are packed group by group (`pack.group_documents`), from their lengths alone, and no block shard spans two
-groups. So no process needs more of a split than one group in memory. A task maps the document shards it needs and
-copies their pieces. If document shards have to be fetched from a bucket, a whole group is one task; otherwise each
-block shard is.
+groups. So no process needs more of a split than one group in memory. Each block shard is a task, which maps the
+document shards it needs and copies their pieces. Between machines without a common disk, each of several groups is one
+task, so that its documents are fetched once.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,10 +19,18 @@ import numpy.typing as npt
 from packer.batches import BlockBatch, Bool, DocumentColumns, Int64, PackPlan
 from packer.errors import RecipeError
 from packer.layout import offsets_of
-from packer.pack import CountTrained, DropCount, DroppedTokens, EndsOpen, arrange, gather, select, trained_counter
+from packer.pack import (
+    CountTrained,
+    DropCount,
+    DroppedTokens,
+    EndsOpen,
+    arrange,
+    gather,
+    select,
+    trained_counter,
+)
 from packer.recipe.recipe import Pack
 from packer.store.document_shards import DocumentShards
-from packer.store.files import CacheFiles
 from packer.store.manifest import Shard
 from packer.store.writing import write_blocks
 
@@ -83,17 +91,14 @@ class BlockForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockTask:
-    """Consecutive blocks of a group, to be gathered into one or more shards."""
+    """Consecutive blocks of a group, to be gathered into one shard."""
 
     split: str
     index: int
-    """Index of the first shard within the split."""
+    """Index of the shard within the split."""
 
     first_row: int
     """Index of the first block within the split."""
-
-    blocks_per_shard: int
-    """The last shard may have fewer."""
 
     documents: DocumentShards
     """The split's document shards from the first to the last one that these blocks use."""
@@ -101,44 +106,32 @@ class BlockTask:
     weighted: bool
     """Whether some document of the split has fractional loss weights."""
 
-    num_blocks: int
-    plan: "PackPlan | DocumentGroup"
-    """Plan of these blocks alone, with document indices relative to `documents`; or the group, to be planned again by
-    the worker."""
+    plan: PackPlan
+    """Plan of these blocks alone, with document indices relative to `documents`."""
 
     def __str__(self) -> str:
         return f"block shard {self.index} of split '{self.split}'"
 
-    def by_shard(self) -> "Iterator[BlockTask]":
-        """Split the task into one task per shard."""
-        assert isinstance(self.plan, PackPlan), "only a planned task can be split"
-        # Most tasks need the same shards. What the last one opened is kept, and no more: there is a limit of maps.
-        of_shards, shard_of = lru_cache(1)(self.documents.of_shards), self.documents.shard_of
-        for number, first in enumerate(range(0, self.num_blocks, self.blocks_per_shard)):
-            plan = self.plan.between(first, min(first + self.blocks_per_shard, self.num_blocks))
-            own, before = of_shards(shard_of(int(plan.document.min())), shard_of(int(plan.document.max())))
-            yield replace(
-                self,
-                index=self.index + number,
-                first_row=self.first_row + first,
-                documents=own,
-                num_blocks=plan.num_blocks,
-                plan=replace(plan, document=plan.document - before),
-            )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DocumentGroup:
-    """A range of documents that are packed together, separately from all others."""
+class GroupTask:
+    """All blocks of a group, planned again where they are made: plans of ten million documents are not sent."""
 
+    split: str
     number: int
-    """Index within the split."""
+    documents: DocumentShards
+    """The split's document shards from the first to the last one of the group."""
 
-    first: int
-    """Index of its first document in the task's `documents`."""
+    bounds: tuple[int, int]
+    """Index of its first document in `documents`, and one past the last."""
 
-    end: int
-    """One past the last."""
+    weighted: bool
+    index: int
+    first_row: int
+    blocks_per_shard: int
+
+    def __str__(self) -> str:
+        return f"blocks of group {self.number} of split '{self.split}'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,9 +152,6 @@ class PackedGroup:
     """The result of packing a group."""
 
     split: str
-    group: DocumentGroup
-    """Its bounds are relative to its task's `documents`."""
-
     left_out: DroppedRanges
     losses: dict[str, DropCount]
     """What was lost for each rejection code."""
@@ -193,11 +183,11 @@ def tokens_per_shard(shard_bytes: int, *, weighted: bool = False) -> int:
 
 def pack_split(
     split: str, documents: DocumentShards, pack: Pack, *, stop_ids: Sequence[int], shard_bytes: int
-) -> Iterator[tuple[PackedGroup, BlockTask]]:
+) -> Iterator[tuple[PackedGroup, GroupTask, Iterator[BlockTask]]]:
     """Plan the blocks of a split group by group; nothing of a group is kept in memory once the next one is planned.
 
     Yields:
-        the result of the group, and the task that makes its blocks (which may have none)
+        the result of the group, and the task that makes its blocks, or one task for each shard
 
     Raises:
         CheckError: a document that is wholly or partly left out is damaged.
@@ -210,36 +200,52 @@ def pack_split(
     bounds = [*range(0, len(documents), pack.group_documents), len(documents)]
     for number, (first, last) in enumerate(pairwise(bounds)):
         own, before = documents.of_shards(documents.shard_of(first), documents.shard_of(last - 1))
-        group = DocumentGroup(number=number, first=first - before, end=last - before)
-        packed, plan = _packed(split, own, group, pack, stop_ids)
-        yield (
-            packed,
-            BlockTask(
-                split=split,
-                index=index,
-                first_row=first_row,
-                blocks_per_shard=blocks_per_shard,
-                documents=own,
-                weighted=weighted,
-                num_blocks=plan.num_blocks,
-                plan=plan,
-            ),
+        group = GroupTask(
+            split=split,
+            number=number,
+            documents=own,
+            bounds=(first - before, last - before),
+            weighted=weighted,
+            index=index,
+            first_row=first_row,
+            blocks_per_shard=blocks_per_shard,
         )
+        packed, plan = _packed(group, pack, stop_ids)
+        yield packed, group, _by_shard(group, plan)
         index += -(-plan.num_blocks // blocks_per_shard)
         first_row += plan.num_blocks
 
 
-def _packed(
-    split: str, documents: DocumentShards, group: DocumentGroup, pack: Pack, stop_ids: Sequence[int]
-) -> tuple[PackedGroup, PackPlan]:
-    """Plan the blocks of a group; document indices of the plan are relative to `documents`."""
-    planned, left_out = _arranged(documents, group, pack, stop_ids)
+def _by_shard(group: GroupTask, plan: PackPlan) -> Iterator[BlockTask]:
+    """Split the blocks of a group into one task per shard."""
+    # Most tasks need the same shards. What the last one opened is kept, and no more: there is a limit of maps.
+    of_shards, shard_of = lru_cache(1)(group.documents.of_shards), group.documents.shard_of
+    for number, first in enumerate(range(0, plan.num_blocks, group.blocks_per_shard)):
+        part = plan.between(first, min(first + group.blocks_per_shard, plan.num_blocks))
+        own, before = of_shards(shard_of(int(part.document.min())), shard_of(int(part.document.max())))
+        yield BlockTask(
+            split=group.split,
+            index=group.index + number,
+            first_row=group.first_row + first,
+            documents=own,
+            weighted=group.weighted,
+            plan=replace(part, document=part.document - before),
+        )
+
+
+def _packed(group: GroupTask, pack: Pack, stop_ids: Sequence[int]) -> tuple[PackedGroup, PackPlan]:
+    """Plan the blocks of a group; document indices of the plan are relative to its `documents`."""
+    documents, (first, end) = group.documents, group.bounds
+    lengths = np.concatenate([values for _, (values,) in documents.by_shard({"length": np.int32})])[first:end]
+    count_trained, ends_open = _trained_in(documents, first), _ends_open(documents, first, stop_ids)
+    planned, left_out = arrange(select(lengths, pack), pack, count_trained, ends_open, group=group.number)
+    planned = replace(planned, document=planned.document + first)
+    left_out = replace(left_out, document=left_out.document + first)
     is_packed = np.zeros(len(documents), np.bool_)
     is_packed[planned.document] = True
     separators = int((planned.slots - planned.length).sum(dtype=np.int64)) if pack.mode == "eos" else 0
     packed = PackedGroup(
-        split=split,
-        group=group,
+        split=group.split,
         left_out=_parts(left_out, documents),
         losses=left_out.counts(is_packed),
         num_blocks=planned.num_blocks,
@@ -249,20 +255,6 @@ def _packed(
         num_piece_start=left_out.num_piece_start,
     )
     return packed, planned
-
-
-def _arranged(
-    documents: DocumentShards, group: DocumentGroup, pack: Pack, stop_ids: Sequence[int]
-) -> tuple[PackPlan, DroppedTokens]:
-    lengths = np.concatenate([values for _, (values,) in documents.by_shard({"length": np.int32})])
-    lengths = lengths[group.first : group.end]
-    count_trained = _trained_in(documents, group.first)
-    ends_open = _ends_open(documents, group.first, stop_ids)
-    planned, left_out = arrange(select(lengths, pack), pack, count_trained, ends_open, group=group.number)
-    return (
-        replace(planned, document=planned.document + group.first),
-        replace(left_out, document=left_out.document + group.first),
-    )
 
 
 def _parts(left_out: DroppedTokens, documents: DocumentShards) -> DroppedRanges:
@@ -308,40 +300,39 @@ def _ends_open(documents: DocumentShards, first: int, stop_ids: Sequence[int]) -
 
 def block_worker(
     folder: Path, form: BlockForm, pack: Pack, stop_ids: Sequence[int]
-) -> Callable[[BlockTask], tuple[Shard, ...]]:
+) -> Callable[[BlockTask | GroupTask], tuple[Shard, ...]]:
     """Return the function that makes block shards; it keeps documents open for tasks that need the same ones."""
-    opened: dict[tuple[str, str, int], DocumentColumns] = {}
+    opened: dict[tuple[str, int | None, int, int], DocumentColumns] = {}
 
-    def make(task: BlockTask) -> tuple[Shard, ...]:
-        documents, plan = task.documents, task.plan
-        if isinstance(plan, DocumentGroup):
-            plan, _ = _arranged(documents, plan, pack, stop_ids)
-        key = (task.split, documents.shards[0].path, len(documents.shards))
+    def shard_of(task: BlockTask) -> Shard:
+        documents = task.documents
+        first = documents.shards[0]  # its file may be that of another partition, too
+        key = (task.split, first.source, first.first_row, len(documents.shards))
         if key not in opened:
             opened.clear()
             columns = documents.columns(weighted=task.weighted)
             documents.verify_files()  # in file order: the pages are in memory when they are gathered in random order
             opened[key] = columns
-        shards: list[Shard] = []
-        for first in range(0, plan.num_blocks, task.blocks_per_shard):
-            last = min(first + task.blocks_per_shard, plan.num_blocks)
-            shard = write_blocks(
-                folder,
-                _gathered(form, plan, first, last, opened[key]),
-                block_len=form.block_len,
-                weighted=task.weighted,
-                split=task.split,
-                index=task.index + len(shards),
-            )
-            CacheFiles(folder).publish(shard.path)
-            shards.append(msgspec.structs.replace(shard, first_row=task.first_row + first))
-        return tuple(shards)
+        shard = write_blocks(
+            folder,
+            _gathered(form, task.plan, opened[key]),
+            block_len=form.block_len,
+            weighted=task.weighted,
+            split=task.split,
+            index=task.index,
+        )
+        return msgspec.structs.replace(shard, first_row=task.first_row)
+
+    def make(task: BlockTask | GroupTask) -> tuple[Shard, ...]:
+        if isinstance(task, GroupTask):
+            return tuple(map(shard_of, _by_shard(task, _packed(task, pack, stop_ids)[1])))
+        return (shard_of(task),)
 
     return make
 
 
-def _gathered(form: BlockForm, plan: PackPlan, first: int, last: int, columns: DocumentColumns) -> Iterator[BlockBatch]:
+def _gathered(form: BlockForm, plan: PackPlan, columns: DocumentColumns) -> Iterator[BlockBatch]:
     """Yield the blocks of a plan, one record batch at a time."""
     size = max(1, _BATCH_TOKENS // form.block_len)
-    for start in range(first, last, size):
-        yield form.gather(plan.between(start, min(start + size, last)), columns)
+    for start in range(0, plan.num_blocks, size):
+        yield form.gather(plan.between(start, min(start + size, plan.num_blocks)), columns)

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 from packer.errors import BusyError, CheckError, InputError, PackerError, StorageError
+from packer.names import shown
 from packer.pipeline.blocks import PackedBlocks
 from packer.pipeline.identity import Provenance
 from packer.pipeline.messages.losses import refuse_losses
@@ -13,11 +13,9 @@ from packer.pipeline.partition import PartitionResult
 from packer.pipeline.record import make_manifest, rejected_lines
 from packer.pipeline.selecting import Selected
 from packer.store.cache import Cache, check_conservation
-from packer.store.files import CacheFiles
 from packer.store.folder import lock, sweep
 from packer.store.manifest import Manifest, decode_manifest, encode_manifest, read_manifest, write_manifest
-from packer.store.mirror import shown
-from packer.store.rejected import is_pending, publish_rejected, rejected_digest, stage_rejected
+from packer.store.rejected import is_pending, publish_rejected, stage_rejected
 
 
 def commit(
@@ -41,25 +39,22 @@ def commit(
         StorageError: the disk cannot be written, or did not retain what was written. Until the manifest is replaced,
             the old cache is intact; from then on the new one is complete, and the next build finishes the clean-up.
     """
-    rejected = partial(rejected_lines, provenance.inputs, results, packed.groups, selected)
+    rejected_digests = stage_rejected(folder, rejected_lines(provenance.inputs, results, packed.groups, selected))
     manifest = make_manifest(
         provenance,
         folder,
         results,
         packed,
         selected=selected,
-        rejected_sha256=rejected_digest(rejected()),
+        rejected_digests=rejected_digests,
     )
     check_conservation(manifest)
-    refuse_losses(manifest, fail_above)
+    refuse_losses(folder, manifest, fail_above)
     _refuse_unreadable(folder, manifest)
-    stage_rejected(folder, rejected(), manifest)
     write_manifest(folder, manifest, before=before)
     try:
         Cache.open(folder).close()
-    except PackerError as error:
-        if isinstance(error, StorageError) and CacheFiles(folder).url is not None:
-            raise  # a network error says nothing about the bytes written
+    except (CheckError, InputError) as error:
         raise StorageError(
             f"{shown(folder)} was built, but does not open: {error.message}",
             hint="the disk did not keep what was written; run the same command with --repair, on another disk",

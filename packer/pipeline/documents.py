@@ -7,10 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from packer.errors import InputError
 from packer.model.model import TOKENIZER_FILE
 from packer.pipeline import engine
-from packer.pipeline.messages.rejected_inputs import RejectedInput, rejected_inputs
+from packer.pipeline.messages.losses import RejectedInput, rejected_inputs
 from packer.pipeline.messages.rewrite_cost import check_rewrite_cost, refuse_early, sampled_tasks
 from packer.pipeline.partition import (
     SHOWN_KEY,
@@ -26,7 +25,6 @@ from packer.pipeline.plan.reuse import reusable, reuse
 from packer.pipeline.workers.executor import HERE, Processes, Workers
 from packer.progress import Progress
 from packer.recipe.recipe import Recipe
-from packer.store.files import CacheFiles
 from packer.store.manifest import Manifest, StoredTable
 from packer.tokenize import compare
 
@@ -36,7 +34,6 @@ class BuildOptions:
     """How a cache is built, independent of its content; :func:`packer.build` explains each option."""
 
     workers: Workers = HERE
-    on_error: str = "reject"
     fail_above: float | None = None
     force: bool = False
     repair: bool = False
@@ -70,7 +67,7 @@ def make_documents(
     """Return the result of every partition, in order, reusing finished ones and making the rest.
 
     Raises:
-        InputError: a row is rejected, with `on_error` ``fail``; or an input has changed since it was planned.
+        InputError: an input has changed since it was planned.
         NothingKeptError: every row is rejected.
         RewrittenError: rewritten history costs more than the recipe allows.
         EngineDiffersError: the fast engine cannot be used.
@@ -85,8 +82,7 @@ def make_documents(
         if lacking is not None and lacking.key in tables:
             traits[number], lacking = tables[lacking.key], None
         if task.key in there:
-            results[number] = reuse(folder, there[task.key], task)
-            _refuse_rejected(plan, results[number], options)
+            results[number] = reuse(there[task.key], task)
         if number not in results or lacking is not None:
             missing[number] = replace(task, has_documents=number in results, traits=lacking)
     refuse_early(plan, results)
@@ -98,7 +94,6 @@ def make_documents(
             traits[number] = made.traits
         if made.result is not None:
             results[number] = made.result
-            _refuse_rejected(plan, made.result, options)
             refuse_early(plan, results)
         shard = results[number].shard
         progress.advance(shard.num_input_rows, 0 if made.result is None else shard.num_tokens)
@@ -119,18 +114,15 @@ def _run(
 ) -> Iterator[tuple[int, TaskOutput]]:
     """Run the tasks; yield the number of each and what it made, in order of completion."""
     sizes = {number: task.partition.num_bytes for number, task in wanted.items()}
-    order = list(wanted)
-    if options.on_error != "fail":
-        # First the tasks that show the cost of rewritten history, then the largest ones, so that no long task runs
-        # alone at the end.
-        soon = sampled_tasks(plan)
-        order.sort(key=lambda number: (number not in soon, -sizes[number] if jobs > 1 else number))
+    # First the tasks that show the cost of rewritten history, then the largest ones, so that no long task runs alone at
+    # the end.
+    soon = sampled_tasks(plan)
+    order = sorted(wanted, key=lambda number: (number not in soon, -sizes[number] if jobs > 1 else number))
     # Both engines produce the same ids. For few rows the reference finishes before the fast encoder is loaded.
     few = sum(sizes.values()) < engine.WORTH_LOADING_BYTES
     recipe = by_reference(plan.recipe) if few and jobs == 1 else plan.recipe
-    # Only this process has loaded the reference. Each machine of a cluster uploads what it makes, so it journals.
-    is_here = isinstance(options.workers, Processes) and CacheFiles(folder).url is None
-    apart = recipe.engine == "fast" and jobs > 1 and is_here
+    # Of the processes of this machine, only this one has loaded the reference; each node of a cluster has.
+    apart = recipe.engine == "fast" and jobs > 1 and isinstance(options.workers, Processes)
     for i, made in options.workers.run(
         partial(PartitionWork, journals=not apart),
         (folder, recipe, plan.model),
@@ -150,17 +142,3 @@ def _note_later_fields(plan: BuildPlan, results: Sequence[PartitionResult], prog
         found.setdefault(task.source, set()).update(result.unread)
     known = [(source, {name[:SHOWN_KEY] for name in fields}) for source, fields in plan.known_fields]
     note_later_fields(found, plan.inputs, known, progress.note)
-
-
-def _refuse_rejected(plan: BuildPlan, result: PartitionResult, options: BuildOptions) -> None:
-    if options.on_error != "fail" or not result.rejected:
-        return
-    first, shard = result.rejected[0], result.shard
-    assert shard.source is not None
-    entry = plan.inputs[shard.source]
-    number = shard.first_row + first.row
-    place = entry.path if first.line is None else f"{entry.path}:{first.line}"
-    raise InputError(
-        f"{place}: {first.code}: {first.reason} (row {number})",
-        hint="without --on-error fail such rows are left out and listed in rejected.jsonl",
-    )

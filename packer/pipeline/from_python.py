@@ -19,13 +19,13 @@ from packer.named_templates import template_key
 from packer.pipeline.documents import BuildOptions
 from packer.pipeline.kept_rows import ArrowData, is_arrow, keep_rows, remove_rows, rows_folder
 from packer.pipeline.messages.build_result import BuildResult
-from packer.pipeline.plan.reuse import refuse_other_files
 from packer.pipeline.run import build_recipe
 from packer.pipeline.workers.ray_workers import workers_on
 from packer.progress import Lines, Progress, Silent
 from packer.recipe.recipe import Recipe, Source, load_recipe, make_recipe, to_json
 from packer.source.schema import VOTING_FIELDS
 from packer.store.place import build_place
+from packer.withdrawn import withdraws
 
 PathName: TypeAlias = str | os.PathLike[str]
 
@@ -69,13 +69,13 @@ SOURCE_KEYS = ("schema", "columns", "roles", "ignore", "where", "take", "split",
 """Options that are keys of sources."""
 
 
+@withdraws
 def build(
     data: Data,
     out: PathName,
     *,
     jobs: int | None = None,
     on: str | None = None,
-    on_error: Literal["reject", "fail"] = "reject",
     fail_above: float | None = None,
     force: bool = False,
     repair: bool = False,
@@ -102,10 +102,9 @@ def build(
         out: folder of the cache; created if it does not exist.
         jobs: number of processes; by default one for each processor, or fewer if the input is small. They do not import
             the calling script, so it needs no ``if __name__ == "__main__":``. The bytes do not depend on it.
-        on: ``ray`` builds on the Ray cluster of this machine or of ``RAY_ADDRESS``, ``ray://HOST:PORT`` on another one;
-            `jobs` is then the number of concurrent tasks. All nodes must see the inputs and the cache under the same
-            paths, or both must be in buckets.
-        on_error: ``fail`` stops at the first rejected row.
+        on: ``ray`` builds on the Ray cluster of this machine or of ``RAY_ADDRESS``; `jobs` is then the number of
+            concurrent tasks. All nodes must see the inputs and the cache under the same paths, or both must be in
+            buckets.
         fail_above: the largest share of rows that may be rejected, and of tokens that may be in no block. If more is
             left out, nothing is committed; finished work is kept for a build that allows it.
         force: replace a cache that was built by another recipe or from other inputs.
@@ -131,15 +130,12 @@ def build(
         recipe, rows = _recipe_and_rows(data, dict(options))
         # Rows are kept on this machine even for a cache in a bucket.
         beside = build_place(folder, is_dry=True) if rows else folder
-        if rows:
-            if recipe.tokenizer is None:
-                raise RecipeError("no tokenizer", hint="name the model's: tokenizer='ORG/MODEL', or its folder")
-            refuse_other_files(beside)
+        if rows and recipe.tokenizer is None:
+            raise RecipeError("no tokenizer", hint="name the model's: tokenizer='ORG/MODEL', or its folder")
         with _kept(recipe, rows, rows_folder(beside), listener.note, dry_run=dry_run) as of_files:
             with workers_on(on, jobs, listener.note) as workers:
                 how = BuildOptions(
                     workers=workers,
-                    on_error=on_error,
                     fail_above=fail_above,
                     force=force,
                     repair=repair,

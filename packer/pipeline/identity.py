@@ -18,7 +18,7 @@ from packer.recipe.recipe import Recipe
 from packer.source.partition import Partition
 from packer.store.manifest import FORMAT_VERSION, Input, Manifest, ModelRecord
 
-RULES_VERSION = 18
+RULES_VERSION = 19
 """Raised when the same rows, recipe and engine would produce different documents."""
 
 CODE_VERSION = "packer_code"
@@ -64,25 +64,13 @@ def _rows_identity(partition: Partition, entry: Input) -> dict[str, Any]:
         "format": partition.format,
         "schema": entry.schema,
         "columns": entry.columns,
-        **_roles(entry.roles),
+        "roles": entry.roles,
     }
 
 
 def recipe_fingerprint(recipe: Recipe, documents: Mapping[str, Any], inputs: Sequence[Input]) -> str:
     """Return the identity of a build's result: equal fingerprints produce the same cache."""
-    read = [
-        {
-            "split": entry.split,
-            "format": entry.format,
-            "schema": entry.schema,
-            "sha256": entry.sha256,
-            "num_rows": entry.num_rows,
-            "columns": entry.columns,
-            **_roles(entry.roles),
-        }
-        | ({} if entry.part is None else {"part": entry.part})
-        for entry in inputs
-    ]
+    read = [msgspec.to_builtins(msgspec.structs.replace(entry, path="")) for entry in inputs]
     blocks = _changed(recipe.blocks_half(), Recipe().blocks_half())
     partition_bytes = recipe.partition_bytes
     whole = {"documents": documents, "blocks": blocks, "inputs": read, "partition_bytes": partition_bytes}
@@ -131,11 +119,6 @@ def model_digests(model: ModelRecord) -> dict[str, str]:
     """Return the sha256 of each of a tokenizer's files, by file name, and the identity of its processor."""
     files = {PurePosixPath(file.path).name: file.sha256 for file in model.files}
     return files if model.processor is None else files | {"processor": model.processor}
-
-
-def _roles(roles: Mapping[str, str]) -> dict[str, Any]:
-    """Return the entry for a source's roles, if it has any: the key was added after the first caches."""
-    return {"roles": dict(roles)} if roles else {}
 
 
 def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Pack the documents of a cache, and gather their blocks."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from packer.errors import NothingKeptError
@@ -9,6 +8,7 @@ from packer.pack import REASONS
 from packer.pipeline.blocks import (
     BlockForm,
     BlockTask,
+    GroupTask,
     PackedBlocks,
     PackedGroup,
     block_worker,
@@ -20,7 +20,6 @@ from packer.pipeline.workers.executor import Workers
 from packer.progress import Progress
 from packer.rejections import CODES
 from packer.store.document_shards import DocumentShards
-from packer.store.files import CacheFiles
 from packer.store.manifest import Shard
 
 
@@ -45,22 +44,17 @@ def pack_documents(
         return PackedBlocks(shards=(), groups=[])
     form = BlockForm.of(recipe.pack, pad_id=model.pad_id, eos_id=model.eos_id, stop_ids=model.stop_ids)
     groups: list[PackedGroup] = []
-    fetches = CacheFiles(folder).url is not None
+    are_apart = workers.are_apart(folder)
 
-    def tasks() -> Iterator[BlockTask]:
+    def tasks() -> Iterator[BlockTask | GroupTask]:
         for split, own in documents.items():
             num_blocks = 0
-            for packed, task in pack_split(
-                split, own, recipe.pack, stop_ids=model.stop_ids, shard_bytes=recipe.shard_bytes
-            ):
+            found = pack_split(split, own, recipe.pack, stop_ids=model.stop_ids, shard_bytes=recipe.shard_bytes)
+            for packed, group, of_shards in found:
                 groups.append(packed)
                 num_blocks += packed.num_blocks
-                if fetches and packed.group.end - packed.group.first < len(own):
-                    # The worker plans the group again after fetching the documents, as plans of groups of millions of
-                    # documents are too large to send.
-                    yield from [replace(task, plan=packed.group)] if packed.num_blocks else []
-                else:
-                    yield from task.by_shard()
+                is_one_of_several = are_apart and len(own) > recipe.pack.group_documents and packed.num_blocks
+                yield from [group] if is_one_of_several else of_shards
             if not num_blocks:
                 progress.note(f"split '{split}' has no block: nothing of its {len(own):,} documents could be packed")
 
@@ -68,17 +62,17 @@ def pack_documents(
     num_tasks = max(1, len(documents)) + num_tokens // tokens_per_shard(recipe.shard_bytes)
     progress.stage("blocks", num_tokens, "tokens")
     shards: dict[int, tuple[Shard, ...]] = {}
-    for number, done in workers.run(
+    for number, made in workers.run(
         block_worker,
         (folder, form, recipe.pack, model.stop_ids),
         tasks(),
         # Copying four tokens, some 32 bytes, takes about as long as making documents of one byte of rows.
-        jobs=workers.number([num_tokens // 4 // num_tasks] * num_tasks),
+        sizes=[num_tokens // 4 // num_tasks] * num_tasks,
         folder=folder,
     ):
-        shards[number] = done
-        for shard in done:
-            progress.advance(shard.num_tokens, shard.num_tokens)
+        shards[number] = made
+        num_made = sum(shard.num_tokens for shard in made)
+        progress.advance(num_made, num_made)
     if not shards:
         raise _nothing_packed(documents, groups)
     return PackedBlocks(shards=tuple(shard for number in sorted(shards) for shard in shards[number]), groups=groups)

@@ -6,7 +6,6 @@ traits are a function of the partition's bytes, how its rows are read, and the r
 a shard may be left to the caller, who first compares some of its ids with the reference.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,7 +26,6 @@ from packer.pipeline.plan.benchmarks import questions_of
 from packer.pipeline.stages import Stages, named_row, overruns_at
 from packer.recipe.recipe import Recipe
 from packer.rejections import CODES
-from packer.source.chat import unused_keys
 from packer.source.partition import Partition
 from packer.source.rows import InputFile, folder_of, read_rows
 from packer.store.files import CacheFiles
@@ -61,9 +59,6 @@ class PartitionTask:
 
     source: int
     """Index of the file among the inputs."""
-
-    index: int
-    """Index of the shard within its split."""
 
     key: str
     traits: TraitsTask | None = None
@@ -142,7 +137,7 @@ class TaskOutput:
 
 
 _MOST_KEYS = 32
-"""Number of unused keys, and of unread fields, recorded per partition: rows may use names or dates as keys."""
+"""Number of unread fields reported of a partition: rows may use names or dates as keys."""
 
 SHOWN_KEY = 40
 
@@ -238,7 +233,6 @@ def _run_partition(
 ) -> PartitionResult:
     rejected: list[RejectedRow] = []
     num_rows = num_kept = num_merged = num_skipped = 0
-    unused: Counter[str] = Counter()
     names: set[str] = set()
     documents: list[DocumentBatch] = []
     for rows in batches:
@@ -249,13 +243,12 @@ def _run_partition(
             RejectedRow(r.row, r.code, r.reason, None if rows.lines is None else rows.lines[r.row - num_rows])
             for r in done.rejections
         )
-        unused.update(key[:SHOWN_KEY] for key in unused_keys(rows.samples))
         names |= rows.names
         num_rows += rows.num_rows
         num_kept += len(np.unique(done.documents.sample))
         num_merged += done.num_merged
         num_skipped += done.num_skipped
-    written = write_documents(folder, documents, split=task.file.split, index=task.index)
+    written = write_documents(folder, documents, split=task.file.split)
     shard = msgspec.structs.replace(
         written,
         first_row=task.partition.first_row,
@@ -267,7 +260,6 @@ def _run_partition(
         num_rejected=len(rejected),
         num_merged=num_merged,
         num_skipped=num_skipped,
-        unused_keys=dict(unused.most_common(_MOST_KEYS)),
     )
     unread = sorted(task.file.unread(names))[:_MOST_KEYS]
     return PartitionResult(
@@ -279,15 +271,8 @@ def _run_partition(
 
 
 def write_journal(folder: Path, key: str, finished: PartitionResult | StoredTable) -> None:
-    """Record that a shard or a table of traits, whose file has been written, is finished.
-
-    For a cache in a bucket, the file is uploaded and then the entry, for other machines.
-    """
-    files, entry = CacheFiles(folder), f"{JOURNALS[type(finished)]}/{key}.json"
-    files.write(entry, msgspec.json.encode(finished))
-    if isinstance(finished, PartitionResult) and finished.media is not None:
-        files.publish(finished.media.path, finished.shard.path)
-    files.publish(finished.shard.path if isinstance(finished, PartitionResult) else finished.path, entry)
+    """Record that a shard or a table of traits, whose file has been written, is finished."""
+    CacheFiles(folder).write(f"{JOURNALS[type(finished)]}/{key}.json", msgspec.json.encode(finished))
 
 
 def journal_entries(folder: Path) -> list[str]:

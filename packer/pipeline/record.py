@@ -17,9 +17,9 @@ from packer.recipe.recipe import to_json
 from packer.recipe.row_rules import RowRules
 from packer.rejections import CODES
 from packer.store.cache import content_fingerprint
+from packer.store.entries import Cut, Totals
 from packer.store.manifest import FORMAT_VERSION, Input, Manifest, Shard
 from packer.store.rejected import Rejected
-from packer.store.totals import Cut, Totals
 from packer.version import __version__, code_digest, library_version
 
 _VERSIONED = ("jinja2", "numpy", "pyarrow", "tokenizers")
@@ -33,7 +33,7 @@ def make_manifest(
     packed: PackedBlocks,
     *,
     selected: Selected,
-    rejected_sha256: str,
+    rejected_digests: tuple[str, str],
 ) -> Manifest:
     """Return the manifest of these shards; write nothing."""
     shards = (*(result.shard for result in results), *packed.shards)
@@ -48,7 +48,8 @@ def make_manifest(
         model=provenance.model,
         inputs=provenance.inputs,
         shards=shards,
-        rejected_sha256=rejected_sha256,
+        rejected_sha256=rejected_digests[0],
+        rejected_content=rejected_digests[1],
         totals=_totals(results, packed, selected, provenance.recipe.pack.block_len),
         recipe_fingerprint=provenance.recipe_fingerprint,
         content_fingerprint=content_fingerprint(folder, shards, selected.documents),
@@ -148,9 +149,6 @@ def _totals(results: Sequence[PartitionResult], packed: PackedBlocks, selected: 
     rows = sum(shard.num_input_rows for shard in shards)
     tokens, trained = sum(shard.num_tokens for shard in shards), sum(shard.num_trained for shard in shards)
     num_blocks, groups = sum(shard.num_rows for shard in packed.shards), packed.groups
-    unused: Counter[str] = Counter()
-    for shard in shards:
-        unused.update(shard.unused_keys)
     return Totals(
         rows=rows,
         kept=sum(shard.num_kept for shard in shards),
@@ -168,7 +166,6 @@ def _totals(results: Sequence[PartitionResult], packed: PackedBlocks, selected: 
         slots=num_blocks * block_len,
         separators=sum(group.num_separators for group in groups),
         padding=sum(group.num_padding for group in groups),
-        unused_keys=dict(unused),
     )
 
 

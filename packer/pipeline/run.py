@@ -11,12 +11,14 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 from packer.errors import CheckError
 from packer.host.limits import path_errors
 from packer.model.backend import load_fast_meanwhile
 from packer.model.model import TOKENIZER_FILE, read_model_files
 from packer.model.trials import is_known_fast
+from packer.names import shown
 from packer.pipeline import engine
 from packer.pipeline.commit import commit, finish, finish_if_free
 from packer.pipeline.documents import BuildOptions, by_reference, make_documents
@@ -24,15 +26,15 @@ from packer.pipeline.identity import Provenance
 from packer.pipeline.kept_tokenizer import write_model
 from packer.pipeline.messages.build_result import BuildResult
 from packer.pipeline.messages.changes import Changes, changes
-from packer.pipeline.messages.losses import refuse_losses, token_losses
+from packer.pipeline.messages.losses import TooMuchLostError, refuse_losses, token_losses
 from packer.pipeline.messages.row_report import row_report
 from packer.pipeline.packing import pack_documents
 from packer.pipeline.partition import journal_entries
 from packer.pipeline.plan.benchmarks import pin_benchmarks
-from packer.pipeline.plan.build_plan import BuildPlan, plan_build, resolve_sources
-from packer.pipeline.plan.input_resolution import pin_recipe, tokenizer_place
+from packer.pipeline.plan.build_plan import BuildPlan, plan_build
+from packer.pipeline.plan.input_resolution import pin_recipe, resolve_sources, tokenizer_place
 from packer.pipeline.plan.inputs import refuse_changed
-from packer.pipeline.plan.reuse import existing, refuse_other_files, reusable, up_to_date
+from packer.pipeline.plan.reuse import existing, reusable, up_to_date
 from packer.pipeline.selecting import select
 from packer.pipeline.workers.executor import Processes, Workers
 from packer.pipeline.workers.fork_server import fork_server, jobs_for
@@ -42,8 +44,7 @@ from packer.source.file_cuts import smallest_partition
 from packer.source.partition import FileStatus
 from packer.store.files import CacheFiles
 from packer.store.folder import inside, lock, refuse_busy, sweep_temporary
-from packer.store.manifest import MANIFEST_NAME, Manifest, manifest_bytes, manifest_fingerprint
-from packer.store.mirror import shown
+from packer.store.manifest import MANIFEST_NAME, Manifest
 from packer.store.place import build_place
 from packer.tokenize import EngineDiffersError, ReferenceFailsError
 
@@ -56,7 +57,6 @@ def build_recipe(recipe: Recipe, folder: Path, options: BuildOptions, progress: 
     """
     folder = build_place(folder, is_dry=options.dry_run)
     with path_errors():
-        refuse_other_files(folder)
         if not options.dry_run:
             refuse_busy(folder)
         found = existing(folder, progress)
@@ -102,7 +102,7 @@ def _build_checked(
     try:
         return _build(plan, folder, options, progress, seconds)
     except CheckError as error:
-        if not left:
+        if not left or isinstance(error, TooMuchLostError):
             raise
         progress.note(f"{error.message}; making again what an unfinished build left")
     with lock(folder):
@@ -119,8 +119,7 @@ def _build(
     with lock(folder):
         sweep_temporary(folder)
         # Read before it is decoded: if another command updates it in between, the commit is refused, as it must be.
-        files = CacheFiles(folder)
-        before = None if files.url is None or files.size(MANIFEST_NAME) is None else manifest_bytes(folder)
+        before = CacheFiles(folder).standing(MANIFEST_NAME)
         found = existing(folder, progress)
         if found is not None and not options.repair and up_to_date(folder, found, wanted, plan.tasks):
             finish(folder, found)
@@ -140,18 +139,25 @@ def _build(
             write_model(folder, wanted.model, plan.model.files)
             refuse_changed(plan.files, plan.inputs)
             manifest = commit(folder, wanted, results, packed, selection, before=before, fail_above=options.fail_above)
+    return _result(
+        folder, manifest, plan, made.num_built, built=True, seconds=seconds, rejected_inputs=made.rejected_inputs
+    )
+
+
+def _result(
+    folder: Path, manifest: Manifest, plan: BuildPlan, num_built: int, *, built: bool, **more: Any
+) -> BuildResult:
+    """Describe a finished cache, of whose partitions so many were built."""
     return BuildResult(
         folder=folder,
         manifest=manifest,
-        fingerprint=manifest_fingerprint(folder),
-        built=True,
-        num_partitions_built=made.num_built,
-        num_partitions_reused=len(results) - made.num_built,
+        built=built,
+        num_partitions_built=num_built,
+        num_partitions_reused=len(manifest.document_shards) - num_built,
         left_out=token_losses(folder, manifest),
         rows=row_report(folder, manifest),
-        seconds=seconds,
-        rejected_inputs=made.rejected_inputs,
         settled_keys=plan.settled_keys,
+        **more,
     )
 
 
@@ -168,18 +174,8 @@ def _replaced(folder: Path, found: Manifest, wanted: Provenance, options: BuildO
 
 
 def _nothing_to_do(folder: Path, found: Manifest, plan: BuildPlan, options: BuildOptions) -> BuildResult:
-    refuse_losses(found, options.fail_above)
-    return BuildResult(
-        folder=folder,
-        manifest=found,
-        fingerprint=manifest_fingerprint(folder),
-        built=False,
-        num_partitions_built=0,
-        num_partitions_reused=len(found.document_shards),
-        left_out=token_losses(folder, found),
-        rows=row_report(folder, found),
-        settled_keys=plan.settled_keys,
-    )
+    refuse_losses(folder, found, options.fail_above)
+    return _result(folder, found, plan, 0, built=False)
 
 
 def _dry_run(plan: BuildPlan, folder: Path, found: Manifest | None, options: BuildOptions) -> BuildResult:
@@ -189,7 +185,6 @@ def _dry_run(plan: BuildPlan, folder: Path, found: Manifest | None, options: Bui
     return BuildResult(
         folder=folder,
         manifest=None,
-        fingerprint=None,
         built=False,
         num_partitions_built=missing,
         num_partitions_reused=len(plan.tasks) - missing,

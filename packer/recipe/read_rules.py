@@ -29,16 +29,10 @@ class Read(Rule, frozen=True, kw_only=True):
 
     multiple_of: Tokens | None = None
     side: Side | None = None
-    """Side of the padding; None means ``right``. With a token budget, setting `length`, `multiple_of` or `side` pads
-    documents instead of concatenating them."""
+    """Side of the padding; None means ``right``."""
 
     cutoff_len: Annotated[int, Meta(ge=2, le=2**31 - 1)] | None = None
     """Number of tokens to read of each document."""
-
-    @property
-    def is_padded(self) -> bool:
-        """Whether documents are padded to rows."""
-        return self.batching == "padded" or (self.batching == "token_budget" and bool(self.padding))
 
     @property
     def padding(self) -> dict[str, int | Side]:
@@ -58,10 +52,10 @@ def check_read(read: Read, where: str) -> None:
             f"{where}: read.cutoff_len: blocks were cut when they were packed",
             hint="--set read.batching=padded, padding_free or token_budget; or pack.block_len",
         )
-    if read.padding and not read.is_padded:
+    if read.padding and read.batching != "padded":
         raise RecipeError(
             f"{where}: read.{next(iter(read.padding))}: batching '{read.batching}' pads no documents",
-            hint="--set read.batching=padded or token_budget",
+            hint="--set read.batching=padded",
         )
     if read.length is not None and read.multiple_of is not None:
         raise RecipeError(f"{where}: both read.length and read.multiple_of", hint="leave one of them out")

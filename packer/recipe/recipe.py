@@ -31,9 +31,6 @@ RowBytes = Annotated[int, Meta(ge=1, le=2**30)]
 
 SCHEMA_CHOICES = ("auto", *ROW_SCHEMAS)
 
-_NAMES_IN_IDENTITIES = {"on_prompt_mismatch": "divergent", "history_rewrite": "rewritten"}
-"""Former names of keys in ``supervision``, which identities of documents still use."""
-
 _RULE_KEYS = ("media", "filters", "decontaminate", "deduplicate", "split", "read")
 _LATER_KEYS = ("name", "call_ids", "wrapped", "roles", "where", "take", "ignore")
 """Keys added later, to the recipe or to its `template`, `rows` and sources. They are written only if set, so that older
@@ -195,8 +192,6 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             del half["rows"]["call_ids"]
         if self.reads_images:
             half["media"] = whole["media"]
-        for name, named in _NAMES_IN_IDENTITIES.items():
-            half["supervision"][named] = half["supervision"].pop(name)
         return half
 
     def blocks_half(self) -> dict[str, Any]:

@@ -1,28 +1,19 @@
 """The keys of a configuration, each carried over or listed, and its sources in the form of a recipe."""
 
-import glob
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from packer.errors import RecipeError
-from packer.hub import SCHEME, may_be_repository
-from packer.names import data_ending
-from packer.source.files import matches
+from packer.hub import SCHEME
+from packer.source.files import is_data_set, matches
 from packer.source.roles import ROLES
-from packer.withdrawn import PREFERENCE_CONFIGURATION, WITHDRAWN
 
 _MOST_SHOWN = 60
-
-_UNNAMED = ("functions", "chat_template_kwargs")
-"""Fields of chat rows that packer reads unasked, and other trainers do not."""
-
-_UNNAMED_OF_INSTRUCTIONS = ("history", "system", "tools", *_UNNAMED, "context", "reasoning")
-"""The same for alpaca rows, and fields that other trainers read only if a key names them."""
 
 _TYPES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "text": ("a text", lambda value: isinstance(value, str)),
@@ -34,17 +25,6 @@ _TYPES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
 
 class EntryLeftOutError(Exception):
     """An entry whose rows packer cannot read, and why."""
-
-
-def refuse_training(what: str) -> NoReturn:
-    """Refuse a configuration whose training is not supervised, by the key that says so.
-
-    Raises:
-        RecipeError: always.
-    """
-    raise RecipeError(
-        f"{what}: configurations of supervised training become recipes", hint=WITHDRAWN[PREFERENCE_CONFIGURATION]
-    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,9 +59,6 @@ class Keys:
         self._report, self._where = report, where
         report.left |= {where + key: value for key, value in self._values.items()}
 
-    def __contains__(self, key: str) -> bool:
-        return key in self._values
-
     def take(self, key: str, kind: str | None = None) -> Any:
         """Return a key's value; None if it is absent or empty. The key counts as carried over.
 
@@ -110,7 +87,7 @@ class Keys:
         """Return the keys of a nested mapping; empty if it is absent."""
         return Keys(self.take(key, "mapping") or {}, self._report, where=f"{self._where}{key}.")
 
-    def columns(self, names: Mapping[str, str]) -> dict[str, str | None]:
+    def columns(self, names: Mapping[str, str]) -> dict[str, str]:
         """Return packer's name of each field that a key names → the field; `names` has key → packer's name."""
         return {new: column for key, new in names.items() if (column := self.take(key, "text")) is not None}
 
@@ -122,7 +99,6 @@ def shown(value: Any) -> str:
 
 
 def _listed(value: Any) -> list[Any]:
-    """Return a list unchanged, and another value as a list of one."""
     return value if isinstance(value, list) else [value]
 
 
@@ -136,32 +112,38 @@ class ConfigPaths:
     target: Path
     """The folder of the recipe."""
 
-    absolute: bool = False
-    """Whether paths in the recipe must be absolute because the path they were found below was."""
-
     def find(self, text: str) -> Path | None:
         """Return the file or folder that a path names, or the pattern if it matches files; None if there is none."""
         places = [base / text for base in self.bases]
-        there = next((place for place in places if os.path.lexists(place)), None)
-        return there or next((place for place in places if matches(str(place))), None)
+        return next((place for place in places if os.path.lexists(place) or matches(str(place))), None)
 
     def in_recipe(self, path: Path, *, like: str) -> str:
         """Return a path for the recipe: absolute if `like` is, else relative to the recipe's folder."""
-        if self.absolute or Path(like).is_absolute():
+        if Path(like).is_absolute():
             return path.absolute().as_posix()
         # Resolve the target: if it is a symlink, `..` leads to the parent of the real folder.
         return Path(os.path.relpath(path.absolute(), self.target.resolve())).as_posix()
 
-    def tokenizer(self, text: str, revision: str | None) -> str:
-        """Return a tokenizer for the recipe: a local folder, or a name on the Hub with its revision."""
+    def rows(self, name: str, *, like: str) -> str:
+        """Return the path of a file of rows, of a pattern or of a saved dataset; a missing file keeps its place.
+
+        Raises:
+            EntryLeftOutError: an address, or a plain folder, of whose files packer guesses none.
+        """
+        if "://" in name:
+            raise EntryLeftOutError("packer reads files of this machine and of the Hub")
+        found = self.find(name) or self.bases[0] / name
+        if found.is_dir() and not is_data_set(found):
+            raise EntryLeftOutError(f"{name} is a folder: name its files in sources, as {name}/*.jsonl does")
+        return self.in_recipe(found, like=like)
+
+    def tokenizer(self, text: str | None, revision: str | None) -> dict[str, str]:
+        """Return the key of a tokenizer, if one is named: a local folder, or a name on the Hub with its revision."""
+        if text is None:
+            return {}
         found = self.find(text)
-        if found is not None:
-            return self.in_recipe(found, like=text)
-        return f"{text}@{revision}" if revision else text
-
-
-def is_on_hub(text: str) -> bool:
-    return text.startswith(SCHEME) or may_be_repository(text)
+        named = f"{text}@{revision}" if revision else text
+        return {"tokenizer": named if found is None else self.in_recipe(found, like=text)}
 
 
 def hub_path(repository: str, revision: str | None = None, path: str = "") -> str:
@@ -171,52 +153,13 @@ def hub_path(repository: str, revision: str | None = None, path: str = "") -> st
     return f"{SCHEME}datasets/{name}{at}" + f"/{path}" * bool(path)
 
 
-def files_pattern(folder: Path) -> Path:
-    """Return a pattern for the data files of a plain folder.
-
-    Raises:
-        EntryLeftOutError: they are of several kinds, or there are none.
-    """
-    named = (path.name for path in folder.iterdir() if not path.name.startswith("."))  # glob patterns skip dot files
-    kinds = {kind for name in named if (kind := data_ending(name)) is not None}
-    if len(kinds) != 1:
-        raise EntryLeftOutError("a folder with no data files, or with files of several kinds: name those meant")
-    return Path(glob.escape(str(folder))) / f"*{kinds.pop()}"
+def rows_of(columns: Mapping[str, str], roles: Mapping[str, str]) -> dict[str, Any]:
+    """Return `columns` and `roles` of a source, without what packer reads so by itself; `roles` has sender → role."""
+    renamed = {new: old for new, old in columns.items() if new != old}
+    senders = {name: role for name, role in roles.items() if ROLES.get(name, ROLES.get(name.lower())) != role}
+    return ({"columns": renamed} if renamed else {}) | ({"roles": senders} if senders else {})
 
 
-def rows_of(schema: str, columns: Mapping[str, str | None] | None = None) -> dict[str, Any]:
-    """Return the keys of a source, omitting columns that already have packer's names."""
-    renamed = {new: old for new, old in (columns or {}).items() if new != old}
-    return {"schema": schema} | ({"columns": renamed} if renamed else {})
-
-
-def chat_rows(*, messages: str, role: str, content: str, columns: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return the keys of a source of messages.
-
-    Raises:
-        EntryLeftOutError: packer does not read these names of role or content.
-    """
-    columns = _hidden(_UNNAMED, columns)
-    if (role, content) == ("role", "content"):
-        return rows_of("messages", {"messages": messages, **columns})
-    if role in ("role", "from") and content in ("content", "value"):
-        return rows_of("sharegpt", {"conversations": messages, **columns})
-    raise EntryLeftOutError(
-        "packer reads the speaker from role or from, and the text from content or value: rename them in the rows"
-    )
-
-
-def alpaca_rows(columns: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return the keys of an alpaca source; optional columns that packer could read are off unless given."""
-    return rows_of("alpaca", _hidden(_UNNAMED_OF_INSTRUCTIONS, columns))
-
-
-def _hidden(unnamed: Iterable[str], columns: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Return the columns with fields hidden that no key names."""
-    return {name: None for name in unnamed if name not in columns.values()} | dict(columns)
-
-
-def renamed_roles(roles: Mapping[str, str]) -> dict[str, Any]:
-    """Return the key `roles` of a source for senders by their role, if packer does not read some of them so itself."""
-    renamed = {name: role for name, role in roles.items() if ROLES.get(name, ROLES.get(name.lower())) != role}
-    return {"roles": renamed} if renamed else {}
+def messages_column(names: tuple[str | None, str | None], column: str | None) -> dict[str, str]:
+    """Return the column of messages, which packer calls by what its role and its content are called."""
+    return {} if column is None else {"conversations" if {"from", "value"}.intersection(names) else "messages": column}

@@ -8,21 +8,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from packer.display import in_shell
-from packer.errors import InputError, RecipeError, UsageError
-from packer.model.tokenizer_folder import read_regular
+from packer.errors import RecipeError, UsageError
 from packer.names import refuse_address
 from packer.recipe.recipe import make_recipe
-from packer.recipe.strict_yaml import as_yaml, parse_mapping
-from packer.recipe_from.axolotl import TEMPLATE_FILE, read_axolotl
+from packer.recipe.strict_yaml import as_yaml, load_mapping
+from packer.recipe_from.axolotl import read_axolotl
 from packer.recipe_from.config import ConfigPaths, Report, shown
 from packer.recipe_from.llamafactory import INFO_FILE, read_llamafactory
 from packer.store.folder import write_atomically
 from packer.withdrawn import BARE_DATASET_INFO, refuse_withdrawn
 
 RECIPE_FILE = "recipe.yaml"
-
-MAX_CONFIG_BYTES = 16 * 2**20
-"""Maximum size of a configuration. A list of ten thousand datasets takes about two million bytes."""
 
 _EXPECTED = "a configuration of axolotl (datasets:) or of LLaMA-Factory (dataset:)"
 
@@ -35,9 +31,6 @@ class Converted:
     path: Path
     values: dict[str, Any]
     """Values of the recipe; other keys have packer's defaults."""
-
-    template: str | None
-    """Text of a chat template that is part of the configuration, else None."""
 
     carried: tuple[str, ...]
     """Keys that decided something of the recipe."""
@@ -64,12 +57,9 @@ def read_config(path: Path, target: Path) -> Converted:
     paths = ConfigPaths(bases=tuple(dict.fromkeys((Path.cwd(), path.absolute().parent))), target=target)
     report = Report()
     kind = _kind(values, path)
-    template = None
-    if kind == "axolotl":
-        recipe, template = read_axolotl(values, paths, report)
-    else:
-        recipe = read_llamafactory(values, paths, report, load=_load)
-    recipe = {key: value for key, value in recipe.items() if value not in (None, {}, [])}
+    is_axolotl = kind == "axolotl"
+    found = read_axolotl(values, paths, report) if is_axolotl else read_llamafactory(values, paths, report, load=_load)
+    recipe = {key: value for key, value in found.items() if value not in ({}, [])}
     if "sources" not in recipe:
         first = "".join(f"; {entry}: {reason}" for entry, reason in list(report.left_out.items())[:1])
         hint = "fix the rows or the entry, then run it again" if first else f"expected {_EXPECTED}"
@@ -79,32 +69,25 @@ def read_config(path: Path, target: Path) -> Converted:
         kind=kind,
         path=path,
         values=recipe,
-        template=template,
         carried=tuple(report.carried),
         left={key: shown(value) for key, value in report.left.items()},
         left_out=report.left_out,
     )
 
 
-def write_recipe(converted: Converted, folder: Path) -> tuple[Path, ...]:
-    """Write `recipe.yaml` into a folder, which is created if necessary; the recipe is written last.
-
-    Returns:
-        Paths of the files written.
+def write_recipe(converted: Converted, folder: Path) -> Path:
+    """Write `recipe.yaml` into a folder, which is created if necessary, and return its path.
 
     Raises:
-        UsageError: a file already exists; nothing is overwritten.
+        UsageError: it already exists; nothing is overwritten.
         StorageError: the disk refused.
     """
     refuse_address(os.fspath(folder), place="file")
-    texts = {} if converted.template is None else {folder / TEMPLATE_FILE: converted.template}
-    texts[folder / RECIPE_FILE] = _recipe_text(converted)
-    for path in texts:
-        if os.path.lexists(path):
-            raise UsageError(f"{path}: already exists, and is not overwritten", hint="name another folder")
-    for path, text in texts.items():
-        write_atomically(path, text.encode())
-    return tuple(texts)
+    path = folder / RECIPE_FILE
+    if os.path.lexists(path):
+        raise UsageError(f"{path}: already exists, and is not overwritten", hint="name another folder")
+    write_atomically(path, _recipe_text(converted).encode())
+    return path
 
 
 def _recipe_text(converted: Converted) -> str:
@@ -127,19 +110,9 @@ def _load(path: Path) -> dict[str, Any]:
     """Read a YAML or JSON mapping as plain values that can be written to a recipe and to a screen.
 
     Raises:
-        RecipeError: no such file, not a regular file, too large, not YAML or JSON, or not a mapping; or a value
-            contains itself, is nested too deeply or cannot be encoded.
+        RecipeError: as :func:`load_mapping`; or a value contains itself, is nested too deeply or cannot be encoded.
     """
-    hint = f"FILE is {_EXPECTED}"
-    if not os.path.lexists(path):
-        raise RecipeError(f"{path}: no such file", hint=hint)
-    try:
-        text = read_regular(path, max_bytes=MAX_CONFIG_BYTES, what=f"configuration {path}").decode("utf-8")
-    except InputError as error:
-        raise RecipeError(error.message, hint=hint) from None
-    except UnicodeDecodeError as error:
-        raise RecipeError(f"{path}: {error}", hint=hint) from None
-    values = parse_mapping(text, path, hint=hint)
+    values = load_mapping(path, hint=f"FILE is {_EXPECTED}")
     try:
         json.dumps(values, ensure_ascii=False, default=str, skipkeys=True).encode()
     except UnicodeEncodeError as error:
@@ -153,7 +126,7 @@ def _load(path: Path) -> dict[str, Any]:
 def _kind(values: Mapping[str, Any], path: Path) -> Literal["axolotl", "llamafactory"]:
     if "sources" in values:
         raise RecipeError(f"{path}: is a recipe of packer already", hint=f"packer build -c {in_shell(path)} -o CACHE")
-    if not values.keys().isdisjoint(("datasets", "pretraining_dataset")):
+    if "datasets" in values or "pretraining_dataset" in values:
         return "axolotl"
     if "dataset" in values:
         return "llamafactory"

@@ -1,6 +1,5 @@
 """Which modes of a template a reasoned answer may be trained in: none in which it is asked for an answer without."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self, TypeAlias
 
@@ -44,9 +43,9 @@ def modes_of(template: ChatTemplate, kwargs: Mapping[str, Any]) -> tuple[Mode, .
 
     Switches may be names of one thing: DeepSeek's templates read `thinking` and `enable_thinking`.
     """
-    if kwargs and not kwargs.keys().isdisjoint(template.switches):
+    if kwargs and not kwargs.keys().isdisjoint(template.switches.names):
         return ({},)
-    return ({}, *({name: value} for name, value in template.modes))
+    return ({}, *({name: value} for name, value in template.switches.modes))
 
 
 def asking_modes(template: ChatTemplate, kwargs: Mapping[str, Any], modes: Sequence[Mode], k: int) -> Sequence[Mode]:
@@ -55,13 +54,13 @@ def asking_modes(template: ChatTemplate, kwargs: Mapping[str, Any], modes: Seque
     Raises:
         RenderError: `prompt_diverges`: the variables of the row or the recipe, `kwargs`, leave none.
     """
-    efforts = template.efforts
-    if not efforts.none:
+    switches = template.switches
+    if not switches.none:
         return modes
-    asking = [{name: word} for name, word in efforts.asking if name not in kwargs]
-    left = [mode for mode in (*modes, *asking) if not efforts.refusing({**kwargs, **mode})]
+    asking = [{name: word} for name, word in switches.asking if name not in kwargs]
+    left = [mode for mode in (*modes, *asking) if not switches.refusing({**kwargs, **mode})]
     if not left:
-        raise contradiction(k, str(efforts.refusing(kwargs)))
+        raise contradiction(k, str(switches.refusing(kwargs)))
     return left
 
 
@@ -72,19 +71,12 @@ def refuse_several_efforts(template: ChatTemplate, prompts: Sequence[tuple[str, 
         RenderError: `prompt_diverges`.
     """
     words = {
-        setting: prompt for prompt, mode in prompts for setting in mode.items() if setting in template.efforts.asking
+        setting: prompt for prompt, mode in prompts for setting in mode.items() if setting in template.switches.asking
     }
     if len({*words.values()}) > 1 and any(setting in words for setting in chosen.items()):
-        ways = " or ".join(f"{name}={word}" for name, word in template.efforts.asking)
+        ways = " or ".join(f"{name}={word}" for name, word in template.switches.asking)
         reason = f"messages[{k}]: {SEVERAL_EFFORTS}: {ways}"
         raise RenderError(reason, code="prompt_diverges", message=k)
-
-
-def without_switches(template: ChatTemplate, kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """Return variables without those that select a prompt, and these in words; no words if there are none."""
-    others = {name: value for name, value in kwargs.items() if name not in template.switches}
-    switches = [f"{name}={json.dumps(kwargs[name], default=str)}" for name in kwargs if name not in others]
-    return others, " and ".join(switches)
 
 
 def contradiction(k: int, refusing: str) -> RenderError:

@@ -11,7 +11,7 @@ boundaries.
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from packer.batches import REASONING_FIELDS
@@ -24,6 +24,7 @@ from packer.render.reasoning import (
     ANY_TAG,
     closes_reasoning,
     continuation,
+    has_tag,
     opened_by,
     reasoning_of,
     shows_as_reasoning,
@@ -70,7 +71,7 @@ class RenderedTurn(NamedTuple):
         """Whether the template writes nothing for the turn: all of its content was dropped, as the recipe allows."""
         stop = stops.search(self.text, self.prompt_end) if stops else None
         written = self.text[self.prompt_end : stop.start() if stop else len(self.text)]
-        return not ANY_TAG.sub("", written).strip()
+        return not (ANY_TAG.sub("", written) if has_tag(written) else written).strip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +123,7 @@ class Conversation:
 
     def modes_of(self, k: int) -> Sequence[Mode]:
         """Return the modes that message k may be trained in, see `asked_modes.asking_modes`."""
-        is_reasoned = bool(self.template.efforts.none) and self._reasoning_of(k)
+        is_reasoned = bool(self.template.switches.none) and self._reasoning_of(k)
         return asked_modes.asking_modes(self.template, self.kwargs, self.modes, k) if is_reasoned else self.modes
 
     def prompts(self, k: int) -> list[tuple[str, Mode]]:
@@ -158,8 +159,9 @@ class Conversation:
         tried, failure = self._try_modes(k, prompts)
         may_lack = rules.may_drop_reasoning
         fits = any(attempt.fits and (may_lack or not self._lacks_reasoning(k, attempt)) for attempt in tried)
-        if not fits and (refusing := self._refusing(k, rules)):
-            raise asked_modes.contradiction(k, refusing)
+        contradicting = "" if fits or not self._reasoning_of(k) else self.template.switches.contradicting(self.kwargs)
+        if contradicting:
+            raise asked_modes.contradiction(k, contradicting)
         chosen = self._choose(k, tried, rules)
         if chosen is None:
             raise failure or asked_modes.divergence(k, is_open=any(attempt.is_open for attempt in tried))
@@ -177,22 +179,6 @@ class Conversation:
             mode=mode,
             continued=continued,
         )
-
-    def _refusing(self, k: int, rules: TurnRules) -> str:
-        """Return the variables without which a prompt asks for the reasoning that an answer has, if any."""
-        kwargs, switches = asked_modes.without_switches(self.template, self.kwargs)
-        rules = replace(rules, on_prompt_mismatch="continue")
-        if not switches or not self._reasoning_of(k) or self._shows_reasoning(k, rules):
-            return ""
-        other = Conversation(self.template, self.messages, tools=self.tools, kwargs=kwargs)
-        return switches if other._shows_reasoning(k, rules) else ""
-
-    def _shows_reasoning(self, k: int, rules: TurnRules) -> bool:
-        try:
-            chosen = self._choose(k, self._try_modes(k, self.prompts(k))[0], rules)
-        except RenderError:
-            return False
-        return chosen is not None and not self._lacks_reasoning(k, chosen[0])
 
     def _try_modes(self, k: int, prompts: Sequence[tuple[str, Mode]]) -> tuple[list[Attempt], RenderError | None]:
         """Render prompt and turn mode by mode, longest prompt first, until no further mode is needed.
@@ -222,6 +208,8 @@ class Conversation:
             (entry for entry in tried if entry.fits), key=lambda entry: (entry.turn_length, bool(entry.mode))
         )
         shown = [entry for entry in fitting if not self._lacks_reasoning(k, entry)]
+        if self._reasoning_of(k) and not all(self._is_off(entry) for entry in shown):
+            shown = [entry for entry in shown if not self._is_off(entry)]
         default = next((entry for entry in tried if not entry.mode), None)
         is_plain = not shown or not self._reasoning_of(k)
         if is_plain and default is not None and not default.fits and closes_reasoning(default.prompt):
@@ -241,6 +229,9 @@ class Conversation:
         if self._cuts_context(k, default.mode):
             return None
         return self._cut(k, default, rules.control), False
+
+    def _is_off(self, tried: Attempt) -> bool:
+        return self.template.switches.is_off({**self.kwargs, **tried.mode})
 
     def _cut(self, k: int, tried: Attempt, control: re.Pattern[str] | None) -> Attempt:
         """Shorten the prompt to the prefix that it shares with the turn, whatever the first character of the turn is.

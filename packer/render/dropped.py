@@ -47,6 +47,7 @@ from packer.render.reasoning import (
     has_tag,
     reasoning_fields,
     split_inline,
+    without_tags,
 )
 from packer.render.tagged_calls import tag_that_cuts
 
@@ -156,13 +157,10 @@ class ConversationLosses:
         text, marks, form = text_of(message), self.check.marks, self.conversation.template.reasoning
         texts = (text, *(message[name] for name in reasoning_fields(message)))
         completion = turn.text[turn.prompt_end :]
-        own = any(own in each for own in form.own_tags for each in texts)
-        if own and (tag := form.own_tag_in_answer(turn.text[: turn.prompt_end], completion)) is not None:
-            yield Loss("reasoning", turn.message, f"{AS_TEXT}: {tag}")
-        if not any(map(has_tag, texts)):
+        if not any(has_tag(each) or any(tag in each for tag in form.own_tags) for each in texts):
             return
         if self.check.tags_are_text:
-            completion = ANY_TAG.sub(lambda tag: tag[0] if tag[0] in marks else "", completion)
+            completion = without_tags(completion, marks)
         tag = form.tag_in_answer(turn.text[: turn.prompt_end], completion, marks)
         if tag is not None and not turn.is_blank(self.check.stops):
             yield Loss("reasoning", turn.message, f"{AS_TEXT}: {tag}")

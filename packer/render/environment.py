@@ -14,23 +14,17 @@ import jinja2
 import jinja2.meta
 import jinja2.nodes
 
-from packer.batches import REASONING_FIELDS
 from packer.host.watchdog import TemplateOverrunError, watched
-from packer.render import efforts, reasoning_form
-from packer.render.efforts import Efforts
+from packer.render import reasoning_form, switches
 from packer.render.reasoning_form import ReasoningForm
 from packer.render.sandbox import CLOSE, OPEN, Context, Environment, environment_of, marking
-from packer.render.settings import compared_words
-
-MODE_SWITCHES = ("enable_thinking", "thinking")
-"""Template variables known to choose between a thinking and a plain prompt."""
+from packer.render.settings import Value, settings_of
+from packer.render.switches import Switches
 
 _AT = " at 0x"
 _GIVEN = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
 
 _ADDRESS = re.compile(" at (0x[0-9a-f]+)")
-
-_SWITCH_LIKE = re.compile("think|reason")
 
 
 class RenderError(Exception):
@@ -83,7 +77,7 @@ class ChatTemplate:
         """Whether the template has `{% generation %}` blocks."""
 
         try:
-            self._template, self.read_variables, self._words, self.has_marks = watched(
+            self._template, self.read_variables, self._values, self.has_marks = watched(
                 lambda: _compiled(environment, source)
             )
             read = self.read_variables - _GIVEN - set(variables)
@@ -97,76 +91,25 @@ class ChatTemplate:
         """Variables that the template reads and only `template.kwargs` or a row can define, and some that the template
         may define itself."""
 
-        self._switches = sorted(filter(_is_switch, read))
-
     @functools.cached_property
-    def modes(self) -> tuple[tuple[str, Any], ...]:
-        """Single-variable settings that select a different prompt, except those equivalent to the template's default.
-
-        These are the known switches that the template reads, on and off, and variables of similar names that prove to
-        be switches when tried: a value (true, false, or a word that means no reasoning) that changes the prompt for an
-        answer, but neither the chat before it nor a finished answer.
-        """
-        return tuple(pair for pair in self._settings if self._differs(*pair))
-
-    @functools.cached_property
-    def _settings(self) -> tuple[tuple[str, Any], ...]:
-        tried = [(name, value) for name in self._switches for value in (True, False, *self.efforts.none.get(name, ()))]
-        known = [(name, value) for name in MODE_SWITCHES for value in (True, False)]
-        return tuple(pair for pair in tried if pair in known or self._changes_prompt_alone(*pair))
-
-    @property
-    def switches(self) -> tuple[str, ...]:
-        """Names of the variables that select the prompt."""
-        return tuple(dict.fromkeys(name for name, _ in self._settings))
-
-    @functools.cached_property
-    def efforts(self) -> Efforts:
-        """The variables that a word can set to no reasoning."""
-        words = {name: self._words[name] for name in self._switches}
-        asked = [{"role": "user", "content": "x"}]
-        fields = dict.fromkeys(REASONING_FIELDS, efforts.WORD)
-        answered = [*asked, {"role": "assistant", "content": "y", **fields}]
-        return efforts.learned(
-            words,
-            lambda kwargs: self._try(asked, {**self._recipe_kwargs, **kwargs}, prompt=True),
-            lambda kwargs: self._try(answered, {**self._recipe_kwargs, **kwargs}),
-        )
+    def switches(self) -> Switches:
+        """The variables that choose between prompts with and without reasoning."""
+        values = {name: self._values[name] for name in self.undeclared}
+        return switches.learned(values, self._try)
 
     @functools.cached_property
     def reasoning(self) -> ReasoningForm:
         """How the template shows reasoning."""
-        modes = ({name: value} for name, value in (*self.modes, *self.efforts.asking))
-        return reasoning_form.learned(self._try, [{**self._recipe_kwargs, **mode} for mode in ({}, *modes)])
+        return reasoning_form.learned(self.switches.written)
 
     def _try(
         self, messages: Sequence[Mapping[str, Any]], kwargs: Mapping[str, Any], *, prompt: bool = False
     ) -> str | None:
-        """Render messages; return None if the template raises."""
+        """Render messages with further variables than the recipe's; return None if the template raises."""
         try:
-            return self.render(messages, add_generation_prompt=prompt, kwargs=kwargs)
+            return self.render(messages, add_generation_prompt=prompt, kwargs={**self._recipe_kwargs, **kwargs})
         except RenderError:
             return None
-
-    def _differs(self, name: str, value: Any) -> bool:
-        """Whether a setting changes any rendering of small chats; if the template raises on all, that is not known."""
-        asked = [{"role": "system", "content": "w"}, {"role": "user", "content": "x"}]
-        answered = [asked[1], {"role": "assistant", "content": "y", **dict.fromkeys(REASONING_FIELDS, "z")}]
-        tried = ((asked, True), (asked[1:], True), (answered, False), ([*answered, asked[1]], True))
-        own, other = (
-            [self._try(chat, {**self._recipe_kwargs, **kwargs}, prompt=end) for chat, end in tried]
-            for kwargs in ({}, {name: value})
-        )
-        return own != other or own == [None] * len(own)
-
-    def _changes_prompt_alone(self, name: str, value: Any) -> bool:
-        asked = [{"role": "user", "content": "x"}]
-        answered = [*asked, {"role": "assistant", "content": "y"}]
-        (*texts, prompt), (*others, other) = (
-            [*(self._try(chat, kwargs) for chat in (asked, answered)), self._try(asked, kwargs, prompt=True)]
-            for kwargs in ({}, {name: value})
-        )
-        return texts == others and None not in (*texts, prompt, other) and prompt != other
 
     @functools.cached_property
     def takes_only_parts(self) -> bool:
@@ -307,26 +250,21 @@ class ChatTemplate:
 @functools.lru_cache(maxsize=256)
 def _compiled(
     environment: Environment, source: str
-) -> tuple[jinja2.Template, frozenset[str], Mapping[str, tuple[str, ...]], bool]:
+) -> tuple[jinja2.Template, frozenset[str], Mapping[str, tuple[Value, ...]], bool]:
     """Compile a template and analyze it.
 
     Cached, because a command uses the same template again and again and compiling takes much longer than rendering. An
     entry takes about ten times as much memory as the source.
 
     Returns:
-        The template, the variables it reads but does not set, the words with which it compares switches, and whether it
+        The template, the variables it reads but does not set, the values to try for each, and whether it
         has `{% generation %}` blocks.
     """
     parsed = environment.parse(source)
     calls = parsed.find_all(jinja2.nodes.Call)
     has_marks = any(isinstance(call.node, jinja2.nodes.ExtensionAttribute) for call in calls)
     undeclared = frozenset(jinja2.meta.find_undeclared_variables(parsed))
-    words = {name: compared_words(parsed, name) for name in filter(_is_switch, undeclared)}
-    return environment.from_string(parsed), undeclared, words, has_marks
-
-
-def _is_switch(name: str) -> bool:
-    return name in MODE_SWITCHES or _SWITCH_LIKE.search(name) is not None
+    return environment.from_string(parsed), undeclared, settings_of(parsed, undeclared - _GIVEN), has_marks
 
 
 _MAX_REASON = 2000

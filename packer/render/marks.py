@@ -35,7 +35,7 @@ def marked_turns(conversation: Conversation, weights: Mapping[int, float], rules
         if k not in weights:
             continue
         if conversation.modes_of(k)[0]:  # the default is none of them
-            raise contradiction(k, str(template.efforts.refusing(conversation.kwargs)))
+            raise contradiction(k, str(template.switches.refusing(conversation.kwargs)))
         start, end = own[0][0], own[-1][1]
         if any(a[1] != b[0] for a, b in itertools.pairwise(own)):
             reason = f"messages[{k}]: its generation blocks do not touch each other"

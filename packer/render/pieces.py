@@ -12,8 +12,6 @@ full stop, since the shorter one closes there (the `<` that follows in both is p
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-import numpy as np
-
 from packer.batches import Sample, has_content
 from packer.render.common_prefix import common_length
 from packer.render.conversation import Conversation, RenderedTurn, TurnRules, Turns
@@ -23,20 +21,23 @@ from packer.render.environment import RenderError
 Piece: TypeAlias = tuple[int, bool]
 """The number of calls that the turn has up to the end of a piece, and whether the piece is trained."""
 
+_NOTHING = 2.0**-150
+"""The largest number that is stored as zero."""
+
 
 def turn_weights(sample: Sample, turns: Turns) -> dict[int, float]:
     """Return the loss weight of every assistant message to be trained, by message number.
 
     A message's own weight takes precedence over the rule.
     """
-    weights = {k: max(weight for _, weight in pieces) for k, pieces in _weights_of_pieces(sample, turns)}
-    return {k: weight for k, weight in weights.items() if np.float32(weight) > 0}
+    weights = {k: max([weight for _, weight in pieces]) for k, pieces in _weights_of_pieces(sample, turns)}
+    return {k: weight for k, weight in weights.items() if weight > _NOTHING}
 
 
 def _weights_of_pieces(sample: Sample, turns: Turns) -> Iterator[tuple[int, list[tuple[int, float]]]]:
     """Yield the number of every assistant message, and its pieces with their weights; most have one."""
-    assistants = [k for k, message in enumerate(sample.messages) if message.role == "assistant"]
-    by_rule = {"all": assistants, "last": assistants[-1:], "marked": []}[turns]
+    assistants = [k for k, message in enumerate(sample.messages) if message.fields["role"] == "assistant"]
+    by_rule = {*{"all": assistants, "last": assistants[-1:], "marked": []}[turns]}
     for k in assistants:
         message = sample.messages[k]
         pieces = message.pieces or ((0, message.weight),)

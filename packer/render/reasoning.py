@@ -13,7 +13,7 @@ from packer.batches import REASONING_FIELDS
 Reasoning = Literal["as_given", "field", "inline"]
 
 _NAME = r"(?:[\w:.-]{0,40}?(?i:think|thought|reasoning)[\w:.-]{0,40}|(?i:reason))"
-_CAPITALS = r"(?:[A-Z_]{0,40}?(?:THINK|THOUGHT|REASONING)[A-Z_]{0,40}|(?i:think))"
+_CAPITALS = r"(?:[A-Z_]{0,40}?(?:THINK|THOUGHT|REASONING)[A-Z_]{0,40}|(?<![\w\\}]\[)(?i:think)|(?<=/)(?i:think))"
 _ATTRIBUTES = r"(?:(?:[\"']|\s[\w:.-]{1,20}=)[^<>\n]{0,80}(?<!/))?"
 _PAIRS = {
     "<|channel>thought": "<channel|>",
@@ -46,6 +46,8 @@ CLOSING = re.compile(_CLOSINGS)
 
 ANY_TAG = re.compile(_EITHER)
 """Matches any opening or closing tag."""
+
+_CODE = re.compile(rf"```[\w-]*\s*+(?!{_OPENINGS}).*?(?:```|\Z)|`[^`\n]+`", re.DOTALL)
 
 _AT_END, _CLOSING_AT_END = re.compile(rf"{_EITHER}\Z"), re.compile(rf"{_CLOSINGS}\Z")
 LONGEST_TAG = 240
@@ -117,10 +119,17 @@ def may_make_tag(before: str, behind: str) -> bool:
 
 def has_tag(text: str) -> bool:
     """Whether a text contains a tag of reasoning; of most texts, letters that one has tell that it does not."""
-    if not any(letter in text for letter in "<[&◁"):
+    if "<" not in text and "[" not in text and "&" not in text and "◁" not in text:
         return False
     lowered = text.lower()
     return any(word in lowered for word in ("think", "thought", "reason", "channel")) and bool(ANY_TAG.search(text))
+
+
+def without_tags(text: str, marks: str, *, in_code: bool = False) -> str:
+    """Return a text without the tags that another text, `marks`, does not have; perhaps only without those in code."""
+    if in_code:
+        return _CODE.sub(lambda code: without_tags(code[0], marks), text)
+    return ANY_TAG.sub(lambda tag: tag[0] if tag[0] in marks else "", text)
 
 
 def empty_block(text: str) -> tuple[int, int] | None:

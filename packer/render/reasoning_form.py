@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from packer.batches import REASONING_FIELDS
 from packer.render.reasoning import (
     ANY_TAG,
     CLOSING,
@@ -23,12 +24,12 @@ from packer.render.reasoning import (
     opened_by,
     reasoning_fields,
     tag_at_end,
+    without_tags,
 )
 
 Message: TypeAlias = Mapping[str, Any]
-Render: TypeAlias = Callable[[Sequence[Message], Mapping[str, Any]], str | None]
 
-_WORD, _ANSWER, _KEY = "Zq0W", "Zq1W", "Zq2W"
+WORD, ANSWER, KEY = "Zq0W", "Zq1W", "Zq2W"
 
 _OWN_CLOSING = re.compile(r"[<\[{(|]{1,3}/[^\s<>\[\]{}()/]{1,60}[>\]})|]{1,3}")
 
@@ -46,21 +47,7 @@ class ReasoningForm:
     @property
     def own_tags(self) -> frozenset[str]:
         """Tags that only this template has around reasoning: `</plan>`, which closes what a `<plan>` opens."""
-        found = [(before, _OWN_CLOSING.match(after.lstrip())) for before, after in self.around]
-        tags = {tag[0] for before, tag in found if tag and before.rstrip().endswith(_opening_of(tag[0]))}
-        return frozenset(tag for tag in tags if not ANY_TAG.fullmatch(tag))
-
-    def own_tag_in_answer(self, prompt: str, completion: str) -> str | None:
-        """Return one of `own_tags` in what is trained, but for that of one block at the beginning."""
-        for before, _ in self.around:
-            for closing in self.own_tags:
-                opening = _opening_of(closing)
-                skipped, is_written, _ = completion.partition(opening)
-                begun = is_written and before.rstrip().endswith(f"{skipped.lstrip()}{opening}")
-                is_open = prompt.rstrip().endswith(opening) or (begun and not prompt.rstrip().endswith(closing))
-                if closing in (completion.partition(closing)[2] if is_open else completion):
-                    return closing
-        return None
+        return frozenset(_closing_at(after) for before, after in self.around if _own_opening(before, after))
 
     def apply(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Return messages with their reasoning where the template looks for it."""
@@ -73,13 +60,15 @@ class ReasoningForm:
         """Return a tag of reasoning in what is trained, but for the template's own around one block at the beginning.
 
         Other tags within that block are text of the reasoning, unless it begins with one. `marks` is the source of the
-        template. If it knows no tags, they are text of the answer, too, but for one that closes what nothing opens.
+        template. If it knows no tags, they are text of the answer, too, but for one that closes what nothing opens; so
+        are tags in code that it does not know.
         """
         begin, end = self._block(prompt, completion, marks)
         twice = OPENING.match(completion[begin:end].lstrip())
-        found = twice or ANY_TAG.search(completion, end)
+        rest = completion[end:]
+        found = twice or ANY_TAG.search(without_tags(rest, marks, in_code=True))
         if found is None or self.around or has_tag(marks) or CLOSING.fullmatch(found[0]):
-            return found[0] if found else None
+            return found[0] if found else next((tag for tag in sorted(self.own_tags) if tag in rest), None)
         return None
 
     def _block(self, prompt: str, completion: str, marks: str) -> tuple[int, int]:
@@ -89,10 +78,11 @@ class ReasoningForm:
             return 0, 0
         known = opened.open_tag if opened else begun[0] if begun and begun[0] in marks else ""
         for before, after in self.around or ([(known, closing_of(known))] if known else []):
-            opening, closing = tag_at_end(before.rstrip()), after.strip()
+            opening, closing = tag_at_end(before.rstrip()) or _own_opening(before, after), after.strip()
             skipped, is_written, _ = completion.partition(opening or closing)
             is_first = is_written and before.rstrip().endswith(f"{skipped.lstrip()}{opening}")
-            if closing in completion and (is_first or not opening or (opened and opened.open_tag == opening)):
+            is_open = is_first and not prompt.rstrip().endswith(closing)
+            if closing in completion and (is_open or not opening or prompt.rstrip().endswith(opening)):
                 begin = len(skipped + opening) if is_first and opening else 0
                 return begin, completion.index(closing) + len(closing)
         return 0, 0
@@ -103,35 +93,32 @@ class ReasoningForm:
         return bool(self.around) and not any(before.rstrip().endswith("<think>") for before, _ in self.around)
 
 
-def _opening_of(closing: str) -> str:
-    return closing.replace("/", "", 1)
+def _closing_at(after: str) -> str:
+    found = _OWN_CLOSING.match(after.lstrip())
+    return found[0] if found and not ANY_TAG.fullmatch(found[0]) else ""
 
 
-def learned(render: Render, modes: Iterable[Mapping[str, Any]]) -> ReasoningForm:
-    """Try the forms one by one, each in every mode; `render` returns None if the template raises."""
-    tried = [*modes]
-    answer = {"role": "assistant", "content": _ANSWER, "reasoning_content": _WORD, "thinking": _WORD}
-    for change in (None, _as_reasoning, _as_part):
-        chat = [{"role": "user", "content": "?"}, _with_key(change(answer)) if change else answer]
-        around = {_around(text) for text in (render(chat, kwargs) for kwargs in tried) if text is not None}
-        around.discard(None)
+def _own_opening(before: str, after: str) -> str:
+    """Return the tag before reasoning that the one behind it closes; nothing if there is none, or it is a usual one."""
+    opening = _closing_at(after).replace("/", "", 1)
+    return opening if before.rstrip().endswith(opening) else ""
+
+
+def learned(written: Iterable[Sequence[str | None]]) -> ReasoningForm:
+    """Choose the first form that shows; `written` has what the template made of `MADE_UP` in each mode."""
+    for change, texts in zip(_FORMS, zip(*written, strict=True), strict=False):
+        around = [found for text in texts if text is not None and (found := _around(text)) is not None]
         if around:
-            return ReasoningForm(change, frozenset(each for each in around if each is not None))
+            return ReasoningForm(change, frozenset(around))
     return ReasoningForm()
 
 
 def _around(text: str) -> tuple[str, str] | None:
     """Return what stands in front of the word and behind it, if that marks it off from the answer."""
-    before, found, rest = text.partition(_WORD)
-    after, answered, _ = rest.partition(_ANSWER)
-    is_marked = found and answered and after.strip() and _KEY not in text  # with it, the list is printed as it is
+    before, found, rest = text.partition(WORD)
+    after, answered, _ = rest.partition(ANSWER)
+    is_marked = found and answered and after.strip() and KEY not in text  # with it, the list is printed as it is
     return (before, after) if is_marked else None
-
-
-def _with_key(message: Message) -> Message:
-    """Return a message whose part of reasoning has a key that no template asks for."""
-    content = message["content"]
-    return {**message, "content": [{**content[0], _KEY: ""}, *content[1:]]} if isinstance(content, list) else message
 
 
 def _as_reasoning(message: Message) -> Message:
@@ -145,3 +132,14 @@ def _as_part(message: Message) -> Message:
     part = {"type": "thinking", "thinking": message[fields[0]]}
     texts = content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
     return {**{name: value for name, value in message.items() if name not in fields}, "content": [part, *texts]}
+
+
+_FORMS = (None, _as_reasoning, _as_part)
+_FIELDS = {"role": "assistant", "content": ANSWER, **dict.fromkeys(REASONING_FIELDS[:2], WORD)}
+_PARTS = _as_part(_FIELDS)
+MADE_UP: Sequence[Message] = (
+    _FIELDS,
+    _as_reasoning(_FIELDS),
+    {**_PARTS, "content": [{**_PARTS["content"][0], KEY: ""}, *_PARTS["content"][1:]]},
+)
+"""An answer in each form; its part of reasoning has a key that no template asks for."""

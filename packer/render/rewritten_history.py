@@ -139,6 +139,11 @@ class _Kept:
             self._num_bytes = len(self.text.encode("utf-8", "surrogatepass"))
         return self._num_bytes
 
+    def extend(self, text: str, turn: PlacedTurn) -> None:
+        """Become a text that begins with this one, with one more turn."""
+        self.text, self._num_bytes = text, None
+        self.placed.append(turn)
+
     def yield_to(self, text: str) -> list[PlacedTurn]:
         """Remove and return the turns that `text` begins with: the first ones, as each is a prefix of the next."""
         if text.startswith(self.text):
@@ -175,16 +180,11 @@ class TurnAssigner:
         Raises:
             RenderError: the maximal texts together are larger than `max_bytes`.
         """
-        own = PlacedTurn(
-            message=turn.message,
-            num_messages=turn.num_messages,
-            weight=turn.weight,
-            mode=turn.mode,
-            prompt_end=turn.prompt_end,
-            completion_end=len(turn.text),
-            prompt_ends=turn.prompt_ends,
-            masked=turn.masked,
-        )
+        text, placed = turn.text, (turn.prompt_end, len(turn.text), turn.prompt_ends, turn.masked)
+        own = PlacedTurn(turn.message, turn.num_messages, turn.weight, turn.mode, *placed)
+        if len(self._kept) == 1 and text.startswith(self._kept[0].text):  # nearly always
+            self._kept[0].extend(text, own)
+            return
         moved = [place for kept in self._kept for place in kept.yield_to(turn.text)]
         if len(self._kept) > 1:
             moved.sort(key=lambda place: (place.completion_end, place.message))
@@ -197,7 +197,7 @@ class TurnAssigner:
 
     def documents(self) -> tuple[Document, ...]:
         """Return the texts with their turns, ordered by the messages they end with."""
-        if self.history_rewrite == "as_rendered":
+        if self.history_rewrite == "as_rendered" and len(self._kept) > 1:
             return _as_rendered(self._kept, self.stops)
         kept = self._kept[-1:] if self.history_rewrite == "last" else self._kept
         return tuple(_document(each.text, each.placed) for each in kept)

@@ -1,11 +1,17 @@
 """The filter `tojson`, as transformers defines it."""
 
+import functools
 import json
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 _KEPT_CHARACTERS = 2**20
 """Maximum size of the cache in characters, including its keys."""
+
+
+@functools.cache
+def _compact(ensure_ascii: bool, sort_keys: bool) -> Callable[[Any], str]:  # noqa: FBT001 - of the filter
+    return json.JSONEncoder(ensure_ascii=ensure_ascii, sort_keys=sort_keys).encode
 
 
 class ToJson:
@@ -32,17 +38,14 @@ class ToJson:
         known = self._texts.get((id(value), settings)) if kept else None
         if known is not None:
             return known[1]
-        text = json.dumps(
-            value,
-            ensure_ascii=ensure_ascii,
-            indent=None if kept else indent,
-            separators=separators,
-            sort_keys=sort_keys,
-        )
-        if kept:
-            if indent is not None:
-                text = self._indented(text, value, indent, settings)
-            self._keep((id(value), settings), value, text)
+        if not kept:
+            return json.dumps(
+                value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+            )
+        text = _compact(bool(ensure_ascii), bool(sort_keys))(value)
+        if indent is not None:
+            text = self._indented(text, value, indent, settings)
+        self._keep((id(value), settings), value, text)
         return text
 
     def _indented(self, compact: str, value: Any, indent: int | str, settings: Any) -> str:

@@ -21,9 +21,8 @@ from packer.display import number, percent, plural, size, visible
 from packer.errors import UsageError
 from packer.host.limits import storage_errors
 from packer.host.regular_file import open_regular
-from packer.names import refuse_address
+from packer.names import refuse_address, shown
 from packer.store.folder import write_atomically
-from packer.store.mirror import shown
 from packer.version import __version__
 
 _TEMPLATES = ("macros", "cache")

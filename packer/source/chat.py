@@ -6,7 +6,7 @@ fields that weight the message are removed; a null counts as absent, except as t
 reasoning. A message without content, calls and reasoning is refused: its text may be stored under another key.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Annotated, Any, Literal
@@ -26,7 +26,7 @@ from packer.source.message_parts import (
     read_content,
     read_system,
     read_tools,
-    refuse_unified,
+    refuse_wrong_calls,
 )
 from packer.source.own_reasoning import is_reasoning, joined_with_answers
 from packer.source.roles import CALL_ROLES, ROLES, role_of
@@ -48,8 +48,8 @@ Weight = Annotated[float, Meta(ge=0, le=1)]
 _READ_FIELDS = OPTIONAL_MESSAGE_FIELDS | {"role", "content"}
 _KNOWN_FIELDS = _READ_FIELDS.union(REASONING_FIELDS, ("tool_call_id",))
 TEXT_FIELDS = ("text", "value", "output", "result", "response", "answer", "completion", "message", "body")
+_OTHER_CALLS = ("parts", "toolInvocations", "additional_kwargs")
 _MAX_LISTED = 8
-_PLAIN_FIELDS = frozenset({"role", "content"})
 
 _OWN_VARIABLES = ("messages", "tools", "add_generation_prompt")
 """Variables of a template that a row cannot set by `chat_template_kwargs`."""
@@ -175,7 +175,7 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
     fields |= {key: value for key, value in raw.items() if value is not None and key not in _READ_FIELDS}
     if calls:  # no empty list: a template that tests `is defined` would see calls
         fields["tool_calls"] = calls
-    if role != "assistant":
+    if role != "assistant" and content.trained:
         content = replace(content, trained=frozenset())
     weight = _message_weight(shape, content, where=where)
     refuse_cut(raw if weight != 0 else {}, where=where)
@@ -222,17 +222,6 @@ def _joined(turn: Message, call: Message) -> Message:
     )
 
 
-def unused_keys(samples: Iterable[Sample]) -> Iterator[str]:
-    """Yield the keys of messages that have no meaning to packer, once per message.
-
-    The template receives them nevertheless, and may write them.
-    """
-    for sample in samples:
-        for message in sample.all_messages:
-            if len(message.fields) > len(_PLAIN_FIELDS):
-                yield from (key for key in message.fields if key not in _KNOWN_FIELDS)
-
-
 def _merge_calls(calls: list[dict[str, Any]], others: Sequence[dict[str, Any]], *, where: str) -> list[dict[str, Any]]:
     """Return the calls of two fields, of which one may repeat the other.
 
@@ -277,6 +266,8 @@ def _has_text_in_other_field(raw: dict[str, Any]) -> bool:
 
 def _refuse_other_calls(raw: dict[str, Any], *, where: str) -> None:
     """Refuse a message with calls under a name of the AI SDK or of LangChain, which would be lost."""
+    if raw.keys().isdisjoint(_OTHER_CALLS):
+        return
     parts, more = raw.get("parts"), raw.get("additional_kwargs")
     types = [str(part.get("type")) for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
     found = {
@@ -300,6 +291,8 @@ def _with_refusal(content: Content, refusal: str, role: str, *, where: str) -> C
 
 def _merge_reasoning(fields: dict[str, Any], reasoning: str | None, *, where: str) -> dict[str, Any]:
     reasonings = {name: fields[name] for name in REASONING_FIELDS if name in fields}
+    if not reasonings and reasoning is None:  # nearly always
+        return fields
     if len({text.strip() for text in reasonings.values() if text.strip()}) > 1:
         names = " and ".join(f"`{name}`" for name in reasonings)
         raise Refused("wrong_type", f"different reasoning under {names} at {where}")
@@ -325,7 +318,7 @@ def _message_weight(shape: MessageFields, content: Content, *, where: str) -> fl
     weight = shape.weight if shape.weight is not None else shape.loss_weight
     if shape.loss_weight is not None and weight != shape.loss_weight:
         raise Refused("wrong_type", f"`weight` and `loss_weight` say different things at {where}")
-    flags = [getattr(shape, name) for name in TRAIN_FIELDS if name != "loss"] + [*content.trained]
+    flags = [getattr(shape, name) for name in TRAIN_FIELDS if name not in ("loss", "masked")] + [*content.trained]
     flags += [bool(shape.loss)] if shape.loss in {0, 1} else []
     flags += [not shape.masked] if shape.masked is not None else []
     trained = {bool(flag) for flag in flags if flag is not None}
@@ -368,7 +361,7 @@ def chat_sample(row: dict[str, Any], fields: RowFields, messages: Sequence[Messa
     refuse_stray_results(message.fields for message in messages)
     messages = _one_turn_each(messages)
     for message in messages if definitions else ():
-        refuse_unified(message.fields.get("tool_calls") or (), definitions or ())
+        refuse_wrong_calls(message.fields.get("tool_calls") or (), definitions or ())
     return Sample(
         kind="chat",
         row=number,

@@ -27,7 +27,7 @@ from packer.source.rows import InputFile, file_rows, file_stream
 from packer.source.schema import SCHEMAS, VOTING_FIELDS, columns_read, schema_of
 from packer.source.schema_errors import no_object, no_schema
 from packer.source.table_files import ARROW_CONTINUATION, ARROW_MAGIC, table_schema
-from packer.source.tables import holds_messages, holds_text, is_foreign, table_rows
+from packer.source.tables import holds_messages, is_foreign, is_searched, table_rows
 from packer.source.text_rows import cells_of, delimiter_of, read_csv
 from packer.source.unsupported_rows import MEDIA_FIELDS
 
@@ -288,7 +288,7 @@ def whole_rows(file: InputFile, max_rows: int) -> Iterator[dict[str, Any]]:
             names,
             columns=file.columns,
             max_row_bytes=_LONGEST_SAMPLED_BYTES,
-            fields=[each.name for each in schema if each.name not in MEDIA_FIELDS and holds_text(each.type)],
+            fields=[each.name for each in schema if each.name not in MEDIA_FIELDS and is_searched(each.type)],
         )
     else:
         rows = file_rows(

@@ -11,10 +11,14 @@ from typing import Any, NamedTuple
 
 from packer.source.file_bytes import FilePath, jq_command
 from packer.source.roles import ROLES, SPEAKERS, guess_roles, is_role
+from packer.source.row import ID_FIELDS
 
 _OWN_KEYS = ({"role", "content"}, {"from", "value"})
 
-_EACH = 'if type == "array" then .[] else . end | '
+_PARTS = "if . then map(select(length > 1)) else . end"
+"""Parts of a message without those that have nothing but a type, as the `step-start` of the AI SDK."""
+
+EACH_ROW = 'if type == "array" then .[] else . end | '
 
 _CHATGPT = (
     ".mapping as $nodes"
@@ -54,6 +58,7 @@ _LABEL_STUDIO = (
     " | {id} + .data + ([$done.result[] | {(.from_name): (.value.text // .value.choices"
     ' | if type == "array" then join("\\n") else . end)}] | add)'
 )
+
 _TRACE = (
     "select([.nodes[].parent] == [null, range(0; (.nodes | length) - 1)])"
     " | {id, tools, messages: [.nodes[] | .sampled as $sampled | .message"
@@ -118,7 +123,7 @@ def export_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | None
         if any(map(export.recognizes, rows)):
             if export.program is None:
                 return f"this is {export.what}"
-            program = export.program if export.slurps else f"{_EACH}{export.program}"
+            program = export.program if export.slurps else f"{EACH_ROW}{export.program}"
             return _step(f"this is {export.what}", jq_command(path, program, slurps=export.slurps))
     return dialogue_hint(path, rows)
 
@@ -145,30 +150,50 @@ def dialogue_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str 
             rest = f" + del(.[{key}])" if field is None else ""
             program = f"{{messages: [.[{key}][] | {found}]}}{rest}" if field is None else f".[{key}] |= map({found})"
             return _step(
-                f"the messages in `{name}` need the keys `role` and `content`", jq_command(path, f"{_EACH}{program}")
+                f"the messages in `{name}` need the keys `role` and `content`", jq_command(path, f"{EACH_ROW}{program}")
             )
     return None
 
 
 def _dialogue(lists: Sequence[Any]) -> str | None:
-    """Return the program for one message of some lists, or None if they are not all made of messages."""
+    """Return the program for one message of some lists, or None if they are not all made of messages.
+
+    What a message says may be in an object within it, as in LangChain's dumps.
+    """
     turns = [turn for each in lists if isinstance(each, list) for turn in each]
     if not turns or not all(isinstance(turn, dict) for turn in turns):
         return None
+    inner = [key for key in turns[0] if all(isinstance(turn.get(key), dict) for turn in turns)]
+    for key in (None, *inner):
+        own = [turn if key is None else turn | turn[key] for turn in turns]
+        if (found := _message(own, are_own=key is not None)) is not None:
+            return found if key is None else f". + {_at(key)} | del({_at(key)}) | {found}"
+    return None
+
+
+def _message(turns: Sequence[Mapping[str, Any]], *, are_own: bool) -> str | None:
     for speaker in dict.fromkeys(key for turn in turns for key in turn):
         roles = _roles(speaker, turns)
         texts = _text_keys(turns, but=speaker) if roles is not None else []
         if roles is not None and texts:
             if len(texts) == 1 and {speaker, *texts} in _OWN_KEYS:
-                return None  # `columns` and `roles` read them
+                return "." if are_own else None  # `columns` and `roles` read them
             role = _at(speaker)
             if roles:
                 role = f"({json.dumps(roles, ensure_ascii=False)}[{role}] // {role})"
-            content = " // ".join(map(_at, texts))
+            said = [f"({_at(key)} | {_PARTS})" if _has_parts(turns, key) else _at(key) for key in texts]
             dropped = ", ".join(_at(key) for key in (speaker, *texts) if key not in ("role", "content"))
             deleted = f" | del({dropped})" if dropped else ""
-            return f". + {{role: {role}, content: ({content})}}{deleted}"
+            return f". + {{role: {role}, content: ({' // '.join(said)})}}{deleted}"
     return None
+
+
+def _has_parts(turns: Sequence[Mapping[str, Any]], key: str) -> bool:
+    """Whether messages have parts with types under a key, all of which are read or refused."""
+    lists = [value for turn in turns if (value := turn.get(key))]
+    return all(
+        isinstance(each, list) and all(isinstance(part, dict) and "type" in part for part in each) for each in lists
+    )
 
 
 def _at(key: str) -> str:
@@ -211,7 +236,10 @@ def _is_nested(value: Any) -> bool:
 
 
 def _lengths(turns: Sequence[Mapping[str, Any]], but: str) -> Iterator[tuple[str, int]]:
-    for key in dict.fromkeys(key for turn in turns for key in turn if key != but):
-        length = sum(len(value) for turn in turns if isinstance(value := turn.get(key), str))
+    for key in dict.fromkeys(key for turn in turns for key in turn if key not in (but, *ID_FIELDS)):
+        texts = [value for turn in turns if isinstance(value := turn.get(key), str)]
+        if not texts and _has_parts(turns, key):
+            texts = [str(part.get("text") or "") for turn in turns for part in turn.get(key) or ()]
+        length = sum(map(len, texts))
         if length:
             yield key, length

@@ -337,9 +337,11 @@ def _pair(row: dict[str, Any], sides: tuple[str, str] | Refused) -> dict[str, An
     if sides[0].startswith("conversation"):
         return _kept(row) | pair
     asked = {name: row[name] for name in _ASKED if name in row}
-    if row.get("prompt") is None and isinstance(row.get("question"), str):
-        asked["instruction"] = row["question"]
-    return _kept(row) | pair | asked | {"prompt": row.get("context") if row.get("prompt") is None else row["prompt"]}
+    prompt = row.get("context") if row.get("prompt") is None else row["prompt"]
+    question = prompt if isinstance(row.get("prompt"), str) else row.get("question")
+    if isinstance(question, str) and not {"instruction", "query"} & asked.keys():  # of a chat: it is compared as one
+        return _kept(row) | pair | asked | {"instruction": question, "prompt": None if question is prompt else prompt}
+    return _kept(row) | pair | asked | {"prompt": prompt}
 
 
 def _object(row: Mapping[str, Any], path: str) -> dict[str, Any] | None:

@@ -154,7 +154,7 @@ def _refuse_parts_as_text(text: str, *, where: str) -> None:
     Raises:
         Refused: `wrong_type`.
     """
-    parts = _parts_in(text)
+    parts = _parts_in(text) if "tool_" in text or "\\" in text else None
     if parts and any(part["type"] in {"tool_use", "tool_result"} for part in parts):
         raise Refused("wrong_type", f"the JSON of parts as a text at {where}; give the list, or the JSON of `messages`")
 
@@ -172,7 +172,7 @@ def _parts_in(text: str) -> list[dict[str, Any]] | None:
 
 
 def _used(part: Part, *, where: str) -> dict[str, Any]:
-    """Return the call of Anthropic's part as OpenAI writes it; arguments under another name are for the reason."""
+    """Return the call of Anthropic's part as OpenAI writes it, with what it has under other names of arguments."""
     lost = [name for name in TEXT_FIELDS if getattr(part, name)]
     if lost:
         raise Refused("wrong_type", f"a call and `{lost[0]}` in one part at {where}")
@@ -218,7 +218,8 @@ _UNIFIED = (
 )
 
 _ARGUMENT_KEYS = ("args", "parameters", "input", "params", "kwargs")
-"""Names of arguments outside of `function`, where packer does not read them."""
+"""Other names of arguments: such an object is that of a call without `arguments`, except beside `function`.
+"""
 
 _LOST_KEYS = frozenset({*_ARGUMENT_KEYS, *_NOT_INPUT})
 
@@ -284,25 +285,27 @@ def _with_parameters(function: dict[str, Any], *, where: str) -> dict[str, Any]:
     return {("parameters" if name == key else name): parameters if name == key else others[name] for name in others}
 
 
-def refuse_unified(calls: Iterable[dict[str, Any]], tools: Sequence[dict[str, Any]]) -> None:
-    """Refuse calls with arguments that are null and that the called tool does not have.
+def refuse_wrong_calls(calls: Iterable[dict[str, Any]], tools: Sequence[dict[str, Any]]) -> None:
+    """Refuse calls of tools that are not defined, or with arguments that they do not take.
 
-    They come from a table of which every row has the arguments of all calls, written as JSON.
+    What a schema does not name may be given all the same, unless it is closed, or the argument null: such come from a
+    table of which every row has the arguments of all calls, written as JSON.
 
     Raises:
         Refused: `bad_tools`.
     """
+    functions = {tool["function"]["name"]: tool["function"] for tool in tools}
     for call in calls:
         name, arguments = call["function"]["name"], call["function"]["arguments"]
-        nulls = [key for key, value in arguments.items() if value is None]
-        if not nulls:
-            continue
-        for function in (tool["function"] for tool in tools):
-            known = None if _is_open(function) else tool_parameters(function)
-            unknown = [key for key in nulls if known is not None and key not in known]
-            if function["name"] == name and unknown:
-                reason = f"a call of {quoted(name)} has a null for {quoted(unknown[0])}, which the tool does not take"
-                raise Refused("bad_tools", f"{reason}; {_UNIFIED}")
+        if name not in functions:
+            raise Refused("bad_tools", f"a call of {quoted(name)}, which is none of the row's tools")
+        known = None if _is_open(functions[name]) else tool_parameters(functions[name])
+        is_closed = (functions[name].get("parameters") or {}).get("additionalProperties") is False
+        for key, value in arguments.items():
+            if known is not None and key not in known and (value is None or is_closed):
+                what, why = ("a null for ", f"; {_UNIFIED}") if value is None else ("", "")
+                reason = f"a call of {quoted(name)} has {what}{quoted(key)}, which the tool does not take"
+                raise Refused("bad_tools", f"{reason}{why}")
 
 
 def _is_open(function: dict[str, Any]) -> bool:
@@ -346,13 +349,16 @@ def _call(call: Any, *, where: str) -> dict[str, Any]:
     inner = {key: value for key, value in call.items() if key not in outer}
     function = _function(inner, where=where)
     # What else a log has stays beside the call: some templates write all of `function`, and it would be trained.
-    more = {key: function.pop(key) for key in inner if key not in ("name", "arguments")}
+    more = {key: function.pop(key) for key in inner if key in function and key not in ("name", "arguments")}
     return {**outer, "type": "function", "function": function, **more}
 
 
 def _function(function: Any, *, where: str) -> dict[str, Any]:
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise Refused("bad_tools", f"a call without a name at {where}")
+    objects = [key for key in _ARGUMENT_KEYS if isinstance(function.get(key), dict) and function[key]]
+    if "arguments" not in function and len(objects) == 1 and "properties" not in function[objects[0]]:
+        function = {("arguments" if key == objects[0] else key): value for key, value in function.items()}
     arguments = given = function.get("arguments")
     if isinstance(arguments, str):
         arguments = _json(arguments, where=f"{where}.arguments") if arguments.strip() else None

@@ -21,6 +21,8 @@ def is_reasoning(sender: str, message: Mapping[str, Any]) -> bool:
 def joined_with_answers(messages: Sequence[Message]) -> Sequence[Message]:
     """Return messages without those that are nothing but reasoning before an answer that has none: it has theirs.
 
+    Pieces of reasoning in a row are paragraphs of one.
+
     Raises:
         Refused: `wrong_type`; of the two, one is trained and the other is not.
     """
@@ -29,13 +31,16 @@ def joined_with_answers(messages: Sequence[Message]) -> Sequence[Message]:
     joined: list[Message] = []
     for number, message in enumerate(messages):
         reasoning = _reasoning_alone(joined[-1]) if joined else {}
-        if not reasoning or message.role != "assistant" or any(message.fields.get(name) for name in REASONING_FIELDS):
+        more = _reasoning_alone(message)
+        has_own = not more and any(message.fields.get(name) for name in REASONING_FIELDS)
+        if not reasoning or message.role != "assistant" or has_own:
             joined.append(message)
             continue
         if joined[-1].weight != message.weight:
             reason = f"an answer at $.messages[{number}] with another weight than its reasoning before it"
             raise Refused("wrong_type", f"{reason}; both are one turn")
-        joined[-1] = Message(fields={**message.fields, **reasoning}, weight=message.weight, pieces=message.pieces)
+        both = {name: f"{text}\n\n{more[name]}" if name in more else text for name, text in reasoning.items()}
+        joined[-1] = Message(fields={**message.fields, **both}, weight=message.weight, pieces=message.pieces)
     return joined
 
 

@@ -121,7 +121,7 @@ def propose(rows: Sequence[dict[str, Any]], reading: Reading, *, asks: bool = Tr
     ]
     after = reading.unread(rows)
     assert after is not None, "it was tried"
-    left = tuple(each.path for each in after.fields)
+    left = tuple(each.path for each in after.fields if each.flag is None)
     read = tuple(each.path for each in before.fields if not any(is_below(path, [each.path]) for path in left))
     return Proposal(reading=reading, places=places, choices=tuple(choices), read=read, left=left)
 

@@ -15,6 +15,9 @@ _HAN = re.compile(r"[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff]")
 """Letters of scripts without blanks between words. Two of the first are about a word, and four of the second."""
 
+_SENTENCE = re.compile(r"(?:\s\S*[^\W\d]{2}[.!?…]|[。！？])[\"'”’)]*\Z")
+"""Matches the end of a sentence of two words, or of letters without blanks; no initials, and no version."""
+
 _OF_IDS = re.compile(r"[\d/_@\\:]")
 """Characters that ids, paths, addresses and times have, and a word that stands alone has not."""
 
@@ -22,25 +25,42 @@ _OF_IDS = re.compile(r"[\d/_@\\:]")
 def is_text(*texts: str) -> bool:
     """Whether a text, or several in a list, are longer than a label, and no ids, addresses, numbers or dates.
 
+    A sentence is no label: a few words are a text if a mark ends them as it ends a sentence.
+
     Example:
         >>> is_text("Always answer in Gaelic."), is_text("CC BY-NC-SA 4.0"), is_text("https://example.org/" + "a" * 40)
         (True, False, False)
         >>> is_text("maths", "word problem"), is_text("Oban", "Mull", "early", "Mallaig", "Skye", "late", "Ullapool")
         (False, True)
+        >>> is_text("Be brief."), is_text("J. Smith"), is_text("version 4.1.")
+        (True, False, False)
     """
     num_columns = -1
     for text in texts:
         if len(text) > _BEGINNING and is_text(text[:_BEGINNING]):
             return True
-        spaced, num_han = _HAN.subn("", text)
-        spaced, num_others = _UNSPACED.subn("", spaced)
-        words = (
-            [] if " " not in text and _OF_IDS.search(spaced) else [word for word in spaced.split() if _is_word(word)]
-        )
-        num_columns += 2 * num_han + num_others + sum(len(word) + 1 for word in words)
-        if len(words) + num_han / 2 + num_others / 4 > _LABEL_WORDS or num_columns > _LABEL_COLUMNS:
+        num_words, num_more = _measured(text)
+        num_columns += num_more
+        if (
+            num_words > _LABEL_WORDS
+            or num_columns > _LABEL_COLUMNS
+            or _SENTENCE.search(text[-_LABEL_COLUMNS:].rstrip())
+        ):
             return True
     return False
+
+
+def is_phrase(*texts: str) -> bool:
+    """Whether a text, or several in a list, are two words or more, without a number."""
+    return sum(_measured(text)[0] for text in texts if not any(map(str.isdigit, text))) > 1
+
+
+def _measured(text: str) -> tuple[float, int]:
+    """Return how many words a text has, and how many columns they take."""
+    spaced, num_han = _HAN.subn("", text)
+    spaced, num_others = _UNSPACED.subn("", spaced)
+    words = [] if " " not in text and _OF_IDS.search(spaced) else [word for word in spaced.split() if _is_word(word)]
+    return len(words) + num_han / 2 + num_others / 4, 2 * num_han + num_others + sum(len(word) + 1 for word in words)
 
 
 def _is_word(word: str) -> bool:

@@ -119,6 +119,8 @@ def _values(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any
     """Yield the values in a row and in the objects in it, but for ids, settings and media."""
     for name, value in row.items():
         path = f"{before}{name}"
+        if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
+            value = value[0]  # noqa: PLW2901 - as `columns` reads it
         if isinstance(value, dict):
             yield from _values(value, f"{path}.")
         elif isinstance(value, str) and _is_json(value, is_answer=meant_field(path) == "output"):

@@ -74,6 +74,15 @@ def role_of(name: str, *, where: str) -> str:
     return role
 
 
+def is_answer(message: Mapping[str, Any], roles: Mapping[str, str] = {}) -> bool:
+    """Whether a raw message is the assistant's, or an exchange that ends with what the assistant says."""
+    sender = message.get("from") or message.get("role")
+    if not isinstance(sender, str):
+        return "assistant" in message or "output" in message
+    name = roles.get(sender) or roles.get(sender.lower()) or sender
+    return name in CALL_ROLES or name.lower() in REASONING_ROLES or ROLES.get(name.lower()) == "assistant"
+
+
 def rename_roles(row: dict[str, Any], roles: Mapping[str, str]) -> dict[str, Any]:
     """Return the row with its messages' roles renamed by `roles` of a source, matched exactly or in lower case.
 

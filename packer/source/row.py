@@ -1,6 +1,5 @@
 """Common to all schemas: typed views of JSON values, and the fields a row may have besides its messages."""
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -45,22 +44,33 @@ class FileRow(NamedTuple):
         return self.content
 
 
+_OF_PARAGRAPHS = ("system", "input", "context")
+"""Fields whose texts may be given one by one."""
+
+
 def rename(row: dict[str, Any], columns: Columns) -> dict[str, Any]:
-    """Return the row with its fields renamed by `columns` of a source.
+    r"""Return the row with its fields renamed by `columns` of a source.
 
     `columns` maps a new name to the name in the rows, or to None, which hides the field. A renamed field is no longer
     available under its old name, and replaces a field that already had the new name. A dot in the old name leads into
-    an object, or into JSON text.
+    an object, or into JSON text, and ``[].`` into those of a list. A list of one text is that text, and a list of
+    several are the paragraphs of one where a row has what belongs to a question.
 
     Example:
         >>> rename({"q": "2+2?", "a": "4", "label": True}, {"instruction": "q", "output": "a", "label": None})
         {'instruction': '2+2?', 'output': '4'}
+        >>> rename({"docs": ["One.", "Two."], "answers": {"text": ["4"]}}, {"input": "docs", "output": "answers.text"})
+        {'input': 'One.\n\nTwo.', 'output': '4'}
     """
     if not columns:
         return row
     used_names = {*columns, *columns.values()}
     renamed = {name: value for name, value in row.items() if name not in used_names}
     found = {new: row[old] if old in row else _nested(row, old) for new, old in columns.items() if old is not None}
+    for new, value in found.items():
+        are_texts = isinstance(value, list) and value and all(isinstance(each, str) for each in value)
+        if are_texts and (len(value) == 1 or new in _OF_PARAGRAPHS):
+            found[new] = "\n\n".join(value)
     return renamed | {new: value for new, value in found.items() if value is not None or columns[new] in row}
 
 
@@ -74,7 +84,14 @@ def _nested(row: Any, path: str) -> Any:
             return None
     if not isinstance(row, dict):
         return None
+    if name.endswith("[]") and isinstance(items := row.get(name[:-2]), list):
+        return [found for each in items if (found := _nested(each, rest)) is not None]
     return row[path] if path in row else _nested(row.get(name), rest) if separator else None
+
+
+def first_name(path: str) -> str:
+    """Return the field of a row that a path begins with, as `documents` of ``documents[].text``."""
+    return path.partition(".")[0].removesuffix("[]")
 
 
 def composed(columns: Columns, further: Columns) -> dict[str, str | None]:
@@ -179,9 +196,24 @@ class RowFields(msgspec.Struct, frozen=True, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
 
 
-TRAIN_FIELDS = ("train", "training", "trainable", "loss", "loss_mask")
+TRAIN_FIELDS = ("train", "training", "trainable", "loss", "loss_mask", "masked")
 """Fields that decide whether a message is trained: packer's and those of OpenAI's dialects, axolotl, tinker, ms-swift,
-and a mask."""
+a mask, and torchtune's, which says the contrary."""
+
+YES = ("true", "1", "1.0", "yes")
+NO = ("false", "0", "0.0", "no")
+
+
+def as_flag(value: Any) -> bool | None:
+    """Return what a value says if it is yes or no: a boolean, 0 or 1, or a text that says so.
+
+    Example:
+        >>> as_flag(1), as_flag("no"), as_flag(0.5), as_flag("A")
+        (True, False, None, None)
+    """
+    said = str(value).lower() if isinstance(value, bool | int | float | str) else ""
+    return said in YES if said in (*YES, *NO) else None
+
 
 OPTIONAL_FIELDS = frozenset(
     {"tools", "functions", "system", "chat_template_kwargs", "input", "context", "history", "reasoning"}
@@ -189,7 +221,7 @@ OPTIONAL_FIELDS = frozenset(
 """Fields of a row that may be empty."""
 
 OPTIONAL_MESSAGE_FIELDS = frozenset(
-    {"tool_calls", "function_call", "refusal", *TRAIN_FIELDS, "masked", "weight", "loss_weight", "train_detail"}
+    {"tool_calls", "function_call", "refusal", *TRAIN_FIELDS, "weight", "loss_weight", "train_detail"}
 )
 """Fields of a message that may be empty. Empty reasoning is not among them, because some templates render it."""
 
@@ -212,7 +244,17 @@ def drop_empty_optional_fields(row: dict[str, Any], *names: str) -> dict[str, An
     """Return the row without empty optional fields, also in the lists of messages under these names."""
     row = drop_empty_fields(row, OPTIONAL_FIELDS)
     lists = {name: row[name] for name in names if isinstance(row.get(name), list)}
-    return row | {name: [drop_empty_fields(each, OPTIONAL_MESSAGE_FIELDS) for each in lists[name]] for name in lists}
+    return row | {
+        name: [_with_flags(drop_empty_fields(each, OPTIONAL_MESSAGE_FIELDS)) for each in lists[name]] for name in lists
+    }
+
+
+def _with_flags(message: Any) -> Any:
+    """Return a message with texts that say yes or no, under fields that decide whether it is trained, as booleans."""
+    if not isinstance(message, dict):
+        return message
+    said = {name: as_flag(message[name]) for name in TRAIN_FIELDS if isinstance(message.get(name), str)}
+    return message | {name: flag for name, flag in said.items() if flag is not None}
 
 
 def typed(value: Any, shape: type[T]) -> T:
@@ -301,25 +343,15 @@ def nested_json(text: str, *, where: str, code: str | None = None) -> Any:
 _MESSAGES_START = re.compile(r"\s*\[\s*\{")
 _NAMED_ROLE = re.compile(r"""(["'])(?:role|from)\1\s*:\s*(["'])(?:system|user|human|assistant|gpt)\2""")
 _PYTHON_LIST_START = re.compile(r"\s*\[\s*(?:\{\s*)?'")
-_PYTHON_STRING = r"""'(?:[^'\\\n]|\\.)*+'|"(?:[^"\\\n]|\\.)*+\""""
-_PYTHON_STRINGS = re.compile(r"""'(?:[^'\\\n]|\\.)*+'?|"(?:[^"\\\n]|\\.)*+"?""")
-"""Python's strings, also the last one if it is cut off: else a search would begin anew at every quote escaped in it."""
-
-_PYTHON_VALUES = re.compile(
-    rf"(?:[\s\[\]{{}}(),:=\d.+-]|{_PYTHON_STRING}|True|False|None|nan|inf|array|dtype|object)*+"
-    r"""(?:'(?:[^'\\\n]|\\.)*+\\?|"(?:[^"\\\n]|\\.)*+\\?|Tr?u?|Fa?l?s?|No?n?)?"""
-)
-"""Python's literals and the arrays of numpy, the last of them perhaps cut off. They have no names, as code has."""
-
 _PYTHON_LIST = "it is a list as Python prints it, in a cell that `to_csv` wrote for example; write it with json.dumps"
 
 
 def parse_messages(text: str, field: str) -> Any:
-    """Return the messages whose JSON a text contains, or the text if it is not that.
+    """Return the messages whose JSON a text contains, or the text if it does not begin as messages do.
 
     Raises:
-        Refused: `not_json`; the text is messages as Python prints them, or their JSON cut off, and nothing else. As a
-            text it would be trained letter by letter.
+        Refused: `not_json`; it begins as messages do, and is not their JSON: Python printed them, they are cut off, or
+            something follows them. As a text they would be trained letter by letter.
     """
     if not _MESSAGES_START.match(text):
         return text
@@ -328,39 +360,10 @@ def parse_messages(text: str, field: str) -> Any:
     except Refused as refused:
         if refused.code != "not_json" or not _NAMED_ROLE.search(text):
             return text
-        if _PYTHON_LIST_START.match(text):
-            why = _PYTHON_LIST if _is_python_list(text) else None
-        else:
-            why = refused.reason if _is_almost_json(text, refused.reason) else None
-        if why is None:  # an answer with messages in it, or code that makes some
-            return text
+        why = _PYTHON_LIST if _PYTHON_LIST_START.match(text) else refused.reason
         raise Refused("not_json", f"the messages in field `{field}`: {why}") from None
     messages = all(isinstance(message, dict) and isinstance(message.get("role"), str) for message in value)
     return value if messages else text
-
-
-def _is_almost_json(text: str, reason: str) -> bool:
-    """Whether a text is JSON that is cut off, or that only Python's own decoder reads, for a NaN or a raw newline."""
-    if reason.startswith("ends too early"):
-        return True
-    try:
-        json.loads(text, strict=False)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _is_python_list(text: str) -> bool:
-    """Whether a text is one list as Python prints it, whole or cut off, and nothing after it."""
-    if _PYTHON_VALUES.fullmatch(text) is None:
-        return False
-    depth = 0
-    brackets = re.finditer(r"[\[\]]", _PYTHON_STRINGS.sub("''", text))
-    for bracket in brackets:
-        depth += 1 if bracket[0] == "[" else -1
-        if not depth:
-            return not bracket.string[bracket.end() :].strip()
-    return True
 
 
 def parse_cell_json(text: str, field: str) -> Any:

@@ -14,6 +14,7 @@ from packer.source.row import (
     ID_FIELDS,
     Columns,
     RowSchema,
+    first_name,
     parse_cell_json,
     parse_messages,
     rename,
@@ -110,5 +111,5 @@ def columns_with_fields(fields: Sequence[str], names: Sequence[str], columns: Co
     """Return those columns of a table that contain one of these fields."""
     used_names = set(columns.values())
     asked = (columns.get(field, field) for field in fields if field in columns or field not in used_names)
-    columns_of_table = (name if name in names else (name or "").partition(".")[0] for name in asked)
+    columns_of_table = (name if name in names else first_name(name or "") for name in asked)
     return tuple(name for name in columns_of_table if name is not None and name in names)

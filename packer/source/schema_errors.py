@@ -12,9 +12,10 @@ from packer.source.exports import export_hint
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, jq_command, quoted
 from packer.source.proposals import Proposal, Reading, propose
+from packer.source.prose import is_text
 from packer.source.question_fields import Fields, list_names
 from packer.source.roles import SPEAKERS, guess_roles
-from packer.source.row import Columns, composed, rename
+from packer.source.row import Columns, composed, first_name, rename
 from packer.source.schema import SCHEMAS, fields_read, schema_of
 from packer.source.unsupported_rows import SUSPECT_FIELDS
 
@@ -52,7 +53,9 @@ def no_schema(path: FilePath, rows: Sequence[Mapping[str, Any]], columns: Column
 
 def _wrapped_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | None:
     """Return the hint for a file that is one object with the rows in one of its fields, such as `{"data": [...]}`."""
-    for name, value in rows[0].items() if len(rows) == 1 else ():
+    if len(rows) != 1 or any(isinstance(value, str) and is_text(value) for value in rows[0].values()):
+        return None  # a row with passages, say
+    for name, value in rows[0].items():
         if not (isinstance(value, list) and value and isinstance(value[0], dict)) or not SPEAKERS.isdisjoint(value[0]):
             continue  # turns of one dialogue are no rows
         if schema_of(value[0]) is not None:
@@ -87,7 +90,7 @@ def refuse_absent_columns(path: str, names: Collection[str], columns: Columns) -
         InputError: there is no such field.
     """
     for new, old in columns.items():
-        if old is not None and old not in names and old.partition(".")[0] not in names:
+        if old is not None and old not in names and first_name(old) not in names:
             close = difflib.get_close_matches(old, list(names), 1)
             raise InputError(
                 f"{path}: `columns` takes '{new}' from {quoted(old)}, but no sampled row has it; "

@@ -185,12 +185,13 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(_types.is_string(kind) or _types.is_large_string(kind) or _types.is_string_view(kind))
 
 
-def holds_text(kind: pa.DataType) -> bool:
-    """Whether values of the type are, or contain, texts."""
+def is_searched(kind: pa.DataType) -> bool:
+    """Whether values of the type are, or contain, texts or lists of flags."""
     if _types.is_map(kind) or isinstance(kind, pa.BaseExtensionType):
         return True
     kind = _storage_type(kind)
-    return is_text(kind) or any(holds_text(kind.field(i).type) for i in range(kind.num_fields))
+    inner = [kind.field(i).type for i in range(kind.num_fields)]
+    return is_text(kind) or (len(inner) == 1 and _is_json(inner[0])) or any(map(is_searched, inner))
 
 
 def _is_json(kind: pa.DataType) -> bool:
@@ -330,7 +331,7 @@ class _ColumnReader:
 
     def _values(self, name: str, column: pa.Array) -> tuple[list[Any], Convert | None]:
         """Return the values of a column, and the converter that turns them into JSON values."""
-        if name in self._images and (is_foreign(column.type) or holds_text(column.type)):
+        if name in self._images and (is_foreign(column.type) or is_searched(column.type)):
             return column.to_pylist(), None
         if name in self._media:
             return _has_media(column).to_pylist(), None

@@ -1,4 +1,4 @@
-"""Schema `text`: a text that is trained throughout."""
+"""Schema `text`: a text that is trained throughout, or one in segments, of which the last ones are trained."""
 
 from typing import Any
 
@@ -14,8 +14,19 @@ class TextRow(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
+class Segment(msgspec.Struct, frozen=True, kw_only=True):
+    text: str
+    label: bool
+
+
+class SegmentsRow(msgspec.Struct, frozen=True, kw_only=True):
+    segments: list[Segment]
+
+
 def read(row: dict[str, Any], number: int) -> Sample:
-    """``{"text": "…"}``"""
+    """``{"text": "…"}``, or axolotl's ``{"segments": [{"text": "…", "label": false}, …]}``"""
+    if row.get("text") is None:
+        return _segmented(typed(row, SegmentsRow).segments, row, number)
     text = typed(row, TextRow).text
     if not text or text.isspace():
         raise Refused("empty", "`text` is empty")
@@ -23,10 +34,36 @@ def read(row: dict[str, Any], number: int) -> Sample:
     return Sample(kind="text", row=number, text=text, sample_id=sample_id(row))
 
 
+def _segmented(segments: list[Segment], row: dict[str, Any], number: int) -> Sample:
+    """Return a completion: masked segments, and then those that are trained.
+
+    Raises:
+        Refused: `wrong_type`; a masked segment follows a trained one. `nothing_trained`; none is trained.
+    """
+    trained = [each.label for each in segments if each.text]
+    if not any(trained):
+        raise Refused("nothing_trained", "no segment is trained")
+    if trained != sorted(trained):
+        reason = "a segment that is masked after one that is trained"
+        raise Refused("wrong_type", f"{reason}: a text is trained from one place on; give messages, or rows of tokens")
+    prompt, text = ("".join(each.text for each in segments if each.label is label) for label in (False, True))
+    refuse_media_tags(text)
+    return Sample(kind="completion", row=number, prompt=prompt, text=text, sample_id=sample_id(row))
+
+
+def _accepts(row: Any) -> bool:
+    segments = row.get("segments") if row.get("text") is None else []
+    return isinstance(segments, list) and all(
+        isinstance(each, dict) and {"text", "label"} <= each.keys() for each in segments
+    )
+
+
 SCHEMA = RowSchema(
-    needs=(("text",),),
-    rows=(TextRow,),
+    needs=(("text", "segments"),),
+    rows=(TextRow, SegmentsRow),
     read=read,
-    help="`text`, trained throughout",
+    help="`text`, trained throughout; or `segments` of `text`, masked ones (`label` is false) and then trained ones",
     is_rated=False,
+    accepts=_accepts,
+    json_fields=("segments",),
 )

@@ -70,7 +70,9 @@ def refuse_cut(answer: Mapping[str, Any], *, where: str, more: tuple[str, ...] =
     Raises:
         Refused: `cut_off`.
     """
-    inner = (value for value in answer.values() if isinstance(value, dict))
+    inner = [value for value in answer.values() if type(value) is dict]
+    if not inner and not more and answer.keys().isdisjoint(_ENDS):
+        return
     said = [(name, place.get(name)) for place in (answer, *inner) for name in _ENDS]
     for name, value in (*said, *((name, answer.get(name)) for name in more)):
         if isinstance(value, str) and _CUT.fullmatch(value):

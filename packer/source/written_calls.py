@@ -11,6 +11,8 @@ servers use, or under others if all of them are parameters of that tool.
 """
 
 import ast
+import functools
+import itertools
 import json
 import re
 import warnings
@@ -33,43 +35,55 @@ _PYTHON = re.compile(r".*?(?=<[/|][^<>\s]+>|```|\Z)", re.DOTALL)
 _MAX_PYTHON = 2**16
 """Characters that are parsed as Python, whose trees take a hundred times as much memory."""
 
-_NAME = r"([\w.-]{1,128})"
-_MEMBER = re.compile(
-    r"""(?:name|function|tool|action)\w{0,40}\\*["']\s*:\s*\\*["']([^"'\\\n]{1,128})\\*["']""", re.IGNORECASE
-)
-_ARGUMENTS_MEMBER = re.compile(r"""(?:arg|param|input)\w{0,40}\\*["']\s*:""", re.IGNORECASE)
-_TAG = re.compile(
-    rf"""[<\[][^<>\[\]\s]{{0,40}}(?:function|tool|call|invoke)[^<>\[\]]{{0,40}}[=>\]]\s*["']?{_NAME}""", re.IGNORECASE
-)
-_ATTRIBUTE = re.compile(
-    rf"""[<\[][^<>\[\]]{{0,40}}(?:function|tool|call|invoke)\w{{0,40}}(?:\s+name)?\s*=\s*["']{_NAME}["']""",
-    re.IGNORECASE,
-)
-_ACTION = re.compile(
-    rf"(?:(?:^\W{{0,8}}action|✿function✿)\W{{0,8}}:\W{{0,8}}(?=[\w.-]{{1,128}}[^\w\n]{{0,8}}(?:\n|\Z))|\bto=){_NAME}",
-    re.IGNORECASE | re.MULTILINE,
-)
-_WITH_PARAMETER = re.compile(
-    rf"""(?<![\w.-])(?<!def ){_NAME}(?:\(\s*+(?:\{{\s*+)?|>?\{{\s*+|["']\s*+:\s*+\{{\s*+|>\s*+<)"""
-    r"""["']?(\w+)(?:["']?\s*+(?:=(?!=)|:\s*+["'\d\[{<])|>)"""  # f(…, f({…, f{…, <f>{…, "f": {…, <f><…, with a value
-)
-_BEFORE_JSON = re.compile(
-    rf"""^(?:<[^<>\n]{{0,40}}>|\[[A-Z_]+\]|[^\w\n])*+{_NAME}(?:\[[A-Z]+\]|```\w*|[^\w{{}}]){{0,16}}+\{{\s*+"""
-    r"""["'](\w+)["']\s*+:""",
-    re.MULTILINE,
-)
-"""Matches a line that begins with a name, but for marks, and goes on with an object: `>>>tide⏎{"harbor": …}`."""
+_MOST_TOOLS = 64
+"""So many are looked for in one text."""
 
-_WHOLE = re.compile(rf"\A(?:\s*```\w*)?\W*{_NAME}\([^()]*\)\W*\Z")
-_NAMESPACE = re.compile(r"\A(?:functions|default_api|tools)\.|\.call\Z")
+_WORD = re.compile(r"[^\W_]+")
+_QUOTE = r"""[\\"'`*]{0,4}"""
+_GAP = r"""(?:(?>[^\w,]|(?<=[<"'`/.({\[])\w++|\w++(?=[\\"'`]*\s?[=:>({\[]))){0,60}?"""
+"""Between the names of a call: marks, and words that touch them, but none of a sentence."""
 
-_FEW_TOOLS = 64
-"""So many names are looked for in a text one by one."""
+_GIVEN = r"""(?:=(?!=)|:\s*(?:["'\d\[{<\\]|(?:true|false|null)\b)|>\s*[^\s<]|</\w+>\s*<)"""
+"""Behind the name of a parameter, if it has a value: `="`, `: 5`, `>Oban`, `</arg_key><arg_value>`."""
+
+_IN_TAG = r"""[^<>\[\]\s"']{0,40}"""
+_TAG = rf"[<\[](?:[^<>\[\]]{{0,40}}\s)?{_IN_TAG}(?i:function|tool|call|invoke){_IN_TAG}(?:\s+name)?\s*[=>\]]"
+_MEMBER = rf"(?i:name|function|tool|action)\w{{0,40}}{_QUOTE}\s*:"
+_ARGUMENTS_MEMBER = re.compile(rf"(?i:arg|param|input)\w{{0,40}}{_QUOTE}\s*:")
 
 
-def with_calls_of_text(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[Message]:
+@functools.lru_cache(maxsize=1024)
+def _patterns(name: str, parameters: tuple[str, ...] | None) -> tuple[re.Pattern[str], ...]:
+    """Return what matches a call of a tool: one that marks say it is, a member of an object, one with a value."""
+    exact = rf"(?<![\w-])(?<!def ){re.escape(name)}(?![\w-])"
+    tool = rf"(?i:{exact})"
+    key = r"\w+" if parameters is None else "|".join(map(re.escape, parameters)) or "(?!)"
+    key = rf"(?<!\w)(?:{key})(?![\w-])"
+    begins = (
+        rf"{tool}(?=\(|[ \t]\w+=)",
+        rf"^(?:<[^<>\n]{{0,40}}>|\[[A-Z_]+\]|[^\w\n])*+{exact}(?![ \t])",
+        rf"""{exact}(?=[\\"'`*]*[ \t]?[^\w\s])""",
+    )
+    ends = (rf"{key}{_QUOTE}\s*{_GIVEN}", rf"--{key}", rf"\n\s*(?:- )?{key}:[ \t]+\S+(?: \S+)?[ \t]*$")
+    valued = (
+        rf"(?:{'|'.join(begins)}){_GAP}(?:{'|'.join(ends)})",
+        rf"{tool}\(\s*[\"']",
+        rf"\A(?:\s*```\w*)?\W*(?:\w+\.)*{tool}\([^()]*\)\W*\Z",
+    )
+    marked = (
+        rf"{_TAG}\W{{0,8}}{tool}",
+        rf"\bto=(?:\w+\.)?{tool}",
+        rf"^\W{{0,8}}(?i:action|function|tool)\W{{0,8}}:\W{{0,8}}{tool}(?=[^\w\n]{{0,8}}$)",
+    )
+    each = ("|".join(marked), rf"{_MEMBER}\s*{_QUOTE}{tool}", "|".join(valued))
+    return tuple(re.compile(pattern, re.MULTILINE) for pattern in each)
+
+
+def with_calls_of_text(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> Sequence[Message]:
     """Return the messages with the calls of answers that are nothing else."""
     functions = {tool["function"]["name"]: tool["function"] for tool in tools}
+    if not _name_any(messages, functions):
+        return messages
     return [_read(message, functions, where=f"$.messages[{number}]") for number, message in enumerate(messages)]
 
 
@@ -82,7 +96,7 @@ def refuse_calls_in_text(sample: Sample) -> None:
     if not sample.tools or (sample.preference is not None and not sample.preference.is_desirable):
         return
     functions = {tool["function"]["name"]: tool["function"] for tool in sample.tools}
-    for number, message in enumerate(sample.messages):
+    for number, message in enumerate(sample.messages if _name_any(sample.messages, functions) else ()):
         text = _answer(message, functions)
         name = next(_called(text, functions, is_called=bool(message.fields.get("tool_calls"))), None) if text else None
         if name is not None:
@@ -98,17 +112,31 @@ def split_thought(text: str) -> tuple[str, str]:
     return thought + closing, call
 
 
+def _name_any(messages: Sequence[Message], functions: Mapping[str, Any]) -> bool:
+    """Whether some answer may have the name of a tool in its text; in most rows none has."""
+    answers = [message.fields.get("content") for message in messages if message.fields["role"] == "assistant"]
+    return bool(_named("\n".join([text for text in answers if isinstance(text, str)]), functions))
+
+
 def _answer(message: Message, functions: Mapping[str, Any]) -> str:
     """Return the text of an answer without its reasoning; or an empty one, if it names no tool."""
     text = message.fields.get("content")
     if message.role != "assistant" or not isinstance(text, str):
         return ""
-    may_call = len(functions) > _FEW_TOOLS or any(name in text for name in functions)
-    return split_thought(text)[1] if may_call else ""
+    return split_thought(text)[1] if _named(text, functions) else ""
+
+
+def _named(text: str, functions: Mapping[str, Any]) -> list[str]:
+    """Return the tools whose names a text may have, in letters of any size."""
+    words = {*_WORD.findall(text.lower())}
+    found = (name for name in functions if words.issuperset(_WORD.findall(name.lower())))
+    return [*itertools.islice(found, _MOST_TOOLS)]
 
 
 def _read(message: Message, functions: Mapping[str, Any], *, where: str) -> Message:
     text = _answer(message, functions)
+    if not text:  # nearly always
+        return message
     for start in (0, *(mark.start() for mark in [_CALL_MARK.search(text)] if mark)):
         calls = [_as_call(value, functions) for value in _values(text[start:])]
         if calls and None not in calls:
@@ -199,16 +227,15 @@ def _object(value: Any) -> dict[str, Any] | None:
 def _called(text: str, functions: Mapping[str, Any], *, is_called: bool) -> Iterator[str]:
     """Yield the tools that a text calls.
 
-    That is: the value of a member such as `name` or `tool`, beside one such as `arguments` or a mark of calls; what a
-    tag such as ``<function=`` or ``<tool_call>`` names; what follows `Action:` or `to=`; and, in an answer without
-    other calls, a tool with the value of a parameter, or with brackets and nothing else, and one that an object with
-    a parameter follows.
+    A tool is called by what marks say: the tag ``<function=``, ``Action:``, ``to=``, or a member such as `name` beside
+    one such as `arguments`. In an answer without other calls it is called, too, if its name is followed by that of a
+    parameter with a value, or by a value in brackets, and no word of a sentence stands between; or by brackets alone,
+    if the text has nothing else.
     """
-    named = [*_TAG.findall(text), *_ATTRIBUTE.findall(text), *_ACTION.findall(text)]
-    named += _MEMBER.findall(text) if _ARGUMENTS_MEMBER.search(text) or _CALL_MARK.search(text) else []
-    if not is_called:
-        known = {name: tool_parameters(function) for name, function in functions.items()}
-        named += _WHOLE.findall(text)
-        found = [*_WITH_PARAMETER.findall(text), *_BEFORE_JSON.findall(text)]
-        named += [name for name, key in found if key in (known.get(name) or [key])]
-    yield from (name for each in named if (name := _NAMESPACE.sub("", each).rstrip(".-")) in functions)
+    has_arguments = _ARGUMENTS_MEMBER.search(text) or _CALL_MARK.search(text)
+    for name in _named(text, functions):
+        known = tool_parameters(functions[name])
+        marked, member, valued = _patterns(name, None if known is None else tuple(known))
+        tried = [marked, *([member] if has_arguments else []), *([] if is_called else [valued])]
+        if any(pattern.search(text) for pattern in tried):
+            yield name

@@ -1,8 +1,14 @@
-"""The rows of one record batch as flat arrays: built by the writers, viewed by the readers, digested by both."""
+"""The rows of one record batch as flat arrays: built by the writers, viewed by the readers, digested by both.
 
+A reader's arrays are views of the record batch's own memory. Arrow keeps no checksums, so a flipped bit in a file's
+metadata can result in any length and any offset: every view is checked against the bounds of its buffer. The values
+themselves are checked by the digests.
+"""
+
+import hashlib
 import struct
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +22,7 @@ from packer.media.columns import Media
 _DOCUMENT_HEADER = struct.Struct("<9q")
 _SIDES = struct.Struct("<2q")
 _BLOCK_HEADER = struct.Struct("<9q")
-_DTYPES: dict[pa.DataType, type[np.generic]] = {
+DTYPES: dict[pa.DataType, type[np.generic]] = {
     pa.int8(): np.int8,
     pa.uint8(): np.uint8,
     pa.int32(): np.int32,
@@ -42,6 +48,10 @@ class Ragged:
         return np.diff(self.offsets).astype(np.int64, copy=False)
 
 
+Column: TypeAlias = npt.NDArray[Any] | Ragged | None
+"""A column of a shard; None if it has no such column."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentRows:
     """Rows of a document shard. R rows."""
@@ -62,6 +72,19 @@ class DocumentRows:
     side: Int8 | None  # [R] index into SIDES; None if the rows are not preference data
     margin: Float32 | None  # [R] NaN if a row has none; None if `side` is None
     media: Media | None = None  # of R documents; None if the shard has no images
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """All columns; the three of the spans, and the two of images if there are any, as lists."""
+        spans = (self.span_message, self.span_start, self.span_end)
+        media = () if self.media is None else (self.media.sha256, self.media.places)
+        return (
+            *(self.doc_id, self.length, self.num_trained, self.row),
+            *(self.input_ids, self.labels, self.loss_weights),
+            *(Ragged(values=values, offsets=self.span_offsets) for values in spans),
+            *(self.sample_id, self.has_sample_id, self.side, self.margin),
+            *(Ragged(values=values, offsets=self.media.offsets) for values in media if self.media is not None),
+        )
 
     def sample_id_of(self, index: int) -> str | None:
         """Return the sample id of one row, or None."""
@@ -118,6 +141,14 @@ class BlockRows:
     num_trained: Int32  # [R]
     loss_weights: Float32 | None  # [R, L]
 
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """All columns."""
+        return (
+            *(self.length, self.num_trained, self.input_ids, self.labels, self.position_ids, self.loss_weights),
+            *(self.doc_ids, self.doc_starts, self.doc_lengths, self.doc_places, self.seq_lengths),
+        )
+
     @classmethod
     def of(cls, batch: BlockBatch, *, weighted: bool) -> Self:
         """Return the rows of a batch; if ``weighted``, with its weights, or 1 for trained tokens if it has none."""
@@ -159,6 +190,21 @@ class BlockRows:
         return state.intdigest()
 
 
+def digest_values(digest: "hashlib._Hash", rows: DocumentRows | BlockRows) -> None:
+    """Add the rows of a record batch to the digest of a shard's values, the manifest's `rows_sha256`.
+
+    Of each column in the order of `columns`, it gets a line with the number of bytes, then the bytes, little-endian. A
+    list column is two: its lengths as int64, then its values. One that the file does not have is a line that says -1.
+    """
+    for column in rows.columns:
+        parts: tuple[npt.NDArray[Any] | None, ...] = (None if isinstance(column, Ragged) else column,)
+        if isinstance(column, Ragged):
+            parts = (column.lengths(), column.values[column.offsets[0] : column.offsets[-1]])
+        for values in parts:
+            digest.update(b"%d\n" % (-1 if values is None else values.nbytes))
+            digest.update(b"" if values is None else np.ascontiguousarray(values).data)
+
+
 def list_array(kind: pa.DataType, values: pa.Array, offsets: npt.NDArray[np.integer]) -> pa.Array:
     """Build a list column without nulls from flat values, with the type given by the schema."""
     width = np.int64 if pa.types.is_large_list(kind) else np.int32
@@ -168,4 +214,125 @@ def list_array(kind: pa.DataType, values: pa.Array, offsets: npt.NDArray[np.inte
 
 def flat_array(kind: pa.DataType, values: npt.NDArray[Any]) -> pa.Array:
     """Build a column of fixed-width values without nulls, with the type given by the schema; copies only to convert."""
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values, _DTYPES[kind]))])
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values, DTYPES[kind]))])
+
+
+def shard_rows(batch: pa.RecordBatch, kind: Literal["documents", "blocks"]) -> DocumentRows | BlockRows:
+    """Return the rows of a record batch of a shard.
+
+    Raises:
+        ValueError: a buffer is missing, too small, or marks nulls in a column without nulls.
+    """
+    return document_rows(batch) if kind == "documents" else block_rows(batch)
+
+
+def document_rows(batch: pa.RecordBatch) -> DocumentRows:
+    """Return the rows of a record batch of a document shard.
+
+    Raises:
+        ValueError: a buffer is missing, too small, or marks nulls in a column without nulls.
+    """
+    validity, offsets, text = batch.column("sample_id").buffers()
+    absent = {"loss_weights": None, "side": None, "margin": None}
+    return DocumentRows(
+        **absent | {name: _column(batch, name) for name in batch.schema.names if name not in _APART},
+        **_spans(batch),
+        media=_media(batch) if "media" in batch.schema.names else None,
+        sample_id=Ragged(values=_whole(text, np.uint8), offsets=_checked(offsets, np.int32, batch.num_rows + 1)),
+        has_sample_id=_validity(validity, batch.num_rows),
+    )
+
+
+def block_rows(batch: pa.RecordBatch) -> BlockRows:
+    """Return the rows of a record batch of a block shard.
+
+    Raises:
+        ValueError: a buffer is missing, too small, or marks nulls in a column without nulls.
+    """
+    absent = {"loss_weights": None}
+    return BlockRows(**absent | {name: _column(batch, name) for name in batch.schema.names if name not in _APART})
+
+
+_APART = ("spans", "sample_id", "media", "digest")
+"""Columns that are no array of numbers for each row, or not part of the rows."""
+
+
+def _column(batch: pa.RecordBatch, name: str) -> Any:
+    """Return a column as an array of one value or L values per row, or of lists."""
+    kind, num_rows = batch.schema.field(name).type, batch.num_rows
+    if pa.types.is_fixed_size_list(kind):
+        return flat_view(batch, name, DTYPES[kind.value_type], num_rows * kind.list_size).reshape(num_rows, -1)
+    if pa.types.is_primitive(kind):
+        return flat_view(batch, name, DTYPES[kind], num_rows)
+    buffers = batch.column(name).buffers()
+    _refuse_nulls(buffers[2:-1])
+    width = np.int64 if pa.types.is_large_list(kind) else np.int32
+    return Ragged(values=_whole(buffers[-1], DTYPES[kind.value_type]), offsets=_bounds(buffers, num_rows, width))
+
+
+def flat_view(batch: pa.RecordBatch, name: str, dtype: type[np.generic], count: int) -> npt.NDArray[Any]:
+    """Return the values of a fixed-width column.
+
+    Raises:
+        ValueError: the column has nulls, or its buffer is too small.
+    """
+    *validities, values = batch.column(name).buffers()
+    _refuse_nulls(validities)
+    return _checked(values, dtype, count)
+
+
+def _bounds(buffers: list[pa.Buffer | None], num_rows: int, dtype: type[np.generic]) -> npt.NDArray[Any]:
+    """Return the offsets of a list column, refusing nulls."""
+    _refuse_nulls(buffers[:1])
+    return _checked(buffers[1], dtype, num_rows + 1)
+
+
+def _spans(batch: pa.RecordBatch) -> dict[str, Any]:
+    """Return the span columns of a record batch of documents, named as in `DocumentRows`."""
+    # Validity and offsets of the list, validity of the struct, validity and values of each field.
+    buffers = batch.column("spans").buffers()
+    _refuse_nulls([buffers[2], buffers[3], buffers[5], buffers[7]])
+    names = ("span_message", "span_start", "span_end")
+    values = {name: _whole(buffers[place], np.int32) for name, place in zip(names, (4, 6, 8), strict=True)}
+    return {"span_offsets": _bounds(buffers, batch.num_rows, np.int32), **values}
+
+
+def _media(batch: pa.RecordBatch) -> Media:
+    # Buffers are those of spans; the first field of the struct is the sha256.
+    buffers = batch.column("media").buffers()
+    _refuse_nulls([buffers[2], *buffers[3::2]])
+    digests, *places = buffers[4::2]
+    columns = [_whole(place, np.int32) for place in places]
+    number = min(map(len, columns))
+    return Media(
+        offsets=_bounds(buffers, batch.num_rows, np.int32).astype(np.int64),
+        sha256=_checked(digests, np.uint8, number * 32).reshape(number, 32),
+        places=np.stack([column[:number] for column in columns], axis=1),
+    )
+
+
+def _validity(bits: pa.Buffer | None, num_rows: int) -> npt.NDArray[np.bool_]:
+    if bits is None:
+        return np.ones(num_rows, np.bool_)
+    packed = _checked(bits, np.uint8, (num_rows + 7) // 8)
+    return np.unpackbits(packed, bitorder="little", count=num_rows).view(np.bool_)
+
+
+def _refuse_nulls(validities: list[pa.Buffer | None]) -> None:
+    if any(buffer is not None for buffer in validities):
+        raise ValueError("a column without nulls marks nulls")
+
+
+def _checked(buffer: pa.Buffer | None, dtype: type[np.generic], count: int) -> npt.NDArray[Any]:
+    """Return a view of `count` values; raise ValueError if the buffer is smaller."""
+    if count == 0:
+        return np.zeros(0, dtype)
+    if buffer is None or buffer.size < count * np.dtype(dtype).itemsize:
+        raise ValueError(f"a buffer has fewer than {count} values")
+    values: npt.NDArray[Any] = np.frombuffer(buffer, dtype, count)
+    return values
+
+
+def _whole(buffer: pa.Buffer | None, dtype: type[np.generic]) -> npt.NDArray[Any]:
+    """Return all values that fit into a buffer."""
+    return _checked(buffer, dtype, 0 if buffer is None else buffer.size // np.dtype(dtype).itemsize)

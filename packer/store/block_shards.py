@@ -8,13 +8,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from packer.batches import BlockBatch, Float32, Int32, Int64
-from packer.layout import offsets_of
-from packer.store.arrow_columns import BlockRows
+from packer.layout import concatenated_ranges, offsets_of
+from packer.store.arrow_columns import BlockRows, block_rows
 from packer.store.bounds import check_blocks
 from packer.store.mapping import MappedShard
 from packer.store.numbered_rows import FoundRows, NumberedRows
 from packer.store.schema import BLOCK_PIECES, Kind
-from packer.store.views import block_rows
 
 _TOKENS = ("input_ids", "labels", "position_ids")
 _SCALARS = ("length", "num_trained")
@@ -87,6 +86,16 @@ class BlockShards(NumberedRows[BlockRows]):
             doc_offsets=doc_offsets,
         )
 
+    def squares(self, indices: Int64) -> Int64:
+        """Return the sum of the squares of each block's sequence lengths; digests are not checked here.  # int64[R]"""
+        squares = np.empty(len(indices), np.int64)
+        for chunk, places, rows in self._by_chunk(self.stored_numbers(indices)):
+            column = self.chunk(chunk)[0].seq_lengths
+            starts, ends = column.offsets[rows], column.offsets[rows + 1]
+            lengths = column.values[concatenated_ranges(starts, ends - starts)].astype(np.int64)
+            squares[places] = np.add.reduceat(lengths * lengths, offsets_of(ends - starts)[:-1])
+        return squares
+
     def locate(self, indices: Int64) -> FoundBlocks:
         """Locate blocks, in any order, repeats allowed, and check their digests; nothing is copied yet.
 
@@ -99,7 +108,7 @@ class BlockShards(NumberedRows[BlockRows]):
     def _view(self, batch: pa.RecordBatch, mapped: MappedShard) -> BlockRows:
         if mapped.block_len != self.block_len:
             raise ValueError(f"expected blocks of {self.block_len} tokens, found {mapped.block_len}")
-        rows = block_rows(batch, mapped.block_len)
+        rows = block_rows(batch)
         check_blocks(rows, mapped.shard)
         return rows
 

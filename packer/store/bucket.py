@@ -19,13 +19,9 @@ from typing import Any, TypeVar
 
 from packer.credentials import shown_cause
 from packer.errors import CheckError, PackerError, StorageError, UsageError
-from packer.names import BUCKETS, credentials_hint, refuse_credentials, refuse_unusable
-from packer.store.bucket_endpoint import refuse_bad_endpoint
+from packer.names import credentials_hint
 
 T = TypeVar("T")
-
-_URL = re.compile(rf"\A(?P<scheme>{'|'.join(BUCKETS)}):/{{1,2}}(?P<rest>[^/].*)\Z", re.DOTALL)
-"""A `Path` made from a URL has lost one of its two slashes."""
 
 _URL_HINT = "expected s3://BUCKET/FOLDER, gs:// or az://"
 
@@ -55,26 +51,8 @@ _owner: int | None = None
 hang forever."""
 
 
-def bucket_url(place: Path | str) -> str | None:
-    """Return the URL of a place in a bucket, without a trailing slash; None for anything else.
-
-    Raises:
-        UsageError: it holds credentials, or characters that no name in a bucket has.
-    """
-    found = _URL.match(os.fspath(place))
-    if found is None:
-        return None
-    refuse_credentials(os.fspath(place))
-    refuse_unusable(os.fspath(place))
-    return f"{found['scheme']}://{found['rest'].rstrip('/')}"
-
-
-@dataclass(frozen=True, slots=True)
-class VersionedContent:
-    """Content and version of a small object."""
-
-    content: bytes
-    etag: str
+class GoneError(Exception):
+    """An object does not exist, or not in the version that was asked for."""
 
 
 _NO_ANSWER = "error sending request"
@@ -98,52 +76,53 @@ class Bucket:
 
     url: str
 
-    def read(self, name: str) -> VersionedContent | None:
-        """Read a whole object and its version; None if it does not exist."""
+    def read(self, name: str) -> bytes | None:
+        """Read a whole object; None if it does not exist."""
+        return self._with_version(name)[0]
 
-        def request(obstore: Any, store: Any) -> VersionedContent | None:
+    def _with_version(self, name: str) -> tuple[bytes | None, str]:
+        def request(obstore: Any, store: Any) -> tuple[bytes | None, str]:
             try:
                 result = obstore.get(store, name)
             except FileNotFoundError as error:
                 if _NO_BUCKET.search(str(error)):
                     raise
-                return None
+                return None, ""
             if (num_bytes := result.meta["size"]) > MAX_READ_BYTES:
                 raise CheckError(f"{self.url}/{name}: expected at most {MAX_READ_BYTES} bytes, found {num_bytes}")
-            return VersionedContent(bytes(result.bytes()), result.meta["e_tag"])
+            return bytes(result.bytes()), result.meta["e_tag"]
 
         return self._asked("read", name, request)
 
-    def download(
-        self,
-        name: str,
-        write: Callable[[memoryview], Any],
-        *,
-        etag: str | None = None,
-        within: tuple[int, int] | None = None,
-    ) -> bool:
-        """Pass the content of an object to `write` in chunks; return False if it does not exist.
+    def stream(self, name: str, *, etag: str | None = None, within: tuple[int, int] | None = None) -> Iterator[bytes]:
+        """Yield the content of an object in chunks: of the version `etag`, the bytes from one up to another.
 
-        Also if it has another version than `etag`. `within` is a range of bytes: the first, and one past the last.
+        Raises:
+            GoneError: there is no such object, or not in this version, which may be said after some chunks.
         """
-        options = {key: value for key, value in (("if_match", etag), ("range", within)) if value}
+        options: dict[str, Any] = {key: value for key, value in (("if_match", etag), ("range", within)) if value}
+        answer: tuple[Any, Iterator[Any]] | None = None
 
-        def request(obstore: Any, store: Any) -> bool:
-            try:
-                result = obstore.get(store, name, options=options)
-            except (FileNotFoundError, obstore.exceptions.PreconditionError):
-                return False
-            start, stop = result.range
-            for chunk in result.stream(min_chunk_size=_CHUNK_BYTES):
-                write(memoryview(chunk))
-                start += len(chunk)
-                if start == stop:
-                    break
-                # What is left, should the connection break.
-                options.update({"if_match": result.meta["e_tag"], "range": (start, stop)})
-            return True
+        def request(obstore: Any, store: Any) -> tuple[bytes, int]:
+            nonlocal answer
+            if answer is None:
+                try:
+                    result = obstore.get(store, name, options=options)
+                except (FileNotFoundError, obstore.exceptions.PreconditionError):
+                    raise GoneError from None
+                answer = result, iter(result.stream(min_chunk_size=_CHUNK_BYTES))
+            (result, chunks), answer = answer, None
+            chunk, start = bytes(next(chunks, b"")), options.get("range", (0, 0))[0]
+            answer = result, chunks  # not after an error: what is left is asked for in another request
+            options.update({"if_match": result.meta["e_tag"], "range": (start + len(chunk), result.range[1])})
+            return chunk, result.range[1] - start - len(chunk)
 
-        return self._asked("read", name, request)
+        num_left = 1
+        while num_left:
+            chunk, num_left = self._asked("read", name, request)
+            if not chunk:
+                return
+            yield chunk
 
     def read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """Read ranges of an object, each an offset and a length in bytes; neighboring ranges share a request.
@@ -164,15 +143,19 @@ class Bucket:
             raise CheckError(f"{self.url}/{name} is missing or truncated")
         return found
 
-    def etag(self, name: str) -> str | None:
-        """Return the version of an object; None if it does not exist."""
-        meta = self._head(name)
-        return None if meta is None else str(meta["e_tag"])
-
     def size(self, name: str) -> int | None:
         """Return the size of an object in bytes; None if it does not exist."""
-        meta = self._head(name)
-        return None if meta is None else int(meta["size"])
+        found = self.version(name)
+        return None if found is None else found[0]
+
+    def version(self, name: str) -> tuple[int, str] | None:
+        """Return the size of an object in bytes, and its version; None if it does not exist."""
+        with self._errors("read", name) as (obstore, store):
+            try:
+                meta = obstore.head(store, name)
+            except FileNotFoundError:
+                return None
+        return int(meta["size"]), str(meta["e_tag"])
 
     def sizes(self, folder: str = "") -> dict[str, int]:
         """Return the size in bytes of every object below a folder, by name; a request lists a thousand."""
@@ -213,15 +196,10 @@ class Bucket:
             False if the object has other content; True also if it already has the new content, as after a request whose
             response was lost
         """
-        found = self.read(name)
-        if found is not None and found.content == content:
-            return True
-        if (None if found is None else found.content) != before:
-            return False
-        if self._put_if(name, content, "create" if found is None else {"e_tag": found.etag}):
-            return True
-        found = self.read(name)
-        return found is not None and found.content == content
+        found, etag = self._with_version(name)
+        if found == content or found != before:
+            return found == content
+        return self._put_if(name, content, "create" if found is None else {"e_tag": etag}) or self.read(name) == content
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove objects; names that do not exist are ignored."""
@@ -282,13 +260,6 @@ class Bucket:
                         raise
                 time.sleep(pause)
                 pause = min(2 * pause, _MOST_PAUSE_S)
-
-    def _head(self, name: str) -> Any:
-        with self._errors("read", name) as (obstore, store):
-            try:
-                return obstore.head(store, name)
-            except FileNotFoundError:
-                return None
 
     @contextmanager
     def _errors(self, action: str, name: str) -> Iterator[tuple[Any, Any]]:
@@ -354,7 +325,6 @@ def _opened(url: str) -> tuple[Any, Any]:
     bucket, _, folder = rest.partition("/")
     if re.search("[#?%]", bucket):
         raise UsageError(f"{url}: '{bucket}' is not the name of a bucket", hint=_URL_HINT)
-    refuse_bad_endpoint(scheme)
     try:
         # In a folder's name #, ? and % are characters like any other; from_url takes them for parts of a web address.
         store: Any = from_url(f"{scheme}://{bucket}", **options)

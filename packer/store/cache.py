@@ -10,13 +10,14 @@ import numpy as np
 
 from packer.batches import Int64, UInt64
 from packer.errors import CheckError, UsageError
+from packer.names import shown
 from packer.recipe.row_schemas import PREFERENCE_SCHEMAS
 from packer.store.block_shards import BlockShards, FoundBlocks
 from packer.store.document_shards import Document, DocumentShards, FoundDocuments
-from packer.store.files import CacheFiles
-from packer.store.manifest import Manifest, Shard, decode_manifest, fingerprint_of, manifest_bytes
+from packer.store.fingerprint import fingerprint
+from packer.store.manifest import Manifest, Shard, read_manifest
 from packer.store.mapping import check_sizes
-from packer.store.mirror import arrived, shown
+from packer.store.mirror import SentFolder
 from packer.store.place import cache_place
 from packer.store.schema import Kind
 from packer.store.selected import documents_of, split_documents
@@ -35,19 +36,16 @@ __all__ = [
 class Cache:
     """A cache whose manifest and file sizes have been checked. Shards are memory-mapped on first access.
 
-    Pickles as its folder and fingerprint: another process opens the same bytes, or gets an error.
+    Pickles as its folder and fingerprint: another process opens the same rows, or gets an error.
 
     Example:
         >>> cache = Cache.open("cache")  # doctest: +SKIP
         >>> cache.blocks("train").read(np.array([0, 1]))  # doctest: +SKIP
     """
 
-    def __init__(self, folder: Path, manifest: Manifest, fingerprint: str) -> None:
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder = folder
         self.manifest = manifest
-        self.fingerprint = fingerprint
-        """sha256 of the manifest: identifies all bytes of the cache."""
-
         self._blocks: dict[str, BlockShards] = {}
         self._documents: Mapping[str, DocumentShards] | None = None
 
@@ -69,14 +67,13 @@ class Cache:
             StorageError: a file cannot be read.
         """
         folder = cache_place(folder, keep_in=cache_dir)
-        content = manifest_bytes(folder)
-        manifest = decode_manifest(folder, content)
+        manifest = read_manifest(folder)
         _refuse_withdrawn(folder, manifest)
         check_sizes(folder, manifest.stored)
-        return cls(folder, manifest, fingerprint_of(content))
+        return cls(folder, manifest)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self.folder.absolute(), CacheFiles(self.folder).url, self.fingerprint)
+        return _reopen, (SentFolder.of(self.folder.absolute()), self.fingerprint)
 
     def __repr__(self) -> str:
         totals = self.manifest.totals
@@ -95,6 +92,11 @@ class Cache:
         if kind == "documents" and self.manifest.selection is not None:
             return self.manifest.selection.splits
         return tuple(dict.fromkeys(shard.split for shard in self.manifest.shards if shard.kind == kind))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The same for the same rows, made of the same inputs by the same rules (:mod:`packer.store.fingerprint`)."""
+        return fingerprint(self.manifest)
 
     @cached_property
     def is_preference(self) -> bool:
@@ -262,11 +264,12 @@ def _block_content(blocks: BlockShards) -> Iterator[UInt64]:
         yield digests
 
 
-def _reopen(folder: Path, url: str | None, fingerprint: str) -> Cache:
-    cache = Cache.open(arrived(folder, url))
+def _reopen(sent: SentFolder, fingerprint: str) -> Cache:
+    cache = Cache.open(sent.arrive())
     if cache.fingerprint != fingerprint:
+        found = f"expected fingerprint {fingerprint}, found {cache.fingerprint}"
         raise CheckError(
-            f"{folder} was built again while in use: expected fingerprint {fingerprint}, found {cache.fingerprint}",
+            f"{cache.folder} was built again while in use: {found}",
             hint="start again with the new cache",
         )
     return cache

@@ -13,14 +13,12 @@ from packer.display import repair_hint
 from packer.errors import CheckError
 from packer.layout import MASKED, concatenated_ranges, first_trained, misplaced_sides, offsets_of
 from packer.media.columns import ImageSpan
-from packer.store.arrow_columns import DocumentRows
+from packer.store.arrow_columns import DocumentRows, document_rows
 from packer.store.bounds import check_documents
-from packer.store.column_ranges import read_columns
 from packer.store.files import CacheFiles
-from packer.store.mapping import MappedShard
+from packer.store.mapping import MappedShard, read_columns
 from packer.store.numbered_rows import FoundRows, NumberedRows
 from packer.store.schema import Kind
-from packer.store.views import document_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The manifest's entries for the Arrow files of a cache."""
+"""The manifest's entries for the Arrow files of a cache, and its counts, which the conservation laws relate."""
 
 from typing import Annotated, Literal
 
@@ -6,7 +6,9 @@ import msgspec
 from msgspec import Meta
 
 from packer.names import FilePath, SplitName
-from packer.store.totals import Count
+
+Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+"""Up to what every reader of JSON keeps exactly; sums of counts that add up to one fit 64 bits, too."""
 
 Hex = Annotated[str, Meta(pattern=r"\A[0-9a-f]{1,64}\Z")]
 
@@ -67,9 +69,10 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     rows_xxh3: Hex
     """xxh3-128 of the column `digest`: identifies these rows in this order, to detect a file that was swapped."""
 
+    rows_sha256: Hex
+    """sha256 of all values of the rows, which does not depend on how Arrow writes them."""
+
     places: tuple[Place, ...]
-    unused_keys: dict[str, Count] = {}
-    """Documents: keys of messages that no schema knows, with the number of messages that have them. Blocks: empty."""
 
     def __post_init__(self) -> None:
         """Refuse tokens or record batches that are not within the file's bytes, or not contiguous up to the last row.
@@ -103,3 +106,57 @@ class StoredTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """xxh3-128 of the file."""
 
     sha256: Hex
+
+
+class Cut(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is left out of all blocks for one reason."""
+
+    documents: Count
+    """Documents without any token in a block."""
+
+    parts: Count
+    """Ranges of tokens, including whole documents; each has a line in rejected.jsonl."""
+
+    tokens: Count
+    trained: Count
+    """Tokens of the parts that are trained in their document."""
+
+
+class Totals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The counts of a cache. Every build and `verify` check these conservation laws:
+
+    rows = kept + Σ rejected; tokens = trained + masked; documents = packed + Σ cut;
+    tokens = tokens in blocks + Σ cut; trained = trained in blocks + Σ cut + piece_starts;
+    slots = tokens in blocks + separators + padding.
+    """
+
+    rows: Count
+    kept: Count
+    rejected: dict[str, Count]
+    documents: Count
+    tokens: Count
+    trained: Count
+    masked: Count
+    merged: Count
+    skipped: Count = 0
+    packed: Count
+    """Documents with at least a part in a block."""
+
+    cut: dict[str, Cut]
+    """What is left out of all blocks, by code."""
+
+    piece_starts: Count
+    """Trained tokens that are in a block but not trained there: the first of a piece that continues its document."""
+
+    blocks: Count
+    slots: Count
+    separators: Count
+    """Slots with an EOS between documents."""
+
+    padding: Count
+    """Empty slots: at the end of blocks, and after documents if they are aligned."""
+
+    @property
+    def cut_tokens(self) -> int:
+        """Tokens that are in no block."""
+        return sum(cut.tokens for cut in self.cut.values())

@@ -1,15 +1,15 @@
 """The files of a cache by their names: everything that is read, written, renamed or linked goes through here.
 
-If the folder is a mirror of a bucket (:mod:`packer.store.mirror`), missing files are downloaded first.
+A reader or writer of a cache sees an ordinary folder. If the folder is a mirror of a bucket
+(:mod:`packer.store.mirror`), what is missing is downloaded first, and what is finished is uploaded.
 """
 
 import os
-import shutil
 import stat
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -17,15 +17,14 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from packer.display import repair_hint
 from packer.errors import CheckError, StorageError
 from packer.host.limits import storage_errors
 from packer.host.regular_file import MAX_SMALL_BYTES, leads_outside, open_regular, regular_path
-from packer.store.bucket import CONNECTIONS
+from packer.store.bucket import CONNECTIONS, MAX_READ_BYTES
 from packer.store.digest import FileDigest, digest_file, digest_file_xxh3
-from packer.store.folder import AtomicFile, inside, temporary_path, write_atomically
+from packer.store.folder import AtomicFile, inside, write_atomically
 from packer.store.mirror import mirror_of
-from packer.store.opened_folder import opened_folder, sync, sync_folder
+from packer.store.own_files import opened_folder, sync, sync_folder
 
 T = TypeVar("T")
 
@@ -42,12 +41,6 @@ class CacheFiles:
     """
 
     folder: Path
-
-    @property
-    def url(self) -> str | None:
-        """The URL of a cache in a bucket; None for a local cache."""
-        mirror = mirror_of(self.folder)
-        return None if mirror is None else mirror.bucket.url
 
     def size(self, name: str) -> int | None:
         """Return the size of a regular file in bytes; None if it does not exist."""
@@ -178,19 +171,31 @@ class CacheFiles:
             there = {path for path, size in mirror.bucket.sizes(folder).items() if size <= MAX_SMALL_BYTES}
             wanted = [name for name in names if name not in here and f"{folder}/{name}" in there]
             found = self.map_reads(mirror.bucket.read, ((f"{folder}/{name}",) for name in wanted))
-            yield from ((name, each.content) for name, each in zip(wanted, found, strict=True) if each is not None)
+            yield from ((name, each) for name, each in zip(wanted, found, strict=True) if each is not None)
 
     def _listed(self, folder: str, pattern: str) -> Iterable[Path]:
         return () if leads_outside(self.folder, folder) else (self.folder / folder).glob(pattern)
 
     def write(self, name: str, content: bytes | Iterable[bytes]) -> FileDigest:
-        """Write a file atomically; return the digests of its bytes."""
+        """Write a file atomically, whose name tells its content; return the digests of its bytes."""
+        digest = self._write_here(name, content)
+        self._publish(name)
+        return digest
+
+    def _write_here(self, name: str, content: bytes | Iterable[bytes]) -> FileDigest:
         return write_atomically(inside(self.folder, name), content, below=self.folder)
 
-    def publish(self, *names: str) -> None:
-        """Upload finished files, in this order, if the folder mirrors a bucket; otherwise a no-op."""
+    @contextmanager
+    def new_file(self, folder: str, name: Callable[[FileDigest], str]) -> Iterator[AtomicFile]:
+        """Write a file within the context that is named by its content, after it."""
+        with AtomicFile(self.folder / folder, below=self.folder) as file:
+            yield file
+            self._publish(f"{folder}/{file.commit(inside(file.folder, name(file.digest)).name).name}")
+
+    def _publish(self, name: str) -> None:
+        """Upload a file that is finished and has its name, before anything refers to it."""
         if (mirror := mirror_of(self.folder)) is not None:
-            mirror.publish(names)
+            mirror.publish(name)
 
     def remove_damaged(self, digests: Mapping[str, str]) -> None:
         """If the folder mirrors a bucket, remove the bucket's objects whose sha256 differs from the given one."""
@@ -200,7 +205,7 @@ class CacheFiles:
     def commit(self, name: str, content: bytes, *, before: bytes | None, named: Iterable[str]) -> FileDigest:
         """Replace the file whose presence is the commit, once everything that it names exists.
 
-        `before` is its content when the build began, None without one; it is compared in a bucket only, as a lock keeps
+        `before` is what :meth:`standing` gave when the build began; it is compared in a bucket only, as a lock keeps
         other builds out of a folder.
 
         Raises:
@@ -209,7 +214,12 @@ class CacheFiles:
         if (mirror := mirror_of(self.folder)) is not None:
             mirror.publish_missing(named)
             mirror.commit(name, before, content)
-        return self.write(name, content)
+        return self._write_here(name, content)
+
+    def standing(self, name: str) -> bytes | None:
+        """Return the content of the file whose presence is the commit, if another build may replace it meanwhile."""
+        is_there = mirror_of(self.folder) is not None and self.size(name) is not None
+        return self.read(name, max_bytes=MAX_READ_BYTES) if is_there else None
 
     def rename(self, old: str, new: str) -> None:
         """Rename a finished file, replacing any file of the new name; in a bucket, write an object of the new name."""
@@ -225,50 +235,11 @@ class CacheFiles:
         if (mirror := mirror_of(self.folder)) is not None:
             mirror.bucket.replace(new, target)
 
-    def relink(self, old: str, name: str, *, sha256: str) -> None:
-        """Link a finished file under another name; the old name stays.
-
-        Makes a hard link if the file system supports it, otherwise a copy whose digest is checked.
-
-        Raises:
-            CheckError: the file does not exist, or a copy's bytes do not match the digest.
-        """
-        path, target = self.folder / old, inside(self.folder, name)
-        hint = repair_hint(self.folder)
-        if path == target:
-            return
-        if self.size(old) is None:
-            raise CheckError(f"{path} is missing", hint=hint)
-        path = self.fetch(old)
-        if not _hard_linked(path, target, below=self.folder):
-            with AtomicFile(target.parent, below=self.folder) as file:
-                with self.open(old) as content:
-                    shutil.copyfileobj(content, file, 4 * 2**20)
-                found = file.digest.sha256
-                if found != sha256:
-                    raise CheckError(f"{path} is damaged: expected sha256 {sha256}, found {found}", hint=hint)
-                file.commit(target.name)
-
     def sync(self, folder: str) -> None:
         """Flush a folder and its parent, so that the names in it survive a power failure."""
         with storage_errors("write", self.folder / folder):
             sync_folder(self.folder / folder)
             sync_folder((self.folder / folder).parent)
-
-
-def _hard_linked(path: Path, target: Path, *, below: Path) -> bool:
-    """Hard-link a file to another name; return False if impossible: another disk or owner, or no hard links."""
-    temporary = temporary_path(target.parent).name
-    with storage_errors("write", target), opened_folder(target.parent, below=below) as folder:
-        try:
-            os.link(path.resolve(), temporary, dst_dir_fd=folder)
-        except OSError:
-            return False
-        os.replace(temporary, target.name, src_dir_fd=folder, dst_dir_fd=folder)
-        with suppress(FileNotFoundError):  # if both link to the same file, rename is a no-op (POSIX)
-            os.unlink(temporary, dir_fd=folder)
-        sync(folder)
-    return True
 
 
 def _range(file: BufferedReader, offset: int, size: int, path: Path) -> bytes:

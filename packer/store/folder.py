@@ -29,7 +29,7 @@ from packer.host.limits import storage_errors
 from packer.host.regular_file import open_descriptor, walk
 from packer.names import is_file_path
 from packer.store.digest import FileDigest
-from packer.store.opened_folder import make_folder, open_folder, opened_folder, sync
+from packer.store.own_files import make_folder, open_folder, opened_folder, sync
 
 PRIVATE = ".packer"
 """Folder within a cache for what is not part of it: the lock, and parts of an unfinished build."""

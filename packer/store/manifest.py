@@ -2,10 +2,10 @@
 
 Canonical JSON: UTF-8, keys sorted, no spaces, one line for each key and for each input and shard, POSIX relative paths,
 a newline at the end; equal manifests have equal bytes. Its first key is a checksum of all bytes after it, so that any
-flipped bit is detected. Protection against deliberate changes is the purpose of the fingerprint.
+flipped bit is detected. Protection against deliberate changes is the purpose of the fingerprint
+(:mod:`packer.store.fingerprint`).
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -23,14 +23,13 @@ from packer.host.regular_file import MAX_SMALL_BYTES, ContainedPaths
 from packer.names import FilePath, SplitName, in_words
 from packer.recipe.read_rules import Read, Tokens
 from packer.recipe.row_schemas import ROW_SCHEMAS
-from packer.store.entries import Hex, Place, Shard, StoredTable
+from packer.store.entries import Count, Hex, Place, Shard, StoredTable, Totals
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE
-from packer.store.totals import Count, Totals
 
 __all__ = ["Place", "Shard", "StoredTable"]
 
-FORMAT_VERSION: Final = 3
+FORMAT_VERSION: Final = 4
 """Version of shards and manifest; raised when a reader of the previous one would fail or misread them."""
 
 MANIFEST_NAME = "manifest.json"
@@ -104,7 +103,7 @@ class ModelRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     format: Literal["packer-cache"]
-    format_version: Literal[3]
+    format_version: Literal[4]
     label_shift: Literal["none"]
     recipe: dict[str, Any]
     engine: str
@@ -117,6 +116,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     shards: tuple[Shard, ...]
     rejected_sha256: Hex
     """Digest of rejected.jsonl."""
+
+    rejected_content: Hex
+    """sha256 of what its lines say, without names of inputs and words of reasons."""
 
     totals: Totals
     recipe_fingerprint: Hex
@@ -158,7 +160,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def pending_rejected(self) -> str:
         """Path of its rejected.jsonl until the commit is finished; see :mod:`packer.store.rejected`."""
-        return f"{PRIVATE}/rejected-{self.rejected_sha256[:12]}.jsonl"
+        return f"{PRIVATE}/{pending_name(self.rejected_sha256)}"
+
+
+def pending_name(sha256: str) -> str:
+    """Return the name of a rejected.jsonl until the commit is finished."""
+    return f"rejected-{sha256[:12]}.jsonl"
 
 
 class _FreeMappings(msgspec.Struct, frozen=True):
@@ -221,7 +228,7 @@ def sealed(content: bytes) -> bytes:
 
 
 def write_manifest(folder: Path, manifest: Manifest, *, before: bytes | None = None) -> str:
-    """Replace the manifest atomically and return its fingerprint. This commits a build: write it last.
+    """Replace the manifest atomically and return its sha256. This commits a build: write it last.
 
     In a bucket, the manifest that is replaced must still be `before`; with None, there must be none.
 
@@ -243,20 +250,6 @@ def read_manifest(folder: Path) -> Manifest:
         StorageError: it cannot be read.
     """
     return decode_manifest(folder, manifest_bytes(folder))
-
-
-def manifest_fingerprint(folder: Path) -> str:
-    """Return the identity of all bytes of a cache: the sha256 of its manifest, which contains that of every file.
-
-    Raises:
-        InputError, CheckError, StorageError: as :func:`read_manifest`.
-    """
-    return fingerprint_of(manifest_bytes(folder))
-
-
-def fingerprint_of(content: bytes) -> str:
-    """Return the fingerprint of a manifest's bytes."""
-    return hashlib.sha256(content).hexdigest()
 
 
 def manifest_bytes(folder: Path) -> bytes:

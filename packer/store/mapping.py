@@ -1,23 +1,29 @@
-"""A shard mapped read-only, with its structure checked before use.
+"""A shard mapped read-only, with its structure checked before use; or single columns, read from their places.
 
-Three things are checked before any row is read: the file's size (accessing a page beyond the end of a truncated file
+Three things are checked before any row is mapped: the file's size (accessing a page beyond the end of a truncated file
 would kill the process), the schema, and that every record batch is where the manifest says. Values are checked by the
 row digests.
 """
 
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from xxhash import xxh3_128
 
 from packer.display import repair_hint
 from packer.errors import CheckError, StorageError
 from packer.host.limits import out_of, storage_errors
+from packer.layout import offsets_of
+from packer.store.arrow_columns import digest_values, shard_rows
+from packer.store.bounds import check_column
 from packer.store.files import CacheFiles
-from packer.store.manifest import Shard, StoredTable
+from packer.store.manifest import Place, Shard, StoredTable
 from packer.store.schema import block_len_of, blocks_schema, documents_schema
 from packer.store.shard_file import input_path
 
@@ -60,6 +66,18 @@ class MappedShard:
             for place in self.shard.places:
                 offset = place.columns["digest"]
                 digest.update(np.frombuffer(self._mapped, np.uint64, place.num_rows, offset).data)
+        return digest.hexdigest()
+
+    def digest_of_values(self) -> str:
+        """Compute the sha256 of all values, as :func:`packer.store.arrow_columns.digest_values` defines it.
+
+        Raises:
+            CheckError: a record batch is not where the manifest says, or invalid.
+        """
+        digest = hashlib.sha256()
+        with as_damage(self._folder, self.shard):
+            for number in range(len(self.shard.places)):
+                digest_values(digest, shard_rows(self.batch(number), self.shard.kind))
         return digest.hexdigest()
 
 
@@ -156,3 +174,51 @@ def check_schema(shard: Shard, schema: pa.Schema) -> int:
     if not schema.equals(expected, check_metadata=True):
         raise ValueError(f"its schema is not the one of {shard.kind}")
     return block_len
+
+
+def read_columns(
+    folder: Path, wanted: Sequence[tuple[Shard, Sequence[Place]]], columns: Mapping[str, type[np.generic]]
+) -> Iterator[list[npt.NDArray[Any]]]:
+    """Yield fixed-width columns of some record batches, shard by shard; digests are not checked.
+
+    Only a few shards' columns are in memory at a time. Columns that are stored close together, as ``length`` and
+    ``num_trained`` are, take one request to a bucket per record batch.
+
+    `wanted` are shards, and record batches of each; `columns` are names and stored types.
+
+    Yields:
+        The columns of each shard.  # [rows of its record batches] each
+
+    Raises:
+        CheckError: a shard is truncated, has no such column, or a value out of its bounds.
+        StorageError: it cannot be read.
+    """
+    sizes = [np.dtype(kind).itemsize for kind in columns.values()]
+
+    def ranges(shard: Shard, places: Sequence[Place]) -> list[tuple[int, int]]:
+        try:
+            return [
+                (place.columns[name], size * place.num_rows)
+                for name, size in zip(columns, sizes, strict=True)
+                for place in places
+            ]
+        except KeyError as error:
+            reason = f"{folder / shard.path} is damaged: not all its rows have a {error.args[0]}"
+            raise CheckError(reason, hint=repair_hint(folder)) from None
+
+    contents = CacheFiles(folder).read_ranges((shard.path, ranges(shard, places)) for shard, places in wanted)
+    for shard, places in wanted:
+        with as_missing(folder, shard):
+            try:
+                content = next(contents)
+            except CheckError as error:
+                raise CheckError(error.message, hint=error.hint or repair_hint(folder)) from None
+        num_rows = sum(place.num_rows for place in places)
+        starts = offsets_of([size * num_rows for size in sizes]).tolist()
+        found = [
+            np.frombuffer(content, kind, num_rows, start) for kind, start in zip(columns.values(), starts, strict=False)
+        ]
+        with as_damage(folder, shard):
+            for name, values in zip(columns, found, strict=True):
+                check_column(name, values, shard)
+        yield found

@@ -5,6 +5,7 @@ that the rows name and that holds the same image. The names say which files a pa
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -15,10 +16,11 @@ import pyarrow as pa
 from packer.display import repair_hint
 from packer.errors import CheckError
 from packer.media.decoder import Image
+from packer.store.digest import FileDigest
 from packer.store.files import CacheFiles
 from packer.store.folder import AtomicFile
 from packer.store.manifest import StoredTable
-from packer.store.shard_file import IPC_OPTIONS
+from packer.store.shard_file import IPC_OPTIONS, shard_name
 
 FOLDER = "media"
 _SCHEMA = pa.schema(
@@ -36,6 +38,7 @@ class MediaWriter:
     def __init__(self, cache: Path, *, key: str) -> None:
         self._cache, self._key = cache, key
         self._file: AtomicFile | None = None
+        self._unnamed = ExitStack()
         self._digests: set[bytes] = set()
         self._named: set[tuple[bytes, str | None]] = set()
 
@@ -43,8 +46,7 @@ class MediaWriter:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        if self._file is not None:
-            self._file.__exit__(*raised)  # type: ignore[arg-type]
+        self._unnamed.__exit__(*raised)  # type: ignore[arg-type]
 
     def add(self, images: Iterable[Image]) -> None:
         """Write those images that are new.
@@ -62,7 +64,7 @@ class MediaWriter:
         if not rows:
             return
         if self._file is None:
-            self._file = AtomicFile(self._cache / FOLDER, below=self._cache).__enter__()
+            self._file = self._unnamed.enter_context(CacheFiles(self._cache).new_file(FOLDER, _name))
             self._writer = pa.ipc.new_file(self._file, _SCHEMA, options=IPC_OPTIONS)
         arrays = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), _SCHEMA, strict=True)]
         self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA))
@@ -76,18 +78,20 @@ class MediaWriter:
         if self._file is None:
             return None
         self._writer.close()
-        self._file.flush()
+        self._unnamed.close()
         digest = self._file.digest
-        name = f"images-{digest.sha256[:12]}.arrow"
-        self._file.commit(name)
         return StoredTable(
-            path=f"{FOLDER}/{name}",
+            path=f"{FOLDER}/{_name(digest)}",
             key=self._key,
             num_rows=len(self._digests),
             num_bytes=digest.num_bytes,
             xxh3=digest.xxh3,
             sha256=digest.sha256,
         )
+
+
+def _name(digest: FileDigest) -> str:
+    return shard_name(digest.sha256, split="", index=None)
 
 
 class MediaShards:

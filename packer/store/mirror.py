@@ -16,23 +16,21 @@ bucket, as a build cannot know whether another one is about to refer to an objec
 import hashlib
 import os
 import re
+import socket
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 from zlib import crc32
 
 from packer.display import repair_hint
-from packer.errors import BusyError, CheckError, StorageError, show_as_url
+from packer.errors import BusyError, CheckError, StorageError, UsageError, show_as_url, url_of
 from packer.host.limits import hint_at_disk, storage_errors
-from packer.store.bucket import CONNECTIONS, Bucket, bucket_url
+from packer.store.bucket import CONNECTIONS, Bucket, GoneError
 from packer.store.folder import PRIVATE, AtomicFile, inside, write_atomically
-from packer.store.opened_folder import make_folder
-from packer.store.own_files import locked, read_own
-
-_URLS: dict[Path, str] = {}
-"""The URL that each folder mirrors, as this process was told."""
+from packer.store.own_files import locked, make_folder, read_own
 
 _OWN = ".mirror"
 """Folder within a mirror for locks, which are not part of the cache."""
@@ -46,7 +44,7 @@ once."""
 
 _SHARDS = ("documents", "blocks", "rows", "media")
 _LISTED = (*_SHARDS, "model")
-_DIGEST = re.compile(r"-([0-9a-f]{12})\.arrow\Z")
+_DIGEST = re.compile(r"[-/]([0-9a-f]{12,20})\.arrow\Z")
 
 
 def is_shard(name: str) -> bool:
@@ -83,10 +81,9 @@ class Mirror:
             if is_shard(name) and name not in but:
                 path.unlink(missing_ok=True)
 
-    def publish(self, names: Iterable[str]) -> None:
-        """Upload finished files of this folder, in order, unless the bucket has them."""
-        for name in names:
-            self.bucket.upload(name, self.folder / name)
+    def publish(self, name: str) -> None:
+        """Upload a finished file of this folder, unless the bucket has it."""
+        self.bucket.upload(name, self.folder / name)
 
     def publish_missing(self, names: Iterable[str]) -> None:
         """Upload those finished files of this folder that the bucket lacks, concurrently."""
@@ -94,7 +91,7 @@ class Mirror:
         there = self.sizes(names)
         missing = [name for name in names if there[name] is None and (self.folder / name).exists()]
         with ThreadPoolExecutor(CONNECTIONS // 4, thread_name_prefix="packer-bucket") as pool:
-            list(pool.map(lambda name: self.publish([name]), missing))
+            list(pool.map(self.publish, missing))
 
     def sizes(self, names: Iterable[str]) -> dict[str, int | None]:
         """Return the sizes of the bucket's objects, whatever is stored locally, with one listing per folder."""
@@ -115,8 +112,11 @@ class Mirror:
 
         def check(name: str) -> None:
             found = hashlib.sha256()
-            if self.bucket.download(name, found.update) and found.hexdigest() != digests[name]:
-                self.bucket.remove([name])
+            with suppress(GoneError):
+                for chunk in self.bucket.stream(name):
+                    found.update(chunk)
+                if found.hexdigest() != digests[name]:
+                    self.bucket.remove([name])
 
         with ThreadPoolExecutor(CONNECTIONS // 4, thread_name_prefix="packer-bucket") as pool:
             list(pool.map(check, digests))
@@ -151,15 +151,15 @@ class Mirror:
             if found is None:
                 path.unlink(missing_ok=True)
                 return None
-            if read_own(path) != found.content:
-                write_atomically(path, found.content)
-            return found.content
+            if read_own(path) != found:
+                write_atomically(path, found)
+            return found
 
     def _download(self, name: str, target: Path) -> None:
         """Download a file, if the bucket has it; call it with the file's lock held."""
-        with AtomicFile(target.parent) as file:
-            if not self.bucket.download(name, file.write):
-                return
+        with suppress(GoneError), AtomicFile(target.parent) as file:
+            for chunk in self.bucket.stream(name):
+                file.write(chunk)
             sha256 = _DIGEST.search(name)
             if sha256 is not None and not file.digest.sha256.startswith(sha256[1]):
                 raise CheckError(
@@ -201,7 +201,7 @@ def _lock_of(name: str) -> str:
 
 def mirror_of(folder: Path) -> Mirror | None:
     """Return the mirror in a folder; None if this process knows of none there, whatever the folder contains."""
-    url = _URLS.get(folder)
+    url = url_of(folder)
     return None if url is None else Mirror(folder, Bucket(url))
 
 
@@ -216,23 +216,44 @@ def make_mirror(folder: Path, url: str) -> Mirror:
         make_folder(folder)
         mirror.refuse_links()
         make_folder(folder / _OWN)
-    _URLS[folder] = url
     show_as_url(folder, url)
     return mirror
 
 
-def arrived(folder: Path, url: str | None) -> Path:
-    """Return a folder that another process sent with the URL that it mirrors there, or None, as what it is there."""
-    if url is not None:
-        make_mirror(folder, url)
-    return folder
+@dataclass(frozen=True, slots=True)
+class SentFolder:
+    """The folder of a cache, as one process sends it to another, which need not know what it mirrors."""
 
+    folder: Path
+    url: str | None
+    probe: Path | None = None
+    """A file that is in the folder now, which shows on another machine that it is the same one."""
 
-def forget_mirror(folder: Path) -> None:
-    """Make a folder an ordinary one again, for this process."""
-    _URLS.pop(folder, None)
+    @classmethod
+    def of(cls, folder: Path) -> Self:
+        return cls(folder, url_of(folder))
 
+    @classmethod
+    @contextmanager
+    def to_machines(cls, folder: Path) -> Iterator[Self]:
+        """Provide a folder for other machines, which see the same one, or have a copy of the bucket each."""
+        with ExitStack() as held:
+            url, probe = url_of(folder), None
+            if url is None:
+                probe = held.enter_context(AtomicFile(folder / PRIVATE, below=folder)).path
+            yield cls(folder, url, probe)
 
-def shown(folder: Path) -> str:
-    """Return a cache's name for messages: its URL, the URL that its folder mirrors, or the folder."""
-    return _URLS.get(folder) or bucket_url(folder) or str(folder)
+    def arrive(self) -> Path:
+        """Return the folder, after making it here what it is there.
+
+        Raises:
+            UsageError: this machine sees another folder, or none.
+        """
+        if self.url is not None:
+            make_mirror(self.folder, self.url)
+        if self.probe is not None and not self.probe.exists():
+            raise UsageError(
+                f"node {socket.gethostname()} does not see {self.folder}",
+                hint="the cache must lie on a file system that all nodes have under the same absolute path",
+            )
+        return self.folder

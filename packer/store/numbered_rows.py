@@ -20,15 +20,12 @@ from packer.batches import Bool, Int64, UInt64
 from packer.display import repair_hint
 from packer.errors import CheckError
 from packer.layout import MASKED, offsets_of
-from packer.store.arrow_columns import BlockRows, DocumentRows
+from packer.store.arrow_columns import BlockRows, DocumentRows, flat_view
 from packer.store.bounds import OutOfBounds
-from packer.store.column_ranges import read_columns
-from packer.store.files import CacheFiles
 from packer.store.manifest import Shard
-from packer.store.mapping import MappedShard, check_bytes, map_shard
-from packer.store.mirror import arrived
+from packer.store.mapping import MappedShard, check_bytes, map_shard, read_columns
+from packer.store.mirror import SentFolder
 from packer.store.schema import Kind
-from packer.store.views import flat_view
 
 Rows = TypeVar("Rows", DocumentRows, BlockRows)
 T = TypeVar("T", bound=np.generic)
@@ -75,10 +72,8 @@ def _weights(opened: DocumentRows | BlockRows, row: int) -> npt.NDArray[Any]:
     return trained if opened.loss_weights is None else np.where(trained, opened.loss_weights[row], 0)
 
 
-def _received(
-    make: Callable[[Path, tuple[Shard, ...]], Any], folder: Path, url: str | None, shards: tuple[Shard, ...]
-) -> Any:
-    return make(arrived(folder, url), shards)
+def _received(make: Callable[[Path, tuple[Shard, ...]], Any], sent: SentFolder, shards: tuple[Shard, ...]) -> Any:
+    return make(sent.arrive(), shards)
 
 
 class NumberedRows(Generic[Rows]):
@@ -117,7 +112,7 @@ class NumberedRows(Generic[Rows]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         make = partial(type(self), chosen=self._chosen)
-        return _received, (make, self.folder, CacheFiles(self.folder).url, self.shards)
+        return _received, (make, SentFolder.of(self.folder), self.shards)
 
     @property
     def weighted(self) -> bool:
@@ -203,6 +198,8 @@ class NumberedRows(Generic[Rows]):
         for number, shard in enumerate(self.shards):
             check_bytes(self.folder, shard)
             self._verify_row_digests(number)
+            if self.mapped(number).digest_of_values() != shard.rows_sha256:
+                raise self._other_rows(shard)
 
     def chunk(self, number: int) -> tuple[Rows, UInt64]:
         """Return the rows of a record batch and their stored digests, without checking them.
@@ -304,12 +301,15 @@ class NumberedRows(Generic[Rows]):
         digests = f"expected digest {expected:016x}, found {found:016x}"
         return self.damaged(chunk, f"row {self.row_in_shard(chunk, row)}: {digests}")
 
+    def _other_rows(self, shard: Shard) -> CheckError:
+        reason = "its rows are not those the manifest names"
+        return CheckError(f"{self.folder / shard.path} is damaged: {reason}", hint=repair_hint(self.folder))
+
     def _verify_row_digests(self, number: int) -> None:
         """Check once per shard that its row digests are those in the manifest, as intact rows may be another file's."""
         if number in self._verified_shards:
             return
         shard = self.shards[number]
         if self.mapped(number).digest_of_rows() != shard.rows_xxh3:
-            reason = "its rows are not those the manifest names"
-            raise CheckError(f"{self.folder / shard.path} is damaged: {reason}", hint=repair_hint(self.folder))
+            raise self._other_rows(shard)
         self._verified_shards.add(number)

@@ -10,16 +10,15 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote
 
-from packer.errors import CheckError, InputError, StorageError, UsageError
+from packer.errors import CheckError, InputError, StorageError, UsageError, show_as_url
 from packer.host.cache_dir import cache_dir
-from packer.host.limits import hint_at_disk, storage_errors
+from packer.host.limits import hint_at_disk, path_errors, storage_errors
 from packer.hub import SCHEME, HubName, data_name, pin, snapshot
-from packer.names import refuse_address
-from packer.store.bucket import bucket_url
+from packer.names import bucket_url, refuse_address, shown
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE
 from packer.store.manifest import MANIFEST_NAME, decode_manifest, read_manifest
-from packer.store.mirror import OTHER_DISK, Mirror, forget_mirror, is_shard, make_mirror, mirror_of, shown
+from packer.store.mirror import OTHER_DISK, Mirror, is_shard, make_mirror, mirror_of
 from packer.store.own_files import read_own
 from packer.withdrawn import refuse_withdrawn
 
@@ -90,24 +89,25 @@ def fresh_place(name: Path | str) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        forget_mirror(folder)
+        show_as_url(folder, None)
 
 
 def build_place(name: Path | str, *, is_dry: bool = False) -> Path:
-    """Return the folder to build in: for a cache in a bucket, a local mirror with the current manifest.
+    """Return the folder to build in, which has a cache or nothing: of a bucket, a mirror with the current manifest.
 
     Args:
         name: the cache.
         is_dry: whether nothing will be written.
 
     Raises:
-        UsageError: obstore is not installed, the bucket's folder contains other objects and no cache, or it is a URL
-            of something else than a bucket.
+        UsageError: there is something else and no cache, or it is a URL of something else than a bucket; or obstore is
+            not installed.
         StorageError: the disk or the store cannot be used, or the store ignores conditions on writes.
     """
     url = bucket_url(shown(Path(name)))
     if url is None:
         refuse_address(os.fspath(name), place="cache")
+        _refuse_other_files(Path(name))
         return Path(name)
     mirror = make_mirror(folder_of(url, "builds"), url)
     if mirror.refresh(MANIFEST_NAME) is None:
@@ -121,6 +121,16 @@ def build_place(name: Path | str, *, is_dry: bool = False) -> Path:
     if not is_dry:
         mirror.bucket.refuse_unconditional()
     return mirror.folder
+
+
+def _refuse_other_files(folder: Path) -> None:
+    with path_errors():
+        if not folder.is_dir() and (folder.exists() or folder.is_symlink()):
+            what = "a file" if folder.exists() else "a link to nothing"
+            raise UsageError(f"{folder} is {what}", hint="-o takes a folder")
+        is_cache = (folder / MANIFEST_NAME).exists() or (folder / PRIVATE).exists()
+        if folder.is_dir() and not is_cache and any(folder.iterdir()):
+            raise UsageError(f"{folder} contains other files and is not a cache", hint="choose another folder with -o")
 
 
 def _refresh(mirror: Mirror) -> None:

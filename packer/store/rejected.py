@@ -22,9 +22,10 @@ from msgspec import Meta
 from packer.display import repair_hint
 from packer.errors import CheckError, StorageError
 from packer.host.limits import storage_errors
+from packer.store.entries import Count
 from packer.store.files import CacheFiles
-from packer.store.manifest import REJECTED_NAME, Manifest
-from packer.store.totals import Count
+from packer.store.folder import PRIVATE
+from packer.store.manifest import REJECTED_NAME, Manifest, pending_name
 
 _MAX_LINE_BYTES = 16 * 2**20
 """Lines name a file and a reason; some hundred bytes."""
@@ -59,14 +60,21 @@ class Rejected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Number of tokens of the part."""
 
 
-def stage_rejected(folder: Path, lines: Iterable[Rejected], manifest: Manifest) -> None:
+def stage_rejected(folder: Path, lines: Iterable[Rejected]) -> tuple[str, str]:
     """Write the file for a manifest that is about to be written; the published file stays.
+
+    Returns:
+        its sha256, and the manifest's `rejected_content`
 
     Raises:
         StorageError: the disk cannot be written.
     """
-    digest = CacheFiles(folder).write(manifest.pending_rejected, _encoded(lines))
-    assert digest.sha256 == manifest.rejected_sha256, "the manifest names the digest of these lines"
+    content = hashlib.sha256()
+    with CacheFiles(folder).new_file(PRIVATE, lambda digest: pending_name(digest.sha256)) as file:
+        for line in lines:
+            file.write(msgspec.json.encode(line) + b"\n")
+            content.update(content_of(line))
+    return file.digest.sha256, content.hexdigest()
 
 
 def is_pending(folder: Path, manifest: Manifest) -> bool:
@@ -85,12 +93,10 @@ def publish_rejected(folder: Path, manifest: Manifest) -> None:
         CacheFiles(folder).rename(manifest.pending_rejected, REJECTED_NAME)
 
 
-def rejected_digest(lines: Iterable[Rejected]) -> str:
-    """Compute the sha256 of the file that these lines would make."""
-    digest = hashlib.sha256()
-    for line in _encoded(lines):
-        digest.update(line)
-    return digest.hexdigest()
+def content_of(line: Rejected) -> bytes:
+    """Return what a line adds to `rejected_content`: all but the input's name, and the reason's words."""
+    values = (line.row, line.line, line.code, line.document, line.split, line.start, line.tokens)
+    return msgspec.json.encode(values) + b"\n"
 
 
 def rejected_path(folder: Path, manifest: Manifest) -> str:
@@ -133,7 +139,3 @@ def _open(folder: Path, manifest: Manifest) -> BufferedReader:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
     raise CheckError(f"{path} is missing", hint=repair_hint(folder))
-
-
-def _encoded(lines: Iterable[Rejected]) -> Iterator[bytes]:
-    return (msgspec.json.encode(line) + b"\n" for line in lines)

@@ -7,14 +7,13 @@ time.
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from xxhash import xxh3_128_hexdigest
 
 from packer.display import repair_hint
 from packer.errors import CheckError
 from packer.host.arrow_messages import batch_sizes
+from packer.store.digest import FileDigest
 from packer.store.files import CacheFiles
-from packer.store.folder import AtomicFile
 from packer.store.manifest import StoredTable
 from packer.store.mapping import check_size
 from packer.store.shard_file import IPC_OPTIONS
@@ -34,15 +33,18 @@ def write_table(cache: Path, batches: list[pa.RecordBatch], *, kind: str, key: s
         StorageError: the disk cannot be written; nothing is left of the file.
     """
     table = pa.Table.from_batches(batches).combine_chunks()
-    with AtomicFile(cache / FOLDER, below=cache) as file:
-        with pa.ipc.new_file(file, table.schema, options=IPC_OPTIONS) as writer:
-            writer.write_table(table)
-        file.flush()
-        digest = file.digest
-        name = f"{kind}-{digest.sha256[:12]}.arrow"
-        file.commit(name)
+
+    def name(digest: FileDigest) -> str:
+        return f"{kind}-{digest.sha256[:12]}.arrow"
+
+    with (
+        CacheFiles(cache).new_file(FOLDER, name) as file,
+        pa.ipc.new_file(file, table.schema, options=IPC_OPTIONS) as writer,
+    ):
+        writer.write_table(table)
+    digest = file.digest
     return StoredTable(
-        path=f"{FOLDER}/{name}",
+        path=f"{FOLDER}/{name(digest)}",
         key=key,
         num_rows=table.num_rows,
         num_bytes=digest.num_bytes,
@@ -88,5 +90,7 @@ def _table(content: bytes, schema: pa.Schema) -> pa.Table:
 
 
 def _num_nulls(column: pa.ChunkedArray) -> int:
+    import pyarrow.compute as pc  # noqa: PLC0415 - a twentieth of a second, which builds without rules about rows save
+
     is_list = pa.types.is_large_list(column.type) or pa.types.is_fixed_size_list(column.type)
     return int(column.null_count) + (int(pc.list_flatten(column).null_count) if is_list else 0)

@@ -8,9 +8,6 @@ from packer.store.manifest import FORMAT_VERSION
 
 Kind: TypeAlias = Literal["documents", "blocks"]
 
-BLOCK_LISTS: Final = ("input_ids", "labels", "position_ids", "loss_weights")
-"""Columns of a block shard with L values per row; the last one is optional."""
-
 BLOCK_PIECES: Final = ("doc_ids", "doc_starts", "doc_lengths", "doc_places")
 """Columns of a block shard with one value per piece."""
 

@@ -1,9 +1,10 @@
 """Write one Arrow file of a cache, from its temporary name to its content-addressed name.
 
-The bytes are a function of the record batches alone: Arrow IPC *file* format, metadata version 5, uncompressed, no
-dictionaries, no time, no host. The name ends in the first 12 digits of the file's sha256.
+The bytes are a function of the record batches and of Arrow's version: IPC *file* format, metadata version 5,
+uncompressed, no dictionaries, no time, no host. The name has the first digits of the file's sha256.
 """
 
+import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,22 +12,25 @@ import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_128
 
+from packer.store.arrow_columns import digest_values, flat_view, shard_rows
+from packer.store.digest import FileDigest
 from packer.store.files import CacheFiles
-from packer.store.folder import AtomicFile, inside
 from packer.store.manifest import Place, Shard
 from packer.store.schema import Kind, placed_columns
-from packer.store.views import flat_view
 
 IPC_OPTIONS = pa.ipc.IpcWriteOptions(metadata_version=pa.ipc.MetadataVersion.V5, compression=None, use_threads=False)
 
 
-def shard_name(*, split: str, index: int, sha256: str) -> str:
-    """Return the file name of a shard: ``train-00000-0123456789ab.arrow``."""
-    return f"{split}-{index:05d}-{sha256[:12]}.arrow"
+def shard_name(sha256: str, *, split: str, index: int | None) -> str:
+    """Return the file name of a shard: of documents by its bytes alone, of blocks ``train-00000-0123456789ab.arrow``.
+
+    A partition's shard keeps its name wherever the partition stands in a later build; two that are equal are one file.
+    """
+    return f"{sha256[:20]}.arrow" if index is None else f"{split}-{index:05d}-{sha256[:12]}.arrow"
 
 
 def write_shard(
-    cache: Path, batches: Iterable[pa.RecordBatch], *, schema: pa.Schema, kind: Kind, split: str, index: int
+    cache: Path, batches: Iterable[pa.RecordBatch], *, schema: pa.Schema, kind: Kind, split: str, index: int | None
 ) -> Shard:
     """Write record batches, none of them empty, as one atomic file.
 
@@ -37,8 +41,12 @@ def write_shard(
         StorageError: the disk cannot be written; nothing is left of the file.
     """
     num_rows = num_tokens = num_trained = 0
-    row_digests = xxh3_128()
-    with AtomicFile(cache / kind, below=cache) as file:
+    row_digests, values = xxh3_128(), hashlib.sha256()
+
+    def name(digest: FileDigest) -> str:
+        return shard_name(digest.sha256, split=split, index=index)
+
+    with CacheFiles(cache).new_file(kind, name) as file:
         with pa.ipc.new_file(file, schema, options=IPC_OPTIONS) as writer:
             for batch in batches:
                 writer.write_batch(batch)
@@ -46,13 +54,12 @@ def write_shard(
                 num_tokens += int(flat_view(batch, "length", np.int32, batch.num_rows).sum(dtype=np.int64))
                 num_trained += int(flat_view(batch, "num_trained", np.int32, batch.num_rows).sum(dtype=np.int64))
                 row_digests.update(flat_view(batch, "digest", np.uint64, batch.num_rows).data)
+                digest_values(values, shard_rows(batch, kind))
         file.flush()
         places = find_places(file.path)
-        digest = file.digest
-        name = shard_name(split=split, index=index, sha256=digest.sha256)
-        file.commit(inside(file.folder, name).name)
+    digest = file.digest
     return Shard(
-        path=f"{kind}/{name}",
+        path=f"{kind}/{name(digest)}",
         kind=kind,
         split=split,
         source=None,
@@ -70,6 +77,7 @@ def write_shard(
         xxh3=digest.xxh3,
         sha256=digest.sha256,
         rows_xxh3=row_digests.hexdigest(),
+        rows_sha256=values.hexdigest(),
         places=places,
     )
 
@@ -98,14 +106,3 @@ def input_path(batch: pa.RecordBatch, *, base: int, first_row: int) -> Place:
         raise ValueError("a record batch has no values")
     columns = {name: buffer.address - base for name, buffer in values.items()}
     return Place(first_row=first_row, num_rows=batch.num_rows, columns=columns)
-
-
-def relink(cache: Path, shard: Shard, *, index: int) -> str:
-    """Link a shard's bytes under the name for another index, and return its relative path; the old name stays.
-
-    Raises:
-        CheckError, StorageError: as :meth:`packer.store.files.CacheFiles.relink`.
-    """
-    name = f"{shard.kind}/{shard_name(split=shard.split, index=index, sha256=shard.sha256)}"
-    CacheFiles(cache).relink(shard.path, name, sha256=shard.sha256)
-    return name

@@ -6,32 +6,31 @@ documents arrive: a record batch ends with the row that brings it to 16,384 rows
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
+from itertools import chain
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from packer.batches import BlockBatch, Bool, DocumentBatch, Int64
+from packer.batches import BlockBatch, Bool, DocumentBatch
 from packer.layout import MASKED, document_labels, document_weights, last_of_rows, offsets_of, select_documents
 from packer.media.columns import Media
 from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, flat_array, list_array
 from packer.store.digest import document_ids
 from packer.store.manifest import Shard
-from packer.store.schema import BLOCK_LISTS, BLOCK_PIECES, blocks_schema, documents_schema
+from packer.store.schema import blocks_schema, documents_schema
 from packer.store.shard_file import write_shard
-
-T = TypeVar("T", bound=np.generic)
 
 BATCH_ROWS = 16_384
 BATCH_TOKENS = 2**20
 """A record batch ends with the row that reaches one of these limits."""
 
 
-def write_documents(cache: Path, batches: Sequence[DocumentBatch], *, split: str, index: int) -> Shard:
-    """Write a document shard: all documents of a partition, in order; `index` is its number within the split.
+def write_documents(cache: Path, batches: Sequence[DocumentBatch], *, split: str) -> Shard:
+    """Write a document shard: all documents of a partition, in order.
 
     Return the manifest's entry, with the values that follow from the documents.
 
@@ -51,11 +50,11 @@ def write_documents(cache: Path, batches: Sequence[DocumentBatch], *, split: str
         ),
         kind="documents",
         split=split,
-        index=index,
+        index=None,
     )
     lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(batch.offsets) for batch in batches)])
     sample = np.concatenate([np.zeros(0, np.int32), *(batch.sample for batch in batches)])
-    is_last = last_of_rows(sample, _joined([batch.side for batch in batches]))
+    is_last = last_of_rows(sample, _joined("side", [batch.side for batch in batches]))
     return msgspec.structs.replace(shard, num_last_tokens=int(lengths[is_last].sum()))
 
 
@@ -72,7 +71,7 @@ def _record_batches(batches: Sequence[DocumentBatch], *, weighted: bool) -> Iter
     while first < documents.num_documents:
         by_tokens = int(np.searchsorted(offsets, offsets[first] + BATCH_TOKENS, side="left"))
         last = min(by_tokens, first + BATCH_ROWS, documents.num_documents)
-        yield document_record_batch(rows_of(select_documents(documents, np.arange(first, last)), weighted=weighted))
+        yield record_batch(rows_of(select_documents(documents, np.arange(first, last)), weighted=weighted))
         first = last
 
 
@@ -112,41 +111,34 @@ def rows_of(documents: DocumentBatch, *, weighted: bool) -> DocumentRows:
     )
 
 
-def document_record_batch(rows: DocumentRows) -> pa.RecordBatch:
-    """Convert rows of a document shard to Arrow, with their digests; every buffer starts at its first row."""
-    schema = documents_schema(
-        weighted=rows.loss_weights is not None, preference=rows.side is not None, media=rows.media is not None
-    )
-    spans = schema.field("spans").type
-    columns = {
-        "doc_id": flat_array(pa.int64(), rows.doc_id),
-        "input_ids": _list(schema, "input_ids", rows.input_ids),
-        "labels": _list(schema, "labels", rows.labels),
-        "spans": list_array(
-            spans,
-            pa.Array.from_buffers(
-                spans.value_type,
-                len(rows.span_message),
-                [None],
-                children=[
-                    flat_array(pa.int32(), values) for values in (rows.span_message, rows.span_start, rows.span_end)
-                ],
-            ),
-            rows.span_offsets,
-        ),
-        "length": flat_array(pa.int32(), rows.length),
-        "num_trained": flat_array(pa.int32(), rows.num_trained),
-        "row": flat_array(pa.int32(), rows.row),
-        "sample_id": _string_array(rows),
-        "digest": flat_array(pa.uint64(), rows.digests()),
-    }
-    if rows.loss_weights is not None:
-        columns["loss_weights"] = _list(schema, "loss_weights", rows.loss_weights)
-    if rows.side is not None and rows.margin is not None:
-        columns |= {"side": flat_array(pa.int8(), rows.side), "margin": flat_array(pa.float32(), rows.margin)}
-    if rows.media is not None:
-        columns["media"] = _media_array(schema.field("media").type, rows.media)
-    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+def record_batch(rows: DocumentRows | BlockRows) -> pa.RecordBatch:
+    """Convert rows of a shard to Arrow, with their digests; every buffer starts at its first row."""
+    weighted = rows.loss_weights is not None
+    if isinstance(rows, BlockRows):
+        schema = blocks_schema(rows.input_ids.shape[1], weighted=weighted)
+    else:
+        schema = documents_schema(weighted=weighted, preference=rows.side is not None, media=rows.media is not None)
+    return pa.RecordBatch.from_arrays([_array(field, rows) for field in schema], schema=schema)
+
+
+def _array(field: pa.Field, rows: Any) -> pa.Array:
+    kind = field.type
+    if field.name == "spans":
+        parts = [flat_array(pa.int32(), each) for each in (rows.span_message, rows.span_start, rows.span_end)]
+        structs = pa.Array.from_buffers(kind.value_type, len(rows.span_message), [None], children=parts)
+        return list_array(kind, structs, rows.span_offsets)
+    if field.name == "sample_id":
+        return _string_array(rows)
+    if field.name == "media":
+        return _media_array(kind, rows.media)
+    column = rows.digests() if field.name == "digest" else getattr(rows, field.name)
+    if isinstance(column, Ragged):
+        return list_array(kind, flat_array(kind.value_type, column.values), column.offsets)
+    if column.ndim == 2:
+        return pa.Array.from_buffers(
+            kind, len(column), [None], children=[flat_array(kind.value_type, column.reshape(-1))]
+        )
+    return flat_array(kind, column)
 
 
 def _media_array(kind: pa.DataType, media: Media) -> pa.Array:
@@ -161,31 +153,21 @@ def concatenate_documents(batches: Sequence[DocumentBatch]) -> DocumentBatch:
     """Concatenate batches."""
     if len(batches) == 1:
         return batches[0]
+    names = [field.name for field in fields(DocumentBatch) if field.name != "media"]
     return DocumentBatch(
-        input_ids=np.concatenate([batch.input_ids for batch in batches]),
-        offsets=_join_offsets([batch.offsets for batch in batches]),
-        sample=np.concatenate([batch.sample for batch in batches]),
-        sample_id=tuple(name for batch in batches for name in batch.sample_id),
-        run_offsets=_join_offsets([batch.run_offsets for batch in batches]),
-        run_start=np.concatenate([batch.run_start for batch in batches]),
-        run_end=np.concatenate([batch.run_end for batch in batches]),
-        run_message=np.concatenate([batch.run_message for batch in batches]),
-        run_weight=np.concatenate([batch.run_weight for batch in batches]),
-        side=_joined([batch.side for batch in batches]),
-        margin=_joined([batch.margin for batch in batches]),
+        **{name: _joined(name, [getattr(batch, name) for batch in batches]) for name in names},
         media=Media.join([(batch.media, batch.num_documents) for batch in batches]),
     )
 
 
-def _joined(columns: Sequence[npt.NDArray[T] | None]) -> npt.NDArray[T] | None:
-    """Concatenate a column that either all batches have or none."""
+def _joined(name: str, columns: Sequence[Any]) -> Any:
+    """Concatenate a column that either all batches have or none; of offsets, [0, 2, 3] and [0, 4] are [0, 2, 3, 7]."""
     present = [column for column in columns if column is not None]
-    return np.concatenate(present) if present else None
-
-
-def _join_offsets(offsets: list[Int64]) -> Int64:
-    """Concatenate offsets: [0, 2, 3] and [0, 4] become [0, 2, 3, 7]."""
-    return offsets_of(np.concatenate([np.diff(each) for each in offsets]))
+    if not present or isinstance(present[0], tuple):
+        return tuple(chain.from_iterable(present)) if present else None
+    if name.endswith("offsets"):
+        return offsets_of(np.concatenate([np.diff(column) for column in present]))
+    return np.concatenate(present)
 
 
 def _texts(texts: tuple[str | None, ...]) -> tuple[Ragged, Bool]:
@@ -202,11 +184,6 @@ def _string_array(rows: DocumentRows) -> pa.Array:
     return pa.Array.from_buffers(
         pa.string(), len(present), [validity, pa.py_buffer(np.ascontiguousarray(rows.sample_id.offsets)), values]
     )
-
-
-def _list(schema: pa.Schema, name: str, column: Ragged) -> pa.Array:
-    kind = schema.field(name).type
-    return list_array(kind, flat_array(kind.value_type, column.values), column.offsets)
 
 
 def write_blocks(
@@ -236,28 +213,9 @@ def write_blocks(
     """
     return write_shard(
         cache,
-        (block_record_batch(BlockRows.of(batch, weighted=weighted)) for batch in batches if batch.num_blocks),
+        (record_batch(BlockRows.of(batch, weighted=weighted)) for batch in batches if batch.num_blocks),
         schema=blocks_schema(block_len, weighted=weighted),
         kind="blocks",
         split=split,
         index=index,
     )
-
-
-def block_record_batch(rows: BlockRows) -> pa.RecordBatch:
-    """Convert rows of a block shard to Arrow, with their digests."""
-    num_rows, block_len = rows.input_ids.shape
-    schema = blocks_schema(block_len, weighted=rows.loss_weights is not None)
-    columns = {
-        "length": flat_array(pa.int32(), rows.length),
-        "num_trained": flat_array(pa.int32(), rows.num_trained),
-        "digest": flat_array(pa.uint64(), rows.digests()),
-    }
-    for name in BLOCK_LISTS:
-        if name in schema.names:
-            kind = schema.field(name).type
-            values = flat_array(kind.value_type, getattr(rows, name).reshape(-1))
-            columns[name] = pa.Array.from_buffers(kind, num_rows, [None], children=[values])
-    for name in (*BLOCK_PIECES, "seq_lengths"):
-        columns[name] = _list(schema, name, getattr(rows, name))
-    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)

@@ -10,6 +10,7 @@ from functools import cache, cached_property
 import numpy as np
 
 from packer.batches import Int32, Int64, TokenBatch, TurnBatch
+from packer.layout import concatenated_ranges
 from packer.model.backend import definition_of
 from packer.model.model import TOKENIZER_FILE, AddedToken, Model
 from packer.model.token_bytes import TokenBytes
@@ -90,6 +91,8 @@ class TurnTokenizer:
         """Locate all turns of the texts for which one vectorized pass suffices; None if there are none."""
         if self._normalized_control is not None or not self._is_vectorized or not len(turns.raw):
             return None
+        if turns.raw.all() and not turns.prompt_end.any() and not len(turns.guarded):
+            return self._whole_texts(turns)
         plain = ~turns.raw
         plain[np.searchsorted(turns.text_offsets, turns.guarded[:, 0], side="right") - 1] = False
         try:
@@ -99,6 +102,33 @@ class TurnTokenizer:
         if located is not None and not len(located.text):
             self._is_vectorized = int(plain.sum()) < _MANY_TEXTS
         return located
+
+    def _whole_texts(self, turns: TurnBatch) -> LocatedTexts | None:
+        """Encode plain texts, which are trained throughout, at once; None if the tokenizer fails on one of them."""
+        bounds = turns.text_offsets.tolist()
+        try:
+            ids, offsets = self._encoder.encode([turns.text[a:b].decode() for a, b in itertools.pairwise(bounds)])
+        except UnencodableTextsError:
+            return None
+        prefix, suffix = self._prefix_and_suffix
+        own = np.diff(offsets)
+        added = np.full(len(own), len(suffix))
+        if len(suffix) and len(ids):
+            added[(own > 0) & (ids[np.maximum(offsets[1:], 1) - 1] == suffix[-1])] = 0
+        lengths = len(prefix) + own + added
+        ends = np.cumsum(lengths)
+        whole = np.empty(lengths.sum(), np.int32)
+        whole[concatenated_ranges(ends - lengths + len(prefix), own)] = ids
+        whole[(ends - lengths)[:, None] + np.arange(len(prefix))] = prefix
+        open_ends = ends[added > 0]
+        whole[(open_ends - len(suffix))[:, None] + np.arange(len(suffix))] = suffix
+        return LocatedTexts(
+            ids=whole,
+            offsets=np.concatenate([np.zeros(1, np.int64), ends]),
+            text=np.arange(len(own)),
+            prompt_tokens=np.full(len(turns.turn_text), len(prefix)),
+            completion_tokens=lengths[turns.turn_text],
+        )
 
     def _tokenize_one_by_one(self, turns: TurnBatch, chosen: Int64) -> TokenBatch:
         """Process the chosen texts individually; the result has only their turns, in order."""

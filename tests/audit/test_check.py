@@ -82,7 +82,6 @@ def test_rows_that_share_nothing_pass(caches):
     rows = some_rows(60)
     report = check(caches.build(train=rows[:35], validation=rows[35:]), near=True)
     assert report.ok and set(levels(report).values()) == {"ok"}
-    assert [name for name, _ in report.facts] == ["files", "rows", "tokenizer", "packing", "code"]
 
 
 def test_one_copy_in_a_held_out_split_fails(caches):
@@ -149,7 +148,7 @@ def test_small_and_empty_splits_are_seen(caches):
     assert levels(check(caches.build(train=rows[:50], other=[empty])))["splits"] == "failure"
 
 
-def test_groups_in_two_splits_and_shares_that_were_not_met_are_seen(caches):
+def test_groups_in_two_splits_are_seen(caches):
     rows = [{**row, "user": f"user {i % 9}"} for i, row in enumerate(some_rows(210))]
     rules = {"split": {"group": "user", "shares": {"validation": 0.3}, "seed": 5}}
     report = check(caches.build(rules=rules, train=rows))
@@ -157,11 +156,6 @@ def test_groups_in_two_splits_and_shares_that_were_not_met_are_seen(caches):
     (caches.folder / "cache" / "manifest.json").unlink()
     report = check(caches.build(rules=rules, train=rows[:150], dev=rows[150:]))
     assert levels(report)["groups"] == "failure"
-    one = [{**row, "user": "one"} for row in rows[:150]] + [
-        {**row, "user": f"u{i}"} for i, row in enumerate(rows[150:])
-    ]
-    (caches.folder / "cache" / "manifest.json").unlink()
-    assert levels(check(caches.build(rules=rules, train=one)))["splits"] == "warning"
 
 
 def test_rows_of_other_sources_that_have_no_group_are_in_no_group(caches):
@@ -170,17 +164,6 @@ def test_rows_of_other_sources_that_have_no_group_are_in_no_group(caches):
     other = some_rows(80)[60:]
     report = check(caches.build(rules=rules, train=rows, validation=other[:10], test=other[10:]))
     assert levels(report)["groups"] == "ok" and "each of 9 values of user is in one split" in str(report.checks)
-
-
-def test_shares_are_compared_among_the_rows_that_were_divided(caches):
-    rows = [chat(f"{prompt(row)} {i}", "yes") for i, row in enumerate(some_rows(40)) for _ in range(6)]
-    rows = [{**row, "user": i} for i, row in enumerate(rows)]
-    rules = {"split": {"group": "user", "shares": {"validation": 0.2}, "leakage": {}}}
-    report = check(caches.build(rules=rules, train=rows))
-    assert levels(report)["splits"] == "ok"
-    del rules["split"]["leakage"]
-    report = check(caches.build(rules=rules, train=rows, test=some_rows(340)[40:], force=True))
-    assert levels(report)["splits"] == "ok"
 
 
 def test_a_split_that_leaves_nothing_to_train_on_is_seen(caches):
@@ -302,4 +285,3 @@ def test_without_sources_no_input_is_read_and_nothing_is_said_of_it(caches):
     report = audit.check(cache, near=True)
     assert [each.level for each in report.checks if each.code == "inputs"] == ["skipped"]
     assert "copies_between_splits" not in levels(report) and levels(report)["splits"] != "failure"
-    assert dict(report.facts)["files"] == f"2: {caches.folder}/train.jsonl, {caches.folder}/validation.jsonl"

@@ -145,6 +145,15 @@ def test_of_rows_only_what_they_have_is_reported(tmp_path: Path) -> None:
     assert codes(report) == ["rows_rejected"]
 
 
+def test_of_a_template_that_rewrites_history_nothing_is_said_beside_rows_without_history(
+    cases: Cases, tmp_path: Path
+) -> None:
+    folder = cases.folder("chat_rewritten")
+    assert codes(of(folder, sources=write(tmp_path / "short.jsonl", chat("Hi", "Hello")))) == []
+    found = codes(of(folder, sources=write(tmp_path / "long.jsonl", chat("Hi", "Hello", "And?", "Fine"))))
+    assert {"chat_rewritten", "reasoning_forgotten"} <= {*found}
+
+
 def test_every_code_has_a_template_that_earns_it() -> None:
     assert {*CASES, *OF_ROWS} == set(CODES)
 

@@ -20,7 +20,8 @@ from packer.store.cache import Cache
 
 
 def table(folder, kind, split):
-    files = sorted((folder / kind).glob(f"{split}-*.arrow"))
+    shards = json.loads((folder / "manifest.json").read_text("utf-8"))["shards"]
+    files = [folder / shard["path"] for shard in shards if (shard["kind"], shard["split"]) == (kind, split)]
     assert files
     return pa.concat_tables([pa.ipc.open_file(file).read_all() for file in files])
 

@@ -25,13 +25,13 @@ from packer.recipe.recipe import load_recipe, make_recipe
 from packer.starter import write_starter
 from packer.store import manifest as manifest_module
 from packer.store import rejected as rejected_module
+from packer.store.arrow_columns import document_rows
 from packer.store.cache import Cache, content_fingerprint
 from packer.store.manifest import read_manifest, sealed, write_manifest
 from packer.store.rejected import read_rejected
-from packer.store.views import document_rows
 from packer.store.writing import write_blocks
 
-LEVELS = ("quick", "default", "full")
+LEVELS = ("default", "full")
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_another_cache_fails_against_a_pinned_fingerprint(starter_cache):
     assert verify(starter_cache, expect=fingerprint).ok
     assert verify(starter_cache, expect=fingerprint.upper()).ok
     for wrong in ("0" * 64, fingerprint[:-1], "", "ä"):
-        report = verify(starter_cache, level="quick", expect=wrong)
+        report = verify(starter_cache, expect=wrong)
         (finding,) = report.findings
         assert (finding.what, finding.expected, finding.found) == ("fingerprint", wrong, fingerprint)
         assert report.is_another
@@ -186,9 +186,9 @@ def test_a_manifest_that_cannot_be_read_is_a_finding(cache, content):
 def test_other_bytes_that_mean_the_same_manifest_are_found(cache):
     path = cache / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text())))
-    assert {finding.what for finding in verify(cache, level="quick").findings} == {"structure"}
+    assert {finding.what for finding in verify(cache).findings} == {"structure"}
     path.write_bytes(sealed(path.read_bytes()))
-    assert {finding.what for finding in verify(cache, level="quick").findings} == {"form"}
+    assert {finding.what for finding in verify(cache).findings} == {"form"}
 
 
 def test_a_folder_without_a_manifest_is_not_a_cache(tmp_path):
@@ -271,7 +271,6 @@ def test_the_hint_repairs_what_was_found(cache, starter):
         ("fingerprint", "default", "0"),
         ("structure", "default", None),
         ("input", "default", "0"),
-        ("rows", "quick", "0"),
         ("size", "default", "0"),
     ],
 )
@@ -283,6 +282,7 @@ def test_a_hint_can_be_copied_into_a_shell(what, level, content_fingerprint):
         checked=(),
         findings=(finding,) if what != "input" else (dataclasses.replace(finding, path="/gone.jsonl"),),
         fingerprint="0",
+        manifest_sha256="0",
         content_fingerprint=content_fingerprint,
     )
     assert "/my caches/a" in shlex.split(report.hint)
@@ -571,7 +571,6 @@ def test_a_manifest_too_large_to_be_one_is_a_finding(cache, monkeypatch):
 def test_a_recipe_this_version_does_not_understand_is_a_finding_and_its_blocks_are_not_judged(cache):
     manifest = read_manifest(cache)
     write_manifest(cache, msgspec.structs.replace(manifest, recipe={**manifest.recipe, "color": "blue"}))
-    assert verify(cache, level="quick").ok
     (finding,) = verify(cache).findings
     assert (finding.path, finding.what) == ("manifest.json", "recipe")
     assert "unknown key 'color'" in finding.found

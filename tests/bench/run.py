@@ -4,8 +4,8 @@ Times on shared machines are noise; ratios within a run say more. Each line is t
 hundred million documents too, which takes about 4 GB of memory, opens ten million blocks, and builds 832,000 rows. TRL and
 `datasets` are compared with where they are installed, and real documents are packed and read where
 ``PACKER_REAL`` says they lie. ``--peers`` has LLaMA-Factory and axolotl prepare rows too, which preparing/install.py installs.
-``--only reading`` prints the tables of one kind. Two kinds are measured only when they are asked for: ``cores``, which builds by
-1, 2, 4, … processes, and ``training``, which needs a GPU.
+``--only reading`` prints the tables of one kind. Measured only when they are asked for: ``cores``, which builds by
+1, 2, 4, … processes, ``training``, which needs a GPU, and ``waits``, which needs ``PACKER_REAL``.
 """
 
 import argparse
@@ -20,8 +20,9 @@ from rich.console import Console
 from rich.table import Table
 from training import training_table
 from verifying import verifying_table
+from waits import waits_table
 
-_ASKED_FOR = ("cores", "training")
+_ASKED_FOR = ("cores", "training", "waits")
 
 
 def main() -> None:
@@ -48,6 +49,7 @@ def main() -> None:
         "verifying": lambda: [verifying_table()],
         "cores": cores_tables,
         "training": lambda: [training_table()],
+        "waits": lambda: [waits_table()],
     }
     console = Console(width=120)
     for kind, tables in kinds.items():

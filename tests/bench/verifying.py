@@ -27,7 +27,6 @@ from packer.store.manifest import Manifest, read_manifest
 _BYTES = 500 * 2**20
 _PIECE_BYTES = 4 * 2**20
 _LINES: tuple[tuple[Level, str, int], ...] = (
-    ("quick", "memory", 9),
     ("default", "memory", 9),
     ("default", "disk", 5),
     ("full", "memory", 3),

@@ -1,4 +1,4 @@
-"""`packer inspect --step` and `--head`, as a person sees them."""
+"""`packer inspect --step`, as a person sees them."""
 
 import json
 import re
@@ -45,21 +45,11 @@ def test_a_batch_is_shown_with_its_contract_its_columns_and_its_documents(cache)
 @pytest.mark.parametrize("batching", ["packed", "padded", "padding_free", "token_budget"])
 def test_the_page_of_a_batch_fits_80_columns_but_for_its_texts(cache, batching):
     options = (*STEP[:3], 600) if batching == "token_budget" else STEP
-    page = run("inspect", cache, *options, "--batching", batching, "--head", 0).stdout
+    page = run("inspect", cache, *options, "--batching", batching).stdout.split("\n── 1/")[0]
     assert page.count("\n") > 15
     assert all(cell_len(line) <= 80 for line in page.splitlines())
     plain = run("inspect", cache, *options, "--batching", batching, env={"PYTHONIOENCODING": "ascii"}).stdout
     assert "\x1b" not in plain
-
-
-def test_head_shows_the_first_documents_and_says_how_many_more_there_are(cache):
-    page = run("inspect", cache, *STEP, "--head", 1).stdout
-    documents = [part for part in fields("inspect", cache, *STEP)["batch"]["parts"] if part["kind"] == "document"]
-    assert f"── 1/{len(documents)} " in page and f"── 2/{len(documents)} " not in page
-    assert f"{len(documents) - 1} documents more" in page
-    block = run("inspect", cache, "--head", 1).stdout
-    assert block.count("\n── 1/") == 1 and "\n── 2/" not in block and "more\n" in block
-    assert len(fields("inspect", cache, "--head", 1)["block"]["documents"]) == 1
 
 
 def test_a_state_shows_the_step_that_the_run_takes_next(cache, tmp_path):
@@ -74,17 +64,15 @@ def test_a_state_shows_the_step_that_the_run_takes_next(cache, tmp_path):
     loader.close()
     options = ("--state", tmp_path / "reader.json", "--micro-batch-size", 2, "--step", 1)
     assert fields("inspect", cache, *options, "--ids")["batch"]["columns"]["input_ids"]["values"] == expected
-    assert run("inspect", cache, *options, "--head", 0).stdout.startswith("── step 2, epoch 0 (train) · ")
+    assert run("inspect", cache, *options).stdout.startswith("── step 2, epoch 0 (train) · ")
 
 
 def test_a_batch_that_breaks_the_contract_is_exit_code_1_and_named(cache, monkeypatch):
     from packer.store.cache import FoundBlocks
 
-    copy = FoundBlocks.copy
+    values = FoundBlocks.values
     monkeypatch.setattr(
-        FoundBlocks,
-        "copy",
-        lambda self, name, into, first=0: copy(self, name.replace("labels", "input_ids"), into, first),
+        FoundBlocks, "values", lambda self, name, *rest: values(self, name.replace("labels", "input_ids"), *rest)
     )
     found = run("inspect", cache, *STEP, exit_code=1)
     assert "  ✗ first targets  " in found.stdout and "  ✓ positions " in found.stdout

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import shutil
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from command_line import assert_refused, fields, run
 
 from packer.audit import stats, verify
 from packer.store.manifest import read_manifest
+from packer.version import __version__
 from packer_cli.main import COMMANDS
 
 ROW = {
@@ -50,7 +52,7 @@ def test_from_nothing_to_a_verified_cache(tmp_path):
     assert verify(tmp_path / "cache").fingerprint in built
     assert "assistant" in run("inspect", tmp_path / "cache").stdout
     assert "ok: everything is as it was written" in run("verify", tmp_path / "cache", "--full", "--sources", "/").stdout
-    assert "lengths of documents in eval" in run("stats", tmp_path / "cache").stdout
+    assert "  eval   " in run("stats", tmp_path / "cache").stdout.partition("lengths of documents")[2]
 
 
 def test_build_again_does_nothing_and_says_so(tmp_path, starter):
@@ -202,7 +204,6 @@ def test_stats_prints_the_numbers_of_the_library(cache):
     shown = run("stats", cache).stdout
     for number in (expected.tokens, expected.trained, expected.padding, expected.splits[0].lengths.p99):
         assert f"{number:,}" in shown
-    assert "█" in shown
 
 
 def test_verify_lists_what_is_damaged_and_exits_1(cache):
@@ -234,7 +235,6 @@ def test_verify_compares_with_a_pinned_fingerprint(cache):
         ("build {missing}.jsonl --tokenizer {tokenizer} -o {new}", 3, "input"),
         ("build {rows} -o {new}", 2, "recipe"),
         ("build {rows} --tokenizer {tokenizer} -o {new} --set pack.blok_len=3", 2, "recipe"),
-        ("build {rows} --tokenizer {tokenizer} -o {new} --on-error fail", 3, "input"),
         ("build {bad} --tokenizer {tokenizer} -o {new}", 3, "nothing_kept"),
         ("build {rows} --tokenizer {tokenizer} -o {cache}", 2, "usage"),
         ("build {rows} --tokenizer {tokenizer} -o {rows}", 2, "usage"),
@@ -243,7 +243,6 @@ def test_verify_compares_with_a_pinned_fingerprint(cache):
         ("inspect {missing}", 3, "input"),
         ("inspect {cache} --block 99999", 2, "usage"),
         ("inspect {cache} --block 1 --doc 2", 2, "usage"),
-        ("verify {cache} --quick --full", 2, "usage"),
         ("stats {missing}", 3, "input"),
         ("frobnicate", 2, "usage"),
         ("build --frobnicate", 2, "usage"),
@@ -303,13 +302,18 @@ def test_quiet_says_nothing_but_data(tmp_path, rows, starter):
     assert "tokens" in run("stats", tmp_path / "cache", "-q").stdout
 
 
+def test_command_distribution_and_manifest_name_the_same_version(starter_cache):
+    recorded = read_manifest(starter_cache).versions["packer"]
+    assert run("--version").stdout.split() == ["packer", recorded] == ["packer", version("token-packer")]
+
+
 @pytest.mark.parametrize("name", [None, *COMMANDS])
 def test_help_and_version_are_everywhere_and_fit_80_columns(name):
     words = [name] if name else []
     short, long = run(*words, "-h", env={"COLUMNS": "80"}), run(*words, "--help", env={"COLUMNS": "80"})
     assert short.stdout == long.stdout
     assert all(len(line) <= 80 for line in long.stdout.splitlines())
-    assert "packer 0." in run(*words, "--version").stdout
+    assert run(*words, "--version").stdout == f"packer {__version__}\n"
     if name:
         for option in ("--verbose", "--quiet", "--json"):
             assert option in long.stdout

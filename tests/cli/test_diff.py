@@ -69,7 +69,7 @@ def test_the_same_data_by_the_same_recipe_is_one_line(starter, starter_cache, tm
     shutil.copytree(starter, tmp_path / "starter")
     build(load_recipe(tmp_path / "starter" / "recipe.yaml"), tmp_path / "cache", jobs=1)
     told = run(starter_cache, tmp_path / "cache", exit_code=0)
-    assert told.stdout == "the same data by the same recipe; names, places or versions in the manifest differ\n"
+    assert told.stdout == "the same data by the same recipe; names, places, engine or versions in the manifest differ\n"
 
 
 def test_a_difference_is_reported_on_stdout_and_ends_with_exit_1(starter_cache, fewer_turns):
@@ -109,8 +109,6 @@ def test_every_section_is_there_where_everything_differs(starter_cache, changed)
         "documents",
         "totals",
     ]
-    told = " ".join(" ".join(lines).split())
-    assert "unused_keys.mood none → 1" in told
 
 
 def test_json_has_every_field_of_the_library(starter_cache, changed):

@@ -300,7 +300,15 @@ def test_every_code_is_explained(tmp_path: Path) -> None:
             assert code not in table or " ".join(table[code].split()) in said
         assert code not in CODES or "hint: " in said
     found = fields("explain")["explanations"]
-    assert {each["name"] for each in found} == {*CODES, *LINT_CODES, "recipe"} and len(found) == len(explanations())
+    keys = {each["name"] for each in found if each["kind"] == "key of a recipe"}
+    assert {each["name"] for each in found} - keys == {*CODES, *LINT_CODES, "recipe"} and len(found) == len(
+        explanations()
+    )
+    assert {"tokenizer", "sources.schema", "supervision.history_rewrite"} <= keys
+    for name in ("supervision.history_rewrite", "history_rewrite"):
+        said = " ".join(run("explain", name).stdout.split())
+        assert "exact | last | as_rendered: " in said and "--set supervision.history_rewrite=VALUE" in said
+    assert_refused("did you mean 'supervision.turns'?", "explain", "supervision.turn", exit_code=2)
     assert "supervision:" in run("explain", "recipe").stdout
     assert_refused("did you mean 'unknown_role'?", "explain", "unknwn_role", exit_code=2)
     assert_refused("packer explain lists them all", "explain", "xyzzy", exit_code=2)

@@ -98,7 +98,7 @@ ERRORS = [
     (("verify",), 2, "missing argument 'CACHE'"),
     (("verify", "{cache}", "--foreign", "{rows}"), 2, "not both"),
     (("verify", "{cache}", "--tokenizer", "{rows}"), 2, "go with --foreign"),
-    (("verify", "--foreign", "{rows}", "--quick"), 2, "--quick is about a cache"),
+    (("verify", "--foreign", "{rows}", "--expect", "0"), 2, "--expect is about a cache"),
     (("verify", "--foreign", "{rows}", "--full", "--sample", "3"), 2, "name one of them"),
     (("verify", "--foreign", "{missing}"), 3, "no such file or folder"),
     (("verify", "--foreign", "{empty}"), 3, "is not something that an audit reads"),

@@ -85,8 +85,9 @@ def test_every_format_yields_the_same_documents(tmp_path, starter, limit):
     (tmp_path / "recipe.yaml").write_text(json.dumps({"sources": sources, "tokenizer": str(starter / "tokenizer")}))
     run("build", "-c", tmp_path / "recipe.yaml", "-o", tmp_path / "cache", "-j", "1")
     tables = {}
-    for file in sorted((tmp_path / "cache" / "documents").iterdir()):
-        tables.setdefault(file.name.split("-")[0], []).extend(pa.ipc.open_file(file).read_all().to_pylist())
+    for shard in read_manifest(tmp_path / "cache").document_shards:
+        rows = pa.ipc.open_file(tmp_path / "cache" / shard.path).read_all().to_pylist()
+        tables.setdefault(shard.split, []).extend(rows)
     first = tables.pop("s0")
     assert len(first) == (6 if limit is None else 4)
     assert list(tables.values()) == [first] * len(FORMATS)

@@ -240,8 +240,8 @@ def test_a_key_to_be_copied_stands_beside_its_option(columns, folder):
 def test_nothing_is_said_of_the_template_where_all_rows_bring_their_tokens(folder, refused, tmp_path):
     tokens, chats = tmp_path / "tokens.jsonl", tmp_path / "chats.jsonl"
     tokens.write_text('{"input_ids": [5, 6, 7], "labels": [-100, 6, 7]}\n' * 3)
-    said = '{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]}\n'
-    chats.write_text(said)
+    turn = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+    chats.write_text(json.dumps({"messages": turn * 2}))
     for tokenizer, exit_code in ((folder, 0), (refused, 1)):
         found = fields(tokens, "--tokenizer", tokenizer)
         assert [entry["schema"] for entry in found["rows"]] == ["tokens"]
@@ -249,3 +249,10 @@ def test_nothing_is_said_of_the_template_where_all_rows_bring_their_tokens(folde
         assert found["verdict"] == "a build keeps 3 of the 3 rows examined"
         mixed = fields(tokens, chats, "--tokenizer", tokenizer, exit_code=exit_code)
         assert mixed["findings"]
+
+
+def test_what_the_recipe_asks_for_is_one_line_unless_all_is_asked_for(folder):
+    asked = ("--tokenizer", folder, "--set", "supervision.history_rewrite=exact")
+    short, whole = (run(*asked, *more).stdout for more in ((), ("-v",)))
+    assert "as the recipe asks: chat_rewritten, reasoning_forgotten (-v shows them)" in short and "note[" not in short
+    assert "note[chat_rewritten]:" in whole and "as the recipe asks" not in whole

@@ -12,7 +12,6 @@ from packer_cli.output import cells, lines_of, wrap
 from packer_cli.page import ViewPage, repeated
 from packer_cli.reply import print_error
 from packer_cli.result import print_lines
-from packer_cli.stats import bar
 
 
 @pytest.mark.parametrize(
@@ -43,12 +42,6 @@ def test_rates_and_plurals():
     assert [rate(n, 1) for n in (7, 1500, 2_500_000, 40_000_000)] == ["7", "1.5k", "2.5M", "40M"]
     assert rate(5, 0) == "0"
     assert [plural(n, "row") for n in (0, 1, 2000)] == ["0 rows", "1 row", "2,000 rows"]
-
-
-def test_a_bar_shows_something_for_anything():
-    assert bar(0, 32) == ""
-    assert bar(0.0001, 32) == "▏"
-    assert bar(1, 32) == "█" * 32
 
 
 @pytest.mark.parametrize("text", ["", "one", "a b c " * 30, "世界" * 40, "x" * 100, "👩‍👩‍👧 " * 20, "a\tb " * 30])

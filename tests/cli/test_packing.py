@@ -33,7 +33,7 @@ def test_rewritten_history_is_reported_where_it_costs_anything(starter_cache, ca
     shards[0] = msgspec.structs.replace(shards[0], num_last_tokens=round(manifest.totals.tokens / price))
     changed = msgspec.structs.replace(manifest, shards=tuple(shards))
     result = BuildResult(
-        folder=Path("cache"), manifest=changed, fingerprint="0" * 64, built=True,
+        folder=Path("cache"), manifest=changed, built=True,
         num_partitions_built=1, num_partitions_reused=0,
     )  # fmt: skip
     print_lines(result.lines(1.0))

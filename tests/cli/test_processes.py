@@ -8,10 +8,11 @@ import subprocess
 import sys
 
 import pytest
+import reference
 from command_line import fields, on_terminal, run
 from processes import HANG_S, wait_until
 
-from packer_cli import reference, reply
+from packer_cli import reply
 
 CODE = "from packer_cli.main import main; main()"
 HEAVY = ("numpy", "pyarrow", "rich", "tokenizers", "jinja2", "yaml", "msgspec", "torch")

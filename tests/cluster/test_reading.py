@@ -78,13 +78,13 @@ def test_batches_of_any_ranks_are_those_of_a_local_reader_and_each_shard_is_fetc
 ):
     """Ranks of one node share a folder, in steps as in training; after each world size another node goes on."""
     fetched: Counter[str] = Counter()
-    download = Bucket.download
+    stream = Bucket.stream
 
     def counted(bucket, name, *given, **options):
         fetched[name] += name.endswith(".arrow")
-        return download(bucket, name, *given, **options)
+        return stream(bucket, name, *given, **options)
 
-    monkeypatch.setattr(Bucket, "download", counted)
+    monkeypatch.setattr(Bucket, "stream", counted)
     state = None
     for folder, world_size in ((tmp_path / "node", 1), (tmp_path / "node", 2), (tmp_path / "other", 3)):
         here = ranks(url, world_size, cache_dir=folder)

@@ -18,7 +18,7 @@ def _load(files: list[Path], cache: Path):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_datasets_loads_document_shards(tmp_path: Path, weighted: bool) -> None:
     batches = [document_batch(30, seed=seed, weights=(0.5,) if weighted else (1.0,)) for seed in range(2)]
-    shards = [write_documents(tmp_path, [batch], index=i) for i, batch in enumerate(batches)]
+    shards = [write_documents(tmp_path, [batch]) for batch in batches]
     table = _load([tmp_path / shard.path for shard in shards], tmp_path / "hub")
     assert table.num_rows == 60
     row = 0

@@ -9,7 +9,6 @@ from packer.batches import Preference, Sample
 from packer.curate import filters
 from packer.curate.texts import answers, content_key, conversation, prompt_key, prompts, utterances
 from packer.recipe.row_rules import Filter, Range
-from packer.source.chat import unused_keys
 from packer.source.schema import read_row
 
 PROMPT = [
@@ -33,7 +32,6 @@ def test_texts_of_a_pair_are_those_of_both_sides_and_the_context_counts_once():
     assert answers(pair) == ["Ho", "So.", "No."]
     assert conversation(pair) == "Hi\nHo\nWhy?\nSo.\nNo.\nOh."
     assert [text for _, text in utterances(pair)] == ["Hi", "Ho", "Why?", "So.", "No.", "Oh."]
-    assert [*unused_keys([pair])] == ["mood"]
     texts = read(TEXTS)
     assert (prompts(texts), answers(texts)) == (["Why?"], ["So.", "No."])
     assert conversation(texts) == "Why?\nSo.\nNo."

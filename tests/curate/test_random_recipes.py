@@ -67,7 +67,11 @@ def place(tmp_path_factory):
     twins.byte_level(folder / "tokenizer", template=twins.CHATML)
     rows = with_copies(some_rows(70))
     for i, row in enumerate(rows):
-        row |= {"meta": {"user": [i % 9, str(i % 9), None][i % 3], "score": i / 50}, "kind": "abc7"[i % 4], "at": i * 2}
+        row |= {
+            "meta": {"user": [i % 9, str(i % 9), None, " "[i % 2 :]][i % 4], "score": i / 50},
+            "kind": "abc7"[i % 4],
+            "at": i * 2,
+        }
     rows[11] = {"messages": []}
     rows[12].pop("meta")
     rows[13]["at"] = "then"

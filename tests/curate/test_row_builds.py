@@ -18,6 +18,7 @@ from packed_again import packed_again
 from packed_caches import table
 from xxhash import xxh3_128_hexdigest
 
+import packer
 from packer.audit import preview, rows_of_split, stats, verify, view_row
 from packer.curate import near
 from packer.errors import CheckError, InputError, NothingKeptError, RecipeError
@@ -144,6 +145,15 @@ def alike(asked, tmp_path_factory):
         "split": {"shares": {"validation": 0.3, "test": 0.2}, "leakage": {"near": 0.5, "of": "conversation"}},
     }
     return {key: value for key, value in asked.items() if key not in RULES} | rules | {"sources": [{"path": str(path)}]}
+
+
+def test_a_text_of_nothing_is_no_group(starter, tmp_path):
+    """All rows whose exporter wrote "" for a missing user would be one user, and on one side of every split."""
+    rows = [chat(i, meta={"user": ["ann", "", " ", "bob"][i % 4]}) for i in range(20)]
+    split = {"group": "meta.user", "shares": {"validation": 0.5}}
+    packer.build(rows, tmp_path / "cache", tokenizer=str(starter / "tokenizer"), split=split)
+    lines = (tmp_path / "cache" / "rejected.jsonl").read_text("utf-8").splitlines()
+    assert Counter(json.loads(line)["code"] for line in lines) == {"no_group": 10}
 
 
 def test_workers_and_the_order_of_partitions_change_no_byte(alike, tmp_path, monkeypatch):

@@ -26,7 +26,7 @@ def test_a_format_is_on_the_command_line_in_the_pages_and_has_a_writer(name):
     assert f"--to {name}" in (DOCS / "how-to" / "export.md").read_text("utf-8")
     writer = FORMATS[name].load()
     assert issubclass(writer, Writer)
-    assert (writer.blocks is not Writer.blocks) == ("blocks" in FORMATS[name].units)
+    assert (writer.blocks is not Writer.blocks) == ("blocks" in FORMATS[name].holds)
 
 
 def test_a_name_that_is_no_format_is_refused_with_those_there_are(starter_cache, tmp_path):
@@ -64,14 +64,14 @@ def test_one_module_and_one_entry_make_a_format_and_what_it_cannot_hold_is_refus
     rows = [json.loads(line) for line in (tmp_path / "out" / "train.jsonl").read_text().splitlines()]
     assert [(row["input_ids"], row["labels"]) for row in rows] == readers.cache_documents(starter_cache, "train")
     assert [file.path for file in found.files] == ["train.jsonl"]
-    with pytest.raises(UsageError, match="lines takes documents"):
+    with pytest.raises(UsageError, match="lines has no place for blocks"):
         export(starter_cache, tmp_path / "blocks", to="lines", unit="blocks")
     rows = [pair(n) for n in range(3)]
     with pytest.raises(UsageError, match="no place for which answer was chosen") as caught:
         export(built(tmp_path / "pairs", rows, starter / "tokenizer"), tmp_path / "no", to="lines")
-    assert caught.value.hint == "for such a cache: --to datasets"
+    assert caught.value.hint.endswith(": --to datasets")
     answer = {"role": "assistant", "content": "Half.", "weight": 0.5}
     rows = [{"messages": [{"role": "user", "content": f"{n}?"}, answer]} for n in range(3)]
-    with pytest.raises(UsageError, match="lines has no place for them") as caught:
+    with pytest.raises(UsageError, match="lines has no place for fractional loss weights") as caught:
         export(built(tmp_path / "weighted", rows, starter / "tokenizer"), tmp_path / "no", to="lines")
     assert "--to datasets" in caught.value.hint and not (tmp_path / "no").exists()

@@ -3,9 +3,11 @@
 The columns come from the files' own schemas and the fields from the manifest's types, so that new ones are forged too.
 """
 
+import hashlib
 import json
 import random
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +17,12 @@ import numpy as np
 import pyarrow as pa
 from faults.jobs import Job, row, write_job
 
+from packer.store.arrow_columns import digest_values, shard_rows
 from packer.store.cache import content_fingerprint
 from packer.store.digest import digest_file
 from packer.store.manifest import Shard, StoredTable, read_manifest, sealed
 from packer.store.selected import documents_of
 from packer.store.shard_file import find_places
-from packer.store.views import block_rows, document_rows
 
 Change = Callable[[Path], None]
 """Forges a cache in place."""
@@ -179,9 +181,7 @@ def _set_row_digests(content: bytearray, kind: str) -> None:
         batch = reader.get_batch(number)
         stored = batch.column("digest").buffers()[-1]
         try:
-            is_block = kind == "blocks"
-            rows: Any = block_rows(batch, batch.schema.field("input_ids").type.list_size) if is_block else None
-            digests = (rows or document_rows(batch)).digests()
+            digests = shard_rows(batch, kind).digests()
         except (ValueError, IndexError, OverflowError):
             continue
         np.frombuffer(content, np.uint64, len(digests), stored.address - whole.address)[:] = digests
@@ -197,6 +197,7 @@ def _set_digests(cache: Path, path: str, content: bytes) -> None:
     entry |= {"num_bytes": digest.num_bytes, "xxh3": digest.xxh3, "sha256": digest.sha256}
     if "places" in entry:
         _, entry["rows_xxh3"] = _places_and_rows(cache / path)
+        entry["rows_sha256"] = _values(content, entry["kind"])
         sums = _sums(content)
         for name, total in sums.items():
             if entry["kind"] == "documents" and total >= 0:
@@ -210,6 +211,15 @@ def _set_digests(cache: Path, path: str, content: bytes) -> None:
     except Exception:  # noqa: BLE001 - what cannot be read has no fingerprint
         return
     _write_manifest(cache, manifest)
+
+
+def _values(content: bytes, kind: Any) -> str:
+    """The digest of all values, as far as they can be found at all."""
+    reader, digest = pa.ipc.open_file(pa.py_buffer(content)), hashlib.sha256()
+    for number in range(reader.num_record_batches):
+        with suppress(ValueError, IndexError, OverflowError):
+            digest_values(digest, shard_rows(reader.get_batch(number), kind))
+    return digest.hexdigest()
 
 
 def _sums(content: bytes) -> dict[str, int]:

@@ -153,7 +153,7 @@ TYPES = {
         *(b'{"messages":%b}' % value for value in (b'{"role":"user","content":"a"}', b'"7"', b"7", b"false")),
         *(b'{"messages":[%b]}' % value for value in (b"null", b'["user","a"]', b'"a","b"', b'{"content":"a"}')),
         *(chat().replace(b'"user"', role) for role in (b'["user"]', b"null")),
-        *(chat(message=field) for field in (b',"train":"yes"', b',"weight":"NaN"', b',"weight":2', b',"weight":%d' % 2**70)),
+        *(chat(message=field) for field in (b',"train":"perhaps"', b',"weight":"NaN"', b',"weight":2', b',"weight":%d' % 2**70)),
         chat(message=b',"reasoning_content":["a"]'),
         *(chat(row=field) for field in (b',"chat_template_kwargs":[1]', b',"system":1', b',"tools":7')),
         *(chat(user=b"1"), calls(b'{"name":"f"}')),

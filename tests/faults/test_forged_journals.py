@@ -56,6 +56,7 @@ CHANGES: dict[str, Change] = {
     "too many last tokens": of_shard("num_last_tokens", lambda shard: shard.num_tokens + 1),
     "another digest": of_shard("xxh3", lambda shard: "0" * len(shard.xxh3)),
     "another digest of rows": of_shard("rows_xxh3", lambda shard: "0" * len(shard.rows_xxh3)),
+    "another digest of values": of_shard("rows_sha256", lambda shard: "0" * len(shard.rows_sha256)),
     "another key": of_shard("key", lambda shard: "0" * len(str(shard.key))),
     "other places": of_shard(
         "places",

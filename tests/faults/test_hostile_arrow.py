@@ -19,7 +19,7 @@ from packer.store.digest import digest_file
 from packer.store.document_shards import DocumentShards
 from packer.store.manifest import read_manifest
 from packer.store.shard_file import find_places, shard_name
-from packer.store.views import block_rows, document_rows
+from packer.store.arrow_columns import shard_rows
 
 cache, kind, first, last, progress = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), Path(sys.argv[5])
 manifest = read_manifest(cache)
@@ -58,7 +58,7 @@ def with_right_row_digests(content):
         base = pa.py_buffer(content).address
         for i in range(reader.num_record_batches):
             batch = reader.get_batch(i)
-            rows = document_rows(batch) if kind == "documents" else block_rows(batch, batch.schema.field("input_ids").type.list_size)
+            rows = shard_rows(batch, kind)
             stored = batch.column("digest").buffers()[-1]
             start = stored.address - base
             fixed = rows.digests().tobytes()
@@ -75,7 +75,7 @@ for seed in range(first, last):
     if seed % 2:
         content = with_right_row_digests(content)
     sha256 = hashlib.sha256(content).hexdigest()
-    path = f"{kind}/{shard_name(split=whole.split, index=0, sha256=sha256)}"
+    path = f"{kind}/{shard_name(sha256, split=whole.split, index=0)}"
     (cache / path).write_bytes(content)
     digest = digest_file(cache / path)
     num_bytes, xxh3, sha256 = digest.num_bytes, digest.xxh3, digest.sha256

@@ -62,7 +62,7 @@ for folder in map(Path, sys.argv[1:]):
         refused = error.message
     command("stats", str(folder))
     command("inspect", str(folder))
-    command("verify", "--quick", str(folder))
+    command("verify", str(folder))
     print(json.dumps({"refused": refused, "findings": findings, "opened": opened}))
 """
 

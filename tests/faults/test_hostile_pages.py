@@ -111,7 +111,7 @@ def test_every_text_of_a_manifest_is_text_wherever_it_is_shown(cache: Path, host
     for place in found:
         write(cache, put(manifest, place))
         look(cache, hostile, every=FULL)
-    assert len(found) > 60 and {"schema", "versions", "unused_keys"} <= {key for place in found for key in place.keys}
+    assert len(found) > 60 and {"schema", "versions"} <= {key for place in found for key in place.keys}
 
 
 def test_all_texts_that_may_be_anything_are_text_at_once(cache: Path, hostile: Path) -> None:

@@ -27,7 +27,6 @@ decontaminate: {against: [{path: benchmark.jsonl}]}
 READ = [
     "verify {cache}",
     "verify {cache} --full -j 1",
-    "verify {cache} --quick",
     "verify {cache} --reencode --sources / -j 1",
     "inspect {cache}",
     "inspect {cache} --step 0",

@@ -19,11 +19,12 @@ from bucket_objects import put
 from click.testing import CliRunner
 
 from packer.errors import PackerError, StorageError
+from packer.names import shown
 from packer.store import bucket as buckets
 from packer.store.bucket import Bucket
 from packer.store.cache import Cache
 from packer.store.manifest import MANIFEST_NAME
-from packer.store.mirror import make_mirror, shown
+from packer.store.mirror import make_mirror
 from packer.store.place import build_place, folder_of
 from packer_cli.main import cli
 
@@ -83,7 +84,6 @@ def received(starter_cache: Path, tmp_path: Path) -> Path:
 
 READ = [
     ["verify"],
-    ["verify", "--quick"],
     ["verify", "--full"],
     ["verify", "--full", "-j", "2"],
     ["stats"],
@@ -187,9 +187,7 @@ def test_a_copy_of_a_copy_is_a_folder_of_its_own(in_memory: Bucket, starter_cach
     assert (shown(cache.folder), shown(copy)) == (in_memory.url, str(copy))
     with pytest.raises(PackerError, match="is missing"):
         Cache.open(copy)
-    code = (
-        "import sys; from packer.store.mirror import shown; from pathlib import Path; print(shown(Path(sys.argv[1])))"
-    )
+    code = "import sys; from packer.names import shown; from pathlib import Path; print(shown(Path(sys.argv[1])))"
     done = subprocess.run([sys.executable, "-c", code, cache.folder], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(cache.folder), "a process that was told no URL knows none"
 

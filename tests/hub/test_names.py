@@ -5,7 +5,7 @@ import pytest
 from packer.errors import InputError, RecipeError, UsageError
 from packer.hub import data_name, tokenizer_name
 from packer.hub.fetch import choose, client_request
-from packer.store.bucket import bucket_url
+from packer.names import bucket_url
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

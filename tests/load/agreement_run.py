@@ -10,10 +10,9 @@ from datetime import timedelta
 from pathlib import Path
 
 from torch import distributed
-from torch.utils.data import DataLoader
 
 from packer.errors import UsageError
-from packer.load import PackedLoader, StepDataset
+from packer.load import PackedLoader
 
 CACHE, FOLDER = sys.argv[1:]
 
@@ -50,10 +49,6 @@ def on_rank_0(action):
     return action() if distributed.get_rank() == 0 else None
 
 
-def index_of(step):
-    return step.index
-
-
 def main():
     distributed.init_process_group("gloo", timeout=timedelta(seconds=60))
     rank = distributed.get_rank()
@@ -67,9 +62,6 @@ def main():
         next(steps), next(steps)
         resumed.load_state_dict(alone.state_dict())
     found["resumed on one rank"] = two_steps(resumed)
-    workers = {"batch_size": None, "num_workers": 2, "multiprocessing_context": "fork"}
-    found["alike in workers"] = list(DataLoader(StepDataset(open_loader(), index_of), **workers))
-    found["seed in workers"] = in_turn(lambda: StepDataset(open_loader(seed=rank)) and None)
     found["begun by one rank"] = on_rank_0(lambda: next(iter(open_loader(seed=9))).index)
     Path(FOLDER, f"{rank}.json").write_text(json.dumps(found), "utf-8")
     distributed.barrier()

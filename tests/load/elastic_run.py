@@ -42,7 +42,7 @@ def train(loader, model, optimizer, num_steps, *, world_size=1):
             loss += part.detach()
         optimizer.step()
         losses.append(summed(loss, world_size))
-        blocks.append(gathered(step.block_ids.tolist(), world_size))
+        blocks.append(sorted(gathered(step.block_ids.tolist(), world_size)))
     loader.close()
     return losses, blocks
 

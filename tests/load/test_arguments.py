@@ -29,8 +29,8 @@ from packer.load import (  # noqa: E402
 )
 from packer.load.adapters import huggingface, weighted_loss  # noqa: E402
 from packer.load.attention import documents_of, mask_4d  # noqa: E402
-from packer.load.batching import Padded, PaddingFree, TokenBudget  # noqa: E402
-from packer.load.trainers import BlockSource, StepBatches  # noqa: E402
+from packer.load.batching import Padded  # noqa: E402
+from packer.load.trainers import StepBatches  # noqa: E402
 from packer.load.trainers.evaluation import EvaluationBatches  # noqa: E402
 
 JUNK = [
@@ -88,15 +88,12 @@ CALLS = {
     "cache of a dataset": PackedDataset,
     "split": lambda junk: PackedDataset(small_cache(12), junk),
     "weights": lambda junk: PackedDataset(small_cache(12), weights=junk),
-    "cache of a source": BlockSource,
-    "split of a source": lambda junk: BlockSource(small_cache(12), junk),
     "loader": StepDataset,
     "loader of batches": StepBatches,
     "loader to evaluate": lambda junk: EvaluationBatches(junk, dict),
     "length": lambda junk: loader_of(small_document_cache(12)[0], batching=Padded(length=junk)),
     "multiple_of": lambda junk: loader_of(small_document_cache(12)[0], batching=Padded(multiple_of=junk)),
     "side": lambda junk: loader_of(small_document_cache(12)[0], batching=Padded(side=junk)),
-    "batching": lambda junk: loader_of(small_document_cache(12)[0], batching=TokenBudget(padded=junk)),
     "state": lambda junk: loader_of(small_cache(12)).load_state_dict(junk),
     "state of steps": lambda junk: StepDataset(loader_of(small_cache(12))).load_state_dict(junk),
     "global_batch_size": lambda junk: loader_of(small_cache(12)).set_global_batch_size(junk),
@@ -117,8 +114,8 @@ def test_what_is_no_argument_is_refused_by_its_name(name):
         {"batching": "dynamic"},
         {"batching": Padded(length=64, multiple_of=8)},
         {"batching": Padded(length=2**20 + 1)},
-        {"batching": TokenBudget(padded=Padded(multiple_of=2**20 + 1)), "micro_batch_size": 2**30},
-        {"batching": TokenBudget(padded=PaddingFree())},
+        {"batching": Padded(multiple_of=2**20 + 1)},
+        {"batching": Padded(side="both")},
         {"batching": "padded", "cutoff_len": 1},
         {"batching": "padded", "world_size": None},
         {"batching": "padded", "rank": 1},
@@ -133,10 +130,9 @@ def test_values_that_cannot_be_are_refused(options):
 
 @pytest.mark.parametrize("padded", [Padded(length=np.int64(64)), Padded(multiple_of=np.int32(8))])
 def test_a_state_holds_numbers_that_numpy_gave(padded):
-    for batching in (padded, TokenBudget(padded=padded)):
-        sizes = {"micro_batch_size": np.int64(64), "global_batch_size": np.int64(128)}
-        loader = PackedLoader(small_document_cache(150)[0], batching=batching, end="pad", **sizes)
-        assert json.loads(json.dumps(loader.state_dict())) == loader.state_dict()
+    sizes = {"micro_batch_size": np.int64(64), "global_batch_size": np.int64(128)}
+    loader = PackedLoader(small_document_cache(150)[0], batching=padded, end="pad", **sizes)
+    assert json.loads(json.dumps(loader.state_dict())) == loader.state_dict()
 
 
 @pytest.mark.parametrize("number", [3, np.int64(3), np.float32(3), 3.0, Fraction(3), Decimal(3)])

@@ -4,17 +4,15 @@ import json
 import logging
 import warnings
 from copy import deepcopy
-from functools import partial
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
 
 from small_blocks import small_cache  # noqa: E402
-from small_documents import small_document_cache  # noqa: E402
-from torch.utils.data import DataLoader, get_worker_info  # noqa: E402
+from torch.utils.data import DataLoader, IterableDataset  # noqa: E402
 
-from packer.errors import CheckError  # noqa: E402
+from packer.errors import CheckError, UsageError  # noqa: E402
 from packer.load import PackedDataset, PackedLoader, StepDataset, collate  # noqa: E402
 
 NUM_BLOCKS, EPOCHS = 11, 3
@@ -141,9 +139,9 @@ def test_a_damaged_state_of_steps_is_refused_and_changes_nothing():
         {},
         dataset.loader.state_dict(),
         {"reader": before["reader"]},
-        {"reader": {}, "taken": 0, "first": None},
+        {"reader": {}, "taken": 0},
         *({**before, "taken": taken} for taken in (-1, "1", None, 1.0, True, 2**70)),
-        *({**before, "first": first} for first in (-1, "1", 1.0, True)),
+        *({**before, "first": first} for first in (-1, "1", 1.0, True)),  # of a worker, in an earlier version
     ]
     for state in damaged:
         with pytest.raises(CheckError):
@@ -152,28 +150,18 @@ def test_a_damaged_state_of_steps_is_refused_and_changes_nothing():
     assert len(damaged) == 15
 
 
-def in_workers(made, num_workers, **options):
-    context = "fork" if num_workers else None
-    return made(batch_size=None, num_workers=num_workers, multiprocessing_context=context, **options)
+@pytest.mark.parametrize("made", [lambda loader: loader, StepDataset])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_workers_of_a_data_loader_are_refused_by_name_before_they_read(made, persistent):
+    """What they read would be in no state of the loader, and a new size or epoch would not reach them."""
 
+    class Steps(IterableDataset):
+        def __iter__(self):
+            return iter(made(loader_of()))
 
-@pytest.mark.parametrize(("num_workers", "end"), [(1, "drop"), (2, "short"), (2, "wrap")])
-def test_workers_share_the_steps_of_a_rank_and_give_what_no_workers_give(num_workers, end):
-    """Workers that persist go on with the next epoch; the transform runs in them."""
-    options = {"end": end, "batching": "padded", "order": "length_bucketed", "rank": 1, "world_size": 2}
-
-    def steps_of():
-        loader = loader_of(small_document_cache(31)[0], **options)
-        return StepDataset(loader, transform=lambda step: (*what(step), get_worker_info() is None))
-
-    alone = steps_of()
-    expected = [step[:4] for _ in range(2) for step in alone]
-    shared = in_workers(partial(DataLoader, steps_of()), num_workers, persistent_workers=True)
-    found = [step for _ in range(2) for step in shared]
-    shared._iterator._shutdown_workers()  # left to the garbage collector, it takes seconds
-    assert [tuple(step[:4]) for step in found] == expected
-    assert not any(step[4] for step in found)
-    assert len(expected) > 12
+    options = {"num_workers": 2, "persistent_workers": persistent, "multiprocessing_context": "fork"}
+    with pytest.raises(UsageError, match=r"(?s)in workers of a DataLoader was withdrawn"):
+        next(iter(DataLoader(Steps(), batch_size=None, **options)))
 
 
 def test_a_plain_data_loader_hands_steps_through():
@@ -239,30 +227,6 @@ def test_torchdata_knows_the_epoch_of_a_restored_loader_only_once_it_is_iterated
     assert next(iter(restored)).epoch == 1
     assert restored.dataset.loader.epoch == 1
     restored.dataset.loader.close()
-
-
-@through_torchdata
-@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than some machines have cores
-@pytest.mark.parametrize(
-    "num_workers", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(4, marks=pytest.mark.slow)]
-)
-def test_torchdata_resumes_steps_of_workers_at_any_step(stateful_loader, num_workers):
-    """Of two ranks whose states are one; on another number of ranks too, as it takes the state of any."""
-
-    def source_of(rank=0, world_size=1):
-        loader = loader_of(rank=rank, world_size=world_size, global_batch_size=2)
-        return in_workers(partial(stateful_loader, StepDataset(loader, what)), num_workers)
-
-    whole, rows = source_of(), []
-    states = [(rows.append(step), deepcopy(whole.state_dict()))[1] for step in whole]
-    assert rows == list(map(list, epochs_of(loader_of(), epochs=1)))
-    for taken, state in enumerate(states[:-1], start=1):
-        if taken % 2 == num_workers % 2:  # half of them: workers are slow to start
-            ranks = [source_of(rank, 2) for rank in range(2)]
-            for source in ranks:
-                source.load_state_dict(state)
-            found = [[one[0], one[2] + other[2]] for one, other in zip(*ranks, strict=True)]
-            assert found == [[step[0], step[2]] for step in rows[taken:]]
 
 
 @through_torchdata

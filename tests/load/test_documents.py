@@ -18,7 +18,7 @@ from small_documents import PAD_ID, small_document_cache  # noqa: E402
 
 from packer.errors import InputError, UsageError  # noqa: E402
 from packer.load import Mixture, PackedLoader  # noqa: E402
-from packer.load.batching import Padded, PaddingFree, TokenBudget  # noqa: E402
+from packer.load.batching import Padded  # noqa: E402
 from packer.load.ordering import EpochOrder, LengthBucketed, weighted  # noqa: E402
 
 BATCHINGS = [
@@ -27,7 +27,6 @@ BATCHINGS = [
     Padded(multiple_of=8),
     Padded(length=32, side="left"),
     Padded(side="left"),
-    PaddingFree(),
 ]
 ORDERS = {
     "random": "random",
@@ -38,7 +37,7 @@ ORDERS = {
     "mixed, in windows": LengthBucketed(window=7),
     "mixed": "random",
 }
-BUDGETS = ["token_budget", TokenBudget(padded=Padded()), TokenBudget(padded=Padded(multiple_of=4, side="left"))]
+BUDGETS = ["token_budget"]
 
 
 def loader_of(cache, **options):
@@ -108,7 +107,7 @@ def literal_flat(rows):
 
 def literal(batching, rows):
     """What a micro-batch of these rows must be."""
-    shape = batching.padded if isinstance(batching, TokenBudget) else batching
+    shape = batching
     if shape == "padded":
         shape = Padded()
     if not isinstance(shape, Padded):
@@ -158,8 +157,9 @@ def test_micro_batches_are_the_documents_laid_out_literally(
         prefetch=0,
     )
     taken, num_steps = [], 0
+    places = {there[i]: place for place, i in enumerate(omega(len(there)))}
     for parts in zip(*loaders, strict=True):
-        tokens = slots = 0
+        tokens, slots, of_step = 0, 0, []
         weight = 0.0
         for part in parts:
             assert len(part) == accumulation
@@ -169,7 +169,8 @@ def test_micro_batches_are_the_documents_laid_out_literally(
                 tokens += sum(len(row[0]) for row, number in zip(rows, numbers, strict=True) if number >= 0)
                 slots += micro_batch["input_ids"].numel()
                 weight += sum(sum(row[3]) for row in rows)
-                taken += [number for number in numbers if number >= 0]
+                of_step += [number for number in numbers if number >= 0]
+        taken += sorted(of_step, key=places.get)
         for part in parts:
             assert (part.num_tokens, part.num_slots) == (tokens, slots)
             assert part.num_items_in_batch == pytest.approx(weight)
@@ -354,13 +355,6 @@ def test_documents_no_micro_batch_has_room_for_are_refused_with_their_number():
     assert "cutoff_len" in caught.value.hint
     with pytest.raises(UsageError, match=message):
         loader_of(cache, batching=Padded(length=longest - 1))
-    with pytest.raises(UsageError, match="padded to 32 tokens does not fit"):
-        loader_of(
-            cache,
-            batching=TokenBudget(padded=Padded(multiple_of=32)),
-            micro_batch_size=longest,
-            global_batch_size=longest,
-        )
     assert len(list(loader_of(cache, batching=Padded(length=longest - 1), cutoff_len=longest - 1))) == 6
 
 

@@ -50,7 +50,9 @@ def steps_of(loaders):
             states = [loader.state_dict() for loader in loaders]
             assert all(state == states[0] for state in states)
             state = {**states[0], "micro_batch_size": 1}  # the ranks' own
-            yield np.concatenate([part.block_ids for part in parts]).tolist(), torch.cat(ids), *told, state
+            blocks = np.concatenate([part.block_ids for part in parts])
+            order = np.argsort(blocks, kind="stable")  # who reads which is free
+            yield blocks[order].tolist(), torch.cat(ids)[order], *told, state
 
 
 def same(step, other):

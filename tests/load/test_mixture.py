@@ -187,7 +187,7 @@ def test_a_mixture_resumes_exactly_on_other_ranks():
     def run(loaders, epochs=3):
         while loaders[0].epoch < epochs:
             for parts in zip(*loaders, strict=True):
-                rows = [number for part in parts for number in part.block_ids.tolist()]
+                rows = sorted(number for part in parts for number in part.block_ids.tolist())
                 yield rows, parts[0].num_items_in_batch, loaders[0].state_dict()
 
     whole = list(run([loader_of(mixture, prefetch=0)]))

@@ -90,13 +90,23 @@ def test_a_function_of_the_epoch_gives_its_rows_in_its_order_in_epochs_of_its_le
     assert documents_of(backwards) == [[4, 3, 2, 1, 0]]
 
 
+def test_a_function_whose_rows_come_in_the_order_of_the_files_is_a_warning():
+    """As of a curriculum that picks rows and forgets to shuffle them."""
+    lengths = np.array([len(document.input_ids) for document in small_document_cache(30)[1]])
+    picked = np.flatnonzero(lengths < 15)
+    with pytest.warns(UserWarning, match="in the order of the files; shuffle them"):
+        PackedLoader(small_document_cache(30)[0], order=lambda epoch: picked, batching="padded", **ALONE)
+    shuffled = np.random.default_rng(0).permutation(picked)
+    PackedLoader(small_document_cache(30)[0], order=lambda epoch: shuffled, batching="padded", **ALONE)
+
+
 def test_a_state_belongs_to_its_weights_its_function_and_its_window():
     cache, _ = small_document_cache(30)
     orders = [
         weighted(np.ones(30)),
         weighted(np.arange(30)),
         weighted(np.arange(30), seed=1),
-        lambda epoch: np.arange(30),
+        lambda epoch: np.arange(30)[::-1],
         LengthBucketed(window=8),
         "length_bucketed",
     ]
@@ -114,7 +124,7 @@ def test_a_state_belongs_to_its_weights_its_function_and_its_window():
 @pytest.mark.parametrize(
     ("order", "message"),
     [
-        (weighted([1.0] * 11), "weights of 11 rows; the split has 12 documents"),
+        (weighted([1.0] * 11), "weights of 11 rows; the split has 12"),
         (lambda epoch: [0, 12], "expected some of the rows 0 to 11"),
         (lambda epoch: [-1], "expected some of the rows 0 to 11"),
         (lambda epoch: [], "expected the numbers of rows"),
@@ -143,7 +153,7 @@ def test_what_are_no_weights_is_refused(weights):
 
 
 def test_a_mixture_takes_no_function_of_the_epoch():
-    with pytest.raises(UsageError, match="so do the proportions"):
+    with pytest.raises(UsageError, match="so do the shares"):
         PackedLoader(Mixture([(small_cache(12), 1)]), order=lambda epoch: [0], **ALONE)
 
 

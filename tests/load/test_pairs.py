@@ -19,9 +19,8 @@ from packer.load import Mixture, PackedDataset, PackedLoader, answer_logps, view
 from packer.load.adapters import huggingface  # noqa: E402
 from packer.load.attention import block_diagonal_mask  # noqa: E402
 from packer.load.attention import documents_of as documents_of_batch  # noqa: E402
-from packer.load.batching import Padded, TokenBudget  # noqa: E402
+from packer.load.batching import Padded  # noqa: E402
 from packer.load.ordering import weighted  # noqa: E402
-from packer.load.trainers import BlockSource  # noqa: E402
 from packer.load.trainers.evaluation import EvaluationBatches  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
 
@@ -31,7 +30,6 @@ BATCHINGS = [
     Padded(multiple_of=8, side="right"),
     "padding_free",
     "token_budget",
-    TokenBudget(padded=Padded()),
 ]
 
 
@@ -245,7 +243,6 @@ def test_no_consumer_of_examples_gets_preference_data(name, caches):
     loader = loader_of(caches / name, batching="padded", end="short")
     for consumer in (
         lambda: PackedDataset(caches / name),
-        lambda: BlockSource(caches / name),
         lambda: EvaluationBatches(loader, huggingface),
         lambda: huggingface(next(iter(loader))[0], None),
     ):

@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.errors import UsageError
-from packer.load.batching import _assign_to_emptiest, split_by_tokens
+from packer.load.dealing import filled, split_by_tokens
+from packer.load.ordered_rows import PADDING_ROW
 from packer.load.ordering import EpochOrder
-from packer.load.step_plan import PADDING_ROW, check_batch_size, plan_step, steps_left
+from packer.load.row_source import check_batch_size, plan_step, steps_left
 
 
 def order_of(num_blocks, *, fingerprint="f00d", seed=0, kind="random"):
@@ -158,10 +159,11 @@ def test_a_batch_size_that_can_be_dealt_is_accepted():
 def test_rows_of_just_over_half_a_budget_are_divided_at_once():
     """Attempts with every number of micro-batches from the smallest on would take minutes."""
     for length, each in ((2100, 1), (1400, 2), (820, 4)):
-        groups = split_by_tokens(np.full(20_000, length), budget=4096, multiple=1, padded=None)
+        lengths = np.full(20_000, length)
+        groups = split_by_tokens(lengths, lengths, budget=4096, multiple=1)
         assert len(groups) == 20_000 // each and {len(group) for group in groups} == {each}
     mixed = np.where(np.arange(60_000) % 3, 900, 2500)
-    assert len(split_by_tokens(mixed, budget=4096, multiple=1, padded=None)) == 20_000 + 20_000 // 4
+    assert len(split_by_tokens(mixed, mixed, budget=4096, multiple=1)) == 20_000 + 20_000 // 4
 
 
 @given(
@@ -170,9 +172,9 @@ def test_rows_of_just_over_half_a_budget_are_divided_at_once():
     multiple=st.integers(1, 4),
 )
 def test_the_bounds_on_micro_batches_leave_out_only_numbers_that_fail(lengths, budget, multiple):
-    descending = np.argsort(-np.array(lengths), kind="stable").tolist()
-    number = -(-sum(lengths) // budget)
+    lengths = np.array(lengths)
+    number = -(-int(lengths.sum()) // budget)
     number += -number % multiple
-    while _assign_to_emptiest(lengths, descending, budget, number) is None:
+    while filled(lengths, lengths, room=budget, number=number) is None:
         number += multiple
-    assert len(split_by_tokens(np.array(lengths), budget=budget, multiple=multiple, padded=None)) == number
+    assert len(split_by_tokens(lengths, lengths, budget=budget, multiple=multiple)) == number

@@ -11,8 +11,9 @@ from small_blocks import small_cache  # noqa: E402
 
 from packer.load import PackedLoader, reading  # noqa: E402
 from packer.load.layouts import sequence_columns, sequence_ids  # noqa: E402
+from packer.load.ordered_rows import PADDING_ROW  # noqa: E402
 from packer.load.reading import group_steps  # noqa: E402
-from packer.load.step_plan import PADDING_ROW, StepPlan  # noqa: E402
+from packer.load.row_source import StepPlan  # noqa: E402
 
 
 def planned(num_rows, num_real=None):

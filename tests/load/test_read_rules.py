@@ -11,11 +11,12 @@ from packed_again import packed_again  # noqa: E402
 
 from packer.errors import UsageError  # noqa: E402
 from packer.load import Mixture, PackedLoader, view_batch  # noqa: E402
-from packer.load.batching import Padded, PaddingFree, TokenBudget, batching_from_recipe  # noqa: E402
+from packer.load.batching import Padded, batching_from_recipe  # noqa: E402
 from packer.pipeline.from_python import build  # noqa: E402
 from packer.recipe.read_rules import Read  # noqa: E402
 from packer.recipe.recipe import load_recipe  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
+from packer.withdrawn import BUDGET_OF_PADDED, WITHDRAWN  # noqa: E402
 
 LEFT = ("read.batching=padded", "read.multiple_of=8", "read.side=left", "read.cutoff_len=200")
 ALONE = {"rank": 0, "world_size": 1, "prefetch": 0}
@@ -83,7 +84,7 @@ def test_rules_change_without_force_and_tokenize_nothing(starter, ruled, tmp_pat
 
 
 def test_a_state_shows_the_batch_as_the_run_had_it(ruled):
-    options = {"batching": TokenBudget(padded=Padded(multiple_of=4)), "micro_batch_size": 2048, **ALONE}
+    options = {"batching": Padded(multiple_of=4), "micro_batch_size": 2, **ALONE}
     with PackedLoader(ruled / "plain", **options) as loader:
         steps = iter(loader)
         next(steps)
@@ -97,11 +98,17 @@ def test_a_state_shows_the_batch_as_the_run_had_it(ruled):
 @pytest.mark.parametrize(
     ("read", "batching"),
     [
-        (Read(batching="padding_free"), PaddingFree()),
+        (Read(batching="padding_free"), "padding_free"),
         (Read(batching="padded", length=64), Padded(length=64)),
-        (Read(batching="token_budget"), TokenBudget()),
-        (Read(batching="token_budget", side="right"), TokenBudget(padded=Padded())),
+        (Read(batching="padded"), Padded()),
+        (Read(batching="token_budget"), "token_budget"),
     ],
 )
 def test_rules_are_values_of_batching(read, batching):
     assert batching_from_recipe(read) == batching
+
+
+def test_padding_beside_a_token_budget_in_a_recipe_of_an_earlier_version_says_what_to_use():
+    with pytest.raises(UsageError, match="token_budget with padding was withdrawn") as caught:
+        batching_from_recipe(Read(batching="token_budget", multiple_of=8))
+    assert caught.value.hint == WITHDRAWN[BUDGET_OF_PADDED]

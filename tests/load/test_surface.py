@@ -109,6 +109,26 @@ def test_the_first_step_is_there_for_the_asking():
     loader.close()
 
 
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_next_gives_the_steps_of_an_epoch_one_by_one_and_goes_on_where_a_loop_stopped(prefetch):
+    def opened():
+        return PackedLoader(small_cache(5), **ALONE | {"prefetch": prefetch})
+
+    whole = [blocks_of(loader) for loader in [opened()] for _ in range(2)]
+    with opened() as loader:
+        assert [next(loader).block_ids.tolist() for _ in range(2)] == whole[0][:2]
+        for step in loader:
+            assert step.block_ids.tolist() == whole[0][2]
+            break
+        assert [next(loader).block_ids.tolist() for _ in range(2)] == whole[0][3:]
+        with pytest.raises(StopIteration):
+            next(loader)
+        assert loader.epoch == 1
+        assert [next(loader).block_ids.tolist() for _ in range(5)] == whole[1]
+        loader.set_epoch(0)
+        assert next(loader).block_ids.tolist() == whole[0][0]
+
+
 # Defaults and words
 
 
@@ -137,7 +157,7 @@ def test_a_short_step_is_a_padded_one_without_the_micro_batches_that_hold_nothin
     sizes = {"micro_batch_size": micro, "global_batch_size": world_size * micro * accumulation, "flatten": flatten}
 
     def last_of(end):
-        options = {"end": end, "world_size": world_size, "prefetch": 0, **sizes}
+        options = {"end": end, "world_size": world_size, "prefetch": 0, "balance": 0, **sizes}
         return [list(PackedLoader(small_cache(num_blocks), rank=rank, **options))[-1] for rank in range(world_size)]
 
     short, padded = last_of("short"), last_of("pad")

@@ -2,8 +2,6 @@
 
 import json
 import pickle
-from multiprocessing.context import set_spawning_popen
-from operator import attrgetter
 
 import pytest
 
@@ -13,7 +11,7 @@ from processes import FORKED, HANG_S, in_a_process, start  # noqa: E402
 from small_blocks import small_cache  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
-from packer.load import PackedDataset, PackedLoader, StepDataset, collate  # noqa: E402
+from packer.load import PackedDataset, PackedLoader, collate  # noqa: E402
 
 NUM_BLOCKS = 40
 
@@ -193,36 +191,12 @@ def test_a_pickled_loader_goes_on_where_it_stood_and_leaves_the_one_it_was_made_
     assert len(first) + len(theirs) == NUM_BLOCKS // 2
 
 
-@pytest.fixture
-def loader_of_rank_1(monkeypatch):
-    """A loader that took its rank, 1 of 2, from a `torch.distributed` that no other process has."""
-    cache = small_cache(NUM_BLOCKS)
+def test_a_pickled_loader_takes_the_rank_of_the_process_that_opens_it(monkeypatch):
     with monkeypatch.context() as patch:
         for name, value in {"is_initialized": True, "get_rank": 1, "get_world_size": 2}.items():
             patch.setattr(torch.distributed, name, lambda value=value: value)
-        return PackedLoader(cache, micro_batch_size=1, global_batch_size=4, prefetch=0)
-
-
-def test_a_loader_that_a_spawned_process_gets_reads_for_the_rank_it_was_opened_on(loader_of_rank_1):
-    set_spawning_popen(object())
-    try:
-        pickled = pickle.dumps(loader_of_rank_1)
-    finally:
-        set_spawning_popen(None)
-    expected = [step.block_ids.tolist() for step in loader_of_rank_1]
-    assert [step.block_ids.tolist() for step in pickle.loads(pickled)] == expected
-    assert [len(blocks) for blocks in expected] == [2] * 10
-
-
-def test_a_pickled_loader_takes_the_rank_of_the_process_that_opens_it(loader_of_rank_1):
-    assert pickle.loads(pickle.dumps(loader_of_rank_1)).world_size == 1
-
-
-@pytest.mark.slow
-def test_spawned_workers_read_for_the_rank_of_their_process(loader_of_rank_1):
-    dataset = StepDataset(loader_of_rank_1, transform=attrgetter("block_ids"))
-    workers = DataLoader(dataset, batch_size=None, num_workers=1, multiprocessing_context="spawn")
-    assert [blocks.tolist() for blocks in workers] == [step.block_ids.tolist() for step in loader_of_rank_1]
+        loader = PackedLoader(small_cache(NUM_BLOCKS), global_batch_size=4, prefetch=0)
+    assert (loader.world_size, pickle.loads(pickle.dumps(loader)).world_size) == (2, 1)
 
 
 SPAWNED = """

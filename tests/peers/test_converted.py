@@ -15,9 +15,6 @@ from packer.recipe.recipe import load_recipe
 from packer.recipe_from import read_config, write_recipe
 from packer.store.cache import Cache
 
-FUNCTIONS = [{"name": "count", "parameters": {"type": "object", "properties": {"to": {"type": "integer"}}}}]
-"""Neither trainer reads them: it reads `tools`, if a key does not say otherwise."""
-
 PLAIN = [("count", "1 2 3"), ("again", "3 2 1")]
 TAGS = {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant"}
 
@@ -66,7 +63,7 @@ SHAREGPT = {"field_messages": "conversations", "message_property_mappings": {"ro
         ("sharegpt", SHAREGPT, None),
         ("tools", {}, None),
         ("reasoning", {}, None),
-        ("", {}, [chat(*PLAIN, system="be brief", functions=FUNCTIONS)]),
+        ("", {}, [chat(*PLAIN)]),
         ("", {"message_field_training": "train"}, [{"messages": [
             {"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "train": False},
             {"role": "user", "content": "c"}, {"role": "assistant", "content": "d", "train": True},
@@ -110,20 +107,20 @@ def llamafactory(monkeypatch):
     )
 
 
-ALPACA = {"instruction": "count", "input": "to 3", "output": "1 2 3", "reasoning": "unread", "context": "unread"}
+ALPACA = {"instruction": "count", "input": "to 3", "output": "1 2 3"}
 
 
 @pytest.mark.parametrize(
     ("entry", "rows", "keys"),
     [
-        ({}, [ALPACA, ALPACA | {"system": "unread", "history": [["a", "b"]]}], {}),
+        ({}, [ALPACA, ALPACA], {}),
         (
             {"columns": {"prompt": "q", "response": "a", "history": "h", "system": "s"}},
-            [{"q": "count", "a": "1", "h": [["a", "b"], ["c", "d"]], "s": "be brief", "input": "unread"}],
+            [{"q": "count", "a": "1", "h": [["a", "b"], ["c", "d"]], "s": "be brief"}],
             {},
         ),
-        ({"formatting": "sharegpt"}, [said(PLAIN, system="unread"), said(PLAIN[:1])], {}),
-        ({"formatting": "sharegpt", "columns": {"messages": "messages", "system": "system"}, "tags": TAGS}, [chat(*PLAIN, system="be brief", functions=FUNCTIONS)], {}),
+        ({"formatting": "sharegpt"}, [said(PLAIN), said(PLAIN[:1])], {}),
+        ({"formatting": "sharegpt", "columns": {"messages": "messages", "system": "system"}, "tags": TAGS}, [chat(*PLAIN, system="be brief")], {}),
     ],
 )  # fmt: skip
 def test_a_recipe_trains_what_llamafactory_trains_up_to_the_stop_token(

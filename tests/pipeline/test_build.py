@@ -18,7 +18,16 @@ import pytest
 from processes import run_forked
 
 from packer.audit import verify
-from packer.errors import BusyError, InputError, NothingKeptError, PackerError, RecipeError, TemplateError, UsageError
+from packer.errors import (
+    BusyError,
+    CheckError,
+    InputError,
+    NothingKeptError,
+    PackerError,
+    RecipeError,
+    TemplateError,
+    UsageError,
+)
 from packer.pipeline.from_python import build
 from packer.pipeline.messages.build_result import BuildResult
 from packer.recipe.recipe import Recipe, Source, load_recipe, make_recipe
@@ -215,11 +224,14 @@ def test_a_dry_run_writes_nothing(starter: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "cache").exists()
 
 
-def test_on_error_fail_stops_at_a_rejected_row(starter: Path, tmp_path: Path) -> None:
-    for _ in range(2):  # the second time the partition is there already
-        with pytest.raises(InputError, match=r"chat\.jsonl:21: multimodal: .* \(row 20\)") as caught:
-            build_one(starter, tmp_path / "cache", on_error="fail")
-        assert caught.value.exit_code == 3
+def test_of_rows_that_must_all_be_kept_the_first_that_is_not_is_named(starter: Path, tmp_path: Path) -> None:
+    shards = []
+    for _ in range(2):  # the second time the partitions are there already, and not in doubt
+        with pytest.raises(CheckError, match=r"the first is .*chat\.jsonl:21: multimodal: ") as caught:
+            build_one(starter, tmp_path / "cache", fail_above=0.0)
+        assert caught.value.exit_code == 1
+        shards.append({path: path.stat().st_ino for path in (tmp_path / "cache" / "documents").iterdir()})
+    assert shards[0] == shards[1] and len(shards[0]) > 1
     assert not (tmp_path / "cache" / "manifest.json").exists()
 
 

@@ -332,8 +332,8 @@ def test_what_is_loaded_before_a_fork_has_no_threads_of_its_own(starter):
 def test_workers_are_told_which_bucket_the_folder_mirrors_that_they_write_to(jobs: int, tmp_path: Path) -> None:
     """They would not find it out from the folder."""
     folder = make_mirror(tmp_path / "copy", "s3://bucket/cache").folder
-    told = [each for _, each in Processes(jobs).run(naming, (folder,), [0, 1], jobs=jobs, folder=folder)]
+    told = [each for _, each in Processes(jobs).run(naming, (folder,), [0, 1], sizes=[2**30] * jobs, folder=folder)]
     assert {name for name, _ in told} == {"s3://bucket/cache"}
     assert (os.getpid() in {process for _, process in told}) == (jobs == 1)
-    plain = Processes(jobs).run(naming, (tmp_path,), [0, 1], jobs=jobs, folder=tmp_path)
+    plain = Processes(jobs).run(naming, (tmp_path,), [0, 1], sizes=[2**30] * jobs, folder=tmp_path)
     assert {name for _, (name, _) in plain} == {str(tmp_path)}

@@ -141,6 +141,16 @@ TRAJECTORY = {
 }
 DIALOGUE = {"title": "x", "turns": [{"speaker": "client", "utterance": ASKED}, {"speaker": "agent", "utterance": SAID}]}
 
+
+def dumped(name: str, text: str, kind: str) -> dict[str, Any]:
+    of = ["langchain", "schema", "messages", name]
+    return {"lc": 1, "type": "constructor", "id": of, "kwargs": {"content": text, "type": kind}}
+
+
+def ui_message(number: str, role: str, text: str, *before: Any) -> dict[str, Any]:
+    return {"id": number, "role": role, "parts": [*before, {"type": "text", "text": text}]}
+
+
 EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
     "chatgpt": ("conversations.json", [WITH_IMAGE, CHATGPT], [ASKED, SAID, MORE, REST], [SAID, REST]),
     "claude": (
@@ -170,6 +180,52 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
     ),
     "a trajectory": ("rows.jsonl", [TRAJECTORY], [SYSTEM, ASKED, SAID], [SAID]),
     "a trajectory in a table": ("rows.parquet", [TRAJECTORY], [SYSTEM, ASKED, SAID], [SAID]),
+    "a dump of langchain": (
+        "rows.jsonl",
+        [{"messages": [dumped("HumanMessage", ASKED, "human"), dumped("AIMessage", SAID, "ai")]}],
+        [ASKED, SAID],
+        [SAID],
+    ),
+    "messages of langchain": (
+        "rows.jsonl",
+        [{"messages": [{"type": "human", "data": {"content": ASKED}}, {"type": "ai", "data": {"content": SAID}}]}],
+        [ASKED, SAID],
+        [SAID],
+    ),
+    "calls of langchain": (
+        "rows.jsonl",
+        [
+            {
+                "tools": CHAT_TOOLS,
+                "messages": [
+                    {"type": "human", "data": {"content": ASKED}},
+                    {
+                        "type": "ai",
+                        "data": {
+                            "content": "",
+                            "tool_calls": [{"name": "tide", "args": {"harbor": "Oban"}, "id": "call_1"}],
+                        },
+                    },
+                    {"type": "tool", "data": {"content": "06:12", "tool_call_id": "call_1"}},
+                    {"type": "ai", "data": {"content": SAID}},
+                ],
+            }
+        ],
+        ['"name": "tide"', ASKED, CALL, "06:12", SAID],
+        [CALL, SAID],
+    ),
+    "messages with types": (
+        "rows.jsonl",
+        [{"messages": [{"type": "human", "content": ASKED}, {"type": "ai", "content": SAID}]}],
+        [ASKED, SAID],
+        [SAID],
+    ),
+    "parts of the ai sdk": (
+        "rows.jsonl",
+        [{"messages": [ui_message("1", "user", ASKED), ui_message("2", "assistant", SAID, {"type": "step-start"})]}],
+        [ASKED, SAID],
+        [SAID],
+    ),
     "a dialogue": ("rows.jsonl", [DIALOGUE], [ASKED, SAID], [SAID]),
     "opus": (
         "rows.jsonl",

@@ -141,6 +141,14 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "rejected": [USER, ANSWER, {"role": "user", "content": "more"}, {"role": "assistant", "content": "other"}],
     },
     "code feedback": {"query": "question", "answer": "answer", "lang": "x"},
+    "squad": {"question": "question", "context": "be kind", "answers": {"text": ["answer"], "answer_start": [20]}},
+    "passages": {"question": "question", "documents": ["be kind to all", "and be careful"], "answer": "answer"},
+    "passages with titles": {
+        "question": "question of four words",
+        "documents": [{"title": "x", "text": "be kind to all"}, {"title": "y", "text": "and be careful always"}],
+        "answer": "answer",
+    },
+    "one passage": {"query": "question", "passages": ["be kind to all who ask"], "reply": ["answer"]},
     "gsm8k": {"question": "question", "answer": "answer"},
     "intel orca pairs": {"system": "be kind", "question": "question", "chosen": "answer", "rejected": "other"},
     "argilla orca pairs": {
@@ -209,6 +217,10 @@ def test_a_row_of_a_published_form_builds_by_its_hints(name: str, kind: str, tmp
         "medical o1": "be careful",
         "dolphin r1": "be careful",
         "nested": "be kind",
+        "squad": "be kind",
+        "passages": "be kind to all\n\nand be careful",
+        "one passage": "be kind to all who ask",
+        "passages with titles": "be kind to all\n\nand be careful always",
         "speakers": "be kind",
     }
     assert kept.get(name, "question") in text

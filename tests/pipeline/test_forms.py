@@ -246,7 +246,7 @@ COMPARED: dict[str, dict[str, Any]] = {
 def test_of_two_answers_the_preferred_one_is_chosen(name: str, kind: str, tmp_path: Path) -> None:
     chosen, rejected = read_back(built(tmp_path, COMPARED[name], kind), f"rows.{kind}")
     for (text, learned), answer, other in ((chosen, ONE, OTHER), (rejected, OTHER, ONE)):
-        assert ASKED in text and other not in text
+        assert f"<|im_start|>user\n{ASKED}<|im_end|>" in text and other not in text
         assert "".join(learned).strip().startswith(answer)
 
 

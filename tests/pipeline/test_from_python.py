@@ -15,17 +15,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from command_line import run
 from hypothesis import given
 from hypothesis import strategies as st
 
 import packer
-from packer.audit import verify
+from packer.audit import verify, view_row
 from packer.errors import InputError, NothingKeptError, RecipeError, UsageError
 from packer.pipeline.from_python import SOURCE_KEYS, RecipeKeys
 from packer.pipeline.from_python import build as build_recipe
 from packer.pipeline.kept_rows import keep_rows, rows_folder
 from packer.recipe.recipe import Recipe, Source, load_recipe, make_recipe, to_json
+from packer.store.cache import Cache
 from packer_cli.reply import listener
 
 ROWS = [
@@ -237,8 +239,8 @@ def test_other_rows_ask_and_the_rows_that_a_cache_names_stay_until_another_has_t
     (kept,) = files_of(cache)
     with pytest.raises(UsageError, match="built from other inputs") as caught:
         packer.build(ROWS[:5], cache, **options)
-    hint, in_python = caught.value.__notes__
-    assert hint == "hint: --force replaces it; -o another folder keeps both"
+    (in_python,) = caught.value.__notes__
+    assert str(caught.value).endswith("\nhint: --force replaces it; -o another folder keeps both")
     assert "--force is force=True" in in_python and "-o is `out`" in in_python
     assert files_of(cache) == [kept]
     assert not verify(cache, sources=["/"], threads=1).findings
@@ -371,7 +373,7 @@ def test_what_cannot_be_built_is_one_error_with_a_hint_and_leaves_nothing(
     with pytest.raises(error) as caught:
         packer.build(data, cache, **{**options_of(tokenizer), **options})
     assert said in str(caught.value)
-    assert hint is None or hint in "\n".join(caught.value.__notes__)
+    assert hint is None or hint in "\n".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -394,7 +396,7 @@ def test_rows_that_are_all_rejected_stay_to_be_looked_at_and_go_with_the_next_bu
 def test_a_hint_that_names_no_option_is_left_as_it_is(tokenizer, tmp_path):
     with pytest.raises(RecipeError) as caught:
         packer.build(ROWS, tmp_path / "cache", **options_of(tokenizer), pak={})
-    assert caught.value.__notes__ == ["hint: did you mean 'pack'?"]
+    assert str(caught.value).endswith("\nhint: did you mean 'pack'?") and not hasattr(caught.value, "__notes__")
 
 
 # What is shown
@@ -493,6 +495,34 @@ def test_texts_that_are_dialogues_are_reported(tokenizer, tmp_path, capsys, text
     for said in shown:
         assert ("texts look like dialogues" in said) is (headers is not None)
         assert headers is None or headers in said
+
+
+@pytest.mark.parametrize(
+    ("row", "columns"),
+    [
+        ({"prompt": "When?", "completion": "At six."}, "{instruction: prompt, output: completion}"),
+        ({"prompt": "When?", "completion": "At six.", "label": True}, "{instruction: prompt, output: completion}"),
+        ({"prompt": "When?", "chosen": "At six.", "rejected": "At ten."}, "{instruction: prompt}"),
+        ({"q": "When?", "a": "At six."}, "{instruction: q, output: a}"),
+        ({"prompt": "When?", "response_1": "At six.", "response_2": "At ten.", "label": "response_1"}, None),
+        ({"instruction": "When?", "output": "At six."}, None),
+        ({"prompt": [{"role": "user", "content": "When?"}], "completion": "At six."}, None),
+    ],
+)
+def test_prompts_that_are_texts_are_reported_with_what_uses_the_template(tokenizer, tmp_path, capsys, row, columns):
+    options = {**options_of(tokenizer), "progress": True, "pack": {"mode": "none"}}
+    own = {"prompt": "q", "completion": "a"} if "q" in row else {}
+    packer.build([row], tmp_path / "cache", **options, columns=own)
+    said = " ".join(capsys.readouterr().err.split())
+    found = re.search(r"without the chat template; --set 'sources.columns=(\{.*?\})'", said)
+    assert (found and found[1]) == columns
+    if columns is not None:
+        packer.build([row], tmp_path / "chat", **options, columns=yaml.safe_load(columns))
+        with Cache.open(tmp_path / "chat") as cache:
+            (name,) = [each.path for each in cache.manifest.inputs]
+            view = view_row(cache, name, 0)
+        text = "".join(run.text for run in view.documents[0].runs)
+        assert "user\nWhen?" in text and "without the chat template" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["- \n" * 20_000, "User: no answer\n" * 4000, "User:" + " " * 40_000])

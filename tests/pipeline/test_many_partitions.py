@@ -14,7 +14,6 @@ from packer.pipeline.plan.build_plan import plan_build
 from packer.progress import Silent
 from packer.recipe.recipe import Recipe, make_recipe, to_json
 from packer.store.manifest import read_manifest
-from packer.store.shard_file import shard_name
 
 NUM_PARTITIONS = 10_000
 MOST_LINKS = 5_000
@@ -73,7 +72,7 @@ def test_a_build_of_10_000_partitions_goes_on_from_its_journal_in_300_megabytes(
     for content in contents:
         shutil.copyfile(tmp_path / "first" / done.path, content)
     for number, task in enumerate(plan.tasks):
-        path = f"documents/{shard_name(split='train', index=task.index, sha256=done.sha256)}"
+        path = f"documents/{number:05d}-{done.sha256[:12]}.arrow"
         shard = msgspec.structs.replace(
             done, path=path, key=task.key, first_row=task.partition.first_row, first_line=task.partition.first_line
         )

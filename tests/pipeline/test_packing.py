@@ -225,8 +225,7 @@ def test_a_split_without_a_block_is_reported_and_tiled_all_the_same(starter_cach
     other = next(i for i in range(at + 1, len(lines)) if lines[i].split == "eval" and lines[i].code == lines[at].code)
     lines[at] = msgspec.structs.replace(lines[at], tokens=lines[at].tokens - 1)
     lines[other] = msgspec.structs.replace(lines[other], tokens=lines[other].tokens + 1)
-    sha256 = write_rejected(folder, lines)
-    write_manifest(folder, msgspec.structs.replace(read_manifest(folder), rejected_sha256=sha256))
+    write_manifest(folder, msgspec.structs.replace(read_manifest(folder), **write_rejected(folder, lines)))
     findings = verify(folder, level="full").findings
     assert [(finding.what, finding.found.split()[0]) for finding in findings] == [("documents", "2")]
 
@@ -263,8 +262,7 @@ def test_a_full_audit_finds_a_ledger_that_names_other_tokens(starter_cache, tmp_
     lines = list(read_rejected(folder, read_manifest(folder)))
     at = next(i for i, line in enumerate(lines) if line.code == "truncated" and line.tokens and line.tokens > 3)
     lines[at] = msgspec.structs.replace(lines[at], start=1)
-    sha256 = write_rejected(folder, lines)
-    write_manifest(folder, msgspec.structs.replace(read_manifest(folder), rejected_sha256=sha256))
+    write_manifest(folder, msgspec.structs.replace(read_manifest(folder), **write_rejected(folder, lines)))
     assert verify(folder).ok
     findings = verify(folder, level="full").findings
     assert [(finding.what, finding.found.split()[0]) for finding in findings] == [("documents", "1")]

@@ -19,19 +19,21 @@ from hypothesis import strategies as st
 
 from packer.errors import UsageError
 from packer.pipeline.workers.executor import WorkerDiedError
-from packer.pipeline.workers.ray_nodes import NodeRequirements, versions
-from packer.pipeline.workers.ray_workers import MOST_DEATHS, RayWorkers
+from packer.pipeline.workers.ray_workers import MOST_DEATHS, NodeRequirements, RayWorkers, versions
+from packer.store.mirror import SentFolder
 
 
 def test_a_node_must_have_the_same_software_and_see_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     here = versions()
     assert {"packer", "Python", "numpy", "pyarrow", "tokenizers", "jinja2"} <= here.keys()
-    NodeRequirements(versions=here, folder=tmp_path, probe=tmp_path).check()
+    NodeRequirements(versions=here, folder=tmp_path).check()
     with pytest.raises(UsageError, match=f"more is missing, here 1; numpy {here['numpy']}, here 0"):
-        NodeRequirements(versions={**here, "numpy": "0", "more": "1"}, folder=tmp_path, probe=None).check()
+        NodeRequirements(versions={**here, "numpy": "0", "more": "1"}, folder=tmp_path).check()
+    with SentFolder.to_machines(tmp_path / "cache") as sent:
+        assert sent.arrive() == tmp_path / "cache"
     with pytest.raises(UsageError, match=f"does not see {tmp_path / 'cache'}\n"):
-        NodeRequirements(versions=here, folder=tmp_path, probe=tmp_path / "cache" / ".packer" / "probe").check()
+        sent.arrive()
 
 
 class FakeRay(ModuleType):
@@ -79,7 +81,7 @@ class FakeRay(ModuleType):
 
 
 def ran(ray: FakeRay, tasks: list[str]) -> Iterator[tuple[int, str]]:
-    return RayWorkers(ray, None, None, lambda _: None).run(str, (), tasks)
+    return RayWorkers(ray, None, lambda _: None).run(str, (), tasks, sizes=())
 
 
 @given(st.lists(st.sampled_from(["task", "WorkerCrashedError", "NodeDiedError", "OutOfMemoryError"]), max_size=40))
@@ -106,21 +108,11 @@ def test_a_node_that_cannot_take_part_ends_the_run_and_what_is_running_is_cancel
     assert ray.cancelled and len(ray.asked) < 9
 
 
-def test_a_client_without_grpcio_names_what_to_install(
-    starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
-    monkeypatch.setitem(sys.modules, "grpc", None)
-    options = ["-c", starter / "recipe.yaml", "-o", tmp_path / "cache", "--on", "ray://head:10001"]
-    command_line.assert_refused("ray[client] in the version of the cluster", "build", *options, exit_code=2)
-    assert not (tmp_path / "cache").exists()
-
-
 @pytest.mark.parametrize(
     ("words", "options"),
     [
         ("token-packer[ray]", ["--on", "ray"]),
-        ("token-packer[ray]", ["--on", "ray://head:10001"]),
+        ("--on ray://HOST:PORT was withdrawn", ["--on", "ray://head:10001"]),
         ("--on spark: not a place packer can work on", ["--on", "spark"]),
     ],
 )

@@ -1,6 +1,7 @@
 """What is there already: found again whatever was left, believed only where it is whole, ended where it was begun."""
 
 import hashlib
+import json
 import os
 import shutil
 from collections import Counter
@@ -27,8 +28,9 @@ from packer.recipe.recipe import Pack, Supervision, load_recipe, make_recipe, to
 from packer.source.partition import FileStatus
 from packer.store import files
 from packer.store.digest import digest_file
+from packer.store.fingerprint import fingerprint
 from packer.store.folder import lock
-from packer.store.manifest import manifest_fingerprint, read_manifest, write_manifest
+from packer.store.manifest import read_manifest, write_manifest
 from packer.store.rejected import is_pending, read_rejected
 
 
@@ -186,7 +188,7 @@ def test_a_ledger_that_does_not_go_with_the_partitions_vouches_for_none(change, 
         lines = lines[:-1]
     else:
         lines[0] = msgspec.structs.replace(lines[0], row=10**6)
-    write_manifest(cache, msgspec.structs.replace(manifest, rejected_sha256=write_rejected(cache, lines)))
+    write_manifest(cache, msgspec.structs.replace(manifest, **write_rejected(cache, lines)))
     assert committed(cache, read_manifest(cache)) == []
     assert again(starter, cache, repair=True).num_partitions_built == 5
     assert digests(cache) == digests(starter_cache)
@@ -285,16 +287,14 @@ def test_adding_a_file_to_many_tokenizes_one_and_another_block_length_none(start
     assert (third.num_partitions_built, third.num_partitions_reused) == (0, 41)
 
 
-def test_versions_of_software_change_the_bytes_and_neither_recipe_nor_content(
-    starter, starter_cache, tmp_path, monkeypatch
-):
+def test_versions_of_software_change_the_manifest_and_no_fingerprint(starter, starter_cache, tmp_path, monkeypatch):
     monkeypatch.setattr(record, "library_version", lambda name: f"99.{len(name)}")
     changed = again(starter, tmp_path / "cache").manifest
     before = read_manifest(starter_cache)
     assert changed is not None and changed.versions["numpy"] == "99.5" != before.versions["numpy"]
     assert changed.recipe_fingerprint == before.recipe_fingerprint
     assert changed.content_fingerprint == before.content_fingerprint
-    assert manifest_fingerprint(tmp_path / "cache") != manifest_fingerprint(starter_cache)
+    assert fingerprint(changed) == fingerprint(before)
 
 
 def test_a_cache_alone_answers_where_it_came_from_and_what_was_left_out(starter, starter_cache, tmp_path):
@@ -337,3 +337,48 @@ def test_names_of_files_that_are_kept_are_flushed_before_the_commit(starter, cac
     assert again(starter, cache).built
     assert events.index(cache / "model") < events.index("commit")
     assert events.index(place) < events.index("commit")
+
+
+def test_a_partition_keeps_its_file_wherever_it_stands_and_equal_ones_have_one(starter, tmp_path):
+    """Rows of different traits may give equal documents; blocks are made of those of each group of partitions."""
+    for number in range(4):
+        rows = [
+            {"prompt": f"row {number} {i}" if number != 2 else f"row 0 {i}", "completion": "word " * 30, "of": number}
+            for i in range(20)
+        ]
+        (tmp_path / f"{number}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def built(folder, *numbers):
+        return build(
+            [tmp_path / f"{number}.jsonl" for number in numbers],
+            folder,
+            jobs=1,
+            tokenizer=starter / "tokenizer",
+            pack={"block_len": 64, "group_documents": 40},
+            filters=[{"name": "all", "field": "of", "max": 9}],
+        )
+
+    first = built(tmp_path / "cache", 0, 1, 2, 3).manifest.document_shards
+    paths = [shard.path for shard in first]
+    assert len(paths) == 4 and paths[0] == paths[2] and len({*paths}) == 3
+    assert verify(tmp_path / "cache", sources=tmp_path, reencode=True).ok
+    before = {path: (tmp_path / "cache" / path).stat().st_ino for path in paths}
+    moved = built(tmp_path / "cache", 3, 1, 2).manifest.document_shards
+    assert [shard.path for shard in moved] == [paths[number] for number in (3, 1, 2)]
+    assert {path: (tmp_path / "cache" / path).stat().st_ino for path in before} == before
+    built(tmp_path / "new", 3, 1, 2)
+    assert digests(tmp_path / "cache") == digests(tmp_path / "new")
+
+
+def test_shards_of_documents_under_the_names_of_an_earlier_version_are_read_and_reused(cache, starter):
+    manifest, shards = read_manifest(cache), []
+    for number, shard in enumerate(manifest.document_shards):
+        path = f"documents/{shard.split}-{number:05d}-{shard.sha256[:12]}.arrow"
+        (cache / shard.path).rename(cache / path)
+        shards.append(msgspec.structs.replace(shard, path=path))
+    blocks = [shard for shard in manifest.shards if shard.kind == "blocks"]
+    write_manifest(cache, msgspec.structs.replace(manifest, shards=(*shards, *blocks)))
+    assert verify(cache).ok
+    result = build(load_recipe(starter / "recipe.yaml", ["pack.block_len=64"]), cache, jobs=1, force=True)
+    assert (result.num_partitions_built, result.num_partitions_reused) == (0, len(shards))
+    assert result.manifest.document_shards == shards and verify(cache).ok

@@ -4,6 +4,9 @@ import datetime as dt
 import json
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +74,7 @@ QUESTIONS: dict[str, tuple[dict[str, Any], str, str]] = {
     "two places": (CHAT | {"persona": GAELIC, "license": "CC BY 4.0"}, GAELIC, ""),
     "tools in JSON": (CHAT | {"metadata": json.dumps({"tools": TOOLS})}, "tide", ""),
     "one readable, one not": (
-        ROW | {"system_prompt": GAELIC, "passages": ["The ferry to Mull leaves at six."]},
+        ROW | {"system_prompt": GAELIC, "passages": [["The ferry to Mull leaves at six."]]},
         GAELIC,
         "Mull",
     ),
@@ -148,7 +151,7 @@ def test_what_is_ignored_is_recorded_and_changes_no_document(tokenizer: Path, tm
     path = written(tmp_path / "rows.jsonl", ROW)
     plain = packer.build(path, tmp_path / "plain", tokenizer=tokenizer, progress=False)
     ignoring = packer.build(path, tmp_path / "ignoring", tokenizer=tokenizer, ignore=["notes"], progress=False)
-    assert ignoring.fingerprint != plain.fingerprint, "the manifest names it"
+    assert ignoring.fingerprint == plain.fingerprint
     assert ignoring.manifest is not None
     assert plain.manifest is not None
     assert ignoring.manifest.recipe["sources"][0]["ignore"] == ["notes"]
@@ -261,3 +264,111 @@ def test_text_in_few_rows_is_named_with_their_number_and_left_out(tokenizer: Pat
         assert f"a field has text that nothing reads: `notes` (in 1 of 200 rows: `{GAELIC}`); too few to ask" in told
     silent = run("preview", path, "--tokenizer", tokenizer, "--ignore", "notes").stderr
     assert "nothing reads" not in silent
+
+
+def commands_in(hint: str) -> list[str]:
+    """The commands of a hint, each after its condition."""
+    found = re.findall(r"if [^:]*: (.*?)(?=; if |; --ignore )", hint.replace("\n", " "))
+    return [each.replace("python -c", f"{shlex.quote(sys.executable)} -c", 1) for each in found]
+
+
+def flagged(*flags: Any) -> list[dict[str, Any]]:
+    """Two exchanges: what the questions have, and what the answers have."""
+    turns = [{"role": role, "content": f"{role} {number}"} for number in (1, 2) for role in ("user", "assistant")]
+    return [turn | (flag or {}) for turn, flag in zip(turns, flags, strict=True)]
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.parametrize("kind", ["jsonl", "json", "parquet"])
+@pytest.mark.parametrize(
+    ("row", "yes"),
+    [
+        ({"messages": flagged(None, {"learn": False}, None, {"learn": True})}, [2]),
+        ({"messages": flagged({"mask": True}, {"mask": True}, {"mask": True}, {"mask": False})}, [1]),
+        ({"messages": flagged(None, {"keep": "yes"}, None, None)}, [1]),
+        ({"messages": flagged(None, {"keep": "No"}, None, None)}, [2]),
+        ({"messages": flagged(None, {"meta": {"keep": 0}}, None, {"meta": {"keep": 1}})}, [2]),
+        ({"messages": flagged(None, None, None, None), "loss_mask": [0, 0, 0, 1]}, [2]),
+    ],
+)
+def test_each_way_on_for_a_flag_trains_what_it_says(
+    tokenizer: Path, tmp_path: Path, row: dict[str, Any], yes: list[int], kind: str
+) -> None:
+    path = tmp_path / f"rows.{kind}"
+    written(path, row) if kind != "json" else path.write_text(json.dumps([row], indent=1), "utf-8")
+    error = fields("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "asked", exit_code=3)["error"]
+    assert "what may say which answers are trained is not read: `" in error["message"]
+    commands = commands_in(error["hint"])
+    assert len(commands) == 2
+    for number, command in enumerate(commands):
+        subprocess.run(["bash", "-euc", f"set -o pipefail; {command}"], check=True, cwd=tmp_path)
+        run("build", tmp_path / "rows_lines.jsonl", "--tokenizer", tokenizer, "-o", tmp_path / f"cache{number}")
+        with Cache.open(tmp_path / f"cache{number}") as opened:
+            (document,) = view_row(opened, "rows_lines.jsonl", 0).documents
+        trained = [run.text for run in document.runs if run.message is not None]
+        expected = yes if number == 0 else sorted({1, 2}.difference(yes))
+        assert trained == [f"assistant {each}<|im_end|>" for each in expected]
+    ignored = shlex.split(error["hint"].replace("\n", " ").rpartition("; ")[2].partition(" leaves ")[0])
+    run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "ignoring", *ignored)
+
+
+def test_a_flag_that_the_template_reads_is_not_asked_about(tmp_path: Path) -> None:
+    path = written(tmp_path / "rows.jsonl", {"messages": flagged(None, {"brief": True}, None, {"brief": False})})
+    template = twins.CHATML.replace("{{", "{% if message.brief %}!{% endif %}{{", 1)
+    twin = twins.byte_level(tmp_path / "reads", template=template)
+    recipe = make_recipe({"sources": [{"path": str(path)}], "tokenizer": str(twin)})
+    assert packer.audit.preview(recipe, progress=Silent()).hint is None
+    plain = make_recipe({"sources": [{"path": str(path)}], "tokenizer": str(twins.byte_level(tmp_path / "plain"))})
+    assert "messages[].brief" in (packer.audit.preview(plain, progress=Silent()).hint or "")
+
+
+KEYS: dict[str, tuple[dict[str, Any], list[list[str]]]] = {
+    "tools": (
+        {"messages": [{"role": "system", "content": "Be kind.", "tools": TOOLS}, *CHAT["messages"]]},
+        [['"name": "tide"', "Be kind."]],
+    ),
+    "tools as text": (
+        {"conversations": [{"from": "human", "value": "?", "tools": json.dumps(TOOLS)}, {"from": "gpt", "value": "!"}]},
+        [['"name": "tide"', "user\n?"]],
+    ),
+    "a beginning": (
+        {"messages": [CHAT["messages"][0], CHAT["messages"][1] | {"first": GAELIC}]},
+        [[f"<think>{GAELIC}</think>{ROW['output']}"], [f"assistant\n{GAELIC}\n{ROW['output']}"]],
+    ),
+    "turns": (
+        {"conversations": [{"from": "human", "value": "?"}, {"from": "gpt", "value": "!", "plan": GAELIC}]},
+        [[f"<think>{GAELIC}</think>!"], [f"assistant\n{GAELIC}\n!"]],
+    ),
+    "a summary": (
+        {
+            "input": "?",
+            "output": [
+                {"type": "reasoning", "summary": [{"type": "summary_text", "text": "I look it up."}]},
+                {
+                    "type": "message",
+                    "role": "assistant",
+                    "content": [{"type": "output_text", "text": "It leaves at six."}],
+                },
+            ],
+        },
+        [["<think>I look it up.</think>It leaves at six."]],
+    ),
+}
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+@pytest.mark.parametrize("name", KEYS)
+def test_each_way_on_for_a_key_of_messages_reads_it_where_it_says(
+    tokenizer: Path, tmp_path: Path, name: str, kind: str
+) -> None:
+    row, expected = KEYS[name]
+    path = written(tmp_path / f"rows.{kind}", row)
+    commands = commands_in(hint_of("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "asked"))
+    assert len(commands) == len(expected)
+    for number, (command, texts) in enumerate(zip(commands, expected, strict=True)):
+        subprocess.run(["bash", "-euc", f"set -o pipefail; {command}"], check=True, cwd=tmp_path)
+        cache = tmp_path / f"cache{number}"
+        run("build", tmp_path / "rows_lines.jsonl", "--tokenizer", tokenizer, "-o", cache)
+        text = said(cache, "rows_lines.jsonl")
+        assert all(each in text for each in texts), text

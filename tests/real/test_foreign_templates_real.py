@@ -11,7 +11,7 @@ from supervision_stages import assistant, user
 
 from packer.audit.foreign.row_checks import check
 from packer.audit.foreign.row_parts import TokenRow, find_parts
-from packer.audit.foreign.tokenizer_facts import facts_of, with_template_facts
+from packer.audit.foreign.tokenizer_facts import facts_of
 from packer.layout import document_labels
 from packer.source.schema import read_row
 
@@ -35,7 +35,7 @@ def test_no_template_makes_a_false_alarm_and_none_hides_a_trained_prompt(real, t
     for name, source in templates(real).items():
         stages = fitted.stages(name)
         model = stages.model
-        facts = with_template_facts(facts_of(model), model, source)
+        facts = facts_of(replace(model, template=source))
         if not len(facts.header):
             not_known += 1
             continue

@@ -95,7 +95,7 @@ SWITCHED = {
 def test_prompt_modes_of_every_template_are_those_it_has(real: Path) -> None:
     found: dict[str, list[str]] = defaultdict(list)
     for name, template in compiled(real).items():
-        for switch in template.switches:
+        for switch in template.switches.names:
             found[switch].append(name.removesuffix(".jinja"))
     assert {switch: tuple(names) for switch, names in found.items()} == SWITCHED
 

@@ -11,7 +11,7 @@ from tiny_decoder import TinyDecoder, causal, summed_loss  # noqa: E402
 
 from packer.load import PackedLoader  # noqa: E402
 from packer.load.attention import block_diagonal_mask, document_ids  # noqa: E402
-from packer.load.batching import Padded, TokenBudget  # noqa: E402
+from packer.load.batching import Padded  # noqa: E402
 from packer.pipeline.from_python import build  # noqa: E402
 from packer.recipe.recipe import make_recipe  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
@@ -103,11 +103,6 @@ BATCHINGS = {
     },
     "padding_free": {"batching": "padding_free", "micro_batch_size": 4, "global_batch_size": 8},
     "token_budget": {"batching": "token_budget", "micro_batch_size": 1024, "global_batch_size": 2048},
-    "token_budget, padded": {
-        "batching": TokenBudget(padded=Padded()),
-        "micro_batch_size": 1024,
-        "global_batch_size": 2048,
-    },
 }
 
 

@@ -466,3 +466,11 @@ def test_reasoning_that_a_call_contains_is_not_taken_for_shown(base: Stages) -> 
     renderer = base.with_template(framed(CALLS) + ENDING, make_recipe({}, [])).renderer
     told = assistant("I look for it.", tool_calls=[call("look", {"q": "a place"})], reasoning_content="a place")
     assert hold(renderer, [chat(user("Where is it?"), told, result("Found."), *PAIR[1:])] * 2).kept == 0
+
+
+def test_tools_are_those_of_another_row_only_if_they_are_the_same(base: Stages) -> None:
+    template = "{{ tools | tojson }}" + framed("") + ENDING
+    renderer = base.with_template(template, make_recipe({}, [])).renderer
+    values = [None, float("nan"), 1, 1.0, True, {"a": 1, "b": 2}, {"b": 2, "a": 1}, "1", None, 1]
+    tools = [{"type": "function", "function": {"name": "look", "parameters": {"default": value}}} for value in values]
+    assert hold(renderer, [chat(*PAIR, tools=[tool]) for tool in tools]).cut == len(tools)

@@ -80,18 +80,6 @@ def test_a_rendering_over_the_limit_is_refused() -> None:
     assert template("{{ 'é' * 6 }}", max_bytes=12).render([]) == "é" * 6
 
 
-@pytest.mark.parametrize(
-    ("source", "switches"),
-    [
-        ("{{ 'enable_thinking' }}{{ m.thinking }}", ()),
-        ("{% if enable_thinking %}{% endif %}", ("enable_thinking",)),
-        ("{% if thinking is defined and enable_thinking %}{% endif %}", ("enable_thinking", "thinking")),
-    ],
-)
-def test_only_switches_the_template_reads_are_modes(source: str, switches: tuple[str, ...]) -> None:
-    assert template(source).switches == switches
-
-
 @pytest.mark.parametrize("source", ["{% break %}", "{{" + "(" * 3000 + ")" * 3000 + "}}"], ids=["break", "nesting"])
 def test_what_only_pythons_compiler_refuses_is_no_valid_template(source: str) -> None:
     with pytest.raises(RenderError, match="not a valid Jinja template"):

@@ -8,8 +8,8 @@ import twins
 from supervision_stages import Stages, assistant, call, chat, result, user
 
 from packer.render import ChatTemplate
-from packer.render.efforts import means_none
 from packer.render.reasoning import split_inline
+from packer.render.switches import means_none
 
 END = "<|im_end|>"
 
@@ -208,10 +208,28 @@ def test_code_and_markup_have_no_tags_of_reasoning(tmp_path: Path) -> None:
         "because [reasons]",
         "I <think so",
         "a <rest> b",
+        "\\\\item[Think] of it",
+        "steps[think]",
+        "Vue:\n```vue\n<thought-card>\n  one\n</thought-card>\n```\nDone.",
+        "```xml\n<Error><Reason>none</Reason></Error>\n```",
+        "The element `<Reason>` says why; `</Reason>` ends it.",
     )
     for name, source in TEMPLATES.items():
         for text in said:
             assert text in learned(stages(tmp_path, source), ASKED, assistant(text)), name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```\n<thoughts>Count.</thoughts>\nOne.\n```",  # all of the answer in a fence
+        "A `<think>` here.",  # the template's own
+        "```\na\n```\n<thoughts>Count.</thoughts>",
+        "[Think] Count. [/Think] One.",
+    ],
+)
+def test_code_hides_no_tag_that_may_be_one(tmp_path: Path, text: str) -> None:
+    assert stages(tmp_path, SWITCHED).outcomes([chat(ASKED, assistant(text))]) == ["dropped_reasoning"]
 
 
 def test_an_empty_block_is_no_text_of_an_answer_either(tmp_path: Path) -> None:
@@ -514,3 +532,75 @@ def test_many_rows_are_rendered_as_the_definition_renders_them(tmp_path: Path, n
     made.renderer = made.renderer.by_reference()
     assert made.outcomes(rows) == fast
     assert not any(isinstance(outcome, str) for outcome in fast)
+
+
+CHOSEN = """\
+{%- set MADE %}
+{%- for m in messages %}
+{{- '<|im_start|>' + m.role + '\\n' }}
+{%- if m.reasoning_content and (ASKS) %}{{ '<think>' + m.reasoning_content + '</think>' }}{% endif %}
+{{- m.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+"""Whose variable for reasoning has a name like any other."""
+
+
+@pytest.mark.parametrize(
+    ("made", "asks", "setting"),
+    [
+        ("mode = mode | default('chat')", "mode == 'think'", {"mode": "think"}),
+        ("mode = style | default('chat') | lower", "mode in ['deep']", {"style": "deep"}),
+        ("ns = namespace(style=style | default('chat'))", "ns.style == 'deep'", {"style": "deep"}),
+        ("x = 1", "deep is defined and deep", {"deep": True}),
+    ],
+)
+def test_a_variable_that_decides_whether_reasoning_shows_is_a_switch_whatever_its_name(
+    tmp_path: Path, made: str, asks: str, setting: dict[str, Any]
+) -> None:
+    template = CHOSEN.replace("MADE", made).replace("ASKS", asks)
+    built = stages(tmp_path, template)
+    said = f"<think>Count.</think>One.{END}"
+    assert learned(built, ASKED, REASONED) == said
+    assert learned(built, ASKED, REASONED, **setting) == said
+    assert learned(built, ASKED, PLAIN) == f"One.{END}"
+    ((code, reason),) = built.reasons([chat(ASKED, REASONED, **dict.fromkeys(setting, False))])
+    assert code in {"prompt_diverges", "dropped_reasoning"}, reason
+
+
+def test_markers_that_a_template_writes_in_one_mode_are_its_markers_in_all(tmp_path: Path) -> None:
+    template = CHOSEN.replace("MADE", "mode = mode | default('chat')").replace("ASKS", "mode == 'think'")
+    marked = template.replace("<think>", "<|plan|>").replace("</think>", "<|/plan|>")
+    inline = chat(ASKED, assistant("<think>\nCount.\n</think>\n\nOne."))
+    assert stages(tmp_path, marked).outcomes([inline]) == ["dropped_reasoning"]
+    made = stages(tmp_path, marked, "supervision.reasoning=field")
+    assert made.turns(inline)[0][1] == f"<|plan|>Count.<|/plan|>One.{END}"
+    opens = marked.replace("assistant\\n' }}", "assistant\\n' + ('<|plan|>' if mode == 'think' else '') }}")
+    assert opens != marked
+    ((prompt, said),) = stages(tmp_path, opens).turns(chat(ASKED, REASONED))
+    assert (prompt[-8:], said) == ("<|plan|>", f"Count.<|/plan|>One.{END}")
+
+
+def test_inline_reasoning_is_trained_in_the_mode_that_asks_for_it(tmp_path: Path) -> None:
+    """It shows in every mode, since it stands in the text."""
+    template = CHOSEN.replace("MADE", "x = 1").replace("ASKS", "slow is defined and slow")
+    said = template.replace("{%- for", "{{- 'Take your time. ' if slow is defined and slow }}{%- for", 1)
+    assert said != template
+    made = stages(tmp_path, said)
+    inline = assistant("<think>Count.</think>One.")
+    for turn, prompt in ((inline, "Take your time. "), (REASONED, "Take your time. "), (PLAIN, "")):
+        assert made.turns(chat(ASKED, turn))[0][0].partition("<")[0] == prompt
+
+
+def test_a_number_of_tokens_to_reason_with_is_not_guessed(tmp_path: Path) -> None:
+    template = CHOSEN.replace("MADE", "budget = budget | default(0)").replace("ASKS", "budget > 0")
+    built = stages(tmp_path, template)
+    reason = "messages[1]: its reasoning contradicts budget, which means none by default"
+    assert built.reasons([chat(ASKED, REASONED)]) == [("prompt_diverges", reason)]
+    assert learned(built, ASKED, REASONED, budget=100) == f"<think>Count.</think>One.{END}"
+
+
+def test_a_variable_that_changes_no_reasoning_is_no_switch(tmp_path: Path) -> None:
+    template = CHOSEN.replace("MADE", "x = '<|im_start|>system\\n' + (tone | default('dry')) + '<|im_end|>\\n'")
+    other = template.replace("ASKS", "true") + "{% if tone == 'warm' or cites %}{{ x }}{% endif %}"
+    built = ChatTemplate(other, date="2026-01-01", variables={}, max_bytes=2**20)
+    assert built.switches.modes == ()

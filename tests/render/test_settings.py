@@ -1,45 +1,44 @@
-"""Settings of a switch that a template takes anyway are no modes of their own."""
+"""Which values of a variable are tried: those that the template's source tells apart."""
+
+from typing import Any
 
 import pytest
-from supervision_stages import user
 
 from packer.render import ChatTemplate
+from packer.render.settings import settings_of
 
 
-def template(source: str) -> ChatTemplate:
-    return ChatTemplate(source, date="2026-01-01", variables={}, max_bytes=2**20)
+def values(source: str) -> tuple[Any, ...]:
+    template = ChatTemplate(source, date="2026-01-01", variables={}, max_bytes=2**20)
+    return settings_of(template.environment.parse(source), frozenset({"x"}))["x"]
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("{% if x == 'a' or x in ['b', 'c'] %}{% endif %}", ("a", "b", "c")),
+        ("{% if (x | default('a')) | lower != 'b' %}{% endif %}", ("a", "b")),
+        ("{% set x = x | default('a') %}{% if x == 'b' %}{% endif %}", ("b",)),
+        ("{% set y = x | lower %}{% set z = y %}{% if z == 'b' and m == 'c' %}{% endif %}", ("b",)),
+        ("{% set ns = namespace(y=x) %}{% if ns.y == 'b' %}{% endif %}", ("b",)),
+        ("{% set ns = namespace() %}{% set ns.y = x %}{% if ns.y == 'b' %}{% endif %}", ("b",)),
+        ("{% if x is eq('a') or x.startswith('b') or 'c' in x %}{% endif %}", ("a", "b", "c")),
+        ("{% if x > 0 %}{% endif %}", (0, 1)),
+        ("{% if x %}{% endif %}", (True, False)),
+        ("{% if x is defined and x is not false %}{% endif %}", (True, False)),
+        ("{% if x == true or x == 'a' %}{% endif %}", (True, False, "a")),
+        ("{{ x }}{{ m.x == 'a' }}{{ x ~ m == 'b' }}", (True, False)),
+    ],
+)
+def test_a_variable_has_the_values_with_which_it_is_compared(source: str, found: tuple[Any, ...]) -> None:
+    assert {(type(value), value) for value in values(source)} == {(type(value), value) for value in found}
 
 
 def test_a_template_is_taken_whatever_its_switches_are_filtered_by() -> None:
     """A filter that fails on a truth value, in a branch that no truth value comes to."""
-    source = "{% if thinking is mapping %}{% for k, v in thinking | dictsort %}{{ k }}{% endfor %}{% endif %}{{ messages[0].content }}"
-    assert template(source).render([user("a")], kwargs={"thinking": {"b": 1}}) == "ba"
-
-
-SETTINGS = {
-    "{{ 'no' if x is defined and x is false }}": {False: False, True: True},
-    "{% if x is not defined or x %}a{% else %}b{% endif %}": {False: False, True: True},
-    "{{ x | default(true) }}{{ messages[0].content if not (x | default(true)) }}": {False: False, True: True},
-    "{% if x | default(false) and messages %}a{% endif %}": {False: True, True: False},
-    "{{ x }}": {False: False, True: False},
-    "{% set x = x | default(false) %}{{ x }}": {False: True, True: False},
-    "{% if not x is defined %}{% set x = true %}{% endif %}{{ 'a' if x }}": {False: False, True: True},
-    "{{ 'a' if x is defined }}{{ 'b' if x is true }}": {False: False, True: False},
-    "{% macro m(x) %}{{ x is true }}{% endmacro %}{{ m(1) }}{{ x is false }}": {False: False, True: True},
-    "{{ x | default(0) }}{{ messages[0].content if (x | default(0)) is false }}": {False: False, True: False},
-    "{{ [x is true] | first }}{{ x is true and y }}": {False: True, True: False},
-}
-
-
-@pytest.mark.parametrize("source", SETTINGS)
-def test_a_setting_that_the_template_takes_anyway_is_no_mode(source: str) -> None:
-    chat_template = template(source.replace("x", "enable_thinking"))
-    kept = {value for name, value in chat_template.modes if name == "enable_thinking"}
-    assert {value: value not in kept for value in (False, True)} == SETTINGS[source]
-    assert chat_template.switches == ("enable_thinking",) or "set enable_thinking" in source.replace(
-        "x", "enable_thinking"
+    source = (
+        "{% if x is mapping %}{% for k, v in x | dictsort %}{{ k }}{% endfor %}{% endif %}{{ messages[0].content }}"
     )
-    for value in (value for value, is_dropped in SETTINGS[source].items() if is_dropped):
-        for rest in ({}, {"y": 1}):
-            by_itself = chat_template.render([user("a")], kwargs=rest)
-            assert chat_template.render([user("a")], kwargs={"enable_thinking": value, **rest}) == by_itself
+    template = ChatTemplate(source, date="2026-01-01", variables={}, max_bytes=2**20)
+    assert template.render([{"role": "user", "content": "a"}], kwargs={"x": {"b": 1}}) == "ba"
+    assert template.switches.modes == ()

@@ -37,11 +37,11 @@ def refusal() -> Callable[..., tuple[str, str]]:
 
 @pytest.fixture
 def asked() -> Callable[..., list[str]]:
-    """The fields of a row that a build asks about, because they have text that nothing reads."""
+    """The fields of a row that a build asks about, because they have text that nothing reads; there are two such rows."""
 
     def find(row: Any, schema: str = "messages", columns: dict[str, str | None] | None = None) -> list[str]:
-        found = find_unread([row], schema=schema, columns=columns or {}, roles={})
-        assert found.num_read == 1
+        found = find_unread([row, row], schema=schema, columns=columns or {}, roles={})
+        assert found.num_read == 2
         return [field.path for field in found.fields]
 
     return find

@@ -37,7 +37,10 @@ ASKED = {"role": "user", "content": "How many?"}
     [
         [calls("a", "b"), result("a"), result("b"), SAID],
         [calls("a", "b"), result("b"), result("a"), SAID],
-        [calls("a", "b"), result("a"), SAID],  # one message may hold the results of both
+        [calls("a", "b"), result(), SAID],  # one message may hold the results of both
+        [calls("a", "b"), {**result("a"), "content": '[{"id": "a"}, {"id": "b"}]'}, SAID],
+        [calls("a", "b"), ASKED, SAID],
+        [calls("a", "b"), result("a")],  # nothing is learned behind it
         [calls("a"), result("a"), calls("a"), result("a"), SAID],  # numbered anew for each answer
         [calls("a"), calls("b"), result("a"), result("b"), SAID],
         [calls_of("look", "read"), result(tool="read"), result(tool="look"), SAID],
@@ -66,6 +69,18 @@ def test_what_may_be_right_is_kept(messages):
         ([calls("a", "b"), result("c"), SAID], "a result of `c` at $.messages[2], which is no call before it"),
         ([calls("a"), result("a"), result("a"), SAID], "a second result of the call `a` at $.messages[3]"),
         ([calls("a"), result("b"), calls("b"), SAID], "a result of `b` at $.messages[2], which is no call before it"),
+        *(
+            (
+                said,
+                f"{count} calls have a result before $.messages[{end}], so that a template without ids gives it to another call",
+            )
+            for said, count, end in [
+                ([calls("a", "b"), result("b"), SAID], "1 of 2", 3),
+                ([calls("a", "b"), result("a"), ASKED, SAID], "1 of 2", 3),
+                ([calls("a", "b", "c"), result("a"), result("b"), calls("d"), SAID], "2 of 3", 4),
+                ([calls(None, None, None), result(), result(), SAID], "2 of 3", 4),
+            ]
+        ),
         (
             [calls_of("look"), result(tool="read"), SAID],
             "a result of `read` at $.messages[2], which is no call before it",

@@ -547,3 +547,19 @@ def test_of_two_texts_of_a_part_the_one_that_says_something_counts(sample, refus
     both = {"type": "text", "text": "Hi.", "refusal": "No."}
     code, reason = refusal(turn(content=[both]))
     assert code == "wrong_type" and reason.endswith("say different things at $.messages[1].content[0]")
+
+
+@pytest.mark.parametrize("field", ["train", "training", "trainable", "loss", "loss_mask", "masked"])
+@pytest.mark.parametrize(
+    ("said", "flag"), [("yes", True), ("No", False), ("true", True), ("0", False), ("maybe", None)]
+)
+def test_a_text_that_says_yes_or_no_is_a_flag(sample, refusal, field, said, flag):
+    turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+    for name, speaker, text in (("messages", "role", "content"), ("conversations", "from", "value")):
+        row = {name: [{speaker: turn["role"], text: turn["content"]} for turn in turns]}
+        row[name][1][field] = said
+        schema = "messages" if name == "messages" else "sharegpt"
+        if flag is None:
+            assert refusal(row, schema)[0] == "wrong_type"
+        else:
+            assert sample(row, schema).messages[1].weight == float(flag is not (field == "masked"))

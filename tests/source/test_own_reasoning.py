@@ -62,6 +62,12 @@ def test_rows_of_turns_say_it_with_from_and_value(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("thought", THOUGHT, ids=str)
+def test_pieces_of_reasoning_in_a_row_are_paragraphs_of_one_turn(tmp_path: Path, thought: dict[str, Any]) -> None:
+    more = {"role": "thinking", "content": "Answer."}
+    assert learned(tmp_path, ASKED, thought, more, assistant("One.")) == ["{{Count.\n\nAnswer.}}One.<|im_end|>"]
+
+
+@pytest.mark.parametrize("thought", THOUGHT, ids=str)
 def test_reasoning_that_nothing_follows_is_not_an_answer(tmp_path: Path, thought: dict[str, Any]) -> None:
     made = Stages.load(twins.byte_level(tmp_path / "model", template=MARKED))
     for rest in ([], [user("so?"), assistant("One.")]):

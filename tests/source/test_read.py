@@ -48,8 +48,8 @@ BAD_ROWS = [
     (b'["text"]', "wrong_type", "expected `object`, got `array`"),
     (b"7", "wrong_type", "expected `object`, got `int`"),
     (b'{"text": 7}', "wrong_type", "expected `str`, got `int` at $.text"),
-    (b'{"txt": "a"}', "unknown_schema", "no field `text`, which schema text needs"),
-    (b'{"text": null}', "unknown_schema", "no field `text`, which schema text needs"),
+    (b'{"txt": "a"}', "unknown_schema", "no field `text` or `segments`, which schema text needs"),
+    (b'{"text": null}', "unknown_schema", "no field `text` or `segments`, which schema text needs"),
     (b'{"text": ""}', "empty", "`text` is empty"),
     (b'{"text": "' + b"x" * 1000 + b'"}', "row_too_large", "more than rows.max_bytes, 1000 bytes"),
 ]

@@ -128,7 +128,7 @@ def test_a_field_whose_name_says_nothing_is_left_out_and_its_places_are_named():
             "`answer` may be the answer, and `columns` reads texts alone; the fields with texts are `question`",
         ),
         (
-            {"question": "a", "answers": {"text": ["c"], "start": [3]}},
+            {"question": "a", "answers": {"text": ["c", "d"], "start": [3]}},
             f"{NO_ANSWER.replace('completions', 'answers.text').partition(' are ')[0]} are `question`, `answers.text`",
         ),
         ({"id": "a", "completions": [{"model": "b", "response": "c"}, {"model": "d", "response": "e"}]}, NO_ANSWER),

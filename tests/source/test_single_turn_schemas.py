@@ -9,6 +9,7 @@ import pytest
 
 from packer.source.decode import Refused
 from packer.source.row import parse_messages
+from packer.source.schema import schema_of
 
 USER = {"role": "user", "content": "q"}
 REPLY = {"role": "assistant", "content": "a"}
@@ -119,14 +120,6 @@ def test_messages_that_are_not_quite_json_are_not_trained_as_text(refusal, schem
     assert "as Python prints it" in refusal({"messages": str(messages)})[1]
 
 
-def test_a_python_list_that_is_cut_off_in_a_long_text_is_told_at_once(refusal):
-    """With a search that begins anew at every quote of the text that is escaped, this takes many minutes."""
-    printed = str([{"role": "user", "content": 'it\'s "this" [' * 100_000}])[:-9]
-    assert printed.count("\\'") == 100_000
-    code, reason = refusal({"prompt": "Hi", "completion": printed}, "completion")
-    assert code == "not_json" and "as Python prints it" in reason
-
-
 HI = {"role": "user", "content": "Hi, it's \\ me"}
 
 
@@ -139,6 +132,9 @@ HI = {"role": "user", "content": "Hi, it's \\ me"}
         f"[{HI | {'parts': 'PARTS'}}]".replace("'PARTS'", "array([{'text': 'a'}], dtype=object)"),
         json.dumps([HI | {"score": math.nan}]),
         json.dumps([HI]).replace("Hi", "a\nb"),
+        f"{json.dumps([HI])}\nPass this list as messages.",
+        '[{"role": "user", "content": name}]',
+        f"[{HI}] + [{HI}]",
     ],
 )
 @pytest.mark.parametrize("field", ["prompt", "completion"])
@@ -149,10 +145,8 @@ def test_messages_wherever_they_are_cut_off_are_not_trained_as_text(refusal, tex
 @pytest.mark.parametrize(
     "text",
     [
-        *("[{'a': 1}]", '[{"role": "nurse"}] and more', "[{x}]", f"[{HI}]\nPass this list as messages."),
-        *(f"{json.dumps([HI])}\nPass this list as messages.", f"{json.dumps([HI])} What is wrong with this?"),
-        *("[{'role': 'user', 'content': name}]", '[{"role": "user", "content": name}]', f"[{HI}] + [{HI}]"),
-        *("[{'role': 'user', 'content': f'Hi {name}'}]", "[{'role': 'user'}]\nprint('[', 1)", f"[{HI}], [{HI}]"),
+        *("[{'a': 1}]", '[{"role": "nurse"}] and more', "[{x}]", f"Pass this list as messages: [{HI}]"),
+        *("[{'role': role, 'content': name}]", f"messages = [{HI}]", f"```\n{json.dumps([HI])}\n```"),
     ],
 )
 def test_a_text_that_is_no_message_stays_a_text(sample, text):
@@ -268,3 +262,24 @@ def test_a_setting_is_no_reasoning(refusal, sample, setting):
     code, reason = refusal(row, "alpaca")
     assert code == "wrong_type" and "`columns: {reasoning: null}` leaves it out" in reason
     assert len(sample(row, "alpaca", columns={"reasoning": None}).messages) == 2
+
+
+def segments(*pieces):
+    return {"segments": [{"label": text.isupper(), "text": text} for text in pieces]}
+
+
+def test_segments_are_a_prompt_and_what_is_trained_after_it(sample):
+    read = sample(segments("asked ", "more ", "ANSWER ", "", "REST"), "text")
+    assert (read.kind, read.prompt, read.text) == ("completion", "asked more ", "ANSWER REST")
+    read = sample(segments("ANSWER"), "text")
+    assert (read.kind, read.prompt, read.text) == ("completion", "", "ANSWER")
+    assert schema_of(segments("asked ", "ANSWER")) == "text"
+    assert sample({"text": "spoken", "segments": [{"start": 0, "text": "spoken"}]}, "text").kind == "text"
+    assert schema_of({"segments": [{"start": 0, "text": "spoken"}]}) is None
+
+
+def test_segments_that_are_masked_after_trained_ones_are_refused(refusal):
+    """Tokens merge across their boundaries: a mask over the whole text would train a part of what it masks."""
+    assert refusal(segments("asked ", "ANSWER ", "again ", "REST"), "text")[0] == "wrong_type"
+    assert refusal(segments("ANSWER ", "again"), "text")[0] == "wrong_type"
+    assert refusal(segments("asked", ""), "text")[0] == "nothing_trained"

@@ -143,7 +143,7 @@ def test_every_type_of_text_is_text(tmp_path, kind):
         values = pa.array(values.to_pylist(), kind)
     table = pa.table({"text": values})
     assert [getattr(row, "text", row) for row in both(tmp_path, table)] == [
-        "one", "two", "one", ("empty", "`text` is empty"), ("unknown_schema", "no field `text`, which schema text needs")
+        "one", "two", "one", ("empty", "`text` is empty"), ("unknown_schema", "no field `text` or `segments`, which schema text needs")
     ]  # fmt: skip
 
 

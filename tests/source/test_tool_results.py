@@ -128,7 +128,7 @@ def test_that_a_tool_failed_is_kept_beside_its_result() -> None:
         ("assistant", [{"type": "tool_use", "input": {}}], "bad_tools", "without a name"),
         ("assistant", [{"type": "tool_use", "name": "f", "input": []}], "bad_tools", "expected an object"),
         ("assistant", [{"type": "tool_use", "name": "f", "text": "a"}], "wrong_type", "a call and `text` in one part"),
-        ("assistant", [{"type": "tool_use", "name": "f", "args": {"a": 1}}], "bad_tools", "other keys: `args`"),
+        ("assistant", [{"type": "tool_use", "name": "f", "args": "a"}], "bad_tools", "other keys: `args`"),
         (
             "assistant",
             [{"type": "tool_use", "name": "f", "input": {}, "partial_json": '{"a": 1}'}],

@@ -125,8 +125,12 @@ WHERE = "$.messages[1].tool_calls[0]"
         (3, f"expected a tool call, got `int` at {WHERE}"),
         ({"function": "f"}, f"a call without a name at {WHERE}.function"),
         (
-            {"function": {"name": "f", "parameters": {"x": 1}}},
-            f"a call without `arguments` at {WHERE}.function; its other keys: `parameters`",
+            {"function": {"name": "f", "parameters": {"x": 1}, "args": {"x": 2}}},
+            f"a call without `arguments` at {WHERE}.function; its other keys: `parameters`, `args`",
+        ),
+        (
+            {"name": "f", "parameters": {"type": "object", "properties": {"x": {}}}},
+            f"a call without `arguments` at {WHERE}; its other keys: `parameters`",
         ),
         ({"name": "f", "input": 0}, f"a call without `arguments` at {WHERE}; its other keys: `input`"),
         ({"name": "f", "city": "x"}, f"a call without `arguments` at {WHERE}; its other keys: `city`"),
@@ -250,8 +254,15 @@ def test_a_call_may_have_its_name_and_arguments_as_fields_of_its_message(sample,
     turns = [{"from": "function_call", "name": "f", "arguments": {"x": 1}}]
     (message,) = sample({"conversations": turns}, "sharegpt").messages
     assert message.fields["tool_calls"] == [CALL]
-    turn = {"role": "tool_call", "name": "f", "parameters": {"x": 1}}
+    turn = {"role": "tool_call", "name": "f", "city": "x"}
     assert refusal({"messages": [turn]})[0] == "bad_tools"
+
+
+@pytest.mark.parametrize("key", ["args", "parameters", "input", "params", "kwargs"])
+def test_the_only_object_of_a_call_without_arguments_is_its_arguments(sample, key):
+    for call in ({"name": "f", key: {"x": 1}, "id": "1"}, {"id": "1", "function": {key: {"x": 1}, "name": "f"}}):
+        (message,) = sample({"messages": [{"role": "assistant", "content": "", "tool_calls": [call]}]}).messages
+        assert message.fields["tool_calls"] == [CALL | {"id": "1"}]
 
 
 @pytest.mark.parametrize("key", ["parameters", "input_schema"])
@@ -377,3 +388,27 @@ def test_a_number_of_a_call_is_the_rows_to_the_precision_of_a_float_or_refuses_t
         assert value == exact
     else:
         assert abs(Decimal(value) - exact) <= max(abs(exact) * Decimal(2) ** -53, Decimal("2.5e-324"))
+
+
+def test_a_call_of_a_tool_that_the_row_does_not_define_refuses_it(sample, refusal):
+    called = {"role": "assistant", "tool_calls": [{"name": "g", "arguments": {}}]}
+    assert refusal({"messages": [called], "tools": [{"name": "f"}]}) == (
+        "bad_tools",
+        "a call of `g`, which is none of the row's tools",
+    )
+    assert sample({"messages": [called], "tools": [{"name": "f"}, {"name": "g"}]}).tools
+    assert sample({"messages": [called]}).tools is None
+
+
+@pytest.mark.parametrize(
+    ("closed", "is_kept"), [(False, False), (True, True), ({"type": "string"}, True), (None, True)]
+)
+def test_an_argument_that_a_closed_schema_does_not_name_refuses_the_row(sample, refusal, closed, is_kept):
+    schema = {"type": "object", "properties": {"city": {}}, "additionalProperties": closed}
+    tool = {"name": "f", "parameters": {key: value for key, value in schema.items() if value is not None}}
+    called = {"role": "assistant", "tool_calls": [{"name": "f", "arguments": {"town": "Paris"}}]}
+    row = {"messages": [called], "tools": [tool]}
+    if is_kept:
+        assert sample(row).tools
+    else:
+        assert refusal(row) == ("bad_tools", "a call of `f` has `town`, which the tool does not take")

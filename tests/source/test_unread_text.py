@@ -261,3 +261,33 @@ def test_names_stand_for_fields_of_alpaca() -> None:
 def test_a_long_unbroken_text_is_an_id_up_to_a_length() -> None:
     assert not is_text("a" * 256)
     assert is_text("a" * 257)
+
+
+def found_in(*rows: dict[str, Any], schema: str = "alpaca") -> list[str]:
+    return [field.path for field in find_unread(rows, schema=schema, columns={}, roles={}).fields]
+
+
+@pytest.mark.parametrize("options", [["Oban", "Mull"], {"A": "Oban", "B": "Mull"}, {"A": "06:12", "B": "07:00"}])
+def test_the_options_of_a_question_are_found_where_the_answer_is_a_letter(options) -> None:
+    rows = [{"instruction": f"Where is port {number}?", "output": "B", "options": options} for number in range(3)]
+    assert found_in(*rows[:1]) == ["options"]
+    assert found_in(*rows) == ["options"]
+    assert found_in(*(row | {"options": None, "category": "ports"} for row in rows)) == []
+
+
+def test_a_phrase_is_a_label_if_it_repeats_and_is_asked_about_if_it_differs_from_row_to_row() -> None:
+    phrases = ["A Gaelic poet", "An old fisherman", "a patient teacher", "the harbor master", "A lost tourist"]
+    rows = [ROWS["alpaca"] | {"persona": phrase, "source": "natural questions"} for phrase in phrases]
+    assert found_in(*rows) == ["persona"]
+    assert found_in(*rows, *rows) == []
+    keys = [{"messages": [CHAT[0], CHAT[1] | {"plan": phrase, "name": "Ada"}]} for phrase in phrases]
+    assert found_in(*keys, schema="messages") == ["messages[].plan"]
+    labels = [ROWS["alpaca"] | {"file": f"{word}.yml", "at": f"Sat, {word} 2026"} for word in ("jan", "feb", "mar")]
+    assert found_in(*labels) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "is_asked"), [("Be brief.", True), ("短く。", True), ("J. R. Smith", False), ("v. 4.1.", False)]
+)
+def test_a_sentence_is_no_label_however_short_it_is(asked, rule, is_asked) -> None:
+    assert asked(ROWS["alpaca"] | {"rule": rule}, "alpaca") == ["rule"] * is_asked

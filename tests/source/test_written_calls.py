@@ -126,6 +126,12 @@ def test_answers_in_messages_and_in_completions_are_read_and_keep_their_weights(
         'tide\n{"high": "06:12"}',
         "- tide: {harbor}",
         "- **`tide`**: the time of high water",
+        "**tide**\n- `harbor`: the name of the harbor",
+        "tide:\n- harbor: where it is to be told",
+        "Tide:\n- Harbor: Oban",
+        "Tide: 06:12, harbor: Oban",
+        "The tide, at any harbor: 06:12.",
+        "I can tell the tide. Which harbor? Name: Oban",
     ],
 )
 def test_other_answers_stay_texts(sample, answer):
@@ -177,6 +183,22 @@ def test_other_answers_stay_texts(sample, answer):
         'I ask tide({"harbor": "Oban"}).',
         'print(default_api.tide(harbor="Oban"))',
         {"tide": OBAN},
+        "tool: tide\narguments:\n  harbor: Oban",
+        "- name: tide\n  arguments:\n    harbor: Oban",
+        "tide:\n  harbor: Port Ellen",
+        "I look.\n\n```yaml\ntide:\n  - harbor: Oban\n```",
+        "tide\n```python\ntool_call(harbor='Oban')\n```",
+        '<tide harbor="Oban" />',
+        '<call:tide harbor="Oban"></call>',
+        '[tide("Oban") -> 06:12] At six.',
+        'At [Tide(harbor="Oban") -> 06:12] six.',
+        "TIDE(harbor='Oban')",
+        '{"name": "Tide", "arguments": {"harbor": "Oban"}}',
+        "Action: TIDE\nAction Input: Oban",
+        "$ tide --harbor Oban",
+        'tide harbor="Oban"',
+        "<tide><harbor>Oban</harbor></tide>",
+        "tide <- {'harbor': 'Oban'}",
     ],
 )
 def test_an_answer_with_a_call_and_other_things_refuses_the_row(refusal, answer):
@@ -230,3 +252,9 @@ def test_what_a_user_or_a_tool_says_is_never_a_call(sample):
     said = [{"role": role, "content": text} for role in ("system", "user", "assistant", "tool")]
     read = sample({"messages": said, "tools": TOOLS}).messages
     assert ["tool_calls" in message.fields for message in read] == [False, False, True, False]
+
+
+@pytest.mark.parametrize("piece", ["tide(", "tide{harbor", "<tide>", "tide: ", "tide\n", "\n", "[tool]", '"'])
+def test_a_text_of_any_length_is_looked_at(sample, piece):
+    """What grew with its square, or doubled with every word, would not end."""
+    assert answered(sample, "The tide: " + piece * 20_000)["content"].endswith(piece)

@@ -11,9 +11,9 @@ from rejected_lines import write_rejected
 from packer.batches import BlockBatch, DocumentBatch
 from packer.layout import MASKED
 from packer.store import writing
+from packer.store.entries import Cut, Totals
 from packer.store.manifest import Input, Manifest, ModelFile, ModelRecord, Shard, write_manifest
 from packer.store.rejected import Rejected
-from packer.store.totals import Cut, Totals
 
 
 def document_batch(
@@ -75,8 +75,8 @@ def block_batch(num_blocks: int, *, block_len: int = 32, seed: int = 0, weighted
     )
 
 
-def write_documents(folder: Path, batches: Sequence[DocumentBatch], *, index: int = 0) -> Shard:
-    return writing.write_documents(folder, batches, split="train", index=index)
+def write_documents(folder: Path, batches: Sequence[DocumentBatch]) -> Shard:
+    return writing.write_documents(folder, batches, split="train")
 
 
 def write_blocks(folder: Path, batches: Sequence[BlockBatch], *, index: int = 0, weighted: bool = False) -> Shard:
@@ -111,7 +111,7 @@ def small_manifest(**changes: Any) -> Manifest:
     )
     fields: dict[str, Any] = {
         "format": "packer-cache",
-        "format_version": 3,
+        "format_version": 4,
         "label_shift": "none",
         "recipe": {"version": 1, "pack": {"block_len": 32, "mode": "isolated"}},
         "engine": "reference",
@@ -121,6 +121,7 @@ def small_manifest(**changes: Any) -> Manifest:
         "inputs": (source, source),
         "shards": (),
         "rejected_sha256": "00",
+        "rejected_content": "03",
         "totals": totals,
         "recipe_fingerprint": "01",
         "content_fingerprint": "02",
@@ -135,7 +136,7 @@ def _partition(shard: Shard, **place: Any) -> Shard:
 
 def small_cache(folder: Path, *, num_blocks: int = 12) -> Manifest:
     """A finished cache: two document shards, two block shards, a model file and one rejected row."""
-    written = [write_documents(folder, [document_batch(20, seed=i)], index=i) for i in range(2)]
+    written = [write_documents(folder, [document_batch(20, seed=i)]) for i in range(2)]
     packed = [
         write_blocks(folder, [block_batch(num_blocks, seed=10 * i + j) for j in range(2)], index=i) for i in range(2)
     ]
@@ -147,9 +148,7 @@ def small_cache(folder: Path, *, num_blocks: int = 12) -> Manifest:
             _partition(written[1], first_row=50, source=1, key="bb"),
             *(msgspec.structs.replace(shard, first_row=i * 2 * num_blocks) for i, shard in enumerate(packed)),
         ),
-        rejected_sha256=write_rejected(
-            folder, [Rejected(source="a.jsonl", row=3, code="empty", reason="the row has no messages")]
-        ),
+        **write_rejected(folder, [Rejected(source="a.jsonl", row=3, code="empty", reason="the row has no messages")]),
     )
     write_manifest(folder, manifest)
     return manifest

@@ -17,15 +17,16 @@ from command_line import assert_refused, fields, run
 
 from packer.batches import RowBatch
 from packer.errors import BusyError, CheckError, InputError, StorageError, UsageError
+from packer.names import bucket_url
 from packer.pipeline import run as pipeline
-from packer.pipeline.plan.bucket_inputs import objects_of
 from packer.source.file_cuts import partition_file
 from packer.source.partition import Partition
 from packer.source.rows import read_rows
 from packer.store import bucket as buckets
-from packer.store.bucket import Bucket, bucket_url
+from packer.store.bucket import Bucket
 from packer.store.cache import Cache, content_fingerprint
 from packer.store.mirror import make_mirror
+from packer.store.objects import copy_objects, objects_of
 from packer.store.place import build_place, folder_of
 
 obstore = pytest.importorskip("obstore", reason="OBSTORE MISSING: tests/requirements.txt")
@@ -60,7 +61,7 @@ def test_an_object_is_made_once_and_replaced_by_who_has_seen_it(in_memory: Bucke
     assert in_memory.swap("x", None, b"1")
     assert not in_memory.swap("x", None, b"3") and not in_memory.swap("x", b"2", b"3")
     assert in_memory.swap("x", b"1", b"3") and in_memory.swap("x", b"1", b"3"), "it is there: an answer may be lost"
-    assert in_memory.read("x").content == b"3"
+    assert in_memory.read("x") == b"3"
     assert in_memory.sizes() == {"x": 1}
     in_memory.refuse_unconditional()
     assert in_memory.sizes() == {"x": 1}, "the probe leaves nothing"
@@ -102,10 +103,10 @@ def test_a_write_whose_connection_breaks_is_repeated(kinds: list[str], broken: l
     for before, content in ((None, b"1"), (b"1", b"2")):
         broken.extend(kinds)
         assert in_memory.swap("manifest.json", before, content)
-        assert in_memory.read("manifest.json").content == content and not broken
+        assert in_memory.read("manifest.json") == content and not broken
     broken.extend(kinds)
     in_memory.replace("shard", b"x")
-    assert in_memory.read("shard").content == b"x" and not broken
+    assert in_memory.read("shard") == b"x" and not broken
 
 
 def test_the_test_of_a_store_is_repeated_when_its_connection_breaks(broken: list[str], in_memory: Bucket) -> None:
@@ -162,9 +163,7 @@ def test_an_answer_that_breaks_off_is_continued(
     monkeypatch.setattr(buckets.time, "sleep", lambda _: None)
     in_memory.replace("x", content)
     first, stop = within or (0, 10)
-    pieces: list[bytes] = []
-    assert in_memory.download("x", lambda piece: pieces.append(bytes(piece)), within=within)
-    assert b"".join(pieces) == content[first:stop]
+    assert b"".join(in_memory.stream("x", within=within)) == content[first:stop]
     assert asked == [within, *((start, stop) for start in range(first + 2, stop, 2))]
 
 
@@ -174,7 +173,7 @@ def test_a_build_that_is_overtaken_while_its_connection_is_broken_has_lost(
     in_memory.replace("manifest.json", b"1")
     broken.append("overtaken")
     assert not in_memory.swap("manifest.json", b"1", b"2")
-    assert in_memory.read("manifest.json").content == b"of another build"
+    assert in_memory.read("manifest.json") == b"of another build"
 
 
 def test_a_write_that_is_never_answered_ends_with_an_error(
@@ -204,7 +203,7 @@ def test_a_cache_in_a_bucket_is_the_one_of_a_folder(in_memory: Bucket, starter: 
     assert fields("build", rows, "--tokenizer", model, "--block-len", 128, "-o", URL)["folder"] == URL
     names = {str(path.relative_to(tmp_path / "local")) for path in (tmp_path / "local").rglob("*") if path.is_file()}
     names -= {".packer/lock"}
-    assert {name: in_memory.read(name).content for name in names} == {
+    assert {name: in_memory.read(name) for name in names} == {
         name: (tmp_path / "local" / name).read_bytes() for name in names
     }
     with Cache.open(tmp_path / "local") as local, Cache.open(URL, cache_dir=tmp_path / "reader") as cache:
@@ -225,9 +224,9 @@ def test_a_build_that_another_one_overtook_commits_nothing(in_memory: Bucket, tm
     with pytest.raises(BusyError, match="another build committed") as caught:
         second.commit("manifest.json", None, b"of the second")
     assert caught.value.hint
-    assert second.refresh("manifest.json") == in_memory.read("manifest.json").content == b"of the first"
+    assert second.refresh("manifest.json") == in_memory.read("manifest.json") == b"of the first"
     second.commit("manifest.json", b"of the first", b"of the second")
-    assert in_memory.read("manifest.json").content == b"of the second"
+    assert in_memory.read("manifest.json") == b"of the second"
 
 
 @pytest.mark.parametrize("began_with", [None, b"the first cache"])
@@ -249,7 +248,7 @@ def test_a_build_is_overtaken_also_if_another_command_of_its_machine_has_seen_th
     command = ["build", rows, "--tokenizer", model, "--block-len", 128, "-o", URL]
     told = run(*command, exit_code=4)
     assert "another build committed a cache there meanwhile" in told.stderr
-    assert in_memory.read("manifest.json").content == b"of another machine"
+    assert in_memory.read("manifest.json") == b"of another machine"
 
 
 def test_without_the_library_the_extra_is_named(monkeypatch, tmp_path: Path) -> None:
@@ -298,29 +297,6 @@ def test_what_a_store_refuses_is_said_in_words(
         with pytest.raises(StorageError, match=f"cannot .*: {message}") as caught:
             ask()
         assert hint in caught.value.hint
-
-
-@pytest.mark.parametrize(
-    "address",
-    ["localhost:9000", "minio", ":9000", "", "http://", "//x", "http//x", "http://a b", "http://x:y", "ftp://x"],
-)
-@pytest.mark.parametrize(
-    ("name", "url"), [("AWS_ENDPOINT_URL", URL), ("AWS_ENDPOINT_URL_S3", URL), ("AZURE_STORAGE_ENDPOINT", "az://b/c")]
-)
-def test_an_address_of_a_store_that_is_no_url_is_named(
-    name: str, url: str, address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    buckets._opened.cache_clear()
-    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
-    monkeypatch.setenv(name, address)
-    told = run("stats", url, exit_code=2).stderr
-    assert f"{name} in the environment is not a URL: '{address}'" in told and "or unset it" in told
-    assert (f"{name}=http://{address}, or https://" in told) == (address in {"localhost:9000", "minio"})
-    for right in ("http://localhost:9000", "https://s3.example.org", "http://[::1]:9000/path"):
-        monkeypatch.setenv(name, right)
-        buckets._opened.cache_clear()
-        assert buckets._opened(url)
-    buckets._opened.cache_clear()
 
 
 def test_a_panic_of_obstore_is_an_error_like_any_other(in_memory: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -418,19 +394,18 @@ def test_an_object_is_cut_and_read_as_a_file_is_and_never_lies_on_the_disk(
     (tmp_path / "rows").write_bytes(gzip.compress(content) if codec else content)
     in_memory.replace("rows.jsonl", tmp_path / "rows")
     asked: list[tuple[int, int]] = []
-    download = Bucket.download
+    stream = Bucket.stream
 
-    def noted(*given: Any, within: tuple[int, int], **more: Any) -> bool:
+    def noted(*given: Any, within: tuple[int, int], **more: Any) -> Iterator[bytes]:
         asked.append(within)
-        return download(*given, within=within, **more)
+        return stream(*given, within=within, **more)
 
-    monkeypatch.setattr(Bucket, "download", noted)
-    monkeypatch.setattr("packer.pipeline.plan.bucket_inputs.READ_BYTES", 2**14)
+    monkeypatch.setattr(Bucket, "stream", noted)
     (file,) = objects_of(f"{URL}/*.jsonl")
     cut, local = (
         partition_file(path, format="jsonl", partition_bytes=2**16, limit=None) for path in (file, tmp_path / "rows")
     )
-    assert cut.sha256 == local.sha256 and len(asked) > 2
+    assert cut.sha256 == local.sha256 and asked
     assert [replace(each, path=tmp_path / "rows") for each in cut.partitions] == [*local.partitions]
 
     def rows(each: Partition) -> list[RowBatch]:
@@ -448,4 +423,26 @@ def test_an_object_is_cut_and_read_as_a_file_is_and_never_lies_on_the_disk(
     with pytest.raises(InputError, match=r"s3://bucket/cache/rows.jsonl: .*has been replaced"):
         rows(cut.partitions[0])
     with pytest.raises(InputError, match=r"s3://bucket/cache/rows.jsonl: .*has been replaced"):
-        file.refuse_changed()
+        copy_objects([file])
+
+
+def test_a_partition_that_stands_elsewhere_in_a_later_build_is_not_uploaded_again(
+    in_memory: Bucket, starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        lines = [f'{{"prompt": "row {number} {i}", "completion": "words and words"}}\n' for i in range(50)]
+        (tmp_path / f"{number}.jsonl").write_text("".join(lines))
+    written: list[str] = []
+    replace = Bucket.replace
+
+    def noted(bucket: Bucket, name: str, content: Any) -> None:
+        written.append(name)
+        replace(bucket, name, content)
+
+    monkeypatch.setattr(Bucket, "replace", noted)
+    for first, expected in ((1, 2), (0, 1)):
+        written.clear()
+        files = [tmp_path / f"{number}.jsonl" for number in range(first, 3)]
+        run("build", *files, "--tokenizer", starter / "tokenizer", "--block-len", 64, "-j", 1, "-o", URL)
+        assert sum(name.startswith("documents/") for name in written) == expected
+    run("verify", URL)

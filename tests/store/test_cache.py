@@ -16,13 +16,13 @@ from store.samples import block_batch, document_batch, small_cache, small_manife
 from packer.errors import CheckError, InputError, UsageError
 from packer.store.cache import Cache, DocumentShards, content_fingerprint
 from packer.store.digest import digest_file
-from packer.store.manifest import manifest_fingerprint, write_manifest
+from packer.store.fingerprint import fingerprint
+from packer.store.manifest import write_manifest
 from packer.store.rejected import (
     Rejected,
     is_pending,
     publish_rejected,
     read_rejected,
-    rejected_digest,
     stage_rejected,
 )
 
@@ -32,7 +32,7 @@ def test_an_opened_cache_gives_its_shards_by_split(tmp_path: Path) -> None:
     with Cache.open(str(tmp_path)) as cache:
         assert cache.folder == tmp_path
         assert cache.manifest == manifest
-        assert cache.fingerprint == manifest_fingerprint(tmp_path)
+        assert cache.fingerprint == fingerprint(manifest)
         assert cache.splits("documents") == cache.splits("blocks") == ("train",)
         blocks, documents = cache.blocks("train"), cache.documents("train")
         assert (len(blocks), len(documents)) == (48, 40)
@@ -88,7 +88,7 @@ def test_an_unfinished_build_is_not_a_cache(tmp_path: Path) -> None:
         Cache.open(tmp_path)
 
 
-def test_a_pickled_cache_opens_the_same_bytes_or_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pickled_cache_opens_the_same_rows_or_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = small_cache(tmp_path / "cache")
     monkeypatch.chdir(tmp_path)
     pickled = pickle.dumps(Cache.open("cache"))
@@ -97,6 +97,8 @@ def test_a_pickled_cache_opens_the_same_bytes_or_refuses(tmp_path: Path, monkeyp
     assert again.manifest == manifest
     assert len(again.blocks("train")) == 48
     write_manifest(tmp_path / "cache", msgspec.structs.replace(manifest, engine_version="2"))
+    assert len(pickle.loads(pickled).blocks("train")) == 48
+    write_manifest(tmp_path / "cache", msgspec.structs.replace(manifest, rules_version=2))
     with pytest.raises(CheckError, match="was built again while in use"):
         pickle.loads(pickled)
 
@@ -126,10 +128,10 @@ def test_rejected_rows_come_back_in_order_as_json_lines(tmp_path: Path) -> None:
         Rejected(source="a.jsonl", row=3, code="empty", reason="the row has no messages"),
         Rejected(source="ü.jsonl", row=0, code="overlong", reason="9 tokens\nof 8", document=-5),
     ]
-    sha256 = write_rejected(tmp_path, iter(rows))
+    digests = write_rejected(tmp_path, iter(rows))
     path = tmp_path / "rejected.jsonl"
-    assert digest_file(path).sha256 == sha256
-    assert list(read_rejected(tmp_path, small_manifest(rejected_sha256=sha256))) == rows
+    assert digest_file(path).sha256 == digests["rejected_sha256"]
+    assert list(read_rejected(tmp_path, small_manifest(**digests))) == rows
     assert [json.loads(line) for line in path.read_text("utf-8").splitlines()] == [
         {"source": "a.jsonl", "row": 3, "code": "empty", "reason": "the row has no messages"},
         {"source": "ü.jsonl", "row": 0, "code": "overlong", "reason": "9 tokens\nof 8", "document": -5},
@@ -137,9 +139,9 @@ def test_rejected_rows_come_back_in_order_as_json_lines(tmp_path: Path) -> None:
 
 
 def test_no_rejected_rows_are_an_empty_file(tmp_path: Path) -> None:
-    sha256 = write_rejected(tmp_path, [])
+    digests = write_rejected(tmp_path, [])
     assert (tmp_path / "rejected.jsonl").read_bytes() == b""
-    assert list(read_rejected(tmp_path, small_manifest(rejected_sha256=sha256))) == []
+    assert list(read_rejected(tmp_path, small_manifest(**digests))) == []
 
 
 @pytest.mark.parametrize("line", [b"{", b"\n", b'{"source": "a"}\n', b'{"extra": 1}\n', b'{"source": "\xff"}\n'])
@@ -162,11 +164,11 @@ def test_a_damaged_line_is_refused_by_its_number(tmp_path: Path, line: bytes) ->
 def test_what_is_staged_is_read_before_it_is_published_and_the_old_file_by_the_old_manifest(tmp_path: Path) -> None:
     """The file has one name, and the manifest is replaced before it: each manifest finds its own lines, or none."""
     old_lines, new_lines = ([Rejected(source=name, row=0, code="empty", reason="x")] for name in ("old", "new"))
-    old = small_manifest(rejected_sha256=write_rejected(tmp_path, old_lines))
-    new = small_manifest(rejected_sha256=rejected_digest(new_lines))
+    old = small_manifest(**write_rejected(tmp_path, old_lines))
+    new = small_manifest(**write_rejected(tmp_path / "aside", new_lines))
     with pytest.raises(CheckError, match=r"rejected\.jsonl is damaged"):
         list(read_rejected(tmp_path, new))
-    stage_rejected(tmp_path, new_lines, new)
+    assert stage_rejected(tmp_path, new_lines) == (new.rejected_sha256, new.rejected_content)
     assert is_pending(tmp_path, new) and not is_pending(tmp_path, old)
     assert (list(read_rejected(tmp_path, old)), list(read_rejected(tmp_path, new))) == (old_lines, new_lines)
     publish_rejected(tmp_path, new)
@@ -181,7 +183,7 @@ def test_what_is_staged_is_read_before_it_is_published_and_the_old_file_by_the_o
 
 def test_rejected_rows_are_not_read_through_a_link_that_leads_out_of_the_cache(tmp_path: Path) -> None:
     cache, outside = tmp_path / "cache", tmp_path / "outside"
-    manifest = small_manifest(rejected_sha256=write_rejected(outside, []))
+    manifest = small_manifest(**write_rejected(outside, []))
     cache.mkdir()
     (cache / "rejected.jsonl").symlink_to(outside / "rejected.jsonl")
     with pytest.raises(CheckError, match="leads out of the cache"):

@@ -18,10 +18,10 @@ from xxhash import xxh3_64_intdigest
 from packer.batches import DocumentBatch
 from packer.layout import MASKED, document_labels, document_weights, select_documents, trained_tokens
 from packer.store import writing as documents
+from packer.store.arrow_columns import document_rows
 from packer.store.document_shards import Document, DocumentShards
 from packer.store.schema import documents_schema
 from packer.store.shard_file import find_places
-from packer.store.views import document_rows
 from packer.store.writing import concatenate_documents
 
 
@@ -123,7 +123,7 @@ def test_the_reader_gives_back_the_documents_that_were_written(tmp_path: Path) -
 def test_columns_lead_to_every_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "BATCH_ROWS", 7)
     batches = [document_batch(20, seed=0), document_batch(20, seed=1, weights=(0.25,))]
-    shards = [write_documents(tmp_path, [batch], index=i) for i, batch in enumerate(batches)]
+    shards = [write_documents(tmp_path, [batch]) for batch in batches]
     reader = DocumentShards(tmp_path, list(shards))
     columns = reader.columns()
     assert len(columns.input_ids) == 6  # 7 + 7 + 6 rows, twice
@@ -229,7 +229,7 @@ def test_a_partition_without_documents_is_a_shard_without_rows(tmp_path: Path) -
     shard = write_documents(tmp_path, [select_documents(document_batch(3), np.arange(0))])
     assert (shard.num_rows, shard.num_tokens, shard.num_last_tokens, shard.places) == (0, 0, 0, ())
     assert _table(tmp_path / shard.path).num_rows == 0
-    full = write_documents(tmp_path, [document_batch(3)], index=1)
+    full = write_documents(tmp_path, [document_batch(3)])
     reader = DocumentShards(tmp_path, [shard, full, shard])
     reader.verify()
     assert len(reader) == 3
@@ -244,7 +244,7 @@ def test_equal_documents_have_equal_ids_wherever_they_are(tmp_path: Path) -> Non
     order = [4, 2, 0, 5, 1, 3]
     shuffled = select_documents(batch, np.array(order))
     first = DocumentShards(tmp_path, [write_documents(tmp_path, [batch])])
-    second = DocumentShards(tmp_path, [write_documents(tmp_path, [shuffled], index=1)])
+    second = DocumentShards(tmp_path, [write_documents(tmp_path, [shuffled])])
     assert second.doc_ids().tolist() == first.doc_ids()[order].tolist()
     assert len(set(first.doc_ids().tolist())) == 6
 

@@ -29,7 +29,6 @@ from packer.store.folder import (
     work_folder,
     write_atomically,
 )
-from packer.store.shard_file import relink
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -374,39 +373,6 @@ def test_a_work_folder_is_real_and_its_own_and_leftovers_of_its_path_alone_are_r
         found = {path.name for path in tmp_path.iterdir()}
     assert found == {"outside", f"{shared}-link", second.name}
     assert (outside / "new").is_dir() and not second.exists()
-
-
-def test_relinking_gives_the_same_bytes_another_number(tmp_path: Path) -> None:
-    shard = write_documents(tmp_path, [document_batch(3)])
-    assert relink(tmp_path, shard, index=0) == shard.path
-    path = relink(tmp_path, shard, index=12)
-    assert path == shard.path.replace("train-00000-", "train-00012-")
-    assert (tmp_path / path).samefile(tmp_path / shard.path)
-    assert relink(tmp_path, shard, index=12) == path
-    assert len(list((tmp_path / "documents").iterdir())) == 2
-
-
-def test_relinking_copies_where_there_are_no_links_and_checks_the_copy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
-
-    monkeypatch.setattr(os, "link", refuse)
-    shard = write_documents(tmp_path, [document_batch(3)])
-    path = tmp_path / relink(tmp_path, shard, index=1)
-    assert not path.samefile(tmp_path / shard.path)
-    found = digest_file(path)
-    assert (found.num_bytes, found.xxh3, found.sha256) == (shard.num_bytes, shard.xxh3, shard.sha256)
-    content = bytearray((tmp_path / shard.path).read_bytes())
-    content[len(content) // 2] ^= 1
-    (tmp_path / shard.path).write_bytes(content)
-    with pytest.raises(CheckError, match="is damaged: expected sha256"):
-        relink(tmp_path, shard, index=2)
-    assert len(list((tmp_path / "documents").iterdir())) == 2
-    (tmp_path / shard.path).unlink()
-    with pytest.raises(CheckError, match="is missing"):
-        relink(tmp_path, shard, index=2)
 
 
 def test_a_killed_writer_leaves_no_visible_shard(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The manifest: canonical bytes out, nothing but what a build writes in."""
 
 import json
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,7 @@ from packer.store.manifest import (
     ModelFile,
     decode_manifest,
     encode_manifest,
-    fingerprint_of,
     manifest_bytes,
-    manifest_fingerprint,
     read_manifest,
     sealed,
     write_manifest,
@@ -33,7 +32,7 @@ def _write(folder: Path, values: Any) -> None:
 def test_a_manifest_comes_back_as_it_was_written(tmp_path: Path) -> None:
     manifest = small_cache(tmp_path)
     assert read_manifest(tmp_path) == manifest
-    assert write_manifest(tmp_path, manifest) == manifest_fingerprint(tmp_path)
+    assert write_manifest(tmp_path, manifest) == sha256((tmp_path / "manifest.json").read_bytes()).hexdigest()
 
 
 def test_the_bytes_are_canonical(tmp_path: Path) -> None:
@@ -61,15 +60,13 @@ def test_keys_of_the_recipe_are_sorted_and_text_is_utf8(tmp_path: Path) -> None:
     assert "ü".encode() in first
 
 
-def test_flipping_any_bit_of_the_manifest_is_detected_and_changes_its_fingerprint(tmp_path: Path) -> None:
-    fingerprint = write_manifest(tmp_path, small_manifest())
+def test_flipping_any_bit_of_the_manifest_is_detected(tmp_path: Path) -> None:
+    write_manifest(tmp_path, small_manifest())
     content = manifest_bytes(tmp_path)
-    assert fingerprint_of(content) == fingerprint
     refused = 0
     for bit in range(len(content) * 8):
         damaged = bytearray(content)
         damaged[bit // 8] ^= 1 << bit % 8
-        assert fingerprint_of(bytes(damaged)) != fingerprint
         try:
             decode_manifest(tmp_path, bytes(damaged))
         except CheckError:
@@ -138,12 +135,12 @@ def test_a_wrong_value_is_refused_by_its_key(tmp_path: Path, change: Any, messag
         read_manifest(tmp_path)
 
 
-@pytest.mark.parametrize("version", [1, 2, 4])
+@pytest.mark.parametrize("version", [1, 2, 3, 5])
 def test_another_version_of_the_format_is_refused_with_the_command_that_builds_again(
     tmp_path: Path, version: int
 ) -> None:
     _write(tmp_path, _damaged(lambda v: v.update(format_version=version)))
-    with pytest.raises(CheckError, match="expected version 3 of the format") as refused:
+    with pytest.raises(CheckError, match="expected version 4 of the format") as refused:
         read_manifest(tmp_path)
     assert refused.value.hint.startswith("another version of packer made it; packer build -c RECIPE -o ")
 

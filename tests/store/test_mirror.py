@@ -12,10 +12,11 @@ import pytest
 from bucket_objects import put
 
 from packer.errors import CheckError
+from packer.names import shown
 from packer.store.bucket import Bucket
 from packer.store.cache import Cache
 from packer.store.files import CacheFiles
-from packer.store.mirror import Mirror, make_mirror, shown
+from packer.store.mirror import Mirror, make_mirror
 from packer.store.own_files import locked
 from packer.store.place import fresh_place
 
@@ -40,8 +41,8 @@ def kept(mirror: Mirror) -> set[str]:
 def test_all_that_is_missing_is_fetched_once_and_shards_that_no_manifest_names_go(names, tmp_path, monkeypatch) -> None:
     """Files that are not named like shards stay."""
     mirror, asked = make_mirror(tmp_path, "s3://bucket/cache"), []
-    download = Bucket.download
-    monkeypatch.setattr(Bucket, "download", lambda *given: asked.append(given[1]) or download(*given))
+    stream = Bucket.stream
+    monkeypatch.setattr(Bucket, "stream", lambda *given: asked.append(given[1]) or stream(*given))
     foreign = tmp_path / "blocks" / "foreign.arrow"
     foreign.parent.mkdir()
     foreign.write_bytes(b"x")
@@ -98,7 +99,7 @@ def test_what_is_pickled_reads_the_bucket_where_it_arrives(
     expected = opened.documents("train").read(0).input_ids
     for path in opened.folder.rglob("*.arrow"):
         path.unlink()
-    monkeypatch.setattr("packer.store.mirror._URLS", {})
+    monkeypatch.setattr("packer.errors._URLS", {})
     assert shown(opened.folder) == str(opened.folder)
     if not is_there:
         shutil.rmtree(tmp_path / "kept")

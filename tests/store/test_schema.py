@@ -1,7 +1,6 @@
 """The columns of both kinds of shard, as the format says."""
 
 from packer.store.schema import (
-    BLOCK_LISTS,
     blocks_schema,
     documents_schema,
     placed_columns,
@@ -53,8 +52,8 @@ def test_the_schemas_are_the_formats() -> None:
 
 
 def test_a_file_names_its_kind_and_format_version() -> None:
-    assert documents_schema(weighted=False).metadata == {b"packer.kind": b"documents", b"packer.format_version": b"3"}
-    assert blocks_schema(8, weighted=False).metadata == {b"packer.kind": b"blocks", b"packer.format_version": b"3"}
+    assert documents_schema(weighted=False).metadata == {b"packer.kind": b"documents", b"packer.format_version": b"4"}
+    assert blocks_schema(8, weighted=False).metadata == {b"packer.kind": b"blocks", b"packer.format_version": b"4"}
 
 
 def test_fixed_width_columns_and_loss_weights_are_those_with_places() -> None:
@@ -62,5 +61,5 @@ def test_fixed_width_columns_and_loss_weights_are_those_with_places() -> None:
         "doc_id", "loss_weights", "length", "num_trained", "row", "digest"
     }  # fmt: skip
     assert set(placed_columns(blocks_schema(8, weighted=True))) == {
-        *BLOCK_LISTS, "length", "num_trained", "digest"
+        "input_ids", "labels", "position_ids", "loss_weights", "length", "num_trained", "digest"
     }  # fmt: skip

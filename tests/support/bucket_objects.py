@@ -9,7 +9,7 @@ NUM_FILES = 12
 def objects(bucket):
     """Every object of a cache but the notes about finished partitions."""
     names = [name for name in bucket.sizes() if not name.startswith(".packer/partitions/")]
-    return {name: bucket.read(name).content for name in names}
+    return {name: bucket.read(name) for name in names}
 
 
 def files(folder):

@@ -8,7 +8,8 @@ import pyarrow as pa
 
 def table(folder, kind, split):
     """All rows of one kind and split, as Python values."""
-    files = sorted((folder / kind).glob(f"{split}-*.arrow"))
+    shards = json.loads((folder / "manifest.json").read_text("utf-8"))["shards"]
+    files = [folder / shard["path"] for shard in shards if (shard["kind"], shard["split"]) == (kind, split)]
     return [row for file in files for row in pa.ipc.open_file(file).read_all().to_pylist()]
 
 

@@ -1,11 +1,13 @@
 """rejected.jsonl of a cache that nobody reads yet."""
 
-import msgspec
-
 from packer.store.files import CacheFiles
-from packer.store.rejected import REJECTED_NAME
+from packer.store.folder import PRIVATE
+from packer.store.manifest import pending_name
+from packer.store.rejected import REJECTED_NAME, stage_rejected
 
 
 def write_rejected(folder, lines):
-    """Write the file under its name at once, and return its sha256."""
-    return CacheFiles(folder).write(REJECTED_NAME, (msgspec.json.encode(line) + b"\n" for line in lines)).sha256
+    """Write the file under its name at once, and return what a manifest says of it."""
+    sha256, content = stage_rejected(folder, lines)
+    CacheFiles(folder).rename(f"{PRIVATE}/{pending_name(sha256)}", REJECTED_NAME)
+    return {"rejected_sha256": sha256, "rejected_content": content}

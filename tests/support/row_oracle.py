@@ -139,7 +139,7 @@ def divide_by_hash(rows, rule, own, split, lost):
     for i in own:
         if "group" in rule:
             value = value_at(rows[i], rule["group"])
-            if value is MISSING:
+            if value is MISSING or not str(value).strip():
                 lost[i] = ("no_group", None, None)
                 continue
             key = xxh3_64_intdigest(compact(int(value) if value == 7 else value))  # 7 and 7.0 are one user
@@ -160,7 +160,8 @@ def divide_by_time(rows, rule, own, split, lost):
     number = {"train": 0, "validation": 1, "test": 2}
     found = {}
     for i in own:
-        if "group" in rule and value_at(rows[i], rule["group"]) is MISSING:
+        group = value_at(rows[i], rule["group"]) if "group" in rule else 0
+        if group is MISSING or not str(group).strip():
             lost[i] = ("no_group", None, None)
             continue
         try:

@@ -12,8 +12,8 @@ import numpy as np
 
 from packer.batches import BlockBatch
 from packer.store.cache import Cache
+from packer.store.entries import Totals
 from packer.store.manifest import Input, Manifest, ModelRecord, write_manifest
-from packer.store.totals import Totals
 from packer.store.writing import write_blocks
 
 PAD_ID = 0
@@ -107,7 +107,7 @@ def manifest_of(shards, *, num_blocks=0, fingerprint="f00d"):
     zeros = dict.fromkeys(("rows", "kept", "documents", "tokens", "trained", "masked", "merged"), 0)
     return Manifest(
         format="packer-cache",
-        format_version=3,
+        format_version=4,
         label_shift="none",
         recipe={"version": 1, "pack": {"block_len": 8, "mode": "isolated"}},
         engine="reference",
@@ -117,6 +117,7 @@ def manifest_of(shards, *, num_blocks=0, fingerprint="f00d"):
         inputs=(Input(path="rows.jsonl", num_rows=num_rows, **entry),),
         shards=tuple(shards),
         rejected_sha256="00",
+        rejected_content="03",
         totals=Totals(
             **zeros, rejected={}, packed=0, cut={}, piece_starts=0, blocks=num_blocks, slots=0, separators=0, padding=0
         ),

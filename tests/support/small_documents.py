@@ -50,8 +50,8 @@ def batch_of(documents):
 def write_document_cache(folder, parts, *, fingerprint="d0c5"):
     """A finished cache with one document shard for each list of documents."""
     shards, first_row = [], 0
-    for index, documents in enumerate(parts):
-        shard = write_documents(folder, [batch_of(documents)], split="train", index=index)
+    for documents in parts:
+        shard = write_documents(folder, [batch_of(documents)], split="train")
         shards.append(msgspec.structs.replace(shard, first_row=first_row))
         first_row += len(documents)
     write_manifest(folder, manifest_of(shards, fingerprint=fingerprint))

@@ -16,7 +16,7 @@ def measuring(given: bytes) -> Callable[[bytes], tuple[int, int]]:
 
 
 def naming(folder: Path) -> Callable[[int], tuple[str, int]]:
-    from packer.store.mirror import shown
+    from packer.names import shown
 
     return lambda _: (shown(folder), os.getpid())
 

@@ -38,6 +38,22 @@ def test_without_a_bos_the_first_token_of_a_text_is_not_trained(tmp_path: Path) 
     assert trained == "Ġdog<|im_end|>"
 
 
+@pytest.mark.parametrize("append", ["true", "false"])
+@pytest.mark.parametrize("around", ["$A", "<|begin|> $A", "$A <|im_end|>", "<|begin|> $A <|begin|> <|im_end|>"])
+def test_texts_of_a_batch_have_the_ids_of_texts_that_are_looked_at_one_by_one(
+    tmp_path: Path, around: str, append: str
+) -> None:
+    folder = twins.byte_level(tmp_path, bos=True)
+    backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokens = [(name, backend.token_to_id(name)) for name in ("<|begin|>", "<|im_end|>")]
+    backend.post_processor = processors.TemplateProcessing(single=around, special_tokens=tokens)
+    backend.save(str(folder / "tokenizer.json"))
+    stages = Stages.load(folder, f"text.append_eos={append}")
+    contents = ["fox dog", "? dog", "fox", "dog <|im_end|> fox"]  # the last has a typed token: one by one
+    texts = [Sample(kind="text", row=row, text=content) for row, content in enumerate(contents)]
+    assert stages.outcomes(texts[:3]) == stages.outcomes(texts)[:3]
+
+
 def test_append_eos_can_be_turned_off(tmp_path: Path) -> None:
     stages = Stages.load(twins.byte_level(tmp_path, bos=True), "text.append_eos=false")
     assert only(stages, text("fox"))[0] == "<|begin|>fox"

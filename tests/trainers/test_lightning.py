@@ -1,4 +1,4 @@
-"""Lightning over a PackedDataModule: the plain loop's weights, the mean over tokens, and a resume that skips nothing."""
+"""Lightning over a StepDataset in a data module: the plain loop's weights, the mean over tokens, and a resume that skips nothing."""
 
 import logging
 
@@ -12,8 +12,9 @@ from small_blocks import small_cache  # noqa: E402
 from tiny_models import documents_of, summed_loss_alone, tiny_model  # noqa: E402
 from trainer_runs import adamw, loader_of, plain_loop, same_weights  # noqa: E402
 
-from packer.load import trainers  # noqa: E402
+from packer.load import StepDataset  # noqa: E402
 from packer.load.adapters import huggingface  # noqa: E402
+from packer.load.trainers.evaluation import EvaluationBatches  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # it advises, and uses what torch deprecated
 
@@ -48,6 +49,34 @@ def module_of(lightning):
     return Module()
 
 
+def data_of(lightning, config, validate):
+    """What the page shows, of loaders that are given."""
+
+    class Data(lightning.LightningDataModule):
+        steps, held_out = None, ()
+
+        def setup(self, stage):
+            if self.steps is None:
+                self.steps = StepDataset(loader_of())
+                if validate is not None:
+                    self.held_out = EvaluationBatches(validate(), lambda batch: huggingface(batch, config))
+
+        def train_dataloader(self):
+            return self.steps
+
+        def val_dataloader(self):
+            return self.held_out
+
+        def state_dict(self):
+            return self.steps.state_dict() if self.steps else {}
+
+        def load_state_dict(self, state):
+            self.setup("fit")
+            self.steps.load_state_dict(state)
+
+    return Data()
+
+
 def fit(folder, *, resume=None, validate=None, epochs=2):
     lightning = pytest.importorskip("lightning", reason="LIGHTNING MISSING: its Trainer is not tested")
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
@@ -65,8 +94,7 @@ def fit(folder, *, resume=None, validate=None, epochs=2):
         num_sanity_val_steps=0,
     )
     module = module_of(lightning)
-    data = trainers.PackedDataModule(loader_of, validate, adapter=lambda batch: huggingface(batch, module.model.config))
-    trainer.fit(module, data, ckpt_path=resume)
+    trainer.fit(module, data_of(lightning, module.model.config, validate), ckpt_path=resume)
     return module, trainer
 
 

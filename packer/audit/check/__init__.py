@@ -1,1 +1,1 @@
-"""Checks of the rows in a cache: duplicates, leaks between splits, benchmark contamination, and provenance."""
+"""Checks of the rows in a cache: duplicates, leaks between splits, benchmark contamination."""

@@ -92,7 +92,6 @@ def check(
             folder=cache.folder,
             fingerprint=cache.fingerprint,
             checks=tuple(each for each in checks if each is not None),
-            facts=record_checks.facts(manifest, recipe),
         )
 
 
@@ -196,10 +195,7 @@ class _Search:
             message, near = "rows that bring their ids have no words to compare", False
             yield Check(code="near_copies", level="skipped", message=message), ()
         if len(facts.splits) > 1:
-            yield row_checks.copies_between(facts)
-            yield row_checks.prompts_between(facts)
-            if near:
-                yield row_checks.near_between(facts)
+            yield from row_checks.between_splits(facts, near=near)
         yield row_checks.copies_within(facts)
         if near:
             yield row_checks.near_within(facts)

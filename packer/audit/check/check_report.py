@@ -1,4 +1,4 @@
-"""The report of a check of a cache's rows: one entry for each check, and the cache's recorded provenance."""
+"""The report of a check of a cache's rows: one entry for each check."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,8 +63,6 @@ class CheckReport:
     folder: Path
     fingerprint: str
     checks: tuple[Check, ...]
-    facts: tuple[tuple[str, str], ...]
-    """What the cache records about its files, rows, tokenizer, packing and code: names and lines."""
 
     def count(self, level: Level) -> int:
         return sum(check.level == level for check in self.checks)

@@ -4,42 +4,34 @@ None of this needs the inputs.
 """
 
 from collections.abc import Sequence
-from math import sqrt
 
 import numpy as np
 
 from packer.audit.check.check_report import Check
 from packer.audit.stats import kept_rows
 from packer.batches import Int32, numbers_of
-from packer.curate.select import NAMES
-from packer.pipeline.identity import CODE_VERSION
 from packer.pipeline.messages.row_report import requested_splits
 from packer.pipeline.selecting import read_traits
 from packer.recipe.recipe import Recipe
-from packer.rejections import ROW_REASONS
 from packer.store.cache import Cache
-from packer.store.manifest import Manifest
 from packer.store.selected import read_selection
 
 FEW_ROWS = 100
 """With fewer held-out rows, the mean loss varies by over a tenth of its spread from one sample of rows to another."""
 
 _OTHER_LENGTH = 1.5
-_SIGMAS = 4
 
 
 def check_sizes(cache: Cache, recipe: Recipe, trained: Sequence[str]) -> Check:
-    """Look for splits that are empty, far from their requested share, or too small to be meaningful."""
-    kept, off = _rows_of_splits(cache, recipe), _unlikely_shares(cache, recipe)
+    """Look for splits that are empty, though a rule asks for them, or too small to be meaningful."""
+    kept = {split: kept_rows(cache, split) for split in cache.splits("documents")}
+    if recipe.split is not None and cache.manifest.selection is not None:
+        kept = dict.fromkeys(requested_splits(cache.manifest, recipe.split), 0) | kept
     empty = [name for name, number in kept.items() if not number]
     small = [name for name, number in kept.items() if 0 < number < FEW_ROWS and name not in trained]
     sizes = ", ".join(f"{number:,} in {name}" for name, number in kept.items())
     if empty:
         return Check.of("splits", f"no row is left of {' and '.join(empty)}: {sizes}", "failure")
-    if off:
-        message = f"{' and '.join(off)}: far from the share that was asked for: {sizes}"
-        hint = "few groups, or one large one, make shares uneven: stats names the rows of each split"
-        return Check.of("splits", message, "warning", hint=hint)
     if small:
         return Check.of("splits", f"{' and '.join(small)}: a loss over so few rows says little: {sizes}", "warning")
     return Check.of("splits", f"rows: {sizes}{'; nothing is held out' if len(kept) == 1 else ''}", None)
@@ -80,54 +72,5 @@ def check_lengths(cache: Cache, trained: Sequence[str]) -> Check:
     return Check.of("lengths", f"typical length: {medians}", "warning" if others else None, hint=hint)
 
 
-def _rows_of_splits(cache: Cache, recipe: Recipe) -> dict[str, int]:
-    """Return the number of rows of each split that exists or was requested."""
-    rule = recipe.split
-    found = {split: kept_rows(cache, split) for split in cache.splits("documents")}
-    if rule is None or cache.manifest.selection is None:
-        return found
-    return found | {name: 0 for name in requested_splits(cache.manifest, rule) if name not in found}
-
-
-def _unlikely_shares(cache: Cache, recipe: Recipe) -> list[str]:
-    """Return the splits over four standard deviations from their requested share, if rows were drawn independently.
-
-    Only rows that were divided count: not those whose source names another split, but those that train lost to leaks.
-    """
-    rule, manifest = recipe.split, cache.manifest
-    if rule is None or manifest.selection is None:
-        return []
-    rows = read_selection(cache.folder, manifest.selection)
-    shards = [shard for shard in manifest.shards if shard.kind == "documents"]
-    in_train = np.repeat([shard.split == NAMES[0] for shard in shards], [shard.num_input_rows for shard in shards])
-    divided = in_train & ((rows.split >= 0) | (rows.reason == 1 + ROW_REASONS.index("leaks")))
-    total, off = int(divided.sum()), []
-    for name in NAMES[1:]:
-        share = getattr(rule.shares, name)
-        number = int((rows.split[divided] == rows.splits.index(name)).sum()) if name in rows.splits else 0
-        if share and abs(number - share * total) > _SIGMAS * sqrt(total * share * (1 - share)) + 1:
-            off.append(name)
-    return off
-
-
 def _median(lengths: Int32) -> int:
     return int(np.median(lengths)) if len(lengths) else 0
-
-
-_NAMED, _DIGITS = 4, 12
-
-
-def facts(manifest: Manifest, recipe: Recipe) -> tuple[tuple[str, str], ...]:
-    """Return what a cache was made from: files, rows, tokenizer, packing rules and code."""
-    totals, pack, versions = manifest.totals, recipe.pack, manifest.versions
-    paths = [entry.path for entry in manifest.inputs[:_NAMED]] + ["…"] * (len(manifest.inputs) > _NAMED)
-    template = recipe.template.name or recipe.template.file or "the tokenizer's own"
-    packing = f"{pack.mode}, {pack.block_len:,} tokens, {pack.strategy}, overlong: {pack.overlong}, seed {pack.seed}"
-    code = f", source {versions[CODE_VERSION][:_DIGITS]}" if CODE_VERSION in versions else ""
-    return (
-        ("files", f"{len(manifest.inputs):,}: {', '.join(paths)}"),
-        ("rows", f"{totals.kept:,} of {totals.rows:,} can be trained on"),
-        ("tokenizer", f"{recipe.tokenizer}; template: {template}"),
-        ("packing", "none: only documents" if pack.mode == "none" else f"{packing}; {totals.blocks:,} blocks"),
-        ("code", f"packer {versions.get('packer', '?')}, rules {manifest.rules_version}{code}"),
-    )

@@ -3,7 +3,7 @@
 Held-out splits are compared with training splits, not with each other.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -43,46 +43,29 @@ CheckResult = tuple[Check, ExamplePairs]
 """A check, with pairs of rows as examples; in those of a benchmark, the second element is the number of a question."""
 
 
-def copies_between(facts: RowFacts) -> CheckResult:
-    """Find held-out rows that are also training rows."""
-    return _between(
-        facts,
-        "copies_between_splits",
-        lambda rows, among: _same(facts.content, rows, among),
-        found="{are} also in {others}",
-        none="no row of a held-out split is also in a split that is trained on",
-        level=lambda share: "failure" if share else "ok",
-    )
+def between_splits(facts: RowFacts, *, near: bool) -> Iterator[CheckResult]:
+    """Find held-out rows that are also training rows, or whose prompt is that of one, or nearly (`near`)."""
 
+    def copied(rows: Int64, among: Int64) -> ExamplePairs:
+        return _same(facts.content, rows, among)
 
-def prompts_between(facts: RowFacts) -> CheckResult:
-    """Find held-out rows whose prompt is also that of a training row."""
-    long = np.diff(facts.prompts.offsets) > 0
-    return _between(
-        facts,
-        "prompts_between_splits",
-        lambda rows, among: _same(facts.prompt, rows[long[rows]], among[long[among]]),
-        found="{ask} what a row of {others} asks",
-        none="no prompt of a held-out split is also in a split that is trained on",
-        level=_level_of_prompts,
-    )
+    def asked(rows: Int64, among: Int64) -> ExamplePairs:
+        long = np.diff(facts.prompts.offsets) > 0
+        return _same(facts.prompt, rows[long[rows]], among[long[among]])
 
-
-def near_between(facts: RowFacts) -> CheckResult:
-    """Find held-out rows whose prompt is a near duplicate of a training prompt."""
-
-    def near(rows: Int64, among: Int64) -> ExamplePairs:
+    def nearly(rows: Int64, among: Int64) -> ExamplePairs:
         return _pairs(nearest(facts.prompts, among, rows, JACCARD))
 
-    check, pairs = _between(
-        facts,
-        NEAR_BETWEEN,
-        near,
-        found="{ask} nearly what a row of {others} asks",
-        none="no prompt of a held-out split is nearly one that is trained on",
-        level=_level_of_prompts,
-    )
-    return check, tuple(pair for pair in pairs if not _is_plain(facts, pair))  # `prompts_between_splits` shows those
+    none = "no row of a held-out split is also in a split that is trained on"
+    yield _between(facts, "copies_between_splits", copied, found="{are} also in {others}", none=none, fails=0.0)
+    none = "no prompt of a held-out split is also in a split that is trained on"
+    found = "{ask} what a row of {others} asks"
+    yield _between(facts, "prompts_between_splits", asked, found=found, none=none, fails=_MANY)
+    if near:
+        none = "no prompt of a held-out split is nearly one that is trained on"
+        found = "{ask} nearly what a row of {others} asks"
+        check, pairs = _between(facts, NEAR_BETWEEN, nearly, found=found, none=none, fails=_MANY)
+        yield check, tuple(pair for pair in pairs if not _is_plain(facts, pair))  # the check before shows those
 
 
 def copies_within(facts: RowFacts) -> CheckResult:
@@ -159,10 +142,6 @@ def benchmark(
     return check, tuple(sorted(pairs, key=lambda pair: -pair[2])[:SHOWN])
 
 
-def _level_of_prompts(share: float) -> Level:
-    return "ok" if not share else "failure" if share >= _MANY else "warning"
-
-
 def _between(
     facts: RowFacts,
     code: str,
@@ -170,12 +149,13 @@ def _between(
     *,
     found: str,
     none: str,
-    level: Callable[[float], Level],
+    fails: float,
 ) -> CheckResult:
     """Compare each held-out split with the training splits.
 
-    `compare` maps held-out rows and training rows to pairs of matching rows, `level` the share of a held-out split that
-    matches to a level. `found` is the verb phrase of the message, `none` the message if nothing is found.
+    `compare` maps held-out rows and training rows to pairs of matching rows. From a share of `fails` of a held-out
+    split on, matches are a failure, below a warning. `found` is the verb phrase of the message, `none` the message if
+    nothing is found.
     """
     among = np.concatenate([facts.of_split(name) for name in facts.trained])
     if not len(among) or len(among) == len(facts.row):
@@ -189,7 +169,7 @@ def _between(
         rows = facts.of_split(name)
         alike = compare(rows, among)
         if alike:
-            levels.append(level(len(alike) / len(rows)))
+            levels.append("failure" if len(alike) >= fails * len(rows) else "warning")
             one = "s" if len(alike) == 1 else ""
             does = found.format(are="is" if one else "are", ask=f"ask{one}", others=" or ".join(facts.trained))
             parts.append(f"{len(alike):,} of {plural(len(rows), 'row')} of {name} {does}")

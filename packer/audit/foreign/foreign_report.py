@@ -5,49 +5,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tokenizers import Tokenizer
-
 from packer.audit.findings import CodedFinding, Example, Findings, in_order
 from packer.audit.foreign.row_checks import CODES, WITHOUT_TOKENIZER, Hit, check
-from packer.audit.foreign.row_parts import MASKS, Range, TokenRow, find_parts
+from packer.audit.foreign.row_parts import MASKS, TokenRow, find_parts
 from packer.audit.foreign.tables import open_foreign
 from packer.audit.foreign.tokenizer_facts import TokenizerFacts, load_facts
-from packer.batches import Int64
+from packer.display import number, percent, plural
 from packer.progress import Progress, Silent
 
 _BEFORE, _AFTER, _MOST = 16, 8, 24
 """Maximum numbers of tokens shown before a marked range, after it, and of it."""
-
-
-def excerpt(row: TokenRow, marked: Range | None, backend: Tokenizer | None, part: str) -> Example:
-    """Show some tokens of a row in their context; without a tokenizer, as ids."""
-    where = f"{part} row {row.number:,}".strip()
-    if marked is None:
-        return Example(label=where, text="")
-    start, end = marked
-    shown = min(end, start + _MOST)
-    pieces = [(max(0, start - _BEFORE), start), (start, shown), (end, end + _AFTER)]
-    before, text, after = (spelled(row.input_ids[a:b], backend) for a, b in pieces)
-    text += "…" if end > shown else ""
-    note = f"token {start:,}" if end - start == 1 else f"tokens {start:,} to {end - 1:,}"
-    return Example(label=where, text=before + text + after, mark=(len(before), len(before) + len(text)), note=note)
-
-
-def spelled(ids: Int64, backend: Tokenizer | None) -> str:
-    """Decode ids, including special tokens; ids outside the vocabulary are written as numbers."""
-    if backend is None:
-        return "".join(f"{i} " for i in ids.tolist())
-    size = backend.get_vocab_size(with_added_tokens=True)
-    text, known = "", []
-    for token in ids.tolist():
-        if 0 <= token < size:
-            known.append(token)
-            continue
-        text += f"{backend.decode(known, skip_special_tokens=False)}[{token}]"
-        known = []
-    text += backend.decode(known, skip_special_tokens=False)
-    return text
-
 
 _SHOWN = 3
 """Maximum number of examples for a finding."""
@@ -97,6 +64,21 @@ class ForeignReport(Findings):
     findings: tuple[ForeignFinding, ...]
     not_looked_at: tuple[Unchecked, ...]
 
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        """(label, text) of what was checked."""
+        looked = f"all {number(self.num_rows)}"
+        if self.rows_looked_at != self.num_rows:
+            looked = f"{number(self.rows_looked_at)} of {number(self.num_rows)}"
+        share = percent(self.trained / max(self.tokens_looked_at, 1))
+        padding = f", {number(self.padding)} padding" if self.padding else ""
+        return [
+            ("rows", f"{looked}, {self.form}: {', '.join(self.columns)}"),
+            ("tokens", f"{number(self.tokens_looked_at)}, {number(self.trained)} trained ({share}){padding}"),
+            ("trained", f"by {self.labels_from}"),
+            ("answers", "not known" if self.header is None else f"after {self.header!r}"),
+        ]
+
 
 def audit_foreign(
     path: Path | str,
@@ -133,15 +115,12 @@ def audit_foreign(
             tally.add(row, part.name)
             progress.advance(1)
     columns = tuple(dict.fromkeys(name for part in parts for name in part.columns))
-    backend = facts.backend
     return ForeignReport(
         path=path,
         form=form,
         columns=columns,
         labels_from=_labels_from(columns),
-        header=backend.decode(facts.header.tolist(), skip_special_tokens=False)
-        if backend and len(facts.header)
-        else None,
+        header=facts.text(facts.header) if len(facts.header) else None,
         num_rows=num_rows,
         rows_looked_at=tally.num_rows,
         tokens_looked_at=tally.tokens,
@@ -177,22 +156,31 @@ class _Tally:
     def add(self, row: TokenRow, part: str) -> None:
         self.num_rows += 1
         self.tokens += len(row.input_ids)
-        if row.columns_differ:
-            self._add(Hit("columns_differ", 1, None), row, part)
-            return
-        parts = find_parts(row, self.facts)
-        self.trained += int(parts.trained.sum())
-        self.padding += int(parts.padding.sum())
-        self.sequences += int(parts.starts.sum())
-        for hit in check(row, parts, self.facts):
-            self._add(hit, row, part)
+        hits = [Hit("columns_differ", 1, None)]
+        if not row.columns_differ:
+            parts = find_parts(row, self.facts)
+            self.trained += int(parts.trained.sum())
+            self.padding += int(parts.padding.sum())
+            self.sequences += int(parts.starts.sum())
+            hits = [*check(row, parts, self.facts)]
+        for hit in hits:
+            self.counts[hit.code] += hit.times
+            self.rows[hit.code] += 1
+            if self.rows[hit.code] <= _SHOWN:
+                self.examples.setdefault(hit.code, []).append(self._excerpt(row, hit, part))
 
-    def _add(self, hit: Hit, row: TokenRow, part: str) -> None:
-        self.counts[hit.code] += hit.times
-        self.rows[hit.code] += 1
-        examples = self.examples.setdefault(hit.code, [])
-        if len(examples) < _SHOWN:
-            examples.append(excerpt(row, hit.shown, self.facts.backend, part))
+    def _excerpt(self, row: TokenRow, hit: Hit, part: str) -> Example:
+        """Show some tokens of a row in their context; without a tokenizer, as ids."""
+        where = f"{part} row {row.number:,}".strip()
+        if hit.shown is None:
+            return Example(label=where, text="")
+        start, end = hit.shown
+        shown = min(end, start + _MOST)
+        pieces = [(max(0, start - _BEFORE), start), (start, shown), (end, end + _AFTER)]
+        before, text, after = (self.facts.text(row.input_ids[a:b]) for a, b in pieces)
+        text += "…" * (end > shown)
+        note = f"token {start:,}" if end - start == 1 else f"tokens {start:,} to {end - 1:,}"
+        return Example(label=where, text=before + text + after, mark=(len(before), len(before) + len(text)), note=note)
 
     @property
     def has_foreign_ids(self) -> bool:
@@ -200,31 +188,32 @@ class _Tally:
         return self.facts.model is not None and 2 * self.rows["ids_outside"] > self.num_rows
 
     def findings(self) -> Iterator[ForeignFinding]:
-        reported = WITHOUT_TOKENIZER & self.examples.keys() if self.has_foreign_ids else self.examples.keys()
+        reported = WITHOUT_TOKENIZER & self.rows.keys() if self.has_foreign_ids else {*self.rows}
         for code in sorted(reported, key=lambda code: in_order(CODES, code, CODES[code].level)):
-            kind = CODES[code]
+            kind, count = CODES[code], self.counts[code]
+            detail = None
+            if code in {"prompt_trained", "padding_trained"} and self.trained:
+                every = " (every token is)" * (code == "prompt_trained" and self.trained == self.tokens)
+                detail = f"{100 * count / self.trained:.1f} % of what is trained{every}"
+            times = f"{number(self.rows[code])} of {plural(self.num_rows, 'row')}"
+            times = times if kind.unit == "row" else f"{plural(count, kind.unit)} in {times}"
             yield ForeignFinding(
                 code=code,
                 level=kind.level,
-                message=kind.meaning,
-                count=self.counts[code],
+                message=f"{kind.meaning}: {times}" + (f"; {detail}" if detail else ""),
+                count=count,
                 unit=kind.unit,
                 num_rows=self.rows[code],
-                detail=self._share(code) if code in {"prompt_trained", "padding_trained"} and self.trained else None,
+                detail=detail,
                 examples=tuple(self.examples[code]),
                 hint=kind.hint,
             )
-
-    def _share(self, code: str) -> str:
-        every = " (every token is)" if code == "prompt_trained" and self.trained == self.tokens else ""
-        return f"{100 * self.counts[code] / self.trained:.1f} % of what is trained{every}"
 
 
 def _labels_from(columns: tuple[str, ...]) -> str:
     if "labels" in columns:
         return "the column labels"
-    masks = [name for name in MASKS if name in columns]
-    if masks:
+    if masks := [name for name in MASKS if name in columns]:
         return f"{' and '.join(masks)}; there are no labels"
     return "nothing: there are neither labels nor a mask, and trainers then train every token"
 

@@ -8,8 +8,7 @@ import numpy as np
 from packer.audit.findings import Code
 from packer.audit.foreign.row_parts import ANSWER, HEADER, PROMPT, Range, RowParts, TokenRow, next_true
 from packer.audit.foreign.tokenizer_facts import TokenizerFacts
-from packer.batches import Bool, Int64
-from packer.layout import MASKED
+from packer.batches import Bool
 
 CODES: dict[str, Code] = {
     "columns_differ": Code(
@@ -91,7 +90,6 @@ WITHOUT_TOKENIZER = frozenset(
 )
 """Codes that do not depend on the tokenizer, and the code for ids outside its vocabulary."""
 
-
 _SHOWN = 12
 """Tokens shown of a range without an end of its own."""
 
@@ -109,45 +107,28 @@ class Hit(NamedTuple):
 
 def check(row: TokenRow, parts: RowParts, facts: TokenizerFacts) -> Iterator[Hit]:
     """Yield all findings in a row whose columns have equal lengths."""
-    ids, trained = row.input_ids, parts.trained
-    outside = (ids < 0) | (ids >= facts.model.vocab_size if facts.model is not None else False)
-    yield from _tokens("ids_outside", outside)
+    ids, labels, trained = row.input_ids, row.labels, parts.trained
+    begin = (0, min(_SHOWN, len(ids))) if len(ids) else None
+    yield from _tokens("ids_outside", (ids < 0) | (ids >= facts.model.vocab_size if facts.model is not None else False))
     if not trained[1:].any():  # no position predicts a row's first token, so its label does not count
-        yield Hit("nothing_trained", 1, (0, min(_SHOWN, len(ids))) if len(ids) else None)
-    differing = trained & (row.labels != ids) if row.labels is not None else np.zeros(len(ids), np.bool_)
-    is_shifted = row.labels is not None and _is_shifted(ids, row.labels)
-    if is_shifted:  # where shifted labels train cannot be compared with the ids
+        yield Hit("nothing_trained", 1, begin)
+    counted = trained & ~parts.padding
+    differing = np.zeros(len(ids), np.bool_) if labels is None else trained & (labels != ids)
+    # Shifted: some label differs from its id, and every label but the last is the id that follows.
+    if labels is not None and differing[:-1].any() and not (trained[:-1] & (labels[:-1] != ids[1:])).any():
         first = int(differing.argmax())
         yield Hit("labels_shifted", 1, (first, first + 1))
+        counted[:] = False  # where shifted labels train cannot be compared with the ids
     else:
         yield from _tokens("labels_foreign", differing)
-    counted = np.zeros(len(ids), np.bool_) if is_shifted else trained
-    yield from _tokens("padding_trained", counted & parts.padding)
-    counted = counted & ~parts.padding
-    if len(facts.header):
-        yield from _prompts(ids, parts, counted)
+        yield from _tokens("padding_trained", trained & parts.padding)
+    if len(facts.header) and parts.has_headers:
+        yield from _tokens("prompt_trained", counted & (parts.kinds == PROMPT) & (np.arange(len(ids)) > 0))
+    elif len(facts.header) and begin is not None:
+        yield Hit("no_header", 1, begin)
     if facts.stops:
         yield from _terminators(parts, counted)
-    yield from _beginnings(ids, parts, facts)
-    yield from _boundaries(row, parts)
-
-
-def _is_shifted(ids: Int64, labels: Int64) -> bool:
-    """Whether some label differs from its id, and every label but the last equals the id that follows."""
-    labeled = labels[:-1] != MASKED
-    differs = labeled & (labels[:-1] != ids[:-1])
-    return bool(differs.any()) and not bool((labeled & (labels[:-1] != ids[1:])).any())
-
-
-def _prompts(ids: Int64, parts: RowParts, trained: Bool) -> Iterator[Hit]:
-    """Find trained prompts."""
-    if not parts.has_headers:
-        if len(ids):
-            yield Hit("no_header", 1, (0, min(_SHOWN, len(ids))))
-        return
-    targets = trained.copy()
-    targets[:1] = False
-    yield from _tokens("prompt_trained", targets & (parts.kinds == PROMPT))
+    yield from _borders(row, parts, facts)
 
 
 def _terminators(parts: RowParts, trained: Bool) -> Iterator[Hit]:
@@ -173,28 +154,21 @@ def _terminators(parts: RowParts, trained: Bool) -> Iterator[Hit]:
     yield from _ranges("no_terminator", [(max(begin, end - 8), end) for begin, end in cut])
 
 
-def _beginnings(ids: Int64, parts: RowParts, facts: TokenizerFacts) -> Iterator[Hit]:
-    """Check for one BOS at the beginning of the row and of sequences within it."""
-    if facts.bos_id is None or parts.content >= len(ids):
-        return
-    is_bos = ids == facts.bos_id
+def _borders(row: TokenRow, parts: RowParts, facts: TokenizerFacts) -> Iterator[Hit]:
+    """Check that sequences within a row begin with one BOS, and are marked for every implementation of attention."""
     begins = parts.starts | parts.openings
-    begins[: parts.content + 1] = False
-    begins[parts.content] = True
-    doubled = np.flatnonzero(is_bos[:-1] & is_bos[1:] & begins[:-1])
-    yield from _ranges("bos_doubled", [(place, place + 2) for place in doubled.tolist()])
-
-
-def _boundaries(row: TokenRow, parts: RowParts) -> Iterator[Hit]:
-    """Check that sequences within a row are marked, for every implementation of attention."""
-    unmarked = np.flatnonzero(parts.openings & ~parts.starts).tolist()
-    yield from _ranges("borders_missing", [(max(place - 4, 0), place + 1) for place in unmarked])
+    begins[: parts.content + 1] = np.arange(len(begins[: parts.content + 1])) == parts.content
+    if facts.bos_id is not None:
+        is_bos = row.input_ids == facts.bos_id
+        doubled = np.flatnonzero(is_bos[:-1] & is_bos[1:] & begins[:-1]).tolist()
+        yield from _ranges("bos_doubled", [(place, place + 2) for place in doubled])
+    found = {"borders_missing": np.flatnonzero(parts.openings & ~parts.starts).tolist()}
     mask = row.columns.get("attention_mask")
     if row.seq_lengths is None and mask is not None and mask.max(initial=0) == 1:  # marked by position_ids alone
         joined = np.flatnonzero(parts.starts & ~parts.padding).tolist()
-        yield from _ranges(
-            "borders_joined", [(max(place - 4, 0), place + 1) for place in joined if place > parts.content]
-        )
+        found["borders_joined"] = [place for place in joined if place > parts.content]
+    for code, places in found.items():
+        yield from _ranges(code, [(max(place - 4, 0), place + 1) for place in places])
 
 
 def _tokens(code: str, mask: Bool) -> Iterator[Hit]:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -49,9 +50,25 @@ class TokenRow:
             return found
         trained = np.ones(len(self.input_ids), np.bool_)
         for name in MASKS:
-            if name in self.columns:
-                trained &= self.columns[name] != 0
+            trained &= self.columns.get(name, trained) != 0
         return trained
+
+    @property
+    def starts(self) -> Bool:
+        """Where sequences begin: by seq_lengths, else by position_ids, else by numbers in attention_mask.  # bool[n]
+
+        The columns of the row must not differ.
+        """
+        starts = np.zeros(len(self.input_ids), np.bool_)
+        starts[:1] = True
+        mask, positions = self.columns.get("attention_mask"), self.columns.get("position_ids")
+        if self.seq_lengths is not None:
+            starts[np.cumsum(self.seq_lengths)[:-1]] = True
+        elif positions is not None:
+            starts |= (positions == 0) & (mask is None or mask != 0)  # positions of padding are meaningless
+        elif mask is not None and (mask > 1).any():
+            starts |= np.diff(mask, prepend=-1) != 0
+        return starts
 
 
 PROMPT, HEADER, ANSWER, AFTER, LEFT = 0, 1, 2, 3, 4
@@ -61,55 +78,43 @@ a message that began in another row or sequence, which may be prompt or answer."
 Range = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowParts:
+class RowParts(NamedTuple):
     """The parts of a row. n tokens."""
 
     kinds: Int64  # [n] as above; all PROMPT if headers are unknown
-    has_headers: bool
-    """Whether an answer's header was found."""
-
+    has_headers: bool  # whether an answer's header was found
     trained: Bool  # [n]
     is_stop: Bool  # [n]
     is_space: Bool  # [n]
     padding: Bool  # [n]
-    content: int
-    """Index of the first token that is not padding; n if there is none."""
-
+    content: int  # index of the first token that is not padding; n if there is none
     starts: Bool  # [n] where sequences begin according to the columns, including the first token
     openings: Bool  # [n] where, by the ids, a conversation begins after the beginning of the row
 
 
 def find_parts(row: TokenRow, facts: TokenizerFacts) -> RowParts:
     """Identify the parts of a row, from its columns and the facts about its tokenizer and template."""
-    ids = row.input_ids
-    padding = _padding(row, facts)
+    ids, starts, padding = row.input_ids, row.starts, _padding(row, facts)
     content = len(ids) if padding.all() else int(padding.argmin())
-    is_stop, is_space = facts.stops.mask(ids), facts.spaces.mask(ids)
-    solid, stops = next_true(~is_space), next_true(is_stop)
-    starts = sequence_starts(row)
-    headers, kinds = _answers(ids, facts, starts, solid, stops)
-    begins = facts.openings.mask(ids)
-    parts = [content, *(content + 1 + np.flatnonzero(starts[content + 1 :])).tolist()] if content < len(ids) else []
-    cut = [place for place in parts if facts.openings and not begins[place] and not padding[place]]
+    is_stop, begins = _one_of(ids, facts.stops), _one_of(ids, facts.openings)
+    is_space = np.take(facts.spaces, ids + 1, mode="clip")
+    solid, stops, next_start = next_true(~is_space), next_true(is_stop), next_true(starts)
+    headers = _matches(ids, facts.header)
+    kinds = _kinds(headers, len(facts.header), next_start, solid, stops)
+    cut: list[int] = []
+    if content < len(ids) and facts.openings:
+        first = [content, *(content + 1 + np.flatnonzero(starts[content + 1 :])).tolist()]
+        cut = [place for place in first if not begins[place] and not padding[place]]
     begins[headers] = True
-    next_begin, next_start = next_true(begins), next_true(starts)
+    next_begin = next_true(begins)
     for place in cut:
-        kinds[slice(*_left(place, next_begin, next_start, solid, stops))] = LEFT
+        # The rest of a message ends after a stop token and the white space after it, or before what begins next.
+        closed = int(solid[min(int(stops[place]) + 1, len(ids))])
+        kinds[place : min(closed, int(next_begin[place]), int(next_start[place + 1]))] = LEFT
     openings = np.zeros(len(ids), np.bool_)
     if facts.bos_opens:  # a BOS directly after another is a duplicate, and does not begin a conversation
         openings[content + 1 :] = (ids[content + 1 :] == facts.bos_id) & (ids[content:-1] != facts.bos_id)
-    return RowParts(
-        kinds=kinds,
-        has_headers=bool(headers),
-        trained=row.trained,
-        is_stop=is_stop,
-        is_space=is_space,
-        padding=padding,
-        content=content,
-        starts=starts,
-        openings=openings,
-    )
+    return RowParts(kinds, bool(headers), row.trained, is_stop, is_space, padding, content, starts, openings)
 
 
 def next_true(mask: Bool) -> Int64:
@@ -122,26 +127,31 @@ def next_true(mask: Bool) -> Int64:
     return found
 
 
-def _answers(ids: Int64, facts: TokenizerFacts, starts: Bool, solid: Int64, stops: Int64) -> tuple[list[int], Int64]:
-    """Return where headers begin, and the kind of each token.
+def _kinds(headers: list[int], length: int, next_start: Int64, solid: Int64, stops: Int64) -> Int64:
+    """Return the kind of each token, given where headers of some length begin.  # int64[n]
 
-    `solid` and `stops` are results of :func:`next_true`. An answer begins with the first token after the header that is
+    The other arguments are results of :func:`next_true`. An answer begins with the first token after the header that is
     not white space, as white space of both may have merged into one token. It ends with the first stop token, or before
     the next header, or at the end of its sequence if that comes first.
     """
-    kinds = np.zeros(len(ids), np.int64)
-    begins = _matches(ids, facts.header)
-    next_sequence = next_true(starts)
-    for begin, next_header in pairwise([*begins, len(ids)]):
-        header_end = begin + len(facts.header)
-        limit = min(next_header, int(next_sequence[min(header_end, len(ids))]))
-        first = min(int(solid[header_end]), limit)
+    number = len(solid) - 1
+    kinds = np.zeros(number, np.int64)
+    for begin, next_header in pairwise([*headers, number]):
+        limit = min(next_header, int(next_start[begin + length]))
+        first = min(int(solid[begin + length]), limit)
         stop = int(stops[first])
         end = min(stop + 1, limit)
         kinds[begin:first], kinds[first:end] = HEADER, ANSWER
         if stop < limit:
             kinds[end : int(solid[end])] = AFTER
-    return begins, kinds
+    return kinds
+
+
+def _one_of(ids: Int64, wanted: tuple[int, ...]) -> Bool:
+    found = np.zeros(len(ids), np.bool_)  # for a handful of ids, several times faster than isin
+    for each in wanted:
+        found |= ids == each
+    return found
 
 
 def _matches(ids: Int64, sequence: Int64) -> list[int]:
@@ -153,16 +163,6 @@ def _matches(ids: Int64, sequence: Int64) -> list[int]:
         places = places[ids[places + offset] == token]
     found: list[int] = places.tolist()
     return found
-
-
-def _left(start: int, next_begin: Int64, next_start: Int64, solid: Int64, stops: Int64) -> Range:
-    """Return the range of a message's rest at the start of a row or sequence; empty if a header is there.
-
-    It ends after a stop token and the white space after it, or where the next message or sequence begins. All arrays
-    are results of :func:`next_true`.
-    """
-    closed = int(solid[min(int(stops[start]) + 1, len(solid) - 1)])
-    return start, min(closed, int(next_begin[start]), int(next_start[start + 1]))
 
 
 def _padding(row: TokenRow, facts: TokenizerFacts) -> Bool:
@@ -181,20 +181,3 @@ def _padding(row: TokenRow, facts: TokenizerFacts) -> Bool:
             padding[other[-1] + 1 + is_stop :] = True
             padding[: other[0] if other[0] > is_stop else 0] = True
     return padding
-
-
-def sequence_starts(row: TokenRow) -> Bool:
-    """Return where sequences begin: by seq_lengths, else by position_ids, else by numbers in attention_mask.  # bool[n]
-
-    The columns of the row must not differ.
-    """
-    starts = np.zeros(len(row.input_ids), np.bool_)
-    starts[:1] = True
-    lengths, mask, positions = row.seq_lengths, row.columns.get("attention_mask"), row.columns.get("position_ids")
-    if lengths is not None:
-        starts[np.cumsum(lengths)[:-1]] = True
-    elif positions is not None:
-        starts |= (positions == 0) & (mask is None or mask != 0)  # positions of padding are meaningless
-    elif mask is not None and (mask > 1).any():
-        starts |= np.diff(mask, prepend=-1) != 0
-    return starts

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,14 +18,7 @@ from packer.host.regular_file import path_within
 from packer.layout import offsets_of
 from packer.source.files import data_set_splits, is_data_set
 from packer.source.partition import Format
-from packer.source.table_files import (
-    arrow_sizes,
-    read_arrow,
-    read_errors,
-    read_row_group,
-    row_groups,
-    table_schema,
-)
+from packer.source.table_files import arrow_sizes, read_arrow, read_errors, read_row_group, row_groups, table_schema
 from packer.store.manifest import MANIFEST_NAME
 
 _READ = ("input_ids", "seq_lengths", *TOKEN_COLUMNS)
@@ -34,14 +26,6 @@ _PATTERNS = ("*.parquet", "*/*.parquet", "*.arrow")
 _BATCH_ROWS = 256
 _MAX_BATCH_VALUES = 2**28
 """A million for each row. Bits of a mask become whole numbers, and repeated ones take hardly any bytes in a file."""
-_MOST_NAMED = 4
-
-
-class _Group(NamedTuple):
-    """Rows that are read together: a row group of Parquet, or a record batch of Arrow."""
-
-    num_rows: int
-    read: Callable[[], pa.Table]
 
 
 class ForeignPart:
@@ -56,43 +40,48 @@ class ForeignPart:
         Raises:
             InputError: a file cannot be read, their columns differ, or there are no token ids.
         """
-        self.name = name
-        self._place = place
-        schemas, groups = zip(*map(_opened, files), strict=True)
-        self.columns = tuple(dict.fromkeys(schemas[0].names))
-        self._read_columns = [column for column in _READ if column in self.columns]
-        if any([name for name in _READ if name in schema.names] != self._read_columns for schema in schemas):
+        self.name, self._place = name, place
+        self._groups: list[tuple[int, Callable[[], pa.Table]]] = []
+        """Row groups of Parquet or record batches of Arrow: the number of rows of each, and what reads it."""
+
+        names: dict[tuple[str, ...], None] = {}
+        for file in files:
+            schema, groups = _opened(file)
+            self._groups += groups
+            self.columns = tuple(dict.fromkeys(schema.names))
+            names[tuple(name for name in _READ if name in self.columns)] = None
+        if len(names) > 1:
             raise InputError(f"{place}: its files differ in their columns")
-        if "input_ids" not in self.columns:
+        (self._names,) = names
+        if "input_ids" not in self._names:
             raise InputError(
                 f"{place} has no column input_ids (found: {', '.join(self.columns) or 'none'})",
                 hint="an audit needs rows that are already tokenized",
             )
-        self._groups: list[_Group] = [group for of_file in groups for group in of_file]
 
     def __len__(self) -> int:
         """Return the number of rows."""
-        return sum(group.num_rows for group in self._groups)
+        return sum(num_rows for num_rows, _ in self._groups)
 
     def read(self, numbers: Sequence[int]) -> Iterator[TokenRow]:
         """Yield the rows with these numbers, which must be ascending."""
         wanted, first = np.array(numbers, np.int64), 0
-        for group in self._groups:
-            own = wanted[slice(*np.searchsorted(wanted, (first, first + group.num_rows)).tolist())] - first
+        for num_rows, read in self._groups:
+            own = wanted[slice(*np.searchsorted(wanted, (first, first + num_rows)).tolist())] - first
             if len(own):
                 try:
-                    yield from self._rows(group.read(), own, first)
+                    yield from self._rows(read(), own, first)
                 except (pa.ArrowException, KeyError, ValueError, TypeError, OSError) as error:
                     message = f"{self._place}: its rows cannot be read as lists of numbers: {error}"
                     raise out_of(error) or InputError(message) from error
-            first += group.num_rows
+            first += num_rows
 
     def _rows(self, table: pa.Table, numbers: Int64, first: int) -> Iterator[TokenRow]:
         for start in range(0, len(numbers), _BATCH_ROWS):
             own = numbers[start : start + _BATCH_ROWS]
             is_slice = own[-1] - own[0] + 1 == len(own)  # a slice is a view, several times faster than take
             batch = table.slice(own[0], len(own)) if is_slice else table.take(pa.array(own))
-            found = {name: _lists(batch.column(name), weights=name in MASKS) for name in self._read_columns}
+            found = {name: _lists(batch.column(name), weights=name in MASKS) for name in self._names}
             for place, number in enumerate(own.tolist()):
                 columns = {name: lists[place] for name, lists in found.items()}
                 ids, lengths = columns.pop("input_ids"), columns.pop("seq_lengths", None)
@@ -110,35 +99,33 @@ def open_foreign(path: Path) -> tuple[str, tuple[ForeignPart, ...]]:
         return "datasets", tuple(ForeignPart(path / split, split, files) for split, files in splits)
     if (path / MANIFEST_NAME).is_file():
         raise InputError(f"{path} is a cache, not the output of another tool", hint=f"packer verify {in_shell(path)}")
-    if path.is_file():
-        files = [path] if path.suffix in {".parquet", ".arrow"} else []
-    else:
-        files = next((found for found in (sorted(path.glob(pattern)) for pattern in _PATTERNS) if found), [])
-        files = [path_within(path, file.relative_to(path).as_posix()) for file in files]
-    if files:
-        names = [""] if len(files) == 1 else [file.relative_to(path).as_posix() for file in files]
-        return files[0].suffix[1:], tuple(ForeignPart(*each, [each[0]]) for each in zip(files, names, strict=True))
+    if path.is_file() and path.suffix in {".parquet", ".arrow"}:
+        return path.suffix[1:], (ForeignPart(path, "", [path]),)
+    for pattern in _PATTERNS:
+        if names := [file.relative_to(path).as_posix() for file in sorted(path.glob(pattern))]:
+            files = [(path_within(path, name), name if len(names) > 1 else "") for name in names]
+            return files[0][0].suffix[1:], tuple(ForeignPart(file, name, [file]) for file, name in files)
     if not path.exists():
         raise InputError(f"{path}: no such file or folder")
-    inside = sorted(folder for folder in path.glob("*") if is_data_set(folder))
+    inside = ", ".join(str(folder) for folder in sorted(path.glob("*")) if is_data_set(folder))
     raise InputError(
         f"{path} is not something that an audit reads",
-        hint=f"it contains data sets; name one of them: {', '.join(map(str, inside[:_MOST_NAMED]))}"
+        hint=f"it contains data sets; name one of them: {inside}"
         if inside
         else "it reads what save_to_disk writes, Parquet and Arrow with input_ids; docs/how-to/audit.md shows how "
         "to save JSON lines, MDS and token arrays that way",
     )
 
 
-def _opened(path: Path) -> tuple[pa.Schema, list[_Group]]:
+def _opened(path: Path) -> tuple[pa.Schema, list[tuple[int, Callable[[], pa.Table]]]]:
     kind: Format = "parquet" if path.suffix == ".parquet" else "arrow"
     schema = table_schema(path, kind)
     columns = [name for name in _READ if name in schema.names]
     if kind == "parquet":
         groups = enumerate(row_groups(path, kind))
-        return schema, [_Group(group.num_rows, partial(read_row_group, path, i, columns)) for i, group in groups]
+        return schema, [(group.num_rows, partial(read_row_group, path, i, columns)) for i, group in groups]
     with read_errors(path, kind):
-        return schema, [_Group(size.num_rows, partial(read_arrow, path, size, columns)) for size in arrow_sizes(path)]
+        return schema, [(size.num_rows, partial(read_arrow, path, size, columns)) for size in arrow_sizes(path)]
 
 
 def _lists(column: pa.ChunkedArray, *, weights: bool) -> list[Int64]:
@@ -147,15 +134,13 @@ def _lists(column: pa.ChunkedArray, *, weights: bool) -> list[Int64]:
     Raises:
         ValueError: a null, or values that are not integers.
     """
-    if column.null_count:
-        raise ValueError(f"{column.null_count} rows are null")
-    offsets = offsets_of(pc.list_value_length(column).to_numpy().astype(np.int64))
+    offsets = offsets_of(pc.list_value_length(column).fill_null(0).to_numpy().astype(np.int64))
     if offsets[-1] > _MAX_BATCH_VALUES:
         raise ValueError(f"{len(column)} rows have {offsets[-1]:,} values")
     flat = pc.list_flatten(column)
     kind = flat.type
-    if flat.null_count:
-        raise ValueError(f"{flat.null_count} values are null")
+    if nulls := column.null_count + flat.null_count:
+        raise ValueError(f"{nulls} rows or values are null")
     if not (pa.types.is_integer(kind) or pa.types.is_boolean(kind) or (weights and pa.types.is_floating(kind))):
         raise ValueError(f"expected whole numbers, found {kind}")
     values = (flat.to_numpy() != 0).astype(np.int64) if weights else flat.cast(pa.int64()).to_numpy()

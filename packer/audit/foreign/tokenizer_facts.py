@@ -7,13 +7,12 @@ suffix, as in templates that write roles as plain text, prompts cannot be recogn
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
-from tokenizers import Tokenizer
 
 from packer.batches import Bool, Int64
 from packer.errors import UsageError
@@ -22,7 +21,7 @@ from packer.model.model import TOKENIZER_FILE, Model, load_model
 from packer.pipeline.plan.input_resolution import pin_recipe, tokenizer_place
 from packer.pipeline.stages import compile_template
 from packer.recipe.recipe import make_recipe
-from packer.render import ChatTemplate, RenderError
+from packer.render import RenderError
 from packer.tokenize import ReferenceEncoder
 
 _QUESTION, _ANSWER, _SYSTEM = "first question", "first answer", "rules of the row"
@@ -34,41 +33,22 @@ _SPACES = str.maketrans("", "", "ĠĊĉčċ▁ \n\t\r")
 _REASONING = re.compile(r"[<\[][^<>\[\]\s]*(?:think|thought|reason)", re.IGNORECASE)
 """Start of a reasoning block. Some prompts include an empty block; the content of others belongs to the answer."""
 
-_NONE = np.zeros(0, np.int64)
-
-
-class IdSet:
-    """A set of ids as a lookup table, which is many times faster than searching them for each row."""
-
-    def __init__(self, ids: Iterable[int] = ()) -> None:
-        self.ids = tuple(sorted({*ids}))
-        self._table = np.zeros(max(self.ids, default=0) + 3, np.bool_)
-        self._table[np.array(self.ids, np.int64) + 1] = True  # the first and the last entry are for ids out of range
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def mask(self, ids: Int64) -> Bool:
-        """Return which ids are in the set; they may be of any value.  # bool[n]"""
-        found: Bool = np.take(self._table, ids + 1, mode="clip")
-        return found
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerFacts:
     """Facts about a tokenizer and template; all are empty without a tokenizer. Ids are int64."""
 
     model: Model | None = None
-    stops: IdSet = field(default_factory=IdSet)
-    spaces: IdSet = field(default_factory=IdSet)
-    """Tokens that consist of white space only."""
+    stops: tuple[int, ...] = ()
+    spaces: Bool = field(default_factory=lambda: np.zeros(2, np.bool_))
+    """[V + 2] which ids consist of white space only; the first and the last entry are for ids out of range."""
+
+    openings: tuple[int, ...] = ()
+    """Ids that begin a conversation, and markers that follow its BOS; empty if it begins with text of a message."""
 
     bos_id: int | None = None
-    header: Int64 = field(default_factory=lambda: _NONE)
+    header: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
     """The end of an answer's header, without trailing white space; empty if it is unknown."""
-
-    openings: IdSet = field(default_factory=IdSet)
-    """Ids that begin a conversation, and markers that follow its BOS; empty if it begins with text of a message."""
 
     bos_opens: bool = False
     """Whether the template writes the BOS only at the beginning of a conversation; then a BOS in a row begins one."""
@@ -76,9 +56,19 @@ class TokenizerFacts:
     no_header: str = "no tokenizer was named"
     """Why the header is unknown."""
 
-    @property
-    def backend(self) -> Tokenizer | None:
-        return None if self.model is None else load_backend(self.model.files[TOKENIZER_FILE])
+    def text(self, ids: Int64) -> str:
+        """Decode ids, including special tokens; ids outside the vocabulary are written as numbers."""
+        if self.model is None:
+            return "".join(f"{i} " for i in ids.tolist())
+        backend = load_backend(self.model.files[TOKENIZER_FILE])
+        text, known = "", list[int]()
+        for token in [*ids.tolist(), None]:
+            if token is not None and 0 <= token < self.model.vocab_size:
+                known.append(token)
+            else:
+                text += backend.decode(known, skip_special_tokens=False) + f"[{token}]" * (token is not None)
+                known = []
+        return text
 
 
 def load_facts(
@@ -100,89 +90,76 @@ def load_facts(
         return TokenizerFacts()
     pinned = pin_recipe(make_recipe({"tokenizer": str(tokenizer)}), note).tokenizer
     assert pinned is not None
-    model = load_model(tokenizer_place(pinned), template=template)
-    facts = facts_of(model)
-    return facts if model.template is None else with_template_facts(facts, model, model.template)
+    return facts_of(load_model(tokenizer_place(pinned), template=template))
 
 
 def facts_of(model: Model) -> TokenizerFacts:
-    """Return the facts of a tokenizer without a template."""
+    """Return the facts of a tokenizer and of its template, if it has one."""
     backend = load_backend(model.files[TOKENIZER_FILE])
-    markers = {token.id for token in model.added_tokens if not token.is_text}
+    control = {token.id for token in model.added_tokens if not token.is_text}
     spaces = [
         token
         for piece, token in backend.get_vocab(with_added_tokens=True).items()
-        if piece and token not in markers and (not piece.translate(_SPACES) or piece in {"<0x0A>", "<0x20>", "<0x09>"})
+        if piece and token not in control and (not piece.translate(_SPACES) or piece in {"<0x0A>", "<0x20>", "<0x09>"})
     ]
+    is_space = np.zeros(model.vocab_size + 2, np.bool_)
+    is_space[np.array(spaces, np.int64) + 1] = True
     bos = model.named_tokens.get("bos_token")
-    return TokenizerFacts(
+    facts = TokenizerFacts(
         model=model,
-        stops=IdSet(model.stop_ids),
-        spaces=IdSet(spaces),
+        stops=model.stop_ids,
+        spaces=is_space,
         bos_id=None if bos is None else backend.token_to_id(bos),
         no_header="the tokenizer has no chat template: --template names one",
     )
+    return facts if model.template is None else _with_template(facts, model, model.template, control)
 
 
-def with_template_facts(facts: TokenizerFacts, model: Model, source: str) -> TokenizerFacts:
+def _with_template(facts: TokenizerFacts, model: Model, source: str, control: set[int]) -> TokenizerFacts:
     """Add the facts of a template to those of its tokenizer."""
-    template = compile_template(source, model, make_recipe({}))
-    encoder = ReferenceEncoder(model.files[TOKENIZER_FILE])
+    template, encoder = compile_template(source, model, make_recipe({})), ReferenceEncoder(model.files[TOKENIZER_FILE])
+
+    def rendered(*said: str, system: Sequence[dict[str, str]] = (), prompt: bool = False) -> str:
+        chat = ({"role": ("user", "assistant")[place % 2], "content": text} for place, text in enumerate(said))
+        return template.render([*system, *chat], add_generation_prompt=prompt)
 
     def ids(text: str) -> list[int]:
         return [int(i) for i in encoder.encode([text])[0]]
 
     try:
-        prompt = _rendered(template, _QUESTION, prompt=True)
-        plain = _rendered(template, _QUESTION, _ANSWER)
-        chat = _rendered(template, _QUESTION, _ANSWER, _NEXT_QUESTION, _NEXT_ANSWER)
+        prompt = rendered(_QUESTION, prompt=True)
+        plain = rendered(_QUESTION, _ANSWER)
+        chat = rendered(_QUESTION, _ANSWER, _NEXT_QUESTION, _NEXT_ANSWER)
     except RenderError as error:
         return replace(facts, no_header=f"the template refuses a plain chat: {error}")
-    before = [ids(_before(chat, _QUESTION)), ids(_before(chat, _NEXT_QUESTION)), ids(_system_prefix(template))]
-    first, _, system = before
+    try:
+        ruled = rendered(_QUESTION, _ANSWER, system=[{"role": "system", "content": _SYSTEM}])
+    except RenderError:
+        ruled = ""
+    first, following = (ids(_before(chat, question)) for question in (_QUESTION, _NEXT_QUESTION))
+    system = ids(_before(_before(ruled, _QUESTION), _SYSTEM))
     # The text after a question, up to the start of a reasoning block.
-    endings = [ids(_REASONING.split(_after(text, _QUESTION))[0]) for text in (prompt, chat, plain)]
+    endings = [ids(_REASONING.split(text.partition(_QUESTION)[2])[0]) for text in (prompt, chat, plain)]
     same = [group[0] for group in takewhile(lambda group: len({*group}) == 1, zip(*endings, strict=False))]
-    control = {token.id for token in model.added_tokens if not token.is_text} | set(model.stop_ids)
-    header = _distinct(same, [each for each in before if each], control)
-    while header and header[-1] in facts.spaces.ids:
+    control |= {*model.stop_ids}
+    header = _distinct(same, [each for each in (first, following, system) if each], control)
+    while header and facts.spaces[header[-1] + 1]:
         header = header[:-1]
-    chat_ids = ids(chat)
     words = [[token for token in each if token != facts.bos_id][:1] for each in (first, system)]
     # The BOS may be ChatML's marker, which the word `user` follows; rows are full of such words.
     openings = [*control.intersection(words[0] + words[1]), *first[:1], *system[:1]] if words[0] else []
+    chat_ids = ids(chat)
     return replace(
         facts,
+        openings=tuple(sorted({*openings})),
         header=np.array(header, np.int64),
-        openings=IdSet(openings),
         bos_opens=chat_ids[:1] == [facts.bos_id] and chat_ids.count(chat_ids[0]) == 1,
         no_header="" if header else "no control token tells the header of an answer from that of a question",
     )
 
 
-def _rendered(template: ChatTemplate, *said: str, prompt: bool = False) -> str:
-    roles = ("user", "assistant")
-    messages = [{"role": roles[place % 2], "content": text} for place, text in enumerate(said)]
-    return template.render(messages, add_generation_prompt=prompt)
-
-
-def _system_prefix(template: ChatTemplate) -> str:
-    """Return the text before the content of a system message; empty if the template does not support one."""
-    said = (("system", _SYSTEM), ("user", _QUESTION), ("assistant", _ANSWER))
-    try:
-        text = template.render([{"role": role, "content": content} for role, content in said])
-    except RenderError:
-        return ""
-    place = text.find(_SYSTEM)
-    return text[:place] if 0 <= place < text.find(_QUESTION) else ""
-
-
 def _before(text: str, content: str) -> str:
     return text[: max(text.find(content), 0)]
-
-
-def _after(text: str, content: str) -> str:
-    return text[text.find(content) + len(content) :] if content in text else ""
 
 
 def _distinct(own: Sequence[int], others: Sequence[Sequence[int]], control: set[int]) -> list[int]:

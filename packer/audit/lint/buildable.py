@@ -6,7 +6,7 @@ other conversations, the rows at hand show.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from packer.audit.findings import CodedFinding, Example
@@ -35,34 +35,27 @@ _VALUES: tuple[Any, ...] = ([], "", {}, False)
 """Values to try for an undefined variable of a template."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeSetup:
-    """Errors that end a report early, or the template to run the other checks on."""
+def prepare_probes(recipe: Recipe) -> tuple[list[CodedFinding], ProbedTemplate | None, Model | None]:
+    """Look for problems that prevent a plain chat from being built.
 
-    findings: tuple[CodedFinding, ...] = ()
-    probed: ProbedTemplate | None = None
-    """None if a plain chat cannot be built."""
-
-    model: Model | None = None
-    """The model with which rows can be run through the stages; None if a build would refuse the template."""
-
-
-def prepare_probes(recipe: Recipe) -> ProbeSetup:
-    """Look for problems that prevent a plain chat from being built."""
+    Returns:
+        errors that end a report early; the template to run the other checks on, None if a plain chat cannot be built;
+        the model with which rows can be run through the stages, None if a build would refuse the template
+    """
     try:
         model = load_recipe_model(recipe)
     except TemplateError as error:  # with the wrong tokenizer, further findings would be meaningless
-        return ProbeSetup(findings=(finding("template_refused", error.message, hint=error.hint),))
+        return [finding("template_refused", error.message, hint=error.hint)], None, None
     if model.template is None:
-        return ProbeSetup(findings=(_no_template(model, recipe),), model=model)
+        return [_no_template(model, recipe)], None, model
     probed = ProbedTemplate(recipe, model)
     failed = _failed(probed)
     if failed is None:
-        return ProbeSetup(probed=probed, model=model)
+        return [], probed, model
     failure = _failure_finding(probed, *failed)
     if recipe.supervision.source == "generation_tags" and probed.kept_by_marks(PLAIN):
         failure = replace(failure, level="note")
-    return ProbeSetup(findings=(failure,), model=model)
+    return [failure], None, model
 
 
 def _no_template(model: Model, recipe: Recipe) -> CodedFinding:

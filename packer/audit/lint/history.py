@@ -6,7 +6,6 @@ from packer.audit.findings import CodedFinding, Example, Level
 from packer.audit.lint.codes import finding
 from packer.audit.lint.probed_template import (
     CHAT,
-    INLINE_CHAT,
     NEXT_QUESTION,
     REASONED_CHAT,
     REASONING,
@@ -50,20 +49,14 @@ def find_rewriting(probed: ProbedTemplate) -> Iterator[CodedFinding]:
 
 def find_forgotten_reasoning(probed: ProbedTemplate) -> Iterator[CodedFinding]:
     """Look for reasoning of a first answer that is trained, but missing once a second turn follows."""
-    forgetting: dict[str, Row] = {}
-    for label, row in (("a field", REASONED_CHAT), ("<think> tags", INLINE_CHAT)):
-        turns = probed.outcome(row).turns
-        if len(turns) == 2 and REASONING in turns[0].text and REASONING not in turns[1].text:
-            forgetting[label] = row
-    if not forgetting:
+    turns = probed.outcome(REASONED_CHAT).turns
+    if len(turns) != 2 or REASONING not in turns[0].text or REASONING in turns[1].text:
         return
-    row = next(iter(forgetting.values()))
-    own, later = probed.outcome(row).turns
+    own, later = turns
     place = own.text.find(REASONING)
     shown = _trained(own, (place, place + len(REASONING)), "only while it is the last"), _later(own, later)
-    where = " and in ".join(forgetting)
-    message = f"the reasoning of earlier answers (in {where}) is gone when the conversation continues"
-    yield _rewritten(probed, row, "reasoning_forgotten", message, shown)
+    message = "the reasoning of earlier answers is gone when the conversation continues"
+    yield _rewritten(probed, REASONED_CHAT, "reasoning_forgotten", message, shown)
 
 
 def _rewritten(probed: ProbedTemplate, row: Row, code: str, message: str, shown: tuple[Example, ...]) -> CodedFinding:

@@ -23,8 +23,7 @@ from packer.display import number, plural
 from packer.model.model import Model
 from packer.pipeline.messages.rewrite_cost import LIMIT, choices_hint, last_tokens
 from packer.pipeline.messages.suggestions import remedy
-from packer.pipeline.plan.build_plan import resolve_sources
-from packer.pipeline.plan.input_resolution import pin_recipe
+from packer.pipeline.plan.input_resolution import pin_recipe, resolve_sources
 from packer.pipeline.plan.inputs import open_inputs
 from packer.pipeline.plan.open_keys import settled
 from packer.pipeline.plan.unread_fields import Questions
@@ -229,22 +228,20 @@ def lint(recipe: Recipe, *, num_rows: int = 200) -> LintReport:
 
 
 def _lint(recipe: Recipe, num_rows: int) -> LintReport:
-    usable = prepare_probes(recipe)
-    findings, files = [*usable.findings], list[FirstRows]()
-    settled_keys: tuple[str, ...] = ()
-    if recipe.sources and num_rows and usable.model is not None:
-        questions = Questions(recipe, usable.model)
+    findings, probed, model = prepare_probes(recipe)
+    files, settled_keys = list[FirstRows](), tuple[str, ...]()
+    if recipe.sources and num_rows and model is not None:
+        questions = Questions(recipe, model)
         opened = [*open_inputs(resolve_sources(recipe), recipe, Silent().note, questions=questions)]
-        recipe, settled_keys = settled(recipe, usable.model, [(file.source, entry) for file, entry in opened])
+        recipe, settled_keys = settled(recipe, model, [(file.source, entry) for file, entry in opened])
         if settled_keys:  # the report is about the recipe that a build would have
-            usable = prepare_probes(recipe)
-            findings = [*usable.findings]
-        assert usable.model is not None
-        read = read_first_rows([entry for _, entry in opened], recipe, usable.model, num_rows=num_rows)
+            findings, probed, model = prepare_probes(recipe)
+        assert model is not None
+        read = read_first_rows([entry for _, entry in opened], recipe, model, num_rows=num_rows)
         files = [found for _, found in read]
-        findings += find_in_rows(read, questions, recipe, usable.model)
-    if usable.probed is not None:
-        findings += _checks(usable.probed, files)
+        findings += find_in_rows(read, questions, recipe, model)
+    if probed is not None:
+        findings += _checks(probed, files)
     schemas = {each.schema for each in files}
     if schemas and not any(SCHEMAS[schema].is_templated for schema in schemas):
         findings = [replace(each, level="note") if each.code == "no_template" else each for each in findings]
@@ -267,9 +264,9 @@ def _lint(recipe: Recipe, num_rows: int) -> LintReport:
 
 
 def _checks(probed: ProbedTemplate, files: Sequence[FirstRows]) -> Iterator[CodedFinding]:
-    """Check the template."""
+    """Check the template; of how it rewrites history only where the rows at hand have some, if there are any."""
     yield from find_openings(probed)
-    yield from find_rewriting(probed)
     if not files or _rewrite_cost(files) > 1:
+        yield from find_rewriting(probed)
         yield from find_forgotten_reasoning(probed)
     yield from find_tokenizer_difference(probed)

@@ -53,7 +53,6 @@ CHAT = _chat(*_PLAIN_TURN, _user(NEXT_QUESTION), _assistant(NEXT_ANSWER))
 REASONED = _chat(*_REASONED_TURN)
 REASONED_CHAT = _chat(*_REASONED_TURN, _user(NEXT_QUESTION), _assistant(NEXT_ANSWER, reasoning_content=NEXT_REASONING))
 INLINE = _chat(*_INLINE_TURN)
-INLINE_CHAT = _chat(*_INLINE_TURN, _user(NEXT_QUESTION), _assistant(_inline(NEXT_REASONING, NEXT_ANSWER)))
 _TOOL = {
     "type": "function",
     "function": {
@@ -224,7 +223,7 @@ class ProbedTemplate:
 
     def keeps_history(self, row: Row) -> Override | None:
         """Return a template variable that stops the template from changing earlier turns; None if there is none."""
-        names = [name for name in self.template.undeclared if name not in self.template.switches]
+        names = [name for name in self.template.undeclared if name not in self.template.switches.names]
         exact = Override("supervision.history_rewrite", "exact")
         tried = (Override.variable(name, value) for name in names for value in (False, True))
         return next((switch for switch in tried if self.render(row, exact, switch).num_documents == 1), None)

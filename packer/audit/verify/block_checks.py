@@ -5,8 +5,8 @@ block is gathered from the pieces that it names and compared by its row digest, 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import fields
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,19 +19,12 @@ from packer.pipeline.blocks import BlockForm
 from packer.store.arrow_columns import BlockRows
 from packer.store.block_shards import BlockShards
 from packer.store.document_shards import DocumentShards
+from packer.store.entries import Totals
 from packer.store.manifest import MANIFEST_NAME, Manifest
 from packer.store.rejected import read_rejected
-from packer.store.totals import Totals
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlocksAudit:
-    """Findings and counts of the blocks of one split."""
-
-    findings: tuple[Finding, ...]
-    separators: int = 0
-    piece_starts: int = 0
-    """Trained tokens that are masked because they begin a piece."""
+BlocksAudit: TypeAlias = tuple[list[Finding], int, int]
+"""Findings of the blocks of one split, its separators, and trained tokens that are masked as they begin a piece."""
 
 
 def check_blocks(
@@ -50,21 +43,21 @@ def check_blocks(
             if line.document is not None and line.split == split
         ]
     except PackerError as error:
-        return BlocksAudit(findings=(*differing(f"blocks of {split}", ("pieces", "readable", str(error))),))
+        return differing(f"blocks of {split}", ("pieces", "readable", error.message)), 0, 0
     ranges = np.concatenate([*comparison.packed, np.array(parts, np.int64).reshape(-1, 3)])
     untiled = count_untiled(comparison.doc_id, comparison.length, ranges)
     if untiled:
         expected, found = "each token once, in a block or in rejected.jsonl", "with a token missing, or there twice"
         findings += differing(f"blocks of {split}", ("documents", expected, f"{untiled:,} {found}"))
-    return BlocksAudit(findings=tuple(findings), separators=comparison.separators, piece_starts=comparison.piece_starts)
+    return findings, comparison.separators, comparison.piece_starts
 
 
 def check_counts(totals: Totals, audits: Sequence[BlocksAudit]) -> list[Finding]:
     """Compare the manifest's totals with the counts over all splits; the conservation laws cover the other totals."""
     return differing(
         MANIFEST_NAME,
-        ("totals.separators", sum(each.separators for each in audits), totals.separators),
-        ("totals.piece_starts", sum(each.piece_starts for each in audits), totals.piece_starts),
+        ("totals.separators", sum(separators for _, separators, _ in audits), totals.separators),
+        ("totals.piece_starts", sum(piece_starts for _, _, piece_starts in audits), totals.piece_starts),
     )
 
 

@@ -5,6 +5,7 @@ the rules of the packer version that made it, so it is recomputed only for cache
 digests of the shards must suffice.
 """
 
+import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import fields
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from packer.audit.verify.verify_report import Finding, Level, differing, unreadable
+from packer.audit.verify.verify_report import Finding, differing, unreadable
 from packer.errors import CheckError, PackerError
 from packer.model.model import TEMPLATE_FILE, digests_of, read_model_files
 from packer.pipeline.identity import Provenance, model_digests
@@ -21,19 +22,17 @@ from packer.pipeline.plan.input_resolution import tokenizer_place
 from packer.pipeline.plan.source_roots import BelowNoRootError, SourceRoots
 from packer.pipeline.selecting import decide, read_traits
 from packer.recipe.recipe import make_recipe
-from packer.source.file_bytes import file_sha256
 from packer.store.cache import check_conservation
 from packer.store.files import CacheFiles
 from packer.store.manifest import (
     MANIFEST_NAME,
-    Input,
+    REJECTED_NAME,
     Manifest,
     ModelFile,
     StoredTable,
     encode_manifest,
-    fingerprint_of,
 )
-from packer.store.rejected import read_rejected, rejected_path
+from packer.store.rejected import content_of, read_rejected, rejected_path
 from packer.store.selected import read_selection
 from packer.version import __version__
 
@@ -65,22 +64,24 @@ def _check_numbering(manifest: Manifest) -> None:
         expected[group] = shard.first_row + (shard.num_input_rows if is_document else shard.num_rows)
 
 
-def check_fingerprint(content: bytes, expect: str | None) -> list[Finding]:
-    """Check that a manifest has the expected fingerprint, if one is given."""
-    found = fingerprint_of(content)
+def check_fingerprint(found: str | None, expect: str | None) -> list[Finding]:
+    """Check that a cache has the expected fingerprint, if one is given."""
     if expect is None or found == expect.strip().lower():
         return []
-    return differing(MANIFEST_NAME, ("fingerprint", expect, found))
+    return differing(MANIFEST_NAME, ("fingerprint", expect, found or "no manifest"))
 
 
 def check_size(folder: Path, path: str, num_bytes: int) -> list[Finding]:
     """Check that a file exists and has its size."""
     try:
-        size = CacheFiles(folder).size(path)
-        found = "no file" if size is None else f"{size:,} bytes"
+        return differing_size(path, num_bytes, CacheFiles(folder).size(path))
     except PackerError as error:
-        found = error.message
-    return differing(path, ("size", f"{num_bytes:,} bytes", found))
+        return differing(path, ("size", f"{num_bytes:,} bytes", error.message))
+
+
+def differing_size(path: str, num_bytes: int, found: int | None) -> list[Finding]:
+    """Compare the size of a file, None without one, with what the manifest says."""
+    return differing(path, ("size", f"{num_bytes:,} bytes", "no file" if found is None else f"{found:,} bytes"))
 
 
 def check_file(folder: Path, path: str, *, sha256: str) -> list[Finding]:
@@ -91,21 +92,20 @@ def check_file(folder: Path, path: str, *, sha256: str) -> list[Finding]:
         return [unreadable(path, error)]
 
 
-def check_kept(folder: Path, path: str, file: ModelFile | StoredTable, level: Level) -> list[Finding]:
-    """Check the size of a file and, except at level `quick`, its sha256."""
-    wrong = check_size(folder, path, file.num_bytes)
-    return wrong if wrong or level == "quick" else check_file(folder, path, sha256=file.sha256)
+def check_kept(folder: Path, path: str, file: ModelFile | StoredTable) -> list[Finding]:
+    """Check the size of a file and its sha256."""
+    return check_size(folder, path, file.num_bytes) or check_file(folder, path, sha256=file.sha256)
 
 
-def check_selection(folder: Path, manifest: Manifest, level: Level, *, is_whole: bool) -> list[Finding]:
+def check_selection(folder: Path, manifest: Manifest, *, is_whole: bool) -> list[Finding]:
     """Check the row tables of a cache with a selection, and recompute the selection.
 
     `is_whole`: whether the shards, whose lengths the selection needs, are intact.
     """
     selection = manifest.selection
     assert selection is not None, "the caller asked"
-    findings = [each for table in manifest.tables for each in check_kept(folder, table.path, table, level)]
-    if findings or level == "quick" or not is_whole:
+    findings = [each for table in manifest.tables for each in check_kept(folder, table.path, table)]
+    if findings or not is_whole:
         return findings
     shards = [shard for shard in manifest.shards if shard.kind == "documents"]
     try:
@@ -120,37 +120,36 @@ def check_selection(folder: Path, manifest: Manifest, level: Level, *, is_whole:
     return differing(selection.table.path, ("selected rows", expected, found)) if other else []
 
 
-def check_rejected(folder: Path, manifest: Manifest) -> list[Finding]:
-    """Check the digest of rejected.jsonl, and its lines against the manifest's totals."""
-    path = rejected_path(folder, manifest)
-    findings = check_file(folder, path, sha256=manifest.rejected_sha256)
-    if findings:
-        return findings
-    rows: Counter[str] = Counter()
-    parts: Counter[str] = Counter()
-    tokens: Counter[str] = Counter()
+def check_rejected(folder: Path, manifest: Manifest) -> tuple[list[Finding], list[int], int]:
+    """Check the digest of rejected.jsonl, and its lines against the manifest's totals.
+
+    Returns:
+        findings, its bytes, and the number of its lines
+    """
+    path, totals = REJECTED_NAME, manifest.totals
+    num_lines = sum(totals.rejected.values()) + sum(cut.parts for cut in totals.cut.values())
+    num_bytes, counts = 0, {name: Counter[str]() for name in ("rows", "parts", "tokens")}
+    content = hashlib.sha256()
     try:
+        path = rejected_path(folder, manifest)
+        num_bytes = CacheFiles(folder).size(path) or 0
+        if findings := check_file(folder, path, sha256=manifest.rejected_sha256):
+            return findings, [num_bytes], num_lines
         for line in read_rejected(folder, manifest):
-            (rows if line.document is None else parts)[line.code] += 1
-            tokens[line.code] += line.tokens or 0
+            content.update(content_of(line))
+            counts["rows" if line.document is None else "parts"][line.code] += 1
+            counts["tokens"][line.code] += line.tokens or 0
     except PackerError as error:
-        return [unreadable(path, error)]
-    totals = manifest.totals
-    return differing(
+        return [unreadable(path, error)], [num_bytes], num_lines
+    parts, tokens = ({code: getattr(cut, name) for code, cut in totals.cut.items()} for name in ("parts", "tokens"))
+    findings = differing(
         path,
-        ("rejected rows", _counts(totals.rejected), _counts(rows)),
-        ("parts in no block", _counts({code: cut.parts for code, cut in totals.cut.items()}), _counts(parts)),
-        ("tokens in no block", _counts({code: cut.tokens for code, cut in totals.cut.items()}), _counts(+tokens)),
+        ("content", manifest.rejected_content, content.hexdigest()),
+        ("rejected rows", _counts(totals.rejected), _counts(counts["rows"])),
+        ("parts in no block", _counts(parts), _counts(counts["parts"])),
+        ("tokens in no block", _counts(tokens), _counts(+counts["tokens"])),
     )
-
-
-def check_input(entry: Input, roots: SourceRoots) -> list[Finding]:
-    """Check that an input has not changed since the build."""
-    try:
-        found = f"sha256 {file_sha256(roots.file(entry.path))}"
-    except PackerError as error:
-        found = error.message
-    return differing(entry.path, ("input", f"sha256 {entry.sha256}", found))
+    return findings, [num_bytes], num_lines
 
 
 def find_strays(folder: Path, manifest: Manifest) -> tuple[str, ...]:
@@ -175,7 +174,7 @@ def check_identity(folder: Path, manifest: Manifest) -> list[Finding]:
         recipe = make_recipe(manifest.recipe, where="the manifest's recipe")
         model = kept_model(folder, manifest, recipe)
     except PackerError as error:
-        return differing(MANIFEST_NAME, ("recipe", "a recipe and a tokenizer that load", str(error)))
+        return differing(MANIFEST_NAME, ("recipe", "a recipe and a tokenizer that load", error.message))
     numbers = ("vocab_size", "pad_id", "eos_id", "stop_ids")
     return differing(
         MANIFEST_NAME,

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from packer.audit.verify.file_checks import check_kept
-from packer.audit.verify.verify_report import Finding, Level, differing, unreadable
+from packer.audit.verify.verify_report import Finding, differing, unreadable
 from packer.batches import Bool
 from packer.errors import PackerError
 from packer.store.arrow_columns import DocumentRows
@@ -14,11 +14,11 @@ from packer.store.manifest import Manifest, StoredTable
 from packer.store.media_shards import MediaShards
 
 
-def check_media(folder: Path, manifest: Manifest, level: Level, *, is_whole: bool) -> list[Finding]:
+def check_media(folder: Path, manifest: Manifest, *, is_whole: bool) -> list[Finding]:
     """Check the shards of images; `is_whole`: whether those of documents are intact, so that they can be read."""
     tables = manifest.media or ()
-    findings = [each for table in tables for each in check_kept(folder, table.path, table, level)]
-    if findings or level == "quick":
+    findings = [each for table in tables for each in check_kept(folder, table.path, table)]
+    if findings:
         return findings
     stored: set[bytes] = set()
     for table in tables:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -71,13 +72,8 @@ class _Task:
         return self.part.partition.num_rows if self.chosen is None else len(self.chosen)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Compared:
-    """The result of one partition."""
-
-    num_rows: int
-    num_tokens: int
-    findings: tuple[Finding, ...]
+_Compared: TypeAlias = tuple[int, int, list[Finding]]
+"""The result of one partition: the numbers of rows and of tokens, and findings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,14 +120,14 @@ def compare_reencoded(
     sizes = [task.part.partition.num_bytes for task in tasks]
     for number, result in workers.run(_worker, (fetched, recipe, model), tasks, sizes=sizes):
         results[number] = result
-        progress.advance(tasks[number].num_rows, result.num_tokens)
-    found = (finding for number in range(len(tasks)) for finding in results[number].findings)
+        progress.advance(tasks[number].num_rows, result[1])
+    found = (finding for number in range(len(tasks)) for finding in results[number][2])
     findings += [each for each in found if not (each.what == "structure" and each.path in damaged)]
     return Reencoded(
         findings=tuple(findings),
         notes=_notes(manifest, model, recipe),
-        num_files=len({tasks[number].part.entry.path for number, result in results.items() if result.num_rows}),
-        num_rows=sum(result.num_rows for result in results.values()),
+        num_files=len({tasks[number].part.entry.path for number, (num_rows, *_) in results.items() if num_rows}),
+        num_rows=sum(num_rows for num_rows, *_ in results.values()),
     )
 
 
@@ -149,7 +145,6 @@ def _tasks(
     }
     shards = [shard for shard in manifest.shards if shard.kind == "documents"]
     traits = () if manifest.selection is None else manifest.selection.traits
-    tables = dict(zip((shard.path for shard in shards), traits, strict=False))
     tasks: list[_Task] = []
     findings: list[Finding] = []
     for number, shard in enumerate(shards):
@@ -161,7 +156,7 @@ def _tasks(
             findings += differing(shard.path, ("partition", "a partition as the recipe cuts it", rows))
             continue
         codes = None if rejected is None else rejected[number]
-        table = tables.get(shard.path)
+        table = traits[number] if traits else None
         asked = None if table is None else (TraitRules.of(recipe.row_rules, part.entry.part or 0), table)
         tasks.append(_Task(part=part, shard=shard, rejected=codes, traits=asked))
     del findings[MAX_ROWS:]
@@ -187,7 +182,7 @@ def _worker(cache: Path | str, recipe: Recipe, model: Model) -> Callable[[_Task]
             findings = differing(entry.path, ("input", f"sha256 {entry.sha256}", reason))
         except (CheckError, StorageError) as error:
             findings = [unreadable(task.shard.path, error)]
-        return _Compared(num_rows=0, num_tokens=0, findings=tuple(findings))
+        return 0, 0, findings
 
     return compare
 
@@ -228,7 +223,7 @@ def _compare_partition(task: _Task, folder: Path, stages: Stages, max_row_bytes:
         rows = _named_rows(partition.first_row, partition.num_rows)
         found = f"{len(others) - MAX_ROWS:,} more of {rows} with something else"
         findings += differing(path, (_WHAT, "the same documents and rejections", found))
-    return _Compared(num_rows=task.num_rows, num_tokens=num_tokens, findings=tuple(findings))
+    return task.num_rows, num_tokens, findings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

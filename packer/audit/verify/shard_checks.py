@@ -1,5 +1,6 @@
 """Checks of one shard: its bytes, structure and row digests, and the rules that its documents must satisfy."""
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from packer.batches import Bool, Int64, UInt64
 from packer.errors import InputError, PackerError, ResourceError
 from packer.host.limits import out_of
 from packer.layout import MASKED, last_of_rows, misplaced_sides
-from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged
+from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, digest_values, flat_view, shard_rows
 from packer.store.block_shards import BlockShards
 from packer.store.bounds import OutOfBounds, check_blocks, check_documents
 from packer.store.digest import digest_file, digest_file_xxh3, document_ids
@@ -22,7 +23,6 @@ from packer.store.document_shards import DocumentShards
 from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, ModelRecord, Place, Shard
 from packer.store.place import fresh_place
-from packer.store.views import block_rows, document_rows, flat_view
 
 MAX_ROWS = 20
 """Maximum number of rows named for one rule and record batch; one more finding counts the rest."""
@@ -56,16 +56,17 @@ def audit_shard(folder: Path, shard: Shard, *, level: Level, model: ModelRecord)
     offsets are compared with the manifest, and views stay within their buffers.
     """
     findings = check_size(folder, shard.path, shard.num_bytes)
-    if findings or level == "quick":
+    if findings:
         return findings
     findings = _check_bytes(folder, shard, full=level == "full")
     damaged = bool(findings)
     parts: list[DocumentRows | BlockRows] = []
-    digests = [np.zeros(0, np.uint64)]
+    digests, values = [np.zeros(0, np.uint64)], hashlib.sha256()
     try:
         for place, rows, stored, batch in _batches(folder, shard):
             parts.append(rows)
             digests.append(rows.digests())
+            digest_values(values, rows)
             wrong = stored != digests[-1]
             rule = ("row digest", "the stored one", wrong)
             findings += _name_rows(shard.path, place.first_row, rule, (stored, digests[-1]))
@@ -77,6 +78,7 @@ def audit_shard(folder: Path, shard: Shard, *, level: Level, model: ModelRecord)
             rows_xxh3 = xxh3_128_hexdigest(np.concatenate(digests).tobytes())
             findings += _check_counts(shard, parts)
             findings += differing(shard.path, ("row digests", shard.rows_xxh3, rows_xxh3))
+            findings += differing(shard.path, ("values", shard.rows_sha256, values.hexdigest()))
     except ResourceError:
         raise
     except PackerError as error:
@@ -94,9 +96,8 @@ def _batches(folder: Path, shard: Shard) -> Iterator[tuple[Place, DocumentRows |
         DocumentShards(folder, (shard,)) if shard.kind == "documents" else BlockShards(folder, (shard,))
     )
     for number, place in enumerate(shard.places):
-        batch, block_len = opened.mapped(0).batch(number), opened.mapped(0).block_len
-        rows = document_rows(batch) if shard.kind == "documents" else block_rows(batch, block_len)
-        yield place, rows, flat_view(batch, "digest", np.uint64, batch.num_rows), batch
+        batch = opened.mapped(0).batch(number)
+        yield place, shard_rows(batch, shard.kind), flat_view(batch, "digest", np.uint64, batch.num_rows), batch
 
 
 def _check_bounds(shard: Shard, place: Place, rows: DocumentRows | BlockRows) -> list[Finding]:
@@ -124,7 +125,7 @@ def _check_bytes(folder: Path, shard: Shard, *, full: bool) -> list[Finding]:
     except PackerError as error:
         return [unreadable(shard.path, error)]
     findings = differing(shard.path, ("xxh3-128", shard.xxh3, xxh3), ("sha256", shard.sha256, sha256))
-    if not Path(shard.path).stem.endswith(f"-{shard.sha256[:12]}"):
+    if shard.sha256[:12] not in Path(shard.path).stem:
         findings += differing(shard.path, ("name", f"…-{shard.sha256[:12]}.arrow", shard.path))
     return findings
 

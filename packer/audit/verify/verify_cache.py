@@ -1,6 +1,5 @@
 """Verification of a cache: reports everything that is wrong, not just the first error.
 
-    quick     the manifest, its conservation laws, and the size of every file
     default   every byte of the shards by xxh3-128, of other files by sha256; every row digest; the fingerprints
     full      sha256 of the shards too, Arrow's own validation, the rules of rows, blocks against documents
 
@@ -8,21 +7,22 @@ Independent of the level, inputs, tokenizer and template can be compared with th
 re-encoded (:mod:`reencode`).
 
 Everything else is compared with the manifest. Nothing in the cache vouches for the manifest except its own conservation
-laws and its canonical form; to know that it is the one that was built, pin its fingerprint (`expect`).
+laws and its canonical form; to know that the rows are those that were built, pin the fingerprint (`expect`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
+from typing import get_args
 
 from packer.audit.input_parts import InputPart, cut_input, map_inputs
 from packer.audit.verify.block_checks import check_blocks, check_counts
 from packer.audit.verify.file_checks import (
     check_fingerprint,
     check_identity,
-    check_input,
     check_kept,
     check_manifest,
     check_rejected,
@@ -33,34 +33,31 @@ from packer.audit.verify.file_checks import (
 from packer.audit.verify.media_checks import check_media
 from packer.audit.verify.reencode import Reencoded, compare_reencoded
 from packer.audit.verify.shard_checks import shard_auditor
-from packer.audit.verify.verify_report import Checked, Finding, Level, VerifyReport, differing, unreadable
+from packer.audit.verify.verify_report import Checked, Finding, Level, VerifyReport, differing
 from packer.display import in_shell
-from packer.errors import CheckError, InputError, PackerError, RecipeError, UsageError
+from packer.errors import CheckError, PackerError, RecipeError, UsageError, url_of
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.plan.source_roots import SourceRoots
-from packer.pipeline.workers.executor import Threads, Workers
-from packer.pipeline.workers.fork_server import default_jobs
+from packer.pipeline.workers.executor import Workers
 from packer.pipeline.workers.ray_workers import workers_on
 from packer.progress import Progress, Silent
 from packer.recipe.recipe import make_recipe
+from packer.source.file_bytes import file_sha256
 from packer.source.files import STANDARD_INPUT, input_path
 from packer.store.cache import content_fingerprint
 from packer.store.document_shards import DocumentShards
-from packer.store.files import CacheFiles
+from packer.store.fingerprint import fingerprint
 from packer.store.manifest import (
     MANIFEST_NAME,
-    REJECTED_NAME,
     Input,
     Manifest,
     ModelFile,
     Shard,
     StoredTable,
     decode_manifest,
-    fingerprint_of,
     manifest_bytes,
 )
 from packer.store.place import checked_place
-from packer.store.rejected import rejected_path
 from packer.store.selected import documents_of
 
 _CHECKING_SPEEDUP = 128
@@ -91,7 +88,7 @@ def verify(
             the rows of inputs with a finding are not compared.
         sample: with `reencode`, re-encode only this many rows, the same ones every time; by default all.
         expect: the fingerprint the cache must have.
-        threads: files checked at a time, and processes that re-encode; by default one for each processor.
+        threads: processes that check and re-encode; by default one for each processor, or fewer for small caches.
         on: a Ray cluster to read shards and inputs on, as for :func:`packer.build`.
         progress: receives progress; counts bytes, then re-encoded rows.
 
@@ -101,40 +98,43 @@ def verify(
         WorkerDiedError: a process that re-encoded rows was killed.
         UsageError: inputs are to be compared, one was standard input, and nothing is piped in; or a node has different
             software than this machine.
-        ValueError: a sample without `reencode`, or of no rows; `reencode` without `sources`.
+        ValueError: another level; a sample without `reencode`, or of no rows; `reencode` without `sources`.
     """
+    if level not in get_args(Level):
+        raise ValueError(f"level is {level}; expected default or full")
     if sample is not None and (not reencode or sample < 1):
         raise ValueError(f"sample is {sample}; expected at least 1, with reencode")
     roots = SourceRoots.of(sources)
     if reencode and not roots:
         raise ValueError("reencode reads the inputs again: pass the folder that they are below as sources")
     progress, content = progress or Silent(), b""
-    jobs = (threads or default_jobs()) if on is None else threads
-    with checked_place(folder) as place, workers_on(on, jobs, progress.note) as workers:
-        named = CacheFiles(place).url or place
+    with checked_place(folder) as place, workers_on(on, threads, progress.note) as workers:
+        named = url_of(place) or place
         try:
             content = manifest_bytes(place)
             manifest = decode_manifest(place, content)
+            found = fingerprint(manifest)
         except CheckError as error:
             return _unreadable(named, level, content, error, expect)
         _need_standard_input(place, manifest, roots)
-        hashing = workers if on is not None and level != "quick" else Threads(threads or default_jobs())
         audit = _Audit(
             folder=place,
-            fetched=place if level == "quick" else named,
+            fetched=named,
             manifest=manifest,
             level=level,
-            hashing=hashing,
             workers=workers,
             progress=progress,
         )
-        audit.check_manifest(content, expect)
+        # Not counted as damage of the manifest: a cache with another fingerprint than the pinned one may be intact.
+        audit.findings += check_fingerprint(found, expect)
+        audit.record("manifest", check_manifest(manifest, content), [len(content)])
         documents = audit.check_rows(is_whole=audit.check_media(is_whole=audit.check_shards()))
-        audit.check_rejected()
-        model_is_whole = audit.check_model()
+        audit.record("rejected", *check_rejected(place, manifest))
+        files = manifest.model.files
+        model = [each for file in files for each in check_kept(place, f"model/{file.path}", file)]
+        audit.record("model", model, _sizes(files))
         parts, notes = audit.check_sources(roots, cut=reencode) if roots else ({}, ())
-        if level != "quick":
-            audit.check_identity(documents, model_is_whole=model_is_whole)
+        audit.check_identity(documents, model_is_whole=not model)
         if level == "full":
             audit.check_blocks(documents)
         reencoded = audit.reencode(parts, roots, sample) if reencode else None
@@ -144,7 +144,8 @@ def verify(
             checked=tuple(audit.checked),
             findings=tuple(audit.findings),
             strays=find_strays(place, manifest),
-            fingerprint=fingerprint_of(content),
+            fingerprint=found,
+            manifest_sha256=sha256(content).hexdigest(),
             content_fingerprint=manifest.content_fingerprint,
             recipe_fingerprint=manifest.recipe_fingerprint,
             notes=(*notes, *(() if reencoded is None else reencoded.notes)),
@@ -179,7 +180,6 @@ class _Audit:
 
     manifest: Manifest
     level: Level
-    hashing: Workers
     workers: Workers
     progress: Progress
     checked: list[Checked] = field(default_factory=list)
@@ -192,12 +192,6 @@ class _Audit:
         self.checked.append(checked)
         self.findings += findings
 
-    def check_manifest(self, content: bytes, expect: str | None) -> None:
-        # Not counted as damage of the manifest: a cache with another fingerprint than the pinned one may be intact.
-        self.findings += check_fingerprint(content, expect)
-        findings = check_manifest(self.manifest, content)
-        self.record("manifest", findings, [len(content)])
-
     def check_shards(self) -> bool:
         """Check the shards; return whether they are intact."""
         shards = self.manifest.shards
@@ -205,7 +199,7 @@ class _Audit:
         found: dict[int, list[Finding]] = {}
         self.progress.stage("verifying", sum(shard.num_bytes for shard in shards), "bytes")
         arguments = (self.fetched, self.level, self.manifest.model)
-        for number, findings in self.hashing.run(shard_auditor, arguments, shards, sizes=sizes):
+        for number, findings in self.workers.run(shard_auditor, arguments, shards, sizes=sizes):
             found[number] = findings
             self.progress.advance(shards[number].num_bytes, shards[number].num_tokens)
         for kind in ("documents", "blocks"):
@@ -220,45 +214,21 @@ class _Audit:
         tables = self.manifest.media
         if tables is None:
             return is_whole
-        findings = check_media(self.folder, self.manifest, self.level, is_whole=is_whole)
+        findings = check_media(self.folder, self.manifest, is_whole=is_whole)
         self.record("media", findings, _sizes(tables), sum(table.num_rows for table in tables))
         return is_whole and not findings
 
     def check_rows(self, *, is_whole: bool) -> Mapping[str, DocumentShards]:
         """Check the row tables and the selection; `is_whole`: whether the shards are intact.
 
-        Returns the documents of each split; none if anything is damaged, or at level `quick`.
+        Returns the documents of each split; none if anything is damaged.
         """
         manifest = self.manifest
         if manifest.selection is not None:
-            findings = check_selection(self.folder, manifest, self.level, is_whole=is_whole)
+            findings = check_selection(self.folder, manifest, is_whole=is_whole)
             self.record("rows", findings, _sizes(manifest.tables), manifest.tables[0].num_rows)
             is_whole &= not findings
-        return documents_of(self.folder, manifest) if self.level != "quick" and is_whole else {}
-
-    def check_rejected(self) -> None:
-        name, totals = REJECTED_NAME, self.manifest.totals
-        try:
-            name = rejected_path(self.folder, self.manifest)
-            size = CacheFiles(self.folder).size(name)
-        except CheckError as error:
-            self.record("rejected", [unreadable(name, error)], [0], 0)
-            return
-        except PackerError:
-            size = None  # check_rejected reports why
-        if self.level == "quick":
-            findings = differing(name, ("size", "a file", "no file")) if size is None else []
-        else:
-            findings = check_rejected(self.folder, self.manifest)
-        lines = sum(totals.rejected.values()) + sum(cut.parts for cut in totals.cut.values())
-        self.record("rejected", findings, [size or 0], lines)
-
-    def check_model(self) -> bool:
-        """Check the tokenizer's files; return whether they are intact."""
-        files = self.manifest.model.files
-        findings = [each for file in files for each in check_kept(self.folder, f"model/{file.path}", file, self.level)]
-        self.record("model", findings, _sizes(files))
-        return not findings
+        return documents_of(self.folder, manifest) if is_whole else {}
 
     def check_sources(
         self, roots: SourceRoots, *, cut: bool
@@ -298,7 +268,7 @@ class _Audit:
         if pack.mode == "none" or not documents:
             return
         audits = [check_blocks(manifest, split, own, form, model.stop_ids) for split, own in documents.items()]
-        findings = [finding for each in audits for finding in each.findings]
+        findings = [finding for found, _, _ in audits for finding in found]
         self.findings += findings or check_counts(manifest.totals, audits)
 
     def reencode(self, parts: Mapping[int, Sequence[InputPart]], roots: SourceRoots, sample: int | None) -> Reencoded:
@@ -324,13 +294,16 @@ def _check_input(
 ) -> tuple[list[Finding], tuple[InputPart, ...] | None]:
     """Compare an input and, given a partition size, partition it if it is unchanged."""
     source, entry = task
-    if partition_bytes is None:
-        return check_input(entry, roots), None
     try:
-        return [], cut_input(entry, source, partition_bytes, roots)
-    except (InputError, UsageError) as error:
-        expected = f"sha256 {entry.sha256}"
-        return check_input(entry, roots) or differing(entry.path, ("input", expected, error.message)), None
+        if partition_bytes is not None:
+            return [], cut_input(entry, source, partition_bytes, roots)
+        found = f"sha256 {file_sha256(roots.file(entry.path))}"
+    except PackerError as error:
+        found = error.message
+        with suppress(PackerError):  # one that can be read, but not cut, may have another digest
+            digest = file_sha256(roots.file(entry.path))
+            found = found if digest == entry.sha256 else f"sha256 {digest}"
+    return differing(entry.path, ("input", f"sha256 {entry.sha256}", found)), None
 
 
 def _sizes(files: Sequence[Shard | StoredTable | ModelFile | Input]) -> list[int]:
@@ -339,15 +312,13 @@ def _sizes(files: Sequence[Shard | StoredTable | ModelFile | Input]) -> list[int
 
 def _unreadable(named: Path | str, level: Level, content: bytes, error: CheckError, expect: str | None) -> VerifyReport:
     """Return the report of a cache whose manifest cannot be read: there is nothing else to compare with."""
-    findings = [
-        *check_fingerprint(content, expect),
-        *differing(MANIFEST_NAME, ("structure", "a manifest", error.message)),
-    ]
+    wrong = differing(MANIFEST_NAME, ("structure", "a manifest", error.message))
     checked = Checked(kind="manifest", num_files=1, num_rows=0, num_bytes=len(content), num_damaged=1)
     return VerifyReport(
         folder=named,
         level=level,
         checked=(checked,),
-        findings=tuple(findings),
-        fingerprint=fingerprint_of(content),
+        findings=(*check_fingerprint(None, expect), *wrong),
+        fingerprint=None,
+        manifest_sha256=sha256(content).hexdigest(),
     )

@@ -10,7 +10,7 @@ from packer.names import is_address
 _REPAIRABLE = frozenset({"size", "xxh3-128", "sha256", "name", "structure"})
 """Findings by which `build --repair` recognizes that a file is not the one that was written."""
 
-Level: TypeAlias = Literal["quick", "default", "full"]
+Level: TypeAlias = Literal["default", "full"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ def differing(path: str, *compared: tuple[str, object, object]) -> list[Finding]
 
 def unreadable(path: str, error: Exception) -> Finding:
     """Return the finding for a file that cannot be read or parsed."""
-    return Finding(path=path, what="structure", expected="a readable file", found=str(error))
+    return Finding(path=path, what="structure", expected="a readable file", found=getattr(error, "message", str(error)))
 
 
 def _shown(value: object) -> str:
@@ -77,7 +77,7 @@ class Checked:
     num_files: int
     num_rows: int
     num_bytes: int
-    """Bytes that were read and hashed; at level `quick`, the total size that was compared."""
+    """Bytes that were read and hashed."""
 
     num_damaged: int
     """Files with a finding."""
@@ -98,8 +98,11 @@ class VerifyReport:
     strays: tuple[str, ...] = ()
     """Shard files that the manifest does not name, left by a build that was killed. The next build removes them."""
 
-    fingerprint: str
-    """sha256 of the manifest that was found."""
+    fingerprint: str | None
+    """None if the manifest cannot be read."""
+
+    manifest_sha256: str
+    """Of the file that was found; paths, engine and versions are in it, too."""
 
     content_fingerprint: str | None = None
     """As recorded in the manifest; None if the manifest cannot be read."""
@@ -128,7 +131,7 @@ class VerifyReport:
             return None
         folder = in_shell(self.folder)
         if self.is_another:
-            return f"nothing else is wrong: the cache comes from another build. packer diff OLD {folder} shows why"
+            return f"nothing else is wrong: it has other rows or rules. packer diff OLD {folder} shows why"
         if self.content_fingerprint is None:
             return f"packer build -c RECIPE -o {folder} --repair makes it again; its own recipe was in the manifest"
         if whats <= {"input", "tokenizer", "fingerprint"}:
@@ -139,8 +142,6 @@ class VerifyReport:
             command = f"packer build -o {folder} --sources .{force}"
             return f"the cache itself is intact; {command} brings it up to date with them"
         if not any(_is_mended(finding) for finding in self.findings):
-            if self.level == "quick":
-                return f"packer verify {folder} checks whether its files are still what was written"
             return (
                 "every file is what its digest says, so that --repair would keep it; to have the rows made again, "
                 "build into another folder: packer build -c RECIPE -o OTHER"

@@ -7,6 +7,8 @@ lazily, and no library is a dependency.
 from importlib import import_module
 from typing import Any, NamedTuple
 
+from packer.withdrawn import refuse_withdrawn
+
 
 class Trainer(NamedTuple):
     """An integration with a trainer."""
@@ -25,9 +27,7 @@ class Trainer(NamedTuple):
 
 
 TRAINERS = {
-    "BlockSource": Trainer("grain", (), "grain.md"),
     "PackedDPOTrainer": Trainer("preference", ("trl", "transformers", "datasets"), "trl.md"),
-    "PackedDataModule": Trainer("lightning", ("lightning",), "lightning.md"),
     "PackedKTOTrainer": Trainer("preference", ("trl", "transformers", "datasets"), "trl.md"),
     "PackedSFTTrainer": Trainer("sft", ("trl", "transformers", "datasets"), "trl.md"),
     "PackedTrainer": Trainer(
@@ -46,6 +46,7 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     if name not in TRAINERS:
+        refuse_withdrawn(f"{__name__}.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     entry = TRAINERS[name]
     try:

@@ -35,8 +35,8 @@ from packer.load.arguments import check_instance
 from packer.load.datasets import StepDataset
 from packer.load.loader import PackedLoader
 from packer.load.ordered_rows import refuse_preference
+from packer.load.state import Count
 from packer.load.step import MicroBatch, Step
-from packer.load.step_plan import Count
 from packer.load.trainers.evaluation import Adapter, EvaluationBatches
 from packer.load.trainers.leaks import refuse_leaks
 
@@ -123,7 +123,7 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         saved = self._initial_state if folder is None else saved_reader(Path(folder))
         self._training_start = saved["beginning"]
         self._steps = StepDataset(self._reader)
-        self._steps.load_state_dict({"reader": saved["reader"], "taken": saved["taken"], "first": None})
+        self._steps.load_state_dict({"reader": saved["reader"], "taken": saved["taken"]})
         try:
             return super().train(None if folder is None else str(folder), *args, **options)
         finally:

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from packer.display import aligned, duration, number, one_line, percent, plural, rate
 from packer.errors import PackerError
+from packer.names import shown
 from packer.pipeline.messages.changes import Changes
-from packer.pipeline.messages.losses import InNoBlock, TokenLosses
-from packer.pipeline.messages.rejected_inputs import RejectedInput
+from packer.pipeline.messages.losses import InNoBlock, RejectedInput, TokenLosses
 from packer.pipeline.messages.row_report import RowReport
 from packer.rejections import CODES, ROW_REASONS
 from packer.store.cache import Cache
+from packer.store.fingerprint import fingerprint
 from packer.store.manifest import Manifest
-from packer.store.mirror import shown
 from packer.store.rejected import read_rejected
 
 _WORTH_A_LINE = 1.01
@@ -39,7 +39,6 @@ class BuildResult:
     manifest: Manifest | None
     """Manifest of the cache; None after a dry run that found work to do."""
 
-    fingerprint: str | None
     built: bool
     """False if the cache was up to date already, and after a dry run."""
 
@@ -65,6 +64,11 @@ class BuildResult:
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Time of the consecutive parts: ``plan``, ``documents``, ``rows`` (if there are rules about rows), ``blocks``,
     ``commit``; empty if nothing was built."""
+
+    @property
+    def fingerprint(self) -> str | None:
+        """Of the cache; None after a dry run that found work to do."""
+        return None if self.manifest is None else fingerprint(self.manifest)
 
     @property
     def cache(self) -> Cache:

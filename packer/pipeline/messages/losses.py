@@ -1,24 +1,30 @@
-"""What a cache leaves out: rejected rows, and tokens that are in no block.
+"""What a cache leaves out: rejected rows, and tokens that are in no block; with what keeps them.
 
 Both are counted in the manifest and listed in `rejected.jsonl`. If more than one percent of the tokens is left out, the
-build warns and suggests block lengths that would keep them. Scripts can set a limit with `--fail-above`.
+build warns and suggests block lengths that would keep them. It names inputs of which no row is kept, and codes that
+reject many rows of the others. Scripts can set a limit with `--fail-above`.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from packer.display import number, percent
-from packer.errors import CheckError
+from packer.display import number, percent, plural
+from packer.errors import CheckError, NothingKeptError
+from packer.pipeline.messages.suggestions import remedy
+from packer.pipeline.partition import PartitionResult, PartitionTask, RejectedRow
+from packer.pipeline.plan.build_plan import BuildPlan
 from packer.recipe.read_rules import MAX_BLOCK_LEN
 from packer.rejections import ROW_REASONS
+from packer.store.entries import Cut, Totals
 from packer.store.manifest import Manifest
+from packer.store.rejected import read_rejected
 from packer.store.selected import documents_of
-from packer.store.totals import Cut, Totals
 
 WORTH_A_WARNING = 0.01
 """Share of tokens in no block above which a build warns."""
@@ -142,11 +148,15 @@ def _remedies(cut: Mapping[str, Cut], fits_all: int | None, fits_most: int | Non
     return sentences
 
 
-def refuse_losses(manifest: Manifest, fail_above: float | None) -> None:
+class TooMuchLostError(CheckError):
+    """More is left out than the user allows; nothing is damaged."""
+
+
+def refuse_losses(folder: Path, manifest: Manifest, fail_above: float | None) -> None:
     """Refuse a cache of which a larger share of rows is rejected, or of tokens is in no block, than `fail_above`.
 
     Raises:
-        CheckError: it is.
+        TooMuchLostError: it is.
     """
     if fail_above is None:
         return
@@ -155,14 +165,107 @@ def refuse_losses(manifest: Manifest, fail_above: float | None) -> None:
     sentences = []
     if totals.rows and rejected / totals.rows > fail_above:
         codes = ", ".join(f"{count:,} {code}" for code, count in sorted(totals.rejected.items()))
-        sentences.append(f"{rejected:,} of {totals.rows:,} rows ({rejected / totals.rows:.2%}) are rejected: {codes}")
+        first = next(line for line in read_rejected(folder, manifest) if line.document is None)
+        place = f"{first.source}:{first.line}" if first.line else f"{first.source} row {first.row}"
+        sentences.append(
+            f"{rejected:,} of {totals.rows:,} rows ({rejected / totals.rows:.2%}) are rejected: {codes}; "
+            f"the first is {place}: {first.code}: {first.reason}"
+        )
     if lost.share > fail_above:
         codes = ", ".join(f"{cut.tokens:,} {code}" for code, cut in sorted(lost.cuts.items()))
         tokens = f"{lost.tokens:,} of {lost.of_tokens:,} tokens"
         sentences.append(f"{tokens} ({lost.share:.2%}) are in no block: {codes}")
     if sentences:
-        raise CheckError(
+        raise TooMuchLostError(
             f"more than {fail_above:.2%} is left out: {'; '.join(sentences)}",
             hint="nothing was committed, and an existing cache is unchanged; without --fail-above it is built, "
             "and rejected.jsonl lists what is left out",
         )
+
+
+_MANY = 0.1
+"""Share of rows rejected by one code from which on a build reports it with a remedy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejectedInput:
+    """An input whose rows are all rejected; or all remaining inputs, if one code rejects many of their rows."""
+
+    name: str
+    num_rejected: int
+    """All rows of the input, or the rows rejected with the code."""
+
+    num_rows: int
+    code: str
+    """The most frequent code."""
+
+    reason: str
+    """The reason of the first row with that code."""
+
+    way_out: str
+    """The suggested remedy."""
+
+    def lines(self) -> Iterator[str]:
+        """Yield the warning."""
+        share = "all" if self.num_rejected == self.num_rows else f"{number(self.num_rejected)} of"
+        rows = f"{share} {plural(self.num_rows, 'row')} of {self.name}"
+        yield f"warning: {rows} are rejected: {self.code}: {self.reason}"
+        yield f"  {self.way_out}"
+        yield ""
+
+
+def rejected_inputs(plan: BuildPlan, results: Sequence[PartitionResult]) -> tuple[RejectedInput, ...]:
+    """Return what a build reports about rejected rows, from the results of its plan's tasks.
+
+    Raises:
+        NothingKeptError: no row of any input is kept.
+    """
+    by_input: dict[int, list[tuple[PartitionTask, RejectedRow]]] = {}
+    for task, result in zip(plan.tasks, results, strict=True):
+        by_input.setdefault(task.source, []).extend((task, row) for row in result.rejected)
+    if not any(result.shard.num_rows for result in results):
+        raise _nothing_kept(plan, [row for rows in by_input.values() for row in rows])
+    kept = sorted({task.source for task, result in zip(plan.tasks, results, strict=True) if result.shard.num_kept})
+    found = []
+    for source, rows in by_input.items():
+        if rows and source not in kept:
+            found.append(_most(plan, rows, name=plan.inputs[source].path, num_rows=len(rows), all_rows=True))
+    rest = [row for source in kept for row in by_input[source]]
+    if rest:
+        num_rows = sum(result.shard.num_kept for result in results) + len(rest)
+        name = plan.inputs[kept[0]].path if len(kept) == 1 else plural(len(kept), "input")
+        most = _most(plan, rest, name=name, num_rows=num_rows)
+        found += [most] if most.num_rejected >= _MANY * num_rows else []
+    return tuple(found)
+
+
+def _nothing_kept(plan: BuildPlan, rows: Sequence[tuple[PartitionTask, RejectedRow]]) -> NothingKeptError:
+    codes = Counter(row.code for _, row in rows)
+    examples = {row.code: row.reason for _, row in reversed(rows)}
+    counted = "; ".join(f"{count} × {code} ({examples[code]})" for code, count in codes.most_common(3))
+    hint = _most(plan, rows, name="", num_rows=len(rows)).way_out
+    return NothingKeptError(f"nothing kept: all {len(rows)} rows were rejected: {counted}", hint=hint)
+
+
+def _most(
+    plan: BuildPlan,
+    rows: Sequence[tuple[PartitionTask, RejectedRow]],
+    *,
+    name: str,
+    num_rows: int,
+    all_rows: bool = False,
+) -> RejectedInput:
+    """Describe the most frequent code among rejected rows: the reason of its first row, and the remedy."""
+    codes = Counter(row.code for _, row in rows)
+    code, count = codes.most_common(1)[0]
+    task, first = next((task, row) for task, row in rows if row.code == code)
+    lost = sorted(each.removeprefix("dropped_") for each in codes if each.startswith("dropped_"))
+    hint = remedy(code, first.reason, task.file, plan.recipe, plan.model, lost=lost)
+    return RejectedInput(
+        name=name,
+        num_rejected=len(rows) if all_rows else count,
+        num_rows=num_rows,
+        code=code,
+        reason=first.reason,
+        way_out=hint,
+    )

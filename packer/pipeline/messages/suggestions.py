@@ -30,8 +30,8 @@ from packer.source.rows import InputFile
 from packer.source.schema_errors import columns_hint, schema_hint
 from packer.supervise import split_sides
 
-_OTHER_KEYS = re.compile(r"\A.* at \$\.(?P<field>\w+)\[\d+\]; its other keys: `")
-"""The reason given for a message without text that has other keys which may contain it."""
+_OTHER_KEYS = re.compile(r"\A(?:.* at|no field `(?:role|from)` at) \$\.(?P<field>\w+)\[\d+\](?:; its other keys: `|\Z)")
+"""The reason given for a message without a text, or without a role, that has other keys which may contain it."""
 
 _MEMBERS = r"\{((?:\"(?:[^\"\\]|\\.)*\"|[^{}\"])*)\}"
 
@@ -136,7 +136,7 @@ def _about_reading(code: str, reason: str, file: InputFile) -> str | None:
         return schema_hint([*rows], file.schema, file.columns)
     if code == "unknown_role":
         return roles_hint(first_rows(file.path, file.format, file.columns), file.columns)
-    if code == "no_content" and (keys := _OTHER_KEYS.search(reason)) is not None:
+    if code in ("no_content", "wrong_type") and (keys := _OTHER_KEYS.search(reason)) is not None:
         field = file.columns.get(keys["field"]) or keys["field"]
         rows = first_rows(file.path, file.format, file.columns, every_column=True)
         if "json" in file.format and (step := dialogue_hint(file.path, [*rows], field)) is not None:

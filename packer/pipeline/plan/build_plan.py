@@ -1,8 +1,6 @@
 """Plan a build: read the inputs once for their digests and partitions, load the model, key every partition."""
 
-import os
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,29 +10,35 @@ import msgspec
 
 from packer.curate.trait_rules import TraitRules
 from packer.errors import InputError, RecipeError
-from packer.hub import data_name
 from packer.model.model import TOKENIZER_FILE, Model, load_model
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.engine import Engine, resolve_engine
-from packer.pipeline.identity import RULES_VERSION, Provenance, documents_identity, model_digests, partition_key
+from packer.pipeline.identity import (
+    RULES_VERSION,
+    Provenance,
+    documents_identity,
+    model_digests,
+    partition_key,
+    traits_key,
+)
 from packer.pipeline.images import with_processor
 from packer.pipeline.kept_tokenizer import model_record
 from packer.pipeline.messages.suggestions import templates_hint
-from packer.pipeline.partition import PartitionTask
-from packer.pipeline.plan.bucket_inputs import copy_objects
-from packer.pipeline.plan.input_resolution import SourceFile, source_files, tokenizer_place
-from packer.pipeline.plan.inputs import MIN_PARALLEL_BYTES, note_dialogues, open_inputs, read_whole
+from packer.pipeline.partition import PartitionTask, TraitsTask
+from packer.pipeline.plan.input_resolution import SourceFile, no_tokenizer, resolve_sources, tokenizer_place
+from packer.pipeline.plan.inputs import MIN_PARALLEL_BYTES, note_dialogues, note_texts, open_inputs, read_whole
 from packer.pipeline.plan.open_keys import settled
-from packer.pipeline.plan.trait_tasks import refuse_absent, rules_of_sources, traits_task
 from packer.pipeline.plan.unread_fields import Questions
 from packer.pipeline.stages import named_template, overruns_at, with_role_markers
 from packer.pipeline.workers.executor import ALONE, Processes, Workers
 from packer.progress import Progress
 from packer.recipe.recipe import Pack, Recipe
+from packer.recipe.row_rules import WHERE
 from packer.recipe.row_schemas import EXAMPLES, PREFERENCE_SCHEMAS
+from packer.source.detect import fields_found, has_field
 from packer.source.file_bytes import FilePath
 from packer.source.file_cuts import partition_file
-from packer.source.partition import FilePartitions, FileStatus
+from packer.source.partition import FilePartitions, FileStatus, Partition
 from packer.source.rows import InputFile
 from packer.source.schema import SCHEMAS
 from packer.store.manifest import Input, Manifest
@@ -71,15 +75,15 @@ def plan_build(
         recipe: what to build, with commits in names of the Hub and digests of benchmarks.
         progress: receives progress and notes.
         before: manifest of the existing cache, if there is one.
-        workers: used to read the files if they are large. Those of this machine get copies of inputs in buckets first,
-            as it reads all of them more than once; those of a cluster read them where they are.
+        workers: used to read the files if they are large.
 
     Raises:
         RecipeError: no sources, no tokenizer, a file that is named twice, or an engine that cannot be used.
         InputError: a source or the tokenizer cannot be read, or rows have text that nothing reads.
         TemplateError: the template cannot be used.
     """
-    paths = resolve_sources(recipe)
+    is_here = isinstance(workers, Processes)
+    paths = resolve_sources(recipe, copied=is_here)
     model = load_recipe_model(recipe)
     engine = resolve_engine(recipe.engine, model.files[TOKENIZER_FILE], before=before.engine if before else None)
     _note_engine(engine, before, progress)
@@ -87,9 +91,8 @@ def plan_build(
     row_rules = rules_of_sources(recipe)
     statuses = {file.path: FileStatus.of(file.path) for file in paths}
     num_bytes = sum(status.num_bytes for status in statuses.values())
-    readers = at_first = workers  # of a cluster, whose nodes read inputs in buckets where they are
-    if isinstance(workers, Processes) or all(isinstance(path, Path) for path in statuses):
-        copy_objects(statuses)
+    readers = at_first = workers  # of a cluster, whose nodes read inputs elsewhere where they are
+    if is_here or all(isinstance(path, Path) for path in statuses):
         at_first, readers = ALONE, ALONE if num_bytes < MIN_PARALLEL_BYTES else workers
     progress.stage("reading", num_bytes, "bytes")
     questions = Questions(recipe, model)
@@ -148,6 +151,7 @@ def _opened(
     for each, file in open_inputs(paths, recipe, progress.note, workers, questions):
         if not opened or opened[-1][0].source is not each.source:
             note_dialogues(file, progress.note)
+            note_texts(file, model.template, progress.note)
         refuse_untemplated(file, model, recipe)
         opened.append((each, file, recipe.sources.index(each.source)))
     questions.refuse()
@@ -164,41 +168,17 @@ def _tasks(
     *,
     row_rules: Sequence[TraitRules],
 ) -> Iterator[PartitionTask]:
-    """Yield a task for every partition, with the next index of a shard in its split."""
-    num_shards: Counter[str] = Counter()
+    """Yield a task for every partition."""
     for source, (file, cut, entry) in enumerate(zip(files, cuts, inputs, strict=True)):
         for partition in cut.partitions:
             yield PartitionTask(
                 partition=partition,
                 file=file,
                 source=source,
-                index=num_shards[file.split],
                 key=partition_key(partition, entry, documents),
                 traits=traits_task(partition, entry, recipe, row_rules),
                 media_root=recipe.media.root,
             )
-            num_shards[file.split] += 1
-
-
-def resolve_sources(recipe: Recipe) -> list[SourceFile]:
-    """Return the files of a recipe's sources in recipe order, with globs and folders expanded.
-
-    Files of the Hub or of a bucket are fetched; none is opened.
-
-    Raises:
-        RecipeError: no sources, no tokenizer, or a file that is named twice for a split.
-        InputError: a file is missing, or its name is not UTF-8; a glob matches none; a folder is not a data set.
-        UsageError: standard input is a source, and nothing is piped in.
-    """
-    if not recipe.sources:
-        raise RecipeError("no sources", hint="name files on the command line, or give the recipe `sources:`")
-    if recipe.tokenizer is None:
-        raise _no_tokenizer()
-    files = [file for source in recipe.sources for file in source_files(source)]
-    for file in files:
-        _refuse_unnameable(file.name)
-    _refuse_twice(files)
-    return files
 
 
 def refuse_untemplated(file: InputFile, model: Model, recipe: Recipe) -> None:
@@ -248,7 +228,7 @@ def load_recipe_model(recipe: Recipe) -> Model:
         TemplateError: the template cannot be used.
     """
     if recipe.tokenizer is None:
-        raise _no_tokenizer()
+        raise no_tokenizer()
     model = load_model(
         tokenizer_place(recipe.tokenizer),
         template=recipe.template.path,
@@ -275,18 +255,6 @@ def _note_engine(engine: Engine, before: Manifest | None, progress: Progress) ->
             return
 
 
-def _no_tokenizer() -> RecipeError:
-    return RecipeError("no tokenizer", hint="pass the model's folder with --tokenizer DIR")
-
-
-def _refuse_unnameable(name: str) -> None:
-    """Refuse names that are not UTF-8, since the manifest lists its inputs in UTF-8."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"{name!r}: the file's name is not UTF-8", hint="rename the file") from None
-
-
 def _cut_file(partition_bytes: int, file: InputFile) -> FilePartitions:
     return partition_file(file.path, format=file.format, partition_bytes=partition_bytes, limit=file.limit)
 
@@ -310,13 +278,63 @@ def _input_of(file: InputFile, cut: FilePartitions, *, part: int | None) -> Inpu
     )
 
 
-def _refuse_twice(files: Sequence[SourceFile]) -> None:
-    seen: set[tuple[str, str]] = set()
-    for file in files:
-        is_here = isinstance(file.path, Path) and data_name(file.name) is None
-        real = (os.path.realpath(file.path) if is_here else file.name, file.split)
-        if real in seen:
-            raise RecipeError(
-                f"sources name {file.name} twice for split '{file.split}'", hint="its rows would be trained on twice"
+def rules_of_sources(recipe: Recipe) -> tuple[TraitRules, ...]:
+    """Return the rules about the rows of each source; none if the recipe has no rules about rows.
+
+    Raises:
+        RecipeError: a regular expression that cannot be used.
+    """
+    rules = recipe.row_rules
+    if not rules.is_set:
+        return ()
+    from packer.curate.traits import TraitMaker  # noqa: PLC0415 - not loaded by builds without rules
+
+    of_sources = tuple(TraitRules.of(rules, number) for number in range(len(recipe.sources)))
+    for each in of_sources:
+        TraitMaker(each)  # refuses what cannot be used
+    return of_sources
+
+
+def traits_task(
+    partition: Partition, entry: Input, recipe: Recipe, of_sources: Sequence[TraitRules]
+) -> TraitsTask | None:
+    """Return which traits to record for a partition of an input, or None if there are no rules about rows."""
+    if entry.part is None:
+        return None
+    rules = of_sources[entry.part]
+    return TraitsTask(rules=rules, key=traits_key(partition, entry, recipe.rows.max_bytes, rules))
+
+
+def refuse_absent(
+    of_sources: Sequence[TraitRules], files: Sequence[tuple[int, InputFile]], note: Callable[[str], None]
+) -> None:
+    """Refuse a rule about a field that no row has, before any partition is built.
+
+    Each of `files` comes with the number of its source. Only for a field that no first row of
+    any file has are the files read, and this is noted: their rows may be of several kinds, one after the other.
+
+    Raises:
+        InputError: names the field and the rule.
+    """
+    asked: dict[tuple[str, int | None], int] = {}
+    for i, each in enumerate(of_sources):
+        for field in each.fields:  # those of `where` are fields of the source, the others of any
+            asked.setdefault((field, i if field in each.where else None), i)
+    for (field, source), i in asked.items():
+        own = [file for number, file in files if source in (None, number)]
+        if any(fields_found(file.path, [field], format=file.format) for file in own):
+            continue
+        note(f"the first rows have no field '{field}': looking for it in all rows")
+        if not any(has_field(file, field) for file in own):
+            raise InputError(
+                f"{_named(of_sources[i], field, i)}: no row has a field '{field}'",
+                hint="fields are named as the files have them, as in metadata.user_id",
             )
-        seen.add(real)
+
+
+def _named(rules: TraitRules, field: str, source: int) -> str:
+    """Name the rule of a source that uses a field."""
+    if field in rules.where:
+        return f"sources[{source}].{WHERE}"
+    asks = next((each.name for each in rules.filters if each.field == field), None)
+    return f"filter '{asks}'" if asks else "split.group" if field == rules.group else "split.time"

@@ -5,21 +5,22 @@ commits. From then on only pinned names refer to the Hub, so that a missing rela
 looked up there.
 """
 
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
+from packer.errors import InputError, RecipeError
 from packer.hub import HubName, data_name, fetch_data, fetch_tokenizer, pin, tokenizer_name
 from packer.media.processor import PROCESSOR_FILES
 from packer.model.model import FOLDER_FILES
-from packer.names import refuse_address
-from packer.pipeline.plan.bucket_inputs import objects_of
+from packer.names import bucket_url, refuse_address
 from packer.recipe.recipe import Recipe, Source
 from packer.source.file_bytes import FilePath
 from packer.source.files import STANDARD_INPUT, data_set_files, expand, input_path, is_data_set
-from packer.store.bucket import bucket_url
+from packer.store.objects import copy_objects, objects_of
 
 
 def pin_recipe(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
@@ -97,7 +98,7 @@ def source_files(source: Source) -> list[SourceFile]:
     if hub is not None:
         found = ((None, str(name), path) for name, path in fetch_data(hub))
     elif bucket_url(source.path) is not None:
-        found = ((None, file.url, file) for file in objects_of(source.path))
+        found = ((None, str(file), file) for file in objects_of(source.path))
     elif source.path == STANDARD_INPUT:
         found = [(None, source.path, input_path(source.path))]
     elif is_data_set(Path(source.path)):
@@ -116,3 +117,51 @@ def input_place(path: str) -> FilePath:
     if bucket_url(path) is not None:
         return objects_of(path)[0]
     return input_path(path) if name is None else fetch_data(name)[0][1]
+
+
+def resolve_sources(recipe: Recipe, *, copied: bool = False) -> list[SourceFile]:
+    """Return the files of a recipe's sources in recipe order, with globs and folders expanded.
+
+    Files of the Hub are fetched; with `copied`, so are objects of a bucket, as a build on one machine reads all of
+    them more than once. None is opened.
+
+    Raises:
+        RecipeError: no sources, no tokenizer, or a file that is named twice for a split.
+        InputError: a file is missing, or its name is not UTF-8; a glob matches none; a folder is not a data set.
+        UsageError: standard input is a source, and nothing is piped in.
+    """
+    if not recipe.sources:
+        raise RecipeError("no sources", hint="name files on the command line, or give the recipe `sources:`")
+    if recipe.tokenizer is None:
+        raise no_tokenizer()
+    files = [file for source in recipe.sources for file in source_files(source)]
+    for file in files:
+        _refuse_unnameable(file.name)
+    _refuse_twice(files)
+    if copied:
+        copy_objects(file.path for file in files)
+    return files
+
+
+def no_tokenizer() -> RecipeError:
+    return RecipeError("no tokenizer", hint="pass the model's folder with --tokenizer DIR")
+
+
+def _refuse_unnameable(name: str) -> None:
+    """Refuse names that are not UTF-8, since the manifest lists its inputs in UTF-8."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{name!r}: the file's name is not UTF-8", hint="rename the file") from None
+
+
+def _refuse_twice(files: Sequence[SourceFile]) -> None:
+    seen: set[tuple[str, str]] = set()
+    for file in files:
+        is_here = isinstance(file.path, Path) and data_name(file.name) is None
+        real = (os.path.realpath(file.path) if is_here else file.name, file.split)
+        if real in seen:
+            raise RecipeError(
+                f"sources name {file.name} twice for split '{file.split}'", hint="its rows would be trained on twice"
+            )
+        seen.add(real)

@@ -9,18 +9,19 @@ from pathlib import Path, PurePath
 from typing import TypeVar
 
 from packer.errors import InputError
-from packer.pipeline.plan.bucket_inputs import refuse_changed_objects
 from packer.pipeline.plan.input_resolution import SourceFile
 from packer.pipeline.plan.unread_fields import FileQuestion, Questions, question_about
 from packer.pipeline.workers.executor import ALONE, Workers, in_order
 from packer.progress import Progress
 from packer.recipe.recipe import Recipe, for_one_source
 from packer.source.detect import detect_format, detect_schema, field_names, first_rows
+from packer.source.field_names import columns_yaml
 from packer.source.file_bytes import READ_BYTES, FilePath, NoRowsError, changed_error, file_sha256
 from packer.source.files import data_set_splits, is_data_set
+from packer.source.forms import form_of
 from packer.source.partition import FileStatus
 from packer.source.question_fields import list_names
-from packer.source.row import rename
+from packer.source.row import composed, rename
 from packer.source.rows import InputFile, refuse_empty
 from packer.source.schema_errors import refuse_absent_columns, refuse_unread_columns
 from packer.store.manifest import Input
@@ -52,6 +53,10 @@ _LONGEST_QUESTION = 20_000
 
 _SPEAKERS = ("user", "human", "prompter", "assistant", "gpt")
 """Roles of messages that are rows of their own, as those of OpenAssistant's trees."""
+
+
+_ANSWERS_OF_PROMPTS = {"completion": "completion", "preference": "chosen", "rated": "completion"}
+"""The answer to a prompt that is a text, by the schema of its row."""
 
 
 def read_whole(
@@ -239,6 +244,26 @@ def note_dialogues(entry: InputFile, note: Callable[[str], None]) -> None:
         )
 
 
+def note_texts(entry: InputFile, template: str | None, note: Callable[[str], None]) -> None:
+    """Report prompts that are texts, for a model with a chat template: as in TRL, they are trained without it."""
+    answer = _ANSWERS_OF_PROMPTS.get(entry.schema)
+    if answer is None or template is None:
+        return
+    try:
+        rows = [*first_rows(entry.path, entry.format, entry.columns, _FEW_ROWS)]
+    except InputError:
+        return  # reading the whole file will report the error
+    texts = [rename(row, entry.columns) for row in rows if form_of(rename(row, entry.columns)) is None]
+    texts = [row for row in texts if all(isinstance(row.get(name), str) for name in ("prompt", answer))]
+    if rows and 2 * len(texts) > len(rows) and not any(row.get("instruction") or row.get("query") for row in texts):
+        further = {"instruction": "prompt", **({} if answer == "chosen" else {"output": "completion"})}
+        columns = columns_yaml(composed(entry.columns, further))
+        note(
+            f"{entry.name}: its prompts are texts, which are trained as they are, without the chat template; "
+            f"--set 'sources.columns={{{columns}}}' makes questions of them, and the template is used"
+        )
+
+
 def _headers(text: str) -> tuple[str, str] | None:
     """Return the header of the first question in a text, and of an answer after it; None if it is no dialogue.
 
@@ -276,7 +301,6 @@ def refuse_changed(files: Sequence[tuple[FilePath, FileStatus]], inputs: Sequenc
     Raises:
         InputError: one of them has changed.
     """
-    refuse_changed_objects(path for path, _ in files)
     for (path, status), entry in zip(files, inputs, strict=True):
         now = FileStatus.of(path)
         if now != status and file_sha256(path) != entry.sha256:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from packer.errors import CheckError, UsageError
+from packer.errors import CheckError
 from packer.media.places import OF_FILES
 from packer.pipeline.identity import Provenance, same_traits
 from packer.pipeline.partition import PartitionResult, PartitionTask, RejectedRow, read_journal
@@ -15,17 +15,6 @@ from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, StoredTable, read_manifest
 from packer.store.media_shards import MediaShards
 from packer.store.rejected import read_rejected, rejected_path
-from packer.store.shard_file import relink
-
-
-def refuse_other_files(folder: Path) -> None:
-    """Refuse a folder that contains something other than a cache."""
-    if not folder.is_dir() and (folder.exists() or folder.is_symlink()):
-        what = "a file" if folder.exists() else "a link to nothing"
-        raise UsageError(f"{folder} is {what}", hint="-o takes a folder")
-    known = (folder / MANIFEST_NAME).exists() or (folder / ".packer").exists() or CacheFiles(folder).url is not None
-    if folder.is_dir() and not known and any(folder.iterdir()):
-        raise UsageError(f"{folder} contains other files and is not a cache", hint="choose another folder with -o")
 
 
 def existing(folder: Path, progress: Progress) -> Manifest | None:
@@ -145,13 +134,12 @@ def _whole(folder: Path, stored: Sequence[Shard | StoredTable], *, every_byte: b
     return {each.path for each in there if not every_byte or files.xxh3(each.path) == each.xxh3}
 
 
-def reuse(folder: Path, result: PartitionResult, task: PartitionTask) -> PartitionResult:
-    """Move the shard of an earlier build to its index and place in this one, with the line numbers of rejected rows."""
+def reuse(result: PartitionResult, task: PartitionTask) -> PartitionResult:
+    """Move the shard of an earlier build to its place in this one, with the line numbers of rejected rows."""
     partition, moved = task.partition, task.partition.first_line - result.shard.first_line
-    shard = msgspec.structs.replace(result.shard, split=task.file.split)
     shard = msgspec.structs.replace(
-        shard,
-        path=relink(folder, shard, index=task.index),
+        result.shard,
+        split=task.file.split,
         source=task.source,
         first_row=partition.first_row,
         first_line=partition.first_line,

@@ -33,7 +33,6 @@ from packer.pipeline.plan.input_resolution import input_place, source_files
 from packer.recipe.recipe import Recipe
 from packer.source.file_bytes import FilePath
 from packer.source.files import STANDARD_INPUT
-from packer.store.bucket import bucket_url
 
 
 class BelowNoRootError(InputError):
@@ -182,7 +181,7 @@ def _is_at(name: str, root: str) -> bool:
 def _paths(address: str) -> Iterator[list[str]]:
     """Yield the parts of an address; of a name of the Hub also without its revision."""
     yield address.split("/")
-    if bucket_url(address) is None and address.startswith(SCHEME):
+    if address.startswith(SCHEME):
         hub = data_name(address) if address.startswith(f"{SCHEME}datasets/") else tokenizer_name(address)
         if hub is not None:
             yield f"{SCHEME}{str(replace(hub, revision=None)).removeprefix(SCHEME)}".split("/")

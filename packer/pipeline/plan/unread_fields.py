@@ -21,7 +21,9 @@ from packer.recipe.recipe import Recipe, Source, for_one_source
 from packer.recipe.row_rules import fields_of
 from packer.render.environment import RenderError
 from packer.source.detect import whole_rows
-from packer.source.file_bytes import quoted
+from packer.source.exports import EACH_ROW
+from packer.source.file_bytes import jq_command, quoted
+from packer.source.message_keys import programs_for_key
 from packer.source.proposals import Proposal, Reading, propose
 from packer.source.rows import InputFile
 from packer.source.unread_text import Unread, UnreadField, find_unread
@@ -44,6 +46,8 @@ class FileQuestion:
 
     unread: Unread
     proposal: Proposal | None
+    ways: tuple[str, ...] = ()
+    """Commands that move keys of messages, or flags, to where they are read; each with its condition."""
 
 
 def asked_about(source: Source, recipe: Recipe) -> frozenset[str]:
@@ -78,7 +82,15 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_file
         return FileQuestion(unread=unread, proposal=None)
     rows = whole_rows(entry, max_rows)
     tried = list(islice((row for row in rows if _has_any(row, unread.fields)), _TRIED_ROWS))
-    return FileQuestion(unread=unread, proposal=propose(tried, reading) if reading.unread(tried) else None)
+    texts = [each.path for each in unread.fields if each.flag is None]
+    programs = [program for each in unread.fields if each.flag is not None for program in each.flag.programs]
+    programs += [program for path in texts for program in programs_for_key(path, tried, entry.roles)]
+    commands = [(when, jq_command(file.path, EACH_ROW + program)) for when, program in programs]
+    return FileQuestion(
+        unread=unread,
+        proposal=propose(tried, reading) if texts and reading.unread(tried) else None,
+        ways=tuple(f"{when}: {command}" for when, command in commands if command is not None),
+    )
 
 
 def _top(path: str) -> str:
@@ -98,20 +110,28 @@ class Question:
     fields: tuple[UnreadField, ...]
     num_rows: int
     proposal: Proposal | None
+    commands: tuple[str, ...]
 
     def __str__(self) -> str:
+        texts = [each for each in self.fields if each.flag is None]
+        flags = [each for each in self.fields if each.flag is not None]
+        what = "a field has" if len(texts) == 1 else f"{len(texts)} fields have"
+        found = [f"{what} text that nothing reads: {self._shown(texts)}"] * bool(texts)
+        found += [f"what may say which answers are trained is not read: {self._shown(flags)}"] * bool(flags)
+        return f"{self.source}: {'; '.join(found)}"
+
+    def _shown(self, fields: Sequence[UnreadField]) -> str:
         of_all = f"of {plural(self.num_rows, 'row')}"
         shown = ", ".join(
             f"{quoted(each.path, 80)} (in {each.num_rows:,} {of_all}: {quoted(each.example, 80)})"
-            for each in self.fields[:_MOST_SHOWN]
+            for each in fields[:_MOST_SHOWN]
         )
-        num_more = len(self.fields) - _MOST_SHOWN
-        more = f" and {num_more} more" if num_more > 0 else ""
-        what = "a field has" if len(self.fields) == 1 else f"{len(self.fields)} fields have"
-        return f"{self.source}: {what} text that nothing reads: {shown}{more}"
+        num_more = len(fields) - _MOST_SHOWN
+        return shown + (f" and {num_more} more" if num_more > 0 else "")
 
     def ways(self) -> Iterator[str]:
-        """Yield the options that read the fields whose names say what they are, and those that read one more."""
+        """Yield what reads the fields whose names say what they are, what reads one more, and the commands."""
+        yield from self.commands
         if (found := self.proposal) is None:
             return
         if found.places:
@@ -163,7 +183,7 @@ class Questions:
     def _of(self, path: str, found: Sequence[FileQuestion]) -> Question | None:
         fields: dict[str, UnreadField] = {}
         for field in (field for each in found for field in each.unread.fields):
-            if (key := _KEY.fullmatch(field.path)) and self._writes(key[1]):
+            if (key := _KEY.fullmatch(field.path)) and self._reads(key[1], is_flag=field.flag is not None):
                 continue
             so_far = fields.get(field.path)
             num_rows = field.num_rows + (so_far.num_rows if so_far is not None else 0)
@@ -172,23 +192,26 @@ class Questions:
             return None
         proposal = next((each.proposal for each in found if each.proposal), None)
         if proposal is not None:
-            left = tuple(sorted(fields.keys() - {*proposal.read}))
+            left = tuple(sorted(name for name in fields.keys() - {*proposal.read} if fields[name].flag is None))
             proposal = replace(proposal, left=left)
         return Question(
             source=path,
             fields=tuple(fields[name] for name in sorted(fields)),
             num_rows=sum(each.unread.num_rows for each in found),
             proposal=proposal,
+            commands=tuple(dict.fromkeys(way for each in found for way in each.ways)),
         )
 
-    def _writes(self, key: str) -> bool:
-        """Whether the template writes what stands under a key of a message: by its name, or as all keys of it."""
+    def _reads(self, key: str, *, is_flag: bool) -> bool:
+        """Whether the template writes the text under a key of a message, or renders it otherwise for a flag there."""
         word, roles = "Zq0W", ("system", "user", "assistant")
         for source in {self._model.template, self._model.tool_template} - {None}:
             template = compile_template(str(source), self._model, self._recipe)
-            for messages in ([{"role": role, "content": "?", key: word} for role in roles[k:]] for k in (0, 1)):
+            for plain in ([{"role": role, "content": "?"} for role in roles[k:]] for k in (0, 1)):
                 with suppress(RenderError):
-                    if word in template.render(messages):
+                    one, other = (template.render([each | {key: value} for each in plain]) for value in (True, False))
+                    text = template.render([each | {key: word} for each in plain])
+                    if one != other if is_flag else word in text:
                         return True
         return False
 

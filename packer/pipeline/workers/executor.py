@@ -1,4 +1,4 @@
-"""Executors for the tasks of a build or an audit: inline, threads, worker processes, or a cluster.
+"""Executors for the tasks of a build or an audit: inline, worker processes, or a cluster.
 
 Results do not depend on the executor. On Linux, workers are forked from a server process that has imported packer and
 loaded the encoder (`fork_server.py`), so that these seconds and hundreds of MiB are spent once. Elsewhere each
@@ -11,7 +11,6 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -26,8 +25,7 @@ from typing import Any, Protocol, TypeVar, cast
 from packer.errors import ResourceError
 from packer.host.watchdog import limit_process
 from packer.pipeline.workers import fork_server
-from packer.store.files import CacheFiles
-from packer.store.mirror import arrived
+from packer.store.mirror import SentFolder
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -46,14 +44,17 @@ class Workers(Protocol):
         """Return how many tasks run at a time."""
         ...
 
+    def are_apart(self, folder: Path) -> bool:
+        """Whether tasks run on machines that have no common folder, and fetch what others have made."""
+        ...
+
     def run(
         self,
         make: Callable[..., Callable[[Task], Result]],
         arguments: Sequence[Any],
         tasks: Iterable[Task],
         *,
-        sizes: Sequence[int] | None = None,
-        jobs: int | None = None,
+        sizes: Sequence[int],
         folder: Path | None = None,
     ) -> Iterator[tuple[int, Result]]:
         """Run one function over tasks; yield the number of each task and its result, in order of completion.
@@ -62,8 +63,7 @@ class Workers(Protocol):
             make: `make(*arguments)` returns the function; it is called once in every process that needs it.
             arguments: of `make`.
             tasks: inputs of the function. They and their results are small: paths and counts, and a few texts at most.
-            sizes: of the tasks.
-            jobs: the result of :meth:`number`, instead of `sizes` if tasks are generated lazily.
+            sizes: of the tasks, about.
             folder: the folder that tasks write to, if they write.
         """
         ...
@@ -79,55 +79,29 @@ class Processes:
     def number(self, sizes: Sequence[int]) -> int:
         return min(self.jobs or fork_server.jobs_for(sum(sizes)), len(sizes))
 
+    def are_apart(self, folder: Path) -> bool:  # noqa: ARG002 - of whatever folder
+        return False
+
     def run(
         self,
         make: Callable[..., Callable[[Task], Result]],
         arguments: Sequence[Any],
         tasks: Iterable[Task],
         *,
-        sizes: Sequence[int] | None = None,
-        jobs: int | None = None,
+        sizes: Sequence[int],
         folder: Path | None = None,
     ) -> Iterator[tuple[int, Result]]:
         if folder is not None:
-            make = partial(in_folder, folder, CacheFiles(folder).url, make)
-        return run_tasks(make, arguments, tasks, jobs=self.number(sizes or ()) if jobs is None else jobs)
+            make = partial(in_folder, SentFolder.of(folder), make)
+        return run_tasks(make, arguments, tasks, jobs=self.number(sizes))
 
 
 def in_folder(
-    folder: Path, url: str | None, make: Callable[..., Callable[[Task], Result]], *arguments: Any
+    sent: SentFolder, make: Callable[..., Callable[[Task], Result]], *arguments: Any
 ) -> Callable[[Task], Result]:
-    """Make the function in a process that does not know yet which bucket the folder mirrors."""
-    arrived(folder, url)
+    """Make the function in another process, after making the folder there what it is here."""
+    sent.arrive()
     return make(*arguments)
-
-
-@dataclass(frozen=True, slots=True)
-class Threads:
-    """Runs tasks in threads of this process, for tasks that release the GIL: hashing, or waiting for I/O."""
-
-    jobs: int
-
-    def number(self, sizes: Sequence[int]) -> int:
-        return min(self.jobs, len(sizes))
-
-    def run(
-        self,
-        make: Callable[..., Callable[[Task], Result]],
-        arguments: Sequence[Any],
-        tasks: Iterable[Task],
-        *,
-        sizes: Sequence[int] | None = None,  # noqa: ARG002 - the number of threads is fixed
-        jobs: int | None = None,  # noqa: ARG002 - as above
-        folder: Path | None = None,  # noqa: ARG002 - threads know what this process knows
-    ) -> Iterator[tuple[int, Result]]:
-        work = make(*arguments)
-        with ThreadPoolExecutor(self.jobs, thread_name_prefix="packer-tasks") as pool:
-            futures = [pool.submit(work, task) for task in tasks]
-            try:
-                yield from ((number, future.result()) for number, future in enumerate(futures))
-            finally:
-                pool.shutdown(cancel_futures=True)
 
 
 def in_order(results: Iterable[tuple[int, Result]]) -> Iterator[Result]:

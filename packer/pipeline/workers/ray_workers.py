@@ -3,7 +3,7 @@
 A Ray task receives names and returns one small result, and has written its output to the cache by then. Each worker
 process makes its function once and caches it. There are no actors, so a task that is lost with its process or its node
 can simply be repeated. If inputs and cache are in a bucket, each node has its own copies
-(:func:`packer.store.place.cache_dir`), and paths of copies are sent relative to that folder.
+(:func:`packer.host.cache_dir.cache_dir`), and paths of copies are sent relative to that folder.
 
 Lost tasks are repeated here, after all others, as Ray's own retries have no end where memory runs out. A task that has
 killed :data:`MOST_DEATHS` processes is reported once all others are done.
@@ -11,12 +11,15 @@ killed :data:`MOST_DEATHS` processes is reported once all others are done.
 
 import logging
 import os
+import platform
 import secrets
+import socket
 import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout, suppress
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from itertools import chain
@@ -25,12 +28,13 @@ from typing import Any, TypeVar
 from warnings import catch_warnings
 
 from packer.display import plural
-from packer.errors import ResourceError, UsageError
+from packer.errors import PackerError, ResourceError, UsageError
+from packer.host.cache_dir import cache_dir
+from packer.host.watchdog import limit_process
 from packer.pipeline.workers.executor import Processes, WorkerDiedError, Workers, in_folder
-from packer.pipeline.workers.ray_nodes import Job, NodeRequirements, run_task, send_paths, versions
-from packer.store.files import CacheFiles
-from packer.store.folder import PRIVATE, AtomicFile
-from packer.version import __version__
+from packer.store.mirror import SentFolder
+from packer.version import __version__, code_digest, library_version
+from packer.withdrawn import RAY_CLIENT, refuse_withdrawn
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -40,6 +44,112 @@ MOST_DEATHS = 3
 
 _RECOUNT_S = 10.0
 """How often processors are counted, since nodes come and go."""
+
+
+# What the nodes run
+
+_SHAPING = ("fastokens", "gigatoken", "jinja2", "numpy", "pyarrow", "tokenizers")
+"""Libraries whose versions can influence the bytes of a cache."""
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of everything that determines the bytes, by name."""
+    found = {name: version for name in _SHAPING if (version := library_version(name)) is not None}
+    return {"packer": f"{__version__} ({code_digest()[:12]})", "Python": platform.python_version()} | found
+
+
+def send_paths(ray: Any) -> None:
+    """Make Ray send paths in packer's folder for copies so that they point to the receiver's own folder."""
+    ray.util.register_serializer(type(Path()), serializer=_relative_copy, deserializer=_received)
+
+
+def _relative_copy(path: Path) -> tuple[bool, str]:
+    """Return whether a path is in the folder for copies, and the path, relative to that folder if it is."""
+    try:
+        return True, str(path.relative_to(cache_dir()))
+    except (UsageError, ValueError):  # a machine without a home has no such folder
+        return False, str(path)
+
+
+def _received(sent: tuple[bool, str]) -> Path:
+    is_copy, path = sent
+    return cache_dir() / path if is_copy else Path(path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRequirements:
+    """The software and folder that a node must have."""
+
+    versions: Mapping[str, str]
+    folder: Path
+    """Base of relative paths; on a node that lacks it, all paths must be absolute."""
+
+    def check(self) -> None:
+        """Look whether this node can take part, and change the process to the working folder.
+
+        Raises:
+            UsageError: it has other software.
+        """
+        found, node = versions(), socket.gethostname()
+        differ = [
+            f"{name} {found.get(name, 'is missing')}, here {self.versions.get(name, 'there is none')}"
+            for name in sorted(found.keys() | self.versions)
+            if found.get(name) != self.versions.get(name)
+        ]
+        if differ:
+            raise UsageError(
+                f"node {node} has other software: {'; '.join(differ)}",
+                hint="the bytes of a cache depend on it: install the same versions on every node and here",
+            )
+        with suppress(OSError):
+            os.chdir(self.folder)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One function, to be run over many tasks."""
+
+    name: str
+    here: NodeRequirements
+    make: Callable[..., Callable[[Any], Any]]
+    arguments: tuple[Any, ...]
+
+
+_FUNCTIONS: dict[str, Callable[[Any], Any]] = {}
+"""The function of the job that this process is working on, by the job's name."""
+
+
+def run_task(name: str, job: list[Any], task: Any) -> tuple[Any, Exception | None]:
+    """Run a task; return its result, or the error that it raised."""
+    try:
+        if name not in _FUNCTIONS:
+            _FUNCTIONS.clear()
+            _FUNCTIONS[name] = _function(import_module("ray").get(job[0]))
+        return _FUNCTIONS[name](task), None
+    except PackerError as error:
+        return None, _at_node(error)
+    except Exception as error:  # noqa: BLE001 - raised again by the driver
+        return None, error
+
+
+def _function(job: Job) -> Callable[[Any], Any]:
+    job.here.check()
+    send_paths(import_module("ray"))
+    limit_process()
+    # With one process per processor, threads inside the encoder would only compete with each other.
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    return job.make(*job.arguments)
+
+
+def _at_node(error: PackerError) -> PackerError:
+    """Return the error, naming this node if the disk, an input or the system's resources caused it."""
+    if error.code in {"input", "storage", "resource"}:
+        error.message += f" (on node {socket.gethostname()})"
+        error.args = (error.message,)
+    return error
+
+
+# What runs here
 
 
 def workers_on(on: str | None, jobs: int | None, note: Callable[[str], None]) -> AbstractContextManager[Workers]:
@@ -52,48 +162,37 @@ def ray_workers(address: str, jobs: int | None, note: Callable[[str], None]) -> 
     """Provide an executor on a cluster; the connection is made when there is a task for it.
 
     Args:
-        address: ``ray`` for the cluster of this machine or of ``RAY_ADDRESS``, or a new one on this machine if there is
-            none; ``ray://HOST:PORT`` for one elsewhere.
+        address: ``ray``, for the cluster of this machine or of ``RAY_ADDRESS``, or a new one on this machine if there
+            is none.
         jobs: upper limit of concurrent tasks; None uses all processors.
         note: receives messages for the user.
 
     Raises:
         UsageError: Ray is not installed, or the address is invalid.
     """
-    if address != "ray" and not address.startswith("ray://"):
-        raise UsageError(f"--on {address}: not a place packer can work on", hint="--on ray, or --on ray://HOST:PORT")
+    if address.startswith("ray://"):
+        refuse_withdrawn(RAY_CLIENT)
+    if address != "ray":
+        raise UsageError(f"--on {address}: not a place packer can work on", hint="--on ray")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else gRPC reports every fork on stderr
     os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # else Ray starts a cluster here when it has lost another
     try:
         ray: Any = import_module("ray")
-        if address != "ray":
-            import_module("ray.util.client.logsclient")
     except ImportError as error:
-        raise UsageError(
-            f"--on {address}: {error.name} is not installed",
-            hint='pip install "token-packer[ray]", or ray[client] in the version of the cluster',
-        ) from error
-    if address != "ray":
-        for name in ("ray.util.client", "ray.util.client.logsclient"):  # packer reports a lost connection itself
-            logging.getLogger(name).setLevel(logging.CRITICAL)
+        raise UsageError("--on ray: Ray is not installed", hint='pip install "token-packer[ray]"') from error
     ours = not ray.is_initialized()
     send_paths(ray)
-    workers = RayWorkers(ray, None if address == "ray" else address, jobs, note)
     # Of nodes that die Ray tells by itself, on stdout, where the answer of a command belongs.
     with redirect_stdout(sys.stderr) if ours else nullcontext():
         try:
-            yield workers
-        except Exception as error:
-            is_of_connection = isinstance(error, ConnectionError) or type(error).__module__.startswith("grpc.")
-            if not (workers.is_lost or is_of_connection):
-                raise
+            yield RayWorkers(ray, jobs, note)
+        except ConnectionError as error:
             raise ResourceError(
-                f"the connection to the Ray cluster at {address} was lost",
+                "the connection to the Ray cluster was lost",
                 hint="what was finished is kept: the same command continues once the cluster can be reached",
             ) from error
         finally:
-            if not workers.is_lost:
-                ray.util.deregister_serializer(type(Path()))
+            ray.util.deregister_serializer(type(Path()))
             if ours and ray.is_initialized():
                 ray.shutdown()
 
@@ -101,18 +200,12 @@ def ray_workers(address: str, jobs: int | None, note: Callable[[str], None]) -> 
 class RayWorkers:
     """Runs tasks wherever the cluster has a free processor."""
 
-    def __init__(self, ray: Any, address: str | None, jobs: int | None, note: Callable[[str], None]) -> None:
+    def __init__(self, ray: Any, jobs: int | None, note: Callable[[str], None]) -> None:
         self._ray = ray
-        self._address = address
         self._jobs = jobs
         self._note = note
         self._num_processors = 0
         self._counted_at = 0.0
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether a connection was made and has been lost."""
-        return self._num_processors > 0 and not self._ray.is_initialized()
 
     def number(self, sizes: Sequence[int]) -> int:
         """Return how many tasks run at a time.
@@ -123,14 +216,16 @@ class RayWorkers:
         self._connect()
         return min(self._jobs or self._processors(), len(sizes))
 
+    def are_apart(self, folder: Path) -> bool:
+        return SentFolder.of(folder).url is not None
+
     def run(
         self,
         make: Callable[..., Callable[[Task], Result]],
         arguments: Sequence[Any],
         tasks: Iterable[Task],
         *,
-        sizes: Sequence[int] | None = None,  # noqa: ARG002 - a cluster is told of every task
-        jobs: int | None = None,  # noqa: ARG002 - as above
+        sizes: Sequence[int],  # noqa: ARG002 - a cluster is told of every task
         folder: Path | None = None,
     ) -> Iterator[tuple[int, Result]]:
         """Run one function over tasks; see :class:`~packer.pipeline.workers.executor.Workers`.
@@ -145,10 +240,9 @@ class RayWorkers:
         if first is None:
             return
         self._connect()
-        url = None if folder is None else CacheFiles(folder).url
-        with _probe(folder) if folder is not None and url is None else nullcontext() as probe:
-            make = make if folder is None else partial(in_folder, folder, url, make)
-            here = NodeRequirements(versions=versions(), folder=Path.cwd(), probe=probe)
+        with nullcontext() if folder is None else SentFolder.to_machines(folder) as sent:
+            make = make if sent is None else partial(in_folder, sent, make)
+            here = NodeRequirements(versions=versions(), folder=Path.cwd())
             job = Job(name=secrets.token_hex(8), here=here, make=make, arguments=tuple(arguments))
             yield from self._run(job, chain([first], waiting))
 
@@ -181,7 +275,7 @@ class RayWorkers:
                     else:
                         yield number, result
         finally:
-            for reference in () if self.is_lost else running:
+            for reference in running:
                 with suppress(errors.RayError, ConnectionError):
                     ray.cancel(reference, force=True)
         if given_up:
@@ -219,17 +313,11 @@ class RayWorkers:
             try:
                 # What it finds as stdout now gets the code that resets a terminal's colors when the process ends.
                 with redirect_stdout(sys.__stdout__), catch_warnings(action="ignore", category=UserWarning):
-                    ray.init(
-                        address=self._address,
-                        logging_level=logging.ERROR,
-                        log_to_driver=False,
-                        **({} if self._address else {"include_dashboard": False}),
-                    )
+                    ray.init(logging_level=logging.ERROR, log_to_driver=False, include_dashboard=False)
             except (ConnectionError, ImportError, RuntimeError, TimeoutError, ValueError) as error:
                 raise ResourceError(
                     f"no Ray cluster can be reached: {str(error).splitlines()[0]}",
-                    hint="ray status says whether it runs; --on ray://HOST:10001 needs the cluster's own versions of "
-                    "Ray and Python, and RAY_AUTH_MODE=token if it asks for a token",
+                    hint="ray status says whether it runs; RAY_AUTH_MODE=token is for one that asks for a token",
                 ) from error
         if not self._num_processors:
             nodes = [node for node in ray.nodes() if node["Alive"]]
@@ -250,10 +338,3 @@ def _given_up(tasks: Mapping[str, Exception]) -> WorkerDiedError:
         hint="everything else is finished and kept. Is a row there too large for the memory of a process? "
         "--set rows.max_bytes=N rejects larger ones; ray logs has what the processes printed",
     )
-
-
-@contextmanager
-def _probe(folder: Path) -> Iterator[Path]:
-    """Create a file in the cache that nodes must see, as proof that they would write to the same cache."""
-    with AtomicFile(folder / PRIVATE, below=folder) as file:
-        yield file.path

@@ -141,6 +141,19 @@ class Spelling(NamedTuple):
     """What stands behind a value, up to what differs."""
 
 
+class Headers(NamedTuple):
+    """What the prompts behind messages of one role add."""
+
+    added: tuple[str, ...]
+    """In any mode, the longest first."""
+
+    opening: frozenset[str]
+    """Those that open a block of reasoning, which an answer has to close."""
+
+    closing: str
+    """That of the default mode if it closes reasoning, or nothing."""
+
+
 class Extension(NamedTuple):
     """How far renderings of one kind serve."""
 
@@ -151,11 +164,8 @@ class Extension(NamedTuple):
     are_same: bool
     """Whether they begin alike in both."""
 
-    headers: Mapping[str, tuple[str, ...]]
-    """By the role of the message before: what a prompt adds in any mode, the longest first."""
-
-    default: Mapping[str, str]
-    """By the role of the message before: what it adds in the default mode."""
+    headers: Mapping[str, Headers]
+    """By the role of the message before."""
 
     spelling: Spelling | None
     neighbors: set[tuple[Form, ...]]
@@ -260,8 +270,11 @@ def ends_of_questions(asked: Sequence[int], answers: Sequence[int]) -> list[int]
 
 def form_of(message: Message) -> Form:
     """Return what a message is."""
-    calls, text = message.get("tool_calls") or (), message.get("content")
+    text = message.get("content")
     has_text = type(text) is str and text != "" and not text.isspace()
+    if has_text and len(message) == 2:  # nearly always
+        return message["role"], 0, True, False
+    calls = message.get("tool_calls") or ()
     has_reasoning = not _REASONING.isdisjoint(message) and bool(reasoning_fields(message))
     return message["role"], min(len(calls), 2), has_text, has_reasoning
 

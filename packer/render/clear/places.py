@@ -14,6 +14,7 @@ from packer.render.clear.extension import (
     Arguments,
     Extension,
     Form,
+    Headers,
     Kind,
     MarkedTemplate,
     Message,
@@ -25,12 +26,8 @@ from packer.render.conversation import Conversation, RenderedTurn, TurnRules
 from packer.render.environment import RenderError
 from packer.render.message_form import changes_of, prints_none
 from packer.render.next_header import next_header
-from packer.render.placeholders import KINDS, Loss
-from packer.render.readback import ESCAPE, arguments_of, keys, leaves, num_garbled, spellings
-from packer.render.reasoning import closes_reasoning, goes_on, reasoning_fields, reasoning_of, shows_as_reasoning
-
-_OTHER = "Zq0W."
-"""Another text, which occurs nowhere."""
+from packer.render.readback import arguments_of, keys, leaves, spellings
+from packer.render.reasoning import goes_on, reasoning_of, shows_as_reasoning
 
 _written = json.JSONEncoder(ensure_ascii=False).encode
 """Writes a value as `tojson` does."""
@@ -52,10 +49,6 @@ class Row(NamedTuple):
     """As :func:`questions` returns it."""
 
 
-class LostError(Exception):
-    """A template writes something of a row nowhere, whatever it says."""
-
-
 class Places:
     """The marked renderings of one row, in the form in which the template accepts it."""
 
@@ -65,17 +58,13 @@ class Places:
         conversation: Conversation,
         row: Row,
         extension: Extension,
-        *,
         rules: TurnRules,
-        allowed: frozenset[str],
     ) -> None:
-        """`allowed`: kinds of content that may be lost."""
         self._marked = marked
         self._row = row
         self._extension = extension
         self._rules = rules
         self.conversation = conversation
-        self._allowed = allowed
         self.sought: set[str] = set()
         """Texts that the template looked for in those of the row."""
 
@@ -119,59 +108,27 @@ class Places:
                 failure = error
                 continue
             if not kind.nulls or not prints_none(self.conversation, pieces.text, end):
-                self._whole = pieces.text
                 return pieces
         raise failure or RenderError("the template prints nulls")
 
     def shows(self, k: int, pieces: Pieces) -> bool:
-        """Whether the text and the calls of a message that is context stand in its place.
-
-        Raises:
-            LostError: the text is not written at all.
-        """
+        """Whether the text and the calls of a message that is context stand in its place."""
         start, end = pieces.places[k] if k else 0, pieces.places[k + 1]
-        text, role = self._row.texts[k], self._row.messages[k]["role"]
-        spelled = (text, _written(text)[1:-1]) if role == "tool" else (text,)
-        if all(pieces.text.find(each, start, end) < 0 for each in spelled):
-            if role != "assistant":
-                self._refuse_if_lost(KINDS.get(role, "user"), k, pieces, {"content": text})
+        text = self._row.texts[k]
+        if pieces.text.find(text, start, end) < 0 and (
+            self._row.messages[k]["role"] != "tool" or pieces.text.find(_written(text)[1:-1], start, end) < 0
+        ):
             return False
         return not self._row.forms[k][1] or self._shows_calls(k, pieces.text, start, end)
-
-    def _refuse_if_lost(self, kind: str, k: int, pieces: Pieces, said: Mapping[str, str]) -> None:
-        """Refuse a row if the template writes the same with other texts in these fields of a message.
-
-        The definition, which looks for placeholder words, then finds none of them, and nothing else is lost before.
-
-        Raises:
-            LostError: it does.
-        """
-        if kind in self._allowed or any(text in pieces.text for text in said.values()) or not self._reads_back():
-            return
-        messages = self.conversation.messages[: pieces.num_messages]
-        messages[k] = {**messages[k], **dict.fromkeys(said, _OTHER)}
-        if self.conversation.render(messages, {}) == pieces.text:
-            raise LostError(Loss(kind, k))
-
-    def _reads_back(self) -> bool:
-        """Whether the row's rendering has no escapes, and all of its calls can be read from it.
-
-        Of a row that shows everything this is known by place; from one that does not, the definition may learn that it
-        has to render the messages in another form.
-        """
-        tools = self.conversation.tools
-        return ESCAPE.search(self._whole) is None and not num_garbled(self._row.messages, self._whole, tools=tools)
 
     def turn(self, k: int, weight: float, pieces: Pieces, *, is_last: bool) -> RenderedTurn | None:
         """Return the turn of a message; None if anything is not clear, or its text and calls do not stand in it.
 
         `is_last`: whether the rendering ends with this message.
-
-        Raises:
-            LostError: its text or its reasoning is not written at all.
         """
-        role = self._row.messages[k - 1]["role"]
-        headers, default = self._extension.headers.get(role, ()), self._extension.default.get(role)
+        headers = self._extension.headers.get(self._row.messages[k - 1]["role"])
+        if headers is None:
+            return None
         if is_last or self._extension.are_same:
             start, end = pieces.places[k], pieces.places[k + 1]
             whole = pieces.text if is_last else pieces.text[:end] + pieces.ending
@@ -183,14 +140,14 @@ class Places:
             end = len(whole)
             start = end - len(parts[-1])
             whole += pieces.ending
-        if default is not None and closes_reasoning(default) and not whole.startswith(default, start):
+        if not whole.startswith(headers.closing, start):
             return None  # the definition has a rule for such turns
         header = self._header(k, headers, whole, start)
         if header is None:
             return None
         prompt_end = start + len(header)
         text = self._terminated(k, prompt_end, whole)
-        if text is None or not self._shows_own(k, text, pieces, (prompt_end, end)):
+        if text is None or not self._shows_own(k, text, (prompt_end, end)):
             return None
         return RenderedTurn(
             message=k,
@@ -198,7 +155,7 @@ class Places:
             text=text,
             prompt_end=prompt_end,
             weight=weight,
-            prompt_ends=tuple([start + len(each) for each in headers if text.startswith(each, start)]),
+            prompt_ends=tuple([start + len(each) for each in headers.added if text.startswith(each, start)]),
             whole=whole,
             mode={},
         )
@@ -223,14 +180,16 @@ class Places:
             parts.append(part)
         return parts
 
-    def _header(self, k: int, headers: Sequence[str], whole: str, start: int) -> str | None:
+    def _header(self, k: int, headers: Headers, whole: str, start: int) -> str | None:
         """Return the header of the prompt that a turn continues: the longest, as in the definition.
 
         That also prefers prompts behind which the turn shows its reasoning as such. But what stands before the
         reasoning is the same for all of them, as long as the template does not say it itself.
         """
-        for header in headers:
-            if whole.startswith(header, start) and goes_on(header, whole[start + len(header) :]):
+        for header in headers.added:
+            if not whole.startswith(header, start):
+                continue
+            if header not in headers.opening or goes_on(header, whole[start + len(header) :]):
                 if self._rules.on_prompt_mismatch == "continue" and not self._reasons(k, header, whole, start):
                     return None  # the definition may continue another prompt
                 return header
@@ -256,18 +215,16 @@ class Places:
         header = next_header(lambda messages: conversation.render(messages, {}), conversation.messages, k, whole, stops)
         return None if header is None else whole + header
 
-    def _shows_own(self, k: int, turn: str, pieces: Pieces, place: tuple[int, int]) -> bool:
+    def _shows_own(self, k: int, turn: str, place: tuple[int, int]) -> bool:
         """Whether text, reasoning and calls of a message stand in what is trained of it: in a place of its turn.
 
         If the text contains the reasoning, or the other way round, both must stand there.
         """
-        message, text, form = self._row.messages[k], self._row.texts[k], self._row.forms[k]
-        reasoning = reasoning_of(message) if form[3] else ""
-        if text and turn.count(text, *place) <= reasoning.count(text):
-            self._refuse_if_lost("content", k, pieces, {"content": text})
+        text, form = self._row.texts[k], self._row.forms[k]
+        reasoning = reasoning_of(self._row.messages[k]) if form[3] else ""
+        if text and (turn.find(text, *place) < 0 or (reasoning and turn.count(text, *place) <= reasoning.count(text))):
             return False
         if reasoning and turn.count(reasoning, *place) <= text.count(reasoning):
-            self._refuse_if_lost("reasoning", k, pieces, dict.fromkeys(reasoning_fields(message), reasoning))
             return False
         return not form[1] or self._shows_calls(k, turn, *place)
 

@@ -3,7 +3,7 @@
 A row is clear if all of the following can be read off its rendering (:mod:`packer.render.clear.places`) or the row:
 
 - Each text stands in the place of its own message, beside what else that message says there. So none is lost, however
-  often a text occurs, and however short it is. If the template writes the same with another text instead, it is lost.
+  often a text occurs, and however short it is.
 - Each call stands there: its name, and its arguments as JSON, or key by key as the template was seen to write them. So
   none is lost or garbled, and none is written as a string within JSON. The tools stand in the rendering as JSON; if a
   template writes them in another way, the definition's own check of tools is made.
@@ -20,8 +20,8 @@ token behind that.
 import functools
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -40,21 +40,17 @@ from packer.render.clear.extension import (
     questions,
     size_of,
 )
-from packer.render.clear.places import LostError, Places, Row, arguments_form
+from packer.render.clear.places import Places, Row, arguments_form
 from packer.render.clear.questions import Constants
 from packer.render.clear.trial import rounds_of, tried
 from packer.render.control import FOREIGN_ENDS
 from packer.render.conversation import Conversation, RenderedTurn, TurnRules
 from packer.render.dropped import LossCheck
 from packer.render.environment import ChatTemplate, RenderError
-from packer.render.placeholders import Loss
 from packer.render.readback import ESCAPE, function_of
 from packer.render.reasoning import LONGEST_TAG, has_tag, reasoning_fields
 from packer.render.rewritten_history import HistoryRewrite, RenderedRow, TurnAssigner, encoded
 from packer.render.tagged_calls import tags_in
-
-WORTH_COMPILING = 4
-"""Number of chats that take about as long to render as it takes to compile the marked template."""
 
 WORTH_A_TRIAL = 50
 """A trial takes so many times its pairs of rounds; a row, the square of its messages."""
@@ -69,7 +65,8 @@ _LONG = 1000
 """Texts of this many characters are not part of a template."""
 
 _FEW_LETTERS = 6
-_MOST_KEPT = 1000
+_MOST_BYTES = 2**20
+"""Of tools that are kept, as JSON."""
 
 
 class ClearRows:
@@ -99,13 +96,12 @@ class ClearRows:
         """What no text of a clear row contains, beside tags of reasoning."""
 
         self._contains_odd = finder(self.odd)
-        self._num_rows = 0
         self._seen: dict[Any, int] = {}
         self.last_sought: set[str] = set()
         """What the template looked for in the texts of the last row."""
 
         self._extensions: dict[Any, Extension | None] = {}
-        self._tools: dict[tuple[bytes, Kind], Loss | None] = {}
+        self._tools: dict[bytes, _Tools] = {}
 
     @functools.cached_property
     def are_possible(self) -> bool:
@@ -116,31 +112,30 @@ class ClearRows:
     @functools.cached_property
     def _is_usual(self) -> bool:
         """Whether the template takes reasoning in fields, and knows no word for an answer without."""
-        return self._marked.plain.reasoning.change is None and not self._marked.plain.efforts.none
+        return self._marked.plain.reasoning.change is None and not self._marked.plain.switches.none
 
     def rendered(
         self, conversation: Conversation, weights: Mapping[int, float], *, at_once: bool = False
     ) -> RenderedRow | None:
         """Return a row as the definition renders it, all messages in `weights` trained; None if it is not clear.
 
-        No row is that the template does not write whole. Nor are the first few, for which compiling and trying the
-        template would take longer, unless `at_once`.
+        No row is that the template does not write whole. Nor are the first few, for which a trial would take longer,
+        unless `at_once`.
         """
-        self._num_rows += 1
-        if not (at_once or self._num_rows >= WORTH_COMPILING) or not self.are_possible:
+        if not self.are_possible:
             return None
+        tools = self._shared(conversation)
         row = self._read(conversation, max(weights))
-        if row is None:
+        if row is None or (tools is not None and tools.are_odd):
             return None
         worth = sys.maxsize if at_once else len(row.messages) ** 2
         extension = self._extension(row.kind, conversation.kwargs, worth)
         if extension is None or not self._is_known(row, extension):
             return None
-        allowed = self._losses.allowed
-        places = Places(self._marked, conversation, row, extension, rules=self._rules, allowed=allowed)
+        places = Places(self._marked, conversation, row, extension, self._rules)
         try:
-            return self._cut(places, row, extension, weights)
-        except (LostError, RenderError):
+            return self._cut(places, row, extension, weights, tools)
+        except RenderError:
             return None
         finally:
             self.last_sought = places.sought | extension.sought
@@ -209,7 +204,7 @@ class ClearRows:
         calls = [call for message in messages for call in message.get("tool_calls") or ()]
         forms: set[Arguments | None] = {arguments_form(call) for call in calls} or {""}
         form = forms.pop()
-        others = [calls, conversation.tools, conversation.messages[last + 1 :]]
+        others = [calls, conversation.messages[last + 1 :]]
         if (
             form is None
             or forms
@@ -242,7 +237,14 @@ class ClearRows:
         except (TypeError, ValueError):
             return True
 
-    def _cut(self, places: Places, row: Row, extension: Extension, weights: Mapping[int, float]) -> RenderedRow | None:
+    def _cut(
+        self,
+        places: Places,
+        row: Row,
+        extension: Extension,
+        weights: Mapping[int, float],
+        tools: "_Tools | None",
+    ) -> RenderedRow | None:
         """Cut the texts of a row from its renderings."""
         wanted = sorted(weights)
         last = wanted[-1]
@@ -262,8 +264,8 @@ class ClearRows:
                 turn = places.turn(k, weights[k], pieces, is_last=k == end)
                 if turn is None or (len(row.texts[k]) <= LONGEST_TAG and turn.is_blank(self._rules.stops)):
                     return None
-                if not first and places.conversation.tools:
-                    self._refuse_lost_tools(places.conversation, row, turn)
+                if not first and tools is not None and not self._shows_tools(tools, places.conversation, row, turn):
+                    return None
                 assigner.add(turn)
                 first = k + 1
                 begin += 1
@@ -272,30 +274,50 @@ class ClearRows:
             return None
         return RenderedRow(tuple([encoded(each.text, each.turns) for each in documents]), 0)
 
-    def _refuse_lost_tools(self, conversation: Conversation, row: Row, turn: RenderedTurn) -> None:
-        """Refuse a row whose tools show neither as JSON that no text of the row holds, nor to the definition's check.
+    def _shared(self, conversation: Conversation) -> "_Tools | None":
+        """Give a conversation the tools of an earlier one that has the same: what is known of them is known of it."""
+        tools = conversation.tools
+        if tools is None:
+            return None
+        try:
+            key = msgspec.json.encode(tools)
+            known = self._tools.get(key)
+            if known is None or known.tools != tools:  # to JSON, a NaN is a null
+                known = _Tools(tools, self.is_odd(key.decode()), {})
+        except (TypeError, ValueError):
+            return _Tools(tools, True, {})
+        if key not in self._tools and len(key) < _MOST_BYTES:
+            if sum(map(len, self._tools)) > _MOST_BYTES:
+                self._tools.clear()
+            self._tools[key] = known
+        conversation.tools = known.tools
+        return known
+
+    def _shows_tools(self, tools: "_Tools", conversation: Conversation, row: Row, turn: RenderedTurn) -> bool:
+        """Whether tools show as JSON that no text of the row holds, or to the definition's check, or may be lost.
 
         This is found out once for the same tools in rows of a kind.
-
-        Raises:
-            LostError: they are not.
         """
-        key = msgspec.json.encode(conversation.tools), row.kind
-        if key not in self._tools:
-            if len(self._tools) >= _MOST_KEPT:
-                self._tools.clear()
-            spelled = [_spellings(tool) for tool in conversation.tools or ()]
-            is_shown = all(any(each in turn.text and each not in row.said for each in every) for every in spelled)
-            self._tools[key] = None if is_shown else self._losses.of(conversation).tools(turn)
-        lost = self._tools[key]
-        if lost is not None and lost.kind not in self._losses.allowed:
-            raise LostError(lost)
+        if row.kind not in tools.are_shown:
+            is_shown = all(
+                any(each in turn.text and each not in row.said for each in _spellings(tool)) for tool in tools.tools
+            )
+            lost = None if is_shown else self._losses.of(conversation).tools(turn)
+            tools.are_shown[row.kind] = lost is None or lost.kind in self._losses.allowed
+        return tools.are_shown[row.kind]
 
 
-def _spellings(tool: Any) -> tuple[str, ...]:
-    """Return a tool as JSON in the ways in which templates write it."""
-    return tuple(
-        json.dumps(part, ensure_ascii=False, indent=indent)
-        for part in (tool, function_of(tool))
-        for indent in (None, 4)
-    )
+class _Tools(NamedTuple):
+    """The tools of some rows."""
+
+    tools: Sequence[Any]
+    are_odd: bool
+    are_shown: dict[Kind, bool]
+    """Whether rows of a kind show them."""
+
+
+def _spellings(tool: Any) -> Iterator[str]:
+    """Yield a tool as JSON in the ways in which templates write it; indented JSON takes ten times as long."""
+    for indent in (None, 4):
+        for part in (tool, function_of(tool)):
+            yield json.dumps(part, ensure_ascii=False, indent=indent)

@@ -14,6 +14,7 @@ from packer.render.clear.extension import (
     FEWEST,
     Extension,
     Form,
+    Headers,
     Key,
     Kind,
     MarkedTemplate,
@@ -33,6 +34,7 @@ from packer.render.conversation import Conversation
 from packer.render.environment import RenderError
 from packer.render.message_form import renderable
 from packer.render.readback import arguments_of
+from packer.render.reasoning import closes_reasoning, opened_by
 
 
 def tried(marked: MarkedTemplate, kind: Kind, kwargs: Mapping[str, Any]) -> Extension | None:
@@ -61,16 +63,13 @@ class _Trial:
         is_seen = self._seen_calls if kind.calls else self._seen
         if not (is_seen and self._agrees and self._left):
             return None
-        headers = {
-            role: tuple(sorted(set(by_mode.values()), key=len, reverse=True)) for role, by_mode in self._headers.items()
-        }
-        default = {role: by_mode[0] for role, by_mode in self._headers.items() if 0 in by_mode}
+        headers = {role: _headers(by_mode) for role, by_mode in self._headers.items()}
         spelling = next(iter(self._spellings)) if len(self._spellings) == 1 else None
         reach = self._left[0]
         openings = self._openings[reach]
         are_same = all(longer == own for longer, own in openings.values())
         sought = frozenset(self._sought)
-        return Extension(reach, openings, are_same, headers, default, spelling, self._neighbors, sought)
+        return Extension(reach, openings, are_same, headers, spelling, self._neighbors, sought)
 
     def add(self, conversation: Conversation) -> None:
         """Compare what is cut from marked renderings with what the template writes."""
@@ -168,6 +167,17 @@ class _Trial:
             values = arguments_of(calls[0])
             pairs = [_spelling(key, values[key], written) for key in ("place", "hour")]
             self._spellings.add(_common(*pairs))
+
+
+def _headers(by_mode: Mapping[int, str]) -> Headers:
+    added = tuple(sorted(set(by_mode.values()), key=len, reverse=True))
+    opened = ((each, opened_by(each)) for each in added)
+    default = by_mode.get(0, "")
+    return Headers(
+        added,
+        frozenset(each for each, block in opened if block is not None and not block.closed),
+        default if closes_reasoning(default) else "",
+    )
 
 
 def _opening(longer: str, own: str) -> Opening:

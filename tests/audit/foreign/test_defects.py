@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 
 from packer.audit.foreign import CODES, audit_foreign
 from packer.audit.foreign.row_parts import LEFT, TokenRow, find_parts
-from packer.audit.foreign.tokenizer_facts import IdSet, TokenizerFacts, load_facts
+from packer.audit.foreign.tokenizer_facts import TokenizerFacts, load_facts
 
 QUESTIONS = ("why is the sky blue?", "and at night?\nwhy", "\n\nhm", "count: 1 2 3")
 ANSWERS = ("light is scattered", "it is dark\n\n1. no sun", "well", "x " * 30, "\nfirst a newline")
@@ -267,7 +267,7 @@ def test_words_behind_the_marker_of_a_role_begin_no_conversation(starter, tmp_pa
     config = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps(config | {"bos_token": "<|im_start|>"}))
     facts = load_facts(folder, None)
-    assert facts.openings.ids == (facts.bos_id,)
+    assert facts.openings == (facts.bos_id,)
 
 
 @pytest.mark.parametrize("pads", [1, 5])
@@ -393,7 +393,7 @@ def test_line_breaks_that_are_added_tokens_do_not_mark_a_header(tmp_path):
     facts = load_facts(folder, None)
     backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
     assert backend.decode(facts.header.tolist(), skip_special_tokens=False) == "<start_of_turn>model"
-    assert {backend.token_to_id("\n"), backend.token_to_id("\n\n")} <= {*facts.spaces.ids}
+    assert facts.spaces[[backend.token_to_id(text) + 1 for text in ("\n", "\n\n")]].all()
 
 
 @pytest.mark.parametrize("block", ["", "<think>\\n\\n</think>\\n\\n", "<think>\\n"])
@@ -517,6 +517,6 @@ def test_no_rows_and_rows_without_tokens_have_nothing_to_tell(scratch, words):
 def test_many_sequences_that_begin_within_a_message_take_linear_work():
     """Searching the whole row for the end of each would take minutes."""
     number = 150_000
-    facts = TokenizerFacts(openings=IdSet([0]), stops=IdSet([6]))
+    facts = TokenizerFacts(openings=(0,), stops=(6,))
     row = TokenRow(number=0, input_ids=np.full(2 * number, 3), columns={}, seq_lengths=np.full(number, 2))
     assert (find_parts(row, facts).kinds == LEFT).all()

@@ -1,4 +1,4 @@
-"""Writes the generated reference pages: `python -m packer_cli.reference`; `--check` only compares them."""
+"""Writes the generated reference pages: `python docs/site/reference.py`; `--check` only compares them."""
 
 import re
 import sys
@@ -14,7 +14,7 @@ from packer_cli.output import stderr
 if TYPE_CHECKING:
     from packer.load.trainers import Trainer
 
-FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
+FOLDER = Path(__file__).resolve().parent.parent / "reference"
 
 _EXIT_CODES = (
     (0, "it worked, or there was nothing to do"),
@@ -131,7 +131,7 @@ def main(arguments: list[str]) -> int:
             stderr().line(f"{FOLDER / name} is stale; `make docs` writes it")
         return int(bool(stale))
     if arguments:
-        stderr().line("usage: python -m packer_cli.reference [--check]")
+        stderr().line("usage: python docs/site/reference.py [--check]")
         return 2
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():

@@ -1,0 +1,193 @@
+"""Who reads which rows of a step: its micro-batches, and which rank has them. Arithmetic that all ranks do alike.
+
+The order and the size alone say which rows a step has. Who reads them is free, and no result, state or count depends
+on it; but the slowest rank sets the pace, and attention costs the square of a sequence's length. So rows are dealt by
+estimated work, Σ (balance · n + n²) over sequences of n tokens: `balance` is the length at which attention costs as
+much as everything else, 12 times the hidden size of a model like Llama.
+
+1. The longest row first goes to the micro-batch with the least work that has room for it (Graham's LPT rule): for as
+   many rows as each has, or for a budget of tokens. Padded micro-batches stay those of the order.
+2. The ranks get the W micro-batches that take longest, then the next W, and so on, so that they wait for each other
+   neither after a micro-batch nor after a step; each time, the rank with the least work so far gets the most.
+
+Worked example, work 9 5 4 8 1 3 of six rows, one a micro-batch, for two ranks: 9 and 8, then 4 and 5, then 3 and 1, so
+16 and 14; in the order's own order it would be 18 and 12.
+
+R. L. Graham, "Bounds on Multiprocessing Timing Anomalies", SIAM J. Appl. Math. 17 (1969).
+"""
+
+from heapq import heappop, heappush, heapreplace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from packer.batches import Int64
+from packer.layout import offsets_of
+from packer.load.arguments import LoaderOptions
+from packer.load.ordered_rows import PADDING_ROW, OrderedRows
+
+
+class Share(NamedTuple):
+    """One rank's share of a step."""
+
+    parts: list[Int64]
+    """Rows of each of its micro-batches; PADDING_ROW for padding."""
+
+    num_slots: int
+    """Positions of the whole step, over all ranks, including padding."""
+
+
+class Dealer:
+    """Divides the rows of steps into micro-batches, the same number for each rank."""
+
+    def __init__(self, rows: OrderedRows, options: LoaderOptions) -> None:
+        self._rows, self._padded = rows, options.padded
+        self._counts_tokens = options.batching == "token_budget"
+        self._rank, self._world_size = options.rank, options.world_size
+        self._micro_batch_size, self._max_pixels = options.micro_batch_size, options.max_pixels
+        self._balance = options.balance if options.world_size > 1 else 0
+
+    def share(self, rows: Int64) -> Share:
+        """Return this rank's share of the rows of a step, with padding rows at their end."""
+        if self._balance or self._counts_tokens:
+            groups, of_ranks, num_slots = self.divided(rows)
+            return Share([groups[number] for number in of_ranks[self._rank].tolist()], num_slots)
+        size = self._micro_batch_size
+        if missing := -len(rows) % (size * self._world_size):
+            rows = np.append(rows, np.full(missing, PADDING_ROW))
+        share = len(rows) // self._world_size
+        own = range(self._rank * share, (self._rank + 1) * share, size)
+        return Share([rows[first : first + size] for first in own], self._num_slots(rows))
+
+    def divided(self, rows: Int64) -> tuple[list[Int64], Int64, int]:
+        """Return the rows of each micro-batch, the micro-batches of each rank, and the positions of the whole step."""
+        rows = np.append(rows, PADDING_ROW)  # that of place -1
+        sides = self._rows.lengths_of_each(rows)
+        tokens = sides[:, 0] if self._rows.num_sides == 1 else sides.sum(1)
+        costs = work = tokens if self._max_pixels is None else self._costs(rows, tokens, self._max_pixels)
+        if self._balance and self._padded is None:
+            work = self._balance * tokens + self._rows.squares(rows, sides)
+        groups = self._groups(costs, work)
+        places, sizes = np.concatenate(groups), np.array([len(group) for group in groups])
+        firsts = offsets_of(sizes)[:-1]
+        if self._padded is None:
+            num_slots, work = int(tokens[places].sum()), np.add.reduceat(work[places], firsts)
+        else:
+            longest = np.maximum.reduceat(sides.max(1)[places], firsts)
+            widths = np.array([self._padded.rounded(each) for each in longest.tolist()])
+            slots = self._rows.num_sides * sizes * widths
+            num_slots, work = int(slots.sum()), slots * (self._balance + widths)
+        in_order = np.arange(len(groups)).reshape(-1, self._world_size).T
+        of_ranks = dealt(work, self._world_size) if self._balance else in_order
+        return [rows[group] for group in groups], of_ranks, num_slots
+
+    def num_micro_batches(self, rows: Int64) -> int:
+        """Count the micro-batches of one rank."""
+        if self._counts_tokens:
+            return int(self.divided(rows)[1].shape[1])
+        return -(-len(rows) // (self._micro_batch_size * self._world_size))
+
+    def _costs(self, rows: Int64, tokens: Int64, max_pixels: int) -> Int64:
+        """Return what rows take of a token budget: the larger of their shares of tokens and of pixels.  # int64[R]
+
+        Rows whose costs fit into the budget keep both limits. Worked example: with a budget of 100 tokens and 1,000
+        pixels, rows of 30 tokens and 50 pixels, and of 20 tokens and 600 pixels, cost 30 and 60.
+        """
+        pixels = np.where(rows == PADDING_ROW, 0, self._rows.pixels[rows])
+        costs: Int64 = np.maximum(tokens, -(-pixels * self._micro_batch_size // max_pixels))
+        return costs
+
+    def _groups(self, costs: Int64, work: Int64) -> Any:
+        """Return the places of the rows of each micro-batch, -1 for a padding row; the last row is that of place -1."""
+        size, num_ranks, num_rows = self._micro_batch_size, self._world_size, len(work) - 1
+        if self._counts_tokens:
+            lengths = costs[:-1]
+            return split_by_tokens(lengths, lengths if work is costs else work[:-1], budget=size, multiple=num_ranks)
+        places = np.append(np.arange(num_rows), np.full(-num_rows % (size * num_ranks), -1))
+        if self._padded is not None or size == 1:
+            return places.reshape(-1, size)
+        found = filled(work[places], np.ones(len(places), np.int64), room=size, number=len(places) // size)
+        assert found is not None, "there is room for every row"
+        return [places[group] for group in found]
+
+    def _num_slots(self, rows: Int64) -> int:
+        """Count the positions of micro-batches of consecutive rows."""
+        if self._rows.block_len:
+            return len(rows) * self._rows.block_len
+        sides, num_sides, size = self._rows.lengths_of_each(rows), self._rows.num_sides, self._micro_batch_size
+        if self._padded is None:
+            return int(sides.sum())
+        longest = sides.reshape(-1, size * num_sides).max(1)
+        return num_sides * size * sum(map(self._padded.rounded, longest.tolist()))
+
+
+def dealt(work: Int64, world_size: int) -> Int64:
+    """Return each rank's micro-batches, a multiple of the ranks.  # int64[W, number of one rank]"""
+    descending = np.argsort(-work, kind="stable").reshape(-1, world_size)
+    ranks, loads = np.empty_like(descending), np.zeros(world_size, np.int64)
+    for of_ranks, groups in zip(ranks, descending, strict=True):
+        least_first = np.argsort(loads, kind="stable")
+        of_ranks[least_first] = groups
+        loads[least_first] += work[groups]
+    return ranks.T
+
+
+def filled(work: Int64, sizes: Int64, *, room: int, number: int) -> list[Int64] | None:
+    """Put the row with the most work first into the micro-batch with the least that has room for its size.
+
+    Returns:
+        the places of each micro-batch, ascending, that with the most work first; None if not all rows found room
+    """
+    groups: list[list[int]] = [[] for _ in range(number)]
+    loads, full = [(0, i) for i in range(number)], []
+    left, of_rows, of_sizes = [room] * number, work.tolist(), sizes.tolist()
+    for place in np.argsort(-work, kind="stable").tolist():
+        size, too_full = of_sizes[place], []
+        while loads and left[loads[0][1]] < size:
+            too_full.append(heappop(loads))
+        if not loads:
+            return None
+        load, i = loads[0]
+        groups[i].append(place)
+        left[i] -= size
+        if left[i]:
+            heapreplace(loads, (load + of_rows[place], i))
+        else:
+            heappop(loads)
+            full.append((load + of_rows[place], i))
+        for each in too_full:
+            heappush(loads, each)
+    order = sorted(full + loads, key=lambda pair: (-pair[0], pair[1]))
+    return [np.array(sorted(groups[i]), np.int64) for _, i in order]
+
+
+_MOST_PARTS = 16
+"""Parts of a budget up to which lengths are rounded to bound the number of micro-batches."""
+
+
+def split_by_tokens(lengths: Int64, work: Int64, *, budget: int, multiple: int) -> list[Int64]:
+    """Divide a step into as few micro-batches of at most `budget` tokens as LPT finds, a multiple of the ranks.
+
+    If there are fewer rows than micro-batches, some get one padding row.
+
+    Args:
+        lengths: tokens of the step's rows, none above the budget.  # int64[n]
+        work: by which micro-batches are filled, if all rows then find room; otherwise by tokens.  # int64[n]
+        budget: tokens of a micro-batch.
+        multiple: number of ranks.
+
+    Returns:
+        for each micro-batch, fullest first, places in the step, ascending; -1 for a padding row
+    """
+    # Without these bounds, rows of just over half a budget would need about as many attempts as there are rows. Counted
+    # in (k + 1)-ths of the budget, rounded down and one less if that is exact, the rows of a micro-batch are less than
+    # k + 1 in total, so at most k: of k = 1, at most one row longer than half the budget.
+    k = np.arange(1, _MOST_PARTS)
+    parts = (((k[:, None] + 1) * lengths - 1) // budget).sum(1)
+    number = max(-(-int(lengths.sum()) // budget), 1, *(-(-parts // k)).tolist())
+    number += -number % multiple
+    while (groups := filled(lengths, lengths, room=budget, number=number)) is None:
+        number += multiple
+    if work is not lengths:
+        groups = filled(work, lengths, room=budget, number=number) or groups
+    return [group if len(group) else np.array([PADDING_ROW]) for group in groups]

@@ -1,0 +1,50 @@
+"""What may be done with a text under a key of messages that nothing reads: programs of jq, each with its condition.
+
+`columns` renames fields of rows. A key of messages is moved in the file: tools to the row, and a text of answers to the
+reasoning, or to the beginning of what is said.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from packer.source.field_names import meant_field
+from packer.source.roles import is_answer
+from packer.source.row import field_value
+
+_KEY = re.compile(r"(?P<list>[^\[\]]+)\[\]\.(?P<key>[^\[\].]+)")
+
+
+def programs_for_key(
+    path: str, rows: Sequence[Mapping[str, Any]], roles: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Yield what a key may be, as a condition, with the program that moves it; nothing for other paths.
+
+    Args:
+        path: of the key, such as ``messages[].tools``.
+        rows: some that have it.
+        roles: of their source.
+    """
+    if (found := _KEY.fullmatch(path)) is None:
+        return
+    key = found["key"]
+    lists = [value for row in rows if isinstance(value := field_value(row, found["list"]), list)]
+    having = [each for value in lists for each in value if isinstance(each, dict) and each.get(key)]
+    messages = "." + "".join(f"[{json.dumps(name)}]" for name in found["list"].split("."))
+    at = f".[{json.dumps(key)}]"
+    move = f"({messages}[]? | select({at})) |= (%s | del({at}))"
+    if meant_field(key) == "tools":
+        each = f'{messages}[]?{at[1:]} // empty | if type == "string" then fromjson else . end'
+        yield (
+            f"if `{key}` has the tools of the row",
+            f'.tools = [{each} | if type == "array" then .[] else . end] | del({messages}[]?{at[1:]})',
+        )
+    elif having and all(each.get("type") == "reasoning" and not each.get("content") for each in having):
+        yield f"if `{key}` is the reasoning before the answer", move % f".content = {at}"
+    elif having and all(isinstance(each[key], str) and is_answer(each, roles) for each in having):
+        yield f"if `{key}` is the reasoning before the answer", move % f".reasoning_content = {at}"
+        said = '.["value"]' if all("value" in each for each in having) else '.["content"]'
+        if not any(isinstance(each.get("value", each.get("content")), list) for each in having):
+            both = f'([{at}, {said}] | map(select(. != null and . != "")) | join("\\n"))'
+            yield f"if `{key}` is what the answer says first", move % f"{said} = {both}"

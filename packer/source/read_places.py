@@ -1,0 +1,77 @@
+"""Finds the fields of a row whose texts are all read as they stand, so that they need not be searched for others.
+
+Of a conversation that is nearly everything. What is noted of such a field is where texts are read in it.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any, TypeAlias
+
+from packer.source.decode import Refused, decode_json
+
+Path: TypeAlias = tuple[str, ...]
+"""Keys that lead to a value; ``[]`` stands for the items of a list."""
+
+ITEMS = "[]"
+
+
+class _Place:
+    """Where values stand in the rows."""
+
+    __slots__ = ("below", "path")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.below: dict[str, _Place] = {}
+
+    def under(self, key: str) -> "_Place":
+        place = self.below.get(key)
+        if place is None:
+            place = self.below[key] = _Place((*self.path, key))
+        return place
+
+
+class ReadPlaces:
+    """Where texts of some rows are read as they stand."""
+
+    def __init__(self) -> None:
+        self.paths: set[Path] = set()
+        """Paths to texts that are read, and their beginnings."""
+
+        self._root = _Place(())
+        self._known: set[_Place] = set()
+
+    def left(self, row: Mapping[str, Any], own: Collection[str], said: Collection[str]) -> dict[str, Any]:
+        """Return the fields of a row but for those of its schema, `own`, whose texts are all read: one of `said`."""
+        return {name: value for name, value in row.items() if name not in own or not self._is_read(name, value, said)}
+
+    def _is_read(self, name: str, value: Any, said: Collection[str]) -> bool:
+        places: list[_Place] = []
+        stack = [(self._root.under(name), value)]
+        while stack:
+            place, each = stack.pop()
+            if isinstance(each, str):
+                if each in said:
+                    places.append(place)
+                elif (decoded := _decoded(each)) is not None:
+                    stack.append((place, decoded))
+                elif each.strip():
+                    return False
+            elif isinstance(each, dict | Mapping):
+                stack += [(place.below.get(key) or place.under(key), item) for key, item in each.items()]
+            elif isinstance(each, list | tuple):
+                items = place.under(ITEMS)
+                stack += [(items, item) for item in each]
+        for place in {*places} - self._known:
+            self._known.add(place)
+            self.paths.update(place.path[:end] for end in range(1, len(place.path) + 1))
+        return True
+
+
+def _decoded(text: str) -> Any:
+    """Return the object or list whose JSON a text is; None if it is anything else."""
+    if text[:1] not in ("{", "["):
+        return None
+    try:
+        return decode_json(text.encode())
+    except (Refused, UnicodeEncodeError):
+        return None

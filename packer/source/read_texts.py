@@ -1,0 +1,140 @@
+"""What is read from a row, and whether a text stands in it.
+
+A text that is read need not be asked about under another name; neither does one that is made of such texts, as a
+rendered copy of a conversation is.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+from packer.batches import REASONING_FIELDS, Sample
+from packer.source.decode import Refused, decode_json
+from packer.source.prose import is_text
+
+MESSAGE_FIELDS = frozenset({"role", "content", "tool_calls", "tool_call_id", *REASONING_FIELDS})
+"""Fields of messages that templates have in common. Any other one is asked about unless the template reads it."""
+
+WHOLE_CHARACTERS = 12
+"""Shorter texts are compared with whole texts: that a message has a B in it does not say that the answer is B."""
+
+_BETWEEN_WORDS = re.compile(r"[\W_]+")
+
+_MOST_PARTS = 500
+"""Texts that a text may be made of."""
+
+_MOST_MISSES = 8
+"""Texts that may be searched in vain in a text that might be made of them."""
+
+
+class ReadTexts:
+    """What is read from a row."""
+
+    def __init__(self, sample: Sample) -> None:
+        texts = [text for each in texts_read(sample) if (text := spaced(each))]
+        in_json = (
+            spaced(each) for text in texts if (value := decoded_json(text)) is not None for each in strings(value)
+        )
+        self.whole = frozenset(texts).union(in_json)
+        self.joined = "\n".join(dict.fromkeys(texts))
+        last = sample.messages[-1] if sample.messages else None
+        self.lacks_answer = last is not None and last.role != "assistant"
+        self.answer = spaced(sample.text if last is None else last.fields.get("content") or "")
+
+    @cached_property
+    def _words(self) -> frozenset[str]:
+        return frozenset(_BETWEEN_WORDS.split(self.joined))
+
+    @cached_property
+    def _parts(self) -> list[str]:
+        return sorted(self.whole, key=lambda part: (-len(part), part))
+
+    def hold(self, text: str) -> bool:
+        """Whether a text stands in one that is read, or is made of such texts with labels between them."""
+        if text in self.whole:
+            return True
+        if len(text) < WHOLE_CHARACTERS and not is_text(text):
+            if text.isalnum():
+                return text in self._words
+            return next(_places(text, self.joined), None) is not None
+        if text in self.joined:
+            return True
+        pieces, num_parts, misses = [text], 0, 0
+        for part in self._parts[:_MOST_PARTS]:
+            cut = [piece for whole in pieces for piece in _without(part, whole)]
+            num_parts += len(cut) - len(pieces)
+            misses += len(cut) == len(pieces)
+            pieces = [piece for piece in cut if piece.strip()]
+            if misses == _MOST_MISSES or not pieces:
+                break
+        return num_parts > 1 and not any(self._is_more(piece.strip()) for piece in pieces)
+
+    def lack(self, text: str) -> bool:
+        """Whether a text, or one in it if it is JSON, is not a whole text that is read."""
+        if (text := spaced(text)) in self.whole or not text or text.lower() in self.whole:
+            return False  # the types of Gemini's parameters are in capitals
+        value = decoded_json(text)
+        return value is None or any(map(self.lack, strings(value)))
+
+    def _is_more(self, piece: str) -> bool:
+        value = decoded_json(piece)
+        texts = [piece] if value is None else map(spaced, strings(value))
+        return any(is_text(text) and (value is None or not self.hold(text)) for text in texts)
+
+
+def _without(part: str, text: str) -> list[str]:
+    """Return what is left of a text between the places where a part stands in it as whole words."""
+    pieces, start = [], 0
+    for at in _places(part, text):
+        pieces.append(text[start:at])
+        start = at + len(part)
+    return [*pieces, text[start:]]
+
+
+def _places(part: str, text: str) -> Iterator[int]:
+    """Yield where a part stands in a text as whole words, not overlapping."""
+    at = text.find(part)
+    while at >= 0:
+        end = at + len(part)
+        is_whole = not (text[at - 1 : at].isalnum() or text[end : end + 1].isalnum())
+        if is_whole:
+            yield at
+        at = text.find(part, max(end, at + 1) if is_whole else at + 1)  # a part may be empty
+
+
+def spaced(text: str) -> str:
+    return " ".join(text.split())
+
+
+def strings(value: Any) -> Iterator[str]:
+    stack = [value]
+    while stack:
+        each = stack.pop()
+        if isinstance(each, str):
+            yield each
+        elif isinstance(each, Mapping):
+            stack += each.values()
+        elif isinstance(each, list | tuple):
+            stack += each
+
+
+def texts_read(sample: Sample) -> Iterator[str]:
+    """Yield the texts that are read from a row."""
+    for message in sample.all_messages:
+        yield from strings([value for key, value in message.fields.items() if key in MESSAGE_FIELDS])
+    yield from strings([sample.tools, sample.template_kwargs, sample.prompt, sample.text, sample.sample_id])
+    if sample.preference is not None and sample.preference.rejected is not None:
+        yield from texts_read(sample.preference.rejected)
+
+
+def decoded_json(text: str) -> Any:
+    """Return the object or list whose JSON a text is; None if it is not that."""
+    text = text.strip()
+    if not (text.startswith(("{", "[")) and text.endswith(("}", "]"))):
+        return None
+    try:
+        value = decode_json(text.encode())
+    except (Refused, UnicodeEncodeError):
+        return None
+    return value if isinstance(value, dict | list) else None

@@ -1,0 +1,147 @@
+"""Finds what may say which answers of a row are trained, and that nothing reads.
+
+Tools call it `mask`, `learn`, `is_trainable`, and no list of such names is ever complete. What they have in common is
+a yes or no beside each answer, and answers that differ in it: a flag that all answers share says nothing about one of
+them. It is a key of the messages or of their parts, at any depth of objects, or a list of the row with one for each
+message. A field of the row whose value is the role of the answers may say it too.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from packer.source.read_texts import MESSAGE_FIELDS, decoded_json
+from packer.source.roles import is_answer
+from packer.source.row import NO, TRAIN_FIELDS, YES, as_flag
+
+Path: TypeAlias = tuple[str, ...]
+"""Keys that lead to a value; ``[]`` stands for the items of a list."""
+
+ITEMS = "[]"
+
+_TEXTS = ("from", "value", "human", "assistant", "system", "input", "output", "text", "thinking", "refusal", "type")
+_FLAGS = (*TRAIN_FIELDS, "weight", "loss_weight", "output_with_loss", "train_detail", "function_call")
+_READ = MESSAGE_FIELDS.union(_TEXTS, _FLAGS)
+"""Keys of messages and of parts that are read under these names; an answer may be a yes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flag:
+    """A yes or no in which answers differ."""
+
+    path: Path
+    num_rows: int
+    says: str
+    """Its values, and whether some answers have none."""
+
+    programs: tuple[tuple[str, str], ...]
+    """What it may say, each with the program of jq that gives it a name that packer reads."""
+
+
+@dataclass(slots=True)
+class _Found:
+    num_rows: int = 0
+    values: Counter[bool | None] = field(default_factory=Counter)
+    """How often it is said; None: something that is no flag."""
+
+    messages: str = ""
+    """The messages to which a list of the row belongs."""
+
+
+class Flags:
+    """Gathers the flags of some rows."""
+
+    def __init__(self, *, read: Collection[str], roles: Mapping[str, str]) -> None:
+        self._read = read
+        self._roles = roles
+        self._found: dict[Path, _Found] = {}
+        self._num_answers: Counter[Path] = Counter()
+
+    def add(self, row: Mapping[str, Any], path: Path = ()) -> None:
+        """Gather those of one row, as it is in its file, and of the objects in it."""
+        values = {name: decoded_json(value) if isinstance(value, str) else value for name, value in row.items()}
+        for name, messages in values.items():
+            if isinstance(messages, dict):
+                self.add(messages, (*path, name))
+            if not (isinstance(messages, list) and messages and all(isinstance(each, dict) for each in messages)):
+                continue
+            answers = [number for number, each in enumerate(messages) if is_answer(each, self._roles)]
+            found = [pair for number in answers for pair in self._of_message((*path, name, ITEMS), messages[number])]
+            self._note(found)
+            if path:
+                continue
+            for other, flags in values.items():
+                if isinstance(flags, list) and len(flags) == len(messages) and other not in self._read:
+                    own = [((other,), as_flag(flags[number])) for number in answers if flags[number] is not None]
+                    self._note(own, messages=name)
+                    self._num_answers[(other,)] += len(answers) if own else 0
+            senders = {str(messages[number].get("from") or messages[number].get("role")).lower() for number in answers}
+            for other, value in row.items():
+                if isinstance(value, str) and value.lower() in senders and other not in self._read:
+                    self._note([((other,), True)])
+                    self._num_answers[(other,)] += 2  # of which not all are meant
+
+    def _of_message(self, path: Path, message: Mapping[str, Any]) -> Iterator[tuple[Path, bool | None]]:
+        """Yield the flags of a message, and of its parts, of which each counts as an answer."""
+        self._num_answers[path] += 1
+        stack: list[tuple[Path, Any]] = [
+            ((*path, str(key)), value) for key, value in message.items() if key not in _READ
+        ]
+        while stack:
+            at, value = stack.pop()
+            if isinstance(value, dict):
+                stack += [((*at, str(key)), each) for key, each in value.items()]
+            elif value is not None:
+                yield at, as_flag(value)
+        parts = message.get("content")
+        for part in parts if isinstance(parts, list) and path[-2:] != ("content", ITEMS) else ():
+            if isinstance(part, dict):
+                scalars = {key: value for key, value in part.items() if not isinstance(value, dict | list)}
+                yield from self._of_message((*path, "content", ITEMS), scalars)
+
+    def _note(self, flags: Sequence[tuple[Path, bool | None]], *, messages: str = "") -> None:
+        for path in {path for path, _ in flags}:
+            self._found.setdefault(path, _Found(messages=messages)).num_rows += 1
+        for path, flag in flags:
+            self._found[path].values[flag] += 1
+
+    def differing(self) -> Iterable[Flag]:
+        """Return those in which answers differ, by their paths."""
+        for path, found in sorted(self._found.items()):
+            inner = next((end for end in range(len(path), 0, -1) if path[end - 1] == ITEMS), len(path))
+            are_missing = self._num_answers[path[:inner]] > found.values.total()
+            if len(found.values) + are_missing > 1 and None not in found.values:
+                says = [str(value).lower() for value in sorted(map(bool, found.values))] + ["nothing"] * are_missing
+                if ITEMS in path or found.messages:
+                    programs, said = _programs(path, found), " or ".join(says)
+                else:
+                    programs, said = (), "the role of the answers"
+                yield Flag(path=path, num_rows=found.num_rows, says=said, programs=programs)
+
+
+def _programs(path: Path, found: _Found) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (f"if {said} under `{path[-1]}` says that an answer is trained", _program(path, found, words))
+        for said, words in (("yes", YES), ("no", NO))
+    )
+
+
+def _program(path: Path, found: _Found, trained: Sequence[str]) -> str:
+    """Return the program that moves flags to `train` of the messages, where one of some words means trained.
+
+    Where only a yes is ever said, silence says no, and the other way round.
+    """
+    silence = None if len(found.values) > 1 else not next(iter(found.values))
+    is_trained = f"tostring | ascii_downcase | IN({', '.join(map(json.dumps, trained))})"
+    if found.messages:
+        flags, messages = (f".[{json.dumps(name)}]" for name in (path[0], found.messages))
+        set_each = f"to_entries | map(.value + {{train: ($flags[.key] | {is_trained})}})"
+        return f"{flags} as $flags | {messages} |= ({set_each}) | del({flags})"
+    end = len(path) - path[::-1].index(ITEMS)
+    each = "".join("[]?" if key == ITEMS else f"[{json.dumps(key)}]" for key in path[:end])
+    key = "." + "".join(f"[{json.dumps(key)}]" for key in path[end:])
+    kept = f" | select({key} != null)" if silence is None else ""
+    said = "" if silence is None else f"if . == null then {json.dumps(silence)} else . end | "
+    return f"(.{each}{kept}) |= (.train = ({key} | {said}{is_trained}) | del({key}))"

@@ -1,0 +1,73 @@
+"""The fingerprint of a cache: the same for the same rows, made of the same inputs by the same rules.
+
+It is the sha256 of JSON (UTF-8, keys sorted, no spaces) of one object with these parts of the manifest:
+
+    format_version, rules_version, model, totals     as they stand there
+    recipe               without `engine`, `tokenizer`, `template.file`, `template.name`, `media.root` and the `path` of
+                         benchmarks;
+                         of the sources, the `where` and `take` of each in order, if one of them has any
+    inputs               in order, each without its `path`, and without `part` if the recipe has no such sources
+    content_fingerprint  which documents and blocks are in which split, and in which order
+    shards               in order: kind, split, source, first_row and rows_sha256, the digest of all values of its rows
+    rejected_content     in order, what is in no split or in no block, with its code
+
+So neither paths nor the engine, the number of processes, the machine or the versions of libraries change it; the sha256
+of a file may depend on the version of Arrow that wrote it. Sources are compared by what was read of them: a pattern and
+a list of the same files are the same, and so are a renamed file and one whose schema was detected or named.
+
+Everything is in the manifest, so any version of packer computes the same value. `verify` computes again what the
+manifest says about rows, splits and rejected rows: a cache with a pinned fingerprint that passes holds those rows.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from packer.errors import CheckError
+from packer.store.manifest import MANIFEST_NAME, Manifest
+
+
+def fingerprint(manifest: Manifest) -> str:
+    """Compute the fingerprint of a manifest's cache, as defined above.
+
+    Raises:
+        CheckError: its recipe is nested deeper than Python takes.
+    """
+    try:
+        canonical = json.dumps(_decides(manifest), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    except RecursionError:
+        raise CheckError(f"{MANIFEST_NAME}: its recipe is nested too deep") from None
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _decides(manifest: Manifest) -> dict[str, Any]:
+    parts = ("format_version", "rules_version", "model", "totals", "content_fingerprint", "rejected_content")
+    of_shards = ("kind", "split", "source", "first_row", "rows_sha256")
+    decides: dict[str, Any] = msgspec.to_builtins({name: getattr(manifest, name) for name in parts})
+    sources = manifest.recipe.get("sources", ())
+    chosen = [{name: source[name] for name in ("where", "take") if name in source} for source in sources]
+    places = ("path",) if any(chosen) else ("path", "part")
+    return decides | {
+        "recipe": _without_places(manifest.recipe) | ({"sources": chosen} if any(chosen) else {}),
+        "inputs": [_without(msgspec.to_builtins(entry), *places) for entry in manifest.inputs],
+        "shards": [{name: getattr(shard, name) for name in of_shards} for shard in manifest.shards],
+    }
+
+
+def _without_places(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recipe without its places and sources; one that somebody else wrote may hold anything at these keys."""
+    rules: dict[str, Any] = _without(recipe, "engine", "tokenizer", "sources")
+    if "template" in rules:
+        rules["template"] = _without(rules["template"], "file", "name")
+    if media := _without(rules.pop("media", {}), "root"):
+        rules["media"] = media
+    if isinstance(asked := rules.get("decontaminate"), dict) and isinstance(asked.get("against"), list):
+        rules["decontaminate"] = asked | {"against": [_without(each, "path") for each in asked["against"]]}
+    return rules
+
+
+def _without(values: Any, *names: str) -> Any:
+    return {name: values[name] for name in values if name not in names} if isinstance(values, dict) else values

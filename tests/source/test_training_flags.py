@@ -1,0 +1,97 @@
+"""A yes or no in which answers differ may say which of them are trained, whatever its name is: it is found."""
+
+from typing import Any
+
+import pytest
+
+from packer.source.training_flags import as_flag
+from packer.source.unread_text import find_unread
+
+ASKED = [{"role": "user", "content": f"Question {number}?"} for number in range(2)]
+ANSWERS = [{"role": "assistant", "content": f"answer {number}"} for number in range(2)]
+
+
+def talk(*flags: Any, key: str = "mask", **row: Any) -> dict[str, Any]:
+    answers = [answer | ({} if flag is None else {key: flag}) for answer, flag in zip(ANSWERS, flags, strict=True)]
+    return {"messages": [ASKED[0], answers[0], ASKED[1], answers[1]], **row}
+
+
+def found_in(*rows: dict[str, Any], schema: str = "messages", roles: Any = None) -> dict[str, str]:
+    found = find_unread(rows, schema=schema, columns={}, roles=roles or {})
+    assert found.num_read == len(rows)
+    return {each.path: each.example for each in found.fields}
+
+
+@pytest.mark.parametrize("key", ["mask", "learn", "is_trainable", "x"])
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ((True, False), "false or true"),
+        ((0, 1), "false or true"),
+        (("no", "Yes"), "false or true"),
+        ((None, True), "true or nothing"),
+        ((False, None), "false or nothing"),
+        ((True, True), None),
+        ((0, 0), None),
+        ((0.5, 0.7), None),
+        ((1, 2), None),
+        (("no", "other"), None),
+    ],
+)
+def test_a_key_of_messages_is_a_flag_if_it_says_yes_or_no_and_answers_differ_in_it(key, flags, says) -> None:
+    assert found_in(talk(*flags, key=key)) == ({} if says is None else {f"messages[].{key}": says})
+
+
+def test_answers_of_different_rows_differ_too_and_flags_of_questions_say_nothing() -> None:
+    assert found_in(talk(True, True), talk(False, False)) == {"messages[].mask": "false or true"}
+    asked = [each | {"mask": bool(number)} for number, each in enumerate(ASKED)]
+    assert found_in({"messages": [asked[0], ANSWERS[0], asked[1], ANSWERS[1]]}) == {}
+
+
+def test_flags_of_parts_in_objects_and_of_exchanges_are_found() -> None:
+    parts = [{"type": "text", "text": "answer", "mask": flag} for flag in (True, False)]
+    assert found_in({"messages": [ASKED[0], ANSWERS[0] | {"content": parts}]}) == {
+        "messages[].content[].mask": "false or true"
+    }
+    assert found_in(talk({"learn": True}, {"learn": False}, key="meta")) == {"messages[].meta.learn": "false or true"}
+    turns = [{"human": "Question?", "assistant": "no", "keep": flag} for flag in (True, False)]
+    assert found_in({"conversations": turns}, schema="sharegpt") == {"conversations[].keep": "false or true"}
+    turns = [{"from": "me", "value": "Question?"}, {"from": "it", "value": "no"}, {"from": "me", "value": "Question?"}]
+    turns.append({"from": "it", "value": "yes", "keep": "no"})
+    assert found_in({"conversations": turns}, schema="sharegpt", roles={"me": "user", "it": "assistant"}) == {
+        "conversations[].keep": "false or nothing"
+    }
+
+
+def test_messages_in_an_object_of_the_row_are_searched() -> None:
+    found = find_unread(
+        [{"data": talk(True, False)}], schema="messages", columns={"messages": "data.messages"}, roles={}
+    )
+    assert [each.path for each in found.fields] == ["data.messages[].mask"]
+
+
+def test_a_list_of_the_row_with_one_for_each_message_is_a_flag() -> None:
+    assert found_in(talk(None, None, loss_mask=[0, 0, 0, 1])) == {"loss_mask": "false or true"}
+    assert found_in(talk(None, None, loss_mask=[0, 1, 0, 1])) == {}, "as it is trained anyway"
+    assert found_in(talk(None, None, learn=["no", "no", "no", "yes"])) == {"learn": "false or true"}
+    assert found_in(talk(None, None, scores=[0, 1, 0, 5])) == {}
+    assert found_in(talk(None, None, numbers=[0, 0, 1])) == {}
+
+
+def test_a_field_that_names_the_role_of_the_answers_is_a_flag() -> None:
+    turns = [{"from": "User", "value": "Question?"}, {"from": "Assistant", "value": "answer"}]
+    assert found_in({"conversations": turns, "mask": "Assistant"}, schema="sharegpt") == {
+        "mask": "the role of the answers"
+    }
+    assert found_in({"conversations": turns, "mask": "User"}, schema="sharegpt") == {}
+
+
+@pytest.mark.parametrize("key", ["train", "weight", "masked", "loss", "loss_mask", "trainable"])
+def test_what_is_read_is_no_flag(key) -> None:
+    flags = (0, 1) if key == "weight" else (False, True)
+    assert found_in(talk(*flags, key=key)) == {}
+
+
+def test_words_that_say_yes_and_no() -> None:
+    assert [*map(as_flag, (True, 1.0, "YES", "0", False, 0))] == [True, True, True, False, False, False]
+    assert {*map(as_flag, (2, 0.5, "on", None, [], {}))} == {None}
