@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     help="Folder of the cache, or its URL in a bucket: s3://, gs://, az://.",
 )
 @recipe_options
-@click.option("--block-len", metavar="N", type=int, help="Tokens of a block [4096].")
 @sources_option
 @jobs_option
 @fail_above_option
@@ -46,14 +45,13 @@ def command(
     *,
     options: RecipeOptions,
     output: Path,
-    block_len: int | None,
     roots: tuple[str, ...],
     reply: Reply,
     **rules: Any,
 ) -> None:
     """Build a cache from SOURCEs, or bring it up to date.
 
-    A SOURCE is a file of JSON lines, JSON, CSV, Parquet or Arrow, compressed by gzip, zstd or bzip2 or not; a quoted
+    A SOURCE is a file of JSON lines, JSON, CSV, Parquet or Arrow, plain or compressed (gzip, zstd, bzip2); a quoted
     pattern such as 'data/*.jsonl'; files of the Hugging Face Hub: hf://datasets/ORG/NAME[@REVISION]/PATH; objects of a
     bucket: 's3://BUCKET/FOLDER/*.jsonl'; a folder that save_to_disk of datasets wrote; or - for standard input. With a
     recipe, SOURCEs take the place of its sources. With neither, CACHE is built again from its own recipe, whose names
@@ -63,20 +61,20 @@ def command(
     """
     from packer.pipeline.workers.fork_server import begin_loading  # noqa: PLC0415 - not for --help
 
-    recipe = _recipe(options, output, block_len, roots)
+    recipe = _recipe(options, output, roots)
     is_here = rules["on"] is None and not rules["dry_run"]
     with begin_loading(recipe, output, rules["jobs"]) if is_here else nullcontext():
-        from packer.pipeline.from_python import build  # noqa: PLC0415 - meanwhile
+        from packer.pipeline.from_python import build_recipe_with  # noqa: PLC0415 - meanwhile
 
         began = time.monotonic()
         with listener(quiet=reply.quiet) as progress:
-            result = build(recipe, output, progress=progress, **rules)
+            result = build_recipe_with(recipe, output, progress, **rules)
     seconds = time.monotonic() - began
 
     reply.summary(result_fields(result, seconds), lambda: print_lines(result.lines(seconds, verbose=reply.verbose)))
 
 
-def _recipe(options: RecipeOptions, cache: Path, block_len: int | None, roots: tuple[str, ...]) -> "Recipe":
+def _recipe(options: RecipeOptions, cache: Path, roots: tuple[str, ...]) -> "Recipe":
     """Return the recipe given by the options, or else that of the existing cache, confined to the roots."""
     from packer.store.manifest import MANIFEST_NAME, read_manifest  # noqa: PLC0415 - not for --help
     from packer.store.place import build_place  # noqa: PLC0415 - as above
@@ -87,15 +85,15 @@ def _recipe(options: RecipeOptions, cache: Path, block_len: int | None, roots: t
             raise click.UsageError(
                 "--sources is for the recipe of CACHE itself; name either SOURCEs or a recipe, or neither"
             )
-        return options.resolve(block_len=block_len, no_sources=hint)
+        return options.resolve(no_sources=hint)
     folder = build_place(cache, is_dry=True)
     if not (folder / MANIFEST_NAME).is_file():
-        return options.resolve(block_len=block_len, no_sources=hint)
+        return options.resolve(no_sources=hint)
     if not roots:
         raise click.UsageError(
             f"a build without SOURCE reads what the recipe of {cache} names: add --sources . if it is below this folder"
         )
     from packer.pipeline.plan.source_roots import SourceRoots  # noqa: PLC0415 - only on this path
 
-    recipe = options.resolve(base=read_manifest(folder).recipe, block_len=block_len)
+    recipe = options.resolve(base=read_manifest(folder).recipe)
     return SourceRoots.of(roots).recipe(recipe, trusted=options.typed)

@@ -67,14 +67,13 @@ class Packer(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, or suggest similar names."""
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            import difflib  # noqa: PLC0415 - only on this path
-
-            from packer.errors import UsageError  # noqa: PLC0415 - as above
+            from packer.errors import UsageError  # noqa: PLC0415 - only on this path
+            from packer.near import did_you_mean, near  # noqa: PLC0415 - as above
             from packer.withdrawn import refuse_withdrawn  # noqa: PLC0415 - as above
 
             refuse_withdrawn(f"packer {args[0]}")
-            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            hint = f"did you mean 'packer {close[0]}'?" if close else f"the commands: {', '.join(COMMANDS)}"
+            meant = (f"packer {name}" for name in near(args[0], COMMANDS))
+            hint = did_you_mean(meant, f"the commands: {', '.join(COMMANDS)}")
             raise UsageError(f"no command is called '{args[0]}'", hint=hint)
         return super().resolve_command(ctx, args)
 
@@ -118,8 +117,8 @@ class Packer(click.Group):
 def cli(context: click.Context) -> None:
     """Chat files in; a verified, packed, fingerprinted token cache out.
 
-    Start with `packer init DIR`: it writes a folder with everything to build a first cache. `packer explain CODE` says
-    what a message is about.
+    Start with `packer init DIR`: it writes a folder with everything to build a first cache. `packer explain CODE`
+    explains the code of a rejected row or of `packer lint`.
     """
     if context.invoked_subcommand is None:
         for line in context.get_help().splitlines():

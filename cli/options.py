@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from packer.named_templates import NAMED_TEMPLATES, template_key
+from packer.recipe.named_options import NAMED_OPTIONS, as_setting
 from packer.recipe.row_schemas import ROW_SCHEMAS
 from packer.version import __version__
 from packer_cli.reply import Reply
@@ -76,7 +77,7 @@ class Command(click.Command):
 
 
 def _share(_context: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:
-    """Parse `0.01` or `1%` as a fraction below 1."""
+    """Parse `0.01` or `1%` as a fraction."""
     if text is None:
         return None
     number, percent, rest = text.partition("%")
@@ -84,8 +85,8 @@ def _share(_context: click.Context, _parameter: click.Parameter, text: str | Non
         share = float(number) / (100 if percent else 1)
     except ValueError:
         share = -1.0
-    if rest or not 0 <= share < 1:
-        raise click.BadParameter(f"{text}: expected a share from 0 to below 1, as 0.01 or 1%")
+    if rest or not 0 <= share <= 1:
+        raise click.BadParameter(f"{text}: expected a share from 0 to 1, such as 0.01 or 1%")
     return share
 
 
@@ -94,7 +95,7 @@ fail_above_option = click.option(
     metavar="SHARE",
     callback=_share,
     help="Commit nothing and exit with 1 if more than this share of the rows is rejected, or of the tokens is in no "
-    "block: 0.01 or 1%.",
+    "block: 0.01 or 1% [any share of rows, a tenth of the tokens]; 1 accepts everything.",
 )
 
 
@@ -156,9 +157,7 @@ class RecipeOptions:
         """The names of files among the options."""
         return (self.tokenizer, self.template, *(override.partition("=")[2] for override in self.overrides))
 
-    def resolve(
-        self, *, base: Mapping[str, Any] | None = None, block_len: int | None = None, no_sources: str | None = None
-    ) -> "Recipe":
+    def resolve(self, *, base: Mapping[str, Any] | None = None, no_sources: str | None = None) -> "Recipe":
         """Return the recipe: the file's, or `base` if there is neither a file nor a SOURCE, with the options applied.
 
         `no_sources` is the hint for the error if there is nothing to start from; None allows a recipe without sources.
@@ -179,13 +178,13 @@ class RecipeOptions:
             values = dict(base)
         elif not self.sources and no_sources is not None:
             raise RecipeError("no sources", hint=no_sources)
-        values |= self._chosen(values, block_len)
+        values |= self._chosen(values)
         for source in values.get("sources", ()) if self.ignored else ():
             source["ignore"] = [*dict.fromkeys((*source.get("ignore", ()), *self.ignored))]
         where = "recipe" if self.recipe is None else str(self.recipe)
         return make_recipe(values, self.overrides, where=where)
 
-    def _chosen(self, values: Mapping[str, Any], block_len: int | None) -> dict[str, Any]:
+    def _chosen(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values set by options, which override the recipe's own."""
         chosen: dict[str, Any] = {}
         if self.sources:
@@ -196,8 +195,6 @@ class RecipeOptions:
             chosen["tokenizer"] = self.tokenizer
         if self.template is not None:
             chosen["template"] = {**values.get("template", {}), **template_key(self.template)}
-        if block_len is not None:
-            chosen["pack"] = {**values.get("pack", {}), "block_len": block_len}
         return chosen
 
 
@@ -224,6 +221,10 @@ _recipe_options = options(
     click.option(
         "--split", metavar="NAME", help="Split that every SOURCE belongs to [train, or those of a saved DatasetDict]."
     ),
+    *(
+        click.option(f"--{name.replace('_', '-')}", name, metavar=option.metavar, help=option.help)
+        for name, option in NAMED_OPTIONS.items()
+    ),
     click.option(
         "--ignore",
         "ignored",
@@ -244,6 +245,9 @@ def recipe_options(function: Function) -> Function:
     @_recipe_options
     @functools.wraps(function)
     def gathered(**values: Any) -> Any:
+        named = {name: values.pop(name) for name in NAMED_OPTIONS}
+        settings = (as_setting(name, text) for name, text in named.items() if text is not None)
+        values["overrides"] = (*settings, *values["overrides"])
         options = RecipeOptions(**{field.name: values.pop(field.name) for field in fields(RecipeOptions)})
         return function(options=options, **values)
 

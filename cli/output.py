@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _NO_BREAK = "\N{NO-BREAK SPACE}"
+_OPTION, _BOUND = (re.compile(rf"(--[a-z][a-z-]*){space}(?=\S)") for space in (" ", _NO_BREAK))
 _STYLES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 _BAR_MOVES = re.compile(r"\r|(?:\x1b\[A)+\Z")
 """Cursor movements of libraries' progress bars, before a line or alone."""
@@ -76,8 +77,8 @@ def wrap(line: str, width: int | None) -> Iterator[str]:
 def wrap_words(text: str, width: int | None, *, first: int = 0, further: int = 0) -> list[str]:
     """Wrap text at spaces to parts of at most `width` characters; None does not wrap.
 
-    `first` characters are before the first part, `further` before the others. Longer words, paths and `--set KEY` are
-    kept whole.
+    `first` characters are before the first part, `further` before the others. Longer words, paths, and an option
+    with the word after it, are kept whole.
     """
     text = one_line(text)
     if width is None:
@@ -90,10 +91,8 @@ def wrap_words(text: str, width: int | None, *, first: int = 0, further: int = 0
         break_long_words=False,
         break_on_hyphens=False,
     )
-    lines = wrapper.wrap(text.replace("--set ", f"--set{_NO_BREAK}")) or [" " * first]
-    return [
-        line[further if place else first :].replace(f"--set{_NO_BREAK}", "--set ") for place, line in enumerate(lines)
-    ]
+    lines = wrapper.wrap(_OPTION.sub(rf"\1{_NO_BREAK}", text)) or [" " * first]
+    return [_BOUND.sub(r"\1 ", line[further if place else first :]) for place, line in enumerate(lines)]
 
 
 _MARKS = {

@@ -17,6 +17,7 @@ import click
 from packer.credentials import masked
 from packer.errors import PackerError
 from packer.host.limits import is_panic, out_of
+from packer.near import did_you_mean, near
 from packer.progress import Lines, Progress, Silent
 from packer_cli.output import bars_console, stderr, stdout, wrap_words
 
@@ -107,10 +108,13 @@ def _describe(error: BaseException, *, command: str | None, verbose: bool) -> tu
         return error.code, error.message, error.hint, error.exit_code
     if isinstance(error, click.UsageError):
         path = error.ctx.command_path if error.ctx is not None else "packer"
-        told = error.format_message()
+        told, lists = error.format_message(), f"{path} --help lists what it takes"
+        if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+            known = [name for each in error.ctx.command.params for name in each.opts]
+            return "usage", _lower(error.message), did_you_mean(near(error.option_name, known), lists), 2
         if isinstance(error, click.MissingParameter):
             told = " ".join(told.split())  # it lists choices one a line
-        return "usage", _lower(told), f"{path} --help lists what it takes", 2
+        return "usage", _lower(told), lists, 2
     if isinstance(error, click.ClickException):
         return "usage", error.format_message(), None, 2
     if isinstance(error, Signalled):

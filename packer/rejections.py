@@ -3,9 +3,9 @@
 The codes are part of the file format and never change.
 """
 
-import shlex
 from collections.abc import Iterable, Mapping
 
+from packer.recipe.named_options import as_option
 from packer.recipe.row_schemas import ROW_SCHEMAS
 
 _OF_ROWS = {
@@ -110,10 +110,10 @@ _HINTS = {
     "not_json": "correct or remove the row; NaN and Infinity are not JSON",
     "row_too_large": "--set rows.max_bytes=256MiB reads larger rows",
     "wrong_type": "the reason has the path of the value, what was expected there, and what was found",
-    "unread_content": "--set 'sources.columns={chat_template_kwargs: null}' leaves out all variables of rows",
-    "unknown_role": "sources.roles says which role is which; a build proposes it for the names that the rows have",
+    "unread_content": "--columns chat_template_kwargs=null leaves out all variables of rows",
+    "unknown_role": "`--roles` says which role is which; a build proposes it for the names that the rows have",
     "bad_tools": "tools are a list of definitions, and a call has a name and arguments; the reason has the path",
-    "empty": "leave such rows out; if their text is in another field, sources.columns reads it",
+    "empty": "leave such rows out; if their text is in another field, `--columns` reads it",
     "multimodal": "--set media.images=read reads images, with the extra media and the folder of a model that has a "
     "processor as --tokenizer; audio and video are not read",
     "media_count": "each image needs a part of a content, or a tag <image> outside of answers",
@@ -127,20 +127,20 @@ _HINTS = {
     "media_dropped": "give images in messages of the user; packer preview shows what the template writes",
     "media_in_turn": "a model that reads images writes none: leave the image out, or give the message train: false",
     "cut_off": "such an answer teaches a model to stop in the middle: leave it out, or give its message train: false; "
-    "--set 'sources.columns={finish_reason: null}', or what the reason names, hides a field that means something else",
+    "--columns finish_reason=null, or what the reason names, hides a field that means something else",
     "preference": "--schema preference reads pairs, --schema rated reads rated answers; to imitate the better side: "
-    "--set 'sources.columns={messages: chosen, rejected: null}' if it contains the whole conversation, "
-    "{completion: chosen, rejected: null} if the prompt is a field of its own",
-    "pair_no_prompt": "if the prompt is in another field, sources.columns reads it as `prompt`; or give both sides "
+    "--columns messages=chosen,rejected=null if it contains the whole conversation, "
+    "--columns completion=chosen,rejected=null if the prompt is a field of its own",
+    "pair_no_prompt": "if the prompt is in another field, `--columns` reads it as `prompt`; or give both sides "
     "whole conversations as messages",
     "pair_context_differs": "a pair is two answers to one request: give both sides the same messages up to the answer; "
-    "--set 'sources.columns={prompt: null}' ignores a prompt that both of them contain in other words",
+    "--columns prompt=null ignores a prompt that both of them contain in other words",
     "pair_empty_side": "leave the row out, or write the missing answer",
     "bad_mask": "a mask is 1 where a token is trained and 0 elsewhere; padding is at one end",
     "template_error": "the message is the template's own; packer preview shows the row. Write it as the template "
     "expects it, or use another template: --template FILE",
     "render_too_large": "--set rows.max_render_bytes=256MiB renders larger rows; where history is rewritten, "
-    "--set supervision.history_rewrite=last renders less",
+    "--history last renders less",
     "too_many_turns": "split the conversation into several rows, or train its last answer only: "
     "--set supervision.turns=last",
     "bad_marks": "correct the {% generation %} blocks of the template",
@@ -172,8 +172,8 @@ _HINTS = {
     "unknown_schema": f"name the schema: schema: {' | '.join(ROW_SCHEMAS)}",
     "no_content": "messages need their text under `content`, or `value` in ShareGPT; a build names the command that "
     "renames the keys they have. --set rows.empty_user=keep keeps user messages that are empty",
-    "no_labels": "sources.columns reads the field that says what is trained as `loss_mask` or `labels`; "
-    "--set 'sources.columns={input_ids: input_ids, labels: input_ids}' trains every token",
+    "no_labels": "`--columns` reads the field that says what is trained as `loss_mask` or `labels`; "
+    "--columns input_ids=input_ids,labels=input_ids trains every token",
     "lengths_differ": "each list has one entry per token; a mask of only the response needs `response_length`",
     "labels_differ": "labels are the ids themselves, and -100 where nothing is trained",
     "labels_shifted": "give labels and masks as they are before a model shifts them for its loss; if a mask "
@@ -258,5 +258,5 @@ def rejection_hint(code: str, ways: Mapping[str, str] | None = None, *, advice: 
     """Return what to do about rows rejected with a code: by default, with all keys that may help."""
     ways = ways_out(code) if ways is None else ways
     advice = advice or _HINTS.get(code)
-    sets = [f"--set {shlex.quote(key)} {effect}" for key, effect in ways.items()]
+    sets = [f"{as_option(key)} {effect}" for key, effect in ways.items()]
     return "; ".join([*sets, *([advice] if advice else [])]) or (_NO_TAGS if code == "dropped_reasoning" else _NO_PLACE)

@@ -140,7 +140,7 @@ def few_blocks(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     from packer.recipe.recipe import load_recipe
 
     folder = tmp_path_factory.mktemp("few") / "cache"
-    build(load_recipe(starter / "recipe.yaml", ["sources.limit=40", "pack.block_len=96"]), folder, jobs=1)
+    build(load_recipe(starter / "recipe.yaml", ["sources.limit=40", "pack.block_len=96"]), folder, jobs=1, fail_above=1)
     return folder
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import reference
+import yaml
 from command_line import run
 
 from packer.recipe.recipe import Recipe, make_recipe, to_json
@@ -67,8 +68,6 @@ def test_every_page_is_in_the_navigation_of_the_site() -> None:
 
 
 def test_workflows_and_forms_name_targets_and_commands_that_exist() -> None:
-    import yaml
-
     files = sorted((REPOSITORY / ".github").rglob("*.yml"))
     assert len(files) > 2
     texts = {file.name: file.read_text("utf-8") for file in files}
@@ -225,3 +224,13 @@ def test_the_boundary_check_of_the_documentation_recognizes_a_model_that_leaks(
     exec(code, {"model": Leaky()})
     verdicts = [line.split(":")[0] for line in capsys.readouterr().out.splitlines() if line.startswith("boundaries")]
     assert verdicts == ["boundaries hold", "boundaries leak"]
+
+
+def test_the_search_of_the_site_works_from_the_disk_and_keeps_keys_whole() -> None:
+    settings = yaml.safe_load((REPOSITORY / "docs" / "site" / "mkdocs.yml").read_text("utf-8"))
+    (search,) = (plugin["search"] for plugin in settings["plugins"] if "search" in plugin and isinstance(plugin, dict))
+    words = re.split(search["separator"], "`--set supervision.history_rewrite=exact`, [on_prompt_mismatch](#a)")
+    assert {"set", "history_rewrite", "on_prompt_mismatch"} <= set(words)
+    assert "offline" in settings["plugins"] and not settings["use_directory_urls"]
+    for script in settings["extra"]["polyfills"]:
+        assert (REPOSITORY / "docs" / script).is_file(), "the plugin would name one on another server"

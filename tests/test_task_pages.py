@@ -1,11 +1,16 @@
 """The pages by task run as they stand, from rows to a loss that falls; tests/real runs them on real rows."""
 
+import ast
+
 import pytest
 
 pytest.importorskip("torch", reason="TORCH MISSING: the pages by task are not run")
 pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: the pages by task are not run")
 
 from task_pages import HOW_TO, ROWS_OF, losses_of, python_of, qwen3_like, run_page, small_model, write_rows
+
+import packer
+from packer.load import batching
 
 TOOL = {
     "type": "function",
@@ -100,21 +105,37 @@ def test_a_page_leads_from_rows_to_a_loss_that_falls(page, model, tmp_path, monk
 def test_the_page_on_python_runs_block_after_block(model, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "YOUR_MODEL").symlink_to(model)
-    rows = [
-        {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": str(n)}]} for n in range(9)
-    ]
-    for name in ("rows.jsonl", "more-1.jsonl"):
-        write_rows(name, rows)
     names = run_page("build-from-python.md", monkeypatch)
     shown = capsys.readouterr()
-    assert "100 rows are kept in cache.rows/train-" in shown.err
+    assert "1,000 rows are kept in cache.rows/train-" in shown.err
     assert sorted(path.name for path in tmp_path.iterdir() if path.name.endswith(".rows")) == [
         "by_split.rows",
         "cache.rows",
         "sums.rows",
     ]
-    assert names["stats"].rows == 100
+    assert names["stats"].rows == 1000
     assert names["step"].index == 0
+    assert_following_pages_train()
+
+
+def assert_following_pages_train():
+    """Whatever the pages on training open as `cache` has a step, and what they build of `rows.jsonl` fills one."""
+    opened = 0
+    for page in ("train.md", "determinism.md", "trainers/trl.md", "trainers/pytorch.md", "trainers/transformers.md"):
+        found = (node for code in python_of(page) for node in ast.walk(ast.parse(code)))
+        for call in (node for node in found if isinstance(node, ast.Call) and is_cache(node)):
+            text = ast.unparse(call)
+            if not any(word in text for word in ("split='eval'", "device", "**", "sequential_by")):
+                step = next(iter(eval(text, {**vars(batching), "PackedLoader": packer.PackedLoader})))
+                assert next(iter(step))["input_ids"].numel()
+                opened += 1
+    assert opened > 10
+    built = packer.build("rows.jsonl", "as_trl_and_pytorch", tokenizer="YOUR_MODEL", pack={"block_len": 2048})
+    assert built.manifest.totals.blocks >= 8
+
+
+def is_cache(call):
+    return ast.unparse(call.func) == "PackedLoader" and ast.unparse(call.args[0]) == "'cache'"
 
 
 def test_every_page_by_task_is_run():

@@ -1,6 +1,5 @@
 """The entries of `packer explain`: codes of rejected rows, codes of `lint`, and the recipe's keys."""
 
-import difflib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from dataclasses import dataclass
 from packer import rejections
 from packer.audit.lint.codes import CODES
 from packer.errors import UsageError
+from packer.near import did_you_mean, near
 from packer.recipe.recipe import recipe_keys
 from packer.withdrawn import refuse_withdrawn
 
@@ -62,7 +62,6 @@ def explain(name: str) -> list[Explanation]:
     found = found or [each for each in every if each.name.endswith(f".{name}")]
     if not found:
         refuse_withdrawn(f"packer explain {name}")
-        close = difflib.get_close_matches(name, [each.name for each in every], n=1)
-        hint = f"did you mean '{close[0]}'?" if close else "packer explain lists them all"
+        hint = did_you_mean(near(name, {each.name for each in every}), "packer explain lists them all")
         raise UsageError(f"no code or key is called '{name}'", hint=hint)
     return found

@@ -212,7 +212,7 @@ def preview(
     asked = questions.questions
     hint = questions.hint(asked) if asked else None
     if hint is not None:
-        note(f"a build asks first: {'; '.join(map(str, asked))}")
+        note(f"`packer build` would stop: {'; '.join(map(str, asked))}")
         note(hint)
     return Preview(
         inputs=tuple(

@@ -14,6 +14,7 @@ from packer.display import in_shell
 from packer.errors import UsageError
 from packer.layout import MASKED
 from packer.media.columns import ImageSpan
+from packer.near import did_you_mean, near
 from packer.store.arrow_columns import DocumentRows
 from packer.store.cache import Cache
 from packer.store.document_shards import DocumentShards
@@ -362,7 +363,9 @@ def find_inputs(paths: Sequence[str], source: str, *, missing: str) -> list[int]
     if not different:
         known = sorted(set(paths))
         listed = ", ".join(known[:8]) + (", …" if len(known) > 8 else "")
-        raise UsageError(missing, hint=f"its inputs: {listed}")
+        ends = {"/".join(path.split("/")[-1 - name.count("/") :]): path for path in known}
+        meant = [ends[end] for end in near(name, ends)]
+        raise UsageError(missing, hint=did_you_mean(meant, f"its inputs: {listed}"))
     if len(different) > 1:
         raise UsageError(f"'{source}' names several inputs: {', '.join(different)}", hint="use more of the path")
     return found

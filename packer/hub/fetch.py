@@ -15,6 +15,7 @@ from packer.credentials import shown_cause
 from packer.errors import InputError, PackerError, RecipeError, StorageError, UsageError
 from packer.hub.names import HubName
 from packer.names import data_ending, fits
+from packer.near import did_you_mean, near_paths
 
 _SHOWN_FILES = 6
 
@@ -93,7 +94,8 @@ def _refusal(name: HubName, error: BaseException | None) -> PackerError:
     for kind, (says, hint) in _REFUSALS.items():
         if isinstance(error, getattr(errors, kind)):
             here = "no file or folder here, and " * (name.kind == "model" and kind == "RepositoryNotFoundError")
-            return InputError(f"{name.label}: {here}{says.format(**places)}", hint=hint.format(**places))
+            way_out = did_you_mean(_near_here(name), hint.format(**places))
+            return InputError(f"{name.label}: {here}{says.format(**places)}", hint=way_out)
     status = getattr(getattr(error, "response", None), "status_code", 0)
     if status in {401, 403}:
         return InputError(f"{name.label}: the Hub refuses it (HTTP {status})", hint=f"see {places['place']}; {_LOG_IN}")
@@ -110,8 +112,12 @@ def _unreachable(name: HubName, reason: str) -> UnreachableError:
         why, hint = "HF_HUB_OFFLINE is set", "unset HF_HUB_OFFLINE"
     return UnreachableError(
         f"{name.label}: {here}not in the cache of the Hub, {_cache()}, and {why}",
-        hint=f"{hint}, or download it where there is a network: {fetch}",
+        hint=did_you_mean(_near_here(name), f"{hint}, or download it where there is a network: {fetch}"),
     )
+
+
+def _near_here(name: HubName) -> list[str]:
+    return near_paths(name.repository) if name.kind == "model" else []
 
 
 def _cache() -> str:

@@ -15,7 +15,7 @@ from typing import Literal
 from urllib.parse import quote, unquote
 
 from packer.errors import RecipeError
-from packer.names import refuse_credentials, refuse_unusable
+from packer.names import data_ending, refuse_credentials, refuse_unusable
 
 SCHEME = "hf://"
 
@@ -59,7 +59,8 @@ class HubName:
 def tokenizer_name(text: str) -> HubName | None:
     """Return the tokenizer on the Hub that a recipe names; None if it names a path on this machine.
 
-    An existing file or folder takes precedence; any text that is not `ORG/NAME` is a path, too.
+    An existing file or folder takes precedence, and any text that is not `ORG/NAME` is a path, as is `ORG/NAME` without
+    a revision where a folder `ORG` is here: a mistyped path is not sent to the Hub, which `hf://ORG/NAME` asks.
 
     Raises:
         RecipeError: `hf://` followed by something else.
@@ -77,6 +78,8 @@ def tokenizer_name(text: str) -> HubName | None:
                 hint="for example --tokenizer Qwen/Qwen3-0.6B",
             )
         return None
+    if not text.startswith(SCHEME) and match["revision"] is None and not may_be_repository(text):
+        return None
     if not {"", ".", ".."}.isdisjoint((match["revision"] or "main").split("/")):
         raise RecipeError(
             f"tokenizer {text}: no revision has this name", hint="a revision is a branch, a tag or a commit"
@@ -85,8 +88,11 @@ def tokenizer_name(text: str) -> HubName | None:
 
 
 def may_be_repository(text: str) -> bool:
-    """Whether a text that names nothing on this machine has the form `ORG/NAME`."""
-    return re.fullmatch(_REPOSITORY, text) is not None and not Path(text).parent.exists()
+    """Whether a text that names nothing on this machine has the form `ORG/NAME`, and is no path that was mistyped: no
+    folder `ORG` is here, and the name is not that of a file of data.
+    """
+    is_path = Path(text).parent.exists() or data_ending(text) is not None
+    return re.fullmatch(_REPOSITORY, text) is not None and not is_path
 
 
 def data_name(text: str) -> HubName | None:

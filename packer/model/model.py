@@ -20,6 +20,7 @@ from packer.media.processor import PROCESSOR_FILES, processor_of
 from packer.model.backend import definition_of, load_backend
 from packer.model.tokenizer_folder import MAX_IDS, MAX_TEMPLATE_BYTES, checked_vocab_size, read_folder, read_regular
 from packer.named_templates import NAMED_TEMPLATES
+from packer.near import did_you_mean, near, near_paths
 
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
@@ -282,7 +283,10 @@ def _read_template(path: Path) -> str:
     if not path.exists():
         raise InputError(
             f"template {path}: no such file",
-            hint=f"--template takes a file, or the name of one of packer's: {', '.join(NAMED_TEMPLATES)}",
+            hint=did_you_mean(
+                [*near(str(path), NAMED_TEMPLATES), *near_paths(path)],
+                f"--template takes a file, or the name of one of packer's: {', '.join(NAMED_TEMPLATES)}",
+            ),
         )
     content = read_regular(path, max_bytes=MAX_TEMPLATE_BYTES, what=f"template {path}")
     try:

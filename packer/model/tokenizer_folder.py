@@ -18,6 +18,7 @@ from tokenizers import Tokenizer
 from packer.errors import InputError, PackerError
 from packer.host.limits import out_of
 from packer.host.regular_file import open_regular, path_within
+from packer.near import did_you_mean, near_paths
 
 MAX_TOKENIZER_BYTES = 64 * 2**20
 """Limit for `tokenizer.json`. The largest published ones have some forty million bytes."""
@@ -64,8 +65,11 @@ def _main_file(path: Path, tokenizer: Path) -> bytes:
     if not os.path.lexists(path):
         raise InputError(
             f"tokenizer {tokenizer}: no such file or folder",
-            hint="pass the folder with the model's tokenizer.json, or that file itself; "
-            "a model of the Hugging Face Hub is named ORG/NAME, or ORG/NAME@REVISION",
+            hint=did_you_mean(
+                near_paths(tokenizer),
+                "pass the folder with the model's tokenizer.json, or that file itself; a model of the Hugging Face Hub "
+                "is named ORG/NAME or ORG/NAME@REVISION, or hf://ORG/NAME where a folder ORG is here",
+            ),
         )
     return read_regular(path, max_bytes=MAX_TOKENIZER_BYTES, what=f"tokenizer {tokenizer}")
 

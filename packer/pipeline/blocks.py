@@ -20,6 +20,7 @@ from packer.batches import BlockBatch, Bool, DocumentColumns, Int64, PackPlan
 from packer.errors import RecipeError
 from packer.layout import offsets_of
 from packer.pack import (
+    REASONS,
     CountTrained,
     DropCount,
     DroppedTokens,
@@ -31,6 +32,7 @@ from packer.pack import (
 )
 from packer.recipe.recipe import Pack
 from packer.store.document_shards import DocumentShards
+from packer.store.entries import Cut
 from packer.store.manifest import Shard
 from packer.store.writing import write_blocks
 
@@ -174,6 +176,21 @@ class PackedBlocks:
 
     shards: Sequence[Shard]
     groups: Sequence[PackedGroup]
+
+
+def cuts_of(groups: Sequence[PackedGroup]) -> dict[str, Cut]:
+    """Sum the losses of all groups by code; codes that lost nothing are omitted."""
+    cuts = {}
+    for code in sorted(REASONS):
+        losses = [group.losses[code] for group in groups]
+        if any(loss.num_parts for loss in losses):
+            cuts[code] = Cut(
+                documents=sum(loss.num_documents for loss in losses),
+                parts=sum(loss.num_parts for loss in losses),
+                tokens=sum(loss.num_tokens for loss in losses),
+                trained=sum(loss.num_trained for loss in losses),
+            )
+    return cuts
 
 
 def tokens_per_shard(shard_bytes: int, *, weighted: bool = False) -> int:

@@ -8,7 +8,7 @@ from packer.errors import BusyError, CheckError, InputError, PackerError, Storag
 from packer.names import shown
 from packer.pipeline.blocks import PackedBlocks
 from packer.pipeline.identity import Provenance
-from packer.pipeline.messages.losses import refuse_losses
+from packer.pipeline.messages.losses import refuse_rejected_rows
 from packer.pipeline.partition import PartitionResult
 from packer.pipeline.record import make_manifest, rejected_lines
 from packer.pipeline.selecting import Selected
@@ -34,7 +34,7 @@ def commit(
     manifest that the build began with. After the commit, the cache is opened as readers open it.
 
     Raises:
-        CheckError: a conservation law is broken, or more is left out than `fail_above`.
+        CheckError: a conservation law is broken, or more rows are rejected than `fail_above`.
         UsageError: the manifest would be larger than readers accept.
         StorageError: the disk cannot be written, or did not retain what was written. Until the manifest is replaced,
             the old cache is intact; from then on the new one is complete, and the next build finishes the clean-up.
@@ -49,7 +49,8 @@ def commit(
         rejected_digests=rejected_digests,
     )
     check_conservation(manifest)
-    refuse_losses(folder, manifest, fail_above)
+    if fail_above is not None:
+        refuse_rejected_rows(folder, manifest, fail_above)
     _refuse_unreadable(folder, manifest)
     write_manifest(folder, manifest, before=before)
     try:

@@ -5,7 +5,6 @@ and keyword options become its keys.
 """
 
 import os
-import re
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from packer.pipeline.messages.build_result import BuildResult
 from packer.pipeline.run import build_recipe
 from packer.pipeline.workers.ray_workers import workers_on
 from packer.progress import Lines, Progress, Silent
+from packer.recipe.named_options import NAMED_OPTIONS, in_python
 from packer.recipe.recipe import Recipe, Source, load_recipe, make_recipe, to_json
 from packer.source.schema import VOTING_FIELDS
 from packer.store.place import build_place
@@ -63,6 +63,8 @@ class RecipeKeys(TypedDict, total=False):
 
     format: str
     limit: int
+    history: Literal["exact", "last", "as_rendered"]
+    block_len: int
 
 
 SOURCE_KEYS = ("schema", "columns", "roles", "ignore", "where", "take", "split", "format", "limit")
@@ -90,9 +92,9 @@ def build(
 
     Example:
         >>> rows = [{"messages": [...]}, ...]  # doctest: +SKIP
-        >>> packer.build(rows, "cache", tokenizer="ORG/MODEL", pack={"block_len": 2048})  # doctest: +SKIP
+        >>> packer.build(rows, "cache", tokenizer="ORG/MODEL", block_len=2048)  # doctest: +SKIP
         >>> packer.build("data/*.jsonl", "cache", tokenizer="path/to/model", schema="sharegpt")  # doctest: +SKIP
-        >>> packer.build("recipe.yaml", "cache", pack={"block_len": 8192})  # doctest: +SKIP
+        >>> packer.build("recipe.yaml", "cache", block_len=8192)  # doctest: +SKIP
 
     Args:
         data: rows: an iterable of dicts, a `datasets.Dataset`, or an object that exports Arrow data, such as a pyarrow
@@ -105,16 +107,18 @@ def build(
         on: ``ray`` builds on the Ray cluster of this machine or of ``RAY_ADDRESS``; `jobs` is then the number of
             concurrent tasks. All nodes must see the inputs and the cache under the same paths, or both must be in
             buckets.
-        fail_above: the largest share of rows that may be rejected, and of tokens that may be in no block. If more is
-            left out, nothing is committed; finished work is kept for a build that allows it.
+        fail_above: the largest share of rows that may be rejected, and of tokens that may be in no block; None allows
+            any share of rows and a tenth of the tokens. If more is left out, nothing is committed; finished work is
+            kept for a build that allows it.
         force: replace a cache that was built by another recipe or from other inputs.
         repair: verify every byte of the existing cache, and rebuild what is damaged.
         dry_run: only report what would be done.
         progress: True reports on stderr, in notebooks too; False or None is silent; or an object that receives
             progress.
         options: keys of the recipe, which take precedence over `data`'s own: ``tokenizer``, ``template``,
-            ``pack={"block_len": 2048}``, ``supervision={…}``; and, unless `data` is a recipe, of its sources:
-            ``schema``, ``columns``, ``roles``, ``ignore``, ``where``, ``take``, ``split``, ``format``, ``limit``.
+            ``pack={"align": 8}``, ``supervision={…}``; of all its sources: ``schema``, ``columns``, ``roles``,
+            ``ignore``, ``where``, ``take``, ``split``, ``format``, ``limit``; and as options of the command do,
+            ``history`` and ``block_len``.
 
     Returns:
         The result of the build; it prints as ``packer build`` does, and has ``fingerprint``, ``manifest`` and
@@ -133,15 +137,17 @@ def build(
         if rows and recipe.tokenizer is None:
             raise RecipeError("no tokenizer", hint="name the model's: tokenizer='ORG/MODEL', or its folder")
         with _kept(recipe, rows, rows_folder(beside), listener.note, dry_run=dry_run) as of_files:
-            with workers_on(on, jobs, listener.note) as workers:
-                how = BuildOptions(
-                    workers=workers,
-                    fail_above=fail_above,
-                    force=force,
-                    repair=repair,
-                    dry_run=dry_run,
-                )
-                result = build_recipe(of_files, folder, how, listener)
+            result = build_recipe_with(
+                of_files,
+                folder,
+                listener,
+                jobs=jobs,
+                on=on,
+                fail_above=fail_above,
+                force=force,
+                repair=repair,
+                dry_run=dry_run,
+            )
             if rows and result.manifest is not None and not dry_run:
                 remove_rows(rows_folder(beside), but=[entry.path for entry in result.manifest.inputs])
             return result
@@ -149,20 +155,21 @@ def build(
 
 @contextmanager
 def _hints_for_python() -> Iterator[None]:
-    """Add a note to errors whose hint names command-line options, saying how to spell them in Python."""
+    """Spell the options that hints of errors name as arguments of :func:`build`."""
     try:
         yield
     except PackerError as error:
-        if error.hint is not None and re.search(r"(?<!\w)--?[a-z]", error.hint):
-            error.add_note(_OPTIONS_IN_PYTHON)
+        if error.hint is not None:
+            error.hint = in_python(error.hint, [*RecipeKeys.__annotations__, "jobs", "on", "fail_above"])
         raise
 
 
-_OPTIONS_IN_PYTHON = (
-    "in a call of packer.build, --set pack.block_len=N and --block-len N are pack={'block_len': N}, "
-    "--set sources.limit=N is limit=N, --ignore FIELD is ignore=['FIELD'], "
-    "--template NAME is template='NAME', --force is force=True, -o is `out`"
-)
+def build_recipe_with(
+    recipe: Recipe, folder: Path, listener: Progress, *, jobs: int | None, on: str | None, **rules: Any
+) -> BuildResult:
+    """Build a recipe in a folder on workers; the hints of its errors name options of the command."""
+    with workers_on(on, jobs, listener.note) as workers:
+        return build_recipe(recipe, folder, BuildOptions(workers=workers, **rules), listener)
 
 
 def _recipe_and_rows(data: Any, options: dict[str, Any]) -> tuple[Recipe, list[Any]]:
@@ -170,20 +177,20 @@ def _recipe_and_rows(data: Any, options: dict[str, Any]) -> tuple[Recipe, list[A
 
     Raises:
         TypeError: `data` is neither rows, files nor a recipe, or an option is of another type than its key.
-        RecipeError: the recipe cannot be read, or options of sources are given together with a recipe.
+        RecipeError: the recipe cannot be read.
     """
     if isinstance(data, Recipe) and not options:
         return data, []
     options = {key: _option(key, value) for key, value in options.items()}
+    for name in options.keys() & NAMED_OPTIONS.keys() - set(SOURCE_KEYS):
+        group, key = NAMED_OPTIONS[name].key.split(".")
+        options[group] = {**options.get(group, {}), key: options.pop(name)}
     keys = [key for key in SOURCE_KEYS if key in options and not (key == "split" and isinstance(options[key], Mapping))]
     of_sources = {key: options.pop(key) for key in keys}
     recipe = _recipe_values(data)
     if recipe is not None:
-        if of_sources:
-            raise RecipeError(
-                f"{', '.join(of_sources)}: is about sources, but this recipe has sources with keys of their own",
-                hint="set them in its sources, or pass files or rows instead of a recipe",
-            )
+        if of_sources and isinstance(recipe.get("sources"), list):
+            recipe["sources"] = [each | of_sources if type(each) is dict else each for each in recipe["sources"]]
         nested = {key: {**(recipe.get(key) or {}), **value} for key, value in options.items() if type(value) is dict}
         return make_recipe({**recipe, **options, **nested}), []
     paths = [data] if isinstance(data, str | os.PathLike) else _paths(data)

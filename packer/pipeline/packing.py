@@ -1,10 +1,10 @@
 """Pack the documents of a cache, and gather their blocks."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from packer.errors import NothingKeptError
-from packer.pack import REASONS
+import msgspec
+
 from packer.pipeline.blocks import (
     BlockForm,
     BlockTask,
@@ -12,13 +12,14 @@ from packer.pipeline.blocks import (
     PackedBlocks,
     PackedGroup,
     block_worker,
+    cuts_of,
     pack_split,
     tokens_per_shard,
 )
 from packer.pipeline.identity import Provenance
+from packer.pipeline.messages.losses import LIMIT, InNoBlock, refuse_lost_tokens
 from packer.pipeline.workers.executor import Workers
 from packer.progress import Progress
-from packer.rejections import CODES
 from packer.store.document_shards import DocumentShards
 from packer.store.manifest import Shard
 
@@ -30,21 +31,28 @@ def pack_documents(
     *,
     workers: Workers,
     progress: Progress,
+    fail_above: float | None = None,
 ) -> PackedBlocks:
     """Pack the documents of a cache, each split separately, and write its block shards.
 
     Raises:
+        LeftOutError: a larger share of the tokens would be in no block than `fail_above`, or a tenth.
         NothingKeptError: no document is in a block.
         RecipeError: mode ``eos`` without an EOS.
         CheckError: a document is damaged.
         StorageError: the disk cannot be read or written.
     """
     recipe, model = provenance.recipe, provenance.model
+    pack = msgspec.to_builtins(recipe.pack)
     if recipe.pack.mode == "none":
         return PackedBlocks(shards=(), groups=[])
     form = BlockForm.of(recipe.pack, pad_id=model.pad_id, eos_id=model.eos_id, stop_ids=model.stop_ids)
+    limit = LIMIT if fail_above is None else fail_above
     groups: list[PackedGroup] = []
     are_apart = workers.are_apart(folder)
+
+    def lost() -> InNoBlock:
+        return InNoBlock.of_documents(cuts_of(groups), documents.values())
 
     def tasks() -> Iterator[BlockTask | GroupTask]:
         for split, own in documents.items():
@@ -53,10 +61,12 @@ def pack_documents(
             for packed, group, of_shards in found:
                 groups.append(packed)
                 num_blocks += packed.num_blocks
-                is_one_of_several = are_apart and len(own) > recipe.pack.group_documents and packed.num_blocks
-                yield from [group] if is_one_of_several else of_shards
-            if not num_blocks:
+                if lost().share <= limit:  # once it is above, the rest is only planned, to say how much is lost
+                    is_one_of_several = are_apart and len(own) > recipe.pack.group_documents and packed.num_blocks
+                    yield from [group] if is_one_of_several else of_shards
+            if not num_blocks and lost().share <= limit:
                 progress.note(f"split '{split}' has no block: nothing of its {len(own):,} documents could be packed")
+        refuse_lost_tokens(lost(), documents.values(), pack, limit)
 
     num_tokens = sum(own.num_tokens for own in documents.values())
     num_tasks = max(1, len(documents)) + num_tokens // tokens_per_shard(recipe.shard_bytes)
@@ -73,17 +83,4 @@ def pack_documents(
         shards[number] = made
         num_made = sum(shard.num_tokens for shard in made)
         progress.advance(num_made, num_made)
-    if not shards:
-        raise _nothing_packed(documents, groups)
     return PackedBlocks(shards=tuple(shard for number in sorted(shards) for shard in shards[number]), groups=groups)
-
-
-def _nothing_packed(documents: Mapping[str, DocumentShards], groups: Sequence[PackedGroup]) -> NothingKeptError:
-    num_documents = sum(len(own) for own in documents.values())
-    counts = {code: sum(group.losses[code].num_documents for group in groups) for code in REASONS}
-    reasons = ", ".join(f"{count:,} × {code} ({CODES[code]})" for code, count in counts.items() if count)
-    return NothingKeptError(
-        f"nothing kept: of {num_documents:,} documents {reasons}",
-        hint="--block-len N makes blocks longer, "
-        "--set pack.overlong=split cuts documents, --set pack.min_length=1 keeps short ones",
-    )

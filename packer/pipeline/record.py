@@ -9,7 +9,7 @@ import numpy as np
 
 from packer.curate.trait_rules import traits_version
 from packer.pack import REASONS
-from packer.pipeline.blocks import PackedBlocks, PackedGroup
+from packer.pipeline.blocks import PackedBlocks, PackedGroup, cuts_of
 from packer.pipeline.identity import CODE_VERSION, TRAITS_VERSION, Provenance
 from packer.pipeline.partition import PartitionResult
 from packer.pipeline.selecting import Selected, values_of
@@ -17,7 +17,7 @@ from packer.recipe.recipe import to_json
 from packer.recipe.row_rules import RowRules
 from packer.rejections import CODES
 from packer.store.cache import content_fingerprint
-from packer.store.entries import Cut, Totals
+from packer.store.entries import Totals
 from packer.store.manifest import FORMAT_VERSION, Input, Manifest, Shard
 from packer.store.rejected import Rejected
 from packer.version import __version__, code_digest, library_version
@@ -160,25 +160,10 @@ def _totals(results: Sequence[PartitionResult], packed: PackedBlocks, selected: 
         merged=sum(shard.num_merged for shard in shards),
         skipped=sum(shard.num_skipped for shard in shards),
         packed=sum(group.num_packed for group in groups),
-        cut=_cut(groups) | ({} if selected.left_out is None else selected.left_out.cuts()),
+        cut=cuts_of(groups) | ({} if selected.left_out is None else selected.left_out.cuts()),
         piece_starts=sum(group.num_piece_start for group in groups),
         blocks=num_blocks,
         slots=num_blocks * block_len,
         separators=sum(group.num_separators for group in groups),
         padding=sum(group.num_padding for group in groups),
     )
-
-
-def _cut(groups: Sequence[PackedGroup]) -> dict[str, Cut]:
-    """Sum the losses of all groups by code; codes that lost nothing are omitted."""
-    cuts = {}
-    for code in sorted(REASONS):
-        losses = [group.losses[code] for group in groups]
-        if any(loss.num_parts for loss in losses):
-            cuts[code] = Cut(
-                documents=sum(loss.num_documents for loss in losses),
-                parts=sum(loss.num_parts for loss in losses),
-                tokens=sum(loss.num_tokens for loss in losses),
-                trained=sum(loss.num_trained for loss in losses),
-            )
-    return cuts

@@ -26,7 +26,7 @@ from packer.pipeline.identity import Provenance
 from packer.pipeline.kept_tokenizer import write_model
 from packer.pipeline.messages.build_result import BuildResult
 from packer.pipeline.messages.changes import Changes, changes
-from packer.pipeline.messages.losses import TooMuchLostError, refuse_losses, token_losses
+from packer.pipeline.messages.losses import LeftOutError, refuse_existing, token_losses
 from packer.pipeline.messages.row_report import row_report
 from packer.pipeline.packing import pack_documents
 from packer.pipeline.partition import journal_entries
@@ -102,7 +102,7 @@ def _build_checked(
     try:
         return _build(plan, folder, options, progress, seconds)
     except CheckError as error:
-        if not left or isinstance(error, TooMuchLostError):
+        if not left or isinstance(error, LeftOutError):
             raise
         progress.note(f"{error.message}; making again what an unfinished build left")
     with lock(folder):
@@ -134,7 +134,14 @@ def _build(
             progress.stage("selecting", 0, "rows")
             selection = select(folder, wanted, shards, made.traits)
         with _timed(seconds, "blocks"):
-            packed = pack_documents(folder, selection.documents, wanted, workers=options.workers, progress=progress)
+            packed = pack_documents(
+                folder,
+                selection.documents,
+                wanted,
+                workers=options.workers,
+                progress=progress,
+                fail_above=options.fail_above,
+            )
         with _timed(seconds, "commit"):
             write_model(folder, wanted.model, plan.model.files)
             refuse_changed(plan.files, plan.inputs)
@@ -174,7 +181,7 @@ def _replaced(folder: Path, found: Manifest, wanted: Provenance, options: BuildO
 
 
 def _nothing_to_do(folder: Path, found: Manifest, plan: BuildPlan, options: BuildOptions) -> BuildResult:
-    refuse_losses(folder, found, options.fail_above)
+    refuse_existing(folder, found, options.fail_above)
     return _result(folder, found, plan, 0, built=False)
 
 

@@ -19,6 +19,7 @@ from packer.errors import RecipeError
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.names import SplitName, is_address, refuse_credentials
 from packer.recipe.media_rules import MediaRules
+from packer.recipe.named_options import is_about_sources
 from packer.recipe.read_rules import MAX_BLOCK_LEN, Read, Tokens, check_read
 from packer.recipe.row_rules import Condition, Decontaminate, Deduplicate, Filter, RowRules, Split, Take
 from packer.recipe.row_schemas import ROW_SCHEMAS
@@ -304,10 +305,10 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
 
 
 def for_one_source(hint: str, recipe: Recipe) -> str:
-    """Add to a hint about one source, where `--set sources.…` would set all of several, how a recipe sets one."""
-    if len(recipe.sources) < 2 or "--set 'sources." not in hint:
+    """Add to a hint about one source, where an option would set a key of all of several, how a recipe sets one."""
+    if len(recipe.sources) < 2 or not is_about_sources(hint):
         return hint
-    return f"{hint}; --set applies to all {len(recipe.sources)} sources: a recipe sets it for one, below its `path`"
+    return f"{hint}; an option applies to all {len(recipe.sources)} sources: a recipe sets it for one, below its `path`"
 
 
 def _refuse_credentials(value: Any, where: str, key: str = "") -> None:
@@ -352,7 +353,7 @@ def _check_pack(pack: Pack, where: str) -> None:
         nearest = -(-pack.block_len // pack.align) * pack.align
         raise RecipeError(
             f"{where}: pack.align: {pack.align} does not divide pack.block_len {pack.block_len}",
-            hint=f"--set pack.block_len={nearest}" if nearest <= MAX_BLOCK_LEN else _EVERY_KEY,
+            hint=f"--block-len {nearest}" if nearest <= MAX_BLOCK_LEN else _EVERY_KEY,
         )
     if pack.mode != "stream":
         if pack.min_length > pack.block_len:
@@ -378,6 +379,8 @@ def _apply(values: dict[str, Any], override: str) -> None:
     if not separator or not path:
         raise RecipeError(f"--set {override}: expected KEY=VALUE", hint="for example --set pack.block_len=2048")
     *parents, last = path.split(".")
+    if parents[:1] == ["sources"] and not values.get("sources"):
+        raise RecipeError(f"{override.partition('=')[0]}: there are no sources", hint="name files, or a recipe with -c")
     targets = [values]
     for depth, parent in enumerate(parents):
         inner = [target.setdefault(parent, {}) for target in targets]

@@ -16,6 +16,7 @@ import yaml
 from packer.errors import RecipeError
 from packer.host.regular_file import read_given_text
 from packer.names import in_words
+from packer.near import did_you_mean, near, near_paths
 from packer.withdrawn import WITHDRAWN
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
@@ -37,8 +38,9 @@ def load_mapping(path: Path, *, what: str = "", hint: str | None = None) -> dict
     try:
         text = read_given_text(path)
     except FileNotFoundError:
-        raise RecipeError(f"{what}{path}: no such file", hint=hint) from None
+        raise RecipeError(f"{what}{path}: no such file", hint=did_you_mean(near_paths(path), hint or "")) from None
     except IsADirectoryError:
+        hint = did_you_mean(map(str, sorted(path.glob("*.y*ml"))), hint or "")
         raise RecipeError(f"{what}{path}: is a folder, not a file", hint=hint) from None
     except OSError as error:
         raise RecipeError(f"{what}{path}: cannot be read: {error.strerror or error}") from error
@@ -76,15 +78,48 @@ def parse_yaml(text: str, where: str) -> Any:
     """
     try:
         return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
+    except yaml.MarkedYAMLError as error:
+        raise _no_yaml(error, text, where) from None
     except (yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
         # ValueError: a number of thousands of digits, a day that is in no calendar.
-        said = " ".join(str(error).split()).replace('"<unicode string>"', f'"{where}"')
-        raise RecipeError(
-            f"{where}: not valid YAML: {said}",
-            hint="put text in quotes" + (": --set 'a.b=\"text\"'" if where.startswith("--set") else ""),
-        ) from None
+        raise RecipeError(f"{where}: not valid YAML: {' '.join(str(error).split())}", hint=_QUOTES) from None
     except RecipeError as error:
         raise RecipeError(f"{where}: {error.message}") from None
+
+
+_QUOTES = "put text in quotes"
+
+
+def _no_yaml(error: yaml.MarkedYAMLError, text: str, where: str) -> RecipeError:
+    """Return the error for text that is no YAML: the line at which it ends to be, and what was probably meant by it."""
+    problem, mark, begun = str(error.problem), error.problem_mark, error.context_mark
+    if where.startswith("--set") or mark is None:
+        return RecipeError(f"{where}: not valid YAML: {problem}", hint=f"{_QUOTES}: --set 'a.b=\"text\"'")
+    lines = [*text.splitlines(), ""]
+    line = lines[min(mark.line, len(lines) - 1)]
+    joined = next((each.strip() for each in (line, *lines[: mark.line][::-1]) if _JOINED.match(each)), None)
+    if "\t" in line[: mark.column + 1]:
+        hint = "indent with spaces, not with a tab"
+    elif joined is not None:
+        hint = f"write a blank after the colon: {joined.replace(':', ': ', 1)}"
+    elif begun is not None and "flow" in str(error.context):
+        opened = next((n for n in range(mark.line, -1, -1) if _opens(lines[n])), begun.line)
+        hint = f"close the bracket of line {opened + 1}, or put a comma between what it contains"
+    elif begun is not None and "block" in str(error.context):
+        hint = f"indent it like line {begun.line + 1}, with which it belongs together"
+    else:
+        key, colon, value = line.partition(": ")
+        hint = _QUOTES + (f": {key.strip()}: '{value.strip()}'" if colon and "'" not in value else "")
+    shown = f": {line.strip()}" * bool(line.strip())
+    return RecipeError(f"{where}: not valid YAML: line {mark.line + 1}: {problem}{shown}", hint=hint)
+
+
+def _opens(line: str) -> bool:
+    return line.count("[") + line.count("{") > line.count("]") + line.count("}")
+
+
+_JOINED = re.compile(r"\s*(?:- )?\w+:[^\s/]")
+"""A key and its value without a blank between them, which is a text; but for addresses."""
 
 
 def _num_values(node: yaml.Node, known: dict[int, int]) -> int:
@@ -171,18 +206,27 @@ def explain(message: str, recipe: type[msgspec.Struct], every_key: str) -> tuple
     text, separator, path = in_words(message).partition(" - at `$")
     key = path.rstrip("`").lstrip(".")
     if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", text):
-        import difflib  # noqa: PLC0415 - only on this path
-
         keys = _kind_of(recipe, key).__struct_encode_fields__
-        close = difflib.get_close_matches(unknown[1], keys, n=1)
-        meant = [*_places_of(recipe, unknown[1])] or close
-        hint = f"did you mean {' or '.join(map(repr, meant))}?" if meant else "keys here: " + ", ".join(keys)
+        meant = [*_places_of(recipe, unknown[1])] or near(unknown[1], keys)
+        hint = did_you_mean(meant, "keys here: " + ", ".join(keys))
         hint = WITHDRAWN.get(f"{re.sub(_PLACE, '', key)}.{unknown[1]}", hint)
         return f"unknown key '{f'{key}.' if key else ''}{unknown[1]}'", hint
     if invalid := re.fullmatch(r"Invalid enum value (.*)", text):
-        values = " | ".join(str(value) for value in get_args(_kind_of(recipe, key)))
-        return f"{key}: expected {values}, found {invalid[1]}", every_key
-    return f"{key}: {text[0].lower()}{text[1:]}" if separator and key else text, every_key
+        values = [str(value) for value in get_args(_kind_of(recipe, key))]
+        hint = did_you_mean(near(invalid[1].strip("'"), values), every_key)
+        return f"{key}: expected {' | '.join(values)}, found {invalid[1]}", hint
+    return f"{key}: {text[0].lower()}{text[1:]}" if separator and key else text, _form_of(
+        text, recipe, key
+    ) or every_key
+
+
+def _form_of(text: str, recipe: type[msgspec.Struct], key: str) -> str | None:
+    """Say how a value of another type is written."""
+    if text.startswith("Expected `object`"):
+        names = getattr(_kind_of(recipe, key), "__struct_encode_fields__", ())
+        return f"its keys are {', '.join(names)}" if names else None
+    forms = {"Expected `array`": f"write a list: {key}: [...]", "Expected `int`, got `str`": "leave the quotes out"}
+    return next((form for start, form in forms.items() if text.startswith(start)), None)
 
 
 def _places_of(recipe: type[msgspec.Struct], name: str) -> Iterator[str]:

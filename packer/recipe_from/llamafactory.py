@@ -1,6 +1,5 @@
 """Conversion of a LLaMA-Factory training configuration to a recipe. Based on LLaMA-Factory 0.9.5."""
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 from packer.errors import RecipeError
 from packer.host.regular_file import path_within
+from packer.near import did_you_mean, near
 from packer.recipe_from.config import (
     ConfigPaths,
     EntryLeftOutError,
@@ -75,10 +75,9 @@ def _entry(info: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     entry = info.get(name)
     if isinstance(entry, Mapping):
         return entry
-    close = difflib.get_close_matches(name, [str(each) for each in info if each != name], 1)
     listed = ", ".join(map(str, list(info)[:_MOST_LISTED])) + ", …" * (len(info) > _MOST_LISTED)
     found = f"expected a mapping in {INFO_FILE}, found {shown(entry)}" if name in info else f"not in {INFO_FILE}"
-    hint = f"did you mean '{close[0]}'?" if close else f"it has {listed or 'none'}"
+    hint = did_you_mean(near(name, [str(each) for each in info if each != name]), f"it has {listed or 'none'}")
     raise RecipeError(f"dataset '{name}': {found}", hint=hint)
 
 

@@ -6,9 +6,10 @@ from typing import Any
 import msgspec
 
 from packer.batches import Sample
+from packer.recipe.named_options import flow_mapping
 from packer.source.chat import ChatMessage, chat_sample, read_messages, with_weight
 from packer.source.decode import Refused
-from packer.source.field_names import columns_yaml, is_setting
+from packer.source.field_names import is_setting
 from packer.source.row import RowFields, RowSchema, drop_empty_optional_fields, sample_id, type_name, typed
 from packer.source.unsupported_rows import refuse_media_tags
 
@@ -62,7 +63,7 @@ def refuse_chat_fields(row: dict[str, Any], *, columns: Mapping[str, str]) -> No
     if unused is not None:
         raise Refused(
             "wrong_type",
-            f"strings have no place for `{unused}`; `columns: {{{columns_yaml(columns)}}}` reads the row as alpaca, "
+            f"strings have no place for `{unused}`; `columns: {flow_mapping(columns)}` reads the row as alpaca, "
             "which has; "
             f"`columns: {{{unused}: null}}` leaves it out",
         )

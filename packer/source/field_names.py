@@ -2,9 +2,7 @@
 what a name such as `cot` says to be reasoning counts as a text, however short it is.
 """
 
-import json
 import re
-from collections.abc import Mapping
 from typing import Any
 
 SYNONYMS = {
@@ -32,8 +30,6 @@ _SETTINGS = frozenset(
     {"enabled", "disabled", "on", "off", "true", "false", "yes", "no", "none", "low", "medium", "high"}
 )
 """What data sets of models with and without reasoning have under `reasoning` to say which row is which."""
-
-_YAML_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off"})
 
 _FIELD_BY_SYNONYM = {synonym: field for field, synonyms in SYNONYMS.items() for synonym in synonyms}
 
@@ -73,14 +69,3 @@ def meant_field(path: str) -> str | None:
 def is_setting(reasoning: Any) -> bool:
     """Whether what a row has under `reasoning` says only whether, or how much, it is reasoned."""
     return isinstance(reasoning, str) and reasoning.strip().lower() in _SETTINGS
-
-
-def columns_yaml(columns: Mapping[str, str | None]) -> str:
-    """Return columns as the members of a YAML mapping within single quotes of a shell."""
-    return ", ".join(f"{as_yaml(new)}: {'null' if old is None else as_yaml(old)}" for new, old in columns.items())
-
-
-def as_yaml(name: str) -> str:
-    """Return a name as a YAML value within single quotes of a shell."""
-    is_plain = re.fullmatch(r"[^\W\d][\w.]*", name) and name.lower() not in _YAML_WORDS
-    return name if is_plain else json.dumps(name, ensure_ascii=False).replace("'", "'\\''")

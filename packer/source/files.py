@@ -34,6 +34,7 @@ from packer.host.limits import out_of
 from packer.host.regular_file import open_regular, path_within, read_regular_bytes, walk
 from packer.hub import may_be_repository
 from packer.names import SPLIT_NAME, FileName, data_ending, fits, in_words, is_file_name
+from packer.near import did_you_mean, near_paths
 from packer.source.file_bytes import PIPED, no_rows_error
 
 T = TypeVar("T")
@@ -83,12 +84,13 @@ def _matches(pattern: str) -> list[Path]:
             raise InputError(
                 f"{pattern}: is not a regular file", hint="write its rows to a file, or pipe them in: packer build - …"
             )
-        on_hub = f"a data set of the Hub is named hf://datasets/{pattern}/FILE; " if may_be_repository(pattern) else ""
-        raise InputError(f"{pattern}: no such file", hint=on_hub + looked)
+        if may_be_repository(pattern):
+            looked = f"a data set of the Hub is named hf://datasets/{pattern}/FILE; {looked}"
+        raise InputError(f"{pattern}: no such file", hint=did_you_mean(near_paths(pattern), looked))
     with _searching(pattern):
         files = [match for match in matches(pattern) if match.is_file()]
     if not files:
-        raise InputError(f"{pattern}: no file matches", hint=looked)
+        raise InputError(f"{pattern}: no file matches", hint=did_you_mean(near_paths(pattern), looked))
     return files
 
 

@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from packer.source.field_names import as_yaml, columns_yaml, meant_field
+from packer.recipe.named_options import as_option, flow_mapping
+from packer.source.field_names import meant_field
 from packer.source.file_bytes import quoted
 from packer.source.roles import ROLES
 from packer.source.row import Columns, composed, rename
@@ -47,12 +48,9 @@ class Reading:
 
     def setting(self, ignored: Iterable[str] = ()) -> str:
         """Return the options of a command that read rows in this way, and leave out some fields."""
-        roles = ", ".join(f"{as_yaml(name)}: {role}" for name, role in self.roles.items())
-        return " ".join(
-            [f"--set 'sources.columns={{{columns_yaml(self.columns)}}}'"] * bool(self.columns)
-            + [f"--set 'sources.roles={{{roles}}}'"] * bool(roles)
-            + [f"--ignore {shlex.quote(name)}" for name in ignored]
-        )
+        named = {"sources.columns": self.columns, "sources.roles": self.roles}
+        set_keys = [as_option(f"{key}={flow_mapping(names)}") for key, names in named.items() if names]
+        return " ".join([*set_keys, *(f"--ignore {shlex.quote(name)}" for name in ignored)])
 
     def unread(self, rows: Sequence[dict[str, Any]]) -> Unread | None:
         """Return what of some rows nothing reads; None if `columns` make no rows of a schema of them."""

@@ -5,7 +5,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from packer.recipe.named_options import as_option, flow_mapping
 from packer.source.decode import Refused
+from packer.source.file_bytes import quoted
 from packer.source.row import Columns, rename
 
 ROLES = {
@@ -56,9 +58,6 @@ _TOOLS = re.compile(
     "env|environment|executor|(?:code|python)?interpreter|(?:code|function|tool)(?:call)?(?:output|response|result|return)s?"
 )
 """Not `output` or `response` alone: in pairs such as prompt and response, these are the assistant."""
-
-_PLAIN_KEY = re.compile(r"(?!(?:true|false|null|yes|no|on|off|y|n)\Z)[A-Za-z]\w*", re.IGNORECASE)
-"""Keys that need no quotes in YAML."""
 
 
 def role_of(name: str, *, where: str) -> str:
@@ -111,17 +110,19 @@ def roles_hint(rows: Iterable[dict[str, Any]], columns: Columns) -> str:
     """Return a hint for setting `roles`, guessed from the names that datasets use and from who speaks first."""
     renamed = [rename(row, columns) for row in rows]
     guessed = guess_roles(renamed)
-    pairs = ", ".join(f"{_yaml_key(name)}: {role}" for name, role in guessed.items())
-    if not pairs:
-        names = Counter(name for row in renamed for name in dict.fromkeys(_roles_of(row)) if not _is_known(name))
-        found = [_yaml_key(name) for name, _ in names.most_common(2)]
-        if not found:
-            return "the first rows have no such role; sources.roles says what the one of the reason means"
-        one, *others = found
-        asks = ", ".join([f"{one}: user", *(f"{other}: assistant" for other in others)])
-        answers = ", ".join([f"{one}: assistant", *(f"{other}: user" for other in others)])
-        return f"if `{one}` asks, --set 'sources.roles={{{asks}}}'; if it answers, {{{answers}}}"
-    return f"say which role is which: --set 'sources.roles={{{pairs}}}'; that is a guess by their names and order"
+    if guessed:
+        return f"say which role is which: {_set_roles(guessed)}; that is a guess by their names and order"
+    names = Counter(name for row in renamed for name in dict.fromkeys(_roles_of(row)) if not _is_known(name))
+    if not names:
+        return "the first rows have no such role; `--roles` says what the one of the reason means"
+    one, *others = [name for name, _ in names.most_common(2)]
+    asks = {one: "user", **dict.fromkeys(others, "assistant")}
+    answers = {one: "assistant", **dict.fromkeys(others, "user")}
+    return f"if {quoted(one)} asks, {_set_roles(asks)}; if it answers, {_set_roles(answers)}"
+
+
+def _set_roles(roles: Mapping[str, str]) -> str:
+    return as_option(f"sources.roles={flow_mapping(roles)}")
 
 
 def guess_roles(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -174,11 +175,3 @@ def _guess_role(name: str) -> str | None:
     word = re.sub(r"[^a-z]", "", name.lower())
     patterns = {"user": _USERS, "assistant": _ASSISTANTS, "tool": _TOOLS}
     return next((role for role, pattern in patterns.items() if pattern.fullmatch(word)), None)
-
-
-def _yaml_key(name: str) -> str:
-    """Return a name as a YAML key within single quotes of a shell."""
-    if _PLAIN_KEY.fullmatch(name):
-        return name
-    shown = "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08x}" for c in name)
-    return f'"{shown}"'.replace("'", "'\\''")

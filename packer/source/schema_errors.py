@@ -1,12 +1,13 @@
 """Errors and hints for rows that fit no schema: fields found and needed, and `columns` that would make them fit."""
 
-import difflib
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from packer.errors import InputError
+from packer.near import did_you_mean, near
+from packer.recipe.named_options import as_option, flow_mapping
 from packer.source.decode import Refused
 from packer.source.exports import export_hint
 from packer.source.field_names import meant_field
@@ -76,10 +77,10 @@ def refuse_unread_columns(path: FilePath, columns: Columns, schema: str) -> None
         return
     unsupported = SUSPECT_FIELDS - SCHEMAS[schema].fields
     guessed = meant_field(unread)
-    near = [guessed] if guessed in known else difflib.get_close_matches(unread, sorted(known), 1)
+    meant = [guessed] if guessed in known else near(unread, sorted(known))
     raise InputError(
         f"{path}: `columns` names {quoted(unread)}, which is not a field of schema {schema}",
-        hint=f"did you mean {quoted(near[0])}?" if near else f"its fields: {', '.join(sorted(known - unsupported))}",
+        hint=did_you_mean(meant, f"its fields: {', '.join(sorted(known - unsupported))}"),
     )
 
 
@@ -91,11 +92,13 @@ def refuse_absent_columns(path: str, names: Collection[str], columns: Columns) -
     """
     for new, old in columns.items():
         if old is not None and old not in names and first_name(old) not in names:
-            close = difflib.get_close_matches(old, list(names), 1)
+            hint = did_you_mean(near(old, names), "name an existing field")
+            if new in names and not near(old, names):
+                hint = f"the schema's field comes first: {as_option(f'sources.columns={flow_mapping({old: new})}')}"
             raise InputError(
                 f"{path}: `columns` takes '{new}' from {quoted(old)}, but no sampled row has it; "
                 f"found: {list_names(names)}",
-                hint=f"did you mean {quoted(close[0])}?" if close else "name an existing field",
+                hint=hint,
             )
 
 
@@ -132,7 +135,7 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns) -> str:
     choices = () if when or rivals else propose(sampled, first.reading).choices
     ways = "; ".join([ways, *(f"{each.when}, {each.reading.setting(each.left)}" for each in choices)])
     differs = _DIFFERS if when and "rejected" in first.reading.columns else ""
-    return f"say which field is which with `columns`: {ways}{_LEFT_OUT if first.left else differs}{_OR * bool(rivals)}"
+    return f"say which field is which: {ways}{_LEFT_OUT if first.left else differs}{_OR * bool(rivals)}"
 
 
 def _best(

@@ -21,6 +21,7 @@ from packer.errors import CheckError, InputError, UsageError
 from packer.host.limits import refuse_many_values
 from packer.host.regular_file import MAX_SMALL_BYTES, ContainedPaths
 from packer.names import FilePath, SplitName, in_words
+from packer.near import did_you_mean, near_paths
 from packer.recipe.read_rules import Read, Tokens
 from packer.recipe.row_schemas import ROW_SCHEMAS
 from packer.store.entries import Count, Hex, Place, Shard, StoredTable, Totals
@@ -263,10 +264,11 @@ def manifest_bytes(folder: Path) -> bytes:
     size = CacheFiles(folder).size(MANIFEST_NAME)
     if size is None:
         named = in_shell(folder)
+        caches = [*near_paths(folder), *(str(found.parent) for found in sorted(folder.glob(f"*/{MANIFEST_NAME}")))]
+        hint = f"packer build SOURCE... -o {named} makes one; packer verify --foreign {named} is for other tools' data"
         raise InputError(
             f"{folder} is not a cache, or its build did not finish: it has no {MANIFEST_NAME}",
-            hint=f"packer build SOURCE... -o {named} makes one; packer verify --foreign {named} looks at what another "
-            "tool prepared",
+            hint=did_you_mean(caches, hint),
         )
     if size > MAX_MANIFEST_BYTES:
         raise CheckError(f"{folder / MANIFEST_NAME}: expected at most {MAX_MANIFEST_BYTES} bytes, found {size}")

@@ -51,7 +51,7 @@ def variant(starter, tmp_path):
         if edit is not None:
             place = Path(shutil.copytree(starter, tmp_path / name))
             edit(place)
-        build(load_recipe(place / "recipe.yaml", overrides), tmp_path / f"{name}-cache", jobs=1)
+        build(load_recipe(place / "recipe.yaml", overrides), tmp_path / f"{name}-cache", jobs=1, fail_above=1)
         return tmp_path / f"{name}-cache"
 
     return make

@@ -3,13 +3,13 @@
 import functools
 import json
 import re
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import twins
+from hints import settings_in
 from search_effort import one_in
 
 from packer.audit import lint
@@ -349,7 +349,7 @@ def test_the_price_of_rewriting_is_measured_on_the_rows(tmp_path: Path) -> None:
     price = float(re.findall(r"([0-9.]+) times", dear.message)[0])
     assert price > 2
     assert dear.level == "warning"
-    assert "supervision.history_rewrite" in (dear.hint or "")
+    assert "--history exact" in (dear.hint or "")
     assert finding(of(folder, "supervision.history_rewrite=exact", sources=sources), "rows_price").level == "note"
     assert "rows_price" not in codes(of(folder, sources=write(tmp_path / "one.jsonl", chat("Hi", "Hello"))))
 
@@ -402,16 +402,13 @@ def test_a_class_that_changes_nothing_is_no_finding(twin: Folder, tmp_path: Path
 
 # -- hints do what they say ------------------------------------------------------------------------------------------------
 
-SET = re.compile(r"--set ('[^']*'|\S+)")
-
 
 def test_every_key_of_every_hint_does_what_the_hint_says(cases: Cases) -> None:
     """The finding is gone, or a note; where the hint says no more than what is built, that is built."""
     tried = 0
     for code in one_in(2, list(CASES)):
         for each in cases.report(code).findings:
-            for quoted in SET.findall(each.hint or ""):
-                (override,) = shlex.split(quoted.rstrip(";:,"))
+            for override in settings_in(each.hint or ""):
                 after = {other.code: other.level for other in cases.report(code, override).findings}
                 if each.code != "template_refused":  # which other templates may earn again, of other markers
                     assert after.get(each.code, "note") == "note", f"{code}: {each.code} under {override}"
@@ -430,7 +427,7 @@ def test_no_hint_sets_what_the_recipe_has_set_already(tmp_path: Path) -> None:
 
 
 def hinted(report: LintReport, code: str) -> list[str]:
-    return [shlex.split(each.rstrip(";:,"))[0] for each in SET.findall(finding(report, code).hint or "")]
+    return settings_in(finding(report, code).hint or "")
 
 
 def test_a_hinted_stop_keeps_the_stops_of_the_recipe(tmp_path: Path) -> None:
@@ -496,7 +493,7 @@ def test_the_verdict_says_what_stops_a_build(tmp_path: Path) -> None:
     dear = write(tmp_path / "rows.jsonl", *[chat(*["Hello there"] * 20)] * 3)
     report = of(byte_level(twins.QWEN3_LIKE)(tmp_path / "rewriting"), sources=dear)
     assert report.verdict.startswith("a build would stop and ask about rewritten history")
-    assert "supervision.history_rewrite=as_rendered" in (finding(report, "rows_price").hint or "")
+    assert "--history as_rendered" in (finding(report, "rows_price").hint or "")
     assert of(CASES["template_refused"](tmp_path / "split"), sources=dear).verdict.startswith("a build would refuse")
     assert of(byte_level(FULL)(tmp_path / "own")).verdict == "plain chats can be built"
 

@@ -14,7 +14,8 @@ from twins import byte_level
 from packer.audit import preview, view_row
 from packer.errors import NothingKeptError, PackerError, UsageError
 from packer.model import model as model_module
-from packer.pipeline.from_python import build
+from packer.pipeline.from_python import RecipeKeys, build
+from packer.recipe.named_options import in_python
 from packer.recipe.recipe import load_recipe, make_recipe, to_json
 from packer.store.cache import Cache
 
@@ -51,7 +52,7 @@ def assert_preview_is_what_is_built(recipe, folder, rows):
     The cache is built if it is not there. Which parts of documents are in no block is for the build to say.
     """
     if not folder.exists():
-        build(recipe, folder, jobs=1)
+        build(recipe, folder, jobs=1, fail_above=1)
     found = preview(recipe, rows=rows)
     with Cache.open(folder) as cache:
         for row in found.rows:
@@ -255,7 +256,7 @@ def test_other_rejected_rows_have_the_hint_of_a_build(recipe_of, tmp_path):
         with pytest.raises(NothingKeptError) as built:
             build(recipe, tmp_path / "cache", jobs=1)
         hints.append(preview(recipe).rows[0].hint)
-        assert hints[-1] == built.value.hint
+        assert in_python(hints[-1], RecipeKeys.__annotations__) == built.value.hint
     assert "allow_dropped=[system]" in hints[0]
     assert "NaN and Infinity are not JSON" in hints[1]
 
@@ -346,7 +347,7 @@ def test_what_a_build_refuses_a_preview_refuses_alike(recipe_of, tmp_path):
 
 
 def facts(error):
-    return type(error), error.message, error.hint
+    return type(error), error.message, in_python(error.hint or "", RecipeKeys.__annotations__)
 
 
 REAL = [
@@ -390,7 +391,7 @@ def test_the_hint_against_a_loss_keeps_the_losses_that_are_allowed_and_names_all
     path = write(tmp_path / "rows.jsonl", *rows)
     with pytest.raises(NothingKeptError) as built:
         build(recipe_of(path, template=SILENT), tmp_path / "cache", jobs=1)
-    assert "supervision.allow_dropped=[reasoning,system]" in built.value.hint
+    assert "supervision={'allow_dropped': ['reasoning', 'system']}" in built.value.hint
     allowed = recipe_of(path, template=SILENT, supervision={"allow_dropped": ["tool_call"]})
     assert "allow_dropped=[tool_call,system]" in preview(allowed).rows[0].hint
 

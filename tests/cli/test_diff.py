@@ -48,14 +48,14 @@ def changed(starter, tmp_path_factory):
     definition["pre_tokenizer"]["pretokenizers"][0]["invert"] = True
     tokenizer.write_text(json.dumps(definition), "utf-8")
     overrides = ["supervision.turns=last", "pack.block_len=256", "template.kwargs.note=" + "long " * 30]
-    build(load_recipe(place / "recipe.yaml", overrides), place.parent / "cache", jobs=1)
+    build(load_recipe(place / "recipe.yaml", overrides), place.parent / "cache", jobs=1, fail_above=1)
     return place.parent / "cache"
 
 
 @pytest.fixture(scope="module")
 def fewer_turns(starter, tmp_path_factory):
     folder = tmp_path_factory.mktemp("fewer") / "cache"
-    build(load_recipe(starter / "recipe.yaml", ["supervision.turns=last"]), folder, jobs=1)
+    build(load_recipe(starter / "recipe.yaml", ["supervision.turns=last"]), folder, jobs=1, fail_above=1)
     return folder
 
 
@@ -67,7 +67,7 @@ def test_the_same_cache_is_one_line_and_exit_0(starter_cache):
 
 def test_the_same_data_by_the_same_recipe_is_one_line(starter, starter_cache, tmp_path):
     shutil.copytree(starter, tmp_path / "starter")
-    build(load_recipe(tmp_path / "starter" / "recipe.yaml"), tmp_path / "cache", jobs=1)
+    build(load_recipe(tmp_path / "starter" / "recipe.yaml"), tmp_path / "cache", jobs=1, fail_above=1)
     told = run(starter_cache, tmp_path / "cache", exit_code=0)
     assert told.stdout == "the same data by the same recipe; names, places, engine or versions in the manifest differ\n"
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import twins
 from command_line import assert_refused, fields, run
+from hints import arguments_in, settings_in
 
 import packer
 from packer.audit import preview
@@ -18,7 +19,6 @@ from packer.audit.lint.codes import CODES as LINT_CODES
 from packer.errors import InputError
 from packer.pipeline.plan import open_keys
 from packer.recipe.recipe import Recipe, load_recipe, make_recipe
-from packer.recipe.strict_yaml import parse_yaml
 from packer.rejections import CODES, rejection_hint
 from packer.starter import FAMILIES
 from packer_cli.main import COMMANDS
@@ -64,7 +64,7 @@ def hint_of(error: str) -> str:
 
 def options_of(hint: str) -> list[str]:
     """The first option that a hint names, as it is typed."""
-    found = re.search(r"--(?:template|set) (?:'(?:[^']|'\\'')*'|[^\s;,]+)", hint)
+    found = re.search(r"--(?:template|set|roles|history) (?:'[^']*'|[^\s;]+)", hint)
     assert found is not None, hint
     return [" ".join(word.split()) for word in shlex.split(found[0])]
 
@@ -165,7 +165,7 @@ def test_roles_of_another_world(desk: Path) -> None:
     error = run("build", *asked, "-o", "cache", exit_code=3).stderr
     assert "unknown_role" in error
     option = options_of(hint_of(error))
-    assert option == ["--set", "sources.roles={client: user, counselor: assistant}"]
+    assert option == ["--roles", "client=user,counselor=assistant"]
     report = run("lint", *asked, exit_code=1).stdout
     assert report.index("error[rows_rejected]") == report.index("[", report.index("verdict")) - len("error")
     assert options_of(report.replace("\n", " ").partition("error[rows_rejected]")[2]) == option
@@ -173,7 +173,7 @@ def test_roles_of_another_world(desk: Path) -> None:
     theirs = fields("build", chats("usual.jsonl"), "--tokenizer", "model", "-o", "usual")["totals"]
     assert mine == theirs and mine["kept"] == 6
     run("verify", "cache", "--sources", "/", "--reencode")
-    changed = ["--set", "sources.roles={client: assistant, counselor: user}"]
+    changed = ["--roles", "client=assistant,counselor=user"]
     assert_refused("roles of rows.jsonl was", "build", *asked, *changed, "-o", "cache", exit_code=2)
     assert "is up to date" in run("build", *asked, *option, "-o", "cache").stdout
 
@@ -185,16 +185,12 @@ def test_the_hints_hold_for_calls_from_python(tmp_path: Path) -> None:
     rows = [{"messages": said}] * 3
     with pytest.raises(InputError) as refused:
         packer.build(rows, tmp_path / "cache", tokenizer=model)
-    assert refused.value.hint is not None and "--template plain" in refused.value.hint
-    assert "--template NAME is template='NAME'" in refused.value.__notes__[-1]
+    assert refused.value.hint is not None and "template='plain' fits this tokenizer" in refused.value.hint
     with pytest.raises(InputError) as refused:
         packer.build(rows, tmp_path / "cache", tokenizer=model, template="plain")
     assert refused.value.hint is not None
-    option = re.search(r"sources\.roles=(\{[^}]*\})", refused.value.hint)
-    assert option is not None, refused.value.hint
-    result = packer.build(
-        rows, tmp_path / "cache", tokenizer=model, template="plain", roles=parse_yaml(option[1], "roles")
-    )
+    said_roles = arguments_in(refused.value.hint)
+    result = packer.build(rows, tmp_path / "cache", tokenizer=model, template="plain", **said_roles)
     assert result.manifest is not None and result.manifest.totals.kept == 3
 
 
@@ -205,7 +201,7 @@ def test_a_file_of_wrong_rows_beside_a_right_one_is_reported_first(desk: Path) -
     first, _, rest = told.partition("\n  rows ")
     said = first.replace("\n", " ")
     assert "warning: all 6 rows of wrong.jsonl are rejected: unknown_role:" in said
-    assert options_of(said)[1] == "sources.roles={client: user, counselor: assistant}" and rest
+    assert options_of(said)[1] == "client=user,counselor=assistant" and rest
     again = fields("build", *asked, *options_of(said), "-o", "cache", "--force")["totals"]
     assert again["kept"] == 12
     report = run("lint", *asked).stdout
@@ -221,16 +217,16 @@ def test_a_template_that_rewrites_history_is_asked_about_in_words(desk: Path, re
     error = run("build", *asked, "-o", "cache", exit_code=2).stderr
     hint = hint_of(error)
     assert "times the tokens" in error
-    assert options_of(hint) == ["--set", "supervision.history_rewrite=as_rendered"]
+    assert options_of(hint) == ["--history", "as_rendered"]
     learned = {}
     for each in ("exact", "as_rendered", "last"):
-        assert f"={each} trains" in hint
+        assert f"--history {each} trains" in hint
         folder = f"cache-{each}"
-        built = fields("build", *asked, "--set", f"supervision.history_rewrite={each}", "-o", folder)
+        built = fields("build", *asked, "--history", each, "-o", folder)
         learned[each] = built["totals"]["trained"]
     assert learned["last"] < learned["as_rendered"] <= learned["exact"]
     report = run("lint", *asked).stdout
-    assert "history_rewrite=as_rendered" in re.sub(r"\s+", " ", report.partition("[rows_price]")[2])
+    assert "--history as_rendered" in re.sub(r"\s+", " ", report.partition("[rows_price]")[2])
 
 
 def test_recipes_of_families_load_and_their_keys_are_the_recipes(tmp_path: Path) -> None:
@@ -274,21 +270,21 @@ def test_the_better_side_of_a_pair_is_learned_as_the_hint_says(desk: Path) -> No
         {"chosen": [ask, good], "rejected": [ask, bad]},
         {"prompt": [ask], "chosen": [good], "rejected": [bad]},
     ]
-    settings = re.findall(r"\{[^}]*\}", rejection_hint("preference"))
-    assert len(settings) == 2
-    for number, (row, columns) in enumerate(zip(shapes, settings, strict=True)):
+    options = re.findall(r"--columns \S+", rejection_hint("preference"))
+    assert len(options) == 2
+    for number, (row, option) in enumerate(zip(shapes, options, strict=True)):
         path = Path(f"{number}.jsonl")
         path.write_text(json.dumps(row) + "\n")
         asked = ["build", path, "--tokenizer", "model", "-o", f"cache-{number}"]
         assert "preference" in run(*asked, "--schema", "messages", exit_code=3).stderr
-        assert fields(*asked, "--set", f"sources.columns={columns}")["totals"]["kept"] == 1
+        assert fields(*asked, *option.split())["totals"]["kept"] == 1
 
 
 def test_every_setting_that_a_hint_names_is_one_of_the_recipe() -> None:
     checked = 0
     for code in CODES:
-        for setting in re.findall(r"--set ('[^']*'|[^\s;,]+)", rejection_hint(code)):
-            make_recipe({"sources": [{"path": "rows.jsonl"}]}, shlex.split(setting))
+        for setting in settings_in(rejection_hint(code)):
+            make_recipe({"sources": [{"path": "rows.jsonl"}]}, [setting])
             checked += 1
     assert checked > 20
 

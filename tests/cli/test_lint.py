@@ -233,8 +233,8 @@ def test_a_verdict_and_a_preview_say_that_they_apply_no_rules_about_rows(folder,
 @pytest.mark.parametrize("columns", [60, 66, 72, 80, 93])
 def test_a_key_to_be_copied_stands_beside_its_option(columns, folder):
     lines = run("--tokenizer", folder, env={"COLUMNS": str(columns)}).stdout.splitlines()
-    assert sum("--set supervision.history_rewrite=" in line for line in lines) > 3
-    assert not any(line.endswith("--set") for line in lines)
+    assert sum(re.search("--history (exact|last|as_rendered)", line) is not None for line in lines) > 3
+    assert not any(line.endswith(("--set", "--history")) for line in lines)
 
 
 def test_nothing_is_said_of_the_template_where_all_rows_bring_their_tokens(folder, refused, tmp_path):

@@ -22,7 +22,7 @@ from packer.store.cache import Cache
 pytestmark = pytest.mark.slow
 
 PACKER = [sys.executable, "-c", "from packer_cli.main import main; main()"]
-SHORT = ("--block-len", 128)
+SHORT = ("--block-len", 128, "--fail-above", 1)
 
 
 @pytest.fixture(params=["s3", "az"])
@@ -240,7 +240,7 @@ def test_a_reader_sees_the_cache_that_was_built_in_place_of_another(bucket, reci
     run("build", "-c", recipe, "-o", bucket.url)
     with Cache.open(bucket.url) as cache:
         rows_of(cache)
-    run("build", "-c", recipe, "-o", bucket.url, "--force", "--block-len", 64)
+    run("build", "-c", recipe, "-o", bucket.url, "--force", "--block-len", 64, "--fail-above", 1)
     with Cache.open(bucket.url) as cache:
         assert rows_of(cache).shape[1] == 64
         kept = {f"blocks/{path.name}" for path in (cache.folder / "blocks").iterdir()}

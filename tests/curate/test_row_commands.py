@@ -92,7 +92,7 @@ def test_a_cache_without_rules_lists_the_rows_of_its_splits_too(place):
 def test_a_row_that_was_left_out_is_shown_with_its_reason_and_its_documents(place, tmp_path):
     folder, tokenizer = place
     rules = ("--set", "deduplicate.exact=bytes", "--set", "sources.take.rows=3")
-    rules += ("--block-len", 16, "--set", "pack.overlong=truncate_right")
+    rules += ("--block-len", 16, "--fail-above", 1, "--set", "pack.overlong=truncate_right")
     run("build", folder / "a.jsonl", "--tokenizer", tokenizer, "-o", tmp_path / "cache", *rules, "-j", 1)
     lines = [json.loads(line) for line in (tmp_path / "cache" / "rejected.jsonl").read_text().splitlines()]
     by_code = {line["code"]: line for line in lines}

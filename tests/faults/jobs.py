@@ -60,12 +60,25 @@ class Job:
 
     def build(self, cache: Path, *overrides: str, **options: object) -> Path:
         """Build it here, and nothing goes wrong."""
-        build(load_recipe(self.recipe, overrides), cache, jobs=1, **options)  # type: ignore[arg-type]
+        build(load_recipe(self.recipe, overrides), cache, **{"jobs": 1, "fail_above": 1.0} | options)  # type: ignore[arg-type]
         return cache
 
     def command(self, cache: Path, *words: str) -> list[str]:
         """What a person types; what lies in another folder and has changed is another input, which needs a word."""
-        return ["build", "-c", str(self.recipe), "-o", str(cache), "-j", "1", "-q", "--force", *words]
+        return [
+            "build",
+            "-c",
+            str(self.recipe),
+            "-o",
+            str(cache),
+            "-j",
+            "1",
+            "-q",
+            "--force",
+            "--fail-above",
+            "1",
+            *words,
+        ]
 
     def copy(self, folder: Path) -> "Job":
         shutil.copytree(self.folder, folder, dirs_exist_ok=True)

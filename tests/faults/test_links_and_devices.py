@@ -38,15 +38,15 @@ READ = [
     "diff {cache} WHOLE",
     "diff WHOLE {cache}",
     "export {cache} --to datasets -o {here}/exported",
-    "build -c JOB/recipe.yaml -o {cache} -j 1 --dry-run",
+    "build -c JOB/recipe.yaml -o {cache} -j 1 --fail-above 1 --dry-run",
 ]
 WRITTEN = [
-    "build -c JOB/recipe.yaml -o {cache} -j 1",
-    "build -c JOB/recipe.yaml -o {cache} -j 1 --set pack.block_len=256 --force",
-    "build -c JOB/recipe.yaml -o {cache} -j 1 --repair",
-    "build -c JOB/recipe.yaml -o {cache} -j 1 --set partition_bytes=1KiB --force",
+    "build -c JOB/recipe.yaml -o {cache} -j 1 --fail-above 1",
+    "build -c JOB/recipe.yaml -o {cache} -j 1 --fail-above 1 --set pack.block_len=256 --force",
+    "build -c JOB/recipe.yaml -o {cache} -j 1 --fail-above 1 --repair",
+    "build -c JOB/recipe.yaml -o {cache} -j 1 --fail-above 1 --set partition_bytes=1KiB --force",
 ]
-BUILT = "build -c {here}/there/recipe.yaml -o {here}/cache -j 1 -q"
+BUILT = "build -c {here}/there/recipe.yaml -o {here}/cache -j 1 -q --fail-above 1"
 OF_JOB = {
     "recipe.yaml": [BUILT, "lint -c {here}/there/recipe.yaml", "preview -c {here}/there/recipe.yaml"],
     "chat.jsonl": [BUILT, "preview {here}/there/chat.jsonl --tokenizer JOB/tokenizer"],
@@ -81,7 +81,7 @@ def whole_job(memory: Path) -> Job:
 @pytest.fixture(scope="module")
 def whole(whole_job: Job, memory: Path) -> Path:
     folder = memory / "planted-whole" / "cache"
-    build(load_recipe(whole_job.recipe), folder, jobs=1)
+    build(load_recipe(whole_job.recipe), folder, jobs=1, fail_above=1)
     return folder
 
 

@@ -113,11 +113,11 @@ def test_reading_a_received_folder_sends_no_request_and_changes_nothing(
 
 
 WRITTEN = [
-    ["build", "-c", "RECIPE", "-o", "received", "--block-len", "64", "--force", "-j", "1"],
-    ["build", "-c", "RECIPE", "-o", "received", "--block-len", "64", "--force", "-j", "2"],
+    ["build", "-c", "RECIPE", "-o", "received", "--block-len", "64", "--fail-above", "1", "--force", "-j", "1"],
+    ["build", "-c", "RECIPE", "-o", "received", "--block-len", "64", "--fail-above", "1", "--force", "-j", "2"],
     ["build", "-c", "RECIPE", "-o", "received"],
     ["build", "-c", "RECIPE", "-o", "received", "--repair"],
-    ["build", "-c", "RECIPE", "-o", "received", "--block-len", "64", "--force", "--dry-run"],
+    ["build", "-c", "RECIPE", "-o", "received", "--block-len", "64", "--fail-above", "1", "--force", "--dry-run"],
 ]
 
 

@@ -109,8 +109,8 @@ def test_a_template_file_beats_the_configuration(tmp_path: Path) -> None:
 
 
 def test_a_template_that_is_no_file_is_told_the_names_there_are(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="template chatm: no such file") as error:
-        load_model(twins.byte_level(tmp_path), template=Path("chatm"))
+    with pytest.raises(InputError, match="template nothing-like-it: no such file") as error:
+        load_model(twins.byte_level(tmp_path), template=Path("nothing-like-it"))
     assert "packer's: chatml, llama-3" in (error.value.hint or "")
 
 

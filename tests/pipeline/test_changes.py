@@ -54,7 +54,7 @@ def refused(*sources, **options):
     with pytest.raises(UsageError) as caught:
         one(*sources, **options)
     assert caught.value.message == dry, "a dry run says what the build would"
-    assert "--force" in caught.value.hint
+    assert "force=True" in caught.value.hint
     assert read_manifest_bytes() == before
     return dry
 

@@ -12,7 +12,7 @@ from packer.recipe.recipe import load_recipe
 from packer.store.cache import Cache
 from packer.store.manifest import read_manifest, write_manifest
 
-OTHER = "pack.block_len=256"
+OTHER = "pack.block_len=384"
 
 
 def again(starter, cache, *overrides):
@@ -71,7 +71,7 @@ def test_a_disk_that_does_not_keep_what_was_written_is_reported(lost, starter, c
     monkeypatch.setattr(commit, "write_manifest", forgetful)
     with pytest.raises(StorageError, match="was built, but does not open: ") as caught:
         again(starter, cache, OTHER)
-    assert "--repair" in caught.value.hint
+    assert "repair=True" in caught.value.hint
     monkeypatch.undo()
     assert again(starter, cache, OTHER).built
     Cache.open(cache).close()

@@ -109,7 +109,7 @@ def test_without_a_fast_library_auto_is_the_reference_and_fast_is_refused(starte
     forget_fast_libraries(monkeypatch)
     with pytest.raises(RecipeError, match="neither gigatoken nor fastokens is installed") as caught:
         build_with(starter, tmp_path / "other", "engine=fast")
-    assert caught.value.hint == "pip install gigatoken fastokens, or --set engine=auto"
+    assert caught.value.hint == "pip install gigatoken fastokens, or engine='auto'"
     notes = Notes()
     manifest = build_with(starter, tmp_path / "cache", progress=notes).manifest
     assert manifest.engine == "reference"

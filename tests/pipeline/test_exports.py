@@ -1,6 +1,5 @@
 """Exports that are no rows yet: the step that a build names is followed letter by letter, and its rows are read back."""
 
-import itertools
 import json
 import re
 import shlex
@@ -15,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 import twins
 from foreign_rows import CALL, CHAT_CALL, CHAT_TOOLS, TEMPLATE, read_back
+from hints import arguments_in
 
 import packer
 from packer.errors import InputError
-from packer.recipe.recipe import make_recipe
 from packer.rejections import CODES, rejection_hint
 
 ASKED, SAID, MORE, REST = "When is the tide?", "At twelve past six.", "And tomorrow?", "An hour later."
@@ -250,14 +249,10 @@ def write(path: Path, value: Any) -> Path:
 def follow(path: Path, tokenizer: Path, cache: Path) -> tuple[Path, list[str]]:
     """Build by what the hints say, each letter by letter; return the file that was built, and the hints."""
     followed: list[str] = []
-    options: list[str] = []
-    ignored: list[str] = []
+    options: dict[str, Any] = {}
     while len(followed) < 4:
         try:
-            source = {"path": str(path), "ignore": ignored}
-            packer.build(
-                make_recipe({"sources": [source], "tokenizer": str(tokenizer)}, options), cache, progress=False
-            )
+            packer.build(path, cache, tokenizer=tokenizer, progress=False, **options)
         except InputError as error:
             hint = error.hint or ""
             assert "FIELD" not in hint and "NAME" not in hint
@@ -267,11 +262,7 @@ def follow(path: Path, tokenizer: Path, cache: Path) -> tuple[Path, list[str]]:
                 subprocess.run(["bash", "-euc", f"set -o pipefail; {command}"], check=True, cwd=path.parent)
                 path = path.parent / shlex.split(command)[-1]
             else:
-                words = shlex.split(
-                    hint[hint.index("--") :].partition("; ")[0].partition(" reads `")[0].partition(" leaves ")[0]
-                )
-                options += [word for word in words if word.startswith("sources.")]
-                ignored += [word for before, word in itertools.pairwise(words) if before == "--ignore"]
+                options |= arguments_in(hint)
             continue
         return path, followed
     raise AssertionError(followed)

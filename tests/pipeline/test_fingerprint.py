@@ -70,7 +70,7 @@ def plain(values):
 
 
 def made(values, folder, *, jobs=1):
-    return build(make_recipe(values), folder, jobs=jobs).fingerprint
+    return build(make_recipe(values), folder, jobs=jobs, fail_above=1).fingerprint
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +175,16 @@ def test_a_bucket_does_not_change_it(place, caches, tmp_path, in_memory, what):
 
 
 def test_standard_input_does_not_change_it(place, tmp_path):
-    options = ("--tokenizer", place / "tokenizer", "--block-len", 256, "--set", "partition_bytes=3000")
+    options = (
+        "--tokenizer",
+        place / "tokenizer",
+        "--block-len",
+        256,
+        "--fail-above",
+        1,
+        "--set",
+        "partition_bytes=3000",
+    )
     piped = fields("build", "-", *options, "-o", tmp_path / "piped", stdin=(place / "chat.jsonl").read_bytes())
     named = fields("build", place / "chat.jsonl", *options, "-o", tmp_path / "named")
     assert piped["fingerprint"] == named["fingerprint"]

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import twins
 import yaml
+from hints import settings_in
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from supervision_stages import Stages, chat
@@ -85,11 +86,12 @@ def follow(
             assert error.hint is not None
             hint = error.hint
         assert hint is not None
-        ways = re.split(r"; (?=--|if )| or (?=--set)", hint)
-        ways = [way[way.index("--") :] for way in ways if "sources.columns=" in way or "--ignore" in way]
+        ways = re.split(r"; (?=--|if )| or (?=--columns)", hint)
+        ways = [way[way.index("--") :] for way in ways if "--columns" in way or "--ignore" in way]
         assert ways, hint
-        words = shlex.split(re.split(r" reads `| leaves |; ", ways[-1 if last else 0])[0])
-        new = [word for word in words if word.startswith("sources.columns=")]
+        way = re.split(r" reads `| leaves |; ", ways[-1 if last else 0])[0]
+        words = shlex.split(way)
+        new = [each for each in settings_in(way) if each.startswith("sources.columns=")]
         new_ignored = {words[i + 1] for i, word in enumerate(words) if word == "--ignore"}
         assert not {*new} & {*followed} and (new or not new_ignored <= ignored), hint
         followed += new
@@ -311,9 +313,9 @@ def test_a_hint_about_one_of_several_sources_is_not_for_all_of_them(
         shown = [None, error.hint]
     assert shown[0] is None
     assert shown[1] is not None
-    assert shown[1].endswith("--set applies to all 2 sources: a recipe sets it for one, below its `path`")
+    assert shown[1].endswith("; an option applies to all 2 sources: a recipe sets it for one, below its `path`")
     (key,) = named
-    assert f"--set 'sources.{key}={{" in shown[1]
+    assert f"--{key} " in shown[1]
     sources[1] |= named
     assert [row.hint for row in preview(make_recipe(values), progress=Notes()).rows] == [None, None]
 
@@ -406,8 +408,8 @@ def test_the_hint_for_variables_of_a_row_that_contradict_it_is_followed(tmp_path
     rows = [{"messages": messages, "chat_template_kwargs": {"enable_thinking": False}}]
     hint = hint_for(shown_for(tmp_path, template, rows))
     columns = "sources.columns={chat_template_kwargs: null}"
-    first, last = hint.split("; ")
-    assert shlex.split(first)[:2] == ["--set", columns]
+    _, last = hint.split("; ")
+    assert settings_in(hint) == [columns]
     assert last.startswith("leave out the reasoning of such rows")
     assert shown_for(tmp_path, template, rows, columns).totals.kept == 1
 
@@ -446,7 +448,7 @@ def test_the_hint_for_reasoning_that_a_variable_of_the_row_leaves_out_is_followe
     rows = [{"messages": [USER, REASONED], "chat_template_kwargs": {"enable_thinking": False}}]
     hint = hint_for(shown_for(tmp_path, leaves_out, rows))
     columns = "sources.columns={chat_template_kwargs: null}"
-    assert shlex.split(hint.split("; ")[0])[:2] == ["--set", columns]
+    assert settings_in(hint)[0] == columns
     assert shown_for(tmp_path, leaves_out, rows, columns).totals.kept == 1
 
 
@@ -463,7 +465,7 @@ def test_the_hint_for_inline_reasoning_and_a_variable_of_the_row_is_one_stop(tmp
     rows = [{"messages": INLINE_ROW, "chat_template_kwargs": {"reasoning_effort": "none"}}]
     asking = EFFORTS.replace("'none' %}{% endif", "'high' %}{% endif")
     way, *_ = hint_for(shown_for(tmp_path, asking, rows)).split("; ")
-    _, columns, _, form, *_ = shlex.split(way)
+    columns, form = settings_in(way)
     assert form == "supervision.reasoning=field"
     assert shown_for(tmp_path, asking, rows, columns, form).totals.kept == 1
 

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from command_line import run
+from hints import settings_in
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +27,7 @@ from packer.errors import InputError, NothingKeptError, RecipeError, UsageError
 from packer.pipeline.from_python import SOURCE_KEYS, RecipeKeys
 from packer.pipeline.from_python import build as build_recipe
 from packer.pipeline.kept_rows import keep_rows, rows_folder
+from packer.recipe.named_options import NAMED_OPTIONS
 from packer.recipe.recipe import Recipe, Source, load_recipe, make_recipe, to_json
 from packer.store.cache import Cache
 from packer_cli.reply import listener
@@ -164,7 +166,7 @@ def test_splits_and_options_of_sources_are_those_of_a_recipe(tokenizer, tmp_path
         ("alpaca", ("instruction", "output"))
     }
     paths = [starter / "data" / "chat.jsonl", str(starter / "data" / "tools.jsonl")]
-    held_out = packer.build(paths, tmp_path / "files", split="eval", **options_of(tokenizer))
+    held_out = packer.build(paths, tmp_path / "files", split="eval", fail_above=1, **options_of(tokenizer))
     assert {shard.split for shard in held_out.manifest.shards} == {"eval"}
     assert [entry.path for entry in held_out.manifest.inputs] == list(map(str, paths))
     assert files_of(tmp_path / "files") == []
@@ -226,8 +228,8 @@ def test_a_recipe_is_built_as_by_the_command_and_options_take_precedence(as_file
     longer = packer.build(path, tmp_path / "longer", pack={"block_len": 1024}, jobs=1, progress=False)
     assert longer.manifest.recipe["pack"] == {**expected.manifest.recipe["pack"], "block_len": 1024}
     assert longer.manifest.recipe | {"pack": None} == expected.manifest.recipe | {"pack": None}
-    with pytest.raises(RecipeError, match="schema: is about sources"):
-        packer.build(path, tmp_path / "other", schema="alpaca", progress=False)
+    few = packer.build(path, tmp_path / "few", limit=2, jobs=1, progress=False)
+    assert [each["limit"] for each in few.manifest.recipe["sources"]] == [2] * len(recipe.sources)
 
 
 # What a cache names stays
@@ -239,9 +241,7 @@ def test_other_rows_ask_and_the_rows_that_a_cache_names_stay_until_another_has_t
     (kept,) = files_of(cache)
     with pytest.raises(UsageError, match="built from other inputs") as caught:
         packer.build(ROWS[:5], cache, **options)
-    (in_python,) = caught.value.__notes__
-    assert str(caught.value).endswith("\nhint: --force replaces it; -o another folder keeps both")
-    assert "--force is force=True" in in_python and "-o is `out`" in in_python
+    assert str(caught.value).endswith("\nhint: force=True replaces it; another `out` keeps both")
     assert files_of(cache) == [kept]
     assert not verify(cache, sources=["/"], threads=1).findings
     replaced = packer.build(ROWS[:5], cache, force=True, **options)
@@ -358,7 +358,7 @@ class Tokenizer:
         (ROWS, {"tokenizer": None}, RecipeError, "no tokenizer", "tokenizer="),
         (ROWS, {"pak": {}}, RecipeError, "unknown key 'pak'", "did you mean 'pack'"),
         (ROWS, {"pack": {"blok_len": 1}}, RecipeError, "unknown key 'pack.blok_len'", "did you mean 'block_len'"),
-        (ROWS, {"pack": 2048}, RecipeError, "pack: expected", "packer explain recipe"),
+        (ROWS, {"pack": 2048}, RecipeError, "pack: expected", "its keys are mode, block_len"),
         (ROWS, {"schema": "alpca"}, RecipeError, "schema: expected", "packer explain recipe"),
         (ROWS, {"limit": 0}, RecipeError, "limit: expected", "packer explain recipe"),
         (ROWS, {"split": "a/b"}, RecipeError, "split: expected the name of a split", "packer explain recipe"),
@@ -404,7 +404,7 @@ def test_a_hint_that_names_no_option_is_left_as_it_is(tokenizer, tmp_path):
 
 def test_options_are_the_keys_of_recipes_and_sources():
     keys = {*Recipe.__struct_fields__, *Source.__struct_fields__} - {"version", "sources", "path"}
-    assert set(get_type_hints(RecipeKeys)) == keys
+    assert set(get_type_hints(RecipeKeys)) == keys | {*NAMED_OPTIONS}
     assert set(SOURCE_KEYS) == {*Source.__struct_fields__} - {"path"}
 
 
@@ -514,8 +514,8 @@ def test_prompts_that_are_texts_are_reported_with_what_uses_the_template(tokeniz
     own = {"prompt": "q", "completion": "a"} if "q" in row else {}
     packer.build([row], tmp_path / "cache", **options, columns=own)
     said = " ".join(capsys.readouterr().err.split())
-    found = re.search(r"without the chat template; --set 'sources.columns=(\{.*?\})'", said)
-    assert (found and found[1]) == columns
+    _, _, hint = said.partition("without the chat template; ")
+    assert settings_in(hint) == ([] if columns is None else [f"sources.columns={columns}"])
     if columns is not None:
         packer.build([row], tmp_path / "chat", **options, columns=yaml.safe_load(columns))
         with Cache.open(tmp_path / "chat") as cache:

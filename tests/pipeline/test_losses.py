@@ -1,6 +1,7 @@
 """What is left out: warned of with the lengths that would keep it, and refused where a script says it is too much."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from packed_again import packed_again
 
 from packer.audit import stats
 from packer.errors import CheckError, NothingKeptError
+from packer.pipeline import blocks
 from packer.pipeline.from_python import build
 from packer.pipeline.messages.losses import WORTH_A_WARNING, fitting
 from packer.recipe.read_rules import MAX_BLOCK_LEN
@@ -19,6 +21,10 @@ from packer.store.cache import Cache
 
 def one_build(starter, folder, *overrides, **options):
     return build(load_recipe(starter / "recipe.yaml", overrides), folder, jobs=1, **options)
+
+
+def any_share(starter, folder, *overrides, **options):
+    return one_build(starter, folder, *overrides, fail_above=1.0, **options)
 
 
 @given(
@@ -37,7 +43,7 @@ def test_the_lengths_that_fit_are_the_smallest_that_do(lengths, step):
 
 def test_the_length_that_is_proposed_keeps_what_it_says(starter, tmp_path):
     """Of the same documents, packed again with each of the two lengths."""
-    made = one_build(starter, tmp_path / "cache", "pack.block_len=128")
+    made = any_share(starter, tmp_path / "cache", "pack.block_len=128")
     told, tokens = made.left_out, made.manifest.totals.tokens
     assert told == stats(tmp_path / "cache").left_out
     assert told.tokens == made.manifest.totals.cut_tokens == told.share * tokens > WORTH_A_WARNING * tokens
@@ -63,7 +69,7 @@ def test_the_length_that_is_proposed_keeps_what_it_says(starter, tmp_path):
     ],
 )
 def test_what_is_lost_otherwise_has_its_own_way_out(rules, way, starter, tmp_path):
-    told = one_build(starter, tmp_path / "cache", "pack.block_len=128", *rules).left_out
+    told = any_share(starter, tmp_path / "cache", "pack.block_len=128", *rules).left_out
     assert [each for each in told.ways_out if way in each]
     assert (told.fits_all is None) == ("min_length" in way)
 
@@ -71,7 +77,7 @@ def test_what_is_lost_otherwise_has_its_own_way_out(rules, way, starter, tmp_pat
 def test_rows_that_rules_leave_out_count_for_nothing(starter, tmp_path):
     """Neither in the share that warns and fails, nor in the length that fits."""
     rules = ("filters=[{name: short, of: conversation, chars: {max: 300}}]", "pack.block_len=64")
-    made = one_build(starter, tmp_path / "cache", *rules)
+    made = any_share(starter, tmp_path / "cache", *rules)
     with Cache.open(tmp_path / "cache") as cache:
         lengths = np.concatenate([cache.documents(split).lengths() for split in cache.splits("documents")])
     told, lost = made.left_out, lengths[lengths > 64].sum()
@@ -90,18 +96,55 @@ def test_more_than_is_allowed_commits_nothing_and_loses_no_work(starter, tmp_pat
     made = one_build(starter, cache, fail_above=rejected)
     before = made.fingerprint
     assert made.manifest.totals.cut_tokens == 0
-    with pytest.raises(CheckError, match=r"3 of 200 rows \(1.50%\) are rejected: 1 multimodal, 1 not_json, 1 prefer"):
+    with pytest.raises(CheckError, match=r"1.5 % of the rows are rejected \(3 of 200\): 1 multimodal, 1 not_json, 1 p"):
         one_build(starter, cache, fail_above=0.0149)  # it is up to date
-    with pytest.raises(CheckError, match=r"more than 2.00% is left out: [\d,]+ of [\d,]+ tokens .* [\d,]+ overlong"):
+    with pytest.raises(CheckError, match=r"in no block \([\d,]+ of [\d,]+ tokens\): [\d,]+ overlong"):
         one_build(starter, cache, "pack.block_len=128", fail_above=0.02, force=True)
     again = one_build(starter, cache)
     assert (again.built, again.fingerprint) == (False, before)
     new = tmp_path / "new"
-    with pytest.raises(CheckError, match=r"rows .* tokens"):
+    with pytest.raises(CheckError, match="tokens"):
         one_build(starter, new, "pack.block_len=128", fail_above=0.0)
     assert not (new / "manifest.json").exists()
     other = one_build(starter, new, "pack.block_len=128", fail_above=0.99)
     assert (other.num_partitions_built, other.num_partitions_reused) == (0, 5)
+
+
+def test_blocks_that_leave_out_more_than_a_tenth_are_not_written_unless_the_share_is_accepted(
+    starter, tmp_path, monkeypatch
+):
+    """The hint's block lengths keep what they say, and no document is made again."""
+    keys, writes, write = ("pack.block_len=200",), [], blocks.write_blocks
+    monkeypatch.setattr(blocks, "write_blocks", lambda *given, **named: writes.append(1) or write(*given, **named))
+    with pytest.raises(CheckError, match=r"\d\d\.\d % of the tokens would be in no block") as caught:
+        one_build(starter, tmp_path / "cache", *keys)
+    assert not writes and not (tmp_path / "cache" / "manifest.json").exists()
+    assert caught.value.hint.endswith("fail_above=1 builds without these tokens")
+    lengths = [int(each) for each in re.findall(r"block_len=(\d+)", caught.value.hint)]
+    assert lengths
+    for length, limit in zip(lengths, (0.0, 0.01), strict=False):  # one length may keep both shares
+        fits = one_build(starter, tmp_path / str(length), f"pack.block_len={length}")
+        assert fits.manifest.totals.cut_tokens <= limit * fits.manifest.totals.tokens
+    accepted = any_share(starter, tmp_path / "cache", *keys)
+    assert f"({accepted.left_out.tokens:,} of {accepted.left_out.of_tokens:,} tokens)" in str(caught.value)
+    assert accepted.num_partitions_built == 0
+    assert not one_build(starter, tmp_path / "cache", *keys).built, "what stands is not asked about again"
+
+
+def test_the_share_is_that_of_all_groups_although_the_first_may_be_gathered(starter, tmp_path):
+    keys = ("pack.block_len=200", "pack.group_documents=20")
+    with pytest.raises(CheckError) as caught:
+        one_build(starter, tmp_path / "cache", *keys)
+    told = any_share(starter, tmp_path / "cache", *keys).left_out
+    assert f"({told.tokens:,} of {told.of_tokens:,} tokens)" in str(caught.value)
+
+
+def test_a_block_length_that_fits_no_document_names_those_that_do(starter, tmp_path):
+    for options in ({}, {"fail_above": 1.0}):
+        with pytest.raises(NothingKeptError, match="no token would be in a block: 24,950 overlong") as caught:
+            one_build(starter, tmp_path / "cache", "pack.block_len=8", **options)
+        assert "block_len=448 fits every document" in caught.value.hint
+        assert "fail_above" not in caught.value.hint
 
 
 def test_a_developers_messages_that_a_template_drops_become_system_messages_as_the_hint_says(starter, tmp_path):
@@ -125,5 +168,5 @@ def test_a_developers_messages_that_a_template_drops_become_system_messages_as_t
 
     with pytest.raises(NothingKeptError, match="dropped_system") as caught:
         build(recipe(), tmp_path / "cache")
-    assert caught.value.hint.startswith("--set 'sources.roles={developer: system}'")
+    assert caught.value.hint.startswith("roles={'developer': 'system'} gives")
     assert build(recipe(roles={"developer": "system"}), tmp_path / "cache").manifest.totals.kept == 1

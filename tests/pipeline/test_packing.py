@@ -54,7 +54,7 @@ def weighted_cache(tmp_path_factory):
         "text": {"append_eos": False},
         "pack": {"mode": "none"},
     }
-    build(make_recipe(recipe), folder / "cache", jobs=1)
+    build(make_recipe(recipe), folder / "cache", jobs=1, fail_above=1)
     return folder / "cache"
 
 
@@ -126,11 +126,11 @@ BUILT = [
 @pytest.mark.parametrize("keys", BUILT, ids=" ".join)
 def test_other_rules_of_packing_make_the_bytes_of_a_new_build_and_no_document(keys, starter, starter_cache, tmp_path):
     recipe = load_recipe(starter / "recipe.yaml", keys)
-    built = build(recipe, tmp_path / "built", jobs=2 if keys is BUILT[0] else 1)
+    built = build(recipe, tmp_path / "built", jobs=2 if keys is BUILT[0] else 1, fail_above=1)
     again = packed_again(starter_cache, tmp_path / "again", {}, keys)
     assert digests(tmp_path / "again") == digests(tmp_path / "built")
     assert again.fingerprint == built.fingerprint
-    assert not build(recipe, tmp_path / "again", jobs=1).built, "a build finds nothing to do"
+    assert not build(recipe, tmp_path / "again", jobs=1, fail_above=1).built, "a build finds nothing to do"
 
 
 def test_what_makes_no_sense_is_refused_and_touches_nothing(starter, starter_cache, tmp_path):
@@ -142,11 +142,11 @@ def test_what_makes_no_sense_is_refused_and_touches_nothing(starter, starter_cac
         (["pack.mode=stream", "pack.max_documents=4"], RecipeError, "pack.max_documents: a stream"),
         (["pack.blok_len=3"], RecipeError, "unknown key 'pack.blok_len'"),
         (["pack.min_length=10000"], RecipeError, "min_length: 10000 is more than pack.block_len 512"),
-        (["pack.min_length=400"], NothingKeptError, "197 × too_short"),
+        (["pack.min_length=400"], NothingKeptError, "24,950 too_short"),
         (["pack.pad_id=9999999"], RecipeError, "pack.pad_id 9999999: the vocabulary ends at"),
     ]:
         with pytest.raises(error, match=words) as caught:
-            build(load_recipe(starter / "recipe.yaml", keys), cache, jobs=1, force=True)
+            build(load_recipe(starter / "recipe.yaml", keys), cache, jobs=1, fail_above=1, force=True)
         assert caught.value.hint
     assert digests(cache) == digests(starter_cache)
 
@@ -175,11 +175,11 @@ def test_packing_that_dies_leaves_the_old_cache_and_is_done_again_to_the_same_by
     recipe = load_recipe(starter / "recipe.yaml", ["pack.block_len=64", "pack.mode=eos"])
     monkeypatch.setattr(packing if step == "pack_split" else commit, step, die)
     with pytest.raises(StorageError):
-        build(recipe, cache, jobs=1, force=True)
+        build(recipe, cache, jobs=1, fail_above=1, force=True)
     monkeypatch.undo()
     assert read_manifest(cache) == read_manifest(starter_cache) and verify(cache).ok
-    build(recipe, cache, jobs=1, force=True)
-    build(recipe, tmp_path / "once", jobs=1)
+    build(recipe, cache, jobs=1, fail_above=1, force=True)
+    build(recipe, tmp_path / "once", jobs=1, fail_above=1)
     assert digests(cache) == digests(tmp_path / "once")
 
 
@@ -200,10 +200,10 @@ def test_a_file_in_two_splits_with_rejected_rows_is_packed_again_and_reused(star
             "tokenizer": str(starter / "tokenizer"),
         }
     )
-    build(recipe, tmp_path / "cache", jobs=1)
+    build(recipe, tmp_path / "cache", jobs=1, fail_above=1)
     packed_again(tmp_path / "cache", tmp_path / "again", {"mode": "stream", "block_len": 64})
     assert verify(tmp_path / "again", level="full").ok
-    found = build(recipe, tmp_path / "cache", jobs=1, repair=True)
+    found = build(recipe, tmp_path / "cache", jobs=1, fail_above=1, repair=True)
     assert (found.num_partitions_built, found.num_partitions_reused) == (0, 2)
 
 

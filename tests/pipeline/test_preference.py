@@ -123,7 +123,7 @@ def test_blocks_of_an_earlier_version_are_refused_and_built_over(
     write_manifest(cache, msgspec.structs.replace(manifest, recipe=packed, shards=(*manifest.shards, block)))
     with pytest.raises(CheckError, match="has blocks of preference data, which were withdrawn") as caught:
         Cache.open(cache)
-    assert "--force" in caught.value.hint
+    assert "force=True" in caught.value.hint
     result = build(recipe, cache, jobs=1, force=True)
     assert (result.built, result.num_partitions_built) == (True, 0)
     assert read_manifest(cache) == manifest
@@ -153,7 +153,7 @@ def test_a_cache_has_one_kind_of_rows_and_answers_are_whole(starter: Path, tmp_p
     for mode in ("eos", "stream"):
         with pytest.raises(RecipeError, match=f"pack.mode={mode} is not for preference data") as caught:
             build(recipe_of(starter, [pairs], pack={"mode": mode}), tmp_path / "cache", jobs=1)
-        assert caught.value.hint == "--set pack.mode=none"
+        assert caught.value.hint == "pack={'mode': 'none'}"
 
 
 def test_rated_answers_keep_their_rating(starter: Path, tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import twins
-import yaml
 from command_line import fields, run
+from hints import arguments_in
 
 import packer
 from packer.audit import view_row
@@ -130,21 +130,10 @@ def test_all_sources_are_asked_about_at_once(tokenizer: Path, tmp_path: Path) ->
     *reads, ignores, _ = caught.value.hint.split("; ")
     assert [Path(way.partition(": ")[0]).name for way in reads] == ["one.jsonl", "other.jsonl"]
     for index, way in zip((0, 2), reads, strict=True):
-        (option,) = [word for word in shlex.split(way) if word.startswith("sources.columns=")]
-        values["sources"][index]["columns"] = yaml.safe_load(option.removeprefix("sources.columns="))
+        values["sources"][index]["columns"] = arguments_in(way)["columns"]
     packer.build(make_recipe(values), tmp_path / "read", progress=False)
     assert all(GAELIC in said(tmp_path / "read", name) for name in ("one.jsonl", "other.jsonl"))
-    run(
-        "build",
-        one,
-        right,
-        other,
-        "--tokenizer",
-        tokenizer,
-        "-o",
-        tmp_path / "left",
-        *shlex.split(ignores.partition(" leaves")[0]),
-    )
+    packer.build([one, right, other], tmp_path / "left", tokenizer=tokenizer, progress=False, **arguments_in(ignores))
 
 
 def test_what_is_ignored_is_recorded_and_changes_no_document(tokenizer: Path, tmp_path: Path) -> None:
@@ -164,7 +153,8 @@ def test_rows_from_python_are_asked_about(tokenizer: Path, tmp_path: Path) -> No
     rows = [ROW | {"notes": GAELIC}]
     with pytest.raises(InputError, match="`notes`") as caught:
         packer.build(rows, tmp_path / "cache", tokenizer=tokenizer, progress=False)
-    assert "ignore=['FIELD']" in "".join(caught.value.__notes__)
+    assert caught.value.hint is not None
+    assert "ignore=['notes'] leaves it out" in caught.value.hint
     assert packer.build(rows, tmp_path / "cache", tokenizer=tokenizer, ignore=["notes"], progress=False).built
 
 
@@ -207,7 +197,7 @@ def test_a_template_that_writes_all_keys_of_messages_reads_them(tmp_path: Path) 
 def test_preview_and_lint_show_the_question_and_go_on(tokenizer: Path, tmp_path: Path) -> None:
     path = written(tmp_path / "rows.jsonl", CHAT | {"persona": GAELIC, "topic": "ferries"})
     told = run("preview", path, "--tokenizer", tokenizer)
-    assert "a build asks first" in " ".join(told.stderr.split())
+    assert "`packer build` would stop: " in " ".join(told.stderr.split())
     assert "fields of rows that are not read: `topic`" in " ".join(told.stderr.split())
     assert ROW["output"] in told.stdout
     (found,) = [
@@ -239,12 +229,11 @@ def test_two_fields_that_could_be_the_question_are_both_named(tokenizer: Path, t
     }
     path = written(tmp_path / "rows.jsonl", row)
     error = fields("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache", exit_code=3)["error"]
-    found = error["hint"].partition(": ")[2].partition("; what")[0].split(" or --set ")
+    found = error["hint"].partition(": ")[2].partition("; what")[0].split(" or ")
     assert len(found) == 2
     texts = []
     for number, way in enumerate(found):
-        options = shlex.split(way if way.startswith("--set") else f"--set {way}")
-        run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / f"c{number}", *options)
+        run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / f"c{number}", *shlex.split(way))
         texts.append(said(tmp_path / f"c{number}", path.name))
     assert [row["question"] in text for text in texts] != [row["Question"] in text for text in texts]
 

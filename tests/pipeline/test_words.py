@@ -136,7 +136,7 @@ def test_fields_that_only_later_rows_have_are_noted_once(tmp_path: Path, jobs: i
     rows[1090] |= {"summary": "later", "notes\n": None}
     rows[1095] = {"no chat": "at all"}
     filters = "filters=[{name: low, field: score, max: 3}]"
-    later = "rows.jsonl: fields of later rows that are not read: `no chat`, `notes\\n`, `summary`; sources.columns maps"
+    later = "rows.jsonl: fields of later rows that are not read: `no chat`, `notes\\n`, `summary`; `--columns` maps"
     told = build_rows(rows, tmp_path, "cache", filters, jobs=jobs)
     assert len([note for note in told if later in note]) == len([note for note in told if "later rows" in note]) == 1
     hidden = {"columns": {"summary": None, "no chat": None, "notes\n": None}}

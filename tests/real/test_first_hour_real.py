@@ -77,7 +77,7 @@ def test_parallel_calls_under_templates_of_llama_3(real: Path, fitted: Fitted) -
 def option_of(error: str) -> list[str]:
     """The first option of a hint, as it is typed."""
     hint = error.partition("\nhint: ")[2].replace("\n", " ")
-    found = re.search(r"--(?:template|set) (?:'(?:[^']|'\\'')*'|[^\s;,]+)", hint)
+    found = re.search(r"--(?:template|set|roles|history) (?:'[^']*'|[^\s;]+)", hint)
     assert found is not None, error
     return shlex.split(found[0])
 
@@ -107,7 +107,7 @@ def test_qwen3_and_rows_of_several_turns(real: Path, few: Path, tmp_path: Path) 
     error = run(*asked, tmp_path / "cache", exit_code=2).stderr
     assert "without an empty reasoning block" in error.replace("\n", " ")
     option = option_of(error)
-    assert option == ["--set", "supervision.history_rewrite=as_rendered"]
+    assert option == ["--history", "as_rendered"]
     totals = fields(*asked, tmp_path / "cache", *option)["totals"]
     assert totals["kept"] == totals["documents"] == 12
     run("init", tmp_path / "mine", "--for", "qwen3")
@@ -159,5 +159,5 @@ def test_roles_of_another_world(real: Path, few: Path, tmp_path: Path) -> None:
     few.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     asked = ["build", few, *PLAINLY, "--tokenizer", real / "tokenizers" / "llama-3", "-o", tmp_path / "cache"]
     option = option_of(run(*asked, exit_code=3).stderr)
-    assert option == ["--set", "sources.roles={client: user, counselor: assistant}"]
+    assert option == ["--roles", "client=user,counselor=assistant"]
     assert fields(*asked, *option)["totals"]["kept"] == 12

@@ -2,14 +2,13 @@
 
 import functools
 import json
-import re
-import shlex
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from fitted_tokenizers import STOPS, markers, templates
+from hints import settings_in
 from search_effort import one_in
 from tokenizers import AddedToken, Tokenizer
 
@@ -75,9 +74,9 @@ def test_every_template_has_a_report_and_the_key_of_its_error_helps(
                 assert 0 <= start <= end <= len(example.text), f"{name} {finding.code}"
         seen.update(codes)
         errors = [finding for finding in report.findings if finding.level == "error"]
-        keys = SET.findall(errors[0].hint or "") if errors else []
+        keys = settings_in(errors[0].hint or "") if errors else []
         if tokenizer == "fitted" and keys and "markers" not in keys[0]:
-            again = report_of(folder, real, name, shlex.split(keys[0].rstrip(";:,"))[0])
+            again = report_of(folder, real, name, keys[0])
             assert codes[0] not in [finding.code for finding in again.findings if finding.level == "error"], name
             helped += 1
     print(f"{dict(seen.most_common())}, {helped} helped")
@@ -86,8 +85,6 @@ def test_every_template_has_a_report_and_the_key_of_its_error_helps(
     assert len(names) >= 44
     assert helped > 5 or tokenizer != "fitted"
 
-
-SET = re.compile(r"--set ('[^']*'|\S+)")
 
 CHATML, LLAMA_3, MISTRAL = ("<|im_end|>",), ("<|eot_id|>",), ("</s>",)
 COHERE, DEEPSEEK, GEMMA = ("<|END_OF_TURN_TOKEN|>",), ("<｜end▁of▁sentence｜>",), ("<end_of_turn>",)

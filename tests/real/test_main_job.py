@@ -40,7 +40,7 @@ def build_real(
         "sources": [{"path": str(real / "corpora" / corpus), "limit": limit}],
         "tokenizer": str(real / "tokenizers" / tokenizer),
     }
-    return build(make_recipe(values, overrides), folder, jobs=jobs)
+    return build(make_recipe(values, overrides), folder, jobs=jobs, fail_above=1)
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -56,7 +56,7 @@ import json, sys, time
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import make_recipe
 start = time.perf_counter()
-result = build(make_recipe(json.loads(sys.argv[1])), sys.argv[2], jobs=1)
+result = build(make_recipe(json.loads(sys.argv[1])), sys.argv[2], jobs=1, fail_above=1)
 # ru_maxrss would begin with what the process that started this one has.
 peak = int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) * 1024
 print(json.dumps({"seconds": time.perf_counter() - start, "peak_bytes": peak}))
@@ -226,7 +226,7 @@ def counted(*arguments, **options):
     return original(*arguments, **options)
 
 partition.run_partition = counted
-build(make_recipe(json.loads(sys.argv[1])), sys.argv[2], jobs=1)
+build(make_recipe(json.loads(sys.argv[1])), sys.argv[2], jobs=1, fail_above=1)
 """
 
 
@@ -241,7 +241,7 @@ def test_a_killed_build_goes_on_to_the_same_bytes(real: Path, tmp_path: Path) ->
     command = [sys.executable, "-c", KILLED, json.dumps(values), str(tmp_path / "killed")]
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
     assert not (tmp_path / "killed" / "manifest.json").exists()
-    resumed = build(make_recipe(values), tmp_path / "killed", jobs=1)
-    build(make_recipe(values), tmp_path / "whole", jobs=1)
+    resumed = build(make_recipe(values), tmp_path / "killed", jobs=1, fail_above=1)
+    build(make_recipe(values), tmp_path / "whole", jobs=1, fail_above=1)
     assert resumed.num_partitions_reused >= 3
     assert digests(tmp_path / "killed") == digests(tmp_path / "whole")

@@ -48,7 +48,7 @@ HOURS = (
     FirstHour(rows="llamafactory/alpaca_en_demo.json", tokenizer="llama-3"),
     FirstHour(rows="formats/fastchat_dummy_conversation.json", tokenizer=STARTER),
     FirstHour(rows="kdconv_zh_devtest.jsonl", tokenizer="qwen3", errors=1),
-    FirstHour(rows="sgd_train_tools_600.jsonl", tokenizer="minimind", warnings=1),
+    FirstHour(rows="sgd_train_tools_600.jsonl", tokenizer="minimind", errors=1),
     FirstHour(rows="reason_tool_use_openai_50.jsonl", tokenizer="qwen3"),
     FirstHour(rows="gsm8k_1319.jsonl", tokenizer="gpt-2", errors=2),
     FirstHour(rows="llamafactory/v1_sft_demo.jsonl", tokenizer="llama-2"),

@@ -30,7 +30,7 @@ def cache(real: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "supervision": {"history_rewrite": "exact"},
         "pack": {"block_len": 256},
     }
-    build(make_recipe(values), folder, jobs=1)
+    build(make_recipe(values), folder, jobs=1, fail_above=1)
     return folder
 
 

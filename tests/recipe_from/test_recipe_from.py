@@ -60,7 +60,7 @@ def told(converted):
 
 
 def documents_of(recipe, folder):
-    return build(recipe, folder, jobs=1).manifest.content_fingerprint
+    return build(recipe, folder, jobs=1, fail_above=1).manifest.content_fingerprint
 
 
 def test_an_axolotl_config_builds_what_a_recipe_written_by_hand_builds(place):
@@ -426,7 +426,7 @@ def test_the_recipe_says_in_comments_what_it_does_not_carry_and_loads_as_what_it
         ("", "c.yaml", "found no keys"),
         ("sources: [{path: a.jsonl}]", "c.yaml", "is a recipe of packer already"),
         ("rows\n", "c.yaml", "expected a mapping of keys, found str"),
-        ("a: 1\nb: [\n", "c.yaml", 'in "c.yaml", line 3'),
+        ("a: 1\nb: [\n", "c.yaml", "c.yaml: not valid YAML: line 3: "),
         ("datasets: []\nseed: &a [*a]", "c.yaml", "contains itself"),
         ("datasets: []\nseed: &a {b: *a}", "c.yaml", "contains itself"),
         ("a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]\n" for old, new in zip("abcdef", "bcdefg", strict=True)), "c.yaml", "too many values"),

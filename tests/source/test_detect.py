@@ -156,7 +156,7 @@ def test_columns_are_renamed_before_they_vote(tmp_path):
 def test_rows_that_fit_no_schema_are_an_error_that_names_their_fields(tmp_path):
     with pytest.raises(InputError, match="fit no schema; fields found: `question`, `answer`") as caught:
         detect_schema(write(tmp_path, lines({"question": "a", "answer": "b"})), format="jsonl", columns={})
-    assert "--set" in caught.value.hint
+    assert "--columns" in caught.value.hint
     assert "columns" in caught.value.hint
 
 
@@ -165,14 +165,14 @@ def test_a_column_that_no_row_has_is_named_with_those_there_are(tmp_path):
     said = "`columns` takes 'messages' from `mesages`, but no sampled row has it; found: `messages`, `id`"
     with pytest.raises(InputError, match=re.escape(said)) as caught:
         detect_schema(path, format="jsonl", columns=columns)
-    assert caught.value.hint == "did you mean `messages`?"
+    assert caught.value.hint == "did you mean 'messages'?"
 
 
 @pytest.mark.parametrize(
     ("row", "said"),
     [
         ({"messages": TURNS}, "`messages`, which fit --schema messages; so does --schema auto"),
-        ({"note": "a"}, "`note`; say which field is which with `columns`"),
+        ({"note": "a"}, "`note`; say which field is which: "),
     ],
 )
 def test_rows_that_do_not_fit_the_schema_named_say_which_they_would(tmp_path, row, said):
@@ -206,7 +206,7 @@ def test_a_hint_is_made_of_the_other_columns_of_a_table(tmp_path, kind):
     pq.write_table(pa.table({"q": ["a"], "question": ["a"], "solution": ["b"], "at": FOREIGN[kind]}), path)
     with pytest.raises(InputError, match="fit no schema") as caught:
         detect_schema(path, format="parquet", columns={})
-    assert "columns={instruction: question, output: solution}" in caught.value.hint
+    assert "--columns instruction=question,output=solution" in caught.value.hint
     (row,) = first_rows(path, "parquet", {}, every_column=True)
     assert {*row} == {"q", "question", "solution"}
 
@@ -219,7 +219,7 @@ def test_a_hint_is_made_of_messages_with_times_too(tmp_path):
     assert [*first_rows(path, "parquet", {}, every_column=True)] == [{"dialog": turns}]
     with pytest.raises(InputError, match="fit no schema") as caught:
         detect_schema(path, format="parquet", columns={})
-    assert "columns={messages: dialog}" in caught.value.hint
+    assert "--columns messages=dialog" in caught.value.hint
 
 
 def test_rows_that_are_no_objects_are_an_error(tmp_path):

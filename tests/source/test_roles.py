@@ -1,12 +1,11 @@
 """Roles by the names that data sets have for them: `roles` of a source, and what the hint proposes."""
 
 import json
-import re
-import shlex
 from pathlib import Path
 
 import pytest
 import yaml
+from hints import settings_in
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,8 +46,7 @@ def test_the_hint_followed_literally_makes_samples_of_the_rows(pair, turns):
     row = {"messages": said}
     guessed = guess_roles([row])
     assert {*guessed} == {*pair}
-    (setting,) = re.findall(r"--set ('(?:[^']|'\\'')*')", roles_hint([row], {}))
-    (source,) = make_recipe({"sources": [{"path": "rows.jsonl"}]}, shlex.split(setting)).sources
+    (source,) = make_recipe({"sources": [{"path": "rows.jsonl"}]}, settings_in(roles_hint([row], {}))).sources
     assert source.roles == guessed
     sample = read_row(row, number=0, schema="messages", columns={}, roles=source.roles)
     assert [message.role for message in sample.messages] == [guessed[message["role"]] for message in said]
@@ -122,7 +120,7 @@ def test_a_role_that_is_none_is_refused_with_those_there_are(tmp_path: Path):
 def test_where_nothing_tells_what_roles_are_both_ways_name_those_of_the_rows(names, settings):
     row = {"messages": [{"role": name, "content": "a"} for name in names]}
     assert guess_roles([row]) == {}
-    found = [yaml.safe_load(members) for members in re.findall(r"\{[^}]*\}", roles_hint([row], {}))]
+    found = [yaml.safe_load(setting.partition("=")[2]) for setting in settings_in(roles_hint([row], {}))]
     assert found == settings
     for roles in settings:
         renamed = rename_roles({"messages": row["messages"][-1:] if "critic" in roles else row["messages"][:2]}, roles)

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from hints import settings_in
 
 from packer.errors import InputError
 from packer.source.detect import detect_schema
@@ -53,11 +54,15 @@ CHAT = [{"role": "user", "content": "a"}]
     ],
 )
 def test_fields_with_usual_names_are_mapped(row, pairs):
-    assert columns_hint([{}, row], {}) == f"say which field is which with `columns`: --set 'sources.columns={pairs}'"
+    hint = columns_hint([{}, row], {})
+    assert hint.startswith("say which field is which: --columns ")
+    assert settings_in(hint) == [f"sources.columns={pairs}"]
 
 
 def test_a_hint_keeps_what_columns_says_already():
-    assert columns_hint([{"q": "a", "answer": "b"}], {"instruction": "q"}).endswith("{instruction: q, output: answer}'")
+    assert columns_hint([{"q": "a", "answer": "b"}], {"instruction": "q"}).endswith(
+        " --columns instruction=q,output=answer"
+    )
 
 
 NO_ANSWER = "`completions` may be the answer, and `columns` reads texts alone; the fields with texts are `completions`"
@@ -70,15 +75,15 @@ PLAINLY = "; packer reads messages, questions with answers, texts, and token ids
         (
             {"title": "a", "body": "bb"},
             [
-                "if `body` answers `title`, --set 'sources.columns={instruction: title, output: body}'",
-                "if `title` answers `body`, --set 'sources.columns={instruction: body, output: title}'",
-                "if `body` is trained whole, --set 'sources.columns={text: body}'",
+                "if `body` answers `title`, --columns instruction=title,output=body",
+                "if `title` answers `body`, --columns instruction=body,output=title",
+                "if `body` is trained whole, --columns text=body",
             ],
         ),
         (
             {"question": "a", "body": "bb"},
             [
-                "if `body` answers `question`, --set 'sources.columns={instruction: question, output: body}'",
+                "if `body` answers `question`, --columns instruction=question,output=body",
             ],
         ),
         (
@@ -86,7 +91,7 @@ PLAINLY = "; packer reads messages, questions with answers, texts, and token ids
             [
                 *(
                     f"if `{one}` is always better than `{other}`, "
-                    f"--set 'sources.columns={{instruction: question, chosen: {one}, rejected: {other}}}'"
+                    f"--columns instruction=question,chosen={one},rejected={other}"
                     for one, other in (("response_a", "response_b"), ("response_b", "response_a"))
                 ),
                 "where that differs by row, give rows `chosen` and `rejected`",
@@ -94,29 +99,27 @@ PLAINLY = "; packer reads messages, questions with answers, texts, and token ids
         ),
         (
             {"input": [CHAT[0]], "ideal": "b", "id": "1"},
-            ["if `ideal` answers `input`, --set 'sources.columns={prompt: input, completion: ideal}'"],
+            ["if `ideal` answers `input`, --columns prompt=input,completion=ideal"],
         ),
         (
             {"pair": {"en": "a", "gd": "bb"}},
             [
-                "if `pair.gd` answers `pair.en`, --set 'sources.columns={instruction: pair.en, output: pair.gd}'",
-                "if `pair.en` answers `pair.gd`, --set 'sources.columns={instruction: pair.gd, output: pair.en}'",
+                "if `pair.gd` answers `pair.en`, --columns instruction=pair.en,output=pair.gd",
+                "if `pair.en` answers `pair.gd`, --columns instruction=pair.gd,output=pair.en",
             ],
         ),
     ],
 )
 def test_fields_whose_names_do_not_tell_are_named_in_each_order(row, ways):
-    assert columns_hint([row], {}) == f"say which field is which with `columns`: {'; '.join(ways)}"
+    assert columns_hint([row], {}) == f"say which field is which: {'; '.join(ways)}"
 
 
 def test_a_field_whose_name_says_nothing_is_left_out_and_its_places_are_named():
     """The answer that was rejected, or a critique of one, became what the system says."""
-    read = "instruction: question, output: answer"
+    read = "--columns instruction=question,output=answer"
     found = columns_hint([{"question": "a", "answer": "b", "critique": "The answer is far too short."}], {})
-    assert found.startswith(
-        f"say which field is which with `columns`: --set 'sources.columns={{{read}}}' --ignore critique; "
-    )
-    assert f"if `critique` is what the system says, --set 'sources.columns={{{read}, system: critique}}'; " in found
+    assert found.startswith(f"say which field is which: {read} --ignore critique; ")
+    assert f"if `critique` is what the system says, {read},system=critique; " in found
     assert found.endswith("what is left out by this may belong to the prompt")
 
 
@@ -146,7 +149,7 @@ def test_the_suggested_columns_are_taken(tmp_path):
     path.write_text(json.dumps({"Question": "a", "thinking": "b", "Response": "c"}), "utf-8")
     with pytest.raises(InputError) as caught:
         detect_schema(path, format="jsonl", columns={})
-    assert "{instruction: Question, output: Response, reasoning: thinking}" in caught.value.hint
+    assert caught.value.hint.endswith("--columns instruction=Question,output=Response,reasoning=thinking")
     columns = {"instruction": "Question", "reasoning": "thinking", "output": "Response"}
     assert detect_schema(path, format="jsonl", columns=columns) == "alpaca"
 
@@ -154,9 +157,9 @@ def test_the_suggested_columns_are_taken(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "schema", "near"),
     [
-        ({"reasoning_content": "cot"}, "alpaca", "did you mean `reasoning`?"),
-        ({"question": "q"}, "alpaca", "did you mean `instruction`?"),
-        ({"mesages": "talk"}, "messages", "did you mean `messages`?"),
+        ({"reasoning_content": "cot"}, "alpaca", "did you mean 'reasoning'?"),
+        ({"question": "q"}, "alpaca", "did you mean 'instruction'?"),
+        ({"mesages": "talk"}, "messages", "did you mean 'messages'?"),
         ({"output": "a"}, "messages", "its fields: chat_template_kwargs, functions, id, messages, "),
     ],
 )

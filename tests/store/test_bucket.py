@@ -199,8 +199,10 @@ def test_a_store_without_conditional_updates_is_refused(tmp_path: Path, monkeypa
 
 def test_a_cache_in_a_bucket_is_the_one_of_a_folder(in_memory: Bucket, starter: Path, tmp_path: Path) -> None:
     rows, model = starter / "data" / "chat.jsonl", starter / "tokenizer"
-    run("build", rows, "--tokenizer", model, "--block-len", 128, "-o", tmp_path / "local")
-    assert fields("build", rows, "--tokenizer", model, "--block-len", 128, "-o", URL)["folder"] == URL
+    run("build", rows, "--tokenizer", model, "--block-len", 128, "--fail-above", 1, "-o", tmp_path / "local")
+    assert (
+        fields("build", rows, "--tokenizer", model, "--block-len", 128, "--fail-above", 1, "-o", URL)["folder"] == URL
+    )
     names = {str(path.relative_to(tmp_path / "local")) for path in (tmp_path / "local").rglob("*") if path.is_file()}
     names -= {".packer/lock"}
     assert {name: in_memory.read(name) for name in names} == {
@@ -245,7 +247,7 @@ def test_a_build_is_overtaken_also_if_another_command_of_its_machine_has_seen_th
     pack = pipeline.pack_documents
     monkeypatch.setattr(pipeline, "pack_documents", overtaken)
     rows, model = starter / "data" / "chat.jsonl", starter / "tokenizer"
-    command = ["build", rows, "--tokenizer", model, "--block-len", 128, "-o", URL]
+    command = ["build", rows, "--tokenizer", model, "--block-len", 128, "--fail-above", 1, "-o", URL]
     told = run(*command, exit_code=4)
     assert "another build committed a cache there meanwhile" in told.stderr
     assert in_memory.read("manifest.json") == b"of another machine"

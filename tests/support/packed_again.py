@@ -12,6 +12,6 @@ def packed_again(cache, folder, pack, keys=(), **options):
     values = read_manifest(cache).recipe
     recipe = make_recipe({**values, "pack": {**values["pack"], **pack}}, keys)
     shutil.copytree(cache, folder)
-    result = build(recipe, folder, jobs=1, force=True, **options)
+    result = build(recipe, folder, jobs=1, force=True, **{"fail_above": 1.0} | options)
     assert result.num_partitions_built == 0
     return result

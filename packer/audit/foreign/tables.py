@@ -16,6 +16,7 @@ from packer.errors import InputError
 from packer.host.limits import out_of
 from packer.host.regular_file import path_within
 from packer.layout import offsets_of
+from packer.near import did_you_mean, near_paths
 from packer.source.files import data_set_splits, is_data_set
 from packer.source.partition import Format
 from packer.source.table_files import arrow_sizes, read_arrow, read_errors, read_row_group, row_groups, table_schema
@@ -106,7 +107,10 @@ def open_foreign(path: Path) -> tuple[str, tuple[ForeignPart, ...]]:
             files = [(path_within(path, name), name if len(names) > 1 else "") for name in names]
             return files[0][0].suffix[1:], tuple(ForeignPart(file, name, [file]) for file, name in files)
     if not path.exists():
-        raise InputError(f"{path}: no such file or folder")
+        raise InputError(
+            f"{path}: no such file or folder",
+            hint=did_you_mean(near_paths(path), f"looked in {path.parent.absolute()}"),
+        )
     inside = ", ".join(str(folder) for folder in sorted(path.glob("*")) if is_data_set(folder))
     raise InputError(
         f"{path} is not something that an audit reads",

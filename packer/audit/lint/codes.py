@@ -11,7 +11,7 @@ CODES: dict[str, Code] = {
     "no_terminator": Code("error", "the template writes no stop token after a plain answer"),
     # something is lost, or something unexpected is trained
     "rows_rejected": Code("warning", "some of the rows examined are rejected; an error if all are"),
-    "rows_unread": Code("warning", "rows have text that nothing reads; a build asks about it before it begins"),
+    "rows_unread": Code("warning", "rows have text that nothing reads; a build stops until you map it or ignore it"),
     "rows_price": Code(
         "warning", "rewritten history makes the rows examined cost more tokens; a note if a build would not ask"
     ),

@@ -103,7 +103,7 @@ def find_in_rows(
         yield finding(
             "rows_price",
             f"rewritten history: the rows examined take {cost:.2f} times the tokens of their last documents"
-            + (f"; above {LIMIT:g} a build stops and asks" if asks else ""),
+            + (f"; above {LIMIT:g} a build stops until history_rewrite is set" if asks else ""),
             examples=tuple(
                 Example(label=each.path, text=f"{_rewrite_cost([each]):.2f} times") for each in files if len(files) > 1
             ),

@@ -3,7 +3,6 @@
 import functools
 import json
 import re
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,6 +14,7 @@ import numpy as np
 from packer.batches import Rejection, RowBatch, Sample, TurnBatch
 from packer.model.model import Model
 from packer.pipeline.stages import Stages, compile_template, turn_end_marker
+from packer.recipe.named_options import as_option
 from packer.recipe.recipe import Recipe, make_recipe, to_json
 from packer.render import ChatTemplate, Renderer
 from packer.render.conversation import Conversation
@@ -96,7 +96,7 @@ class Override:
 
     def __str__(self) -> str:
         """Return the command line option: `--set supervision.on_prompt_mismatch=continue`."""
-        return f"--set {shlex.quote(self.setting)}"
+        return as_option(self.setting)
 
 
 def _written(value: Any) -> str:

@@ -117,9 +117,10 @@ class BuildResult:
         if verbose:
             yield f"content      {manifest.content_fingerprint}"
             yield f"recipe       {manifest.recipe_fingerprint}"
-        if self.built and manifest.totals.blocks:
+        if self.built:
+            row = "" if manifest.totals.blocks else f" --row {shlex.quote(f'{manifest.inputs[0].path}:0')}"
             yield ""
-            yield f"next: packer inspect {shlex.quote(name)}"
+            yield f"next: packer inspect {shlex.quote(name)}{row}"
 
     def __repr__(self) -> str:
         """The lines as one text, for notebooks."""
@@ -150,7 +151,7 @@ class BuildResult:
             yield f"{totals.tokens / last:.2f} times the tokens of each row's last document"
         if totals.rejected:
             yield ""
-            yield f"rows rejected; listed in {listed}"
+            yield f"rows rejected; listed in {listed}; packer explain CODE says what to do"
             ordered = sorted(totals.rejected.items(), key=lambda entry: -entry[1])
             yield from aligned("><<", [(number(n), code, self._meaning(code, manifest)) for code, n in ordered])
         if lost.cuts:

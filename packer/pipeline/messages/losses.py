@@ -1,15 +1,17 @@
 """What a cache leaves out: rejected rows, and tokens that are in no block; with what keeps them.
 
-Both are counted in the manifest and listed in `rejected.jsonl`. If more than one percent of the tokens is left out, the
-build warns and suggests block lengths that would keep them. It names inputs of which no row is kept, and codes that
-reject many rows of the others. Scripts can set a limit with `--fail-above`.
+Both are counted in the manifest and listed in `rejected.jsonl`. If more than one percent of the tokens is in no block,
+the build warns and names the block lengths that would keep them; if more than a tenth is, it stops. It names inputs of
+which no row is kept, and codes that reject many rows of the others. `--fail-above` sets another limit, for rows and
+tokens alike.
 """
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +22,8 @@ from packer.pipeline.messages.suggestions import remedy
 from packer.pipeline.partition import PartitionResult, PartitionTask, RejectedRow
 from packer.pipeline.plan.build_plan import BuildPlan
 from packer.recipe.read_rules import MAX_BLOCK_LEN
-from packer.rejections import ROW_REASONS
+from packer.rejections import CODES, ROW_REASONS
+from packer.store.document_shards import DocumentShards
 from packer.store.entries import Cut, Totals
 from packer.store.manifest import Manifest
 from packer.store.rejected import read_rejected
@@ -29,9 +32,16 @@ from packer.store.selected import documents_of
 WORTH_A_WARNING = 0.01
 """Share of tokens in no block above which a build warns."""
 
+LIMIT = 0.1
+"""Share of tokens in no block above which a build stops, unless `--fail-above` sets another limit."""
+
 _MOST = 0.99
 _STEP = 64
 """Suggested block lengths are multiples of it."""
+
+
+class LeftOutError(CheckError):
+    """More is left out than is allowed; nothing is wrong with what was made so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +89,11 @@ class InNoBlock:
         cuts = {code: cut for code, cut in totals.cut.items() if code not in ROW_REASONS}
         return cls(cuts=cuts, of_tokens=totals.tokens - totals.cut_tokens + sum(cut.tokens for cut in cuts.values()))
 
+    @classmethod
+    def of_documents(cls, cuts: Mapping[str, Cut], splits: Collection[DocumentShards]) -> "InNoBlock":
+        """Of what was cut from the documents of all splits."""
+        return cls(cuts=cuts, of_tokens=sum(own.num_tokens for own in splits))
+
     @property
     def tokens(self) -> int:
         return sum(cut.tokens for cut in self.cuts.values())
@@ -98,9 +113,13 @@ def token_losses(folder: Path, manifest: Manifest) -> TokenLosses | None:
     lost, pack = InNoBlock.of(manifest.totals), manifest.recipe["pack"]
     if lost.share <= WORTH_A_WARNING:
         return None
+    return _losses(lost, documents_of(folder, manifest).values(), pack)
+
+
+def _losses(lost: InNoBlock, splits: Collection[DocumentShards], pack: Mapping[str, Any]) -> TokenLosses:
+    """Find what keeps more of the documents of all splits than the recipe's `pack` does."""
     fits_all = fits_most = None
-    splits = [*documents_of(folder, manifest).values()]  # a handmade manifest may have none
-    if splits and pack["mode"] != "stream" and lost.cuts.keys() - {"too_short"}:
+    if splits and pack["mode"] != "stream" and lost.cuts.keys() - {"too_short"}:  # a handmade manifest may have none
         step = math.lcm(_STEP, pack.get("align", 1))
         lengths: npt.NDArray[np.integer] = np.concatenate([documents.lengths() for documents in splits])
         fits_all, fits_most = fitting(lengths, step=step)
@@ -148,39 +167,58 @@ def _remedies(cut: Mapping[str, Cut], fits_all: int | None, fits_most: int | Non
     return sentences
 
 
-class TooMuchLostError(CheckError):
-    """More is left out than the user allows; nothing is damaged."""
-
-
-def refuse_losses(folder: Path, manifest: Manifest, fail_above: float | None) -> None:
-    """Refuse a cache of which a larger share of rows is rejected, or of tokens is in no block, than `fail_above`.
+def refuse_lost_tokens(
+    lost: InNoBlock, splits: Collection[DocumentShards], pack: Mapping[str, Any], limit: float
+) -> None:
+    """Refuse blocks that leave out a larger share of the tokens than `limit`, or all of them.
 
     Raises:
-        TooMuchLostError: it is.
+        LeftOutError: they do; the error names the block lengths that would not.
+        NothingKeptError: there is no block.
     """
-    if fail_above is None:
+    is_all = lost.tokens == lost.of_tokens
+    if lost.share <= limit and not is_all:
         return
-    totals, lost = manifest.totals, InNoBlock.of(manifest.totals)
+    found = "; ".join(f"{number(cut.tokens)} {code} ({CODES[code]})" for code, cut in lost.cuts.items())
+    tokens = f"{number(lost.tokens)} of {number(lost.of_tokens)} tokens"
+    ways_out = _losses(lost, splits, pack).ways_out
+    if is_all:
+        raise NothingKeptError(f"nothing kept: no token would be in a block: {found}", hint="; ".join(ways_out))
+    raise LeftOutError(
+        f"{percent(lost.share)} of the tokens would be in no block ({tokens}): {found}",
+        hint="; ".join((*ways_out, "--fail-above 1 builds without these tokens")),
+    )
+
+
+def refuse_rejected_rows(folder: Path, manifest: Manifest, limit: float) -> None:
+    """Refuse a cache of which a larger share of the rows is rejected than `limit`.
+
+    Raises:
+        LeftOutError: it is.
+    """
+    totals = manifest.totals
     rejected = totals.rows - totals.kept
-    sentences = []
-    if totals.rows and rejected / totals.rows > fail_above:
+    if rejected > limit * totals.rows:
         codes = ", ".join(f"{count:,} {code}" for code, count in sorted(totals.rejected.items()))
         first = next(line for line in read_rejected(folder, manifest) if line.document is None)
         place = f"{first.source}:{first.line}" if first.line else f"{first.source} row {first.row}"
-        sentences.append(
-            f"{rejected:,} of {totals.rows:,} rows ({rejected / totals.rows:.2%}) are rejected: {codes}; "
-            f"the first is {place}: {first.code}: {first.reason}"
+        raise LeftOutError(
+            f"{percent(rejected / totals.rows)} of the rows are rejected ({rejected:,} of {totals.rows:,}): {codes}; "
+            f"the first is {place}: {first.code}: {first.reason}",
+            hint="nothing was committed; --fail-above 1 accepts any share, and rejected.jsonl lists what is left out",
         )
-    if lost.share > fail_above:
-        codes = ", ".join(f"{cut.tokens:,} {code}" for code, cut in sorted(lost.cuts.items()))
-        tokens = f"{lost.tokens:,} of {lost.of_tokens:,} tokens"
-        sentences.append(f"{tokens} ({lost.share:.2%}) are in no block: {codes}")
-    if sentences:
-        raise TooMuchLostError(
-            f"more than {fail_above:.2%} is left out: {'; '.join(sentences)}",
-            hint="nothing was committed, and an existing cache is unchanged; without --fail-above it is built, "
-            "and rejected.jsonl lists what is left out",
-        )
+
+
+def refuse_existing(folder: Path, manifest: Manifest, limit: float | None) -> None:
+    """Refuse a cache that stands if it leaves out more than a limit that was set.
+
+    Raises:
+        LeftOutError: it does.
+    """
+    if limit is not None:
+        refuse_rejected_rows(folder, manifest, limit)
+        lost, splits = InNoBlock.of(manifest.totals), documents_of(folder, manifest).values()
+        refuse_lost_tokens(lost, splits, manifest.recipe["pack"], limit)
 
 
 _MANY = 0.1

@@ -77,8 +77,8 @@ def check_rewrite_cost(plan: BuildPlan, shards: Sequence[Shard]) -> None:
 
 def _error(plan: BuildPlan, times: str) -> RewrittenError:
     return RewrittenError(
-        "this template changes earlier answers once a conversation continues: training each of them as "
-        f"inference asks for it takes {times} times the tokens",
+        "this template changes earlier answers once a conversation continues: training each of them in the context "
+        f"that a server sends takes {times} times the tokens",
         hint=choices_hint(plan.model, plan.recipe),
     )
 
@@ -94,13 +94,13 @@ def choices_hint(model: Model, recipe: Recipe) -> str:
     if closing is not None:
         return (
             f"--set 'supervision.stop=[\"{closing}\"]' if generation stops at {closing}, which this template writes "
-            f"after every turn: then nothing is rewritten. Else supervision.history_rewrite={_CHOICES}"
+            f"after every turn: then nothing is rewritten. Otherwise --history {_CHOICES}"
         )
-    return f"--set supervision.history_rewrite={_CHOICES}"
+    return f"--history {_CHOICES}"
 
 
 _CHOICES = (
     "as_rendered trains every answer, earlier ones as the template shows them later on, without an empty reasoning "
-    "block; =exact trains every answer as inference asks for it, at this price; =last trains only the end of each "
-    "conversation"
+    "block; --history exact trains every answer in the context that a server sends, at this price; "
+    "--history last trains only the end of each conversation"
 )

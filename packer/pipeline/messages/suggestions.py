@@ -5,6 +5,7 @@ They are the hints of a build, of `lint` and of `preview`.
 
 import json
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -16,6 +17,7 @@ from packer.model.model import Model
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.pipeline.as_given import says_its_rows
 from packer.pipeline.stages import Stages, compile_template, split_markers, turn_end_marker
+from packer.recipe.named_options import as_option, as_setting, flow_mapping
 from packer.recipe.recipe import Recipe, for_one_source, make_recipe, to_json
 from packer.recipe.strict_yaml import parse_yaml
 from packer.rejections import rejection_hint, ways_out
@@ -23,7 +25,6 @@ from packer.render import ChatTemplate
 from packer.render.asked_modes import CONTRADICTS, SEVERAL_EFFORTS
 from packer.source.detect import first_rows
 from packer.source.exports import dialogue_hint
-from packer.source.field_names import columns_yaml
 from packer.source.roles import roles_hint
 from packer.source.row import composed
 from packer.source.rows import InputFile
@@ -38,7 +39,7 @@ _MEMBERS = r"\{((?:\"(?:[^\"\\]|\\.)*\"|[^{}\"])*)\}"
 _COLUMNS = re.compile(rf"`columns: {_MEMBERS}` (.*?)(?=, `columns: |; |, which|\Z)")
 """In the reason for a row: columns that read what is not read or leave it out, and which of both."""
 
-_SET_COLUMNS = re.compile(rf"(?<!roles=){_MEMBERS}")
+_SET_COLUMNS = re.compile(r"--columns ((?:'[^']*'|\"'\"|[^\s;'])+)(?<!,)")
 """Columns in a hint."""
 
 _ONE_CALL = re.compile(r"\b(?:single|one|multiple|parallel)\b.*\bcalls?\b|\bcalls?\b.*\bat once\b", re.IGNORECASE)
@@ -60,15 +61,15 @@ def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Model
         InputError: the file cannot be read.
     """
     hint = _remedy(code, reason, file, recipe, model, lost=lost)
-    if code not in ("unknown_schema", "pair_no_prompt") and "sources.columns=" in hint and file.columns:
-        hint = _SET_COLUMNS.sub(lambda found: f"{{{_with_own_columns(found[1], file.columns)}}}", hint)
+    if code not in ("unknown_schema", "pair_no_prompt") and file.columns:
+        hint = _SET_COLUMNS.sub(lambda found: _with_own_columns(found[1], file.columns), hint)
     return for_one_source(hint, recipe)
 
 
-def _with_own_columns(members: str, columns: Mapping[str, str | None]) -> str:
-    """Return columns of a hint together with those that the recipe has already, which they would replace."""
-    further = parse_yaml(f"{{{members}}}".replace("'\\''", "'"), "columns")
-    return columns_yaml(composed(columns, further))
+def _with_own_columns(word: str, columns: Mapping[str, str | None]) -> str:
+    """Return the option for columns of a hint with those that the recipe has already, which they would replace."""
+    key, _, further = as_setting("columns", *shlex.split(word)).partition("=")
+    return as_option(f"{key}={flow_mapping(composed(columns, parse_yaml(further, key)))}")
 
 
 def _remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Model, *, lost: Iterable[str]) -> str:
@@ -116,7 +117,7 @@ def _that_help(
         if _helps(way, rows, recipe, model):
             yield way, effect
         elif "kwargs" in way and _helps(way, rows, _with(recipe, as_field), model):
-            yield way, f"--set {as_field} {effect}"
+            yield way, f"{as_option(as_field)} {effect}"
 
 
 def _helps(way: str, rows: Sequence[RowBatch], recipe: Recipe, model: Model) -> bool:
@@ -145,7 +146,7 @@ def _about_reading(code: str, reason: str, file: InputFile) -> str | None:
         return "--set rows.empty_user=keep keeps user messages that are empty"
     if code == "pair_no_prompt":
         hint = columns_hint([*first_rows(file.path, file.format, file.columns, every_column=True)], file.columns)
-        return hint if "sources.columns" in hint else None
+        return hint if "--columns" in hint else None
     return None
 
 
@@ -155,7 +156,7 @@ def _columns_of(code: str, reason: str) -> str | None:
     if not may_name and not (code == "preference" and (" reads the rating" in reason or ", but is a text" in reason)):
         return None
     found = _COLUMNS.findall(reason)
-    return "; ".join(f"--set 'sources.columns={{{columns}}}' {effect}" for columns, effect in found) or None
+    return "; ".join(f"{as_option(f'sources.columns={{{columns}}}')} {effect}" for columns, effect in found) or None
 
 
 _ABOUT_VARIABLES = {

@@ -1,6 +1,5 @@
 """Read benchmark files and the questions in them, with the readers packer uses for rows."""
 
-import difflib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from packer.errors import InputError
+from packer.near import did_you_mean, near, near_paths
 from packer.pipeline.plan.input_resolution import input_place
 from packer.recipe import row_rules
 from packer.recipe.recipe import Recipe
@@ -51,7 +51,10 @@ def read_benchmark(path: str, *, column: str | None = None, name: str | None = N
     """
     place = input_place(path)
     if isinstance(place, Path) and (place.is_dir() or not place.exists()):
-        raise InputError(f"{path}: no such file", hint="a benchmark is one file; of a folder or a pattern, name each")
+        raise InputError(
+            f"{path}: no such file",
+            hint=did_you_mean(near_paths(path), "a benchmark is one file; of a folder or a pattern, name each"),
+        )
     found = _column(path, place, column)
     questions = []
     for number, value in enumerate(_values(place, found)):
@@ -141,7 +144,7 @@ def _column(path: str, place: FilePath, column: str | None) -> str:
     found = column or next((each for each in QUESTION_COLUMNS if each in names), None)
     if found in names:
         return found
-    close = difflib.get_close_matches(column or "", names, n=2) or names[:8]
+    close = near(column or "", names) or names[:8]
     asked = f"no column '{column}'" if column else f"none of the columns {list_names(QUESTION_COLUMNS)}"
     raise InputError(
         f"{path}: its rows have {asked}", hint=f"its columns: {list_names(close)}; name the one with the question"

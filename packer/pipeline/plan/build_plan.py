@@ -112,7 +112,7 @@ def plan_build(
     asked, recipe = recipe.pack, suited(recipe, inputs)
     if recipe.pack != asked != Pack():
         what = "a cache with images" if recipe.reads_images else "preference data"
-        progress.note(f"{what} has no blocks: `pack` has no effect; a filter on `tokens` leaves out long rows")
+        progress.note(f"{what} is not packed: `pack` has no effect; to leave out long rows, filter by `tokens`")
     record = model_record(model)
     BlockForm.of(recipe.pack, pad_id=record.pad_id, eos_id=record.eos_id, stop_ids=record.stop_ids)
     return BuildPlan(

@@ -13,9 +13,9 @@ from packer.pipeline.plan.input_resolution import SourceFile
 from packer.pipeline.plan.unread_fields import FileQuestion, Questions, question_about
 from packer.pipeline.workers.executor import ALONE, Workers, in_order
 from packer.progress import Progress
+from packer.recipe.named_options import as_option, flow_mapping
 from packer.recipe.recipe import Recipe, for_one_source
 from packer.source.detect import detect_format, detect_schema, field_names, first_rows
-from packer.source.field_names import columns_yaml
 from packer.source.file_bytes import READ_BYTES, FilePath, NoRowsError, changed_error, file_sha256
 from packer.source.files import data_set_splits, is_data_set
 from packer.source.forms import form_of
@@ -217,7 +217,7 @@ def note_later_fields(
         if left:
             later.setdefault(source, (inputs[number].path, set()))[1].update(left)
     for path, names in later.values():
-        note(f"{path}: fields of later rows that are not read: {list_names(sorted(names))}; sources.columns maps them")
+        note(f"{path}: fields of later rows that are not read: {list_names(sorted(names))}; `--columns` maps them")
 
 
 def note_dialogues(entry: InputFile, note: Callable[[str], None]) -> None:
@@ -257,10 +257,10 @@ def note_texts(entry: InputFile, template: str | None, note: Callable[[str], Non
     texts = [row for row in texts if all(isinstance(row.get(name), str) for name in ("prompt", answer))]
     if rows and 2 * len(texts) > len(rows) and not any(row.get("instruction") or row.get("query") for row in texts):
         further = {"instruction": "prompt", **({} if answer == "chosen" else {"output": "completion"})}
-        columns = columns_yaml(composed(entry.columns, further))
+        columns = flow_mapping(composed(entry.columns, further))
         note(
             f"{entry.name}: its prompts are texts, which are trained as they are, without the chat template; "
-            f"--set 'sources.columns={{{columns}}}' makes questions of them, and the template is used"
+            f"{as_option(f'sources.columns={columns}')} makes questions of them, and the template is used"
         )
 
 

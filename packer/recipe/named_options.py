@@ -1,0 +1,184 @@
+"""Keys of a recipe that have an option of their own, on the command line and as an argument of `packer.build`.
+
+An option says nothing that its key does not: `--columns output=answer` is `--set 'sources.columns={output: answer}'`.
+Hints name keys as `KEY=VALUE`, and :func:`as_option` and :func:`in_python` write them for whoever reads the hint.
+"""
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from packer.errors import RecipeError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedOption:
+    """A key with an option of its own."""
+
+    key: str
+    metavar: str
+    help: str
+    example: str | None = None
+    """Of a key whose value is a mapping: pairs `NAME=VALUE,...`, which are read as one."""
+
+
+_COLUMNS, _ROLES = "instruction=Question,output=Answer", "client=user,counselor=assistant"
+
+NAMED_OPTIONS = {
+    "columns": NamedOption(
+        key="sources.columns",
+        metavar="FIELD=NAME,...",
+        example=_COLUMNS,
+        help=f"What fields of the schema are called in the rows: {_COLUMNS}. FIELD=null hides a field. A YAML mapping "
+        "does, too.",
+    ),
+    "roles": NamedOption(
+        key="sources.roles",
+        metavar="NAME=ROLE,...",
+        example=_ROLES,
+        help=f"What roles in the rows mean: {_ROLES}.",
+    ),
+    "limit": NamedOption(key="sources.limit", metavar="N", help="Only the first N rows of each file."),
+    "history": NamedOption(
+        key="supervision.history_rewrite",
+        metavar="exact|last|as_rendered",
+        help="How to train answers that the template writes otherwise once the conversation continues.",
+    ),
+    "block_len": NamedOption(key="pack.block_len", metavar="N", help="Tokens of a block [4096]."),
+}
+
+_OF_SOURCES = re.compile(
+    "--(?:" + "|".join(name for name, option in NAMED_OPTIONS.items() if option.key.startswith("sources.")) + ") "
+    "|--set '?sources\\."
+)
+
+_YAML_WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
+
+
+def flow_mapping(names: Mapping[str, str | None]) -> str:
+    """Return names as a YAML mapping in one line.
+
+    Example:
+        >>> flow_mapping({"instruction": "my question", "input": None})
+        '{instruction: "my question", input: null}'
+    """
+    return f"{{{', '.join(f'{_yaml(new)}: {_yaml(old)}' for new, old in names.items())}}}"
+
+
+def _yaml(name: str | None) -> str:
+    if name is None or (re.fullmatch(r"[^\W\d][\w.]*", name) and name.lower() not in _YAML_WORDS):
+        return name or "null"
+    shown = "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08x}" for c in name)
+    return f'"{shown}"'
+
+
+def as_setting(name: str, text: str) -> str:
+    """Return the `KEY=VALUE` that an option means: its text is YAML, or pairs `NAME=VALUE,...`.
+
+    Example:
+        >>> as_setting("columns", "instruction=Question,output=Answer")
+        'sources.columns={instruction: Question, output: Answer}'
+
+    Raises:
+        RecipeError: something else where pairs are expected, or a name twice.
+    """
+    option = NAMED_OPTIONS[name]
+    if option.example is not None and not text.lstrip().startswith("{"):
+        pairs = _pairs(text)
+        if pairs is None:
+            message = f"--{name} {text}: expected {option.metavar}, each name once"
+            raise RecipeError(message, hint=f"for example --{name} {option.example}")
+        text = flow_mapping(pairs)
+    return f"{option.key}={text}"
+
+
+def _pairs(text: str) -> dict[str, str | None] | None:
+    """Return the names in `NAME=VALUE,...`; None if it is something else."""
+    found: dict[str, str | None] = {}
+    for pair in text.split(","):
+        name, _, value = map(str.strip, pair.partition("="))
+        if not name or not value or name in found:
+            return None
+        found[name] = None if value == "null" else value
+    return found
+
+
+def as_option(setting: str) -> str:
+    """Return the option of a command that sets `KEY=VALUE`, as it is typed in a shell.
+
+    Example:
+        >>> as_option("sources.columns={instruction: my question, input: null}")
+        "--columns 'instruction=my question,input=null'"
+        >>> as_option("pack.overlong=split")
+        '--set pack.overlong=split'
+    """
+    key, _, text = setting.partition("=")
+    name = next((name for name, option in NAMED_OPTIONS.items() if option.key == key), None)
+    if name is None:
+        return f"--set {shlex.quote(setting)}"
+    if text.startswith("{"):
+        names = _value(text, key)
+        pairs = ",".join(f"{new}={'null' if old is None else old}" for new, old in names.items())
+        is_plain = pairs.isprintable() and not pairs.startswith("{") and not pairs.endswith((".", ":"))
+        if is_plain and _pairs(pairs) == names:
+            text = pairs
+    return f"--{name.replace('_', '-')} {shlex.quote(text)}"
+
+
+def is_about_sources(hint: str) -> bool:
+    """Whether a hint has an option that would set a key of all sources."""
+    return _OF_SOURCES.search(hint) is not None
+
+
+_FLAGS = ("force", "repair", "dry-run")
+_WORD = r"""(?:'[^']*'|"[^"]*"|\\.|[^\s;'"\\])+(?<![,:.])"""
+
+
+def in_python(hint: str, arguments: Iterable[str]) -> str:
+    """Return a hint with arguments of a function in place of options; whole commands stay as they are.
+
+    Example:
+        >>> in_python("--set pack.overlong=split --columns output=answer reads it; --force replaces it", ["columns"])
+        "pack={'overlong': 'split'}, columns={'output': 'answer'} reads it; force=True replaces it"
+    """
+    names = "|".join(name.replace("_", "-") for name in ("set", *arguments))
+    one = rf"--(?:(?:{names}) {_WORD}|(?:{'|'.join(_FLAGS)})\b)"
+    parts = hint.replace("-o another folder", "another `out`").replace("-j ", "--jobs ").split("; ")
+    called = (
+        part if "packer build" in part else re.sub(rf"(?<!\S){one}(?: {one})*", _arguments, part) for part in parts
+    )
+    return re.sub(rf"(?<=`)--(?=(?:{names})`)", "", "; ".join(called))
+
+
+def _arguments(found: re.Match[str]) -> str:
+    """Return the arguments for some options; the options themselves if they are not what they look like."""
+    values: dict[str, Any] = {}
+    try:
+        words = iter(shlex.split(found[0]))
+        for word in words:
+            name = word.removeprefix("--").replace("-", "_")
+            if name == "ignore":
+                values.setdefault(name, []).append(next(words))
+                continue
+            *groups, last = [name]
+            text = "true" if word.removeprefix("--") in _FLAGS else next(words)
+            if name == "set":
+                key, _, text = text.partition("=")
+                *groups, last = key.removeprefix("sources.").split(".")
+            elif name in NAMED_OPTIONS:
+                text = as_setting(name, text).partition("=")[2]
+            target = values
+            for group in groups:
+                target = target.setdefault(group, {})
+            target[last] = _value(text, name)
+    except (RecipeError, ValueError):
+        return found[0]
+    return ", ".join(f"{name}={value if value == 'N' else repr(value)}" for name, value in values.items())
+
+
+def _value(text: str, key: str) -> Any:
+    from packer.recipe.strict_yaml import parse_yaml  # noqa: PLC0415 - not for --help
+
+    return parse_yaml(text, key)
