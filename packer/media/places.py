@@ -16,6 +16,7 @@ from packer.media.decoder import MAX_IMAGE_BYTES, Image, UnusableImageError, exa
 OF_FILES = frozenset({"media_missing", "media_outside", "media_unreadable", "media_too_large"})
 """Codes of rejections that another file under the same name may end."""
 
+_NOWHERE = "/nowhere"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _SHOWN = 80
 
@@ -37,7 +38,7 @@ class ImageFiles:
     @classmethod
     def of(cls, folder: str | None, root: str | None, *, is_decoded: bool = True) -> Self:
         """What opens images for a file in this folder; without a folder, only absolute paths below `root`."""
-        base = Path(folder or "/nowhere").resolve()
+        base = Path(folder or _NOWHERE).resolve()
         return cls(base=base, root=base if root is None else Path(root).resolve(), is_decoded=is_decoded)
 
     def open(self, source: Any) -> Image:
@@ -69,6 +70,9 @@ class ImageFiles:
         path = name.removeprefix("file://")
         if _SCHEME.match(path):
             raise UnusableImageError("media_url", f"{path[:_SHOWN]}: a build fetches nothing")
+        if self.base == Path(_NOWHERE) and not Path(path).is_absolute():
+            said = "the file with the rows is in a bucket: paths must be absolute, below media.root"
+            raise UnusableImageError("media_missing", f"{path[:_SHOWN]}: {said}")
         try:
             place = (self.base / path).resolve(strict=True)
             if not place.is_relative_to(self.root):

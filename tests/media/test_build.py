@@ -3,12 +3,15 @@
 import base64
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from bucket_objects import put
 from command_line import run
+from fingerprint_oracle import recomputed
 from image_models import answer, model_folder, picture, user, write_rows
 
 pytest.importorskip("PIL", reason="IMAGES ARE NOT TESTED: pillow is not installed")
@@ -17,10 +20,12 @@ pytest.importorskip("transformers", reason="IMAGES ARE NOT TESTED: transformers 
 import packer
 from packer.audit import verify
 from packer.errors import InputError, PackerError
+from packer.load import PackedLoader
 from packer.media.decoder import decode
 from packer.media.processor import processor_of
 from packer.pipeline.images import RowImages
 from packer.store.cache import Cache
+from packer.store.fingerprint import fingerprint
 from packer.store.manifest import read_manifest
 from packer.store.media_shards import MediaShards
 
@@ -297,3 +302,54 @@ def test_verifying_reads_no_image_outside_of_the_named_roots(model, data):
     assert not [each for each in verify(cache, sources=[data.parent], **options).findings if each.what != "tokenizer"]
     (told,) = [each for each in verify(cache, sources=[data], **options).findings if each.what == "re-encoded"]
     assert "below no --sources" in told.found
+
+
+def test_the_fingerprint_is_of_what_decides_about_images_and_not_of_their_folder(model, data, tmp_path):
+    rows = [{"messages": chat} for chat in CHATS.values()]
+    made = {}
+
+    def kept(name: str, folder: Path = model, **media: str) -> str:
+        made[name] = fingerprint(read_manifest(build(folder, data, rows, media=media, force=not media.get("root"))))
+        return made[name]
+
+    cache = data.parent / "cache"
+    assert kept("first") == recomputed(cache) and verify(cache, expect=made["first"], level="full").ok
+    assert made.pop("first") == kept("with its folder named", root=str(data))
+    kept("damaged images stop a training run", check="header")
+    other = tmp_path / "other"
+    shutil.copytree(model, other)
+    config = json.loads((other / "preprocessor_config.json").read_text("utf-8"))
+    (other / "preprocessor_config.json").write_text(json.dumps(config | {"image_mean": [0.1, 0.2, 0.3]}), "utf-8")
+    kept("another processor", folder=other)
+    (data / "a.png").write_bytes(picture(60, 90, seed=7))
+    kept("another image of the same size under the same name")
+    assert len({*made.values()}) == len(made) == 4
+
+
+def test_a_cache_in_a_bucket_has_its_images(model, data, in_memory):
+    rows = [{"messages": chat} for chat in CHATS.values()]
+    here = build(model, data, rows)
+    options = {"tokenizer": str(model), "media": {"images": "read"}, "progress": None}
+    packer.build(str(data / "rows.jsonl"), "s3://bucket/cache", **options)
+    pinned = fingerprint(read_manifest(here))
+    assert verify("s3://bucket/cache", expect=pinned, level="full").ok
+    assert sorted(in_memory.sizes("media")) == [table.path for table in read_manifest(here).media]
+    shown = []
+    for place in (str(here), "s3://bucket/cache"):
+        with PackedLoader(place, batching="padding_free", order="sequential", prefetch=0) as loader:
+            shown.append(
+                [batch["pixel_values"].tolist() for step in loader for batch in step if "pixel_values" in batch]
+            )
+    assert shown[0] == shown[1] and len(shown[0]) == len(CHATS)
+
+
+def test_rows_in_a_bucket_hold_their_images_or_are_told_where_paths_lead(model, data, in_memory):
+    whole = base64.b64encode((data / "a.png").read_bytes()).decode()
+    chats = [[user(f"@data:image/png;base64,{whole}"), answer("A ramp.")], CHATS["first"]]
+    write_rows(data / "rows.jsonl", [{"messages": chat} for chat in chats])
+    put(in_memory, data)
+    options = {"tokenizer": str(model), "media": {"images": "read"}, "progress": None}
+    packer.build("s3://bucket/cache/rows.jsonl", data.parent / "cache", **options)
+    (told,) = (data.parent / "cache" / "rejected.jsonl").read_text().splitlines()
+    assert json.loads(told)["code"] == "media_missing" and "below media.root" in json.loads(told)["reason"]
+    assert [len(document.media) for document in documents(data.parent / "cache")] == [1]
