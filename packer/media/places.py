@@ -71,8 +71,8 @@ class ImageFiles:
         if _SCHEME.match(path):
             raise UnusableImageError("media_url", f"{path[:_SHOWN]}: a build fetches nothing")
         if self.base == Path(_NOWHERE) and not Path(path).is_absolute():
-            said = "the file with the rows is in a bucket: paths must be absolute, below media.root"
-            raise UnusableImageError("media_missing", f"{path[:_SHOWN]}: {said}")
+            where = "the file with the rows is in a bucket: paths must be absolute, below media.root"
+            raise UnusableImageError("media_missing", f"{path[:_SHOWN]}: {where}")
         try:
             place = (self.base / path).resolve(strict=True)
             if not place.is_relative_to(self.root):

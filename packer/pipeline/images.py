@@ -25,14 +25,12 @@ _CHECKED_FIRST = 32
 _CHECKED_EVERY = 128
 
 
-def with_processor(model: Model, recipe: Recipe) -> Model:
-    """Return the model with the identity of its processor, if the recipe reads images.
+def with_processor(model: Model) -> Model:
+    """Return the model with the identity of its processor.
 
     Raises:
         InputError: the extra `media` is not installed, or the folder has no processor that packer can use.
     """
-    if not recipe.reads_images:
-        return model
     processor = processor_of(model.files)
     if processor.token not in model.control:
         raise InputError(f"the placeholder of images, '{processor.token}', is no special token of this tokenizer")

@@ -7,7 +7,7 @@ a shard may be left to the caller, who first compares some of its ids with the r
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -224,21 +224,24 @@ class PartitionWork:
 
 def run_partition(task: PartitionTask, batches: Iterable[RowBatch], *, folder: Path, stages: Stages) -> PartitionResult:
     """Make the shard of one partition from its rows, and that of its images."""
-    with MediaWriter(folder, key=task.key) as images:
-        return _run_partition(task, batches, images, folder=folder, stages=stages)
+    with ExitStack() as opened:
+        return _run_partition(task, batches, opened, folder=folder, stages=stages)
 
 
 def _run_partition(
-    task: PartitionTask, batches: Iterable[RowBatch], images: MediaWriter, *, folder: Path, stages: Stages
+    task: PartitionTask, batches: Iterable[RowBatch], opened: ExitStack, *, folder: Path, stages: Stages
 ) -> PartitionResult:
     rejected: list[RejectedRow] = []
     num_rows = num_kept = num_merged = num_skipped = 0
     names: set[str] = set()
     documents: list[DocumentBatch] = []
+    images: MediaWriter | None = None
     for rows in batches:
         done = stages.run(rows)
         documents.append(done.documents)
-        images.add(done.images.values())
+        if done.images:
+            images = images or opened.enter_context(MediaWriter(folder, key=task.key))
+            images.add(done.images.values())
         rejected += (
             RejectedRow(r.row, r.code, r.reason, None if rows.lines is None else rows.lines[r.row - num_rows])
             for r in done.rejections
@@ -266,7 +269,7 @@ def _run_partition(
         shard=shard,
         rejected=tuple(rejected),
         unread=tuple(name[:SHOWN_KEY] for name in unread),
-        media=images.commit(),
+        media=None if images is None else images.commit(),
     )
 
 

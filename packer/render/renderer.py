@@ -34,8 +34,15 @@ from packer.render.placeholders import text_of
 from packer.render.readback import strings
 from packer.render.reasoning import cut_off, has_two_reasonings, with_reasoning_as
 from packer.render.result_order import in_order_of_calls, tells_results_apart
-from packer.render.rewritten_history import Document, EncodedText, HistoryRewrite, RenderedRow, TurnAssigner, encoded
-from packer.render.turn_batch import turn_batch
+from packer.render.rewritten_history import (
+    Document,
+    EncodedText,
+    HistoryRewrite,
+    RenderedRow,
+    TurnAssigner,
+    encoded,
+    turn_batch,
+)
 from packer.render.unread import refuse_unread_variables
 from packer.render.wrappers import Wrappers
 
@@ -304,7 +311,7 @@ class Renderer:
         stand_ins, conversation = self._control.hide(original, sample.template_kwargs)
         for k in weights:
             self._control.refuse_foreign_end(text_of(sample.messages[k].fields), f"messages[{k}]", k)
-            if has_marks(sample.messages[k].fields.get("content")):
+            if sample.images is not None and has_marks(sample.messages[k].fields.get("content")):
                 raise RenderError(f"messages[{k}]: an image in a trained turn", code="media_in_turn", message=k)
         conversation = renderable(conversation, last)
         pieces = masked_pieces(sample, self._rules.turns)
@@ -317,11 +324,8 @@ class Renderer:
         if stand_ins is None:
             texts = [encoded(each.text, each.turns, masked=each.masked) for each in documents]
         else:
-            same_form = renderable(original, last)
-            prompted = not self._by_marks
-            texts = [
-                revealed(document, stand_ins, conversation, same_form, prompted=prompted) for document in documents
-            ]
+            form = renderable(original, last)
+            texts = [revealed(each, stand_ins, conversation, form, prompted=not self._by_marks) for each in documents]
         return RenderedRow(tuple(texts if drawing is None else map(drawing.drawn, texts)), num_skipped)
 
     def _drawing(self, sample: Sample, conversation: Conversation) -> Drawing | None:

@@ -236,7 +236,8 @@ def load_recipe_model(recipe: Recipe) -> Model:
         pad_id=recipe.pack.pad_id,
         processor=recipe.reads_images,
     )
-    return with_processor(with_role_markers(model, recipe), recipe)
+    model = with_role_markers(model, recipe)
+    return with_processor(model) if recipe.reads_images else model
 
 
 def _note_engine(engine: Engine, before: Manifest | None, progress: Progress) -> None:
