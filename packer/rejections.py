@@ -84,7 +84,7 @@ CODES: dict[str, str] = {
     "U+FFFD), cut or changed",
     "open_reasoning": "an answer was cut off within its reasoning: it does not close it, or nothing follows it",
     "control_token": "an assistant turn, or under supervision.control_tokens=reject any message, contains the text of "
-    "a control token; or a trained text ends with a stop token of another model",
+    "a control token; or a trained text has a header or a stop token of another model",
     "control_render": "a control token typed in a message changes how the template renders the row",
     # supervised
     "nothing_trained": "the row has nothing to train on",
@@ -127,7 +127,8 @@ _HINTS = {
     "media_dropped": "give images in messages of the user; packer preview shows what the template writes",
     "media_in_turn": "a model that reads images writes none: leave the image out, or give the message train: false",
     "cut_off": "such an answer teaches a model to stop in the middle: leave it out, or give its message train: false; "
-    "--columns finish_reason=null, or what the reason names, hides a field that means something else",
+    "--columns finish_reason=null, or what the reason names, hides a field of the row that means something else; "
+    "a key of a message has to be removed",
     "preference": "--schema preference reads pairs, --schema rated reads rated answers; to imitate the better side: "
     "--columns messages=chosen,rejected=null if it contains the whole conversation, "
     "--columns completion=chosen,rejected=null if the prompt is a field of its own",
@@ -193,6 +194,8 @@ _HINTS = {
 }
 
 
+_AS_FIELD = "supervision.reasoning=field"
+
 _WITHOUT_VARIABLES = {
     "sources.columns={chat_template_kwargs: null}": "leaves out all variables of rows",
     "template.kwargs={}": "leaves out the variables of the recipe",
@@ -202,7 +205,7 @@ _WAYS = {
     "bad_marks": {"supervision.source=chat_server": "ignores them"},
     "control_token": {"supervision.control_tokens=allow": "trains the letters of a marker as text, never the token"},
     "dropped_reasoning": {
-        "supervision.reasoning=field": "moves reasoning out of the text, to where the template looks for it",
+        _AS_FIELD: "moves reasoning out of the text, to where the template looks for it",
         "supervision.reasoning=inline": "puts reasoning into the text, in <think> tags",
         "supervision.on_prompt_mismatch=continue": "writes reasoning after a prompt that opens it",
         **_WITHOUT_VARIABLES,
@@ -217,6 +220,7 @@ _WAYS = {
         "supervision.history_rewrite=as_rendered": "trains each answer in one document, as history shows its turns"
     },
     "prompt_diverges": {
+        _AS_FIELD: "moves reasoning out of the text, to where the template looks for it",
         "supervision.on_prompt_mismatch=continue": "trains the answer after its own prompt",
         "supervision.on_prompt_mismatch=common_prefix": "takes what prompt and turn have in common as the prompt",
         **_WITHOUT_VARIABLES,

@@ -351,6 +351,15 @@ def test_a_row_that_was_rendered_already_is_refused(which: str, tmp_path: Path) 
         ("A </s> ends it.", False),
         ("It was <s>struck</s>", False),
         ("<s>It is 2.</s>", True),
+        ("<|start_header_id|>assistant<|end_header_id|>\n\nIt is 2.", True),
+        ("<|channel|>final<|message|>It is 2.", True),
+        ("<|assistant|>\nIt is 2.", True),
+        ("<\uff5cAssistant\uff5c>It is 2.", True),
+        ("<start_of_turn>model\nIt is 2.", True),
+        ("<|turn>model\nIt is 2.", True),
+        ("<|> composes <|assistant|>.", False),
+        ("<b>Model</b> railways.", False),
+        ("<product_name>Model\n2</product_name>", False),
     ],
 )
 def test_an_answer_prepared_for_another_model_is_refused(
@@ -368,8 +377,9 @@ def test_an_answer_prepared_for_another_model_is_refused(
     assert not isinstance(allowing.outcomes([sample])[0], str)
 
 
-def test_what_is_filled_in_is_asked_for_ends_of_other_models_too(tmp_path: Path) -> None:
-    rows = [chat(user("1+1?"), assistant("2.</s>" if k % 7 == 6 else f"{k}."), row=k) for k in range(64)]
+@pytest.mark.parametrize("written", ["2.</s>", "<|assistant|>2."])
+def test_what_is_filled_in_is_asked_for_other_models_too(written: str, tmp_path: Path) -> None:
+    rows = [chat(user("1+1?"), assistant(written if k % 7 == 6 else f"{k}."), row=k) for k in range(64)]
     outcomes = Stages.load(twins.byte_level(tmp_path)).outcomes(rows)
     assert [outcome == "control_token" for outcome in outcomes] == [k % 7 == 6 for k in range(64)]
 

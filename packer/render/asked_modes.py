@@ -73,7 +73,7 @@ def refuse_several_efforts(template: ChatTemplate, prompts: Sequence[tuple[str, 
     words = {
         setting: prompt for prompt, mode in prompts for setting in mode.items() if setting in template.switches.asking
     }
-    if len({*words.values()}) > 1 and any(setting in words for setting in chosen.items()):
+    if len({*words.values()}) > 1 and any(setting in [*words] for setting in chosen.items()):
         ways = " or ".join(f"{name}={word}" for name, word in template.switches.asking)
         reason = f"messages[{k}]: {SEVERAL_EFFORTS}: {ways}"
         raise RenderError(reason, code="prompt_diverges", message=k)

@@ -36,6 +36,16 @@ _FOREIGN_END = re.compile(f"(?:{longest_of(FOREIGN_ENDS)})\\s*\\Z")
 """Matches a text that ends with one of them: if the tokenizer has no such token, the text was
 prepared for another model."""
 
+FOREIGN_MARKS = ("<|", "<\uff5c", "<start_of_turn>")
+"""What headers of answers begin with."""
+
+_MARK = r"(?:<[|\uff5c]\w[^<>\s]*>|<start_of_turn>)"
+_FOREIGN_HEADER = re.compile(
+    rf"\s*(?:{_MARK}(?:assistant|model)\s*\n|{_MARK}\w*{_MARK}|<[|\uff5c]\w*(?:assistant|chatbot)\w*[|\uff5c]>)",
+    re.IGNORECASE,
+)
+"""Matches a text that begins with one: markers around a word, or one that names who answers."""
+
 _STAND_IN = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
 
 
@@ -136,13 +146,21 @@ class TypedControl:
                 message=message,
             )
 
-    def refuse_foreign_end(self, text: str, where: str, message: int | None = None) -> None:
-        """Refuse a trained text that ends with a stop token of other models, which it would teach as letters.
+    def refuse_foreign(self, text: str, where: str, *, trained: str, message: int | None = None) -> None:
+        """Refuse a text with a header or a stop token of other models, which it would teach as letters.
+
+        A tag of reasoning may look like a header, but is not in what is `trained`.
 
         Raises:
             RenderError: `control_token`.
         """
-        found = None if self._wanted == "allow" else _FOREIGN_END.search(text)
+        if self._wanted == "allow":
+            return
+        header = _FOREIGN_HEADER.match(text)
+        if header and header[0] in trained:
+            reason = f"{where} begins with '{header[0].strip()}', the header of an answer under other models"
+            raise RenderError(reason, code="control_token", message=message)
+        found = _FOREIGN_END.search(text)
         end = found[0].rstrip() if found else ""
         is_html = end == "</s>" and "<s>" in text and not text.lstrip().startswith("<s>")  # struck through
         if end and not is_html:

@@ -290,7 +290,7 @@ class Renderer:
             self._control.refuse(sample.text, "completion")
         whole = sample.prompt + sample.text
         guarded = self._control.guarded(whole)
-        self._control.refuse_foreign_end(sample.text, sample.kind)
+        self._control.refuse_foreign(sample.text, sample.kind, trained=sample.text)
         prompt_end = len(sample.prompt)
         turn = (0, prompt_end, len(whole) + len(close), 1.0)
         return encoded(whole + close, (turn,), raw=True, guarded=guarded)
@@ -309,10 +309,8 @@ class Renderer:
         _refuse_reasoning(sample, weights)
         original = self.conversation(sample)
         stand_ins, conversation = self._control.hide(original, sample.template_kwargs)
-        for k in weights:
-            self._control.refuse_foreign_end(text_of(sample.messages[k].fields), f"messages[{k}]", k)
-            if sample.images is not None and has_marks(sample.messages[k].fields.get("content")):
-                raise RenderError(f"messages[{k}]: an image in a trained turn", code="media_in_turn", message=k)
+        if at := [k for k in weights if sample.images and has_marks(sample.messages[k].fields.get("content"))]:
+            raise RenderError(f"messages[{at[0]}]: an image in a trained turn", code="media_in_turn", message=at[0])
         conversation = renderable(conversation, last)
         pieces = masked_pieces(sample, self._rules.turns)
         drawing = self._drawing(sample, conversation)
@@ -355,6 +353,8 @@ class Renderer:
             lost = losses.find(turn)
             if lost is not None:
                 raise refusal(lost)
+            said, k = text_of(conversation.messages[turn.message]), turn.message
+            self._control.refuse_foreign(said, f"messages[{k}]", trained=turn.text[turn.prompt_end :], message=k)
             if not turn.is_blank(self._turn_rules.stops):
                 own = pieces.get(turn.message)
                 assigner.add(with_mask(turn, conversation, own, self._turn_rules) if own else turn)

@@ -1,9 +1,9 @@
 """Template variables that choose whether, and how much, to reason: `enable_thinking`, `reasoning_effort`, or any other.
 
 What a variable is called tells nothing. So each that a caller can set is set to every value with which the template's
-source compares it, and made-up answers are rendered: a plain one, and some with reasoning in the forms that rows have.
-A setting is one of reasoning if it changes which of them continue their prompt and show what they say, or whether the
-prompt opens or closes a block of reasoning.
+source compares it, or which it falls back on, and made-up answers are rendered: a plain one, and some with reasoning in
+the forms that rows have. A setting is one of reasoning if it changes which of them continue their prompt and show what
+they say, or whether the prompt opens or closes a block of reasoning.
 
 A value asks for reasoning if some shows under it. Where that is so for all words or for none, as with Mistral's
 template, which only states the effort in front of the question, what a word means in English decides. A reasoned answer
@@ -43,7 +43,7 @@ _CHATS: tuple[list[Message], ...] = (
 _MOST_SETTINGS = 200
 """More than any template has."""
 
-_EFFORT_LIKE = re.compile("think|reason")
+_EFFORT_LIKE = re.compile("think|reason|effort")
 _NONE = re.compile(r"(?:no(?:t|n|ne)?(?:[ _-]?(?:think|reason)\w*)?|off|false|disabled?)", re.IGNORECASE)
 """Matches a word that means none: `none`, `no_think`, `off`."""
 

@@ -1,17 +1,37 @@
 """Results of tools and their calls belong together: a server refuses a request with a result of another call.
 
 What is checked is what both sides say. A result says its call by an id, by the name of the tool, or by both. Where it
-says neither, it belongs to the next call in order, and nothing can be compared; so it is where a call has no id. Calls
+says neither, it belongs to the next call in order, and nothing can be compared; so it is where a call has no id. An id
+is told by its value, whatever its key is. A row without any call may have them as text, in the answer before. Calls
 without any result are no error, nor is one message for all of them, as some datasets have it: it has no id, or is a
 list. Otherwise each call has a result if one has.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from packer.batches import Message
 from packer.source.decode import Refused
 from packer.source.file_bytes import quoted
+
+_NO_IDS = ("role", "content", "name")
+
+
+def with_ids_of_results(messages: Sequence[Message]) -> Sequence[Message]:
+    """Return the messages with the ids of results where templates look for them, such as those under `toolCallId`."""
+    made: set[str] = set()
+    found: list[Message] = []
+    for message in messages:
+        fields = message.fields
+        made.update(str(call["id"]) for call in fields.get("tool_calls") or () if call.get("id"))
+        if made and message.role == "tool" and not fields.get("tool_call_id"):
+            keys = [key for key, value in fields.items() if key not in _NO_IDS and str(value) in made]
+            others = {key: value for key, value in fields.items() if key not in keys}
+            ids = {"tool_call_id": str(fields[keys[0]])} if keys else {}
+            message = Message(fields={**others, **ids}, weight=message.weight)  # noqa: PLW2901 - moved
+        found.append(message)
+    return found
 
 
 def refuse_stray_results(messages: Iterable[Mapping[str, Any]]) -> None:
@@ -24,7 +44,7 @@ def refuse_stray_results(messages: Iterable[Mapping[str, Any]]) -> None:
     """How often an id, or a tool, was called since its last result; a call without an id has an empty one."""
 
     tools_of: defaultdict[str, set[str]] = defaultdict(set)
-    num_calls, results = 0, list[tuple[str, Any]]()
+    num_calls, results, is_answered = 0, list[tuple[str, Any]](), False
     for number, message in enumerate(messages):
         if message["role"] == "tool":
             results.append((str(message.get("tool_call_id") or ""), message.get("content")))
@@ -41,20 +61,23 @@ def refuse_stray_results(messages: Iterable[Mapping[str, Any]]) -> None:
             unanswered["id", made] += 1
             unanswered["tool", tool] += 1
             tools_of[made].add(tool)
-        if message["role"] != "tool" or not tools_of:
+        is_answered |= message["role"] == "assistant"
+        if message["role"] != "tool":
             continue
         made, tool = str(message.get("tool_call_id") or ""), str(message.get("name") or "")
         known = made in tools_of
-        if (made and not known and "" not in tools_of) or (tool and ("tool", tool) not in unanswered):
-            reason = f"a result of {quoted(tool if known or not made else made)} at $.messages[{number}]"
-            raise Refused("bad_tools", f"{reason}, which is no call before it")
+        is_other = made and not known and "" not in tools_of
+        if is_other or not is_answered or (tools_of and tool and ("tool", tool) not in unanswered):
+            whose = quoted(made if is_other else tool) if is_other or tool else "a tool"
+            reason = f"a result of {whose} at $.messages[{number}], which is no call before it"
+            raise Refused("bad_tools", reason)
         if known and made and tool and tool not in tools_of[made]:
             reason = (
                 f"a result of {quoted(tool)} at $.messages[{number}], but the call {quoted(made)} is of another tool"
             )
             raise Refused("bad_tools", reason)
         says = ("id", made) if made and known else ("tool", tool)
-        if says[1] and unanswered[says] <= 0:
+        if says[1] and tools_of and unanswered[says] <= 0:
             raise Refused("bad_tools", f"a second result of the call {quoted(says[1])} at $.messages[{number}]")
         unanswered["id", made] -= 1
         unanswered["tool", tool] -= 1

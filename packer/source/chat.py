@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from packer.batches import REASONING_FIELDS, Message, Sample, has_content
-from packer.source.answered_calls import refuse_stray_results
+from packer.source.answered_calls import refuse_stray_results, with_ids_of_results
 from packer.source.decode import Refused
 from packer.source.file_bytes import quoted
 from packer.source.message_parts import (
@@ -178,7 +178,7 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
     if role != "assistant" and content.trained:
         content = replace(content, trained=frozenset())
     weight = _message_weight(shape, content, where=where)
-    refuse_cut(raw if weight != 0 else {}, where=where)
+    refuse_cut(raw if role == "assistant" and weight != 0 else {}, where=where)
     if shape.train_detail and role == "assistant" and weight != 0:
         reason = f"`train_detail` at {where}: a message is trained whole or not at all; give it `train` or a weight"
         raise Refused("wrong_type", reason)
@@ -358,6 +358,7 @@ def chat_sample(row: dict[str, Any], fields: RowFields, messages: Sequence[Messa
     tools = coalesce_aliases({"tools": fields.tools, "functions": fields.functions}, where="$")
     definitions = read_tools(tools, where="$.tools" if fields.tools else "$.functions") if tools else None
     messages = with_calls_of_text(messages, definitions) if definitions else messages
+    messages = with_ids_of_results(messages)
     refuse_stray_results(message.fields for message in messages)
     messages = _one_turn_each(messages)
     for message in messages if definitions else ():

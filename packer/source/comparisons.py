@@ -27,7 +27,7 @@ _STRENGTHS = ("overall_preference", "preference_strength")
 """Numbers that are negative if the first answer is better, and 0 if neither is: HelpSteer3 and HelpSteer2."""
 
 _ONLY_NAMES = ("winner", "better_response_id")
-_NAMES = (*_ONLY_NAMES, "preference", "preferred", "choice", "label")
+_NAMES = (*_ONLY_NAMES, "preference", "preferred", "better", "choice", "label")
 """Fields that may name the better answer: arenas and SafeRLHF have one of the first, which say nothing else."""
 
 _TIES = frozenset({"tie", "both_bad", "tie (bothbad)"})

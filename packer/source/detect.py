@@ -281,7 +281,7 @@ def whole_rows(file: InputFile, max_rows: int) -> Iterator[dict[str, Any]]:
     left = _SAMPLED_BYTES
     if file.format in TABLE_FORMATS:
         schema = table_schema(file.path, file.format)
-        names = columns_read(schema.names, file.schema, file.columns)
+        names = columns_read(schema, file.schema, file.columns)
         rows = table_rows(
             file.path,
             file.format,

@@ -29,8 +29,10 @@ _CHATGPT = (
     ' | {messages: map({role: .author.role, content: (.content.parts | join(""))})}'
 )
 _CLAUDE = (
-    "select(all(.chat_messages[]; (.attachments // []) + (.files // []) == []))"
-    " | {messages: [.chat_messages[] | {role: .sender, content: .text}]}"
+    "select(all(.chat_messages[]; (.attachments // []) + (.files // []) == []"
+    ' and all(.content[]?; .type == "text" or .type == "thinking")))'
+    " | {messages: [.chat_messages[] | {role: .sender,"
+    " content: (if .content then [.content[] | {type, (.type): .[.type]}] else .text end)}]}"
 )
 _CLAUDE_CODE = (
     '[.[] | select((.type == "user" or .type == "assistant") and (.isSidechain or .isMeta | not)) | .message'
@@ -98,7 +100,11 @@ _EXPORTS = (
         _has("mapping", "current_node"),
         _CHATGPT,
     ),
-    _Export("an export of Claude, of which this takes the conversations without files", _has("chat_messages"), _CLAUDE),
+    _Export(
+        "an export of Claude, of which this takes the conversations of texts and thinking, without files or tools",
+        _has("chat_messages"),
+        _CLAUDE,
+    ),
     _Export(
         "a session of Claude Code, whose lines together are one conversation; it has no definitions of its tools",
         _has("sessionId", "message"),

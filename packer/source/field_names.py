@@ -42,7 +42,7 @@ _WORSE = frozenset(
 _BETTER = frozenset({"chosen", "preferred", "winner", "winning", "better"})
 """Words that say which of two answers a field is."""
 
-_SAYS_NOTHING = frozenset({"text", "value", "content", "parts"})
+_SAYS_NOTHING = frozenset({"text", "value", "content", "parts", "trajectory", "trajectories"})
 
 
 def meant_field(path: str) -> str | None:

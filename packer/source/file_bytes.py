@@ -122,8 +122,11 @@ def jq_command(path: FilePath, program: str, *, slurps: bool = False) -> str | N
     if not isinstance(path, Path) or path.name == PIPED or codec_of(path) is not None:
         return None
     command = f"jq {'-sc' if slurps else '-c'} {shlex.quote(program)}"
-    if next(read_chunks(path, 0, None), b"").startswith(b"PAR1"):
+    head = next(read_chunks(path, 0, None), b"")
+    if head.startswith(b"PAR1"):
         command = f"python -c {shlex.quote(_PARQUET_AS_LINES)} {shlex.quote(str(path))} | {command}"
+    elif head.lstrip()[:1] not in (b"{", b"["):  # CSV
+        return None
     else:
         command += f" {shlex.quote(str(path))}"
     return f"{command} > {shlex.quote(f'{path.stem}_lines.jsonl')}"

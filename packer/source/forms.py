@@ -62,8 +62,9 @@ _LOGS = (
     ("request.body", "response.body"),
     ("body", "response.body"),
     ("input.inputBodyJson", "output.outputBodyJson"),
+    ("inputs", "outputs"),
 )
-"""Where logs have a request and its answer: in general, OpenAI's batches, and Bedrock's invocations."""
+"""Where logs have a request and its answer: in general, OpenAI's batches, Bedrock's invocations, LangSmith's runs."""
 
 _ANSWERS: Mapping[str, Callable[[Any], list[Any]]] = {
     "choices": lambda choices: [field_value(choice, "message") for choice in choices],
@@ -88,7 +89,7 @@ FIELDS = frozenset(
 )
 """Fields that a row of these forms may have, besides those of the schemas."""
 
-_MARKS = frozenset({*VERDICTS, "response", "contents"})
+_MARKS = frozenset({*VERDICTS, *ANSWERS, "response", "outputs", "contents"})
 """Fields of which a row of another server's has one, unless its `output` is no text."""
 
 

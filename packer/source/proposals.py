@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from packer.recipe.named_options import as_option, flow_mapping
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import quoted
+from packer.source.prose import is_phrase, is_text
 from packer.source.roles import ROLES
 from packer.source.row import Columns, composed, rename
 from packer.source.schema import fields_read, schema_of
@@ -110,7 +111,8 @@ def propose(rows: Sequence[dict[str, Any]], reading: Reading, *, asks: bool = Tr
             found = next(_readings(rows, reading, source, [meant]), None) if meant else None
             if found is not None:
                 places[source], reading, _ = found
-            elif meant is None or meant == "input":  # of which a chat has none
+            elif meant == "input" or (meant is None and (is_text(unread.example) or is_phrase(unread.example))):
+                # A chat has no input, and a single word, such as an option, is no prompt.
                 others.append((source, [*_PLACES] if meant is None else ["system"]))
     choices = [
         Choice(f"if {quoted(source)} is {_PLACES[place]}", then, left)
@@ -136,7 +138,9 @@ def _readings(
             asks = all(ends_in_question(rename(row, reading.columns).get("messages")) for row in rows)
             place, forms = "completion", [{"prompt": "messages", "completion": source}] if asks else []  # noqa: PLW2901
         elif place == "rejected":
-            forms = ({"chosen": answer, "rejected": source} for answer in ("output", "response", "completion"))
+            names = {name for row in rows for name in rename(row, reading.columns)}
+            answers = [answer for answer in ("output", "response", "completion") if answer in names]
+            forms = [*({"chosen": answer, "rejected": source} for answer in answers), {"rejected": source}]
         elif place == "instruction":
             continue  # the rows have a question
         found = next(filter(None, (_tried(rows, reading, before, columns, source) for columns in forms)), None)

@@ -1,6 +1,6 @@
 """Fields that may be the question and its answer: by their names, or by the choice of whoever knows the rows."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from packer.source.comparisons import other_side
@@ -33,7 +33,8 @@ class Fields:
         """Fields that are answers by their names, and which `columns` cannot read."""
 
         self._lists = {path: values[0] for path, values in found.items() if isinstance(values[0], list)}
-        texts = {path: sum(map(len, values)) for path, values in found.items() if isinstance(values[0], str)}
+        says = {path for path, values in found.items() if not _says_nothing(path, values, found)}
+        texts = {path: sum(map(len, found[path])) for path in says if isinstance(found[path][0], str)}
         self._sentences = {path for path in texts if is_text(found[path][0])}
         self._texts = sorted(texts, key=lambda path: -texts[path])
         self.paths = [path for path in found if path in texts or any(_texts_in(found[path][0]))]
@@ -103,6 +104,13 @@ class Fields:
         yield from ((f"if `{a}` answers `{q}`, ", {"instruction": q, "output": a}) for a, q in pairs[:_MOST_NAMES])
         if answers == questions == unknown and unknown and not self._asked:
             yield f"if `{unknown[0]}` is trained whole, ", {"text": unknown[0]}
+
+
+def _says_nothing(path: str, values: Sequence[Any], paths: Collection[str]) -> bool:
+    """Whether a field only names other fields, as `better: response_a` does, or is a label that all rows have."""
+    if meant_field(path) is None and len(values) > 1 and all(value == values[0] for value in values):
+        return True
+    return all(isinstance(value, str) and len(value) > 1 and value != path and value in paths for value in values)
 
 
 def _is_other(value: Any) -> bool:

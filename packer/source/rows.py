@@ -31,6 +31,7 @@ from packer.source.schema import SCHEMAS, columns_read, fields_read, read_row
 from packer.source.table_files import table_schema
 from packer.source.tables import table_rows
 from packer.source.text_rows import text_rows
+from packer.source.unsupported_rows import may_say_end
 
 BATCH_BYTES = 16 * 2**20
 """A batch ends once its rows exceed this size, so batches are bounded by bytes as well as by rows."""
@@ -61,7 +62,7 @@ def file_rows(
         InputError: the file cannot be read, or does not have its format.
     """
     if format in TABLE_FORMATS:
-        names = columns_read(table_schema(path, format).names, schema, columns)
+        names = columns_read(table_schema(path, format), schema, columns)
         yield from table_rows(path, format, names, columns=columns, max_row_bytes=max_row_bytes)
     else:
         yield from text_rows(path, file_stream(path), format, columns=columns, max_row_bytes=max_row_bytes)
@@ -182,7 +183,7 @@ def _partition_rows(
     num_rows = 0
     if partition.format in TABLE_FORMATS:
         _refuse_changed_table(partition)
-        every = table_schema(path, partition.format).names
+        every = table_schema(path, partition.format)
         rows = table_rows(
             path,
             partition.format,
@@ -190,7 +191,9 @@ def _partition_rows(
             columns=columns,
             max_row_bytes=max_row_bytes,
             partition=partition,
-            fields=[name for name in every if any(field == name or field.startswith(f"{name}.") for field in fields)],
+            fields=[
+                name for name in every.names if any(field == name or field.startswith(f"{name}.") for field in fields)
+            ],
         )
     else:
         stream = text_stream(path, chunks, partition.codec, at_start=not partition.start)
@@ -259,7 +262,8 @@ class InputFile:
             read |= FORM_FIELDS
         if self.schema != "rated":
             read -= {"label"}  # checked, but used only if boolean
-        return {*names}.difference(read, self.columns, self.columns.values())
+        others = {*names}.difference(read, self.columns, self.columns.values())
+        return {name for name in others if not may_say_end(name)}
 
     def rows(self, start: int = 0) -> Iterator[RawRow]:
         """Yield the rows from `start` to the limit, one at a time, without reading the whole file.

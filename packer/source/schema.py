@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
+import pyarrow as pa
+
 from packer.batches import Sample
 from packer.recipe.row_schemas import ROW_SCHEMAS
 from packer.source.decode import Refused
@@ -21,7 +23,13 @@ from packer.source.row import (
     type_name,
 )
 from packer.source.tokens import LABEL_FIELDS
-from packer.source.unsupported_rows import SUSPECT_FIELDS, is_preference, refuse_unsupported
+from packer.source.unsupported_rows import (
+    SUSPECT_FIELDS,
+    is_preference,
+    may_say_end,
+    refuse_cut,
+    refuse_unsupported,
+)
 from packer.source.written_calls import refuse_calls_in_text
 
 SCHEMAS: dict[str, RowSchema] = {name: import_module(module).SCHEMA for name, module in ROW_SCHEMAS.items()}
@@ -82,6 +90,7 @@ def read_row(value: Any, *, number: int, schema: str, columns: Columns, roles: M
             row = row | {name: parse_messages(row[name], name)}
     row = rename_roles(row | {name: with_known_parts(row[name]) for name in _PART_FIELDS if name in row}, roles)
     refuse_unsupported(row, suspect=_SUSPECT[schema], rated=SCHEMAS[schema].is_rated)
+    refuse_cut({name: row[name] for name in row.keys() - _FIELDS[schema]}, where="$")
     missing = SCHEMAS[schema].missing(row)
     if missing is not None:
         if missing == LABEL_FIELDS:
@@ -97,14 +106,17 @@ def fields_read(schema: str) -> frozenset[str]:
     return _FIELDS[schema] | SUSPECT_FIELDS | {*ID_FIELDS}
 
 
-def columns_read(names: Sequence[str], schema: str | None, columns: Columns) -> list[str]:
-    """Return those columns of a table that a schema reads, in the table's order.
+def columns_read(table: pa.Schema, schema: str | None, columns: Columns) -> list[str]:
+    """Return those columns of a table, that a schema reads, in the table's order.
 
     If `schema` is None, these are the columns that determine one.
     """
+    types = {field.name: field.type for field in table}
+    names = [*types]
     fields = VOTING_FIELDS | SUSPECT_FIELDS if schema is None else fields_read(schema)
+    hidden = {name for pair in columns.items() for name in pair}
     read = {*columns_with_fields([*fields | FORM_FIELDS], names, columns)}
-    return [name for name in names if name in read]
+    return [name for name in names if name in read or (name not in hidden and may_say_end(f"{name}: {types[name]}"))]
 
 
 def columns_with_fields(fields: Sequence[str], names: Sequence[str], columns: Columns) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from packer.errors import InputError
 from packer.near import did_you_mean, near
 from packer.recipe.named_options import as_option, flow_mapping
 from packer.source.decode import Refused
-from packer.source.exports import export_hint
+from packer.source.exports import EACH_ROW, export_hint
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, jq_command, quoted
 from packer.source.proposals import Proposal, Reading, propose
@@ -48,7 +48,7 @@ def no_schema(path: FilePath, rows: Sequence[Mapping[str, Any]], columns: Column
     found = list_names(_names([rename(dict(row), columns) for row in rows])) or "none"
     return InputError(
         f"{path}: its rows fit no schema; fields found: {found}",
-        hint=_wrapped_hint(path, rows) or export_hint(path, rows) or columns_hint(rows, columns),
+        hint=_wrapped_hint(path, rows) or export_hint(path, rows) or columns_hint(rows, columns, path),
     )
 
 
@@ -117,7 +117,7 @@ def schema_hint(rows: Sequence[Mapping[str, Any]], schema: str, columns: Columns
     return f"{found}, which fit --schema {votes.most_common(1)[0][0]}; so does --schema auto"
 
 
-def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns) -> str:
+def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: FilePath | None = None) -> str:
     """Return a hint for setting `columns`. Names say what is proposed, and it was tried on the rows.
 
     What leaves the fewest texts unread is proposed; two fields that could be the same are named as two. Where names do
@@ -131,11 +131,28 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns) -> str:
     if not best:
         return f"{fields}; packer reads messages, questions with answers, texts, and token ids"
     when, first = best[0]
-    ways = joint.join(f"{when}{each.reading.setting(each.left)}" for when, each in best)
-    choices = () if when or rivals else propose(sampled, first.reading).choices
-    ways = "; ".join([ways, *(f"{each.when}, {each.reading.setting(each.left)}" for each in choices)])
+    choices = [] if when or rivals else [each for each in propose(sampled, first.reading).choices if not each.left]
+    read = [f"{each.when}, {each.reading.setting()}" for each in choices]
+    read = read or ([] if rivals else _into_question(first, path))
+    ways = "; ".join([*read, joint.join(f"{when}{each.reading.setting(each.left)}" for when, each in best)])
     differs = _DIFFERS if when and "rejected" in first.reading.columns else ""
     return f"say which field is which: {ways}{_LEFT_OUT if first.left else differs}{_OR * bool(rivals)}"
+
+
+def _into_question(proposal: Proposal, path: FilePath | None) -> list[str]:
+    """Return the step that makes fields which no column reads, such as the options of a question, part of it."""
+    question = proposal.reading.columns.get("instruction") or "instruction"
+    fields = list(dict.fromkeys(map(first_name, proposal.left)))
+    if not fields or "prompt" in proposal.reading.columns:
+        return []
+    at, names = json.dumps(question), ", ".join(map(json.dumps, fields))
+    said = '"\\n\\($name): " + ([.[$name] | .. | scalars | tostring] | join(", "))'
+    program = f'{EACH_ROW}.[{at}] += ([({names}) as $name | {said}] | join("")) | del(.[{names}])'
+    command = jq_command(path, program) if path is not None else None
+    return [
+        f"if {list_names(fields)} belong to the question, write them into {quoted(question)}"
+        + f": {command}" * bool(command)
+    ]
 
 
 def _best(

@@ -6,11 +6,13 @@ that is read from its row would be lost. So it is asked about: `columns` reads i
 A text is longer than a label, or ends as a sentence does, and is no id and no address. A phrase of a few words may be
 a label or not: labels repeat, and what belongs to a row differs from row to row. The items of a list are measured
 together, as the cells of a table are. Tools and calls are content too, although their texts may be short, and so are
-the answers that a question does not take. All of them are found at any depth, in objects, lists and JSON text. Paths
-are written as ``metadata.tools[].name``. Flags that may say what is trained are asked about in the same way.
+the answers that a question does not take, and a key of messages that names a tool which nothing calls. All of them
+are found at any depth, in objects, lists and JSON text. Paths are written as ``metadata.tools[].name``. Flags that may
+say what is trained are asked about in the same way.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +24,15 @@ from packer.source.decode import Refused
 from packer.source.field_names import is_setting, meant_field
 from packer.source.prose import is_phrase, is_text
 from packer.source.read_places import ReadPlaces
-from packer.source.read_texts import WHOLE_CHARACTERS, ReadTexts, decoded_json, spaced, strings, texts_read
+from packer.source.read_texts import (
+    MESSAGE_FIELDS,
+    WHOLE_CHARACTERS,
+    ReadTexts,
+    decoded_json,
+    spaced,
+    strings,
+    texts_read,
+)
 from packer.source.row import Columns
 from packer.source.schema import SCHEMAS, read_row
 from packer.source.training_flags import ITEMS, Flag, Flags, Path
@@ -38,6 +48,12 @@ _OPTION_CHARACTERS = 2
 
 _LETTERS = "ABCDEFGH"
 """By which an answer names one of several."""
+
+_ANSWERS = ("output", "response", "completion")
+"""Fields of schemas that are answers whole."""
+
+_READ_KEYS = MESSAGE_FIELDS | {"name", "from", "value"}
+"""Keys of messages that may name a tool without calling it."""
 
 _MOST_ITEMS = 1000
 """Items of a list that are measured together."""
@@ -80,17 +96,25 @@ class Unread:
     """All fields of these rows."""
 
 
+def _uncalled_tools(sample: Sample) -> set[str]:
+    called = {call["function"]["name"] for each in sample.messages for call in each.fields.get("tool_calls") or ()}
+    return {tool["function"]["name"] for tool in sample.tools or ()} - called
+
+
 class _Row:
     """The unread texts of one row."""
 
-    def __init__(self, row: Mapping[str, Any], sample: Sample, own: Collection[str]) -> None:
+    def __init__(self, row: Mapping[str, Any], sample: Sample, own: Collection[str], said: Collection[Path]) -> None:
         self._own = own
+        self._said = said
         self.unread: dict[Path, str] = {}
         self.read: set[Path] = set()
         self.phrases: dict[Path, list[str]] = {}
         """Short texts, which are labels if they repeat."""
 
         self._texts = ReadTexts(sample)
+        tools = _uncalled_tools(sample)
+        self._uncalled = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, sorted(tools)))})(?!\w)") if tools else None
         self._short: dict[Path, list[str]] = {}
         self._options: set[Path] = set()
         stack: list[tuple[Path, Any]] = [((name,), row[name]) for name in sorted(row, reverse=True)]
@@ -104,6 +128,7 @@ class _Row:
             elif isinstance(value, Mapping):
                 self._object(path, value)
                 stack += [((*path, str(key)), value[key]) for key in sorted(value, key=str, reverse=True)]
+        self._sibling_options()
         for path, texts in self._short.items():
             others = [text for text in dict.fromkeys(texts[:_MOST_ITEMS]) if not self._texts.hold(text)]
             are_items = path[-1] == ITEMS or path in self._options
@@ -115,7 +140,13 @@ class _Row:
 
     def _text(self, path: Path, value: str) -> Any:
         """Note a text; return what is to be searched if it is JSON that is not read as a text."""
+        if path in self._said or (len(path) == 5 and path[3:] == (ITEMS, "text") and path[:3] in self._said):
+            self.read.add(path)  # as text, or as calls
+            return None
         text = spaced(value)
+        if self._uncalled and self._names_tool(path, text):
+            self.unread[path] = text
+            return None
         if text in self._texts.whole:
             if path[0] in self._own or is_text(text):
                 self.read.add(path)
@@ -132,6 +163,22 @@ class _Row:
         self._short.setdefault(path, []).append(text)
         return None
 
+    def _sibling_options(self) -> None:
+        """Note the fields of a row that differ in a last letter, such as `A` and `B`, if the answer is one of them."""
+        siblings: dict[str, dict[Path, str]] = {}
+        for path, texts in self._short.items():
+            if len(path) == 1 and path[0] not in self._own:
+                siblings.setdefault(path[0][:-1], {})[path] = texts[0]
+        answer = self._texts.answer
+        for options in siblings.values():
+            names = {name for (name,) in options} | {name[-1:].upper() for (name,) in options}
+            if len(options) > 1 and answer in names.union(options.values()):
+                self.unread |= {path: text for path, text in options.items() if not self._texts.hold(text)}
+
+    def _names_tool(self, path: Path, text: str) -> bool:
+        is_key = (*path[:2], "content") in self._said and _READ_KEYS.isdisjoint(path[2:3])
+        return is_key and not is_text(text) and self._uncalled is not None and bool(self._uncalled.search(text))
+
     def _is_meant(self, path: Path, text: str) -> bool:
         """Whether the name of a field says that even a label in it is part of the prompt, or of the answer."""
         names = [name for name in path if name != ITEMS]
@@ -143,7 +190,13 @@ class _Row:
         return meant in ("input", "system", "reasoning") or (meant == "output" and self._texts.lacks_answer)
 
     def _object(self, path: Path, value: Mapping[str, Any]) -> None:
-        if _is_named(value) and any(self._texts.lack(text) for text in strings(_of_call(value))):
+        is_message = (*path, "content") in self._said
+        if is_message and _is_named(value):  # which is a call beside what it says
+            value = {key: item for key, item in value.items() if key not in _READ_KEYS}
+            for key, item in value.items() if _is_named(value) else ():
+                if item in _of_call(value) and any(map(self._texts.lack, strings(item))):
+                    self.unread.setdefault((*path, key), json.dumps(item, ensure_ascii=False, default=str))
+        elif _is_named(value) and any(self._texts.lack(text) for text in strings(_of_call(value))):
             self.unread.setdefault(path, json.dumps(value, ensure_ascii=False, default=str))
         if all(len(str(key)) <= _OPTION_CHARACTERS and isinstance(each, str) for key, each in value.items()):
             options = [spaced(value[key]) for key in sorted(value)]  # such as {"A": "06:12", "B": "07:00"}
@@ -193,6 +246,10 @@ def find_unread(
     """
     hidden = {*known, *(new for new, old in columns.items() if old is None)}
     own = {columns.get(name) or name for name in SCHEMAS[schema].fields}
+    contents = ("value", "content") if schema == "sharegpt" else ("content",)
+    tools = {columns.get(name) or name for name in ("tools", "functions")}
+    said: set[Path] = {(name, ITEMS, key) for name in own - tools for key in contents}
+    said |= {(columns.get(name) or name,) for name in SCHEMAS[schema].fields.intersection(_ANSWERS)}
     num_rows = num_read = 0
     places = ReadPlaces()
     read = places.paths
@@ -207,8 +264,9 @@ def find_unread(
             continue
         num_read += 1
         shown = {name: value for name, value in row.items() if name not in hidden}
-        said = {text for text in texts_read(sample) if text and not text.isspace()}
-        texts = _Row(places.left(shown, own, said), sample, own)
+        as_it_stands = {text for text in texts_read(sample) if text and not text.isspace()}
+        left = places.left(shown, own - tools, as_it_stands - _uncalled_tools(sample))
+        texts = _Row(places.left(left, tools, as_it_stands), sample, own, said)
         flags.add(shown)
         read |= {path[:end] for path in texts.read for end in range(1, len(path) + 1)}
         if texts.unread or texts.phrases:

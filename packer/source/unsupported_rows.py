@@ -6,21 +6,28 @@ from typing import Any
 
 from packer.source.decode import Refused
 from packer.source.file_bytes import quoted
+from packer.source.read_texts import decoded_json
 
 IMAGE_FIELDS = ("images", "image")
 MEDIA_FIELDS = (*IMAGE_FIELDS, "videos", "video", "audios", "audio")
 CHOSEN_FIELDS = ("chosen", "chosen_messages", "chosen_response", "preferred_output")
 REJECTED_FIELDS = ("rejected", "rejected_messages", "rejected_response", "non_preferred_output")
 PREFERENCE_FIELDS = (*CHOSEN_FIELDS, *REJECTED_FIELDS)
-_FLAGS = ("train", "training", "trainable")
+_FLAGS = ("train", "training", "trainable", "keep")
 _WEIGHTS = ("weight", "loss_weight")
 """Fields in which a row may say whether, or how much, it is trained as a whole."""
 
 _RATING = "kto_tag"
 """What LLaMA-Factory calls the rating of an answer; the schema of rated answers reads it as `label`."""
 
-_ENDS = ("finish_reason", "finishReason", "stop_reason", "stopReason")
-"""Where servers say why an answer ends: OpenAI, Gemini, Anthropic, Bedrock. Responses has a `status`."""
+_END = re.compile(
+    r"(?<!rejected_)(?P<reason>(?:finish|stop|done)\w*?reasons?)\b|\b(?:is_?)?(?P<cut>truncated)\b|\bis_?completed?\b",
+    re.IGNORECASE,
+)
+"""Names under which servers and tools say why, or whether, an answer ended. Responses has a `status`."""
+
+_NO_LOGS = frozenset({"content", "tool_calls", "function_call", "parts"})
+"""Keys of a message with what it says; its arguments may have any name."""
 
 _CUT = re.compile(
     r"\w*(?:length|max_\w*token|window|filter|incomplete|progress|pause|refusal|safety|recitation|blocklist|prohibited|"
@@ -28,7 +35,7 @@ _CUT = re.compile(
     re.IGNORECASE,
 )
 
-SUSPECT_FIELDS = frozenset({*MEDIA_FIELDS, *PREFERENCE_FIELDS, *_FLAGS, *_WEIGHTS, *_ENDS, "label", _RATING})
+SUSPECT_FIELDS = frozenset({*MEDIA_FIELDS, *PREFERENCE_FIELDS, *_FLAGS, *_WEIGHTS, "label", _RATING})
 """A row with none of these is an example to imitate, as far as its fields tell."""
 
 _MEDIA_PART = re.compile(r"(?:input_)?(?:image|video|audio)(?:_url)?")
@@ -39,11 +46,10 @@ def refuse_unsupported(row: dict[str, Any], *, suspect: Collection[str], rated: 
     """Check the fields of a row, its columns renamed; `suspect` are the suspect ones that its schema does not read.
 
     Raises:
-        Refused: `multimodal`, `preference`, `nothing_trained`, `cut_off`; `wrong_type` for a fraction as its weight.
+        Refused: `multimodal`, `preference`, `nothing_trained`; `wrong_type` for a fraction as its weight.
     """
     if row.keys().isdisjoint(suspect):
         return
-    refuse_cut(row, where="$")
     for field in MEDIA_FIELDS:
         if row.get(field):
             raise Refused("multimodal", f"the field `{field}` is not empty")
@@ -62,21 +68,35 @@ def refuse_unsupported(row: dict[str, Any], *, suspect: Collection[str], rated: 
         raise Refused("preference", f"the field `{_RATING}` rates the answer; {reads}, {hides}")
 
 
-def refuse_cut(answer: Mapping[str, Any], *, where: str, more: tuple[str, ...] = ()) -> None:
-    """Refuse an answer whose own log says, under a name for that or one of `more`, that it did not end.
+def may_say_end(names: str) -> bool:
+    """Whether one of some names, such as a field and those in its type, can say whether an answer ended."""
+    return _END.search(names) is not None
 
-    LangChain's messages have this in an object, their `response_metadata`.
+
+def refuse_cut(answer: Mapping[str, Any], *, where: str, more: tuple[str, ...] = ()) -> None:
+    """Refuse an answer whose own log says, at any depth or under one of the names `more`, that it did not end.
 
     Raises:
         Refused: `cut_off`.
     """
-    inner = [value for value in answer.values() if type(value) is dict]
-    if not inner and not more and answer.keys().isdisjoint(_ENDS):
-        return
-    said = [(name, place.get(name)) for place in (answer, *inner) for name in _ENDS]
-    for name, value in (*said, *((name, answer.get(name)) for name in more)):
-        if isinstance(value, str) and _CUT.fullmatch(value):
-            raise Refused("cut_off", f"`{name}` is {quoted(value)} at {where}: the answer did not end")
+    stack = [(name, value) for name, value in answer.items() if name not in _NO_LOGS]
+    while stack:
+        name, value = stack.pop()
+        if isinstance(value, dict):
+            stack += value.items()
+        elif isinstance(value, list):
+            stack += ((name, each) for each in value if isinstance(each, str | dict))
+        elif isinstance(value, bool | str) and (name in more or may_say_end(str(name))) and _is_cut(name, value):
+            raise Refused("cut_off", f"`{name}` is {quoted(str(value))} at {where}: the answer did not end")
+        elif isinstance(value, str) and value.startswith(("{", "[")) and may_say_end(value):
+            stack.append((name, decoded_json(value)))  # of a cell, such as `metadata`
+
+
+def _is_cut(name: str, value: Any) -> bool:
+    end = _END.search(name)
+    if end is None or end["reason"]:
+        return isinstance(value, str) and _CUT.fullmatch(value) is not None
+    return str(value).lower() == ("true" if end["cut"] else "false")
 
 
 def _is_rating(value: Any) -> bool:

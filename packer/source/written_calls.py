@@ -6,8 +6,10 @@ calls. An answer that is calls and nothing else, but for marks around and betwee
 that says so, such as ``<tool_call>``, it may have a text. Any other answer with a call in it is refused: only a person
 knows whether it makes the call or explains it.
 
-An object is a call if it has the name of one of the tools, and the object of its arguments: under the names that
-servers use, or under others if all of them are parameters of that tool.
+An object is a call if it has the name of one of the tools, perhaps in a namespace, and its arguments: in an object
+under the names that servers use, or under others if all of them are parameters of that tool, or beside the name. Any
+other JSON with the name of a tool as a key or a value is refused, and so is a call between marks of a tool that the row
+does not define.
 """
 
 import ast
@@ -96,12 +98,44 @@ def refuse_calls_in_text(sample: Sample) -> None:
     if not sample.tools or (sample.preference is not None and not sample.preference.is_desirable):
         return
     functions = {tool["function"]["name"]: tool["function"] for tool in sample.tools}
-    for number, message in enumerate(sample.messages if _name_any(sample.messages, functions) else ()):
-        text = _answer(message, functions)
-        name = next(_called(text, functions, is_called=bool(message.fields.get("tool_calls"))), None) if text else None
+    is_named = _name_any(sample.messages, functions)
+    for number, message in enumerate(sample.messages):
+        text = _answer(message, functions) if is_named else ""
+        _refuse_undefined(message, functions, where=f"$.messages[{number}]")
+        is_called = bool(message.fields.get("tool_calls"))
+        called = (*_in_json(text, functions), *_called(text, functions, is_called=is_called)) if text else ()
+        name = next(iter(called), None)
         if name is not None:
             reason = f"a call of {quoted(name)} within the text at $.messages[{number}]"
             raise Refused("bad_tools", f"{reason}, which would be trained letter by letter; give it under `tool_calls`")
+
+
+def _refuse_undefined(message: Message, functions: Mapping[str, Any], *, where: str) -> None:
+    """Refuse an answer that calls, behind a mark of calls, what is no tool of the row."""
+    text = message.fields.get("content")
+    said = split_thought(text)[1] if message.role == "assistant" and isinstance(text, str) else ""
+    for value in _values(said[mark.start() :]) if (mark := _CALL_MARK.search(said)) else ():
+        call = value.get("function", value) if isinstance(value, dict) else None
+        name = call.get("name") if isinstance(call, dict) and not call.keys().isdisjoint(_ARGUMENTS) else None
+        if isinstance(name, str) and _tool(name, functions) is None:
+            raise Refused("bad_tools", f"a call of {quoted(name)} at {where}, which is none of the row's tools")
+
+
+def _in_json(text: str, functions: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the tools whose names are keys or values of the objects that a text is."""
+    is_json = text.startswith(("{", "["), _end(_MARKS, text, 0))
+    stack: list[Any] = [value for value in _values(text) if isinstance(value, dict)] if is_json else []
+    while stack:
+        value = stack.pop()
+        inner = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else []
+        yield from (name for each in inner if isinstance(each, str) and (name := _tool(each, functions)))
+        stack += (each for each in inner if isinstance(each, dict | list))
+
+
+def _tool(name: Any, functions: Mapping[str, Any]) -> str | None:
+    """Return the tool that a name is of, which may be in a namespace, such as `functions.tide`."""
+    names = (name, name.rpartition(".")[2]) if isinstance(name, str) else ()
+    return next((each for each in names if each in functions), None)
 
 
 def split_thought(text: str) -> tuple[str, str]:
@@ -189,10 +223,13 @@ def _python_value(node: ast.AST) -> Any:
     """Return a literal, or a call as an object with its name and arguments."""
     if isinstance(node, ast.List):
         return [_python_value(item) for item in node.elts]
-    if not isinstance(node, ast.Call) or node.args or any(each.arg is None for each in node.keywords):
-        return ast.literal_eval(node)
-    arguments = {each.arg: ast.literal_eval(each.value) for each in node.keywords}
-    return {"name": ast.unparse(node.func), "arguments": arguments}
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.args or _is_unpacked(node):
+        return ast.literal_eval(node)  # which takes no call, such as that of a method
+    return {"name": node.func.id, "arguments": {each.arg: ast.literal_eval(each.value) for each in node.keywords}}
+
+
+def _is_unpacked(call: ast.Call) -> bool:
+    return any(each.arg is None for each in call.keywords)
 
 
 def _as_call(item: Any, functions: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -201,11 +238,13 @@ def _as_call(item: Any, functions: Mapping[str, Any]) -> dict[str, Any] | None:
     function = function if isinstance(function, dict) else item
     if not isinstance(function, dict):
         return None
-    names = [key for key, value in function.items() if isinstance(value, str) and value in functions]
+    names = [key for key, value in function.items() if _tool(value, functions)]
     objects = {key: found for key, value in function.items() if (found := _object(value)) is not None}
+    if not objects and (beside := {key: value for key, value in function.items() if key not in (*names, "id", "type")}):
+        objects = {"": beside}
     if len(names) != 1 or len(objects) != 1:
         return None
-    name, (key, arguments) = function[names[0]], *objects.items()
+    name, (key, arguments) = _tool(function[names[0]], functions) or "", *objects.items()
     is_definition = key == "parameters" and "properties" in arguments
     if names[0] != "name" or key not in _ARGUMENTS or is_definition:
         known = tool_parameters(functions[name])

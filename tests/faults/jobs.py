@@ -74,9 +74,9 @@ class Job:
             "-j",
             "1",
             "-q",
-            "--force",
             "--fail-above",
             "1",
+            "--force",
             *words,
         ]
 

@@ -119,4 +119,4 @@ def test_an_input_that_is_only_touched_is_the_same(
 ) -> None:
     own = tiny_job.copy(tmp_path / "job")
     Moment(monkeypatch, lambda path: os.utime(path, (1, 1)), own.inputs[0], 0)
-    assert build(load_recipe(own.recipe), tmp_path / "cache", jobs=1).built
+    assert build(load_recipe(own.recipe), tmp_path / "cache", jobs=1, fail_above=1).built

@@ -72,12 +72,11 @@ def test_a_generated_row_is_kept_or_rejected_as_json_says_it_must_be(
             assert numbered_alike(again) == numbered_alike(fates)
 
         cache = tmp_path / f"cache{seeds[0]}"
-        words = ["--set", f"sources=[{{path: {path}, schema: {schema}}}]", "--set", "pack.block_len=8192"]
-        outcome = lab.run([*job.command(cache, *words)], root=tmp_path)
-        for name in re.findall(r"--ignore '?([^' ]+)", outcome.told):  # what is asked about
-            words += ["--ignore", name]
-        if len(words) > 4:
-            outcome = lab.run([*job.command(cache, *words)], root=tmp_path)
+        ignored: list[str] = []
+        for _ in range(2):  # what the first build asks about is left out of the second
+            words = ["--set", f"sources=[{{path: {path}, schema: {schema}, ignore: {json.dumps(ignored)}}}]"]
+            outcome = lab.run([*job.command(cache, *words, "--set", "pack.block_len=8192")], root=tmp_path)
+            ignored = re.findall(r"--ignore '?([^' ]+)", outcome.told)
         assert outcome.code == 0, outcome.told
         manifest = read_manifest(cache)
         check_conservation(manifest)

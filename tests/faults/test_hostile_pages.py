@@ -40,7 +40,7 @@ def hostile(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "deduplicate": {"exact": "bytes"},
         "pack": {"block_len": 256},
     }
-    build(make_recipe(recipe), folder / "cache", jobs=1)
+    build(make_recipe(recipe), folder / "cache", jobs=1, fail_above=1)
     return folder / "cache"
 
 

@@ -141,7 +141,7 @@ def test_a_hostile_template_costs_its_row_and_nothing_else(harmed: Job, tmp_path
 def built(recipe: Recipe, cache: Path, jobs: int) -> str | None:
     """What is told of a template that is refused as a whole; None where the cache was built."""
     try:
-        build(recipe, cache, jobs=jobs, force=True)
+        build(recipe, cache, jobs=jobs, force=True, fail_above=1)
     except TemplateError as error:
         return error.message
     return None

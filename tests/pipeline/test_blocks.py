@@ -127,9 +127,9 @@ def test_machines_without_a_common_folder_make_the_blocks_of_whole_groups_to_the
     made: list[GroupTask] = []
     planned = blocks._packed
     monkeypatch.setattr(blocks, "_packed", lambda group, *rest: made.append(group) or planned(group, *rest))
-    one = build_recipe(recipe, tmp_path / "one", BuildOptions(workers=Processes(1)), Silent())
+    one = build_recipe(recipe, tmp_path / "one", BuildOptions(workers=Processes(1), fail_above=1), Silent())
     num_groups = len(made)
-    apart = build_recipe(recipe, tmp_path / "apart", BuildOptions(workers=Apart(1)), Silent())
+    apart = build_recipe(recipe, tmp_path / "apart", BuildOptions(workers=Apart(1), fail_above=1), Silent())
     assert one.manifest == apart.manifest
     assert len(made) == num_groups * (3 if num_groups > 1 else 2), "each of several groups is planned where it is made"
     assert (num_groups > 1) == (group_documents == 30)

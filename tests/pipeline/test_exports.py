@@ -66,6 +66,12 @@ def claude(*texts: str, **more: Any) -> dict[str, Any]:
     return {"uuid": "c", "name": "Tide", "chat_messages": messages}
 
 
+CLAUDE_TOOLS, CLAUDE_THINKS = claude(ASKED, f"I search.\n\n{SAID}"), claude(ASKED, SAID, MORE, REST)
+_USES = {"type": "tool_use", "name": "web_search", "input": {"q": "tide"}}
+CLAUDE_TOOLS["chat_messages"][1]["content"] = [{"type": "text", "text": "I search."}, _USES]
+CLAUDE_THINKS["chat_messages"][3]["content"].insert(0, {"type": "thinking", "thinking": "At first.", "summaries": []})
+
+
 def line(role: str, content: Any, **more: Any) -> dict[str, Any]:
     kept = {"parentUuid": None, "isSidechain": False, "sessionId": "s", "cwd": "/", "version": "2"}
     return kept | {"type": role, "message": {"role": role, "content": content}, "uuid": "u"} | more
@@ -154,9 +160,9 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
     "chatgpt": ("conversations.json", [WITH_IMAGE, CHATGPT], [ASKED, SAID, MORE, REST], [SAID, REST]),
     "claude": (
         "conversations.json",
-        [claude(ASKED, "?", files=[{"file_name": "tide.pdf"}]), claude(ASKED, SAID)],
-        [ASKED, SAID],
-        [SAID],
+        [claude(ASKED, "?", files=[{"file_name": "tide.pdf"}]), CLAUDE_TOOLS, CLAUDE_THINKS],
+        [ASKED, SAID, MORE, "[At first.]" + REST],
+        [SAID, "[At first.]" + REST],
     ),
     "claude code": (
         "session.jsonl",

@@ -142,6 +142,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "chosen": [USER, ANSWER, {"role": "user", "content": "more"}, {"role": "assistant", "content": "rest"}],
         "rejected": [USER, ANSWER, {"role": "user", "content": "more"}, {"role": "assistant", "content": "other"}],
     },
+    "a worse answer beside messages": {"messages": [USER, ANSWER], "rejected_answer": "other words than these"},
     "code feedback": {"query": "question", "answer": "answer", "lang": "x"},
     "squad": {"question": "question", "context": "be kind", "answers": {"text": ["answer"], "answer_start": [20]}},
     "passages": {"question": "question", "documents": ["be kind to all", "and be careful"], "answer": "answer"},
@@ -393,6 +394,18 @@ def test_the_hint_for_reasoning_in_other_tags_moves_it_to_where_the_template_has
     assert "[R]I should think.[/R]4" in "".join(run.text for document in built.view.documents for run in document.runs)
 
 
+def test_the_hint_for_tags_of_which_no_prompt_is_continued_moves_them_to_the_field(tmp_path: Path) -> None:
+    """Markers that the template writes in one mode alone."""
+    deep = CHANNELS.replace("{%- if m.thinking %}", "{%- if m.thinking and deep == 'yes' %}").replace(
+        "assistant\\n' }}", "assistant\\n' + ('[R]' if deep == 'yes' else '') }}"
+    )
+    rows = [{"messages": [USER, ANSWER | {"content": "<think>\nI should think.\n</think>\n\n4"}]}]
+    way = shlex.split(hint_for(shown_for(tmp_path, deep, rows)).split("; ")[0])
+    assert way[:2] == ["--set", "supervision.reasoning=field"]
+    (built,) = shown_for(tmp_path, deep, rows, way[1]).rows
+    assert "[R]I should think.[/R]4" in "".join(run.text for document in built.view.documents for run in document.runs)
+
+
 def test_the_hint_for_tags_that_the_template_alone_has_names_the_field_of_reasoning(tmp_path: Path) -> None:
     rows = [{"messages": [USER, ANSWER | {"content": "4, for: [R]I should think.[/R]"}]}]
     (way,) = hint_for(shown_for(tmp_path, CHANNELS, rows)).split("; ")
@@ -525,7 +538,7 @@ RESULT = {"role": "tool", "content": "<tool_response>06:12</tool_response>"}
 
 @pytest.mark.parametrize(
     ("call", "is_offered"),
-    [("Let me look.", True), ('{"name": "f"}', False), ("[f(x=1)]", False), ("I call f, see below.", True)],
+    [("Let me look.", True), ("[f(x=1)]", False), ("I call f, see below.", True)],
 )
 def test_tags_are_taken_off_only_where_no_call_is_left_as_text(tmp_path: Path, call: str, is_offered: bool) -> None:
     tools = [{"name": "f", "parameters": {"type": "object", "properties": {}}}]

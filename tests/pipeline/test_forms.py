@@ -136,6 +136,14 @@ TRAINED: dict[str, tuple[dict[str, Any], list[str]]] = {
         },
         LAST,
     ),
+    "a run of langsmith": (
+        {
+            "inputs": {"messages": CHAT, "tools": CHAT_TOOLS},
+            "outputs": {"choices": [{"index": 0, "message": {"role": "assistant", "content": SAID}}]},
+            "run_type": "llm",
+        },
+        LAST,
+    ),
     "a log of gemini": (
         {
             "request": GEMINI | {"contents": GEMINI["contents"][:3]},  # type: ignore[index]
@@ -229,6 +237,7 @@ COMPARED: dict[str, dict[str, Any]] = {
     "no underscore": {"prompt": ASKED, "answer0": OTHER, "answer1": ONE, "preferred": "answer1"},
     "a letter": {"prompt": ASKED, "response_A": OTHER, "response_B": ONE, "label": "B"},
     "a name": {"prompt": ASKED, "response_1": ONE, "response_2": OTHER, "preference": "response_1"},
+    "another field with a name": {"prompt": ASKED, "output_1": OTHER, "output_2": ONE, "better": "output_2"},
     "scores": {"prompt": ASKED, "response_a": OTHER, "response_b": ONE, "score_a": -2.0, "score_b": "0.5"},
     "ratings": {"instruction": ASKED, "output_1": ONE, "output_2": OTHER, "rating_1": 5, "rating_2": 1},
     "saferlhf": {"prompt": ASKED, "response_0": OTHER, "response_1": ONE, "better_response_id": 1},
@@ -313,6 +322,19 @@ def test_an_answer_that_did_not_end_is_no_answer(
         built(tmp_path, ended(row, field, cut), kind)
     ((_, learned),) = read_back(built(tmp_path, ended(row, field, whole), kind), f"rows.{kind}")
     assert learned == [each + "<|im_end|>" for each in trained]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+@pytest.mark.parametrize(
+    "log", [{"done_reason": "length"}, {"metadata": {"raw": [{"stop_reason": "max_tokens"}]}}, {"truncated": True}]
+)
+def test_a_field_that_no_schema_reads_may_say_that_the_answer_did_not_end(
+    log: dict[str, Any], kind: str, tmp_path: Path
+) -> None:
+    row = {"prompt": ASKED, "completion": SAID}
+    with pytest.raises(NothingKeptError, match="2 × cut_off"):
+        built(tmp_path, row | log, kind)
+    assert built(tmp_path, row | {"metadata": {"raw": [{"stop_reason": "end_turn"}]}}, kind)
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def test_blocks_of_an_earlier_version_are_refused_and_built_over(
     write_manifest(cache, msgspec.structs.replace(manifest, recipe=packed, shards=(*manifest.shards, block)))
     with pytest.raises(CheckError, match="has blocks of preference data, which were withdrawn") as caught:
         Cache.open(cache)
-    assert "force=True" in caught.value.hint
+    assert "--force" in caught.value.hint
     result = build(recipe, cache, jobs=1, force=True)
     assert (result.built, result.num_partitions_built) == (True, 0)
     assert read_manifest(cache) == manifest

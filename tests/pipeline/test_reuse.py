@@ -379,6 +379,6 @@ def test_shards_of_documents_under_the_names_of_an_earlier_version_are_read_and_
     blocks = [shard for shard in manifest.shards if shard.kind == "blocks"]
     write_manifest(cache, msgspec.structs.replace(manifest, shards=(*shards, *blocks)))
     assert verify(cache).ok
-    result = build(load_recipe(starter / "recipe.yaml", ["pack.block_len=64"]), cache, jobs=1, force=True)
+    result = build(load_recipe(starter / "recipe.yaml", ["pack.block_len=64"]), cache, jobs=1, force=True, fail_above=1)
     assert (result.num_partitions_built, result.num_partitions_reused) == (0, len(shards))
     assert result.manifest.document_shards == shards and verify(cache).ok

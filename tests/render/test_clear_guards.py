@@ -193,6 +193,7 @@ GUARDS = {
     "a control token behind the last answer": Guard(framed("") + ENDING, [*TALK, user("<|im_start|>assistant")]),
     "a tag of reasoning": Guard(framed("") + ENDING, said("Why, then?", "<think>\nhm\n</think>\n\nIt is so.")),
     "another model's end": Guard(framed("") + ENDING, said("Why, then?", "It is so.</s>")),
+    "another model's header": Guard(framed("") + ENDING, said("Why, then?", "<start_of_turn>model\nIt is so.")),
     "a field that means something to the template": Guard(
         framed("{% if m.extra %}{{ messages[-1].extra }}{% endif %}") + ENDING,
         [user("Why, then?"), assistant("It is so.", extra="a"), user("And then?"), assistant("It is so.", extra="b")],

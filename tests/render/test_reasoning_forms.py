@@ -381,6 +381,26 @@ def test_marks_train_no_reasoning_under_a_word_that_means_none(tmp_path: Path) -
     assert not isinstance(made.outcomes([chat(ASKED, PLAIN)])[0], str)
 
 
+@pytest.mark.parametrize(
+    ("made", "name"),
+    [
+        ("effort = effort | default('none')", "effort"),
+        ("effort = reasoning_effort if reasoning_effort is defined else 'none'", "reasoning_effort"),
+        ("effort = effort or 'off'", "effort"),
+    ],
+)
+def test_no_reasoned_answer_is_trained_under_a_fallback_that_is_only_written(
+    tmp_path: Path, made: str, name: str
+) -> None:
+    body = EFFORT.partition("{%- for m in messages %}")
+    head = f"{{%- set {made} %}}{{{{- '<|im_start|>system\neffort ' + effort + '<|im_end|>\n' }}}}"
+    built = stages(tmp_path, head + "".join(body[1:]))
+    reason = f"messages[1]: its reasoning contradicts {name}, which means none by default"
+    assert built.reasons([chat(ASKED, REASONED)]) == [("prompt_diverges", reason)]
+    assert asked_with(built, REASONED, **{name: "high"}) == "high"
+    assert asked_with(built, PLAIN) in ("none", "off")
+
+
 def test_of_several_words_that_ask_for_reasoning_none_is_guessed(tmp_path: Path) -> None:
     made = stages(tmp_path, effort("none", "none", "low", "high"))
     ((code, reason),) = made.reasons([chat(ASKED, REASONED)])
@@ -409,6 +429,28 @@ def test_a_word_for_none_closes_the_reasoning_of_plain_answers(tmp_path: Path) -
     made = stages(tmp_path, opens)
     assert made.turns(chat(ASKED, PLAIN))[0][0].endswith("<think></think>")
     assert made.turns(chat(ASKED, REASONED))[0][0].endswith("<think>")
+
+
+@pytest.mark.parametrize(
+    "off",
+    [
+        "thinking is defined and thinking.type == 'disabled'",
+        "thinking is defined and thinking['type'] != 'enabled'",
+        "options is defined and options.think == false",
+        "features is defined and 'reasoning' not in features",
+    ],
+)
+def test_a_plain_answer_is_trained_where_an_object_or_a_list_asks_for_none(tmp_path: Path, off: str) -> None:
+    closes = EFFORT.partition("{%- for m in messages %}")[1:]
+    template = "".join(closes).replace(
+        "{% endif %}", "{% elif m.role == 'assistant' and OFF %}[THINK][/THINK]{% endif %}", 1
+    )
+    template = template.replace("assistant\\n' }}", "assistant\\n' + ('[THINK][/THINK]' if OFF else '') }}").replace(
+        "OFF", off
+    )
+    made = stages(tmp_path, template)
+    assert made.turns(chat(ASKED, PLAIN))[0][0].endswith("[THINK][/THINK]")
+    assert made.turns(chat(ASKED, REASONED))[0][0].endswith("assistant\n")
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ ASKED = {"role": "user", "content": "How many?"}
         [calls("a", None), result("a"), result("x"), SAID],  # what is not said on both sides cannot be compared
         [calls(None), result("x"), SAID],
         [calls("a"), result(), result(), SAID],
-        [result("x"), SAID],
+        [SAID, result(), result(tool="look"), SAID],  # the call may be in the text
     ],
 )
 def test_what_may_be_right_is_kept(messages):
@@ -67,6 +67,9 @@ def test_what_may_be_right_is_kept(messages):
     ("messages", "reason"),
     [
         ([calls("a", "b"), result("c"), SAID], "a result of `c` at $.messages[2], which is no call before it"),
+        ([result("x"), SAID], "a result of `x` at $.messages[1], which is no call before it"),
+        ([SAID, result("x"), SAID], "a result of `x` at $.messages[2], which is no call before it"),
+        ([result(), SAID], "a result of a tool at $.messages[1], which is no call before it"),
         ([calls("a"), result("a"), result("a"), SAID], "a second result of the call `a` at $.messages[3]"),
         ([calls("a"), result("b"), calls("b"), SAID], "a result of `b` at $.messages[2], which is no call before it"),
         *(
@@ -107,6 +110,19 @@ def test_a_result_that_belongs_to_no_call_rejects_the_row(messages, reason):
     with pytest.raises(Refused) as caught:
         chat.read({"messages": [ASKED, *messages]}, 0)
     assert caught.value.args == ("bad_tools", reason)
+
+
+@pytest.mark.parametrize("key", ["id", "toolCallId", "of"])
+def test_an_id_of_a_call_is_that_of_the_result_under_any_key(key):
+    def read(results):
+        return chat.read({"messages": [ASKED, calls("a", "b"), *results, SAID]}, 0)
+
+    def moved(made):
+        return {"role": "tool", "content": "7", key: made}
+
+    assert read([moved("b"), moved("a")]) == read([result("b"), result("a")])
+    with pytest.raises(Refused, match="bad_tools"):
+        read([moved("b"), moved("b")])
 
 
 @given(

@@ -82,7 +82,8 @@ def test_calls_without_a_content_have_an_empty_one(sample):
 
 @pytest.mark.parametrize("role", ["system", "tool"])
 def test_results_and_system_messages_may_be_empty(sample, role):
-    assert sample({"messages": [USER, {"role": role, "content": ""}]}).messages[1].fields["content"] == ""
+    called = {"role": "assistant", "tool_calls": [CALL]}
+    assert sample({"messages": [USER, called, {"role": role, "content": ""}]}).messages[2].fields["content"] == ""
 
 
 @pytest.mark.parametrize("nothing", [None, "", [], {}])
@@ -338,7 +339,8 @@ def test_messages_may_be_given_as_json_text(sample, refusal):
     ],
 )
 def test_roles_get_their_openai_name(sample, spelled, role):
-    assert sample({"messages": [{"role": spelled, "content": "a"}]}).messages[0].role == role
+    before = [{"role": "assistant", "tool_calls": [CALL]}] if role == "tool" else []
+    assert sample({"messages": [*before, {"role": spelled, "content": "a"}]}).messages[-1].role == role
 
 
 def test_an_unknown_role_refuses_the_row_and_quotes_only_what_looks_like_a_name(refusal):
@@ -423,19 +425,34 @@ def test_rated_answers_refuse_the_row_unless_columns_hide_the_rating(sample, ref
     assert len(sample(turn() | fields, columns=dict.fromkeys(fields)).messages) == 2
 
 
-@pytest.mark.parametrize("name", ["finish_reason", "finishReason", "stop_reason", "stopReason"])
+@pytest.mark.parametrize("name", ["finish_reason", "finishReason", "stop_reason", "chosen_stopReason", "done_reason"])
 def test_an_answer_whose_log_says_that_it_did_not_end_refuses_the_row(sample, refusal, name):
     answer = {"role": "assistant", "content": "It is"}
     for value in ("length", "max_tokens", "MAX_TOKENS", "content_filter", "model_length", "error"):
         assert refusal({"messages": [USER, answer | {name: value}]})[0] == "cut_off"
         assert refusal({"messages": [USER, answer | {"response_metadata": {name: value}}]})[0] == "cut_off"
         assert refusal({"messages": [USER, answer], name: value})[0] == "cut_off"
+        assert refusal({"messages": [USER, answer], "log": {"last": [{name: value}]}})[0] == "cut_off"
+        assert refusal({"messages": [USER, answer], f"{name}s": ["stop", value]})[0] == "cut_off"
         assert refusal({"prompt": "a", "completion": "b", name: value}, "completion")[0] == "cut_off"
+        result = {"role": "tool", "content": "x", name: value}  # of another program
+        assert sample({"messages": [USER, {"role": "assistant", "tool_calls": [CALL]}, result]})
         cut = answer | {name: value, "train": False}  # which the next answer continues
         assert len(sample({"messages": [USER, cut, USER, answer | {name: "stop"}]}).messages) == 4
         assert sample({"messages": [USER, answer], name: value}, columns={name: None})
     for value in ("stop", "end_turn", "STOP", "tool_calls", "stop_sequence", "max_turns", "", None, 151645, "\nError:"):
         assert sample({"messages": [USER, answer | {name: value}], name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "cut"), [("truncated", True), ("is_truncated", "true"), ("is_complete", False), ("isCompleted", "False")]
+)
+def test_a_flag_may_say_that_the_answer_did_not_end(sample, refusal, name, cut):
+    whole = str(cut).lower() == "false"
+    texts = json.dumps({"usage": {"tokens": 7}, name: cut})
+    for said in (turn() | {name: cut}, turn() | {"log": [{name: cut}]}, turn(**{name: cut}), turn(metadata=texts)):
+        assert refusal(said)[0] == "cut_off"
+    assert sample(turn(**{name: whole}) | {name: whole, f"rejected_{name}": cut, "text": f"{name}: {cut}"})
 
 
 @pytest.mark.parametrize(
@@ -502,7 +519,15 @@ def test_what_parts_of_a_question_say_of_training_does_not_matter(sample):
 
 @pytest.mark.parametrize(
     "word",
-    [{"train": False}, {"weight": 0}, {"loss_weight": 0.0}, {"trainable": False}, {"train": "False"}, {"weight": "0"}],
+    [
+        {"train": False},
+        {"weight": 0},
+        {"loss_weight": 0.0},
+        {"trainable": False},
+        {"keep": False},
+        {"train": "False"},
+        {"weight": "0"},
+    ],
 )
 @pytest.mark.parametrize(
     ("schema", "row"),

@@ -1,6 +1,8 @@
 """The `columns` that are suggested are made of the fields there are, and nothing is guessed."""
 
 import json
+import shutil
+import subprocess
 
 import pytest
 from hints import settings_in
@@ -118,9 +120,50 @@ def test_a_field_whose_name_says_nothing_is_left_out_and_its_places_are_named():
     """The answer that was rejected, or a critique of one, became what the system says."""
     read = "--columns instruction=question,output=answer"
     found = columns_hint([{"question": "a", "answer": "b", "critique": "The answer is far too short."}], {})
-    assert found.startswith(f"say which field is which: {read} --ignore critique; ")
-    assert f"if `critique` is what the system says, {read},system=critique; " in found
-    assert found.endswith("what is left out by this may belong to the prompt")
+    said = "say which field is which: if `critique` is what the system says, "
+    assert found.startswith(f"{said}{read},system=critique; ")
+    assert found.endswith(f"; {read} --ignore critique; what is left out by this may belong to the prompt")
+
+
+def test_a_field_that_only_names_others_or_is_the_same_in_all_rows_is_no_answer():
+    named = {"question": "a", "first_one": "bb", "second_one": "c", "winner": "second_one"}
+    assert "output=winner" not in columns_hint([named], {})
+    runs = [{"question": text, "body": text * 2, "run_type": "model"} for text in "ab"]
+    assert "run_type" not in columns_hint(runs, {})
+
+
+OPTIONS = {
+    "letters": {"Question": "Which?", "A": "an owl of the woods", "B": "a curlew of the shore", "Answer": "B"},
+    "a list": {
+        "Question": "Which?",
+        "choices": {"label": ["A", "B"], "text": ["an owl", "a curlew"]},
+        "answerKey": "B",
+    },
+}
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options_that_no_column_reads_are_written_into_the_question(name, tmp_path):
+    row, path = OPTIONS[name], tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(row) + "\n", "utf-8")
+    with pytest.raises(InputError) as caught:
+        detect_schema(path, format="jsonl", columns={})
+    hint = caught.value.hint
+    assert hint.index(": jq ") < hint.index("--ignore")
+    command = hint[hint.index("jq -c") : hint.index("_lines.jsonl")] + "_lines.jsonl"
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    written = json.loads((tmp_path / "rows_lines.jsonl").read_text("utf-8"))
+    assert written.keys() == {"Question", [*row][-1]}
+    assert all(text in written["Question"] for text in ("Which?", "owl", "curlew", "B"))
+
+
+def test_no_step_of_jq_is_named_for_csv(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("Question,A,B,Answer\nWhich?,an owl of the woods,a curlew of the shore,B\n", "utf-8")
+    with pytest.raises(InputError) as caught:
+        detect_schema(path, format="csv", columns={})
+    assert "if `A`, `B` belong to the question, write them into `Question`; --" in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ CALLS = st.lists(
     ),
     max_size=2,
 )
+CALL = {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "look", "input": {}}]}
 TURNS = st.lists(
     st.fixed_dictionaries(
         {"asked": TEXTS, "thought": st.none() | TEXTS, "said": TEXTS, "calls": CALLS, "as_text": st.booleans()}
@@ -103,7 +104,7 @@ def test_the_system_message_of_a_request_may_be_parts() -> None:
 
 def test_that_a_tool_failed_is_kept_beside_its_result() -> None:
     result = {"type": "tool_result", "tool_use_id": "t", "content": "no such city", "is_error": True}
-    (message,) = read({"messages": [{"role": "user", "content": [result]}]}, 0).messages
+    *_, message = read({"messages": [CALL, {"role": "user", "content": [result]}]}, 0).messages
     assert message.fields == {"role": "tool", "content": "no such city", "tool_call_id": "t", "is_error": True}
 
 
@@ -208,6 +209,6 @@ def test_parts_as_text_are_not_trained_as_text() -> None:
 
 def test_the_name_of_a_user_is_not_the_name_of_a_tool() -> None:
     parts = [{"type": "tool_result", "tool_use_id": "t", "content": "x"}, {"type": "text", "text": "So?"}]
-    result, said = read({"messages": [{"role": "user", "name": "Bob", "content": parts}]}, 0).messages
+    _, result, said = read({"messages": [CALL, {"role": "user", "name": "Bob", "content": parts}]}, 0).messages
     assert result.fields == {"role": "tool", "content": "x", "tool_call_id": "t"}
     assert said.fields == {"role": "user", "content": "So?", "name": "Bob"}

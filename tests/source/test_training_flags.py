@@ -33,9 +33,13 @@ def found_in(*rows: dict[str, Any], schema: str = "messages", roles: Any = None)
         ((False, None), "false or nothing"),
         ((True, True), None),
         ((0, 0), None),
-        ((0.5, 0.7), None),
+        ((0.5, 0.7), "a number from 0 to 1"),
+        ((0.1, 1.0), "a number from 0 to 1"),
+        ((0.5, 0.5), None),
         ((1, 2), None),
-        (("no", "other"), None),
+        (("no", "other"), "false or other"),
+        (("ignore", "train"), "ignore or train"),
+        (("a1", "a2"), None),
     ],
 )
 def test_a_key_of_messages_is_a_flag_if_it_says_yes_or_no_and_answers_differ_in_it(key, flags, says) -> None:
@@ -46,6 +50,13 @@ def test_answers_of_different_rows_differ_too_and_flags_of_questions_say_nothing
     assert found_in(talk(True, True), talk(False, False)) == {"messages[].mask": "false or true"}
     asked = [each | {"mask": bool(number)} for number, each in enumerate(ASKED)]
     assert found_in({"messages": [asked[0], ANSWERS[0], asked[1], ANSWERS[1]]}) == {}
+
+
+def test_words_and_numbers_differ_within_a_conversation_and_words_are_two() -> None:
+    assert found_in(talk("good", "good"), talk("bad", "bad")) == {}
+    assert found_in(talk(0.1, 0.1), talk(0.2, 0.2)) == {}
+    assert found_in(talk("good", "bad"), talk("good", "fair")) == {}
+    assert found_in(talk("good", "bad"), talk("good", "good")) == {"messages[].mask": "bad or good"}
 
 
 def test_flags_of_parts_in_objects_and_of_exchanges_are_found() -> None:

@@ -291,3 +291,47 @@ def test_a_phrase_is_a_label_if_it_repeats_and_is_asked_about_if_it_differs_from
 )
 def test_a_sentence_is_no_label_however_short_it_is(asked, rule, is_asked) -> None:
     assert asked(ROWS["alpaca"] | {"rule": rule}, "alpaca") == ["rule"] * is_asked
+
+
+@pytest.mark.parametrize("schema", ["alpaca", "messages", "sharegpt"])
+def test_what_an_answer_says_is_read_whatever_is_made_of_it(asked, schema) -> None:
+    """Calls of a text are read as calls, of which the marks and the names of keys stand in no text any more."""
+    about = {f"harbor_{number}": {"description": f"What {number} means, said at length."} for number in range(12)}
+    tool = {"type": "function", "function": {"name": "tide", "parameters": {"properties": about}}}
+    call = json.dumps({"name": "tide", "arguments": {name: f"At {name} ferry" for name in about}})
+    said = f"<think>Look at it first.</think>I look it up.\n<tool_call>\n{call}\n</tool_call>"
+    row = json.loads(json.dumps(ROWS[schema] | {"tools": [tool] * 3}).replace(ANSWER, json.dumps(said)[1:-1]))
+    assert asked(row, schema) == []
+    assert asked(row | {"note": said.replace("ferry", "boats")}, schema) == ["note"]
+    if schema == "messages":
+        row["messages"][-1]["value"] = GAELIC
+        assert asked(row) == ["messages[].value"]
+
+
+@pytest.mark.parametrize(
+    "called", [{"action": "tide(Oban)"}, {"do": {"run": "tide", "harbor": "Oban"}}, {"x": ["tide"]}]
+)
+def test_a_key_of_messages_that_names_a_tool_which_nothing_calls_is_asked_about(asked, called) -> None:
+    row = {"messages": [CHAT[0], CHAT[1] | called], "tools": [TOOL]}
+    assert [path.partition("].")[2].partition(".")[0] for path in asked(row)] == [*called]
+    row["messages"][1]["tool_calls"] = [{"function": {"name": "tide", "arguments": {}}}]
+    assert asked(row) == []
+    assert asked({"messages": [CHAT[0], CHAT[1] | {"mood": "tides"}], "tools": [TOOL]}) == []
+
+
+@pytest.mark.parametrize("names", ["ABCD", [f"option_{each}" for each in "abcd"], [f"choice{each}" for each in "1234"]])
+@pytest.mark.parametrize("is_letter", [False, True])
+def test_fields_that_differ_in_a_letter_are_options_if_the_answer_is_one_of_them(names, is_letter) -> None:
+    options = dict(zip(names, ["Oban", "Mull", "Skye", "Ayr"], strict=True))
+    answer = [*names][1][-1].upper() if is_letter else "Mull"
+    row = {"instruction": "Where is the port?", "output": answer, **options}
+    asked = [name for name in names if is_letter or options[name] != "Mull"]
+    assert found_in(row, row, row) == asked
+    assert propose([row], Reading(schema=None, columns={}, roles={})).choices == (), "none of them is the whole"
+    assert found_in(row | {"output": "It is at Lewis."}) == []
+    assert found_in(row | {"instruction": "Which one: Oban, Mull, Skye or Ayr?"}) == []
+
+
+def test_of_a_message_that_is_a_call_beside_its_text_the_keys_are_asked_about(asked) -> None:
+    row = {"messages": [CHAT[0], CHAT[1] | {"tool": "tide", "tool_input": {"harbor": "Oban"}}], "tools": [TOOL]}
+    assert asked(row) == ["messages[].tool", "messages[].tool_input"]

@@ -29,6 +29,8 @@ def answered(sample, answer, tools=TOOLS):
         {"type": "function", "function": {"name": "tide", "arguments": OBAN}},
         {"function": "tide", "args": OBAN},
         {"action": "tide", "action_input": OBAN},
+        {"recipient_name": "functions.tide", "parameters": OBAN},
+        {"function": "tide", "harbor": "Oban"},
         " " + json.dumps([{"name": "tide", "arguments": OBAN}], indent=2) + "\n",
         f"```json\n{WRITTEN}\n```",
         f"<functioncall> {WRITTEN} <|endoftext|>",
@@ -100,18 +102,12 @@ def test_answers_in_messages_and_in_completions_are_read_and_keep_their_weights(
         "{not json}",
         "[]",
         {"name": "train", "arguments": OBAN},
-        {"name": "tide"},
-        {"name": "tide", "version": "1.0"},
-        {"high": "06:12", "source": "tide"},
-        {"tool": "tide", "result": {"high": "06:12"}},
-        {"from": "tide", "to": "now", "arguments": OBAN},
         "<think>half",
         "<think>tide(harbor='Oban') tells.</think>At six.",
         "You can call tide(harbor) or now() for that.",
         "The `tide` tool needs a `harbor`; its arguments: one name.",
         "The tide(s) of Oban are high.",
         "tide(harbor: str) tells the time.",
-        {"tide": {"type": "object"}},
         'I have the "tide" function.',
         "Only <code>tide</code> is available.",
         '<input name="tide" value="argument">',
@@ -148,6 +144,13 @@ def test_other_answers_stay_texts(sample, answer):
         WRITTEN.replace("}", ""),
         json.dumps(WRITTEN),
         {"tool_calls": [CALL]},
+        {"name": "tide"},
+        {"name": "tide", "version": "1.0"},
+        {"high": "06:12", "source": "tide"},
+        {"tool": "tide", "result": {"high": "06:12"}},
+        {"from": "tide", "to": "now", "arguments": OBAN},
+        {"tide": "Oban"},
+        {"thought": "I look.", "next": [{"run": "functions.tide"}]},
         {"name": "tide", "arguments": [OBAN]},
         [[{"name": "tide", "arguments": OBAN}]],
         {"action": "tide", "action_input": "Oban"},
@@ -258,3 +261,13 @@ def test_what_a_user_or_a_tool_says_is_never_a_call(sample):
 def test_a_text_of_any_length_is_looked_at(sample, piece):
     """What grew with its square, or doubled with every word, would not end."""
     assert answered(sample, "The tide: " + piece * 20_000)["content"].endswith(piece)
+
+
+def test_a_call_between_marks_of_a_tool_that_is_not_defined_refuses_the_row(refusal):
+    call = json.dumps({"name": "train", "arguments": OBAN})
+    for text in (f"<tool_call>{call}</tool_call>", f"I look.\n[TOOL_CALLS] [{WRITTEN}, {call}]"):
+        row = {"instruction": "Tide at Oban?", "output": text, "tools": TOOLS}
+        assert refusal(row, "alpaca") == (
+            "bad_tools",
+            "a call of `train` at $.messages[1], which is none of the row's tools",
+        )

@@ -232,4 +232,9 @@ def test_texts_the_fast_encoder_fails_on_are_the_references(definitions, monkeyp
 
 def test_the_error_crosses_processes():
     error = pickle.loads(pickle.dumps(EngineDiffersError("what", hint="how")))
-    assert (type(error), str(error), error.message, error.hint) == (EngineDiffersError, "what", "what", "how")
+    assert (type(error), str(error), error.message, error.hint) == (
+        EngineDiffersError,
+        "what\nhint: how",
+        "what",
+        "how",
+    )

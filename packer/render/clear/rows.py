@@ -43,7 +43,7 @@ from packer.render.clear.extension import (
 from packer.render.clear.places import Places, Row, arguments_form
 from packer.render.clear.questions import Constants
 from packer.render.clear.trial import rounds_of, tried
-from packer.render.control import FOREIGN_ENDS
+from packer.render.control import FOREIGN_ENDS, FOREIGN_MARKS
 from packer.render.conversation import Conversation, RenderedTurn, TurnRules
 from packer.render.dropped import LossCheck
 from packer.render.environment import ChatTemplate, RenderError
@@ -92,7 +92,7 @@ class ClearRows:
         self._beginnings = {marks[k : k + size] for size in range(1, _FEW_LETTERS + 1) for k in range(len(marks))}
         """What a text that the template contains begins with."""
 
-        self.odd = tuple({*control, *FOREIGN_ENDS, *_PRIVATE})
+        self.odd = tuple({*control, *FOREIGN_ENDS, *FOREIGN_MARKS, *_PRIVATE})
         """What no text of a clear row contains, beside tags of reasoning."""
 
         self._contains_odd = finder(self.odd)
