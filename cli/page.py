@@ -8,8 +8,9 @@ A finding has a heading, example texts with carets below the marked place, and a
 wrapped if too long, with newlines as signs.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from packer.display import percent, plural, visible
@@ -133,13 +134,15 @@ class ViewPage:
             facts.append(f"id {view.sample_id}")
         if view.margin is not None:
             facts.append(f"margin {view.margin:g}")
+        facts += [f"image {each.width} x {each.height}, {plural(each.tokens, 'token')}" for each in view.images]
         trained = [run for run in view.runs if run.message is not None]
         if trained:
             facts.append(f"trains {trained_messages(trained)}")
         self.note(facts)
         width = max(2, *(len(str(run.message)) for run in trained)) if trained else 2
         for place, run in enumerate(view.runs):
-            self._run(run, width, "" if place else before)
+            shown = replace(run, text=_REPEATED_TOKEN.sub(_counted, run.text)) if view.images else run
+            self._run(shown, width, "" if place else before)
 
     def _filler(self, run: "Run") -> None:
         """Print the separator or padding after a document of a block."""
@@ -174,6 +177,14 @@ class ViewPage:
 
     def _line(self, gutter: str, text: str, style: str) -> None:
         self._out.line((gutter, style and f"{style} bold"), (text, style))
+
+
+_REPEATED_TOKEN = re.compile(r"(<[^<>]{1,40}>|\[[A-Z_]{1,40}\])\1{3,}")
+
+
+def _counted(tokens: re.Match[str]) -> str:
+    """Return a token that an image repeats, once, with how often it stands there."""
+    return f"{tokens[1]} ×{len(tokens[0]) // len(tokens[1]):,}"
 
 
 def trained_messages(runs: "Sequence[Run]") -> str:

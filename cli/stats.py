@@ -57,6 +57,8 @@ def _print(found: "Stats") -> None:
         ("documents", number(found.documents), _rewriting(found.rewriting)),
         ("tokens", number(found.tokens), f"{number(found.trained)} trained ({percent(found.trained_share)})"),
     ]
+    if found.images:
+        facts.append(("images", number(found.images), f"{number(found.image_tokens)} tokens"))
     if found.mode != "none":
         facts += [
             ("blocks", number(found.blocks), f"of {number(found.block_len)} tokens, {percent(found.fill)} full"),

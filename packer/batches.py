@@ -8,12 +8,14 @@ starts at 0 and has one more entry than there are items. Example: the items ``[7
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+
+from packer.media.columns import DrawnImage, Images, Media
 
 Int8: TypeAlias = npt.NDArray[np.int8]
 Int32: TypeAlias = npt.NDArray[np.int32]
@@ -49,11 +51,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 def has_content(message: Mapping[str, Any]) -> bool:
     """Whether a message contains any text, tool call or reasoning."""
-    for name in ("content", *REASONING_FIELDS):
-        text = message.get(name)
-        if isinstance(text, str) and text.strip():
-            return True
-    return bool(message.get("tool_calls"))
+    texts = (message.get(name) for name in ("content", *REASONING_FIELDS))
+    return any(isinstance(text, str) and text.strip() for text in texts) or bool(message.get("tool_calls"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +120,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     one."""
 
     sample_id: str | None = None
+    images: Images | None = None  # what the marks in its texts stand for: packer.media.marks
 
     @property
     def all_messages(self) -> tuple[Message, ...]:
@@ -197,6 +197,8 @@ class RowBatch:
     names: frozenset[str] = frozenset()
     """Names of fields that any of these rows has; of a table, only of those that are decoded."""
 
+    folder: str | None = field(default=None, compare=False)  # where paths of images begin; None if not on this machine
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnBatch:
@@ -221,6 +223,7 @@ class TurnBatch:
     masked: Int64  # [M, 2] byte ranges of `text`: pieces of completions that are not trained
     skipped: Int32  # [B] row of each answer that was to be trained and is not: see `totals.skipped` of the manifest
     rejections: tuple[Rejection, ...]
+    images: Mapping[int, tuple[DrawnImage, ...]] = field(default_factory=dict)  # those of each text that has any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,6 +260,7 @@ class DocumentBatch:
     run_weight: Float32  # [U] in (0, 1]
     side: Int8 | None = None  # [D] index into SIDES; None if the rows are not preference data
     margin: Float32 | None = None  # [D] of its row, NaN where that has none; None where `side` is
+    media: Media | None = None  # None if no document has images
 
     @property
     def num_documents(self) -> int:

@@ -96,6 +96,7 @@ def select_documents(documents: DocumentBatch, numbers: Int64) -> DocumentBatch:
         run_weight=documents.run_weight[runs],
         side=None if documents.side is None else documents.side[numbers],
         margin=None if documents.margin is None else documents.margin[numbers],
+        media=None if documents.media is None else documents.media.take(numbers),
     )
 
 

@@ -135,10 +135,14 @@ class Stats:
     """Tokens of all documents divided by those of each row's last document: 1 if the template rewrites no history. Rows
     that rules leave out count too."""
 
+    images: int
+    """Images in all documents, as often as they show them. Rows that rules leave out count too."""
+
+    image_tokens: int
     documents_bytes: int
     blocks_bytes: int
     other_bytes: int
-    """Manifest, rejected.jsonl, tokenizer files, and the tables of rules about rows."""
+    """Manifest, rejected.jsonl, tokenizer files, images, and the tables of rules about rows."""
 
     splits: tuple[SplitStats, ...]
     selected: RowReport | None
@@ -184,6 +188,7 @@ def stats(folder: Path | str) -> Stats:
         manifest = cache.manifest
         totals = manifest.totals
         splits = tuple(_split_stats(cache, split) for split in cache.splits("documents"))
+        shown = _image_tokens(cache)
         of_splits = ("documents", "tokens", "trained")
         as_they_are = {*Stats.__slots__} - {"rejected", "cut", *of_splits}
         return Stats(
@@ -197,6 +202,8 @@ def stats(folder: Path | str) -> Stats:
             cut=_cut(totals.cut),
             left_out=token_losses(cache.folder, manifest),
             rewriting=_rewriting(manifest.shards),
+            images=len(shown),
+            image_tokens=sum(shown),
             documents_bytes=_num_bytes(manifest, "documents"),
             blocks_bytes=_num_bytes(manifest, "blocks"),
             other_bytes=_other_bytes(cache),
@@ -304,9 +311,19 @@ def _num_bytes(manifest: Manifest, kind: str) -> int:
     return sum(shard.num_bytes for shard in manifest.shards if shard.kind == kind)
 
 
+def _image_tokens(cache: Cache) -> list[int]:
+    """Return the tokens of each image that a document shows."""
+    if cache.manifest.media is None:
+        return []
+    chunks = DocumentShards(cache.folder, cache.manifest.document_shards).chunks()
+    return [int(length) for rows, _ in chunks if rows.media is not None for length in rows.media.places[:, 1]]
+
+
 def _other_bytes(cache: Cache) -> int:
     manifest = cache.manifest
-    total = sum(file.num_bytes for file in manifest.model.files) + sum(table.num_bytes for table in manifest.tables)
+    total = sum(file.num_bytes for file in manifest.model.files) + sum(
+        table.num_bytes for table in (*manifest.tables, *(manifest.media or ()))
+    )
     for name in (MANIFEST_NAME, rejected_path(cache.folder, cache.manifest)):
         size = CacheFiles(cache.folder).size(name)
         if size is None:

@@ -13,11 +13,27 @@ from packer.batches import SIDES, BlockBatch, Int32, Side
 from packer.display import in_shell
 from packer.errors import UsageError
 from packer.layout import MASKED
+from packer.media.columns import ImageSpan
 from packer.near import did_you_mean, near
 from packer.store.arrow_columns import DocumentRows
 from packer.store.cache import Cache
 from packer.store.document_shards import DocumentShards
 from packer.store.rejected import Rejected, read_rejected
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageView:
+    """An image of a document."""
+
+    sha256: str
+    height: int
+    width: int
+    tokens: int
+    """From its first token to its last."""
+
+    @classmethod
+    def of(cls, image: ImageSpan) -> "ImageView":
+        return cls(sha256=image.sha256.hex(), height=image.height, width=image.width, tokens=image.length)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +60,7 @@ class DocumentView:
     """Which answer of its row this is; None if the row is not preference data."""
 
     margin: float | None = None
+    images: tuple[ImageView, ...] = ()
     behind: Run | None = None
     """In a block: the tokens between this piece and the next, an EOS or, where documents are aligned, padding."""
 
@@ -299,6 +316,7 @@ def make_document_view(
         num_trained=int((labels != MASKED).sum()),
         side=None if rows.side is None else SIDES[int(rows.side[number])],
         margin=None if rows.margin is None or np.isnan(rows.margin[number]) else float(rows.margin[number]),
+        images=() if rows.media is None else tuple(map(ImageView.of, rows.media[number])),
         runs=make_runs(
             texts,
             input_ids,

@@ -127,6 +127,7 @@ def export(
     form = format_of(to)
     kind: type[Writer] = form.load()
     with Cache.open(cache) as opened:
+        opened.refuse_images("an export")
         splits = _splits(opened, split, unit)
         alone = len(splits) == 1
         rows = [SplitRows(cache=opened, split=name, unit=unit, is_alone=alone) for name in splits]

@@ -1,5 +1,6 @@
 """Adapts micro-batches to particular model libraries."""
 
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from packer.errors import UsageError
 from packer.load.attention import documents_of, mask_4d
+from packer.load.image_positions import packed_positions, rope_index_of
 from packer.load.model_masks import masks_of, overlooks_positions
 from packer.load.ordered_rows import refuse_preference
 from packer.load.step import MicroBatch, shift_labels
@@ -20,6 +22,7 @@ def huggingface(
     *,
     num_items_in_batch: int | None = None,
     seq_idx: bool | None = None,
+    rope_index: Callable[..., Any] | None = None,
     mask_dtype: torch.dtype | None = None,
 ) -> MicroBatch:
     """Return keyword arguments for a Hugging Face model: ``model(**huggingface(micro_batch, model.config))``.
@@ -52,6 +55,8 @@ def huggingface(
             added if the config names such layers (Bamba, Granite 4, Qwen3-Next, Qwen3.5). It requires their kernels:
             without them, transformers refuses from 5.20 on, and ignores it before. Mamba, Mamba-2 and Jamba ignore it
             and leak in packed rows: give them padded ones.
+        rope_index: `get_rope_index` of a model with positions in three dimensions, for packed documents with images;
+            :func:`packer.load.image_positions.rope_index_of` finds it.
         mask_dtype: add the 4-D mask of :func:`packer.load.attention.mask_4d`: ``torch.bool`` for SDPA, the model's
             dtype for eager or SDPA. For models that do not derive a mask from ``position_ids`` themselves.
 
@@ -69,6 +74,8 @@ def huggingface(
     documents = documents_of(micro_batch)
     if mask_dtype is not None:
         arguments["attention_mask"] = mask_4d(documents, mask_dtype)
+    elif "pixel_values" in micro_batch:
+        arguments |= _positions_with_images(micro_batch, config, rope_index)
     elif "cu_seq_lens_q" in micro_batch and _has_positions_in_3d(config):
         arguments["position_ids"] = micro_batch["position_ids"].expand(4, -1, -1)
     elif "cu_seq_lens_q" in micro_batch and not seq_idx and overlooks_positions(config):
@@ -79,6 +86,47 @@ def huggingface(
     if num_items_in_batch is not None:
         arguments["num_items_in_batch"] = num_items_in_batch
     return arguments
+
+
+def _positions_with_images(
+    micro_batch: MicroBatch, config: Any, rope_index: Callable[..., Any] | None
+) -> dict[str, Tensor | None]:
+    """Return the positions of documents with images; None where the model makes them itself, of each padded row.
+
+    Raises:
+        UsageError: packed documents that transformers would get wrong.
+    """
+    is_spatial = _has_positions_in_3d(config)
+    if "cu_seq_lens_q" not in micro_batch:
+        return {"position_ids": None} if is_spatial else {}
+    refused = {
+        "a model that attends to both sides within an image, as Gemma 3: transformers takes the images of packed "
+        "documents for others": "token_type_ids" in micro_batch,
+        "a model whose layers carry a state, which packed images disturb": _carries_state(config),
+        "a model with positions in three dimensions, without its get_rope_index": is_spatial and rope_index is None,
+    }
+    for what, applies in refused.items():
+        if applies:
+            hint = "open the loader with batching='padded'; or give rope_index, for the last of these reasons"
+            raise UsageError(f"packed documents with images for {what}", hint=hint)
+    return {} if rope_index is None else {"position_ids": packed_positions(micro_batch, rope_index)}
+
+
+def model_arguments(model: Any) -> dict[str, Any]:
+    """Return what :func:`huggingface` needs of a model: its config, and what gives positions in three dimensions."""
+    return {"config": getattr(model, "config", None), "rope_index": rope_index_of(model)}
+
+
+def summed_loss(outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Tensor:
+    """Compute the loss of a model that takes no `num_items_in_batch`, as a Trainer's `compute_loss_func`.
+
+    The sum over the targets, in float32 at least, divided by `num_items_in_batch`, or by their number.
+    """
+    scores, targets = outputs["logits"][:, :-1].flatten(0, 1), labels[:, 1:].flatten()
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    total = torch.nn.functional.cross_entropy(scores, targets, ignore_index=-100, reduction="sum")
+    loss: Tensor = total / ((targets >= 0).sum() if num_items_in_batch is None else num_items_in_batch)
+    return loss
 
 
 def weighted_loss(logits: Tensor, micro_batch: MicroBatch, *, num_items_in_batch: float | None = None) -> Tensor:

@@ -49,6 +49,7 @@ class Agreement:
         self._form = {
             "world_size": options.world_size,
             "balance": options.balance,
+            "max_pixels": options.max_pixels,
             "flatten": form.flatten,
             "labels": "shifted" if form.shifted else "unshifted",
             "weights": "use" if form.weighted else "refuse",

@@ -49,6 +49,7 @@ class LoaderOptions:
     schedule: Schedule | None
     batching: BatchingName
     padded: Padded | None
+    max_pixels: int | None
     cutoff_len: int | None
     rank: int
     world_size: int
@@ -59,6 +60,7 @@ class LoaderOptions:
     device: "torch.device"
     form: BatchFormat
     prefetch: int
+    images: bool
 
 
 def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> LoaderOptions:
@@ -88,6 +90,7 @@ def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> LoaderOp
         schedule=given.schedule,
         batching="padded" if isinstance(batching, Padded) else batching,
         padded=batching if isinstance(batching, Padded) else None,
+        max_pixels=resolve_max_pixels(given.max_pixels, batching),
         cutoff_len=cutoff_len,
         rank=rank,
         world_size=world_size,
@@ -98,6 +101,7 @@ def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> LoaderOp
         device=resolve_device(given.device),
         form=form,
         prefetch=check_integer("prefetch", given.prefetch, minimum=0),
+        images=check_instance("images", given.images, bool, "True or False"),
     )
 
 
@@ -152,6 +156,19 @@ def as_batching(batching: Any) -> Batching:
         multiple_of=check_integer("multiple_of", multiple_of, minimum=1, maximum=MAX_BLOCK_LEN),
         side=check_choice("side", batching.side, ("right", "left")),
     )
+
+
+def resolve_max_pixels(max_pixels: Any, batching: Batching) -> int | None:
+    """Return the limit of pixels, which only a budget has.
+
+    Raises:
+        ValueError: it is none, or the batching has no budget.
+    """
+    if max_pixels is None:
+        return None
+    if batching != "token_budget":
+        raise ValueError("max_pixels is a limit of batching='token_budget'")
+    return check_integer("max_pixels", max_pixels, minimum=1, maximum=MAX_INT32)
 
 
 def ordering_of(order: Any) -> Ordering:

@@ -100,7 +100,12 @@ def view_batch(
         arguments = _saved_arguments(decode_state(state), order=arguments.get("order")) | arguments
     cache = open_cache(cache)
     shards = _shards(cache, arguments)
-    arguments |= {"world_size": world_size, "prefetch": 0, "weights": "use" if shards.weighted else "refuse"}
+    arguments |= {
+        "world_size": world_size,
+        "prefetch": 0,
+        "images": False,
+        "weights": "use" if shards.weighted else "refuse",
+    }
     loaders = [PackedLoader(cache, rank=each, **arguments) for each in range(world_size)]
     if state is None:
         loaders[0].set_epoch(epoch)

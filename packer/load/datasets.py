@@ -68,6 +68,7 @@ class PackedDataset(Dataset[Item]):
         self._kind: RowKind = check_choice("kind", kind, ("blocks", "documents"))
         self._cache = open_cache(cache)
         refuse_preference(content_of(self._cache), "PackedDataset")
+        self._cache.refuse_images("PackedDataset")
         check_instance("split", split, str, "the name of a split")
         self._split = split
         self._weighted = weights == "use"

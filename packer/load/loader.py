@@ -62,6 +62,7 @@ class PackedLoader:
         batching: ``packed``; or, made of documents, ``padded``, ``padding_free``, ``token_budget``, or a ``Padded(…)``
             of :mod:`packer.load.batching`. None uses what the cache's recipe sets under `read`, with its
             cutoff, by default ``packed``; departing from the recipe gives a warning.
+        max_pixels: with ``token_budget``, the most pixels that a vision tower reads for the images of a micro-batch.
         cutoff_len: documents are truncated to this many tokens. Those left without a trained token are excluded from
             every epoch: a warning counts them, and :attr:`untrained` lists them.
         rank: rank of this process; None uses `torch.distributed`'s, or 0 of 1 if that is not initialized.
@@ -85,6 +86,7 @@ class PackedLoader:
         labels: ``unshifted``, for models that shift, or ``shifted``: under the name ``shift_labels``.
         weights: ``use`` adds ``loss_weights``; ``refuse`` raises if the cache contains fractional weights.
         prefetch: steps prepared ahead in one background thread; 0 prepares them on demand.
+        images: add the tensors of images, if the cache has any; False gives the tokens alone.
         cache_dir: local folder for the shards of a cache in a bucket, as in :meth:`packer.Cache.open`. An iteration
             begins once all of the split are there; with ``prefetch=0`` each is fetched when it is needed.
 
@@ -119,6 +121,7 @@ class PackedLoader:
         global_batch_size: int | None = None,
         schedule: Schedule | None = None,
         batching: Batching | None = None,
+        max_pixels: int | None = None,
         cutoff_len: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
@@ -132,6 +135,7 @@ class PackedLoader:
         labels: Literal["unshifted", "shifted"] = "unshifted",
         weights: Literal["refuse", "use"] = "refuse",
         prefetch: int = 2,
+        images: bool = True,
         cache_dir: str | Path | None = None,
     ) -> None:
         self._arguments = {name: value for name, value in locals().items() if name not in _NOT_PICKLED}
@@ -179,6 +183,11 @@ class PackedLoader:
     def content(self) -> Content:
         """Kind of data: ``examples``, ``pairs`` or ``rated answers``."""
         return self._source.rows.content
+
+    @property
+    def has_images(self) -> bool:
+        """Whether micro-batches have the tensors of images."""
+        return self._reader.has_images
 
     @property
     def world_size(self) -> int:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from packer.batches import CHOSEN, REJECTED, Float32, Int32, Int64
 from packer.errors import InputError, UsageError
 from packer.layout import offsets_of
+from packer.load.arguments import LoaderOptions
 from packer.store.cache import BlockShards, Cache, DocumentShards, FoundBlocks, FoundDocuments
 
 RowKind: TypeAlias = Literal["blocks", "documents"]
@@ -117,6 +118,13 @@ class OrderedRows:
     def sides(self) -> Int64:
         """Side of each document of preference data, such as chosen or rejected.  # int64[documents]"""
         return np.concatenate([part.sides() for part in self._shards]).astype(np.int64)
+
+    @cached_property
+    def pixels(self) -> Int64:
+        """What the vision tower reads for the images of each row.  # int64[N]"""
+        of_documents = np.concatenate([shards.pixels() for shards in self._shards])
+        pixels: Int64 = of_documents.reshape(-1, self.num_sides).sum(1)
+        return pixels
 
     @cached_property
     def margins(self) -> Float32 | None:
@@ -275,17 +283,17 @@ def check_weights(*, weighted: bool, wanted: bool) -> None:
         )
 
 
-def check_rows_fit(rows: OrderedRows, *, length: int | None, budget: int | None) -> None:
-    """Refuse rows that fit into no micro-batch: of a length, or of a budget of tokens.
+def check_rows_fit(rows: OrderedRows, options: LoaderOptions) -> None:
+    """Refuse rows that fit into no micro-batch: of a length, or of a budget of tokens or pixels.
 
     Raises:
-        UsageError: gives their number and the length of the longest.
+        UsageError: gives their number and the length of the longest, or the pixels of the largest.
     """
-    limits = []
-    if length is not None:
+    limits, max_pixels = [], options.max_pixels
+    if options.padded is not None and (length := options.padded.length) is not None:
         limits.append((length, rows.lengths_of_sides.max(1), f"micro-batches are padded to {length}"))
-    if budget is not None:
-        limits.append((budget, rows.lengths, "a micro-batch holds no more"))
+    if options.batching == "token_budget":
+        limits.append((options.micro_batch_size, rows.lengths, "a micro-batch holds no more"))
     for longest, of_rows, reason in limits:
         lengths = np.delete(of_rows, rows.untrained)
         if too_long := int(np.count_nonzero(lengths > longest)):
@@ -295,6 +303,11 @@ def check_rows_fit(rows: OrderedRows, *, length: int | None, budget: int | None)
                 f"{reason}",
                 hint="make the micro-batch larger, or set cutoff_len, which trains only their beginning",
             )
+    if max_pixels is not None and (largest := int(rows.pixels.max(initial=0))) > max_pixels:
+        raise UsageError(
+            f"max_pixels is {max_pixels:,}, and a row has images of {largest:,} pixels",
+            hint="make max_pixels larger, or the images smaller, in preprocessor_config.json",
+        )
 
 
 def _block_len(parts: Sequence[BlockShards]) -> int:

@@ -21,10 +21,12 @@ from packer.load.arguments import LoaderOptions
 from packer.load.dealing import Dealer
 from packer.load.layouts import Layout
 from packer.load.ordered_rows import PADDING_ROW
+from packer.load.pixels import images_of
 from packer.load.row_source import RowSource, StepPlan
 from packer.load.sides import with_sides
 from packer.load.state import Counters, ReaderState
 from packer.load.step import MicroBatch, Step, shift_labels
+from packer.store.cache import FoundDocuments
 from packer.store.manifest import Manifest
 
 T = TypeVar("T")
@@ -57,6 +59,8 @@ class StepReader:
         self._dealer, self._counts_tokens = Dealer(source.rows, options), options.batching == "token_budget"
         most = source.rows.most_sequences() * options.micro_batch_size if form.static else None
         self._layout = Layout(options.padded, block_len=block_len, pad_id=pad_id, form=form, most_sequences=most)
+        self._images = images_of(source, options, pad_id=pad_id) if options.images else None
+        self.has_images = self._images is not None
         self._shifted = form.shifted
         self._sums_weights = form.weighted and source.rows.weighted  # else every target has weight 1
         self._pin = options.device.type == "cuda"
@@ -119,6 +123,8 @@ class StepReader:
         else:
             sizes = np.concatenate([self._rows.lengths_of_each(each).T.reshape(-1) for each in rows])
         micro_batches = self._layout.micro_batches(found, parts, sizes)
+        if self._images is not None and isinstance(found, FoundDocuments):
+            micro_batches = self._images.added(found, parts, micro_batches)
         if self._rows.content != "examples":
             micro_batches = with_sides(micro_batches, parts, self._rows)
         if self._shifted:

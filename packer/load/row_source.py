@@ -101,8 +101,7 @@ class RowSource:
             self._num_items = self._order().num_items
         check_weights(weighted=rows.weighted, wanted=options.form.weighted)
         self.check_size(options.global_batch_size)
-        budget = options.micro_batch_size if self._counts_tokens else None
-        check_rows_fit(rows, length=options.padded.length if options.padded else None, budget=budget)
+        check_rows_fit(rows, options)
         if self._is_function and (np.diff(self._order().rows(0)) > 0).all() and self._num_items > 1:
             warnings.warn(
                 "order: the function's rows of epoch 0 come in the order of the files; shuffle them, as in "

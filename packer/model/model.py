@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 
 from packer.errors import InputError, RecipeError
 from packer.host.limits import is_panic, out_of, refuse_many_values
+from packer.media.processor import PROCESSOR_FILES, processor_of
 from packer.model.backend import definition_of, load_backend
 from packer.model.tokenizer_folder import MAX_IDS, MAX_TEMPLATE_BYTES, checked_vocab_size, read_folder, read_regular
 from packer.named_templates import NAMED_TEMPLATES
@@ -106,6 +107,12 @@ class Model:
     control: Mapping[str, int]
     """Ids of the control tokens, by text."""
 
+    processor: str | None = None
+    """Identity of what the model's processor makes of images; None if no images are read."""
+
+    image_ids: tuple[int, ...] = ()
+    """Ids of the tokens that the processor repeats for an image."""
+
     def content(self, token_id: int) -> str:
         """Return the text of an added token, or a vocabulary entry as the tokenizer spells it."""
         for token in self.added_tokens:
@@ -136,7 +143,12 @@ class Model:
 
 
 def load_model(
-    tokenizer: Path, *, template: Path | None = None, stop: Sequence[str] = (), pad_id: int | None = None
+    tokenizer: Path,
+    *,
+    template: Path | None = None,
+    stop: Sequence[str] = (),
+    pad_id: int | None = None,
+    processor: bool = False,
 ) -> Model:
     """Read a tokenizer folder, or a bare `tokenizer.json`.
 
@@ -145,11 +157,13 @@ def load_model(
         template: a chat template file that replaces the folder's own.
         stop: texts of additional stop tokens; each must be a single token.
         pad_id: id used for padding; by default the pad token, else the first stop id, else 0.
+        processor: read the files of the model's processor, too.
 
     Raises:
         InputError: a file is missing, unreadable or contradicts another.
     """
-    return model_of(read_model_files(tokenizer, template=template), tokenizer, stop=stop, pad_id=pad_id)
+    files = read_model_files(tokenizer, template=template, processor=processor)
+    return model_of(files, tokenizer, stop=stop, pad_id=pad_id)
 
 
 def model_of(
@@ -191,15 +205,16 @@ def model_of(
     )
 
 
-def read_model_files(tokenizer: Path, *, template: Path | None = None) -> dict[str, bytes]:
+def read_model_files(tokenizer: Path, *, template: Path | None = None, processor: bool = False) -> dict[str, bytes]:
     """Read all files that a model is loaded from, as bytes by name; templates are included under their canonical names.
 
-    The arguments are those of :func:`load_model`.
+    With `processor`, the tokenizer is what transformers makes of its file. The arguments are as of :func:`load_model`.
 
     Raises:
         InputError: a file is missing or cannot be read.
     """
     others = {name: TOOL_TEMPLATE_FILE if name == _TOOL_USE_FILE else name for name in FOLDER_FILES[1:]}
+    others |= dict(zip(PROCESSOR_FILES, PROCESSOR_FILES, strict=True)) if processor else {}
     files = read_folder(tokenizer, TOKENIZER_FILE, others)
     main_template, tool_template = _templates(files, _read_config(files, tokenizer), tokenizer)
     if template is not None:
@@ -209,6 +224,8 @@ def read_model_files(tokenizer: Path, *, template: Path | None = None) -> dict[s
         files[TEMPLATE_FILE] = main_template.encode()
     if tool_template is not None:
         files[TOOL_TEMPLATE_FILE] = tool_template.encode()
+    if processor:
+        files[TOKENIZER_FILE] = processor_of(files).tokenizer(files[TOKENIZER_FILE])
     return files
 
 

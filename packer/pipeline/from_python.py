@@ -44,6 +44,7 @@ class RecipeKeys(TypedDict, total=False):
     supervision: Mapping[str, Any]
     rows: Mapping[str, Any]
     text: Mapping[str, Any]
+    media: Mapping[str, Any]
     filters: Sequence[Mapping[str, Any]]
     decontaminate: Mapping[str, Any]
     deduplicate: Mapping[str, Any]

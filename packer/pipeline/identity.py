@@ -116,8 +116,9 @@ class Provenance:
 
 
 def model_digests(model: ModelRecord) -> dict[str, str]:
-    """Return the sha256 of each of a tokenizer's files, by file name."""
-    return {PurePosixPath(file.path).name: file.sha256 for file in model.files}
+    """Return the sha256 of each of a tokenizer's files, by file name, and the identity of its processor."""
+    files = {PurePosixPath(file.path).name: file.sha256 for file in model.files}
+    return files if model.processor is None else files | {"processor": model.processor}
 
 
 def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

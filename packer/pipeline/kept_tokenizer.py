@@ -28,6 +28,8 @@ def model_record(model: Model) -> ModelRecord:
         eos_id=model.eos_id,
         stop_ids=model.stop_ids,
         control_ids=tuple(sorted(model.control.values())),
+        processor=model.processor,
+        image_ids=model.image_ids,
     )
 
 

@@ -7,7 +7,7 @@ a shard may be left to the caller, who first compares some of its ids with the r
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -20,16 +20,18 @@ from msgspec import Meta
 
 from packer.batches import DocumentBatch, RowBatch
 from packer.curate.trait_rules import TraitRules
+from packer.media.places import ImageFiles
 from packer.model.model import Model
 from packer.pipeline.plan.benchmarks import questions_of
 from packer.pipeline.stages import Stages, named_row, overruns_at
 from packer.recipe.recipe import Recipe
 from packer.rejections import CODES
 from packer.source.partition import Partition
-from packer.source.rows import InputFile, read_rows
+from packer.source.rows import InputFile, folder_of, read_rows
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE
 from packer.store.manifest import Shard, StoredTable
+from packer.store.media_shards import MediaWriter
 from packer.store.row_tables import write_table
 from packer.store.writing import write_documents
 from packer.tokenize import Sampled
@@ -65,6 +67,14 @@ class PartitionTask:
     has_documents: bool = False
     """Whether the shard exists already, so that only the traits have to be made."""
 
+    media_root: str | None = None
+    """The recipe's folder of images."""
+
+    @property
+    def image_files(self) -> ImageFiles:
+        """What opens the images that its rows name."""
+        return ImageFiles.of(folder_of(self.partition.path), self.media_root)
+
     def __str__(self) -> str:
         first, number = self.partition.first_row, self.partition.num_rows
         return f"{self.file.name}, rows {first:,} to {first + number - 1:,}"
@@ -87,6 +97,9 @@ class PartitionResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     rejected: tuple[RejectedRow, ...]
     unread: tuple[Annotated[str, Meta(max_length=2**16)], ...] = ()
     """Fields of its rows that are not read; of a partition that was reused, none."""
+
+    media: StoredTable | None = None
+    """The images of its documents; None if they have none."""
 
     def __post_init__(self) -> None:
         """Refuse counts of rows that do not add up, and rejections that the partition cannot have."""
@@ -127,6 +140,9 @@ _MOST_KEYS = 32
 """Number of unread fields reported of a partition: rows may use names or dates as keys."""
 
 SHOWN_KEY = 40
+
+_ROWS_WITH_IMAGES = 64
+"""Rows of a batch whose images are in memory together."""
 
 
 class PartitionWork:
@@ -173,6 +189,7 @@ class PartitionWork:
                 columns=task.file.columns,
                 roles=task.file.roles,
                 max_row_bytes=task.file.max_row_bytes,
+                batch_rows=_ROWS_WITH_IMAGES if self._recipe.reads_images else 1024,
                 fields=() if task.traits is None else task.traits.rules.fields,
             )
             if task.traits is not None:
@@ -206,14 +223,25 @@ class PartitionWork:
 
 
 def run_partition(task: PartitionTask, batches: Iterable[RowBatch], *, folder: Path, stages: Stages) -> PartitionResult:
-    """Make the shard of one partition from its rows."""
+    """Make the shard of one partition from its rows, and that of its images."""
+    with ExitStack() as opened:
+        return _run_partition(task, batches, opened, folder=folder, stages=stages)
+
+
+def _run_partition(
+    task: PartitionTask, batches: Iterable[RowBatch], opened: ExitStack, *, folder: Path, stages: Stages
+) -> PartitionResult:
     rejected: list[RejectedRow] = []
     num_rows = num_kept = num_merged = num_skipped = 0
     names: set[str] = set()
     documents: list[DocumentBatch] = []
+    images: MediaWriter | None = None
     for rows in batches:
         done = stages.run(rows)
         documents.append(done.documents)
+        if done.images:
+            images = images or opened.enter_context(MediaWriter(folder, key=task.key))
+            images.add(done.images.values())
         rejected += (
             RejectedRow(r.row, r.code, r.reason, None if rows.lines is None else rows.lines[r.row - num_rows])
             for r in done.rejections
@@ -237,7 +265,12 @@ def run_partition(task: PartitionTask, batches: Iterable[RowBatch], *, folder: P
         num_skipped=num_skipped,
     )
     unread = sorted(task.file.unread(names))[:_MOST_KEYS]
-    return PartitionResult(shard=shard, rejected=tuple(rejected), unread=tuple(name[:SHOWN_KEY] for name in unread))
+    return PartitionResult(
+        shard=shard,
+        rejected=tuple(rejected),
+        unread=tuple(name[:SHOWN_KEY] for name in unread),
+        media=None if images is None else images.commit(),
+    )
 
 
 def write_journal(folder: Path, key: str, finished: PartitionResult | StoredTable) -> None:

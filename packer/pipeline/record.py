@@ -55,6 +55,7 @@ def make_manifest(
         content_fingerprint=content_fingerprint(folder, shards, selected.documents),
         versions=_versions(None if selected.record is None else provenance.recipe.row_rules),
         selection=selected.record,
+        media=tuple(result.media for result in results if result.media is not None) or None,
     )
 
 

@@ -68,7 +68,7 @@ def build_recipe(recipe: Recipe, folder: Path, options: BuildOptions, progress: 
         is_new = found is None and not options.dry_run
         with _loading(recipe, options.workers) if is_new else nullcontext():
             plan = _plan(recipe, found, options, progress, seconds)
-            if found is not None and not options.repair and up_to_date(folder, found, plan.provenance):
+            if found is not None and not options.repair and up_to_date(folder, found, plan.provenance, plan.tasks):
                 if not options.dry_run:
                     finish_if_free(folder, found)
                 return _nothing_to_do(folder, found, plan, options)
@@ -121,7 +121,7 @@ def _build(
         # Read before it is decoded: if another command updates it in between, the commit is refused, as it must be.
         before = CacheFiles(folder).standing(MANIFEST_NAME)
         found = existing(folder, progress)
-        if found is not None and not options.repair and up_to_date(folder, found, wanted):
+        if found is not None and not options.repair and up_to_date(folder, found, wanted, plan.tasks):
             finish(folder, found)
             return _nothing_to_do(folder, found, plan, options)
         replaced = None if found is None else _replaced(folder, found, wanted, options)
@@ -223,7 +223,7 @@ def _loading(recipe: Recipe, workers: Workers) -> AbstractContextManager[None]:
     tokenizer = tokenizer_place(recipe.tokenizer)
     content = read_model_files(tokenizer)[TOKENIZER_FILE]
     if (workers.jobs or jobs_for(size)) > 1 and size > smallest_partition(recipe.partition_bytes):
-        return fork_server(tokenizer, engine=recipe.engine)
+        return fork_server(tokenizer, engine=recipe.engine, images=recipe.reads_images)
     if size >= engine.WORTH_LOADING_BYTES and is_known_fast(recipe.engine, content):
         load_fast_meanwhile(content)
     return nullcontext()

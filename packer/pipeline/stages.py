@@ -2,21 +2,25 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from packer.batches import DocumentBatch, Int32, Rejection, RowBatch, TurnBatch
 from packer.errors import TemplateError
 from packer.host.watchdog import TemplateOverrunError
 from packer.literals import longest_of
+from packer.media.decoder import Image
+from packer.media.processor import processor_of
 from packer.model.model import TOKENIZER_FILE, Model
 from packer.pipeline.engine import encoder_of
+from packer.pipeline.images import RowImages
 from packer.recipe.recipe import Recipe
 from packer.render import ChatTemplate, Renderer, RenderError, role_markers, written_markers
 from packer.source.partition import Partition
@@ -34,6 +38,8 @@ class SupervisedRows:
 
     num_merged: int
     num_skipped: int
+    images: Mapping[bytes, Image] = field(default_factory=dict)
+    """The images of the documents, by digest."""
 
 
 class Stages:
@@ -52,7 +58,10 @@ class Stages:
         # In a thread, as loading the fast encoder takes up to a second; `fastokens` releases the GIL.
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="packer-loading")
         self._loading = self._loader.submit(encoder_of, recipe.engine, model.files[TOKENIZER_FILE], check)
-        self.renderer = Renderer(model, recipe)
+        self._images = RowImages(recipe, model) if recipe.reads_images else None
+        self.renderer = Renderer(
+            model, recipe, processor=(lambda: processor_of(model.files)) if recipe.reads_images else None
+        )
         self._supervisor = Supervisor(RoundTrip(model), model.stop_ids)
         self._pretokenized = PretokenizedSupervisor(model)
 
@@ -84,7 +93,11 @@ class Stages:
                 raise
         if any(sample.kind == "tokens" for sample in rows.samples):
             return self.renderer.render(RowBatch(samples=(), rejections=(), num_rows=0))
-        return self.renderer.render(rows)
+        if self._images is None:
+            return self.renderer.render(rows)
+        rows, unusable = self._images.opened(rows)
+        turns = self.renderer.render(rows)
+        return replace(turns, rejections=(*turns.rejections, *unusable))
 
     def run(self, rows: RowBatch, turns: TurnBatch | None = None) -> SupervisedRows:
         """Run all stages on a batch; `turns` is the result of :meth:`render`, if the caller has it already."""
@@ -92,18 +105,33 @@ class Stages:
         pretokenized = tuple(sample for sample in rows.samples if sample.kind == "tokens")
         if pretokenized:  # a partition has one schema, so there are no others
             documents, rejections = self._pretokenized.supervise(pretokenized)
-            return _supervised(documents, (*rows.rejections, *rejections))
+            return _supervised(documents, (*self._unread(rows), *rejections))
         tokens = self.tokenizing.tokenize(turns)
+        if self._images is not None:
+            tokens = self._images.repeated(tokens, turns)
+            self._images.check(tokens, turns)
         samples = split_sides(rows).samples if _is_preference(rows) else rows.samples
         sample_ids = {sample.row: sample.sample_id for sample in samples}
         done = self._supervisor.supervise(turns, tokens, sample_ids)
         self._confirm(turns, done.rejections)
         documents, rejections = done.documents, (*turns.rejections, *done.rejections)
+        images: Mapping[bytes, Image] = {}
+        if self._images is not None and turns.images:
+            media, images = self._images.column(documents, done.texts, turns)
+            documents = replace(documents, media=media)
         merged, skipped = done.merged, done.skipped
         if _is_preference(rows):
             documents, rejections = join_sides(rows, turns, documents, rejections)
             merged, skipped = row_of_side(merged), row_of_side(skipped)
-        return _supervised(documents, (*rows.rejections, *rejections), merged=merged, skipped=skipped)
+        return replace(
+            _supervised(documents, (*self._unread(rows), *rejections), merged=merged, skipped=skipped), images=images
+        )
+
+    def _unread(self, rows: RowBatch) -> Iterator[Rejection]:
+        """Yield why rows could not be read; without images, it does not matter what is wrong with theirs."""
+        for rejection in rows.rejections:
+            of_images = self._images is None and rejection.code in {"media_count", "media_option"}
+            yield msgspec.structs.replace(rejection, code="multimodal") if of_images else rejection
 
     def _confirm(self, turns: TurnBatch, rejections: Sequence[Rejection]) -> None:
         """Before rows are rejected for their ids, check these ids against the reference engine.

@@ -18,6 +18,7 @@ from msgspec import Meta
 from packer.errors import RecipeError
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.names import SplitName, is_address, refuse_credentials
+from packer.recipe.media_rules import MediaRules
 from packer.recipe.named_options import is_about_sources
 from packer.recipe.read_rules import MAX_BLOCK_LEN, Read, Tokens, check_read
 from packer.recipe.row_rules import Condition, Decontaminate, Deduplicate, Filter, RowRules, Split, Take
@@ -31,7 +32,7 @@ RowBytes = Annotated[int, Meta(ge=1, le=2**30)]
 
 SCHEMA_CHOICES = ("auto", *ROW_SCHEMAS)
 
-_RULE_KEYS = ("filters", "decontaminate", "deduplicate", "split", "read")
+_RULE_KEYS = ("media", "filters", "decontaminate", "deduplicate", "split", "read")
 _LATER_KEYS = ("name", "call_ids", "wrapped", "roles", "where", "take", "ignore")
 """Keys added later, to the recipe or to its `template`, `rows` and sources. They are written only if set, so that older
 manifests keep their bytes."""
@@ -150,6 +151,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     partition_bytes: PositiveInt = 8 * 2**20
     supervision: Supervision = Supervision()
     text: Text = Text()
+    media: MediaRules = MediaRules()
     filters: tuple[Filter, ...] = ()
     decontaminate: Decontaminate | None = None
     deduplicate: Deduplicate | None = None
@@ -157,6 +159,10 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     pack: Pack = Pack()
     shard_bytes: PositiveInt = 512 * 2**20
     read: Read = Read()
+
+    @property
+    def reads_images(self) -> bool:
+        return self.media.images == "read"
 
     @property
     def row_rules(self) -> RowRules:
@@ -185,6 +191,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         }
         if half["rows"].get("call_ids") == "as_given":
             del half["rows"]["call_ids"]
+        if self.reads_images:
+            half["media"] = whole["media"]
         return half
 
     def blocks_half(self) -> dict[str, Any]:
@@ -240,9 +248,10 @@ def _relocate(values: dict[str, Any], folder: Path) -> None:
             entry["path"] = relative(entry["path"])
     if isinstance(values.get("tokenizer"), str) and (folder / values["tokenizer"]).exists():
         values["tokenizer"] = relative(values["tokenizer"])
-    template = values.get("template")
-    if isinstance(template, dict) and "file" in template:
-        template["file"] = relative(template["file"])
+    for group, name in (("template", "file"), ("media", "root")):
+        keys = values.get(group)
+        if isinstance(keys, dict) and name in keys:
+            keys[name] = relative(keys[name])
 
 
 def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, where: str = "recipe") -> Recipe:

@@ -26,6 +26,7 @@ from packer.render.placeholders import (
     is_constant,
     probe_tools,
     text_of,
+    texts_of,
     tool_name,
 )
 from packer.render.python_calls import read_as_python
@@ -312,7 +313,8 @@ def _items(message: Message, number: int, *, own: RenderedTurn | None) -> list[_
     """
     role, text = message.get("role"), text_of(message).strip()
     if role != "assistant":
-        return [_Item(Loss(KINDS.get(str(role), "user"), number), ((text,),))] if text else []
+        texts = tuple((each.strip(),) for each in texts_of(message) if each.strip())
+        return [_Item(Loss(KINDS.get(str(role), "user"), number), texts)] if texts else []
     items = []
     if own and text and not ANY_TAG.search(text):
         items.append(_Item(Loss("content", number), ((text,),), own=True))

@@ -29,11 +29,16 @@ class Loss(NamedTuple):
     """What the template does with it, if it does not just leave it out."""
 
 
-def text_of(message: Message) -> str:
+def texts_of(message: Message) -> list[str]:
+    """Return the texts of a message: one, or those between its images, if it has any."""
     content = message.get("content")
-    if isinstance(content, list):  # a single part, for templates that require parts
-        content = content[0].get("text") if len(content) == 1 and isinstance(content[0], dict) else ""
-    return content if isinstance(content, str) else ""
+    if isinstance(content, list):
+        return [part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]
+    return [content] if isinstance(content, str) else []
+
+
+def text_of(message: Message) -> str:
+    return "".join(texts_of(message))
 
 
 def is_constant(leaf: Any) -> bool:

@@ -5,12 +5,13 @@ import copy
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-import numpy as np
+from typing import Any
 
 from packer.batches import Rejection, RowBatch, Sample, TurnBatch, has_content
 from packer.host.watchdog import ROW, place
 from packer.literals import longest_of
+from packer.media.marks import has_marks, in_parts
+from packer.media.processor import Processor
 from packer.model.model import Model
 from packer.recipe.recipe import Recipe
 from packer.render.call_ids import with_short_ids
@@ -23,6 +24,7 @@ from packer.render.conversation import (
     RenderedTurn,
     TurnRules,
 )
+from packer.render.drawn import Drawing, with_drawing
 from packer.render.dropped import ConversationLosses, LossCheck, refusal
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.marks import marked_turns
@@ -32,7 +34,15 @@ from packer.render.placeholders import text_of
 from packer.render.readback import strings
 from packer.render.reasoning import cut_off, has_two_reasonings, with_reasoning_as
 from packer.render.result_order import in_order_of_calls, tells_results_apart
-from packer.render.rewritten_history import Document, EncodedText, HistoryRewrite, RenderedRow, TurnAssigner, encoded
+from packer.render.rewritten_history import (
+    Document,
+    EncodedText,
+    HistoryRewrite,
+    RenderedRow,
+    TurnAssigner,
+    encoded,
+    turn_batch,
+)
 from packer.render.unread import refuse_unread_variables
 from packer.render.wrappers import Wrappers
 
@@ -50,12 +60,16 @@ MAX_TOOLS_AND_CALLS = 2**12
 class Renderer:
     """Renders samples with one model's templates under one recipe's rules.
 
+    `processor`: loads the model's processor for samples with images, which must have been opened; without it, they
+    are rejected.
+
     Raises:
         RenderError: a template is not valid Jinja.
     """
 
-    def __init__(self, model: Model, recipe: Recipe) -> None:
+    def __init__(self, model: Model, recipe: Recipe, *, processor: Callable[[], Processor] | None = None) -> None:
         self._recipe = recipe
+        self._processor = processor
         rules = self._rules = recipe.supervision
         self._history_rewrite: HistoryRewrite = rules.history_rewrite or "exact"
         self._allow_dropped = frozenset(rules.allow_dropped)
@@ -148,14 +162,14 @@ class Renderer:
             owners += [sample.row] * len(rendered.texts)
             skipped += [sample.row] * rendered.num_skipped
         here[ROW] = -1
-        return _turn_batch(texts, owners, skipped, rejections)
+        return turn_batch(texts, owners, skipped, rejections)
 
     def _loss_check(self) -> LossCheck:
         is_meant = self._rules.reasoning == "inline"
         return LossCheck(self._allow_dropped, self._turn_rules.stops, marks=self._marks, tags_are_text=is_meant)
 
     def _fill(self, sample: Sample) -> RenderedRow | None:
-        return self._filling.filled(sample) if self._filling else None
+        return self._filling.filled(sample) if self._filling and sample.images is None else None
 
     def _cut(self, sample: Sample, *, at_once: bool = False) -> RenderedRow | None:
         """Render a sample by the fast way; None if it is not clear, or if the template does not write all of it.
@@ -165,6 +179,7 @@ class Renderer:
         rows = self._tool_rows if sample.tools and self._tool_rows else self._rows
         if (
             rows is None
+            or sample.images is not None
             or (sample.tools and self._twice(sample) is not None)
             or strings(list(sample.template_kwargs.values()))
         ):
@@ -189,6 +204,16 @@ class Renderer:
         template = self._template_of(sample)
         if template is None:
             raise RenderError("the tokenizer has no chat template; pass one with --template FILE")
+        messages = self._messages(sample, template)
+        return Conversation(
+            template,
+            messages if sample.images is None else in_parts(messages)[0],
+            tools=sample.tools,
+            kwargs={**self._recipe.template.kwargs, **sample.template_kwargs},
+        )
+
+    def _messages(self, sample: Sample, template: ChatTemplate) -> list[dict[str, Any]]:
+        """Return the messages in the form that suits the template; images are marks in texts."""
         is_marked = self._rules.reasoning == "inline" and template.reasoning.marks_otherwise
         form = "as_given" if is_marked else self._rules.reasoning
         messages = [with_reasoning_as(message.fields, form) for message in sample.messages]
@@ -198,12 +223,7 @@ class Renderer:
         ordered = in_order_of_calls(messages)
         if ordered != messages and not self._tells_results_apart(template):
             messages = ordered
-        return Conversation(
-            template,
-            with_short_ids(messages) if self._recipe.rows.call_ids == "short" else messages,
-            tools=sample.tools,
-            kwargs={**self._recipe.template.kwargs, **sample.template_kwargs},
-        )
+        return with_short_ids(messages) if self._recipe.rows.call_ids == "short" else messages
 
     def _tells_results_apart(self, template: ChatTemplate) -> bool:
         if id(template) not in self._results_apart:
@@ -235,6 +255,7 @@ class Renderer:
     def _rendered(self, sample: Sample, losses: LossCheck) -> RenderedRow | Rejection:
         """Render a sample by the definition."""
         try:
+            self._refuse_images(sample)
             if sample.kind != "chat":
                 return RenderedRow((self._plain(sample),), 0)
             template = self._template_of(sample)
@@ -243,6 +264,10 @@ class Renderer:
             return self._render_chat(sample, losses)
         except RenderError as error:
             return _rejection(sample, error)
+
+    def _refuse_images(self, sample: Sample) -> None:
+        if sample.images is not None and (self._processor is None or self._by_marks or sample.kind != "chat"):
+            raise RenderError(sample.images.refusal, code="multimodal")
 
     def _refuse_empty_user(self, sample: Sample) -> None:
         """Refuse to train an answer to an empty question, unless the recipe allows it."""
@@ -284,21 +309,28 @@ class Renderer:
         _refuse_reasoning(sample, weights)
         original = self.conversation(sample)
         stand_ins, conversation = self._control.hide(original, sample.template_kwargs)
+        if at := [k for k in weights if sample.images and has_marks(sample.messages[k].fields.get("content"))]:
+            raise RenderError(f"messages[{at[0]}]: an image in a trained turn", code="media_in_turn", message=at[0])
         conversation = renderable(conversation, last)
         pieces = masked_pieces(sample, self._rules.turns)
-        documents, num_trained = self._assigned(conversation, weights, pieces, losses.of(conversation))
+        drawing = self._drawing(sample, conversation)
+        shown = conversation if drawing is None else with_drawing(conversation, drawing)
+        documents, num_trained = self._assigned(shown, weights, pieces, losses.of(shown))
         if not documents:
             raise RenderError("no assistant turn that the template can prompt for", code="nothing_trained")
         num_skipped = len(wanted) - num_trained
         if stand_ins is None:
-            texts = tuple([encoded(each.text, each.turns, masked=each.masked) for each in documents])
-            return RenderedRow(texts, num_skipped)
-        same_form = renderable(original, last)
-        prompted = not self._by_marks
-        texts = tuple(
-            [revealed(document, stand_ins, conversation, same_form, prompted=prompted) for document in documents]
-        )
-        return RenderedRow(texts, num_skipped)
+            texts = [encoded(each.text, each.turns, masked=each.masked) for each in documents]
+        else:
+            form = renderable(original, last)
+            texts = [revealed(each, stand_ins, conversation, form, prompted=not self._by_marks) for each in documents]
+        return RenderedRow(tuple(texts if drawing is None else map(drawing.drawn, texts)), num_skipped)
+
+    def _drawing(self, sample: Sample, conversation: Conversation) -> Drawing | None:
+        if sample.images is None or self._processor is None:
+            return None
+        _, order = in_parts(self._messages(sample, conversation.template))
+        return Drawing(conversation.template, self._processor(), [sample.images.sources[number] for number in order])
 
     def _assigned(
         self,
@@ -366,35 +398,3 @@ def _too_many(sample: Sample, weights: Mapping[int, float]) -> str | None:
     if number > MAX_TOOLS_AND_CALLS:
         return f"{number} tools and calls: each is looked for in the whole prompt"
     return None
-
-
-def _turn_batch(
-    texts: Sequence[EncodedText], owners: Sequence[int], skipped: Sequence[int], rejections: Sequence[Rejection]
-) -> TurnBatch:
-    """Concatenate the texts, and shift the positions of their turns and ranges accordingly."""
-    offsets = np.zeros(len(texts) + 1, np.int64)
-    turns: list[tuple[int, int, int, int, float]] = []
-    guarded: list[tuple[int, int]] = []
-    masked: list[tuple[int, int]] = []
-    start = 0
-    for number, text in enumerate(texts):
-        turns += [(number, *turn) for turn in text.turns]
-        guarded += [(start + a, start + b) for a, b in text.guarded]
-        masked += [(start + a, start + b) for a, b in text.masked]
-        offsets[number + 1] = start = start + len(text.content)
-    columns = list(zip(*turns, strict=True)) if turns else [()] * 5
-    return TurnBatch(
-        text=b"".join(text.content for text in texts),
-        text_offsets=offsets,
-        raw=np.array([text.raw for text in texts], np.bool_),
-        sample=np.array(owners, np.int32),
-        turn_text=np.array(columns[0], np.int32),
-        turn_message=np.array(columns[1], np.int32),
-        prompt_end=np.array(columns[2], np.int64),
-        completion_end=np.array(columns[3], np.int64),
-        weight=np.array(columns[4], np.float32),
-        skipped=np.array(skipped, np.int32),
-        guarded=np.array(guarded, np.int64).reshape(-1, 2),
-        masked=np.array(masked, np.int64).reshape(-1, 2),
-        rejections=tuple(rejections),
-    )

@@ -15,6 +15,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
+import numpy as np
+
+from packer.batches import Rejection, TurnBatch
+from packer.media.columns import DrawnImage
 from packer.render.asked_modes import Mode
 from packer.render.conversation import RenderedTurn
 from packer.render.environment import RenderError
@@ -36,6 +40,7 @@ class EncodedText(NamedTuple):
     raw: bool = False
     guarded: tuple[Range, ...] = ()
     masked: tuple[Range, ...] = ()
+    images: tuple[DrawnImage, ...] = ()
 
 
 def encoded(
@@ -251,3 +256,36 @@ def _shows_without_block(own: str, shown: str) -> bool:
         return shown == own
     before, behind = own[: block[0]], own[block[1] :]
     return shown.startswith(before) and shown[len(before) :].lstrip() == behind
+
+
+def turn_batch(
+    texts: Sequence[EncodedText], owners: Sequence[int], skipped: Sequence[int], rejections: Sequence[Rejection]
+) -> TurnBatch:
+    """Concatenate the texts, and shift the positions of their turns and ranges accordingly."""
+    offsets = np.zeros(len(texts) + 1, np.int64)
+    turns: list[tuple[int, int, int, int, float]] = []
+    guarded: list[tuple[int, int]] = []
+    masked: list[tuple[int, int]] = []
+    start = 0
+    for number, text in enumerate(texts):
+        turns += [(number, *turn) for turn in text.turns]
+        guarded += [(start + a, start + b) for a, b in text.guarded]
+        masked += [(start + a, start + b) for a, b in text.masked]
+        offsets[number + 1] = start = start + len(text.content)
+    columns = list(zip(*turns, strict=True)) if turns else [()] * 5
+    return TurnBatch(
+        text=b"".join(text.content for text in texts),
+        text_offsets=offsets,
+        raw=np.array([text.raw for text in texts], np.bool_),
+        sample=np.array(owners, np.int32),
+        turn_text=np.array(columns[0], np.int32),
+        turn_message=np.array(columns[1], np.int32),
+        prompt_end=np.array(columns[2], np.int64),
+        completion_end=np.array(columns[3], np.int64),
+        weight=np.array(columns[4], np.float32),
+        skipped=np.array(skipped, np.int32),
+        guarded=np.array(guarded, np.int64).reshape(-1, 2),
+        masked=np.array(masked, np.int64).reshape(-1, 2),
+        rejections=tuple(rejections),
+        images={number: text.images for number, text in enumerate(texts) if text.images},
+    )

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ from packer.source.file_bytes import (
     text_stream,
 )
 from packer.source.forms import FIELDS as FORM_FIELDS
+from packer.source.image_rows import read_row_with_images
 from packer.source.partition import TABLE_FORMATS, FileStatus, Format, Partition
 from packer.source.row import Columns, FileRow, field_value
 from packer.source.schema import SCHEMAS, columns_read, fields_read, read_row
@@ -98,7 +100,13 @@ def read_rows(
         InputError: the file cannot be read, or has changed since it was cut.
     """
     read = partial(
-        read_batch, first_line=partition.first_line, schema=schema, columns=columns, roles=roles, fields=fields
+        read_batch,
+        first_line=partition.first_line,
+        schema=schema,
+        columns=columns,
+        roles=roles,
+        fields=fields,
+        folder=folder_of(partition.path),
     )
     first = num_bytes = 0
     pending: list[FileRow] = []
@@ -123,10 +131,12 @@ def read_batch(
     columns: Columns,
     roles: Mapping[str, str],
     fields: Sequence[str] = (),
+    folder: str | None = None,
 ) -> RowBatch:
     """Read consecutive rows; `first` is the number of the first, `first_line` the lines before the partition."""
     samples: list[Sample] = []
     rejections: list[Rejection] = []
+    read = partial(read_row, schema=schema, columns=columns, roles=roles)
     found: list[list[Any]] = [[] for _ in fields]
     names: set[str] = set()
     for number, row in enumerate(rows, first):
@@ -135,7 +145,13 @@ def read_batch(
             value = row.value()
             if type(value) is dict:
                 names.update(value)
-            samples.append(read_row(value, number=number, schema=schema, columns=columns, roles=roles))
+            try:
+                samples.append(read(value, number=number))
+            except Refused as refused:
+                if refused.code != "multimodal":
+                    raise
+                with_images = partial(read_row_with_images, value, refused, number=number)
+                samples.append(with_images(schema=schema, columns=columns, roles=roles))
         except Refused as refused:
             rejections.append(Rejection(row=number, code=refused.code, reason=refused.reason))
         for path, values in zip(fields, found, strict=True):
@@ -148,7 +164,13 @@ def read_batch(
         lines=lines or None,
         fields=tuple(tuple(values) for values in found),
         names=frozenset(names),
+        folder=folder,
     )
+
+
+def folder_of(path: FilePath) -> str | None:
+    """Return the folder where the paths of images in rows begin; None if the file is not on this machine."""
+    return str(path.parent) if isinstance(path, Path) else None
 
 
 def _partition_rows(
@@ -262,7 +284,13 @@ class InputFile:
                 return
             if number >= start:
                 batch = read_batch(
-                    [row], number, first_line=0, schema=self.schema, columns=self.columns, roles=self.roles
+                    [row],
+                    number,
+                    first_line=0,
+                    schema=self.schema,
+                    columns=self.columns,
+                    roles=self.roles,
+                    folder=folder_of(self.path),
                 )
                 yield RawRow(number=number, line=row.line, content=_as_json(row), batch=batch)
         if number < 0:

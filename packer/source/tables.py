@@ -27,7 +27,7 @@ from packer.source.partition import Format, Partition
 from packer.source.row import ID_FIELDS, Columns, FileRow, nested_json, row_too_large_error, type_name
 from packer.source.schema import columns_with_fields
 from packer.source.table_files import batch_bytes, read_errors, record_batches
-from packer.source.unsupported_rows import MEDIA_FIELDS, PREFERENCE_FIELDS
+from packer.source.unsupported_rows import IMAGE_FIELDS, MEDIA_FIELDS, PREFERENCE_FIELDS
 
 Convert: TypeAlias = Callable[[Any], Any]
 
@@ -310,8 +310,8 @@ class _ColumnReader:
     """Converts record batches to rows; knows which columns need special treatment."""
 
     def __init__(self, names: Sequence[str], columns: Columns) -> None:
-        self._media, self._optional = (
-            columns_with_fields(each, names, columns) for each in (MEDIA_FIELDS, _OPTIONAL_FIELDS)
+        self._images, self._media, self._optional = (
+            columns_with_fields(each, names, columns) for each in (IMAGE_FIELDS, MEDIA_FIELDS, _OPTIONAL_FIELDS)
         )
 
     def rows(self, batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Refused]:
@@ -331,6 +331,8 @@ class _ColumnReader:
 
     def _values(self, name: str, column: pa.Array) -> tuple[list[Any], Convert | None]:
         """Return the values of a column, and the converter that turns them into JSON values."""
+        if name in self._images and (is_foreign(column.type) or is_searched(column.type)):
+            return column.to_pylist(), None
         if name in self._media:
             return _has_media(column).to_pylist(), None
         if name in self._optional and is_foreign(column.type) and not holds_messages(column.type):

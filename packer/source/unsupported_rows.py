@@ -8,7 +8,8 @@ from packer.source.decode import Refused
 from packer.source.file_bytes import quoted
 from packer.source.read_texts import decoded_json
 
-MEDIA_FIELDS = ("images", "image", "videos", "video", "audios", "audio")
+IMAGE_FIELDS = ("images", "image")
+MEDIA_FIELDS = (*IMAGE_FIELDS, "videos", "video", "audios", "audio")
 CHOSEN_FIELDS = ("chosen", "chosen_messages", "chosen_response", "preferred_output")
 REJECTED_FIELDS = ("rejected", "rejected_messages", "rejected_response", "non_preferred_output")
 PREFERENCE_FIELDS = (*CHOSEN_FIELDS, *REJECTED_FIELDS)

@@ -17,6 +17,7 @@ from xxhash import xxh3_64
 
 from packer.batches import BlockBatch, Float32, Int8, Int32, Int64, UInt64
 from packer.layout import MASKED
+from packer.media.columns import Media
 
 _DOCUMENT_HEADER = struct.Struct("<9q")
 _SIDES = struct.Struct("<2q")
@@ -70,16 +71,19 @@ class DocumentRows:
     has_sample_id: npt.NDArray[np.bool_]  # [R]
     side: Int8 | None  # [R] index into SIDES; None if the rows are not preference data
     margin: Float32 | None  # [R] NaN if a row has none; None if `side` is None
+    media: Media | None = None  # of R documents; None if the shard has no images
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """All columns; the three of the spans as lists."""
+        """All columns; the three of the spans, and the two of images if there are any, as lists."""
         spans = (self.span_message, self.span_start, self.span_end)
+        media = () if self.media is None else (self.media.sha256, self.media.places)
         return (
             *(self.doc_id, self.length, self.num_trained, self.row),
             *(self.input_ids, self.labels, self.loss_weights),
             *(Ragged(values=values, offsets=self.span_offsets) for values in spans),
             *(self.sample_id, self.has_sample_id, self.side, self.margin),
+            *(Ragged(values=values, offsets=self.media.offsets) for values in media if self.media is not None),
         )
 
     def sample_id_of(self, index: int) -> str | None:
@@ -114,6 +118,10 @@ class DocumentRows:
             state.update(_SIDES.pack(self.side[row], self.margin[row : row + 1].view(np.int32)[0]))
         for values in (*lists, text):
             state.update(values)
+        if self.media is not None:
+            first, last = self.media.offsets[row : row + 2].tolist()
+            state.update(self.media.sha256[first:last].tobytes())
+            state.update(self.media.places[first:last].tobytes())
         return state.intdigest()
 
 
@@ -229,6 +237,7 @@ def document_rows(batch: pa.RecordBatch) -> DocumentRows:
     return DocumentRows(
         **absent | {name: _column(batch, name) for name in batch.schema.names if name not in _APART},
         **_spans(batch),
+        media=_media(batch) if "media" in batch.schema.names else None,
         sample_id=Ragged(values=_whole(text, np.uint8), offsets=_checked(offsets, np.int32, batch.num_rows + 1)),
         has_sample_id=_validity(validity, batch.num_rows),
     )
@@ -244,7 +253,7 @@ def block_rows(batch: pa.RecordBatch) -> BlockRows:
     return BlockRows(**absent | {name: _column(batch, name) for name in batch.schema.names if name not in _APART})
 
 
-_APART = ("spans", "sample_id", "digest")
+_APART = ("spans", "sample_id", "media", "digest")
 """Columns that are no array of numbers for each row, or not part of the rows."""
 
 
@@ -286,6 +295,20 @@ def _spans(batch: pa.RecordBatch) -> dict[str, Any]:
     names = ("span_message", "span_start", "span_end")
     values = {name: _whole(buffers[place], np.int32) for name, place in zip(names, (4, 6, 8), strict=True)}
     return {"span_offsets": _bounds(buffers, batch.num_rows, np.int32), **values}
+
+
+def _media(batch: pa.RecordBatch) -> Media:
+    # Buffers are those of spans; the first field of the struct is the sha256.
+    buffers = batch.column("media").buffers()
+    _refuse_nulls([buffers[2], *buffers[3::2]])
+    digests, *places = buffers[4::2]
+    columns = [_whole(place, np.int32) for place in places]
+    number = min(map(len, columns))
+    return Media(
+        offsets=_bounds(buffers, batch.num_rows, np.int32).astype(np.int64),
+        sha256=_checked(digests, np.uint8, number * 32).reshape(number, 32),
+        places=np.stack([column[:number] for column in columns], axis=1),
+    )
 
 
 def _validity(bits: pa.Buffer | None, num_rows: int) -> npt.NDArray[np.bool_]:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from packer.batches import SIDES, Bool, Int64
 from packer.layout import offsets_of
+from packer.media.columns import Media
 from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged
 from packer.store.entries import Shard
 
@@ -59,6 +60,8 @@ def check_documents(rows: DocumentRows, shard: Shard) -> None:
             _check(_counts(name, column) == rows.length, f"length is not the number of {name}")
     _counts("sample_id", rows.sample_id)
     _check_spans(rows)
+    if rows.media is not None:
+        _check_media(rows.media, rows)
     _check((np.diff(rows.span_offsets) > 0) | (rows.num_trained == 0), "tokens are trained, and there are no spans")
 
 
@@ -69,6 +72,13 @@ def _check_spans(rows: DocumentRows) -> None:
     message, start, end = map(_values, columns)
     is_within = (message >= 0) & (start >= 0) & (start < end) & (end <= np.repeat(rows.length, counts[0]))
     _check(is_within, "a span is not within its document", rows.span_offsets)
+
+
+def _check_media(media: Media, rows: DocumentRows) -> None:
+    counts = _counts("media", Ragged(values=media.places, offsets=media.offsets))
+    places = media.places[int(media.offsets[0]) : int(media.offsets[-1])].astype(np.int64)
+    is_within = (places[:, 0] >= 0) & (places[:, 0] + places[:, 1] <= np.repeat(rows.length, counts))
+    _check(is_within & (places[:, 1:] > 0).all(axis=1), "an image is not within its document", media.offsets)
 
 
 def check_blocks(rows: BlockRows, shard: Shard) -> None:

@@ -109,6 +109,17 @@ class Cache:
         """Whether the documents are sides of pairs."""
         return any(self.documents(split).is_paired for split in self.splits("documents"))
 
+    def refuse_images(self, reader: str) -> None:
+        """Refuse a cache with images for what reads tokens alone; `reader` names it.
+
+        Raises:
+            UsageError: the cache has images.
+        """
+        if self.manifest.media is not None:
+            raise UsageError(
+                f"{self.folder} has images, which {reader} would leave out", hint="packer.load.PackedLoader reads them"
+            )
+
     def documents(self, split: str) -> DocumentShards:
         """Return the documents of a split.
 

@@ -1,8 +1,9 @@
 """Definitions of the digests of documents' content, of rows and of files.
 
 **doc_id**: xxh3-64 of int64 (number of tokens, then 1 with weights or 0 without), input_ids, labels and, only if a
-weight of this document is neither 0 nor 1, its loss weights; interpreted as int64. It depends on the document alone,
-not on its row, its file or its neighbors.
+weight of this document is neither 0 nor 1, its loss weights; interpreted as int64. If it has images, the second number
+is 2 more, and the sha256 and then the five int32 of each follow. It depends on the document alone, not on its row, its
+file or its neighbors.
 
 **Row digest**: xxh3-64 (seed 0) of one row's bytes, little-endian as Arrow stores them.
 
@@ -13,7 +14,7 @@ contains the length of every list, so that no two different rows have the same b
 - documents: header = doc_id, length, num_trained, row, then the lengths of input_ids, labels, loss_weights (-1 if the
   file has no such column), spans and sample_id (UTF-8 bytes; -1 for null); only if the file has these columns, also
   side, and the four bytes of margin as an int32. Bytes: input_ids, labels, loss_weights, spans' messages, starts and
-  ends, sample_id.
+  ends, sample_id; then, of a document with images, the sha256 of each, and the five int32 of each.
 - blocks: header = length, num_trained, L, 1 with loss_weights or 0 without, then the lengths of doc_ids, doc_starts,
   doc_lengths, doc_places and seq_lengths. Bytes: input_ids, labels, position_ids, doc_ids, doc_starts, doc_lengths,
   doc_places, seq_lengths, loss_weights.
@@ -33,6 +34,7 @@ from xxhash import xxh3_64, xxh3_128
 from packer.batches import Float32, Int32, Int64, UInt64
 from packer.host.limits import storage_errors
 from packer.host.regular_file import open_regular
+from packer.media.columns import Media
 
 Pieces: TypeAlias = tuple[npt.NDArray[Any], Int64, Int64]
 """A flat array, with the start and end of each row's piece of it (counted in values)."""
@@ -85,7 +87,9 @@ def digest_file_xxh3(path: Path) -> str:
         return hashlib.file_digest(file, xxh3_128).hexdigest()
 
 
-def document_ids(*, input_ids: Int32, labels: Int32, loss_weights: Float32 | None, offsets: Int64) -> Int64:
+def document_ids(
+    *, input_ids: Int32, labels: Int32, loss_weights: Float32 | None, offsets: Int64, media: Media | None = None
+) -> Int64:
     """Compute the doc_id of each document, as defined above.  # int64[D]
 
     Args:
@@ -93,6 +97,7 @@ def document_ids(*, input_ids: Int32, labels: Int32, loss_weights: Float32 | Non
         labels: int32[K]
         loss_weights: float32[K], or None if every weight is 0 or 1
         offsets: int64[D + 1]
+        media: of D documents
     """
     starts, ends = offsets[:-1], offsets[1:]
     header = np.zeros((len(starts), 2), np.int64)
@@ -104,6 +109,11 @@ def document_ids(*, input_ids: Int32, labels: Int32, loss_weights: Float32 | Non
         has = fractional[ends] > fractional[starts]
         header[:, 1] = has
         columns.append((loss_weights, starts, np.where(has, ends, starts)))
+    if media is not None:
+        first, last = media.offsets[:-1], media.offsets[1:]
+        header[:, 1] += 2 * (last > first)
+        columns.append((media.sha256.reshape(-1), first * 32, last * 32))
+        columns.append((media.places.reshape(-1), first * 5, last * 5))
     return digest_rows(header, columns).view(np.int64)
 
 

@@ -12,6 +12,7 @@ from packer.batches import CHOSEN, SIDES, DocumentColumns, Float32, Int8, Int32,
 from packer.display import repair_hint
 from packer.errors import CheckError
 from packer.layout import MASKED, concatenated_ranges, first_trained, misplaced_sides, offsets_of
+from packer.media.columns import ImageSpan
 from packer.store.arrow_columns import DocumentRows, document_rows
 from packer.store.bounds import check_documents
 from packer.store.files import CacheFiles
@@ -41,6 +42,7 @@ class Document:
     """Which answer of its row it is; None if the row is not preference data."""
 
     margin: float | None
+    media: tuple[ImageSpan, ...]
     path: str
     """Path of its shard, relative to the cache."""
 
@@ -121,6 +123,18 @@ class DocumentShards(NumberedRows[DocumentRows]):
         rows = zip(found.values("input_ids"), found.values("labels"), strict=True)
         digests = [xxh3_64_intdigest(ids[: first_trained(labels)].tobytes()) for ids, labels in rows]
         return np.array(digests, np.uint64).view(np.int64)
+
+    def pixels(self) -> Int64:
+        """Return what the vision tower reads for the images of each document; digests are not checked.  # int64[N]"""
+        parts = [np.zeros(0, np.int64)]
+        for rows, _ in self.chunks():
+            sums = np.zeros(len(rows.row), np.int64)
+            if rows.media is not None:
+                owner = np.repeat(np.arange(len(sums)), np.diff(rows.media.offsets))
+                first, last = rows.media.offsets[[0, -1]].tolist()
+                np.add.at(sums, owner, rows.media.places[first:last, 4])
+            parts.append(sums)
+        return self.own(np.concatenate(parts))
 
     def file_rows(self) -> Int64:
         """Return the row, from 0, of each document in its input file; digests are not checked here.  # int64[N]"""
@@ -249,6 +263,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
             sample_id=rows.sample_id_of(row),
             side=None if rows.side is None else SIDES[int(rows.side[row])],
             margin=None if rows.margin is None or np.isnan(rows.margin[row]) else float(rows.margin[row]),
+            media=() if rows.media is None else rows.media[int(row)],
             path=path,
             shard_row=shard_row,
         )

@@ -41,7 +41,7 @@ _LOCK_RETRY_S = 0.05
 TEMPORARY_PREFIX = ".tmp-packer-"
 _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}[0-9]+-[0-9a-f]{{8}}")
 _BUFFER_BYTES = 2**20
-_SWEPT = ("documents", "blocks", "rows", "model", PRIVATE)
+_SWEPT = ("documents", "blocks", "rows", "media", "model", PRIVATE)
 
 
 @contextmanager
@@ -278,9 +278,9 @@ def inside(root: Path, path: str) -> Path:
 def sweep(cache: Path, named: Collection[str]) -> tuple[str, ...]:
     """Remove files that a committed manifest does not name; return their relative paths.
 
-    Only documents/, blocks/, rows/, model/ and .packer/ are searched, and packer's own temporary files beside the
-    manifest. Folders that are symbolic links are skipped, since their contents are not this cache's. Call it with the
-    lock held.
+    Only documents/, blocks/, rows/, media/, model/ and .packer/ are searched, and packer's own temporary files beside
+    the manifest. Folders that are symbolic links are skipped, since their contents are not this cache's. Call it with
+    the lock held.
 
     Raises:
         StorageError: a file cannot be removed.

@@ -88,13 +88,18 @@ class ModelFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     sha256: Hex
 
 
-class ModelRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ModelRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     files: tuple[ModelFile, ...]
     vocab_size: Count
     pad_id: TokenId
     eos_id: TokenId | None
     stop_ids: tuple[TokenId, ...]
     control_ids: tuple[TokenId, ...]
+    processor: Hex | None = None
+    """Identity of the decoder and of what the model's processor makes of images; only if images are read."""
+
+    image_ids: tuple[TokenId, ...] = ()
+    """Ids of the tokens that the processor repeats for an image; they stand nowhere else."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -125,6 +130,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     selection: RowSelection | None = None
     """None if every row with documents is in the split of its source."""
 
+    media: tuple[StoredTable, ...] | None = None
+    """The images of each document shard that has any, in order; the key is the shard's. None if none has."""
+
     @property
     def named_files(self) -> frozenset[str]:
         """Relative paths of all files of the cache besides the manifest and rejected.jsonl."""
@@ -143,7 +151,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def stored(self) -> "tuple[Shard | StoredTable, ...]":
         """All shards and tables."""
-        return (*self.shards, *self.tables)
+        return (*self.shards, *self.tables, *(self.media or ()))
 
     @property
     def tables(self) -> tuple[StoredTable, ...]:
@@ -201,7 +209,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
     fields = sorted(
         (name, value)
         for name in manifest.__struct_fields__
-        if (value := getattr(manifest, name)) is not None or name != "selection"
+        if (value := getattr(manifest, name)) is not None or name not in {"selection", "media"}
     )
     lines = [f"{json.dumps(name)}:".encode() + _encode_lines(value) for name, value in fields]
     content = sealed(b"{\n" + b",\n".join(lines) + b"\n}\n")
@@ -285,6 +293,7 @@ def decode_manifest(folder: Path, content: bytes) -> Manifest:
         root = ContainedPaths(folder)
         _check_paths(root, "shards[{}].path", [(shard.path, shard.kind) for shard in manifest.shards])
         _check_paths(root, "selection {}: path", [(table.path, "rows") for table in manifest.tables])
+        _check_paths(root, "media[{}].path", [(table.path, "media") for table in manifest.media or ()])
         _check_paths(root, "model.files[{}].path", [(f"model/{file.path}", "model") for file in manifest.model.files])
         msgspec.convert({"recipe": manifest.recipe}, _ReaderKeys)
         _check_bounds(manifest)

@@ -167,7 +167,7 @@ def check_schema(shard: Shard, schema: pa.Schema) -> int:
     weighted = "loss_weights" in schema.names
     block_len = 0
     if shard.kind == "documents":
-        expected = documents_schema(weighted=weighted, preference="side" in schema.names)
+        expected = documents_schema(weighted=weighted, preference="side" in schema.names, media="media" in schema.names)
     else:
         block_len = block_len_of(schema)
         expected = blocks_schema(block_len, weighted=weighted)

@@ -42,7 +42,7 @@ _LOCKS = 1024
 """Number of lock files. A name's hash selects its lock, so all processes together download about this many files at
 once."""
 
-_SHARDS = ("documents", "blocks", "rows")
+_SHARDS = ("documents", "blocks", "rows", "media")
 _LISTED = (*_SHARDS, "model")
 _DIGEST = re.compile(r"[-/]([0-9a-f]{12,20})\.arrow\Z")
 

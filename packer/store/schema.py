@@ -14,8 +14,15 @@ BLOCK_PIECES: Final = ("doc_ids", "doc_starts", "doc_lengths", "doc_places")
 _SPAN = pa.struct([pa.field("message", pa.int32()), pa.field("start", pa.int32()), pa.field("end", pa.int32())])
 
 
-def documents_schema(*, weighted: bool, preference: bool = False) -> pa.Schema:
-    """Return the schema of a document shard; ``weighted`` adds loss_weights, ``preference`` side and margin."""
+MEDIA_PLACES: Final = ("start", "length", "height", "width", "pixels")
+_IMAGE = pa.struct([pa.field("sha256", pa.binary(32)), *(pa.field(name, pa.int32()) for name in MEDIA_PLACES)])
+
+
+def documents_schema(*, weighted: bool, preference: bool = False, media: bool = False) -> pa.Schema:
+    """Return the schema of a document shard.
+
+    ``weighted`` adds loss_weights, ``preference`` side and margin, ``media`` the images of each document.
+    """
     weights = [pa.field("loss_weights", pa.large_list(pa.float32()))] if weighted else []
     sides = [pa.field("side", pa.int8()), pa.field("margin", pa.float32())] if preference else []
     fields = [
@@ -29,6 +36,7 @@ def documents_schema(*, weighted: bool, preference: bool = False) -> pa.Schema:
         pa.field("row", pa.int32()),
         pa.field("sample_id", pa.string()),
         *sides,
+        *([pa.field("media", pa.list_(_IMAGE))] if media else []),
         pa.field("digest", pa.uint64()),
     ]
     return pa.schema(fields, metadata=_metadata("documents"))

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from packer.batches import BlockBatch, Bool, DocumentBatch
 from packer.layout import MASKED, document_labels, document_weights, last_of_rows, offsets_of, select_documents
+from packer.media.columns import Media
 from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, flat_array, list_array
 from packer.store.digest import document_ids
 from packer.store.manifest import Shard
@@ -42,7 +43,11 @@ def write_documents(cache: Path, batches: Sequence[DocumentBatch], *, split: str
     shard = write_shard(
         cache,
         _record_batches(batches, weighted=weighted),
-        schema=documents_schema(weighted=weighted, preference=any(batch.side is not None for batch in batches)),
+        schema=documents_schema(
+            weighted=weighted,
+            preference=any(batch.side is not None for batch in batches),
+            media=any(batch.media is not None for batch in batches),
+        ),
         kind="documents",
         split=split,
         index=None,
@@ -81,7 +86,13 @@ def rows_of(documents: DocumentBatch, *, weighted: bool) -> DocumentRows:
     trained = offsets_of(labels != MASKED)
     sample_id, has_sample_id = _texts(documents.sample_id)
     return DocumentRows(
-        doc_id=document_ids(input_ids=documents.input_ids, labels=labels, loss_weights=weights, offsets=offsets),
+        doc_id=document_ids(
+            input_ids=documents.input_ids,
+            labels=labels,
+            loss_weights=weights,
+            offsets=offsets,
+            media=documents.media,
+        ),
         input_ids=Ragged(values=documents.input_ids, offsets=offsets),
         labels=Ragged(values=labels, offsets=offsets),
         loss_weights=Ragged(values=weights, offsets=offsets) if weighted and weights is not None else None,
@@ -96,6 +107,7 @@ def rows_of(documents: DocumentBatch, *, weighted: bool) -> DocumentRows:
         has_sample_id=has_sample_id,
         side=documents.side,
         margin=documents.margin,
+        media=documents.media,
     )
 
 
@@ -105,7 +117,7 @@ def record_batch(rows: DocumentRows | BlockRows) -> pa.RecordBatch:
     if isinstance(rows, BlockRows):
         schema = blocks_schema(rows.input_ids.shape[1], weighted=weighted)
     else:
-        schema = documents_schema(weighted=weighted, preference=rows.side is not None)
+        schema = documents_schema(weighted=weighted, preference=rows.side is not None, media=rows.media is not None)
     return pa.RecordBatch.from_arrays([_array(field, rows) for field in schema], schema=schema)
 
 
@@ -117,6 +129,8 @@ def _array(field: pa.Field, rows: Any) -> pa.Array:
         return list_array(kind, structs, rows.span_offsets)
     if field.name == "sample_id":
         return _string_array(rows)
+    if field.name == "media":
+        return _media_array(kind, rows.media)
     column = rows.digests() if field.name == "digest" else getattr(rows, field.name)
     if isinstance(column, Ragged):
         return list_array(kind, flat_array(kind.value_type, column.values), column.offsets)
@@ -127,12 +141,23 @@ def _array(field: pa.Field, rows: Any) -> pa.Array:
     return flat_array(kind, column)
 
 
+def _media_array(kind: pa.DataType, media: Media) -> pa.Array:
+    number = len(media.sha256)
+    digests = pa.Array.from_buffers(pa.binary(32), number, [None, pa.py_buffer(media.sha256.tobytes())])
+    places = [flat_array(pa.int32(), column) for column in media.places.T]
+    structs = pa.Array.from_buffers(kind.value_type, number, [None], children=[digests, *places])
+    return list_array(kind, structs, media.offsets)
+
+
 def concatenate_documents(batches: Sequence[DocumentBatch]) -> DocumentBatch:
     """Concatenate batches."""
     if len(batches) == 1:
         return batches[0]
-    names = [field.name for field in fields(DocumentBatch)]
-    return DocumentBatch(**{name: _joined(name, [getattr(batch, name) for batch in batches]) for name in names})
+    names = [field.name for field in fields(DocumentBatch) if field.name != "media"]
+    return DocumentBatch(
+        **{name: _joined(name, [getattr(batch, name) for batch in batches]) for name in names},
+        media=Media.join([(batch.media, batch.num_documents) for batch in batches]),
+    )
 
 
 def _joined(name: str, columns: Sequence[Any]) -> Any:

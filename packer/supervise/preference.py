@@ -46,7 +46,7 @@ def split_sides(rows: RowBatch) -> RowBatch:
             msgspec.structs.replace(side, row=_SIDES_PER_ROW * sample.row + number, preference=None)
             for number, side in enumerate(sides)
         ]
-    return RowBatch(samples=tuple(samples), rejections=(), num_rows=len(samples))
+    return RowBatch(samples=tuple(samples), rejections=(), num_rows=len(samples), folder=rows.folder)
 
 
 def row_of_side(side: Sides) -> Sides:

@@ -22,6 +22,7 @@ class Supervised:
     """Documents of a batch of rows, and the rows whose proof failed or that have nothing to train on."""
 
     documents: DocumentBatch
+    texts: Int32  # [D] index of the text that each document was made from
     rejections: tuple[Rejection, ...]
     merged: Int32  # row of each trained turn whose boundary merged
     skipped: Int32  # row of each answer without content, which is not trained
@@ -60,9 +61,10 @@ class Supervisor:
             for row in empty
         ]
         runs = {turn: of_turn for turn, of_turn in masked.items() if of_turn}
-        documents = _documents(turns, tokens, np.flatnonzero(trained), runs, sample_ids)
+        documents, texts = _documents(turns, tokens, np.flatnonzero(trained), runs, sample_ids)
         return Supervised(
             documents=documents,
+            texts=texts,
             rejections=tuple(rejections),
             merged=sample_of_turn[tokens.merged & trained],
             skipped=turns.skipped,
@@ -142,10 +144,10 @@ def _documents(
     trained: Int64,
     masked: Mapping[int, Runs],
     sample_ids: Mapping[int, str | None],
-) -> DocumentBatch:
+) -> tuple[DocumentBatch, Int32]:
     """Cut each sequence that has trained turns after the last of them, in the order of rows and messages.
 
-    `masked`: the runs of turns of which pieces are masked.
+    `masked`: the runs of turns of which pieces are masked. Also return the text of each document.
     """
     sequence = _training_sequences(turns, tokens, trained)
     used, document = np.unique(sequence, return_inverse=True)
@@ -168,7 +170,7 @@ def _documents(
         start, stop = np.array([pair for each in own for pair in each], np.int64).T
     num_runs = np.bincount(run_document, minlength=len(used))
     lengths, row = end[order], row[order]
-    return DocumentBatch(
+    documents = DocumentBatch(
         input_ids=tokens.ids[concatenated_ranges(tokens.offsets[used[order]], lengths)],
         offsets=offsets_of(lengths),
         sample=row.astype(np.int32),
@@ -179,6 +181,7 @@ def _documents(
         run_message=turns.turn_message[run_turns].astype(np.int32),
         run_weight=turns.weight[run_turns],
     )
+    return documents, tokens.sequence_text[used[order]]
 
 
 def _training_sequences(turns: TurnBatch, tokens: TokenBatch, trained: Int64) -> Int64:

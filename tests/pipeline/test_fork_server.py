@@ -45,7 +45,7 @@ def rows(tmp_path):
 def test_a_large_input_starts_it_with_the_recipes_tokenizer_and_engine(jobs, engine, rows, starter, started, tmp_path):
     tokenizer = starter / "tokenizer"
     with begin_loading(recipe_of(rows, tokenizer, engine=engine), tmp_path / "cache", jobs):
-        assert started == [((tokenizer,), {"engine": engine})]
+        assert started == [((tokenizer,), {"engine": engine, "images": False})]
 
 
 @pytest.mark.parametrize("why", ["small", "one job", "a cache is there", "no tokenizer", "a pattern", "a bucket"])

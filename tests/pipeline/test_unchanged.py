@@ -69,7 +69,7 @@ def test_there_is_something_to_do_where_bytes_or_rules_changed(built, change):
     recipe = found if isinstance(found, type(recipe)) else recipe
     manifest = read_manifest(cache)
     plan = plan_build(recipe, Silent(), before=manifest)
-    planned = up_to_date(cache, manifest, plan.provenance)
+    planned = up_to_date(cache, manifest, plan.provenance, plan.tasks)
     assert planned is (change in ("nothing", "a touched input"))
 
 

@@ -247,14 +247,14 @@ def test_struct_of_lists_is_no_list_of_messages(tmp_path):
 @pytest.mark.parametrize(
     ("images", "fates"),
     [
-        *((pa.array(flags), ["kept", "multimodal"]) for flags in ([False, True], [0, 2], [float("nan"), 1.0])),
+        *((pa.array(flags), ["kept", "media_count"]) for flags in ([False, True], [0, 2], [float("nan"), 1.0])),
         (pa.array([[], None], pa.list_(pa.binary())), ["kept", "kept"]),
-        (pa.array([[b"x"], []], pa.list_(pa.binary())), ["multimodal", "kept"]),
-        (pa.array([{"bytes": b"x", "path": None}, None]), ["multimodal", "kept"]),
-        (pa.array(["", "x.png"]), ["kept", "multimodal"]),
+        (pa.array([[b"x"], []], pa.list_(pa.binary())), ["media_count", "kept"]),
+        (pa.array([{"bytes": b"x", "path": None}, None]), ["media_count", "kept"]),
+        (pa.array(["", "x.png"]), ["kept", "media_count"]),
     ],
 )
-def test_rows_with_a_picture_are_rejected_and_the_others_kept(tmp_path, images, fates):
+def test_rows_with_a_picture_and_no_place_for_it_are_rejected_and_the_others_kept(tmp_path, images, fates):
     table = pa.table({"messages": pa.array([TURNS, TURNS], pa.list_(MESSAGE)), "images": images})
     assert [row[0] if isinstance(row, tuple) else "kept" for row in both(tmp_path, table)] == fates
 

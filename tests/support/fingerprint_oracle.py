@@ -12,8 +12,10 @@ def _flat(values, kind):
     return None if values is None else np.array([*values], kind).tobytes()
 
 
-def _lists(rows, kind):
-    return (None,) if rows is None else (_flat(map(len, rows), "<i8"), _flat(chain.from_iterable(rows), kind))
+def _lists(rows, kind, of=1):
+    if rows is None:
+        return (None,)
+    return _flat((len(row) // of for row in rows), "<i8"), _flat(chain.from_iterable(rows), kind)
 
 
 def _parts(columns):
@@ -36,6 +38,11 @@ def _parts(columns):
     yield from _lists([(text or "").encode() for text in columns["sample_id"]], "u1")
     yield _flat([text is not None for text in columns["sample_id"]], "u1")
     yield from (_flat(columns.get("side"), "i1"), _flat(columns.get("margin"), "<f4"))
+    if "media" in columns:
+        yield from _lists([b"".join(image["sha256"] for image in images) for images in columns["media"]], "u1", of=32)
+        names = ("start", "length", "height", "width", "pixels")
+        places = [[image[name] for image in images for name in names] for images in columns["media"]]
+        yield from _lists(places, "<i4", of=len(names))
 
 
 def _batches(path):
@@ -97,6 +104,7 @@ def recomputed(folder):
         del recipe[name]
     for name in ("file", "name"):
         recipe["template"].pop(name, None)
+    recipe.get("media", {}).pop("root", None)
     for benchmark in recipe.get("decontaminate", {}).get("against", ()):
         del benchmark["path"]
     sources = [{key: source[key] for key in ("where", "take") if key in source} for source in recipe.pop("sources")]

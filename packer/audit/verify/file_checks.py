@@ -155,7 +155,7 @@ def check_rejected(folder: Path, manifest: Manifest) -> tuple[list[Finding], lis
 def find_strays(folder: Path, manifest: Manifest) -> tuple[str, ...]:
     """Return the files in the shard folders that the manifest does not name."""
     files = CacheFiles(folder)
-    there = [path for kind in ("documents", "blocks", "rows") for path in files.names(kind, ".arrow")]
+    there = [path for kind in ("documents", "blocks", "rows", "media") for path in files.names(kind, ".arrow")]
     return tuple(sorted({*there} - {file.path for file in manifest.stored}))
 
 
@@ -190,12 +190,13 @@ def check_tokenizer(manifest: Manifest, roots: SourceRoots) -> tuple[list[Findin
         findings; and a note if they were not compared, because they are below none of the roots
     """
     recorded, place = model_digests(manifest.model), str(manifest.recipe.get("tokenizer"))
+    recorded.pop("processor", None)  # not a file
     try:
         recipe = make_recipe(manifest.recipe, where="the manifest's recipe")
         tokenizer, template = tokenizer_place(roots.tokenizer(place)), recipe.template.path
         if recipe.template.file is not None:
             template = Path(roots.place(recipe.template.file))
-        found = digests_of(read_model_files(tokenizer, template=template))
+        found = digests_of(read_model_files(tokenizer, template=template, processor=recipe.reads_images))
     except BelowNoRootError as error:
         return [], (f"{error.message}; the copy in the cache is what was built with",)
     except PackerError as error:

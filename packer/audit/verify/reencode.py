@@ -33,6 +33,7 @@ from packer.permute import permutation_key, permute
 from packer.pipeline.engine import resolve_engine
 from packer.pipeline.identity import RULES_VERSION, TRAITS_VERSION, same_traits
 from packer.pipeline.kept_tokenizer import kept_model
+from packer.pipeline.plan.source_roots import SourceRoots
 from packer.pipeline.stages import Stages, named_row, overruns_at, with_role_markers
 from packer.pipeline.workers.executor import Workers
 from packer.progress import Progress
@@ -92,6 +93,7 @@ def compare_reencoded(
     manifest: Manifest,
     parts: Mapping[int, Sequence[InputPart]],
     *,
+    roots: SourceRoots,
     sample: int | None,
     damaged: frozenset[str],
     fetched: Path | str,
@@ -100,12 +102,12 @@ def compare_reencoded(
 ) -> Reencoded:
     """Make the documents of every partition again, or of a sample of so many rows, and compare them.
 
-    `parts` maps the index of an unchanged input to its partitions. `damaged` are the paths with findings: that such a
-    shard cannot be opened is not reported again; if rejected.jsonl is one of them, only documents are compared. Workers
-    get shards from `fetched`: the folder, or the URL that it mirrors.
+    `parts` maps the index of an unchanged input to its partitions. Images are read below the `roots` alone. `damaged`
+    are the paths with findings: that such a shard cannot be opened is not reported again; if rejected.jsonl is one of
+    them, only documents are compared. Workers get shards from `fetched`: the folder, or the URL that it mirrors.
     """
     try:
-        recipe = make_recipe(manifest.recipe, where="the manifest's recipe")
+        recipe = roots.images(make_recipe(manifest.recipe, where="the manifest's recipe"))
         model = with_role_markers(kept_model(folder, manifest, recipe), recipe)
         rejected = _rejected_codes(folder, manifest) if rejected_path(folder, manifest) not in damaged else None
     except PackerError as error:

@@ -9,6 +9,7 @@ import pyarrow as pa
 from xxhash import xxh3_128_hexdigest
 
 from packer.audit.verify.file_checks import check_size
+from packer.audit.verify.media_checks import images_are_elsewhere
 from packer.audit.verify.verify_report import Finding, Level, differing, unreadable
 from packer.batches import Bool, Int64, UInt64
 from packer.errors import InputError, PackerError, ResourceError
@@ -207,7 +208,8 @@ def document_rules(rows: DocumentRows, model: ModelRecord) -> Iterator[Rule]:
     yield "first token", "masked", first
     yield "num_trained", "the number of labels", rows.num_trained != np.bincount(of_token[trained], minlength=num_rows)
     yield "spans", "exactly the trained runs", _spans_differ(rows, trained, of_token, start)
-    yield "doc_id", "the digest of ids, labels and weights", _doc_ids(rows) != rows.doc_id
+    yield "doc_id", "the digest of ids, labels, weights and images", _doc_ids(rows) != rows.doc_id
+    yield "media", "spans of exactly the tokens of images", images_are_elsewhere(rows, model.image_ids)
     if rows.loss_weights is None:
         return
     elsewhere = _misaligned(rows.loss_weights, ids)
@@ -227,6 +229,7 @@ def _doc_ids(rows: DocumentRows) -> Int64:
         labels=rows.labels.values,
         loss_weights=None if weights is None else weights.values,
         offsets=rows.input_ids.offsets.astype(np.int64),
+        media=rows.media,
     )
 
 

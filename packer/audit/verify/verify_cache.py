@@ -30,6 +30,7 @@ from packer.audit.verify.file_checks import (
     check_tokenizer,
     find_strays,
 )
+from packer.audit.verify.media_checks import check_media
 from packer.audit.verify.reencode import Reencoded, compare_reencoded
 from packer.audit.verify.shard_checks import shard_auditor
 from packer.audit.verify.verify_report import Checked, Finding, Level, VerifyReport, differing
@@ -127,7 +128,7 @@ def verify(
         # Not counted as damage of the manifest: a cache with another fingerprint than the pinned one may be intact.
         audit.findings += check_fingerprint(found, expect)
         audit.record("manifest", check_manifest(manifest, content), [len(content)])
-        documents = audit.check_rows(is_whole=audit.check_shards())
+        documents = audit.check_rows(is_whole=audit.check_media(is_whole=audit.check_shards()))
         audit.record("rejected", *check_rejected(place, manifest))
         files = manifest.model.files
         model = [each for file in files for each in check_kept(place, f"model/{file.path}", file)]
@@ -136,7 +137,7 @@ def verify(
         audit.check_identity(documents, model_is_whole=not model)
         if level == "full":
             audit.check_blocks(documents)
-        reencoded = audit.reencode(parts, sample) if reencode else None
+        reencoded = audit.reencode(parts, roots, sample) if reencode else None
         return VerifyReport(
             folder=named,
             level=level,
@@ -208,6 +209,15 @@ class _Audit:
                 self.record(kind, findings, _sizes([shards[i] for i in own]), sum(shards[i].num_rows for i in own))
         return not any(found.values())
 
+    def check_media(self, *, is_whole: bool) -> bool:
+        """Check the images; return whether they and the shards, of which `is_whole` says it, are intact."""
+        tables = self.manifest.media
+        if tables is None:
+            return is_whole
+        findings = check_media(self.folder, self.manifest, is_whole=is_whole)
+        self.record("media", findings, _sizes(tables), sum(table.num_rows for table in tables))
+        return is_whole and not findings
+
     def check_rows(self, *, is_whole: bool) -> Mapping[str, DocumentShards]:
         """Check the row tables and the selection; `is_whole`: whether the shards are intact.
 
@@ -261,13 +271,14 @@ class _Audit:
         findings = [finding for found, _, _ in audits for finding in found]
         self.findings += findings or check_counts(manifest.totals, audits)
 
-    def reencode(self, parts: Mapping[int, Sequence[InputPart]], sample: int | None) -> Reencoded:
+    def reencode(self, parts: Mapping[int, Sequence[InputPart]], roots: SourceRoots, sample: int | None) -> Reencoded:
         """Re-encode the inputs and compare; runs after all other checks."""
         damaged = frozenset(finding.path for finding in self.findings)
         done = compare_reencoded(
             self.folder,
             self.manifest,
             parts,
+            roots=roots,
             sample=sample,
             damaged=damaged,
             fetched=self.fetched,

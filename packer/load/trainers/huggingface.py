@@ -30,7 +30,7 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from transformers.trainer_utils import get_last_checkpoint
 
 from packer.errors import CheckError, InputError, UsageError
-from packer.load.adapters import huggingface, weighted_loss
+from packer.load.adapters import huggingface, model_arguments, summed_loss, weighted_loss
 from packer.load.arguments import check_instance
 from packer.load.datasets import StepDataset
 from packer.load.loader import PackedLoader
@@ -61,7 +61,8 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
     ``global_batch_size`` (without the padding rows of a last step), and for recent steps ``tokens_per_s`` and
     ``waiting_share``.
 
-    With a loader of ``weights="use"``, the loss is :func:`packer.load.adapters.weighted_loss`.
+    With a loader of ``weights="use"``, the loss is :func:`packer.load.adapters.weighted_loss`; with one of images,
+    :func:`packer.load.adapters.summed_loss`, since models that see take no `num_items_in_batch`.
 
     Args:
         args: positional arguments of a Trainer; pass `train_dataset` and `eval_dataset` by name.
@@ -87,7 +88,7 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         adapter: Adapter | None = None,
         **options: Any,
     ) -> None:
-        self._adapter = adapter or (lambda micro_batch: huggingface(micro_batch, getattr(self.model, "config", None)))
+        self._adapter = adapter or (lambda each: huggingface(each, **model_arguments(self.model)))
         self._reader = check_instance("train_dataset", train_dataset, PackedLoader, "a PackedLoader")
         refuse_preference(train_dataset.content, type(self).__name__)
         self._training_start = {"epoch": train_dataset.epoch, "steps": train_dataset.counters.steps}
@@ -99,6 +100,7 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         self._steps = StepDataset(train_dataset)
         self._last: Step | None = None  # the step being trained on
         self._is_tested = False  # whether the model keeps packed documents apart
+        options = {"compute_loss_func": summed_loss} | options if train_dataset.has_images else options
         datasets = {"train_dataset": self._as_dataset(train_dataset), "eval_dataset": self._as_dataset(eval_dataset)}
         super().__init__(*args, **datasets, **options)
         self.train_dataset, self.eval_dataset = train_dataset, eval_dataset
@@ -148,10 +150,9 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         return EvaluationBatches(found, self._adapted) if is_loader else super().get_eval_dataloader(eval_dataset)
 
     def get_test_dataloader(self, test_dataset: Any) -> Any:
-        is_loader = isinstance(test_dataset, PackedLoader)
-        return (
-            EvaluationBatches(test_dataset, self._adapted) if is_loader else super().get_test_dataloader(test_dataset)
-        )
+        if isinstance(test_dataset, PackedLoader):
+            return EvaluationBatches(test_dataset, self._adapted)
+        return super().get_test_dataloader(test_dataset)
 
     def num_examples(self, dataloader: Any) -> int:
         """Return the blocks of an epoch; documents if steps consist of them."""

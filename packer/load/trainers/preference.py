@@ -52,6 +52,7 @@ class PreferenceData:
         self.cache = open_cache(cache)
         self.documents = documents = self.cache.documents(split)
         folder = self.cache.folder
+        self.cache.refuse_images("a trainer of pairs")
         if not self.cache.is_preference:
             raise UsageError(
                 f"{folder} holds examples to imitate; expected pairs or rated answers",

@@ -25,7 +25,7 @@ from packer.store.manifest import Input, Manifest
 
 _MOST_NAMED = 8
 
-PLACES = ("sources", "tokenizer", "template.file", "template.name")
+PLACES = ("sources", "tokenizer", "template.file", "template.name", "media.root")
 """Keys that name places; their contents are compared by digest instead."""
 
 

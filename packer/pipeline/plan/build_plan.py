@@ -13,7 +13,15 @@ from packer.errors import InputError, RecipeError
 from packer.model.model import TOKENIZER_FILE, Model, load_model
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.engine import Engine, resolve_engine
-from packer.pipeline.identity import RULES_VERSION, Provenance, documents_identity, partition_key, traits_key
+from packer.pipeline.identity import (
+    RULES_VERSION,
+    Provenance,
+    documents_identity,
+    model_digests,
+    partition_key,
+    traits_key,
+)
+from packer.pipeline.images import with_processor
 from packer.pipeline.kept_tokenizer import model_record
 from packer.pipeline.messages.suggestions import templates_hint
 from packer.pipeline.partition import PartitionTask, TraitsTask
@@ -91,7 +99,7 @@ def plan_build(
     opened = _opened(paths, recipe, model, questions=questions, workers=at_first, progress=progress)
     with overruns_at(lambda _: named_template(recipe)):
         recipe, settled_keys = settled(recipe, model, [(each.source, file) for each, file, _ in opened])
-    documents = documents_identity(recipe, model.digests, engine.version)
+    documents = documents_identity(recipe, model_digests(model_record(model)), engine.version)
     sizes = [statuses[each.path].num_bytes for each, _, _ in opened]
     cut = partial(_cut_file, recipe.partition_bytes)
     cuts = read_whole(cut, [file for _, file, _ in opened], sizes, readers, progress)
@@ -103,7 +111,8 @@ def plan_build(
     refuse_absent(row_rules, [(number, file) for _, file, number in opened], progress.note)
     asked, recipe = recipe.pack, suited(recipe, inputs)
     if recipe.pack != asked != Pack():
-        progress.note("preference data is not packed: `pack` has no effect; to leave out long rows, filter by `tokens`")
+        what = "a cache with images" if recipe.reads_images else "preference data"
+        progress.note(f"{what} is not packed: `pack` has no effect; to leave out long rows, filter by `tokens`")
     record = model_record(model)
     BlockForm.of(recipe.pack, pad_id=record.pad_id, eos_id=record.eos_id, stop_ids=record.stop_ids)
     return BuildPlan(
@@ -168,6 +177,7 @@ def _tasks(
                 source=source,
                 key=partition_key(partition, entry, documents),
                 traits=traits_task(partition, entry, recipe, row_rules),
+                media_root=recipe.media.root,
             )
 
 
@@ -185,7 +195,8 @@ def refuse_untemplated(file: InputFile, model: Model, recipe: Recipe) -> None:
 
 
 def suited(recipe: Recipe, inputs: Sequence[Input]) -> Recipe:
-    """Return the recipe for these inputs: preference data, whose answers are compared whole, has no blocks.
+    """Return the recipe for these inputs: preference data, whose answers are compared whole, has no blocks, nor have
+    documents with images, whose pixels are made when they are read.
 
     Raises:
         RecipeError: a cache of several kinds of rows, or of preference data with a mode that cuts or joins documents.
@@ -198,13 +209,13 @@ def suited(recipe: Recipe, inputs: Sequence[Input]) -> Recipe:
         raise RecipeError(
             f"{named}; a cache has one kind of rows", hint="build a cache of each: trainers read one kind"
         )
-    if EXAMPLES in first_of or not first_of:
+    if (EXAMPLES in first_of or not first_of) and not recipe.reads_images:
         return recipe
     if recipe.pack.mode in {"eos", "stream"}:
-        raise RecipeError(
-            f"pack.mode={recipe.pack.mode} is not for preference data, whose answers are compared whole",
-            hint="--set pack.mode=none",
+        whole = (
+            "documents with images, which are" if recipe.reads_images else "preference data, whose answers are compared"
         )
+        raise RecipeError(f"pack.mode={recipe.pack.mode} is not for {whole} whole", hint="--set pack.mode=none")
     return msgspec.structs.replace(recipe, pack=msgspec.structs.replace(recipe.pack, mode="none"))
 
 
@@ -223,8 +234,10 @@ def load_recipe_model(recipe: Recipe) -> Model:
         template=recipe.template.path,
         stop=recipe.supervision.stop,
         pad_id=recipe.pack.pad_id,
+        processor=recipe.reads_images,
     )
-    return with_role_markers(model, recipe)
+    model = with_role_markers(model, recipe)
+    return with_processor(model) if recipe.reads_images else model
 
 
 def _note_engine(engine: Engine, before: Manifest | None, progress: Progress) -> None:

@@ -14,6 +14,7 @@ import msgspec
 
 from packer.errors import InputError, RecipeError
 from packer.hub import HubName, data_name, fetch_data, fetch_tokenizer, pin, tokenizer_name
+from packer.media.processor import PROCESSOR_FILES
 from packer.model.model import FOLDER_FILES
 from packer.names import bucket_url, refuse_address
 from packer.recipe.recipe import Recipe, Source
@@ -65,7 +66,11 @@ def tokenizer_place(tokenizer: str) -> Path:
         InputError: it cannot be downloaded from the Hub.
     """
     name = tokenizer_name(tokenizer)
-    return fetch_tokenizer(name, FOLDER_FILES) if name is not None and name.is_pinned else Path(tokenizer)
+    return (
+        fetch_tokenizer(name, (*FOLDER_FILES, *PROCESSOR_FILES))
+        if name is not None and name.is_pinned
+        else Path(tokenizer)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -144,6 +144,8 @@ def _batches(key: _Key, files: Sequence[InputFile]) -> Iterator[RowBatch]:
             return  # a file has rows of one schema
         if any(sample.preference is not None for sample in batch.samples):
             batch = split_sides(batch)  # noqa: PLW2901 - the same rows
+        if any(sample.images is not None for sample in batch.samples):
+            continue
         if batch.samples and all(map(key.concerns, batch.samples)):
             yield batch
 

@@ -7,11 +7,13 @@ from pathlib import Path
 import msgspec
 
 from packer.errors import CheckError
+from packer.media.places import OF_FILES
 from packer.pipeline.identity import Provenance, same_traits
 from packer.pipeline.partition import PartitionResult, PartitionTask, RejectedRow, read_journal
 from packer.progress import Progress
 from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, StoredTable, read_manifest
+from packer.store.media_shards import MediaShards
 from packer.store.rejected import read_rejected, rejected_path
 
 
@@ -23,13 +25,18 @@ def existing(folder: Path, progress: Progress) -> Manifest | None:
         return None
 
 
-def up_to_date(folder: Path, manifest: Manifest, wanted: Provenance) -> bool:
+def up_to_date(folder: Path, manifest: Manifest, wanted: Provenance, tasks: Iterable[PartitionTask]) -> bool:
     if manifest.recipe_fingerprint != wanted.recipe_fingerprint or not same_traits(manifest, wanted.recipe):
         return False
     read = [(entry.path, entry.split, entry.sha256) for entry in manifest.inputs]
     if read != [(entry.path, entry.split, entry.sha256) for entry in wanted.inputs]:
         return False  # same bytes, other names: nothing to tokenize, but the manifest has to change
-    return _is_as_committed(folder, manifest)
+    media = {table.key: table for table in manifest.media or ()}
+    return (
+        _is_as_committed(folder, manifest)
+        and OF_FILES.isdisjoint(manifest.totals.rejected)
+        and all(same_images(folder, media[task.key], task) for task in tasks if task.key in media)
+    )
 
 
 def _is_as_committed(folder: Path, manifest: Manifest) -> bool:
@@ -57,11 +64,30 @@ def reusable(
         results |= {key: result for result in committed(folder, manifest) if (key := result.shard.key) is not None}
     if manifest is not None and manifest.selection is not None:
         traits |= {each.key: each for each in manifest.selection.traits if each.key is not None}
-    whole = _whole(folder, [*(result.shard for result in results.values()), *traits.values()], every_byte=repair)
+    images = {key: result.media for key, result in results.items() if result.media is not None}
+    stored: list[Shard | StoredTable] = [
+        *(result.shard for result in results.values()),
+        *traits.values(),
+        *images.values(),
+    ]
+    whole = _whole(folder, stored, every_byte=repair)
+    changed = {key for key, table in images.items() if table.path not in whole}
+    changed |= {task.key for task in tasks if task.key in images and not same_images(folder, images[task.key], task)}
+    # What a file lacked that a row named is written nowhere, so it is looked at again.
+    changed |= {key for key, result in results.items() if any(row.code in OF_FILES for row in result.rejected)}
     return (
-        {key: result for key, result in results.items() if result.shard.path in whole},
+        {key: result for key, result in results.items() if result.shard.path in whole and key not in changed},
         {key: each for key, each in traits.items() if each.path in whole},
     )
+
+
+def same_images(folder: Path, table: StoredTable, task: PartitionTask) -> bool:
+    """Whether the files that the rows of a partition name as images still hold what a cache has of them."""
+    files = task.image_files
+    try:
+        return all(files.digest(name) == digest for name, digest in MediaShards(folder, [table]).names())
+    except CheckError:
+        return False
 
 
 def _journaled(
@@ -87,14 +113,14 @@ def committed(folder: Path, manifest: Manifest) -> list[PartitionResult]:
     # Lines and shards are both in the order of inputs and rows, so each shard takes the next lines. Paths cannot be
     # matched instead, as a file may be listed once per split.
     lines = iter(rows)
-    results = []
+    results, media = [], {table.key: table for table in manifest.media or ()}
     for shard in documents:
         own = tuple(
             RejectedRow(line.row - shard.first_row, line.code, line.reason, line.line)
             for line in islice(lines, shard.num_rejected)
         )
         try:
-            results.append(PartitionResult(shard=shard, rejected=own))
+            results.append(PartitionResult(shard=shard, rejected=own, media=media.get(shard.key)))
         except ValueError:  # what no build writes: nothing of such a cache is taken over
             return []
     return results
@@ -121,4 +147,4 @@ def reuse(result: PartitionResult, task: PartitionTask) -> PartitionResult:
     rejected = tuple(
         row if row.line is None else msgspec.structs.replace(row, line=row.line + moved) for row in result.rejected
     )
-    return PartitionResult(shard=shard, rejected=rejected)
+    return PartitionResult(shard=shard, rejected=rejected, media=result.media)

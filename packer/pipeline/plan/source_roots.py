@@ -143,8 +143,19 @@ class SourceRoots:
             against = tuple(msgspec.structs.replace(each, path=self.place(each.path)) for each in asked.against)
             asked = msgspec.structs.replace(asked, against=against)
         return msgspec.structs.replace(
-            recipe, sources=sources, tokenizer=tokenizer, template=template, decontaminate=asked
+            self.images(recipe), sources=sources, tokenizer=tokenizer, template=template, decontaminate=asked
         )
+
+    def images(self, recipe: Recipe) -> Recipe:
+        """Return a cache's own recipe with the place of its folder of images.
+
+        Raises:
+            InputError: it is below no root.
+        """
+        if recipe.media.root is None:
+            return recipe
+        media = msgspec.structs.replace(recipe.media, root=self.place(recipe.media.root))
+        return msgspec.structs.replace(recipe, media=media)
 
 
 def _refused(name: str) -> BelowNoRootError:

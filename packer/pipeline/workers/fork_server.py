@@ -23,6 +23,9 @@ WANTED = "PACKER_PRELOAD"
 """Environment variable for the server: the engine of the recipe, a colon, and the path of the tokenizer; empty if only
 modules are to be imported."""
 
+IMAGES = "+images"
+"""Follows the engine in :data:`WANTED` if the recipe reads images."""
+
 FORKS = sys.platform == "linux"
 """Whether workers are forked from a server process; elsewhere each one is spawned."""
 
@@ -44,7 +47,7 @@ def jobs_for(num_bytes: int) -> int:
 
 
 @contextmanager
-def fork_server(tokenizer: Path | None = None, *, engine: str = "reference") -> Iterator[None]:
+def fork_server(tokenizer: Path | None = None, *, engine: str = "reference", images: bool = False) -> Iterator[None]:
     """Run the fork server inside the context. It loads in the background and is killed at the end.
 
     A no-op if one is running already, started by an enclosing context or by the application, or without fork.
@@ -52,6 +55,7 @@ def fork_server(tokenizer: Path | None = None, *, engine: str = "reference") -> 
     Args:
         tokenizer: `tokenizer.json` or its folder, to be preloaded.
         engine: that of the recipe.
+        images: whether the recipe reads images, so that the library of processors is to be imported.
     """
     server: Any = forkserver._forkserver  # noqa: SLF001 - there is no public way to stop it
     is_running = server._forkserver_pid is not None  # noqa: SLF001
@@ -61,7 +65,7 @@ def fork_server(tokenizer: Path | None = None, *, engine: str = "reference") -> 
     # Block Ctrl-C until the server ignores it; if interrupted while starting it would print a traceback.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     server.set_forkserver_preload(["packer.pipeline.workers.preload"])
-    wanted = {WANTED: "" if tokenizer is None else f"{engine}:{tokenizer}"}
+    wanted = {WANTED: "" if tokenizer is None else f"{engine}{IMAGES * images}:{tokenizer}"}
     try:
         try:
             with starting(wanted):
@@ -108,7 +112,7 @@ def begin_loading(recipe: "Recipe", cache: Path, jobs: int | None) -> AbstractCo
     is_new = not is_address(str(cache)) and not os.path.exists(cache / "manifest.json")  # noqa: PTH110 - raises nothing
     if not is_large or not is_new or recipe.tokenizer is None or not os.path.exists(recipe.tokenizer):  # noqa: PTH110
         return nullcontext()
-    return fork_server(Path(recipe.tokenizer), engine=recipe.engine)
+    return fork_server(Path(recipe.tokenizer), engine=recipe.engine, images=recipe.reads_images)
 
 
 def _file_size(name: str) -> int:

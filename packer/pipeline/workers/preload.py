@@ -6,12 +6,13 @@ here: nothing would stop one that does not end.
 """
 
 import gc
+import importlib
 import os
 import signal
 from contextlib import suppress
 from pathlib import Path
 
-from packer.pipeline.workers.fork_server import WANTED
+from packer.pipeline.workers.fork_server import IMAGES, WANTED
 
 
 def _load(wanted: str) -> None:
@@ -19,6 +20,7 @@ def _load(wanted: str) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     engine, _, place = wanted.partition(":")
     loading, content = None, b""
+    engine, images = engine.removesuffix(IMAGES), engine.endswith(IMAGES)
     with suppress(BaseException):  # a worker meets it again, a panic of Rust too
         if place:
             from packer.model import backend  # noqa: PLC0415 - once Ctrl-C is ignored
@@ -30,6 +32,8 @@ def _load(wanted: str) -> None:
 
     with suppress(BaseException):  # as above
         read_vocabulary(content)
+        if images:
+            importlib.import_module("transformers.processing_utils")
     if loading is not None:
         loading.join()
 

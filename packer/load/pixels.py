@@ -1,0 +1,152 @@
+"""Images of micro-batches: decoded while steps are read ahead, and made into the tensors of the model's own processor.
+
+The processor is called once for a micro-batch, with the images of each document together, so that tiles, padding and
+grids are as the family has them. A micro-batch without images gets a document with a small one and without labels: else
+the vision tower would have no gradient on one rank, and the others would wait for it.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from packer.batches import Int64
+from packer.errors import UsageError
+from packer.layout import MASKED
+from packer.load.arguments import LoaderOptions
+from packer.load.batching import Padded
+from packer.load.ordered_rows import PADDING_ROW
+from packer.load.row_source import RowSource
+from packer.load.step import MicroBatch
+from packer.media.columns import ImageSpan
+from packer.media.decoder import decode
+from packer.media.processor import Processor, processor_of
+from packer.store.cache import Cache, FoundDocuments
+from packer.store.files import CacheFiles
+from packer.store.media_shards import MediaShards
+
+_TYPES = ("mm_token_type_ids", "token_type_ids")
+_FILLER_SIZE = (64, 64)
+
+
+def images_of(source: RowSource, options: LoaderOptions, *, pad_id: int) -> "BatchImages | None":
+    """Return what adds the images of a source's caches to micro-batches; None if they have none.
+
+    Raises:
+        UsageError: they would be read in a way that cuts documents.
+    """
+    if all(cache.manifest.media is None for cache in source.caches):
+        return None
+    if options.cutoff_len is not None:
+        raise UsageError("cutoff_len would cut images apart", hint="leave out long rows: a filter on `tokens`")
+    fills = source.rows.content == "examples" and options.batching != "packed"
+    return BatchImages(source.caches, options.padded, pad_id=pad_id, fills=fills)
+
+
+class BatchImages:
+    """Adds the images of some caches to micro-batches.
+
+    Args:
+        caches: with images, all for one model.
+        padded: how documents are padded; None if they are concatenated.
+        pad_id: of padding.
+        fills: whether micro-batches without images get a small one.
+    """
+
+    def __init__(self, caches: Sequence[Cache], padded: Padded | None, *, pad_id: int, fills: bool) -> None:
+        self._caches, self._padded, self._pad_id, self._fills = caches, padded, pad_id, fills
+
+    def added(self, found: FoundDocuments, parts: Sequence[Int64], micro_batches: list[MicroBatch]) -> list[MicroBatch]:
+        """Return micro-batches with their images.
+
+        Args:
+            found: the documents of all of them, in order.
+            parts: rows of each micro-batch, PADDING_ROW for padding.
+            micro_batches: of tokens.
+        """
+        spans = iter(_spans(found))
+        made = []
+        for micro_batch, part in zip(micro_batches, parts, strict=True):
+            own = [next(spans) for row in part.tolist() if row != PADDING_ROW]
+            images = [[decode(self._bytes(each.sha256)) for each in of_document] for of_document in own if of_document]
+            if not images and self._fills:
+                micro_batch = self._filled(micro_batch)  # noqa: PLW2901 - with the filler
+                images = [[self._small]]
+            made.append(micro_batch | self._types(micro_batch) | (self.processor.tensors(images) if images else {}))
+        return made
+
+    @cached_property
+    def processor(self) -> Processor:
+        """The processor that the caches were built with."""
+        cache = next(cache for cache in self._caches if cache.manifest.media is not None)
+        files = CacheFiles(cache.folder)
+        return processor_of(
+            {file.path.rpartition("/")[2]: files.read(f"model/{file.path}") for file in cache.manifest.model.files}
+        )
+
+    @cached_property
+    def _shards(self) -> list[MediaShards]:
+        return [MediaShards(cache.folder, cache.manifest.media or ()) for cache in self._caches]
+
+    def _bytes(self, digest: bytes) -> bytes:
+        holds = (shards for shards in self._shards[:-1] if digest in shards)
+        return next(holds, self._shards[-1]).read(digest)
+
+    @cached_property
+    def _small(self) -> Any:
+        from PIL import Image  # noqa: PLC0415 - part of the extra
+
+        return Image.new("RGB", _FILLER_SIZE)
+
+    @cached_property
+    def _filler(self) -> Tensor:
+        return torch.tensor(self.processor.ids(self.processor.token, [self._small]))
+
+    def _types(self, micro_batch: MicroBatch) -> MicroBatch:
+        """Return which tokens are images, under the name that the family has for it."""
+        name = next((name for name in _TYPES if name in self.processor.own.model_input_names), None)
+        if name is None:
+            return {}
+        types = self.processor.own.create_mm_token_type_ids(micro_batch["input_ids"].tolist())
+        return {name: torch.tensor(types)}
+
+    def _filled(self, micro_batch: MicroBatch) -> MicroBatch:
+        """Return a micro-batch with the filler as its last document."""
+        ids = self._filler
+        own = {
+            "input_ids": ids,
+            "labels": torch.full_like(ids, MASKED),
+            "position_ids": torch.arange(len(ids)),
+            "attention_mask": torch.ones_like(ids),
+            "loss_weights": torch.zeros(len(ids)),
+        }
+        if self._padded is None:
+            columns = {name: torch.cat([micro_batch[name], own[name][None]], 1) for name in own.keys() & micro_batch}
+            longest = max(len(ids), micro_batch["max_length_q"])
+            for side in ("q", "k"):
+                bounds = micro_batch[f"cu_seq_lens_{side}"]
+                columns[f"cu_seq_lens_{side}"] = torch.cat([bounds, bounds[-1:] + len(ids)])
+                columns[f"max_length_{side}"] = longest
+            return micro_batch | columns
+        width = max(self._padded.rounded(len(ids)), micro_batch["input_ids"].shape[1])
+        fill = {"input_ids": self._pad_id, "labels": MASKED}
+
+        def widened(values: Tensor, value: int) -> Tensor:
+            missing = width - values.shape[-1]
+            sides = (missing, 0) if self._padded is not None and self._padded.side == "left" else (0, missing)
+            return torch.nn.functional.pad(values, sides, value=value)
+
+        return micro_batch | {
+            name: torch.cat(
+                [widened(micro_batch[name], fill.get(name, 0)), widened(own[name], fill.get(name, 0))[None]]
+            )
+            for name in own.keys() & micro_batch
+        }
+
+
+def _spans(found: FoundDocuments) -> list[tuple[ImageSpan, ...]]:
+    """Return the images of each document."""
+    pairs = zip(found.opened, found.rows, strict=True)
+    return [() if opened.media is None else opened.media[row] for opened, row in pairs]

@@ -1,0 +1,282 @@
+"""A model's processor: what it writes for images of given sizes, by transformers' own code.
+
+The processor is the definition of what a placeholder becomes. It runs once on an empty image of each size; what it
+writes depends on nothing else. Video processors need torchvision, and packer reads no videos, so none is loaded.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache, cached_property
+from importlib import import_module
+from importlib.util import find_spec
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+from packer.errors import InputError
+
+Size: TypeAlias = tuple[int, int]
+"""Height and width, upright."""
+
+PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json", "config.json")
+"""Files of a model's folder that its processor is loaded from, besides those of its tokenizer."""
+
+LIBRARIES = ("transformers", "PIL")
+
+_OF_TEXT = frozenset({"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids"})
+_PROBED: tuple[Size, ...] = (*((8 + 97 * i % 1900, 8 + 263 * i % 1900) for i in range(1, 48)), (1, 1), (30, 3000))
+
+
+class RefusedSizesError(Exception):
+    """The processor refuses images of these sizes; the text is its own."""
+
+
+class Replacement(NamedTuple):
+    """What the processor writes in place of one placeholder."""
+
+    text: str
+    """With every run of a repeated token written once."""
+
+    runs: tuple[int, ...]
+    """How often each repeated token in `text` is repeated, in order."""
+
+    pixels: int
+    """Values that the vision tower reads for the image, over three."""
+
+
+def missing_library() -> str | None:
+    """Return the name of a library of the extra `media` that is not installed, or None."""
+    return next((name for name in LIBRARIES if find_spec(name) is None), None)
+
+
+class Processor:
+    """Loads the processor of a model's files.
+
+    Raises:
+        InputError: the extra `media` is not installed, or the folder has no processor whose placeholders packer can
+            replace.
+    """
+
+    def __init__(self, files: Mapping[str, bytes]) -> None:
+        if (name := missing_library()) is not None:
+            raise InputError(
+                f"media.images: read needs {name}", hint="pip install 'token-packer[media]' brings what reads images"
+            )
+        self.own = _loaded(files)
+        """The processor of transformers."""
+
+        self.token: str = self.own.image_token
+        """The placeholder that templates write for an image."""
+
+        self._cache: dict[tuple[Size, ...], list[Replacement] | str] = {}
+
+    @cached_property
+    def repeated(self) -> Mapping[str, int]:
+        """Ids of the tokens that the processor writes many times over for one image, by text."""
+        texts = "".join(self._texts(((64, 48),))[0] + self._texts(((480, 640),))[0])
+        tokens = {token.content: number for number, token in self.own.tokenizer.added_tokens_decoder.items()}
+        found = {match[1] for match in re.finditer(rf"({_either(tokens)})\1+", texts)}
+        return {token: tokens[token] for token in sorted(found)}
+
+    @cached_property
+    def prefix(self) -> tuple[str, tuple[int, ...]]:
+        """The text and ids that the processor puts before a text that does not begin with them."""
+        tokenizer = self.own.tokenizer
+        return tokenizer.bos_token or "", tuple(tokenizer("")["input_ids"]) if tokenizer.bos_token else ()
+
+    def replacements(self, sizes: Sequence[Size]) -> list[Replacement]:
+        """Return what is written for the images of one conversation, in order.
+
+        Raises:
+            RefusedSizesError: the processor refuses one of them.
+        """
+        groups = [(size,) for size in sizes] if self._is_alone else [tuple(sizes)] if sizes else []
+        made: list[Replacement] = []
+        for group in groups:
+            if group not in self._cache:
+                self._cache[group] = self._replacements(group)
+            known = self._cache[group]
+            if isinstance(known, str):
+                raise RefusedSizesError(known)
+            made += known
+        return made
+
+    def tokenizer(self, given: bytes) -> bytes:
+        """Return `tokenizer.json` as transformers loads it: some classes of tokenizers put other parts in its place.
+
+        The file as it is given if it means the same.
+        """
+        loaded = self.own.tokenizer.backend_tokenizer.to_str()
+        return given if _meaning(given) == _meaning(loaded) else loaded.encode()
+
+    def ids(self, text: str, images: Sequence[Any]) -> list[int]:
+        """Return the ids of a rendered text with these images, as `apply_chat_template(tokenize=True)` has them."""
+        begins = bool(self.prefix[0]) and text.startswith(self.prefix[0])
+        made = self.own(text=[text], images=[list(images)], **({"add_special_tokens": False} if begins else {}))
+        return [int(number) for number in made["input_ids"][0]]
+
+    def tensors(self, images: Sequence[Sequence[Any]]) -> dict[str, Any]:
+        """Return a model's tensors for decoded images, nested by document, as the processor's own batch has them."""
+        tokenizer = self.own.tokenizer
+        if tokenizer.pad_token is None:  # texts are padded, and of no further use
+            tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
+        texts = [self.token * len(each) for each in images]
+        made = self.own(text=texts, images=[list(each) for each in images], padding=True, return_tensors="pt")
+        return {name: value for name, value in made.items() if name not in _OF_TEXT}
+
+    @cached_property
+    def probe(self) -> str:
+        """A digest of what this processor, in this version of transformers, makes of images of fixed sizes."""
+        said = [known if isinstance(known, str) else repr(known) for known in map(self._replacements, zip(_PROBED))]
+        return hashlib.sha256("\0".join(said).encode()).hexdigest()
+
+    @cached_property
+    def _is_alone(self) -> bool:
+        """Whether what is written for an image does not depend on the others; for LLaVA-OneVision it does."""
+        one, other = (64, 200), (300, 90)
+        return self._texts((one, other))[0] == [self._texts((one,))[0][0], self._texts((other,))[0][0]]
+
+    def _replacements(self, sizes: tuple[Size, ...]) -> list[Replacement] | str:
+        try:
+            texts, pixels = self._texts(sizes)
+        except ValueError as error:
+            return str(error)
+        return [Replacement(*_compact(text, self._run), pixels) for text in texts]
+
+    @cached_property
+    def _run(self) -> re.Pattern[str]:
+        return re.compile(rf"({_either(self.repeated)})\1*")
+
+    @cached_property
+    def _kwargs(self) -> dict[str, Any]:
+        merged = self.own._merge_kwargs(tokenizer_init_kwargs=self.own.tokenizer.init_kwargs)  # noqa: SLF001 - no other way
+        return {**merged["images_kwargs"], "resample": 0, "do_rescale": False, "do_normalize": False}
+
+    def _texts(self, sizes: tuple[Size, ...]) -> tuple[list[str], int]:
+        """Return the text for each image, and the processed pixels of an image on average.
+
+        Neither depends on resampling, rescaling and normalizing, which take most of the time.
+        """
+        with _quiet():
+            data, texts = self.own._process_images([self._empty(sizes)], **self._kwargs)  # noqa: SLF001 - as above
+        return texts, _num_values(data["pixel_values"]) // 3 // len(sizes)
+
+    def _empty(self, sizes: tuple[Size, ...]) -> list[Any]:
+        """Return empty images: tensors of torch's device `meta`, which have no values at all, if they are taken."""
+        if self._takes_meta:
+            torch = import_module("torch")
+            return [torch.empty((3, *size), dtype=torch.uint8, device="meta") for size in sizes]
+        from PIL import Image  # noqa: PLC0415 - part of the extra
+
+        return [Image.new("RGB", (width, height)) for height, width in sizes]
+
+    @cached_property
+    def _takes_meta(self) -> bool:
+        """Whether the processor works on tensors without values, as those made with torchvision mostly do."""
+        if type(self.own.image_processor).__name__.endswith("Pil") or find_spec("torchvision") is None:
+            return False
+        self.__dict__["_takes_meta"] = True  # while it is tried
+        try:
+            self._texts(((64, 48),))
+        except (NotImplementedError, RuntimeError, TypeError, ValueError):
+            return False
+        return True
+
+
+@cache
+def _processor(files: tuple[tuple[str, bytes], ...]) -> Processor:
+    return Processor(dict(files))
+
+
+def processor_of(files: Mapping[str, bytes]) -> Processor:
+    """Return the processor of a model's files, loaded once in a process."""
+    return _processor(tuple(sorted(files.items())))
+
+
+def _meaning(tokenizer: bytes | str) -> list[Any]:
+    """Return what decides the ids of a text without special tokens around it, without settings that are empty."""
+    definition = json.loads(tokenizer)
+    model = {name: value for name, value in definition["model"].items() if value}
+    return [model, *(definition.get(name) for name in ("normalizer", "pre_tokenizer", "added_tokens"))]
+
+
+def _compact(text: str, run: re.Pattern[str]) -> tuple[str, tuple[int, ...]]:
+    """Return a text with each run written once, and the lengths of the runs."""
+    runs = tuple(len(match[0]) // len(match[1]) for match in run.finditer(text))
+    return run.sub(r"\1", text), runs
+
+
+def _either(tokens: Mapping[str, int]) -> str:
+    return "|".join(map(re.escape, sorted(tokens, key=len, reverse=True)))
+
+
+def _num_values(value: Any) -> int:
+    """Return how many numbers an array, a tensor or lists of them hold."""
+    return prod(value.shape) if hasattr(value, "shape") else sum(map(_num_values, value))
+
+
+def _loaded(files: Mapping[str, bytes]) -> Any:
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    from transformers import AutoProcessor  # noqa: PLC0415 - takes seconds, and few builds need it
+
+    with tempfile.TemporaryDirectory(prefix="packer-") as folder:
+        for name, content in files.items():
+            (Path(folder) / name).write_bytes(content)
+        try:
+            with _without_videos():
+                made = AutoProcessor.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        except (OSError, ValueError, TypeError, ImportError, KeyError, AttributeError) as error:
+            raise InputError(f"the processor of this model cannot be loaded: {error}") from error
+    if not hasattr(made, "image_processor"):
+        raise InputError(
+            "media.images: read needs the folder of a model with an image processor; this one has only a tokenizer",
+            hint="give the folder that has preprocessor_config.json, or leave media.images at reject",
+        )
+    if not isinstance(getattr(made, "image_token", None), str) or not made.image_token:
+        raise InputError(f"packer cannot read images for {type(made).__name__}: it names no placeholder for them")
+    return made
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Leave out warnings of transformers about empty images, such as that one of 1 x 1 has ambiguous channels."""
+    logger = logging.getLogger("transformers")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+@contextmanager
+def _without_videos() -> Iterator[None]:
+    """Load processors with an empty one of videos."""
+    from transformers import ImageProcessingMixin, processing_utils  # noqa: PLC0415 - as above
+
+    known, classes = processing_utils.MODALITY_TO_AUTOPROCESSOR_MAPPING, processing_utils.MODALITY_TO_BASE_CLASS_MAPPING
+
+    class Empty(ImageProcessingMixin):  # type: ignore[misc]
+        model_input_names: tuple[str, ...] = ()
+
+        @classmethod
+        def from_pretrained(cls, *_: Any, **__: Any) -> Any:
+            return object.__new__(cls)
+
+    class Loaders(type(known)):  # type: ignore[misc]
+        def __getitem__(self, name: str) -> Any:
+            return Empty if name == "video_processor" else super().__getitem__(name)
+
+    processing_utils.MODALITY_TO_AUTOPROCESSOR_MAPPING = Loaders()
+    processing_utils.MODALITY_TO_BASE_CLASS_MAPPING = {**classes, "video_processor": "ImageProcessingMixin"}
+    try:
+        yield
+    finally:
+        processing_utils.MODALITY_TO_AUTOPROCESSOR_MAPPING = known
+        processing_utils.MODALITY_TO_BASE_CLASS_MAPPING = classes

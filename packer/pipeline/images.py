@@ -1,0 +1,195 @@
+"""Images between the stages: opened before rows are rendered, repeated in the ids, and a column of the documents.
+
+Texts have each run of a processor's token once, so that tokenizing a page of 2,752 placeholders takes no longer than
+that of one. An added token never merges with its neighbors, so repeating its id gives the ids of the whole text.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import sha256
+
+import msgspec
+import numpy as np
+
+from packer.batches import DocumentBatch, Int32, Rejection, RowBatch, Sample, TokenBatch, TurnBatch
+from packer.errors import CheckError, InputError
+from packer.layout import offsets_of
+from packer.media.columns import DrawnImage, Images, Media
+from packer.media.decoder import DECODER_VERSION, Image, UnusableImageError, decode
+from packer.media.places import ImageFiles
+from packer.media.processor import Processor, processor_of
+from packer.model.model import Model
+from packer.recipe.recipe import Recipe
+
+_CHECKED_FIRST = 32
+_CHECKED_EVERY = 128
+
+
+def with_processor(model: Model) -> Model:
+    """Return the model with the identity of its processor.
+
+    Raises:
+        InputError: the extra `media` is not installed, or the folder has no processor that packer can use.
+    """
+    processor = processor_of(model.files)
+    if processor.token not in model.control:
+        raise InputError(f"the placeholder of images, '{processor.token}', is no special token of this tokenizer")
+    return replace(
+        model,
+        processor=sha256(f"{DECODER_VERSION} {processor.probe}".encode()).hexdigest(),
+        image_ids=tuple(sorted(processor.repeated.values())),
+    )
+
+
+@dataclass(slots=True)
+class _Counter:
+    last_row: int = -1
+    seen: int = 0
+
+
+class RowImages:
+    """The images of the rows that one process works on."""
+
+    def __init__(self, recipe: Recipe, model: Model) -> None:
+        self._rules = recipe.media
+        self._model = model
+        self._seen = _Counter()
+
+    @property
+    def processor(self) -> Processor:
+        return processor_of(self._model.files)
+
+    def opened(self, rows: RowBatch) -> tuple[RowBatch, tuple[Rejection, ...]]:
+        """Return the rows whose images can be used, opened, and why others cannot."""
+        if all(sample.images is None for sample in rows.samples):
+            return rows, ()
+        samples: list[Sample] = []
+        rejections: list[Rejection] = []
+        files = self._files(rows.folder)
+        for sample in rows.samples:
+            if sample.images is None:
+                samples.append(sample)
+                continue
+            try:
+                images = Images(tuple(map(files.open, sample.images.sources)), sample.images.refusal)
+            except UnusableImageError as error:
+                rejections.append(Rejection(row=sample.row, code=error.code, reason=error.reason))
+            else:
+                samples.append(msgspec.structs.replace(sample, images=images))
+        return replace(rows, samples=tuple(samples)), tuple(rejections)
+
+    def _files(self, folder: str | None) -> ImageFiles:
+        return ImageFiles.of(folder, self._rules.root, is_decoded=self._rules.check == "decode")
+
+    @cached_property
+    def _repeated(self) -> Int32:
+        return np.array(sorted(self.processor.repeated.values()), np.int32)
+
+    def repeated(self, tokens: TokenBatch, turns: TurnBatch) -> TokenBatch:
+        """Return the ids as the processor has them: runs repeated, and its prefix before chats that lack it."""
+        counts = np.ones(len(tokens.ids), np.int64)
+        bos, prefix = self.processor.prefix
+        added = np.zeros(len(tokens.sequence_text), np.int64)
+        for sequence, text in enumerate(tokens.sequence_text.tolist()):
+            if prefix and not turns.raw[text]:
+                begins = turns.text.startswith(bos.encode(), int(turns.text_offsets[text]))
+                added[sequence] = 0 if begins else len(prefix)
+            if text not in turns.images:
+                continue
+            start, end = tokens.offsets[sequence : sequence + 2].tolist()
+            places = start + np.flatnonzero(np.isin(tokens.ids[start:end], self._repeated))
+            runs = [run for image in turns.images[text] for run in image.runs]
+            if len(places) > len(runs):
+                raise _differs(turns, text)
+            counts[places] = runs[: len(places)]
+        ends = offsets_of(counts)
+        lengths = added + ends[tokens.offsets[1:]] - ends[tokens.offsets[:-1]]
+        ids = np.insert(
+            np.repeat(tokens.ids, counts),
+            np.repeat(ends[tokens.offsets[:-1]], added),
+            np.concatenate([np.zeros(0, np.int32), *([prefix] * int(np.count_nonzero(added)))]).astype(np.int32),
+        )
+        first, before = tokens.offsets[tokens.turn_sequence], added[tokens.turn_sequence]
+        return replace(
+            tokens,
+            ids=ids,
+            offsets=offsets_of(lengths),
+            prompt_tokens=before + ends[first + tokens.prompt_tokens] - ends[first],
+            completion_tokens=before + ends[first + tokens.completion_tokens] - ends[first],
+        )
+
+    def column(self, documents: DocumentBatch, texts: Int32, turns: TurnBatch) -> tuple[Media, dict[bytes, Image]]:
+        """Return the images of documents, each made of one of the `texts`, and the images themselves by digest."""
+        offsets, places, used = [0], list[tuple[int, ...]](), list[Image]()
+        for number, text in enumerate(texts.tolist()):
+            ids = documents.input_ids[documents.offsets[number] : documents.offsets[number + 1]]
+            for drawn, start, length in self._spans(ids, turns, text) if text in turns.images else ():
+                places.append((start, length, *drawn.image.size, drawn.pixels))
+                used.append(drawn.image)
+            offsets.append(len(places))
+        digests = b"".join(image.sha256 for image in used)
+        return (
+            Media(
+                offsets=np.array(offsets, np.int64),
+                sha256=np.frombuffer(digests, np.uint8).reshape(-1, 32),
+                places=np.array(places, np.int32).reshape(-1, 5),
+            ),
+            {image.sha256: image for image in used},
+        )
+
+    def _spans(self, ids: Int32, turns: TurnBatch, text: int) -> list[tuple[DrawnImage, int, int]]:
+        """Return the images of a document, with the first of its repeated ids and how far it is to behind the last."""
+        places = np.flatnonzero(np.isin(ids, self._repeated))
+        spans, used = [], 0
+        for drawn in turns.images[text]:
+            if used == len(places):
+                break
+            own = places[used : used + sum(drawn.runs)]
+            used += sum(drawn.runs)
+            if used > len(places):
+                raise _differs(turns, text)
+            spans.append((drawn, int(own[0]), int(own[-1] - own[0] + 1)))
+        if used != len(places):
+            raise _differs(turns, text)
+        return spans
+
+    def check(self, tokens: TokenBatch, turns: TurnBatch) -> None:
+        """Compare the ids of some texts with those that the processor makes of the images themselves.
+
+        These are the first rows with images of a partition, and some of the others.
+
+        Raises:
+            CheckError: they differ.
+        """
+        _, first = np.unique(tokens.sequence_text, return_index=True)
+        guarded = np.searchsorted(turns.text_offsets, turns.guarded[:, 0], side="right") - 1
+        for text, images in turns.images.items():
+            row = int(turns.sample[text])
+            if row < self._seen.last_row:
+                self._seen = _Counter()
+            self._seen.last_row = row
+            self._seen.seen += 1
+            if self._seen.seen > _CHECKED_FIRST and row % _CHECKED_EVERY:
+                continue
+            if text in guarded:  # the processor would take what a person typed for its own tokens
+                continue
+            sequence = int(first[np.searchsorted(tokens.sequence_text[first], text)])
+            ids = tokens.ids[tokens.offsets[sequence] : tokens.offsets[sequence + 1]]
+            if ids.tolist() != self._full(turns, text, images):
+                raise _differs(turns, text)
+
+    def _full(self, turns: TurnBatch, text: int, images: tuple[DrawnImage, ...]) -> list[int]:
+        content = turns.text[turns.text_offsets[text] : turns.text_offsets[text + 1]]
+        pieces, last = list[bytes](), 0
+        for image in images:
+            pieces += (content[last : image.start], self.processor.token.encode())
+            last = image.end
+        whole = (b"".join(pieces) + content[last:]).decode()
+        return self.processor.ids(whole, [decode(image.image.data) for image in images])
+
+
+def _differs(turns: TurnBatch, text: int) -> CheckError:
+    return CheckError(
+        f"row {int(turns.sample[text])}: the ids of its images are not those of the model's processor",
+        hint="please report it with the model's name: packer cannot build images for this processor",
+    )

@@ -1,0 +1,98 @@
+"""Renderings with images: each placeholder of the template becomes a mark that names an image and its replacement.
+
+What a processor writes for an image may depend on how many the conversation has, so that a prompt and the turn after it
+show the same image differently. Marks differ then, too, and the history counts as rewritten. Only the finished texts
+have the replacements themselves, with every run of a token written once.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from packer.media.columns import DrawnImage
+from packer.media.marks import CLOSE, OPEN
+from packer.media.processor import Processor, RefusedSizesError, Replacement
+from packer.render.conversation import Conversation
+from packer.render.environment import ChatTemplate, RenderError
+from packer.render.rewritten_history import EncodedText
+
+_MARK = re.compile(f"{OPEN}([0-9]+):([0-9]+){CLOSE}".encode())
+
+
+class Drawing:
+    """A template for one conversation, whose renderings have marks in place of images.
+
+    Everything besides :meth:`render` is the template's own.
+    """
+
+    def __init__(self, template: ChatTemplate, processor: Processor, images: Sequence[Any]) -> None:
+        self._template = template
+        self._processor = processor
+        self._images = images
+        self._replacements: dict[tuple[int, Replacement], int] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._template, name)
+
+    def render(self, messages: Sequence[Mapping[str, Any]], **kwargs: Any) -> str:
+        """Render messages, of which the images are the first ones of the conversation.
+
+        Raises:
+            RenderError: as :meth:`ChatTemplate.render`; `media_dropped`, `media_refused`.
+        """
+        text = self._template.render(messages, **kwargs)
+        number = sum(map(num_images, messages))
+        first, *rest = text.split(self._processor.token)
+        if len(rest) != number:
+            reason = f"the template writes {len(rest)} of {number} images"
+            raise RenderError(reason, code="media_dropped")
+        try:
+            written = self._processor.replacements([image.size for image in self._images[:number]])
+        except RefusedSizesError as error:
+            raise RenderError(f"the model's processor refuses an image: {error}", code="media_refused") from None
+        marks = [self._mark(place, replacement) for place, replacement in enumerate(written)]
+        return first + "".join(mark + piece for mark, piece in zip(marks, rest, strict=True))
+
+    def drawn(self, text: EncodedText) -> EncodedText:
+        """Return a text with what the processor writes in place of each mark, and its positions moved accordingly."""
+        known = [replacement for _, replacement in self._replacements]
+        pieces: list[bytes] = []
+        ends, shifts, images = [0], [0], []
+        last = length = 0
+        for match in _MARK.finditer(text.content):
+            replacement = known[int(match[2])]
+            pieces += (text.content[last : match.start()], replacement.text.encode())
+            start = length + len(pieces[-2])
+            length, last = start + len(pieces[-1]), match.end()
+            images.append(DrawnImage(self._images[int(match[1])], start, length, replacement.runs, replacement.pixels))
+            ends.append(last)
+            shifts.append(length - last)
+        pieces.append(text.content[last:])
+
+        def moved(place: int) -> int:
+            return place + shifts[sum(end <= place for end in ends) - 1]
+
+        return EncodedText(
+            b"".join(pieces),
+            tuple((message, moved(a), moved(b), weight) for message, a, b, weight in text.turns),
+            text.raw,
+            tuple((moved(a), moved(b)) for a, b in text.guarded),
+            tuple((moved(a), moved(b)) for a, b in text.masked),
+            tuple(images),
+        )
+
+    def _mark(self, place: int, replacement: Replacement) -> str:
+        number = self._replacements.setdefault((place, replacement), len(self._replacements))
+        return f"{OPEN}{place}:{number}{CLOSE}"
+
+
+def num_images(message: Mapping[str, Any]) -> int:
+    """Return how many parts of a message are images."""
+    content = message.get("content")
+    return sum(part.get("type") == "image" for part in content) if isinstance(content, list) else 0
+
+
+def with_drawing(conversation: Conversation, drawing: Drawing) -> Conversation:
+    """Return a conversation whose renderings have marks in place of images."""
+    template = cast("ChatTemplate", drawing)
+    return Conversation(template, conversation.messages, tools=conversation.tools, kwargs=conversation.kwargs)

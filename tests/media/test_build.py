@@ -1,0 +1,355 @@
+"""Rows with images become documents with the ids of the model's own processor, and images that are stored once."""
+
+import base64
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from bucket_objects import put
+from command_line import run
+from fingerprint_oracle import recomputed
+from image_models import answer, model_folder, picture, user, write_rows
+
+pytest.importorskip("PIL", reason="IMAGES ARE NOT TESTED: pillow is not installed")
+pytest.importorskip("transformers", reason="IMAGES ARE NOT TESTED: transformers is not installed")
+
+import packer
+from packer.audit import verify
+from packer.errors import InputError, PackerError
+from packer.load import PackedLoader
+from packer.media.decoder import decode
+from packer.media.processor import processor_of
+from packer.pipeline.images import RowImages
+from packer.store.cache import Cache
+from packer.store.fingerprint import fingerprint
+from packer.store.manifest import read_manifest
+from packer.store.media_shards import MediaShards
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    return model_folder(tmp_path_factory.mktemp("vl") / "model")
+
+
+@pytest.fixture
+def data(tmp_path) -> Path:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for number, (name, size) in enumerate({"a.png": (60, 90), "b.png": (200, 40), "c.jpg": (64, 64)}.items()):
+        (folder / name).write_bytes(picture(*size, format="JPEG" if name[-3:] == "jpg" else "PNG", seed=number))
+    return folder
+
+
+def build(model: Path, data: Path, rows: list[dict[str, Any]], **options: Any) -> Path:
+    file = write_rows(data / "rows.jsonl", rows)
+    media = {"images": "read", **options.pop("media", {})}
+    packer.build(str(file), data.parent / "cache", tokenizer=str(model), media=media, progress=None, **options)
+    return data.parent / "cache"
+
+
+def documents(cache: Path) -> list[Any]:
+    with Cache.open(cache) as opened:
+        shards = opened.documents("train")
+        return [shards.read(number) for number in range(len(shards))]
+
+
+def rejected(cache: Path) -> list[str]:
+    return [json.loads(line)["code"] for line in (cache / "rejected.jsonl").read_text().splitlines()]
+
+
+def own_ids(model: Path, data: Path, messages: list[dict[str, Any]]) -> list[int]:
+    """What transformers says."""
+    shown = [
+        {
+            **message,
+            "content": [
+                {"type": "image", "image": decode((data / part["image"]).read_bytes())} if "image" in part else part
+                for part in message["content"]
+            ],
+        }
+        for message in messages
+    ]
+    processor = processor_of({file.name: file.read_bytes() for file in model.iterdir()}).own
+    return list(map(int, processor.apply_chat_template(shown, tokenize=True)[0]))
+
+
+CHATS = {
+    "first": [user("@a.png", "What is this?"), answer("A ramp.")],
+    "last": [user("What is this?", "@b.png"), answer("A ramp.")],
+    "between": [user("Compare ", "@a.png", " with ", "@b.png", " please."), answer("Both are ramps.")],
+    "two turns": [user("@a.png", "One?"), answer("One."), user("@c.jpg", "Two?"), answer("Two.")],
+    "twice": [user("@a.png", "One?"), answer("One."), user("@a.png", "Again?"), answer("Yes.")],
+    "alone": [user("@b.png"), answer("A ramp.")],
+    "text": [user("Hello"), answer("Hi.")],
+}
+
+
+def test_documents_have_the_ids_of_the_processor_and_only_answers_are_trained(model, data):
+    cache = build(model, data, [{"messages": chat} for chat in CHATS.values()])
+    made = documents(cache)
+    assert len(made) == len(CHATS) and not rejected(cache)
+    image_ids = read_manifest(cache).model.image_ids
+    for document, chat in zip(made, CHATS.values(), strict=True):
+        ids = own_ids(model, data, chat)
+        assert document.input_ids.tolist() == ids[: document.length] and len(ids) - document.length <= 2
+        sizes = [
+            decode((data / p["image"]).read_bytes()).size[::-1] for m in chat for p in m["content"] if "image" in p
+        ]
+        assert [(image.height, image.width) for image in document.media] == sizes
+        inside = np.zeros(document.length, bool)
+        for image in document.media:
+            inside[image.start : image.start + image.length] = True
+        assert (np.isin(document.input_ids, image_ids) == inside).all()
+        assert not (inside & (document.labels >= 0)).any()
+
+
+def test_every_image_is_stored_once_and_verify_finds_nothing(model, data):
+    cache = build(model, data, [{"messages": chat} for chat in CHATS.values()])
+    (table,) = read_manifest(cache).media
+    shards = MediaShards(cache, [table])
+    assert table.num_rows == len([*shards.digests()]) == 3
+    assert {name for name, _ in shards.names()} == {"a.png", "b.png", "c.jpg"}
+    for document in documents(cache):
+        for image in document.media:
+            assert shards.read(image.sha256) in {(data / name).read_bytes() for name in ("a.png", "b.png", "c.jpg")}
+    report = verify(cache, level="full", sources=[data.parent], reencode=True, threads=1)
+    assert not [finding for finding in report.findings if finding.what != "tokenizer"] and report.num_reencoded == len(
+        CHATS
+    )
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"messages": [{"role": "user", "content": "<image>What?"}, {"role": "assistant", "content": "A."}], "images": ["a.png"]},
+        {"messages": [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What?"}]}, answer("A.")], "images": ["a.png"]},
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a.png"}}, {"type": "text", "text": "What?"}]}, answer("A.")]},
+        {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "@"}}, {"type": "text", "text": "What?"}]}, answer("A.")]},
+        {"conversations": [{"from": "human", "value": "<image>What?"}, {"from": "gpt", "value": "A."}], "image": "a.png"},
+        {"contents": [{"role": "user", "parts": [{"inlineData": {"mimeType": "image/png", "data": "@"}}, {"text": "What?"}]}, {"role": "model", "parts": [{"text": "A."}]}]},
+        {"query": "<image>What?", "response": "A.", "images": [{"path": "a.png"}]},
+        {"messages": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:image/png;base64,@"}, {"type": "input_text", "text": "What?"}]}, answer("A.")]},
+    ],
+    ids=["tag", "column", "openai", "anthropic", "llava", "gemini", "swift", "responses"],
+)  # fmt: skip
+def test_an_image_is_the_same_document_in_every_form(model, data, row):
+    encoded = base64.b64encode((data / "a.png").read_bytes()).decode()
+    written = json.loads(json.dumps(row).replace('"@"', f'"{encoded}"').replace(",@", f",{encoded}"))
+    cache = build(model, data, [written])
+    (document,) = documents(cache)
+    expected = own_ids(model, data, [user("@a.png", "What?"), answer("A.")])
+    assert document.input_ids.tolist() == expected[: document.length]
+
+
+@pytest.mark.parametrize(
+    ("row", "code"),
+    [
+        ([user("@missing.png", "?"), answer("A.")], "media_missing"),
+        ([user("@../outside.png", "?"), answer("A.")], "media_outside"),
+        ([user("@link.png", "?"), answer("A.")], "media_outside"),
+        ([user("@/dev/zero", "?"), answer("A.")], "media_outside"),
+        ([user("@http://127.0.0.1:1/a.png", "?"), answer("A.")], "media_url"),
+        ([user("@data:image/png;base64,!", "?"), answer("A.")], "media_unreadable"),
+        ([user("@cut.png", "?"), answer("A.")], "media_unreadable"),
+        ([user("@text.png", "?"), answer("A.")], "media_unreadable"),
+        ([user("@huge.gif", "?"), answer("A.")], "media_too_large"),
+        ([user("@wide.png", "?"), answer("A.")], "media_refused"),
+        ([user("What?"), {"role": "assistant", "content": [{"type": "image", "image": "a.png"}]}], "media_in_turn"),
+        ([{"role": "user", "content": [{"type": "image"}]}, answer("A.")], "media_count"),
+        ([{"role": "user", "content": [{"type": "image", "image": "a.png", "max_pixels": 9}]}, answer("A.")], "media_option"),
+        ([{"role": "user", "content": [{"type": "video", "video": "a.mp4"}]}, answer("A.")], "multimodal"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_used_is_rejected_with_its_code(model, data, row, code):
+    (data.parent / "outside.png").write_bytes((data / "a.png").read_bytes())
+    (data / "link.png").symlink_to(data.parent / "outside.png")
+    (data / "cut.png").write_bytes((data / "a.png").read_bytes()[:-40])
+    (data / "text.png").write_bytes(b"<html>not found</html>")
+    (data / "huge.gif").write_bytes(b"GIF89a\xff\xff\xff\xff\x00\x00\x00,\x00\x00\x00\x00\xff\xff\xff\xff\x00\x02\x00;")
+    (data / "wide.png").write_bytes(picture(4000, 10))
+    cache = build(model, data, [{"messages": row}, {"messages": CHATS["first"]}])
+    assert rejected(cache) == [code] and len(documents(cache)) == 1
+
+
+def test_a_placeholder_that_somebody_typed_is_text(model, data):
+    chat = [user("@a.png", "Is <|image_pad|> or <image> an image?"), answer("No.")]
+    cache = build(model, data, [{"messages": chat}])
+    (document,) = documents(cache)
+    assert len(document.media) == 1
+    ids = np.isin(document.input_ids, read_manifest(cache).model.image_ids)
+    assert ids.sum() == document.media[0].length
+
+
+def test_without_the_key_rows_with_images_are_rejected_as_ever(model, data):
+    cache = build(model, data, [{"messages": chat} for chat in CHATS.values()], media={"images": "reject"})
+    assert rejected(cache) == ["multimodal"] * (len(CHATS) - 1) and read_manifest(cache).media is None
+
+
+def test_a_folder_without_a_processor_is_an_error(starter, data):
+    with pytest.raises(InputError, match=r"image processor|cannot be loaded"):
+        build(starter / "tokenizer", data, [{"messages": CHATS["first"]}])
+
+
+def test_building_again_does_nothing_until_an_image_changes(model, data):
+    rows = [{"messages": CHATS["first"]}]
+    build(model, data, rows)
+    file = write_rows(data / "rows.jsonl", rows)
+
+    def again():
+        return packer.build(
+            str(file), data.parent / "cache", tokenizer=str(model), media={"images": "read"}, progress=None
+        )
+
+    before = again()
+    assert not before.built
+    (data / "a.png").write_bytes(picture(60, 90, seed=99))
+    after = again()
+    assert after.built and after.fingerprint != before.fingerprint
+    (data / "a.png").unlink()
+    with pytest.raises(InputError):
+        again()
+
+
+def test_bytes_do_not_depend_on_the_order_of_work(model, data):
+    rows = [{"messages": chat} for chat in CHATS.values()]
+    cache = build(model, data, rows)
+    first = (cache / "manifest.json").read_bytes()
+    cache.rename(data.parent / "old")
+    assert (build(model, data, rows, jobs=1) / "manifest.json").read_bytes() == first
+
+
+@pytest.mark.parametrize("place", [0.3, 0.6, 0.9])
+def test_a_flipped_bit_of_an_image_is_found(model, data, place):
+    cache = build(model, data, [{"messages": CHATS["first"]}])
+    (table,) = read_manifest(cache).media
+    content = bytearray((cache / table.path).read_bytes())
+    content[int(len(content) * place)] ^= 1
+    (cache / table.path).write_bytes(content)
+    assert verify(cache, level="full").findings
+    assert verify(cache).findings
+
+
+def test_a_processor_that_disagrees_fails_the_build(model, data, monkeypatch):
+    monkeypatch.setattr(RowImages, "_full", lambda *_: [1, 2, 3])
+    with pytest.raises(PackerError, match="not those of the model's processor"):
+        build(model, data, [{"messages": CHATS["first"]}])
+
+
+def test_the_same_question_about_another_image_is_no_duplicate(model, data):
+    rows = [
+        {"messages": [user(f"@{name}", "What is this?"), answer("A ramp.")]} for name in ("a.png", "b.png", "a.png")
+    ]
+    cache = build(model, data, rows, deduplicate={"exact": "normalized"})
+    assert rejected(cache) == ["duplicate"] and len(documents(cache)) == 2
+
+
+def test_both_sides_of_a_pair_have_the_images_of_their_prompt(model, data):
+    pair = {"prompt": CHATS["first"][:1], "chosen": [answer("A ramp.")], "rejected": [answer("A cat.")]}
+    cache = build(model, data, [pair])
+    chosen, other = documents(cache)
+    assert chosen.media == other.media and len(chosen.media) == 1
+
+
+def test_commands_show_images_with_their_sizes_and_tokens(model, data):
+    cache = build(model, data, [{"messages": CHATS["between"]}])
+    shown = run("inspect", cache, "--row", f"{data / 'rows.jsonl'}:0").stdout
+    tokens = [image.length for image in documents(cache)[0].media]
+    assert f"image 60 x 90, {tokens[0]} tokens" in " ".join(shown.split()) and f"<|image_pad|> ×{tokens[1]}" in shown
+    assert re.search(rf"images +2 +{sum(tokens)} tokens", run("stats", cache).stdout)
+    keys = ("--tokenizer", model, "--set", "media.images=read")
+    assert "image 60 x 90" in " ".join(run("preview", data / "rows.jsonl", *keys).stdout.split())
+    found = run("preview", data / "rows.jsonl", "--tokenizer", model).stdout
+    assert "multimodal" in found
+
+
+def many(data: Path) -> list[dict[str, Any]]:
+    return [{"messages": chat, "id": f"{number:04}"} for number in range(12) for chat in CHATS.values()]
+
+
+@pytest.mark.slow
+def test_workers_write_the_same_bytes(model, data):
+    cache = build(model, data, many(data), partition_bytes=3000, jobs=1)
+    first = (cache / "manifest.json").read_bytes()
+    assert len(read_manifest(cache).media) > 2
+    cache.rename(data.parent / "old")
+    assert (build(model, data, many(data), partition_bytes=3000, jobs=2) / "manifest.json").read_bytes() == first
+
+
+def test_a_build_that_was_stopped_before_its_commit_reads_no_image_again(model, data, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    whole = (build(model, data, many(data), partition_bytes=3000) / "manifest.json").read_bytes()
+    (data.parent / "cache").rename(data.parent / "old")
+    with monkeypatch.context() as patch:
+        patch.setattr("packer.pipeline.run.commit", stop)
+        with pytest.raises(KeyboardInterrupt):
+            build(model, data, many(data), partition_bytes=3000)
+    monkeypatch.setattr(RowImages, "opened", stop)
+    assert (build(model, data, many(data), partition_bytes=3000) / "manifest.json").read_bytes() == whole
+
+
+def test_verifying_reads_no_image_outside_of_the_named_roots(model, data):
+    (data.parent / "images").mkdir()
+    (data / "a.png").rename(data.parent / "images" / "a.png")
+    chat = [user("@../images/a.png", "What?"), answer("A ramp.")]
+    cache = build(model, data, [{"messages": chat}], media={"root": str(data.parent)})
+    options = {"level": "full", "reencode": True, "threads": 1}
+    assert not [each for each in verify(cache, sources=[data.parent], **options).findings if each.what != "tokenizer"]
+    (told,) = [each for each in verify(cache, sources=[data], **options).findings if each.what == "re-encoded"]
+    assert "below no --sources" in told.found
+
+
+def test_the_fingerprint_is_of_what_decides_about_images_and_not_of_their_folder(model, data, tmp_path):
+    rows = [{"messages": chat} for chat in CHATS.values()]
+    made = {}
+
+    def kept(name: str, folder: Path = model, **media: str) -> str:
+        made[name] = fingerprint(read_manifest(build(folder, data, rows, media=media, force=not media.get("root"))))
+        return made[name]
+
+    cache = data.parent / "cache"
+    assert kept("first") == recomputed(cache) and verify(cache, expect=made["first"], level="full").ok
+    assert made.pop("first") == kept("with its folder named", root=str(data))
+    kept("damaged images stop a training run", check="header")
+    other = tmp_path / "other"
+    shutil.copytree(model, other)
+    config = json.loads((other / "preprocessor_config.json").read_text("utf-8"))
+    (other / "preprocessor_config.json").write_text(json.dumps(config | {"image_mean": [0.1, 0.2, 0.3]}), "utf-8")
+    kept("another processor", folder=other)
+    (data / "a.png").write_bytes(picture(60, 90, seed=7))
+    kept("another image of the same size under the same name")
+    assert len({*made.values()}) == len(made) == 4
+
+
+def test_a_cache_in_a_bucket_has_its_images(model, data, in_memory):
+    rows = [{"messages": chat} for chat in CHATS.values()]
+    here = build(model, data, rows)
+    options = {"tokenizer": str(model), "media": {"images": "read"}, "progress": None}
+    packer.build(str(data / "rows.jsonl"), "s3://bucket/cache", **options)
+    pinned = fingerprint(read_manifest(here))
+    assert verify("s3://bucket/cache", expect=pinned, level="full").ok
+    assert sorted(in_memory.sizes("media")) == [table.path for table in read_manifest(here).media]
+    shown = []
+    for place in (str(here), "s3://bucket/cache"):
+        with PackedLoader(place, batching="padding_free", order="sequential", prefetch=0) as loader:
+            shown.append(
+                [batch["pixel_values"].tolist() for step in loader for batch in step if "pixel_values" in batch]
+            )
+    assert shown[0] == shown[1] and len(shown[0]) == len(CHATS)
+
+
+def test_rows_in_a_bucket_hold_their_images_or_are_told_where_paths_lead(model, data, in_memory):
+    whole = base64.b64encode((data / "a.png").read_bytes()).decode()
+    chats = [[user(f"@data:image/png;base64,{whole}"), answer("A ramp.")], CHATS["first"]]
+    write_rows(data / "rows.jsonl", [{"messages": chat} for chat in chats])
+    put(in_memory, data)
+    options = {"tokenizer": str(model), "media": {"images": "read"}, "progress": None}
+    packer.build("s3://bucket/cache/rows.jsonl", data.parent / "cache", **options)
+    (told,) = (data.parent / "cache" / "rejected.jsonl").read_text().splitlines()
+    assert json.loads(told)["code"] == "media_missing" and "below media.root" in json.loads(told)["reason"]
+    assert [len(document.media) for document in documents(data.parent / "cache")] == [1]

@@ -1,0 +1,252 @@
+"""What a model gets of a cache with images is what the processor's own batch gives it."""
+
+import copy
+import shutil
+from pathlib import Path
+
+import pytest
+from image_models import answer, model_folder, picture, user, write_rows
+
+pytest.importorskip("PIL", reason="IMAGES ARE NOT TESTED: pillow is not installed")
+transformers = pytest.importorskip("transformers", reason="IMAGES ARE NOT TESTED: transformers is not installed")
+torch = pytest.importorskip("torch")
+
+import packer  # noqa: E402
+from packer.errors import CheckError, UsageError  # noqa: E402
+from packer.export.run import export  # noqa: E402
+from packer.load import PackedDataset, PackedLoader, poison_test, view_batch  # noqa: E402
+from packer.load.adapters import huggingface  # noqa: E402
+from packer.load.image_positions import rope_index_of  # noqa: E402
+from packer.load.trainers.huggingface import PackedTrainer  # noqa: E402
+from packer.media.decoder import decode  # noqa: E402
+from packer.media.processor import processor_of  # noqa: E402
+from packer.store.manifest import read_manifest  # noqa: E402
+from packer.store.media_shards import MediaShards  # noqa: E402
+
+SHOWN = [
+    [user("@0.png", "What is this?"), answer("A ramp.")],
+    [user("Compare ", "@1.png", " with ", "@0.png"), answer("Two ramps, one wider.")],
+    [user("@1.png", "One?"), answer("One."), user("@2.png", "Two?"), answer("Two ramps.")],
+]
+WRITTEN = [[user("Hello"), answer("Hi, how are you?")], [user("2+2?"), answer("Four.")]]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("vl")
+    model_folder(folder / "model")
+    for number, size in enumerate([(60, 90), (120, 40), (64, 64)]):
+        (folder / f"{number}.png").write_bytes(picture(*size, seed=number))
+    file = write_rows(folder / "rows.jsonl", [{"messages": chat} for chat in (*SHOWN, *WRITTEN)])
+    packer.build(str(file), folder / "cache", tokenizer=str(folder / "model"), media={"images": "read"}, progress=None)
+    return folder / "cache"
+
+
+@pytest.fixture(scope="module")
+def processor(cache):
+    folder = cache.parent / "model"
+    return processor_of({file.name: file.read_bytes() for file in folder.iterdir()}).own
+
+
+@pytest.fixture(scope="module")
+def model(processor):
+    tokenizer = processor.tokenizer
+    torch.manual_seed(0)
+    config = transformers.Qwen2_5_VLConfig(
+        text_config={
+            "vocab_size": len(tokenizer), "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "initializer_range": 0.3,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 3, 3]},
+        },
+        vision_config={
+            "depth": 2, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "out_hidden_size": 64, "window_size": 56, "fullatt_block_indexes": [1],
+        },
+        **{f"{name}_token_id": tokenizer.convert_tokens_to_ids(f"<|{text}|>") for name, text in {"image": "image_pad", "video": "video_pad", "vision_start": "vision_start", "vision_end": "vision_end"}.items()},
+    )  # fmt: skip
+    return transformers.Qwen2_5_VLForConditionalGeneration(config).eval()
+
+
+def loss_alone(model, processor, cache, chat, num_trained):
+    """The summed loss of a chat by transformers alone, with the labels of the chat's document."""
+    shown = [
+        {
+            **message,
+            "content": [
+                {"type": "image", "image": decode((cache.parent / part["image"]).read_bytes())}
+                if "image" in part
+                else part
+                for part in message["content"]
+            ],
+        }
+        for message in chat
+    ]
+    batch = processor.apply_chat_template(shown, tokenize=True, return_dict=True, return_tensors="pt")
+    labels = torch.full_like(batch["input_ids"], -100)
+    ids, end = batch["input_ids"][0].tolist(), processor.tokenizer.convert_tokens_to_ids("<|im_end|>")
+    prompts = [
+        processor.apply_chat_template(shown[:k], add_generation_prompt=True, tokenize=True)[0]
+        for k in (1, 3)
+        if k < len(chat)
+    ]
+    for prompt in map(list, prompts):
+        stop = ids.index(end, len(prompt)) + 1
+        labels[0, len(prompt) : stop] = batch["input_ids"][0, len(prompt) : stop]
+    assert int((labels >= 0).sum()) == num_trained
+    return model(**batch, labels=labels, num_items_in_batch=1).loss
+
+
+def micro_batches(cache, **options):
+    with PackedLoader(cache, order="sequential", prefetch=0, **options) as loader:
+        return [micro_batch for step in loader for micro_batch in step]
+
+
+@pytest.mark.parametrize("batching", ["padded", "padding_free"])
+def test_losses_and_gradients_are_those_of_the_processors_own_batches(cache, processor, model, batching):
+    model.zero_grad()
+    documents = micro_batches(cache, batching="padded")
+    expected = sum(
+        loss_alone(model, processor, cache, chat, int((document["labels"] >= 0).sum()))
+        for chat, document in zip((*SHOWN, *WRITTEN), documents, strict=True)
+    )
+    expected.backward()
+    gradients = {name: each.grad.clone() for name, each in model.named_parameters() if each.grad is not None}
+    model.zero_grad()
+    (micro_batch,) = micro_batches(cache, batching=batching, micro_batch_size=5)
+    arguments = huggingface(micro_batch, model.config, num_items_in_batch=1, rope_index=rope_index_of(model))
+    loss = model(**arguments).loss
+    loss.backward()
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    norm = sum(each.norm() ** 2 for each in gradients.values()) ** 0.5
+    assert len(gradients) > 20
+    for name, each in model.named_parameters():
+        if name in gradients:
+            assert (each.grad - gradients[name]).norm() < 1e-4 * norm, name
+
+
+@pytest.mark.parametrize("batching", ["padded", "padding_free"])
+def test_micro_batches_without_images_get_one_that_changes_no_loss(cache, model, batching):
+    *_, first, second = micro_batches(cache, batching=batching)
+    for micro_batch, plain in zip(
+        (first, second), micro_batches(cache, batching=batching, images=False)[-2:], strict=True
+    ):
+        arguments = huggingface(micro_batch, model.config, num_items_in_batch=1, rope_index=rope_index_of(model))
+        model.zero_grad()
+        loss = model(**arguments).loss
+        loss.backward()
+        assert loss.item() == pytest.approx(
+            model(**huggingface(plain, model.config, num_items_in_batch=1)).loss.item(), rel=1e-5
+        )
+        assert all(parameter.grad is not None for parameter in model.parameters() if parameter.requires_grad)
+
+
+def test_pixels_are_those_of_the_processor_bit_for_bit(cache, processor):
+    first = micro_batches(cache, batching="padded")[0]
+    image = decode((cache.parent / "0.png").read_bytes())
+    assert torch.equal(first["pixel_values"], processor.image_processor([image], return_tensors="pt")["pixel_values"])
+
+
+def test_resuming_in_the_middle_gives_the_same_micro_batches(cache):
+    def shown(steps):
+        return [{name: value.tolist() for name, value in micro_batch.items()} for step in steps for micro_batch in step]
+
+    options = {"batching": "padded", "micro_batch_size": 1, "global_batch_size": 2, "seed": 3}
+    loader = PackedLoader(cache, **options)
+    steps = iter(loader)
+    next(steps)
+    state, rest = loader.state_dict(), shown(steps)
+    again = PackedLoader(cache, **options)
+    again.load_state_dict(state)
+    assert shown(again) == rest and len(rest) == 2
+    halves = [PackedLoader(cache, **options, rank=rank, world_size=2) for rank in (0, 1)]
+    for half in halves:
+        half.load_state_dict(state)
+    assert sorted(shown(next(iter(half)) for half in halves), key=str) == sorted(rest, key=str)
+
+
+def test_packed_rows_do_not_leak_and_need_the_models_positions(cache, model):
+    (micro_batch,) = micro_batches(cache, batching="padding_free", micro_batch_size=5)
+    with pytest.raises(UsageError, match="get_rope_index"):
+        huggingface(micro_batch, model.config)
+    (text,) = micro_batches(cache, batching="padding_free", micro_batch_size=5, images=False)
+    assert poison_test(model, text)
+
+
+def test_models_that_transformers_packs_wrongly_are_refused(cache):
+    (micro_batch,) = micro_batches(cache, batching="padding_free", micro_batch_size=5)
+    gemma = transformers.Gemma3Config()
+    types = micro_batch.pop("mm_token_type_ids")
+    with pytest.raises(UsageError, match="attends to both sides within an image"):
+        huggingface(micro_batch | {"token_type_ids": types}, gemma)
+
+
+def test_documents_with_images_are_not_cut(cache):
+    with pytest.raises(UsageError, match="images apart"):
+        PackedLoader(cache, batching="padded", cutoff_len=1000)
+
+
+def test_a_view_of_a_batch_needs_no_processor(cache):
+    view = view_batch(cache, batching="padded", micro_batch_size=2)
+    assert view.check and "pixel_values" not in view.micro_batch
+
+
+def test_a_damaged_image_is_an_error_and_never_trained(cache, tmp_path):
+    damaged = shutil.copytree(cache, tmp_path / "cache")
+    (table,) = read_manifest(damaged).media
+    content = (damaged / table.path).read_bytes()
+    image = MediaShards(cache, [table])
+    data = image.read(next(iter(image.digests())))
+    place = content.index(data) + len(data) // 2
+    (damaged / table.path).write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+    with pytest.raises(CheckError, match="another sha256"):
+        micro_batches(damaged, batching="padded")
+
+
+def test_a_trainer_trains_on_images_and_resumes(cache, model, tmp_path):
+    def trainer(start):
+        args = transformers.TrainingArguments(
+            str(tmp_path / "out"), max_steps=3, save_steps=2, logging_steps=1, report_to=[], use_cpu=True, learning_rate=1e-2,
+            lr_scheduler_type="constant",
+        )  # fmt: skip
+        loader = PackedLoader(cache, batching="padded", micro_batch_size=2, global_batch_size=2)
+        return PackedTrainer(model=start, args=args, train_dataset=loader)
+
+    def losses(trained):
+        return [entry["loss"] for entry in trained.state.log_history if "loss" in entry]
+
+    whole = trainer(copy.deepcopy(model))
+    whole.train()
+    # The Trainer of transformers 5.23 itself does not find the weights of such a model by their names in a checkpoint.
+    saved = str(tmp_path / "out" / "checkpoint-2")
+    again = trainer(type(model).from_pretrained(saved))
+    again.train(resume_from_checkpoint=saved)
+    assert losses(again) == pytest.approx(losses(whole), rel=1e-4) and len(losses(whole)) == 3
+
+
+def test_no_micro_batch_has_more_pixels_than_its_budget(cache):
+    def pixels(micro_batch):
+        return micro_batch["pixel_values"].numel() // 3 if "pixel_values" in micro_batch else 0
+
+    options = {"micro_batch_size": 4096, "global_batch_size": 4096, "end": "short"}
+    large = options | {"global_batch_size": 8192}
+    (whole,) = micro_batches(cache, batching="token_budget", **options)
+    most = pixels(whole) // 2
+    made = micro_batches(cache, batching="token_budget", max_pixels=most, **options)
+    assert 0 < max(map(pixels, made)) <= most < pixels(whole)
+    assert sum(int((each["labels"] >= 0).sum()) for each in made) == int((whole["labels"] >= 0).sum())
+    ranks = [
+        micro_batches(cache, batching="token_budget", max_pixels=most, rank=r, world_size=2, **large) for r in (0, 1)
+    ]
+    assert 0 < max(map(pixels, ranks[0] + ranks[1])) <= most and len(ranks[0]) == len(ranks[1])
+    with pytest.raises(UsageError, match="max_pixels is 100"):
+        PackedLoader(cache, batching="token_budget", max_pixels=100, **options)
+    with pytest.raises(ValueError, match="token_budget"):
+        PackedLoader(cache, batching="padded", max_pixels=most)
+
+
+def test_what_reads_tokens_alone_refuses_images(cache, tmp_path):
+    for read in (
+        lambda: PackedDataset(cache, kind="documents"),
+        lambda: export(cache, tmp_path / "out", to="datasets"),
+    ):
+        with pytest.raises(UsageError, match="has images, which"):
+            read()

@@ -1,0 +1,172 @@
+"""Real processor folders on real images: the ids are the processors' own, and every row has its images or its code."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("PIL", reason="IMAGES ARE NOT TESTED: pillow is not installed")
+pytest.importorskip("transformers", reason="IMAGES ARE NOT TESTED: transformers is not installed")
+
+from image_models import answer, user
+
+from packer.media.decoder import UnusableImageError, decode, examine
+from packer.media.processor import processor_of
+from packer.pipeline.plan.build_plan import load_recipe_model, plan_build
+from packer.pipeline.stages import Stages
+from packer.progress import Silent
+from packer.recipe.recipe import make_recipe, to_json
+from packer.source.row import FileRow
+from packer.source.rows import read_batch
+
+BROKEN = {
+    *("bomb_30000x30000.png", "broken.png", "broken_data_stream.png", "decompression_bomb.gif"),
+    *("empty.png", "lying_header.png", "not_an_image.jpg", "truncated.jpg"),
+}
+FOLDERS = ("gemma3", "gemma3-pan-and-scan", "internvl3", "llava-1.5", "llava-next", "llava-onevision", "qwen2-vl", "qwen2_5-vl",
+           "qwen3-vl", "smolvlm")  # fmt: skip
+
+OWN_KEYS: dict[str, dict[str, Any]] = {
+    "gemma3": {"stop": ["<end_of_turn>"]},
+    "gemma3-pan-and-scan": {"stop": ["<end_of_turn>"]},
+    "llava-1.5": {"no_terminator": "append"},
+}
+"""What the templates of these folders need, images or not."""
+
+
+@pytest.fixture(scope="session")
+def media(real) -> Path:
+    folder = real / "media"
+    if not folder.is_dir():
+        pytest.skip(f"REAL IMAGES MISSING: {folder} not found")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def folders(media, tmp_path_factory):
+    """The processor folders, with copies in place of files that name another folder's."""
+    root = tmp_path_factory.mktemp("processors")
+    for folder in (media / "processors").iterdir():
+        (root / folder.name).mkdir()
+        for file in folder.iterdir():
+            content = file.read_bytes()
+            content = (folder / content.decode()).resolve().read_bytes() if content[:3] == b"../" else content
+            (root / folder.name / file.name).write_bytes(content)
+    return root
+
+
+def recipe_of(folder: Path, **media: Any) -> Any:
+    return make_recipe(
+        {
+            "tokenizer": str(folder),
+            "engine": "reference",
+            "media": {"images": "read", **media},
+            "supervision": OWN_KEYS.get(folder.name, {}),
+        }
+    )
+
+
+def chats(x: str, y: str, z: str):
+    x, y, z = f"@{x}", f"@{y}", f"@{z}"
+    yield [user(x, "What is this?"), answer("A thing.")]
+    yield [user("What is this?", x), answer("A thing.")]
+    yield [user("Look: ", x, " and tell."), answer("Told.")]
+    yield [user(x, y, "Compare."), answer("Unlike.")]
+    yield [user("One ", x, " two ", y, " three ", z, "?"), answer("Yes.")]
+    yield [user(x, "First?"), answer("One."), user(y, "Second?"), answer("Two.")]
+    yield [user("Hello"), answer("Hi."), user(x, "And?"), answer("So.")]
+    yield [user(x), answer("Alone.")]
+    yield [user(x, "Again?"), answer("One."), user(x, "The same?"), answer("Two."), user("Sure?"), answer("Yes.")]
+
+
+def decoded(images: Path, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {
+            **message,
+            "content": [
+                {"type": "image", "image": decode((images / part["image"]).read_bytes())} if "image" in part else part
+                for part in message["content"]
+            ],
+        }
+        for message in messages
+    ]
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_documents_have_the_ids_of_the_processor(media, folders, name):
+    recipe = recipe_of(folders / name)
+    model = load_recipe_model(recipe)
+    stages, own = Stages(recipe, model), processor_of(model.files).own
+    images = ["icon16.png", "hopper_orientation_8.jpg"]
+    if (
+        name == "smolvlm"
+    ):  # it asks for frames of videos in every conversation, and makes 17 tiles of the smallest image
+        own.video_processor.num_frames = own.video_processor.fps = 1
+        images = images[:1]
+    checked = 0
+    for number, image in enumerate(images):
+        others = images[number - 1], "rgb_trns.png"
+        chosen = [*chats(image, *others)][number % 2 :: 2]
+        for chat in chosen:
+            row = FileRow(json.dumps({"messages": chat}).encode(), 1, 1)
+            batch = read_batch(
+                [row], 0, first_line=0, schema="messages", columns={}, roles={}, folder=str(media / "images")
+            )
+            done = stages.run(batch)
+            assert not done.rejections, done.rejections
+            documents = done.documents
+            for place in range(documents.num_documents):
+                last = int(documents.run_message[documents.run_offsets[place + 1] - 1])
+                ids = documents.input_ids[documents.offsets[place] : documents.offsets[place + 1]].tolist()
+                ids = ids[:-1] if name == "llava-1.5" else ids  # the EOS that the recipe appends
+                expected = own.apply_chat_template(decoded(media / "images", chat[: last + 1]), tokenize=True)[0]
+                assert ids == list(map(int, expected))[: len(ids)] and len(expected) - len(ids) <= 2
+                checked += 1
+    assert checked >= 4 * len(images)
+
+
+def test_sizes_in_headers_are_those_of_the_decoded_images(media):
+    checked = 0
+    for file in (media / "images").iterdir():
+        if file.name in BROKEN:
+            with pytest.raises(UnusableImageError):
+                examine(file.read_bytes(), is_decoded=True)
+        else:
+            image = examine(file.read_bytes(), is_decoded=False)
+            assert image.size == decode(file.read_bytes()).size[::-1], file
+            checked += 1
+    assert checked > 30
+
+
+SAID_OTHERWISE = {
+    ("swift_tags.jsonl", 6): "unknown_schema",  # a row of another schema than its file
+    ("positions.jsonl", 0): "dropped_tool_call",  # this template writes no calls
+    ("positions.jsonl", 3): [[500, 500]],  # this template writes the image of a system message
+}
+
+
+def test_every_row_has_its_images_or_its_code(media, folders, tmp_path):
+    for part in ("rows", "images"):
+        shutil.copytree(media / part, tmp_path / part)
+    (tmp_path / "rows" / "link.jpg").symlink_to("/etc/passwd")
+    expected = json.loads((media / "rows" / "EXPECTED.json").read_text())
+    checked = 0
+    for name, entry in expected.items():
+        recipe = recipe_of(folders / "qwen2_5-vl", root=str(tmp_path))
+        recipe = make_recipe({**to_json(recipe), "sources": [{"path": str(tmp_path / "rows" / name)}]})
+        plan = plan_build(recipe, Silent())
+        stages = Stages(plan.recipe, plan.model)
+        for row, wanted in zip(plan.tasks[0].file.rows(), entry["rows"], strict=True):
+            done = stages.run(row.batch)
+            found: Any = [image.code for image in done.rejections]
+            if not found:
+                images = done.documents.media
+                found = (
+                    [] if images is None else [[each.height, each.width] for each in images[len(images.offsets) - 2]]
+                )
+            code = SAID_OTHERWISE.get((name, row.number), wanted.get("reject") or wanted.get("sizes"))
+            assert found == ([code] if isinstance(code, str) else code), (name, row.number)
+            checked += 1
+    assert checked == 90
