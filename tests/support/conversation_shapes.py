@@ -155,7 +155,12 @@ WORDS = (
 
 
 def sample(shape: str, row: int = 0) -> Sample:
-    """The row of a shape, as packer reads it, but message by message: templates are shown two answers in a row, too."""
+    """The row of a shape, as packer reads it, but in pieces: templates are shown two answers in a row, too."""
     fields = {name: value for name, value in SHAPES[shape].items() if value is not None}
-    read_alone = [read({**fields, "messages": [message]}, row) for message in fields["messages"]]
+    pieces: list[list[Any]] = []
+    for message in fields["messages"]:
+        if not pieces or message["role"] == pieces[-1][-1]["role"] == "assistant":
+            pieces.append([])
+        pieces[-1].append(message)
+    read_alone = [read({**fields, "messages": piece}, row) for piece in pieces]
     return replace(read_alone[0], messages=tuple(message for each in read_alone for message in each.messages))
