@@ -9,8 +9,13 @@ from packer.batches import Sample
 from packer.media.columns import Images
 from packer.media.marks import BadImagesError, marked
 from packer.source.decode import Refused
+from packer.source.read_texts import decoded_json
 from packer.source.row import Columns, rename
 from packer.source.schema import read_row
+from packer.source.unsupported_rows import IMAGE_FIELDS
+
+_CELLS = (*IMAGE_FIELDS, "messages", "conversations")
+"""Fields that are JSON text in tables."""
 
 
 def read_row_with_images(
@@ -22,7 +27,9 @@ def read_row_with_images(
         Refused: it has video or audio, or its images cannot be told; or as `read_row`.
     """
     try:
-        row, sources = marked(rename(value, columns))
+        row = rename(value, columns)
+        texts = {name: decoded_json(row[name]) for name in _CELLS if isinstance(row.get(name), str)}
+        row, sources = marked(row | {name: cell for name, cell in texts.items() if cell is not None})
     except BadImagesError as error:
         raise Refused(error.code, error.reason) from None
     if not sources:

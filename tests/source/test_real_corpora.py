@@ -42,10 +42,10 @@ CORPORA = {
     "llamafactory/glaive_toolcall_zh_demo.json": ("json", "sharegpt", 300, {}),
     "llamafactory/identity.json": ("json", "alpaca", 91, {}),
     "llamafactory/kto_en_demo.json": ("json", "rated", 300, {}),
-    "llamafactory/mllm_demo.json": ("json", "messages", 6, {"multimodal": 6}),
+    "llamafactory/mllm_demo.json": ("json", "messages", 6, {}),
     "llamafactory/reason_tool_use_demo_50.jsonl": ("jsonl", "messages", 50, {}),
     "llamafactory/v1_dpo_demo.jsonl": ("jsonl", "preference", 10, {}),
-    "llamafactory/v1_multimodal_demo.jsonl": ("jsonl", "messages", 24, {"multimodal": 24}),
+    "llamafactory/v1_multimodal_demo.jsonl": ("jsonl", "messages", 24, {}),
     "llamafactory/v1_sft_demo.jsonl": ("jsonl", "messages", 500, {}),
     "multilingual_chat_a.jsonl": ("jsonl", "messages", 3055, {}),
     "preference/hh_harmless_pairs_messages_1500.jsonl": (
