@@ -171,7 +171,7 @@ def build_rows(rows: Path, cache: Path, tokenizer: Path, *, engine: str, jobs: i
     if engine == "fast" and fast_version() is None:
         return "MISSING: pip install fastokens gigatoken"
     command = [sys.executable, "-m", "packer", "build", rows, "--tokenizer", tokenizer, "-o", cache, "-j", jobs]
-    command += ["--block-len", _BLOCK_LEN, "--json", "--set", f"engine={engine}"]
+    command += ["--block-len", _BLOCK_LEN, "--fail-above", "1", "--json", "--set", f"engine={engine}"]
     command += ["--set", "supervision.history_rewrite=as_rendered"]  # Qwen3 rewrites history
     try:
         result = run_watched(command, log=cache.with_suffix(".log"))

@@ -263,7 +263,7 @@ def recipe(starter, tmp_path_factory):
         (folder / f"{number}.jsonl").write_bytes(b"".join(lines[number % 7 :]) + b"no json\n" * (number % 2))
     sources = "".join(f"  - path: {number}.jsonl\n" for number in range(NUM_FILES))
     (folder / "recipe.yaml").write_text(
-        f"version: 1\ntokenizer: tokenizer\npack: {{block_len: 128}}\nsources:\n{sources}"
+        f"version: 1\ntokenizer: tokenizer\npack: {{block_len: 128, overlong: split}}\nsources:\n{sources}"
     )
     return folder / "recipe.yaml"
 

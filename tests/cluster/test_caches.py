@@ -22,7 +22,7 @@ from packer.store.cache import Cache
 pytestmark = pytest.mark.slow
 
 PACKER = [sys.executable, "-c", "from packer_cli.main import main; main()"]
-SHORT = ("--block-len", 128, "--fail-above", 1)
+SHORT = ("--block-len", 128, "--set", "pack.overlong=split")
 
 
 @pytest.fixture(params=["s3", "az"])

@@ -13,10 +13,9 @@ from bucket_objects import put  # noqa: E402
 from processes import start  # noqa: E402
 from slow_network import delayed  # noqa: E402
 from small_blocks import write_cache  # noqa: E402
-from torch.utils.data import DataLoader  # noqa: E402
 
 from packer.batches import BlockBatch  # noqa: E402
-from packer.load import PackedLoader, StepDataset  # noqa: E402
+from packer.load import PackedLoader  # noqa: E402
 from packer.store import bucket as buckets  # noqa: E402
 from packer.store.bucket import Bucket  # noqa: E402
 
@@ -100,18 +99,6 @@ def test_batches_of_any_ranks_are_those_of_a_local_reader_and_each_shard_is_fetc
         for loader in (*here, *there):
             loader.close()
     assert fetched.total() == 2 * NUM_SHARDS
-
-
-def test_workers_share_steps_and_fetch_for_themselves(local, url, tmp_path):
-    loaders = [
-        PackedLoader(place, rank=0, world_size=1, **OPTIONS, **options)
-        for place, options in ((url, {"cache_dir": tmp_path}), (local, {}))
-    ]
-    expected = [taken(step) for step in islice(loaders[1], 12)]
-    workers = DataLoader(
-        StepDataset(loaders[0], transform=taken), batch_size=None, num_workers=2, multiprocessing_context="spawn"
-    )
-    assert [tuple(step) for step in islice(workers, 12)] == expected
 
 
 READER = """
