@@ -110,19 +110,19 @@ def test_what_a_page_shows_runs_block_after_block(page, place, starter, monkeypa
 @pytest.mark.slow
 @pytest.mark.parametrize("page", ["pytorch.md", "trl.md"])
 def test_a_page_by_task_leads_from_real_rows_to_a_lower_loss(page, place, real, monkeypatch):
-    """The other pages by task are run on real rows in tests/real; here in blocks of half, as a CPU is to read them."""
+    """The other pages by task are run on real rows in tests/real; here in shorter blocks, as a CPU is to read them."""
     datasets = pytest.importorskip("datasets", reason="DATASETS MISSING: the page of TRL is not run")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", place / "datasets")
     (place / "cache").unlink()
     lines = (real / "corpora" / "hh_harmless_test_messages.jsonl").read_text("utf-8").splitlines(keepends=True)
     (place / "rows.jsonl").write_text("".join(lines[:80]), "utf-8")
     for command in re.findall(r"^packer (.*)$", (FOLDER / page).read_text("utf-8"), re.MULTILINE):
-        run(*command.replace("2048", "1024").split())
+        run(*command.replace("2048", "640").split())
     if page == "pytorch.md":
         as_torchrun_starts_one(monkeypatch)
     names = {}
     for block in BLOCKS[page]:
-        exec(compile(re.sub("1e-[35]", "1e-2", block.replace("2048", "1024")), page, "exec"), names)
+        exec(compile(re.sub("1e-[35]", "1e-2", block.replace("2048", "640")), page, "exec"), names)
     trained = names["plain" if page == "pytorch.md" else "model"]
     assert read_manifest(place / "cache").totals.kept > 75
     step = next(iter(PackedLoader("cache", global_batch_size=8)))
