@@ -22,8 +22,10 @@ from packer.store.cache import Cache
 from packer.store.manifest import Input
 from packer.store.rejected import Rejected, read_rejected
 
-WIDTH, HEIGHT, BAR_WIDTH = 360, 150, 400
-_LEFT, _RIGHT, _TOP, _BASE = 4, 4, 16, HEIGHT - 20
+WIDTH, HEIGHT, BASE, BAR_WIDTH = 360, 172, 136, 400
+"""Sizes of a plot: the axis is :data:`BASE` below the top, its labels and its name are under it."""
+
+_LEFT, _RIGHT, _TOP = 4, 4, 28
 
 
 class Column(NamedTuple):
@@ -43,8 +45,11 @@ class Histogram:
 
     title: str
     caption: str
+    axis: str
+    """Name of the axis, with its unit."""
+
     unit: str
-    """Unit of the edges."""
+    """Unit of a range, as it follows the range."""
 
     of: str
     """What is counted, as a singular noun."""
@@ -63,8 +68,8 @@ class Histogram:
         columns = []
         ranges = self.ranges or tuple(f"{low} to {high}" for low, high in pairwise(self.edges))
         for place, (count, named) in enumerate(zip(self.counts, ranges, strict=True)):
-            height = max(1.5, (_BASE - _TOP) * count / most) if count else 0.0
-            x, y = _LEFT + place * step + 0.5, _BASE - height
+            height = max(1.5, (BASE - _TOP) * count / most) if count else 0.0
+            x, y = _LEFT + place * step + 0.5, BASE - height
             x, y, width, height = (round(size, 2) for size in (x, y, step - 1, height))
             columns.append(Column(x, y, width, height, named, count))
         return columns
@@ -205,35 +210,46 @@ def histograms(cache: Cache, found: Stats, documents: Documents) -> list[Histogr
     plots = []
     lengths = count_lengths(documents.length)
     if lengths is not None:
-        starts = [first for first, _, _ in lengths.bins]
-        plots.append(
-            Histogram(
-                title="Length of documents",
-                caption=f"half have up to {lengths.p50:,} tokens, 99 % up to {lengths.p99:,}; most: {lengths.max:,}",
-                unit="tokens",
-                of="document",
-                edges=tuple(f"{edge:,}" for edge in [*starts, lengths.bins[-1][1] + 1]),
-                counts=tuple(count for _, _, count in lengths.bins),
-                ranges=tuple(f"{low:,} to {high:,}" if low < high else f"{low:,}" for low, high, _ in lengths.bins),
-            )
-        )
+        caption = f"half have up to {lengths.p50:,} tokens, 99 % up to {lengths.p99:,}; most: {lengths.max:,}"
+        plots.append(_lengths(documents.length, caption.replace("99 %", "99\N{NO-BREAK SPACE}%")))
         shares = documents.trained / np.maximum(documents.length, 1)
         q10, q50, q90 = np.quantile(shares, (0.1, 0.5, 0.9)).tolist()
         caption = f"half have up to {q50:.0%} trained, a tenth up to {q10:.0%}, a tenth {q90:.0%} or more"
-        plots.append(_shares("Trained share of documents", caption, "document", shares))
+        plots.append(_shares("Trained share of documents", caption, "trained tokens of all tokens", "document", shares))
     if found.blocks:
         filled = np.concatenate([cache.blocks(name).stored("length", np.int32) for name in cache.splits("blocks")])
         under = int((filled < 0.9 * found.block_len).sum())
         caption = f"{under:,} of {plural(found.blocks, 'block')} {'is' if under == 1 else 'are'} less than 90% full"
-        plots.append(_shares("Fill of blocks", caption, "block", filled / found.block_len))
+        plots.append(_shares("Fill of blocks", caption, "slots with tokens", "block", filled / found.block_len))
     return plots
 
 
-def _shares(title: str, caption: str, of: str, shares: npt.NDArray[np.float64]) -> Histogram:
-    counts = np.histogram(shares, bins=20, range=(0.0, 1.0))[0].tolist()
-    edges = tuple(f"{5 * edge}\N{NO-BREAK SPACE}%" for edge in range(21))
+def _lengths(lengths: Int32, caption: str) -> Histogram:
+    """Count lengths in bins that double every four, or hold one length where that is more."""
+    low, high = (float(np.log2(max(1, edge))) for edge in (lengths.min(), lengths.max()))
+    steps = np.arange(np.floor(4 * low), np.floor(4 * high) + 2) / 4
+    edges = np.unique(np.ceil(2.0**steps).astype(np.int64))
+    edges[0] = min(edges[0], lengths.min())  # documents may be empty
+    ranges = (
+        f"{first:,} to {end - 1:,}" if first < end - 1 else f"{first:,}" for first, end in pairwise(edges.tolist())
+    )
+    return Histogram(
+        title="Length of documents",
+        caption=caption,
+        axis="length in tokens, logarithmic",
+        unit=" tokens",
+        of="document",
+        edges=tuple(f"{edge:,}" for edge in edges.tolist()),
+        counts=tuple(np.histogram(lengths, edges)[0].tolist()),
+        ranges=tuple(ranges),
+    )
+
+
+def _shares(title: str, caption: str, axis: str, of: str, shares: npt.NDArray[np.float64]) -> Histogram:
+    counts = np.histogram(shares, bins=50, range=(0.0, 1.0))[0].tolist()
+    edges = tuple(f"{2 * edge}\N{NO-BREAK SPACE}%" for edge in range(51))
     caption = caption.replace("%", "\N{NO-BREAK SPACE}%")
-    return Histogram(title=title, caption=caption, unit="share", of=of, edges=edges, counts=tuple(counts))
+    return Histogram(title=title, caption=caption, axis=axis, unit="", of=of, edges=edges, counts=tuple(counts))
 
 
 def _joined(parts: Sequence[npt.NDArray[T]], dtype: type[T]) -> npt.NDArray[T]:

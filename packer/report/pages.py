@@ -9,6 +9,7 @@ from packer.audit.stats import Stats, stats
 from packer.audit.view import token_texts
 from packer.report.facts import (
     BAR_WIDTH,
+    BASE,
     HEIGHT,
     WIDTH,
     Documents,
@@ -69,6 +70,7 @@ def cache_page(facts: PageFacts, items: Sequence[Item], *, note: str, packed: Pa
         packed=packed,
         width=WIDTH,
         height=HEIGHT,
+        base=BASE,
         bar_width=BAR_WIDTH,
         num_sources=_SOURCES,
     )

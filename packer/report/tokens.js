@@ -298,6 +298,12 @@
     if (option) go(option.value);
   }
 
+  // Go to the beginning of the first, or the last, span of trained tokens that is wanted.
+  function toTrained(wanted, place = 0) {
+    const span = shown?.spans.filter((each) => each.kind === "t" && wanted(each)).at(place);
+    if (span) choose(span.start, true);
+  }
+
   function follow() {
     const link = /^(.*?)(?:&token=(\d+))?$/.exec(location.hash.slice(1));
     if (!/^(block|row|doc)=/.test(link[1])) return false;
@@ -323,11 +329,7 @@
   });
   text.addEventListener("keydown", (event) => {
     if (!shown || event.ctrlKey || event.metaKey || event.altKey) return;
-    const span = current < 0 ? null : lastFrom(shown.spans, current);
-    const to = {
-      ArrowRight: current + 1, ArrowLeft: current - 1, Home: 0, End: shown.item.num_tokens - 1,
-      n: span ? span.end : 0, p: span ? Math.max(0, lastFrom(shown.spans, Math.max(0, span.start - 1)).start) : 0,
-    }[event.key];
+    const to = { ArrowRight: current + 1, ArrowLeft: current - 1, Home: 0, End: shown.item.num_tokens - 1 }[event.key];
     if (to === undefined) return;
     event.preventDefault();
     choose(to, true);
@@ -335,6 +337,8 @@
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select")) return;
     if (event.key === "/") { event.preventDefault(); find("query").focus(); }
+    if (event.key === "n") toTrained((span) => span.start > current);
+    if (event.key === "p") toTrained((span) => span.end <= current, -1);
     if (event.key === "[") step(-1);
     if (event.key === "]") step(1);
   });

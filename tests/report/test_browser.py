@@ -19,7 +19,7 @@ AXE = os.environ.get("PACKER_AXE")
 FORMS = {
     "light": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "light"},
     "dark": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "dark"},
-    "phone": {"viewport": {"width": 390, "height": 844}, "has_touch": True},
+    "phone": {"viewport": {"width": 360, "height": 780}, "has_touch": True},
 }
 
 
@@ -92,8 +92,17 @@ def test_every_view_opens_in_every_form_and_fits(form, page_file, opened):
 def test_a_row_is_read_and_found_by_keyboard_search_and_link(page_file, opened):
     page = opened(page_file)
     text, details = page.locator("#text"), page.locator("#details")
+    page.keyboard.press("n")  # wherever the focus is
+    page.locator("#text .current.trained").wait_for()
+    first = page.url
+    page.keyboard.press("n")
+    page.wait_for_function("before => location.href !== before", arg=first)
+    page.locator("#text .current.trained").wait_for()
+    page.keyboard.press("p")
+    page.wait_for_function("before => location.href === before", arg=first)
     text.focus()
-    for _ in range(3):
+    page.keyboard.press("Home")
+    for _ in range(2):
         page.keyboard.press("ArrowRight")
     assert details.locator("dd").nth(6 - 1).inner_text() == "2"
     page.keyboard.press("n")
