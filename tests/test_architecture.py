@@ -167,7 +167,7 @@ OWN_FILES = {
     "host/regular_file.py": "the place",
     "version.py": "packer's own code",
     "host/watchdog.py": "what the kernel says of this process",
-    "recipe/recipe.py": "a file of the package",
+    "recipe/key_help.py": "files of the package",
     "starter/__init__.py": "files of the package",
     "report/shell.py": "files of the package",
     "pipeline/messages/suggestions.py": "a file of the package",

@@ -1,14 +1,15 @@
-"""The entries of `packer explain`: codes of rejected rows, codes of `lint`, and the recipe's keys."""
+"""The entries of `packer explain`: codes of rejected rows, codes of `lint`, and the recipe's keys with their values."""
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
 from packer import rejections
 from packer.audit.lint.codes import CODES
 from packer.errors import UsageError
 from packer.near import did_you_mean, near
-from packer.recipe.recipe import recipe_keys
+from packer.recipe.key_help import key_values, recipe_keys
+from packer.recipe.named_options import NAMED_OPTIONS, as_option
 from packer.withdrawn import refuse_withdrawn
 
 
@@ -21,8 +22,11 @@ class Explanation:
     """`rejected rows`, `lint: error`, `lint: warning`, `lint: note`, `key of a recipe`, or `recipe`."""
 
     meaning: str
+    values: dict[str, str] = field(default_factory=dict)
+    """What each value of a key trains and costs, if the key takes one of a few."""
+
     way_out: str | None = None
-    """What to do about it; None if nothing needs to be done."""
+    """What to do about it, or how the key is set; None if nothing needs to be done."""
 
 
 def explanations() -> list[Explanation]:
@@ -41,27 +45,32 @@ _KEY = re.compile(r"^( *(?:- )?)(\w+):(?: (.*?))? *(?:# (.*(?:\n +# .*)*))?(?=\n
 
 def _keys() -> Iterator[Explanation]:
     """Yield an explanation of each key of a recipe, from the default and the comment that the list of all keys has."""
+    all_values = key_values()
     above: list[tuple[int, str]] = []
     for indent, name, default, comment in (line.groups() for line in _KEY.finditer(recipe_keys())):
         above = [*(each for each in above if each[0] < len(indent)), (len(indent), name)]
         path = ".".join(part for _, part in above)
         if comment:
             meaning = f"{_NEXT_LINE.sub(' ', comment)}; by default {default}"
-            way_out = None if path.startswith("sources.") else f"--set {path}=VALUE sets it"
-            yield Explanation(name=path, kind="key of a recipe", meaning=meaning, way_out=way_out)
+            values = dict(all_values.get(path, {}))
+            other = next((value for value in values if value != default), "VALUE")
+            example = values.pop("EXAMPLE", other)
+            way_out = f"{as_option(f'{path}={example}')} sets it"
+            yield Explanation(name=path, kind="key of a recipe", meaning=meaning, values=values, way_out=way_out)
 
 
-def explain(name: str) -> list[Explanation]:
-    """Return the explanations of a name: two of a code that rejected rows and `lint` use, and of the end of some keys.
+def explain(name: str, commands: Iterable[Explanation] = ()) -> list[Explanation]:
+    """Return the explanations of a code, a key or its end, an option that sets a key, or one of the commands.
 
     Raises:
-        UsageError: there is no such code or key.
+        UsageError: nothing is called so.
     """
-    every = explanations()
-    found = [each for each in every if each.name == name]
-    found = found or [each for each in every if each.name.endswith(f".{name}")]
+    every = [*explanations(), *commands]
+    named = NAMED_OPTIONS.get(name.removeprefix("--").replace("-", "_"))
+    name = named.key if named else name
+    found = [each for each in every if each.name == name or each.name.endswith(f".{name}")]
     if not found:
         refuse_withdrawn(f"packer explain {name}")
         hint = did_you_mean(near(name, {each.name for each in every}), "packer explain lists them all")
-        raise UsageError(f"no code or key is called '{name}'", hint=hint)
+        raise UsageError(f"no code, key or command is called '{name}'", hint=hint)
     return found

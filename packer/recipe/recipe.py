@@ -213,12 +213,6 @@ def to_json(value: msgspec.Struct) -> dict[str, Any]:
     return plain
 
 
-def recipe_keys() -> str:
-    """Return a YAML recipe with every key, its default, and its possible values in a comment."""
-    text = Path(__file__).with_name("recipe_keys.yaml").read_text("utf-8")
-    return text.replace("ROW_SCHEMAS", " | ".join(ROW_SCHEMAS))
-
-
 def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     """Read a YAML recipe and apply ``a.b=value`` overrides.
 

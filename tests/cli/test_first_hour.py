@@ -18,6 +18,7 @@ from packer.audit.explanations import explanations
 from packer.audit.lint.codes import CODES as LINT_CODES
 from packer.errors import InputError
 from packer.pipeline.plan import open_keys
+from packer.recipe.key_help import key_values
 from packer.recipe.recipe import Recipe, load_recipe, make_recipe
 from packer.rejections import CODES, rejection_hint
 from packer.starter import FAMILIES
@@ -289,6 +290,20 @@ def test_every_setting_that_a_hint_names_is_one_of_the_recipe() -> None:
     assert checked > 20
 
 
+def test_a_keys_explanation_has_each_value_that_it_takes_and_an_example_that_a_recipe_takes() -> None:
+    few = re.compile(r"((?:[a-z_]+ (?:\([^)]*\) )?\| )+[a-z_]+)(?::|;| \(|$)")
+    explained = {each.name: each for each in explanations() if each.kind == "key of a recipe"}
+    assert key_values().keys() <= explained.keys()
+    for name, each in explained.items():
+        listed = few.match(each.meaning.partition("; by default")[0])
+        if listed and name not in ("sources.schema", "sources.format", "sources.roles", "template.name"):
+            assert set(re.sub(r" \([^)]*\)", "", listed[1]).split(" | ")) <= each.values.keys(), name
+        setting = next(iter(settings_in(each.way_out or "")), None)
+        if setting and not setting.endswith("=VALUE"):
+            padded = ["read.batching=padded"] if name == "read.side" else []
+            make_recipe({"sources": [{"path": "rows.jsonl"}]}, [*padded, setting])
+
+
 def test_every_code_is_explained(tmp_path: Path) -> None:
     for code in {*CODES, *LINT_CODES}:
         said = " ".join(run("explain", code).stdout.split())
@@ -301,9 +316,12 @@ def test_every_code_is_explained(tmp_path: Path) -> None:
         explanations()
     )
     assert {"tokenizer", "sources.schema", "supervision.history_rewrite"} <= keys
-    for name in ("supervision.history_rewrite", "history_rewrite"):
-        said = " ".join(run("explain", name).stdout.split())
-        assert "exact | last | as_rendered: " in said and "--set supervision.history_rewrite=VALUE" in said
+    for name in ("supervision.history_rewrite", "history_rewrite", "history", "--history"):
+        said = " ".join(run("explain", "--", name).stdout.split())
+        assert "exact | last | as_rendered: " in said and "--history exact sets it" in said
+    for name in COMMANDS:
+        (told,) = [each for each in fields("explain", name)["explanations"] if each["kind"] == "command"]
+        assert told["meaning"] and COMMANDS[name] in told["way_out"]
     assert_refused("did you mean 'supervision.turns'?", "explain", "supervision.turn", exit_code=2)
     assert "supervision:" in run("explain", "recipe").stdout
     assert_refused("did you mean 'unknown_role'?", "explain", "unknwn_role", exit_code=2)
