@@ -37,6 +37,17 @@ def test_pairs_are_the_loaders_micro_batches_over_ends_of_epochs():
         assert torch.equal(labels, micro_batch["shift_labels"])
 
 
+def test_of_a_loader_that_flattens_a_batch_is_one_row_with_the_same_documents():
+    rows, flat = (StepBatches(loader_of(flatten=flatten)) for flatten in (False, True))
+    for (inputs, labels), (one_row, its_labels) in islice(zip(rows, flat, strict=True), 12):
+        assert its_labels.tolist() == labels.flatten().tolist()
+        assert {name: value.tolist() for name, value in one_row.items()} == {
+            name: value.flatten().tolist() for name, value in inputs.items()
+        }
+    for batches in (rows, flat):
+        batches.loader.close()
+
+
 def torchtitan_loss(model, pairs):
     """As torchtitan's loop has it: documents begin where positions are 0; summed losses over the labels counted."""
     total = 0.0
@@ -103,13 +114,23 @@ def test_a_state_between_steps_goes_on_at_the_next_step_on_other_ranks():
     batches.loader.close()
 
 
-def test_a_state_within_a_step_and_rows_of_another_form_are_refused():
+def test_a_state_within_a_step_and_rows_of_another_form_are_refused(starter_cache):
     batches = StepBatches(loader_of(prefetch=0))
     next(iter(batches))
     with pytest.raises(UsageError, match="within a step"):
         batches.state_dict()
-    for options in ({"labels": "unshifted"}, {"flatten": True}):
-        with pytest.raises(UsageError, match="rows of shifted labels"):
-            next(iter(StepBatches(loader_of(**options))))
+    padded = PackedLoader(
+        starter_cache,
+        batching="padded",
+        labels="shifted",
+        micro_batch_size=2,
+        global_batch_size=8,
+        rank=0,
+        world_size=1,
+    )
+    for loader in (loader_of(labels="unshifted"), padded):
+        with pytest.raises(UsageError, match="takes shifted labels"):
+            next(iter(StepBatches(loader)))
+        loader.close()
     with pytest.raises(CheckError, match="expected reader"):
         batches.load_state_dict({"dp_rank_0": b""})

@@ -1,8 +1,9 @@
 """A loader's micro-batches one by one, in the format of torchtitan's ``BaseDataLoader``.
 
 torchtitan requests ``gradient_accumulation_steps`` batches for each optimizer step. Each is a pair of a dict with
-``input`` and ``positions``, and of labels that are already shifted; document boundaries are where positions are 0. It
-sums the losses and divides them by the number of labels it counted over all ranks, which equals the loader's
+``input`` and ``positions``, and of labels that are already shifted; document boundaries are where positions are 0.
+Version 0.3 takes rows of one length, the main branch one flat row of ``num_tokens_per_batch``. torchtitan sums the
+losses and divides them by the number of labels it counted over all ranks, which equals the loader's
 ``num_items_in_batch``.
 """
 
@@ -17,15 +18,15 @@ from packer.load.loader import PackedLoader
 from packer.load.ordered_rows import refuse_preference
 
 Pair = tuple[dict[str, Tensor], Tensor]
-"""``input`` and ``positions`` int64 [B, L]; labels int64 [B, L], shifted."""
+"""``input``, ``positions`` and shifted labels: int64 [B, L], or [T] of a loader that flattens."""
 
 
 class StepBatches:
     """Endless pairs of inputs and labels; the state can be saved between steps.
 
     Args:
-        loader: opened with ``flatten=False, labels="shifted"`` and the sizes that torchtitan trains with; without a
-            schedule, as torchtitan's number of micro-batches is fixed.
+        loader: opened with ``labels="shifted"``, for 0.3 also ``flatten=False``, and the sizes that torchtitan trains
+            with; without a schedule, as torchtitan's number of micro-batches is fixed.
     """
 
     def __init__(self, loader: PackedLoader) -> None:
@@ -42,14 +43,16 @@ class StepBatches:
         self._is_mid_step = False
         for step in self.loader.endless():
             for number, micro_batch in enumerate(step, start=1):
-                if "shift_labels" not in micro_batch or "document_ids" not in micro_batch:
+                if "shift_labels" not in micro_batch or "attention_mask" in micro_batch:
                     raise UsageError(
-                        "torchtitan takes rows of shifted labels",
-                        hint="open the loader with flatten=False, labels='shifted'",
+                        "torchtitan takes shifted labels, of blocks or of documents without padding",
+                        hint="open the loader with labels='shifted', and flatten=False for torchtitan 0.3",
                     )
                 self._is_mid_step = number < len(step)
-                inputs = {"input": micro_batch["input_ids"], "positions": micro_batch["position_ids"]}
-                yield inputs, micro_batch["shift_labels"]
+                ids, positions, labels = (micro_batch[name] for name in ("input_ids", "position_ids", "shift_labels"))
+                if "cu_seq_lens_q" in micro_batch:
+                    ids, positions, labels = ids[0], positions[0], labels[0]
+                yield {"input": ids, "positions": positions}, labels
 
     def state_dict(self) -> dict[str, Any]:
         """Return the loader's position, the same on every rank.
