@@ -233,7 +233,7 @@ def _chosen(entry: InputFile, rows: int, row: tuple[str, int] | None, *, rejecte
     if found is None:
         limited = "" if entry.limit is None else f", of which the recipe takes {entry.limit}"
         raise UsageError(
-            f"no row {row[1]} in {entry.name}", hint=f"rows are counted from 0; blank lines are none{limited}"
+            f"no row {row[1]} in {entry.name}", hint=f"rows are counted from 0, without blank lines{limited}"
         )
     yield found
 

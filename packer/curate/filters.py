@@ -106,7 +106,7 @@ def _refuse_pattern(pattern: str, name: str) -> None:
     except pa.ArrowInvalid as error:
         raise RecipeError(
             f"filter '{name}': '{pattern}' is not a valid RE2 regular expression: {error}",
-            hint="RE2 has no look-around and no back references, as their time is not linear in the text",
+            hint="RE2 has no look-around and no back references, because they do not run in linear time",
         ) from None
 
 

@@ -157,7 +157,7 @@ def read_vocabulary(tokenizer_json: bytes) -> tuple[bool, pa.Array, Int64]:
     if kind not in ("BPE", "Unigram") or model.get("continuing_subword_prefix"):
         raise InputError(
             f"a {kind} tokenizer's ids do not decode to its text, so nothing built with it could be proved",
-            hint="packer takes byte-level BPE and SentencePiece-like tokenizers",
+            hint="packer supports byte-level BPE and tokenizers in the style of SentencePiece",
         )
     vocabulary = vocabulary_of(definition)
     byte_level = "ByteLevel" in component_types(definition.get("decoder"))

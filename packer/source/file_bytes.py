@@ -187,7 +187,7 @@ def decompressed(path: FilePath, chunks: Iterable[bytes], codec: Codec | None) -
         raise InputError(
             f"{path}: {codec} data is damaged or cut off: {said}; "
             f"at least {num_bytes:,} bytes of text could be read before",
-            hint="is the file whole? Fetch it again",
+            hint="is the file complete? If not, fetch it again",
         ) from error
 
 

@@ -102,7 +102,7 @@ def _searching(pattern: str) -> Iterator[None]:
     except OSError as error:
         refused = InputError(
             f"{pattern}: cannot look into {error.filename}: {error.strerror}",
-            hint="name folders whose rows are meant and that this user may read",
+            hint="name the folders that hold the rows, and that this user may read",
         )
         raise out_of(error, f"{pattern}: cannot look for files") or refused from error
 

@@ -162,7 +162,7 @@ def read_errors(path: FilePath, kind: Format) -> Iterator[None]:
             f"{path}: cannot be read as {name}: {quoted(lines[0], 200)[1:-1]}",
             hint="if you trust it, write it again in smaller row groups and without dictionaries"
             if isinstance(error, OverMemoryError)
-            else "is the file whole? Write or fetch it again",
+            else "is the file complete? If not, write or fetch it again",
         ) from error
 
 

@@ -235,7 +235,7 @@ class _Lines:
             raise InputError(
                 f"{self._path}: the record of line {self.first or self._number} has more than {MAX_RECORD_BYTES:,} "
                 "bytes",
-                hint="is a quote in it never closed? Else write its rows as JSON lines",
+                hint="is a quote in it never closed? If not, write its rows as JSON lines",
             )
         self._number += 1
         return line

@@ -137,7 +137,7 @@ class Mirror:
         if not self.bucket.swap(name, before, content):
             raise BusyError(
                 f"{self.bucket.url}: another build committed a cache there meanwhile; this one did not",
-                hint="what was finished is kept: the same command finds it, and sees the other cache",
+                hint="what was finished is kept: run the same command again, and it sees the other cache",
             )
 
     def refresh(self, name: str) -> bytes | None:

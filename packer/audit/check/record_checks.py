@@ -55,7 +55,7 @@ def check_groups(cache: Cache, recipe: Recipe) -> Check | None:
         found if number else f"each of {len(values):,} values of {field} is in one split",
         "failure" if number else None,
         count=number,
-        hint='sources with a split of their own hold rows of these groups, or the field holds 7 and "7"',
+        hint='sources with a split of their own have rows of these groups, or the field has both 7 and "7"',
     )
 
 

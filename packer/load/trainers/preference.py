@@ -170,7 +170,7 @@ class _CacheTrainer:
         if self.accelerator.num_processes > 1:
             raise UsageError(
                 "precompute_ref_log_probs of rows in memory does not work in several processes",
-                hint="leave it out: the reference model then answers in every step",
+                hint="leave it out: the reference model is then run in every step",
             )
         return super()._precompute_ref_logps(dataset, *args)  # type: ignore[misc]
 

@@ -53,7 +53,7 @@ def read_benchmark(path: str, *, column: str | None = None, name: str | None = N
     if isinstance(place, Path) and (place.is_dir() or not place.exists()):
         raise InputError(
             f"{path}: no such file",
-            hint=did_you_mean(near_paths(path), "a benchmark is one file; of a folder or a pattern, name each"),
+            hint=did_you_mean(near_paths(path), "a benchmark is one file; of a folder or a pattern, name each file"),
         )
     found = _column(path, place, column)
     questions = []
@@ -62,11 +62,11 @@ def read_benchmark(path: str, *, column: str | None = None, name: str | None = N
             said = value if isinstance(value, Refused) else f"found {type(value).__name__}"
             raise InputError(
                 f"{path}: row {number}: expected a text in column '{found}': {said}",
-                hint="every row of a benchmark has a question, as a text",
+                hint="every row of a benchmark needs a question that is a text",
             )
         questions.append(value)
     if not questions:
-        raise NoRowsError(f"{path}: no rows", hint="a benchmark has a question a row")
+        raise NoRowsError(f"{path}: no rows", hint="a benchmark has one question per row")
     return BenchmarkQuestions(
         name=name or PurePosixPath(path).stem,
         path=path,
@@ -134,7 +134,7 @@ def read_rule(rule: row_rules.Benchmark) -> BenchmarkQuestions:
     if rule.sha256 not in {None, found.sha256}:
         raise InputError(
             f"{rule.path}: expected sha256 {rule.sha256}, found {found.sha256}",
-            hint="the benchmark is not the file that it was; without the key sha256 it is taken as it is",
+            hint="the benchmark file has changed; without the key sha256, any version of it is taken",
         )
     return found
 
