@@ -33,7 +33,7 @@ def find_openings(probed: ProbedTemplate) -> Iterator[CodedFinding]:
             "an answer without reasoning is trained after an empty reasoning block that the model has to write: "
             "it learns to skip its reasoning",
             examples=(trained,),
-            hint="right if the model should answer at once under this prompt; if not, train only on rows with reasoning",
+            hint="right if the model should answer at once under this prompt; if not, keep to rows with reasoning",
         )
         return
     yield finding(
