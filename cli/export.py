@@ -35,7 +35,7 @@ def command(*, cache: Path, output: Path, blocks: bool, reply: Reply, **options:
 
     began = time.monotonic()
     with listener(quiet=reply.quiet) as progress:
-        found = export(cache, output, unit="blocks" if blocks else "documents", progress=progress, **options)
+        found = export(cache, output, unit="blocks" if blocks else None, progress=progress, **options)
     seconds = time.monotonic() - began
     fields = {"seconds": round(seconds, 3), **fields_of(found)}
     reply.summary(fields, lambda: _print(found, seconds, every=reply.verbose))

@@ -40,6 +40,17 @@ def test_datasets_documents_are_those_of_the_cache(starter_cache, tmp_path):
         assert all(row["attention_mask"] == [1] * len(row["input_ids"]) for row in rows)
 
 
+def test_skyrl_documents_have_a_mask_and_nothing_else(starter_cache, tmp_path):
+    """`skyrl.train.dataset.pretokenized` (commit a9564572 of SkyRL) reads both columns, the mask unshifted."""
+    found = export(starter_cache, tmp_path / "out", to="skyrl")
+    for each in found.splits:
+        rows = readers.datasets_rows(tmp_path / "out" / each.split)
+        documents = readers.cache_documents(starter_cache, each.split)
+        expected = [{"input_ids": ids, "loss_mask": [int(label != -100) for label in row]} for ids, row in documents]
+        assert rows == expected and sum(sum(row["loss_mask"]) for row in rows) == each.num_trained > 0
+    assert json.loads((tmp_path / "out/export.json").read_text())["conventions"]["loss_mask"].startswith("unshifted")
+
+
 def test_datasets_blocks_are_those_of_the_cache(starter_cache, tmp_path):
     export(starter_cache, tmp_path / "out", to="datasets", unit="blocks", split="train")
     rows = readers.datasets_rows(tmp_path / "out")
