@@ -49,10 +49,12 @@ FORMATS: dict[str, Format] = {
         holds=("documents", "blocks", "weights", "preference"),
     ),
     "megatron-bridge": Format(
-        writer="packed_parquet.PackedParquetWriter", help="blocks as packed Parquet", holds=("blocks",)
+        writer="packed_parquet.PackedParquetWriter",
+        help="blocks as packed Parquet (Megatron-Bridge)",
+        holds=("blocks",),
     ),
     "skyrl": Format(
-        writer="datasets_folder.MaskWriter", help="the same folder, with a loss_mask in place of labels (SkyRL, verl)"
+        writer="datasets_folder.MaskWriter", help="such a folder with a loss_mask in place of labels (SkyRL, verl)"
     ),
 }
 

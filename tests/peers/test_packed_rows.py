@@ -8,6 +8,7 @@ import json
 import sys
 import types
 from importlib.machinery import PathFinder
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -168,7 +169,7 @@ def test_skyrl_trains_the_tokens_of_documents(cache, model, without_inits, tmp_p
     for number, lengths in enumerate(batch["sub_seq_lengths"]):
         ids, mask = batch["sequences"][number], batch["loss_mask"][number]
         places = np.cumsum([0, *lengths.tolist()]).tolist()
-        for place, end in zip(places, places[1:], strict=False):
+        for place, end in pairwise(places):
             part = ids[place:end][None]
             logits = model(part, torch.arange(end - place)[None], causal(end - place))[:, :-1]
             total += loss_of_targets(logits, part[:, 1:], mask[place : end - 1])
