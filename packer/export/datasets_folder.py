@@ -106,6 +106,10 @@ class MaskWriter(Writer):
             columns["kto_tags"] = pa.array(batch.sides == DESIRABLE)
         self._append(columns)
 
+    def notes(self) -> Iterator[str]:
+        if not self.rows.is_alone:
+            yield "name the folder of a split: SkyRL reads all files below the one that it is given, as one dataset"
+
 
 class DatasetsWriter(MaskWriter):
     """Writes documents with labels and an attention mask, or blocks."""

@@ -44,6 +44,7 @@ def test_datasets_documents_are_those_of_the_cache(starter_cache, tmp_path):
 def test_skyrl_documents_have_a_mask_and_nothing_else(starter_cache, tmp_path):
     """`skyrl.train.dataset.pretokenized` (commit a9564572 of SkyRL) reads both columns, the mask unshifted."""
     found = export(starter_cache, tmp_path / "out", to="skyrl")
+    assert found.notes[0].startswith("name the folder of a split")
     for each in found.splits:
         rows = readers.datasets_rows(tmp_path / "out" / each.split)
         documents = readers.cache_documents(starter_cache, each.split)
