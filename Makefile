@@ -43,7 +43,7 @@ faults: $(DEV) ## Every fault of docs/explanation/guarantees.md as often as it s
 	PACKER_FAULTS=full .venv/bin/python -m pytest -q -n 2 tests/faults
 
 peers: $(DEV) ## Other trainers over what packer gives them: installs axolotl, LLaMA-Factory, torchtitan, …
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement tests/requirements-peers.txt
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python --requirement tests/requirements-peers.txt
 	.venv/bin/python -m pytest -q -rs tests/peers
 
 cluster: $(DEV) ## Builds on a real Ray cluster and into a real object store of one machine, with all that dies and races

@@ -21,7 +21,7 @@ _HELP = f"""Write CACHE in another trainer's file format.
 format has no place for the loss mask, nothing is written. OUT appears when it is finished, with export.json, which says
 what it was made from.
 """
-_WITH_BLOCKS = ", ".join(name for name, entry in FORMATS.items() if "blocks" in entry.holds)
+_WITH_BOTH = ", ".join(name for name, entry in FORMATS.items() if {"documents", "blocks"} <= {*entry.holds})
 
 
 @click.command("export", cls=Command, help=_HELP)
@@ -29,13 +29,13 @@ _WITH_BLOCKS = ", ".join(name for name, entry in FORMATS.items() if "blocks" in 
 @click.option("--to", type=click.Choice(list(FORMATS)), required=True, help="Whose files.")
 @click.option("-o", "--output", metavar="OUT", type=click.Path(path_type=Path), required=True, help="Folder to write.")
 @click.option("--split", metavar="NAME", help="Only this split [all].")
-@click.option("--blocks", is_flag=True, help=f"Blocks as they are packed [documents]: {_WITH_BLOCKS}.")
+@click.option("--blocks", is_flag=True, help=f"Blocks as they are packed [documents]: {_WITH_BOTH}.")
 def command(*, cache: Path, output: Path, blocks: bool, reply: Reply, **options: Any) -> None:
     from packer.export.run import export  # noqa: PLC0415 - not for --help
 
     began = time.monotonic()
     with listener(quiet=reply.quiet) as progress:
-        found = export(cache, output, unit="blocks" if blocks else "documents", progress=progress, **options)
+        found = export(cache, output, unit="blocks" if blocks else None, progress=progress, **options)
     seconds = time.monotonic() - began
     fields = {"seconds": round(seconds, 3), **fields_of(found)}
     reply.summary(fields, lambda: _print(found, seconds, every=reply.verbose))

@@ -5,33 +5,37 @@ columns ``input_ids``, ``attention_mask`` and ``labels``, which axolotl requires
 ``position_ids`` and ``seq_lengths`` instead of the mask: TRL takes boundaries from ``seq_lengths``, others from
 ``position_ids``, and with a mask of ones transformers would ignore both. Labels are unshifted.
 
+With a ``loss_mask`` in place of labels, unshifted too, documents are what SkyRL reads. It is a format of its own, as
+collators fail that get more columns than they know, such as LLaMA-Factory's.
+
 Pairs have the three columns of documents twice, prefixed with ``chosen_`` and ``rejected_``, and empty ``images``,
 ``videos`` and ``audios``, which LLaMA-Factory's collators require; rated answers have them with ``kto_tags``.
 """
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from packer.batches import DESIRABLE, BlockBatch, Int64
-from packer.export.writer import Files, FlatDocuments, SplitRows, Writer
+from packer.batches import DESIRABLE, BlockBatch
+from packer.export.writer import Files, FlatDocuments, SplitRows, Writer, lists
+from packer.layout import MASKED
 
-_COLUMNS = {
-    "documents": ("input_ids", "attention_mask", "labels"),
-    "blocks": ("input_ids", "labels", "position_ids", "seq_lengths"),
-}
-_TYPES = {"attention_mask": pa.int8(), "loss_weights": pa.float32()}
+_BLOCKS = ("input_ids", "labels", "position_ids", "seq_lengths")
+_TYPES = {"attention_mask": pa.int8(), "loss_mask": pa.int8(), "loss_weights": pa.float32()}
 _MEDIA = ("images", "videos", "audios")
 _FILE = "data-00000-of-00001.arrow"
 
 
-class DatasetsWriter(Writer):
+class MaskWriter(Writer):
     """Writes one split as a folder for ``datasets.load_from_disk``; several splits become a DatasetDict folder."""
+
+    conventions: ClassVar[Mapping[str, Any]] = {"loss_mask": "unshifted: 1 where a token is trained"}
+    _of_documents: ClassVar[tuple[str, ...]] = ("input_ids", "loss_mask")
 
     def __init__(self, files: Files, rows: SplitRows) -> None:
         super().__init__(files, rows)
@@ -44,13 +48,14 @@ class DatasetsWriter(Writer):
         self._stream = pa.ipc.new_stream(files.open(f"{self._folder}{_FILE}"), self._schema)
 
     @classmethod
-    def write_index(cls, files: Files, splits: Sequence[str]) -> None:
+    def write_index(cls, files: Files, splits: Mapping[str, Mapping[str, Any]]) -> None:
         if len(splits) > 1:
             files.write("dataset_dict.json", json.dumps({"splits": list(splits)}).encode())
 
     def finish(self) -> dict[str, Any]:
         self._stream.close()
-        identity = f"{self.rows.cache.manifest.content_fingerprint} datasets {self.unit} {self.split}"
+        columns = " ".join(self._schema.names)
+        identity = f"{self.rows.cache.manifest.content_fingerprint} {columns} {self.unit} {self.split}"
         state: dict[str, Any] = {
             "_data_files": [{"filename": _FILE}],
             "_fingerprint": hashlib.sha256(identity.encode()).hexdigest()[:16],
@@ -67,7 +72,8 @@ class DatasetsWriter(Writer):
 
     def _columns(self) -> dict[str, pa.DataType]:
         """Return the name and type of each column."""
-        names = _COLUMNS[self.unit] + (("loss_weights",) if self.rows.weighted else ())
+        names = self._of_documents if self.unit == "documents" else _BLOCKS
+        names += ("loss_weights",) if self.rows.weighted else ()
         columns: dict[str, pa.DataType] = {name: pa.list_(_TYPES.get(name, pa.int32())) for name in names}
         if self.rows.cache.is_paired:
             sided = {f"{side}_{name}": kind for side in ("chosen", "rejected") for name, kind in columns.items()}
@@ -85,10 +91,11 @@ class DatasetsWriter(Writer):
             "input_ids": batch.input_ids,
             "attention_mask": np.ones(len(batch.input_ids), np.int8),
             "labels": batch.labels,
+            "loss_mask": (batch.labels != MASKED).view(np.int8),
         }
         if batch.loss_weights is not None:
             flat["loss_weights"] = batch.loss_weights
-        columns = {name: _lists(values, batch.offsets) for name, values in flat.items()}
+        columns = {name: lists(values, batch.offsets) for name, values in flat.items()}
         if self.rows.cache.is_paired and batch.margins is not None:
             number = len(batch.length) // 2
             sides = {"chosen": pa.array(range(0, 2 * number, 2)), "rejected": pa.array(range(1, 2 * number, 2))}
@@ -99,13 +106,24 @@ class DatasetsWriter(Writer):
             columns["kto_tags"] = pa.array(batch.sides == DESIRABLE)
         self._append(columns)
 
+    def notes(self) -> Iterator[str]:
+        if not self.rows.is_alone:
+            yield "name the folder of a split: SkyRL reads all files below the one that it is given, as one dataset"
+
+
+class DatasetsWriter(MaskWriter):
+    """Writes documents with labels and an attention mask, or blocks."""
+
+    conventions: ClassVar[Mapping[str, Any]] = Writer.conventions
+    _of_documents: ClassVar[tuple[str, ...]] = ("input_ids", "attention_mask", "labels")
+
     def blocks(self, batch: BlockBatch) -> None:
         B, L = batch.input_ids.shape
         offsets = np.arange(B + 1, dtype=np.int64) * L
-        columns = {name: _lists(getattr(batch, name).reshape(-1), offsets) for name in _COLUMNS["blocks"][:3]}
-        columns["seq_lengths"] = _lists(batch.seq_lengths, batch.seq_offsets)
+        columns = {name: lists(getattr(batch, name).reshape(-1), offsets) for name in _BLOCKS[:3]}
+        columns["seq_lengths"] = lists(batch.seq_lengths, batch.seq_offsets)
         if batch.loss_weights is not None:
-            columns["loss_weights"] = _lists(batch.loss_weights.reshape(-1), offsets)
+            columns["loss_weights"] = lists(batch.loss_weights.reshape(-1), offsets)
         self._append(columns)
 
     def notes(self) -> Iterator[str]:
@@ -121,7 +139,3 @@ def _feature(kind: pa.DataType) -> dict[str, Any]:
     if pa.types.is_list(kind):
         return {"feature": _feature(kind.value_type), "length": -1, "_type": "Sequence"}
     return {"dtype": {"float": "float32"}.get(str(kind), str(kind)), "_type": "Value"}
-
-
-def _lists(values: npt.NDArray[Any], offsets: Int64) -> pa.Array:
-    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(values))

@@ -10,6 +10,7 @@ from packer.withdrawn import refuse_withdrawn
 Unit: TypeAlias = Literal["documents", "blocks"]
 
 PLACES = {
+    "documents": "documents: its trainer reads blocks",
     "blocks": "blocks: its trainer packs documents itself",
     "preference": "which answer was chosen",
     "weights": "fractional loss weights",
@@ -27,9 +28,13 @@ class Format:
     help: str
     """The files and trainers, in a few words."""
 
-    holds: tuple[str, ...] = ()
-    """What it has a place for besides ids and labels of documents; a cache that needs another of :data:`PLACES` is
-    refused."""
+    holds: tuple[str, ...] = ("documents",)
+    """Which of :data:`PLACES` it has; a cache that needs another one is refused."""
+
+    @property
+    def unit(self) -> Unit:
+        """What is exported unless somebody says otherwise."""
+        return "documents" if "documents" in self.holds else "blocks"
 
     def load(self) -> Any:
         """Import and return its writer class."""
@@ -41,7 +46,15 @@ FORMATS: dict[str, Format] = {
     "datasets": Format(
         writer="datasets_folder.DatasetsWriter",
         help="a folder for load_from_disk (TRL, axolotl, LLaMA-Factory)",
-        holds=("blocks", "weights", "preference"),
+        holds=("documents", "blocks", "weights", "preference"),
+    ),
+    "megatron-bridge": Format(
+        writer="packed_parquet.PackedParquetWriter",
+        help="blocks as packed Parquet (Megatron-Bridge)",
+        holds=("blocks",),
+    ),
+    "skyrl": Format(
+        writer="datasets_folder.MaskWriter", help="such a folder with a loss_mask in place of labels (SkyRL, verl)"
     ),
 }
 

@@ -7,7 +7,7 @@ left behind is removed by the next.
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -102,7 +102,7 @@ def export(
     *,
     to: str,
     split: str | None = None,
-    unit: Unit = "documents",
+    unit: Unit | None = None,
     progress: Progress | None = None,
 ) -> Exported:
     """Export a cache to another trainer's file format; the digest of every row is checked as it is read.
@@ -112,7 +112,7 @@ def export(
         out: the folder to write, which must not exist.
         to: one of ``packer.export.formats.FORMATS``.
         split: export only this split; all splits by default.
-        unit: documents or blocks.
+        unit: documents or blocks; by default documents, of a format for blocks alone blocks.
         progress: receives progress; counts rows.
 
     Raises:
@@ -125,6 +125,7 @@ def export(
     refuse_address(os.fspath(out), place="file")
     out, progress = Path(out), progress or Silent()
     form = format_of(to)
+    unit = unit or form.unit
     kind: type[Writer] = form.load()
     with Cache.open(cache) as opened:
         opened.refuse_images("an export")
@@ -137,7 +138,7 @@ def export(
             with Files(folder) as files:
                 writers = [kind(files, each) for each in rows]
                 written = tuple(_write_split(writer, progress) for writer in writers)
-                kind.write_index(files, splits)
+                kind.write_index(files, {each.split: each.details for each in written})
             found = Exported(
                 folder=out,
                 to=to,
@@ -148,7 +149,10 @@ def export(
                 fingerprint=opened.fingerprint,
             )
             with Files(folder) as record:
-                record.write(RECORD, json.dumps(_record(opened, found), indent=2, sort_keys=True).encode() + b"\n")
+                record.write(
+                    RECORD,
+                    json.dumps(_record(opened, found, kind.conventions), indent=2, sort_keys=True).encode() + b"\n",
+                )
             record.written()
     return found
 
@@ -156,7 +160,7 @@ def export(
 def _splits(cache: Cache, split: str | None, unit: Unit) -> list[str]:
     there = list(cache.splits(unit))
     if not there:
-        raise UsageError(f"{cache.folder} has no {unit}", hint="without --blocks, its documents are exported")
+        raise UsageError(f"{cache.folder} has no {unit}", hint="--to datasets without --blocks exports its documents")
     if split not in (None, *there):
         raise UsageError(
             f"{cache.folder} has no {unit} of split '{split}'", hint=f"splits with {unit}: {', '.join(there)}"
@@ -172,7 +176,7 @@ def _refuse(to: str, form: Format, rows: Sequence[SplitRows]) -> None:
             f"{cache.folder} has fractional loss weights, and trainers of preference data read none",
             hint="build it without weights",
         )
-    needed = {"blocks": rows[0].unit == "blocks", "preference": cache.is_preference, "weights": weighted}
+    needed = {rows[0].unit: True, "preference": cache.is_preference, "weights": weighted}
     for name in (name for name, is_needed in needed.items() if is_needed and name not in form.holds):
         able = ", ".join(f"--to {other}" for other, each in FORMATS.items() if name in each.holds)
         raise UsageError(f"{to} has no place for {PLACES[name]}", hint=f"for {cache.folder}: {able}")
@@ -190,14 +194,14 @@ def _write_split(writer: Writer, progress: Progress) -> ExportedSplit:
     )
 
 
-def _record(cache: Cache, found: Exported) -> dict[str, Any]:
+def _record(cache: Cache, found: Exported, conventions: Mapping[str, Any]) -> dict[str, Any]:
     manifest = cache.manifest
     return {
         "format": "packer-export",
         "format_version": 1,
         "to": found.to,
         "unit": found.unit,
-        "conventions": {"labels": "unshifted", "masked": -100, "first_token_of_a_document": "masked"},
+        "conventions": {**conventions, "first_token_of_a_document": "masked"},
         "source": {
             "fingerprint": found.fingerprint,
             "content_fingerprint": manifest.content_fingerprint,

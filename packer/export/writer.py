@@ -2,19 +2,21 @@
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from packer.batches import BlockBatch, Float32, Int8, Int32, Int64
 from packer.errors import UsageError
 from packer.export.formats import Unit
-from packer.layout import offsets_of
+from packer.layout import MASKED, offsets_of
 from packer.store.cache import BlockShards, Cache, DocumentShards
 from packer.store.folder import inside
 from packer.store.own_files import make_folder
@@ -159,13 +161,16 @@ class Files(ExitStack):
 class Writer:
     """Writes the rows of one split, in order, to the files of a format."""
 
+    conventions: ClassVar[Mapping[str, Any]] = {"labels": "unshifted", "masked": MASKED}
+    """For export.json: what a reader of the columns has to know."""
+
     def __init__(self, files: Files, rows: SplitRows) -> None:
         self.files, self.rows = files, rows
         self.split, self.unit = rows.split, rows.unit
 
     @classmethod
-    def write_index(cls, files: Files, splits: Sequence[str]) -> None:
-        """Write the files that cover all splits."""
+    def write_index(cls, files: Files, splits: Mapping[str, Mapping[str, Any]]) -> None:
+        """Write the files that cover all splits, given the details of each."""
 
     def write(self, batch: FlatDocuments | BlockBatch) -> None:
         """Append rows."""
@@ -189,3 +194,8 @@ class Writer:
     def notes(self) -> Iterator[str]:
         """Yield notes on training with the export; called after `finish`."""
         yield from ()
+
+
+def lists(values: npt.NDArray[Any], offsets: Int64) -> pa.Array:
+    """Return a column of lists: entry i is ``values[offsets[i]:offsets[i + 1]]``."""
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(values))

@@ -18,6 +18,7 @@ from msgspec import Meta
 from packer.errors import RecipeError
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.names import SplitName, is_address, refuse_credentials
+from packer.recipe.infilling import Infilling
 from packer.recipe.media_rules import MediaRules
 from packer.recipe.named_options import is_about_sources
 from packer.recipe.read_rules import MAX_BLOCK_LEN, Read, Tokens, check_read
@@ -33,9 +34,9 @@ RowBytes = Annotated[int, Meta(ge=1, le=2**30)]
 SCHEMA_CHOICES = ("auto", *ROW_SCHEMAS)
 
 _RULE_KEYS = ("media", "filters", "decontaminate", "deduplicate", "split", "read")
-_LATER_KEYS = ("name", "call_ids", "wrapped", "roles", "where", "take", "ignore")
-"""Keys added later, to the recipe or to its `template`, `rows` and sources. They are written only if set, so that older
-manifests keep their bytes."""
+_LATER_KEYS = ("name", "call_ids", "wrapped", "roles", "where", "take", "ignore", "fim")
+"""Keys added later, to the recipe, its sources, `template`, `rows` or `text`. They are written only if set, so that
+older manifests keep their bytes."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -116,6 +117,7 @@ class Supervision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 class Text(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     append_eos: bool = True
+    fim: Infilling | None = None
 
 
 class Pack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -206,7 +208,7 @@ def to_json(value: msgspec.Struct) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
     if not isinstance(value, Recipe):
         return plain
-    groups = [(group, _LATER_KEYS) for group in (plain["template"], plain["rows"], *plain["sources"])]
+    groups = [(group, _LATER_KEYS) for group in (plain["template"], plain["rows"], plain["text"], *plain["sources"])]
     for group, keys in [(plain, _RULE_KEYS), *groups]:
         for key in [key for key in keys if not group.get(key, True)]:
             del group[key]

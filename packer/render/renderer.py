@@ -27,6 +27,7 @@ from packer.render.conversation import (
 from packer.render.drawn import Drawing, with_drawing
 from packer.render.dropped import ConversationLosses, LossCheck, refusal
 from packer.render.environment import ChatTemplate, RenderError
+from packer.render.infilling import infilled
 from packer.render.marks import marked_turns
 from packer.render.message_form import renderable
 from packer.render.pieces import Piece, masked_pieces, turn_weights, with_mask
@@ -288,12 +289,11 @@ class Renderer:
             raise RenderError("the tokenizer has no EOS to close a completion with", code="no_terminator")
         if completion:
             self._control.refuse(sample.text, "completion")
-        whole = sample.prompt + sample.text
-        guarded = self._control.guarded(whole)
+        guarded = self._control.guarded(sample.prompt + sample.text)
         self._control.refuse_foreign(sample.text, sample.kind, trained=sample.text)
-        prompt_end = len(sample.prompt)
-        turn = (0, prompt_end, len(whole) + len(close), 1.0)
-        return encoded(whole + close, (turn,), raw=True, guarded=guarded)
+        fim = None if completion or guarded else self._recipe.text.fim
+        whole = f"{sample.prompt}{infilled(sample.text, fim)}{close}"
+        return encoded(whole, ((0, len(sample.prompt), len(whole), 1.0),), raw=True, guarded=guarded)
 
     def _render_chat(self, sample: Sample, losses: LossCheck) -> RenderedRow:
         self._refuse_empty_user(sample)

@@ -26,12 +26,29 @@ def policy_and_reference(vocab_size=4096):
     return policy, reference
 
 
+PLAIN = {"max_length": None, "bf16": False, "gradient_checkpointing": False, "optim": "sgd"}
+PLAIN |= {"train_sampling_strategy": "sequential", "per_device_train_batch_size": 4}
+
+
+def reward_trainer_of(kind, folder, train_dataset, tokenizer, *, pad_token=None, eval_dataset=None, **options):
+    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(tokenizer)
+    tokenizer.pad_token = pad_token or tokenizer.pad_token
+    torch.manual_seed(0)
+    config = tiny_config(vocab_size=len(tokenizer), num_labels=1, max_position_embeddings=8192)
+    return kind(
+        transformers.AutoModelForSequenceClassification.from_config(config).train(),
+        args=arguments(folder, trl.RewardConfig, **(PLAIN | options)),
+        train_dataset=train_dataset,
+        eval_dataset=eval_dataset,
+        processing_class=tokenizer,
+    )
+
+
 def trainer_of(kind, folder, train_dataset, tokenizer, *, reference=True, eval_dataset=None, **options):
     tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(tokenizer)
     policy, model = policy_and_reference(len(tokenizer))
     config = trl.DPOConfig if issubclass(kind, trl.DPOTrainer) else trl.KTOConfig
-    plain = {"max_length": None, "bf16": False, "gradient_checkpointing": False, "optim": "sgd", "beta": 0.5}
-    plain |= {"train_sampling_strategy": "sequential", "per_device_train_batch_size": 4}
+    plain = {**PLAIN, "beta": 0.5}
     return kind(
         policy,
         ref_model=model if reference else None,

@@ -29,7 +29,7 @@ def test_the_page_leads_from_rows_to_a_loss_that_falls(starter, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     small_model(Path("YOUR_MODEL"), starter / "tokenizer", vocab_size=4096)
     write_rows("pairs.jsonl", [pair(number) for number in range(40)])
-    for name in ("DPOConfig", "KTOConfig"):
+    for name in ("DPOConfig", "KTOConfig", "RewardConfig"):
         monkeypatch.setattr(trl, name, partial(getattr(trl, name), use_cpu=True, bf16=False, report_to="none"))
     commands = COMMAND.findall((HOW_TO / PAGE).read_text("utf-8"))
     assert len(commands) == 2
@@ -46,4 +46,4 @@ def test_the_page_leads_from_rows_to_a_loss_that_falls(starter, tmp_path, monkey
 
 
 def test_every_block_of_the_page_is_run():
-    assert len(python_of(PAGE)) == 3
+    assert len(python_of(PAGE)) == 4

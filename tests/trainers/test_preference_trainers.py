@@ -1,4 +1,4 @@
-"""TRL's DPOTrainer and KTOTrainer over a cache: batches, losses and gradients are those of TRL's own preparation."""
+"""TRL's DPOTrainer, RewardTrainer and KTOTrainer over a cache: batches, losses and gradients are those of TRL's own preparation."""
 
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from preference_runs import (  # noqa: E402
     batches_of,
     loss_and_gradients,
     per_side,
+    reward_trainer_of,
     same_batches,
     same_losses,
     trainer_of,
@@ -154,6 +155,36 @@ def test_partners_have_another_prompt_and_are_the_nearest_before(prompts, batch_
     assert found.tolist() == [literal(row) for row in range(len(prompts))]
 
 
+@pytest.mark.parametrize(
+    ("margins", "pad_token"), [("of all", None), ("of some", "<|im_end|>"), ("of some", "!"), ("of none", None)]
+)
+def test_a_reward_model_trains_as_with_trls_own_preparation(margins, pad_token, llama_like, tmp_path):
+    """Whatever the tokenizer pads with, the score is read where TRL reads it; a pair without a margin has one of 0."""
+    rows = [{**row, "margin": row["margin"] if margins == "of all" or number % 2 else None}
+            for number, row in enumerate(PAIRS)]  # fmt: skip
+    own_rows = [{**row, "margin": row["margin"] or 0.0} for row in rows]
+    if margins == "of none":
+        rows = own_rows = [{name: row[name] for name in ("prompt", "chosen", "rejected")} for row in PAIRS]
+    data = trainers.PreferenceData(built(tmp_path / "cache", rows, llama_like))
+    ours = reward_trainer_of(
+        trainers.PackedRewardTrainer, tmp_path, data, llama_like, pad_token=pad_token, eval_dataset=data
+    )
+    own_data = datasets.Dataset.from_list(own_rows)
+    own = reward_trainer_of(trl.RewardTrainer, tmp_path, own_data, llama_like, pad_token=pad_token)
+    found, expected = batches_of(ours), batches_of(own)
+    same_batches(found, expected)
+    assert ("margin" in found[0]) == (margins != "of none")
+    loss, gradients = loss_and_gradients(ours, found[0])
+    expected_loss, expected_gradients = loss_and_gradients(own, expected[0])
+    assert loss == pytest.approx(expected_loss, abs=1e-6)
+    torch.testing.assert_close(gradients, expected_gradients, rtol=0, atol=1e-6)
+    assert gradients.abs().max() > 1e-3
+    if margins == "of all":
+        before = ours.evaluate()["eval_loss"]
+        ours.train()
+        assert ours.evaluate()["eval_loss"] < before
+
+
 def test_what_trl_computes_beforehand_is_what_the_reference_model_says(pairs, llama_like, tmp_path):
     with_model = trainer_of(trainers.PackedDPOTrainer, tmp_path, trainers.PreferenceData(pairs), llama_like)
     data = trainers.PreferenceData(pairs, seed=5)
@@ -233,5 +264,7 @@ def test_data_of_another_kind_is_refused(pairs, answers, starter_cache, llama_li
         trainers.PreferenceData(starter_cache)
     with pytest.raises(UsageError, match="rated answers, not pairs"):
         trainer_of(trainers.PackedDPOTrainer, tmp_path, trainers.PreferenceData(answers), llama_like)
+    with pytest.raises(UsageError, match="rated answers, not pairs"):
+        reward_trainer_of(trainers.PackedRewardTrainer, tmp_path, trainers.PreferenceData(answers), llama_like)
     with pytest.raises(TypeError, match="PreferenceData"):
         trainer_of(trainers.PackedDPOTrainer, tmp_path, datasets.Dataset.from_list(PAIRS), llama_like)

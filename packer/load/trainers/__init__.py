@@ -29,6 +29,7 @@ class Trainer(NamedTuple):
 TRAINERS = {
     "PackedDPOTrainer": Trainer("preference", ("trl", "transformers", "datasets"), "trl.md"),
     "PackedKTOTrainer": Trainer("preference", ("trl", "transformers", "datasets"), "trl.md"),
+    "PackedRewardTrainer": Trainer("preference", ("trl", "transformers", "datasets"), "trl.md"),
     "PackedSFTTrainer": Trainer("sft", ("trl", "transformers", "datasets"), "trl.md"),
     "PackedTrainer": Trainer(
         "huggingface", ("transformers", "accelerate"), "transformers.md", ("train", "set_global_batch_size")

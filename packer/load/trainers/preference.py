@@ -1,13 +1,13 @@
-"""TRL's DPOTrainer and KTOTrainer over the pairs or rated answers of a cache.
+"""TRL's DPOTrainer, RewardTrainer and KTOTrainer over the pairs or rated answers of a cache.
 
-Both render, tokenize and truncate their data, and train everything that follows the prompt. All of that was
+All render, tokenize and truncate their data, and train everything that follows the prompt. All of that was
 decided when the cache was built. So they get a dataset of numbers, one per pair or answer, prepare nothing, and
 a collator reads the documents: exactly the labeled tokens are trained. Order, accumulation, losses, metrics, PEFT
 and resume are TRL's.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from datasets import Dataset
 from torch import nn
-from trl import DPOConfig, DPOTrainer, KTOConfig, KTOTrainer
+from trl import DPOConfig, DPOTrainer, KTOConfig, KTOTrainer, RewardConfig, RewardTrainer
 
 from packer.batches import CHOSEN, DESIRABLE, Int32, Int64
 from packer.errors import UsageError
@@ -30,7 +30,7 @@ _REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
 
 
 class PreferenceData:
-    """A split of pairs or of rated answers, for :class:`PackedDPOTrainer` and :class:`PackedKTOTrainer`.
+    """A split of pairs or of rated answers, for the trainers of this module.
 
     Args:
         cache: folder of a cache, or an open one.
@@ -86,6 +86,9 @@ class _Collator:
 
     data: list[PreferenceData]
     multiple_of: int
+    names: tuple[str, ...] = ("input_ids", "attention_mask", "completion_mask")
+    pad_id: int | None = None
+    """None for that of the cache."""
 
     def __call__(self, rows: list[dict[str, Any]]) -> MicroBatch:
         (number,) = {row["data"] for row in rows}  # the rows of a dataset belong to one
@@ -111,13 +114,14 @@ class _Collator:
         """
         ids, labels = zip(*documents, strict=True)
         columns = {
-            "input_ids": (ids, data.cache.manifest.model.pad_id),
+            "input_ids": (ids, data.cache.manifest.model.pad_id if self.pad_id is None else self.pad_id),
             "attention_mask": ([np.ones(len(row), np.int64) for row in ids], 0),
             "completion_mask": ([row != MASKED for row in labels], 0),
         }
         missing = -max(map(len, ids)) % self.multiple_of
         batch: MicroBatch = {}
-        for name, (rows, fill) in columns.items():
+        for name in self.names:
+            rows, fill = columns[name]
             of_rows = [torch.from_numpy(row.astype(np.int64)) for row in rows]
             padded = nn.utils.rnn.pad_sequence(of_rows, batch_first=True, padding_value=fill)
             batch[name] = nn.functional.pad(padded, (0, missing), value=fill)
@@ -125,11 +129,12 @@ class _Collator:
 
 
 class _CacheTrainer:
-    """What both trainers do differently from TRL's."""
+    """What all trainers do differently from TRL's."""
 
     _config: ClassVar[type]
     args: Any
     accelerator: Any
+    data_collator: Any
 
     def __init__(
         self,
@@ -155,7 +160,8 @@ class _CacheTrainer:
             name: self._as_dataset(value, args)
             for name, value in (("train_dataset", train_dataset), ("eval_dataset", eval_dataset))
         }
-        super().__init__(model, ref_model, args, **(options | datasets | {"data_collator": collator}))  # type: ignore[call-arg]
+        options |= {"ref_model": ref_model} if ref_model is not None else {}
+        super().__init__(model, args=args, **(options | datasets | {"data_collator": collator}))  # type: ignore[call-arg]
 
     def evaluate(self, eval_dataset: Any = None, *args: Any, **options: Any) -> Any:
         if not isinstance(eval_dataset, str):
@@ -201,7 +207,23 @@ class _CacheTrainer:
         raise NotImplementedError
 
 
-class PackedDPOTrainer(_CacheTrainer, DPOTrainer):  # type: ignore[misc]
+class _PairTrainer(_CacheTrainer):
+    """What trainers of pairs have in common."""
+
+    def _check(self, data: PreferenceData, args: Any) -> None:
+        super()._check(data, args)
+        if not data.documents.is_paired:
+            raise UsageError(
+                f"{data.cache.folder} holds rated answers, not pairs", hint="PackedKTOTrainer trains on them"
+            )
+
+    def _columns(self, data: PreferenceData, args: Any) -> dict[str, Any]:
+        del args
+        order = data.order(len(data.documents) // 2)
+        return {"pair": order, "length": data.documents.lengths().reshape(-1, 2).max(1)[order]}
+
+
+class PackedDPOTrainer(_PairTrainer, DPOTrainer):  # type: ignore[misc]
     """A DPOTrainer whose rows are the pairs of a cache.
 
     It takes the arguments of a DPOTrainer, and :class:`PreferenceData` as `train_dataset` and `eval_dataset`; a dict
@@ -218,20 +240,36 @@ class PackedDPOTrainer(_CacheTrainer, DPOTrainer):  # type: ignore[misc]
 
     _config = DPOConfig
 
-    def _check(self, data: PreferenceData, args: Any) -> None:
-        super()._check(data, args)
-        if not data.documents.is_paired:
-            raise UsageError(
-                f"{data.cache.folder} holds rated answers, not pairs", hint="PackedKTOTrainer trains on them"
-            )
-
-    def _columns(self, data: PreferenceData, args: Any) -> dict[str, Any]:
-        del args
-        order = data.order(len(data.documents) // 2)
-        return {"pair": order, "length": data.documents.lengths().reshape(-1, 2).max(1)[order]}
-
     def _set_signature_columns_if_needed(self) -> None:
         self._signature_columns = ["data", "pair", "length", *_REFERENCE]
+
+
+class PackedRewardTrainer(_PairTrainer, RewardTrainer):  # type: ignore[misc]
+    """A RewardTrainer whose rows are the pairs of a cache, with the margins that they have.
+
+    The model scores an answer at its last token: the stop token, unless that is also the tokenizer's padding, as in
+    TRL. It takes the arguments of a RewardTrainer, and datasets as :class:`PackedDPOTrainer` does.
+
+    Raises:
+        UsageError: a ``max_length`` below the longest answer, or rated answers.
+    """
+
+    _config = RewardConfig
+
+    def __init__(self, model: Any, args: Any = None, **options: Any) -> None:
+        super().__init__(model, None, args, **options)
+        # A model finds the end of a row by the id that is its tokenizer's padding, and that TRL sets in its config.
+        pad_id = self.processing_class.pad_token_id
+        self.data_collator = replace(self.data_collator, names=("input_ids", "attention_mask"), pad_id=pad_id)
+
+    def _columns(self, data: PreferenceData, args: Any) -> dict[str, Any]:
+        columns, margins = super()._columns(data, args), data.documents.margins()[::2]
+        if np.isnan(margins).all():
+            return columns
+        return columns | {"margin": np.nan_to_num(margins)[columns["pair"]]}
+
+    def _set_signature_columns_if_needed(self) -> None:
+        self._signature_columns = ["data", "pair", "length", "margin"]
 
 
 class PackedKTOTrainer(_CacheTrainer, KTOTrainer):  # type: ignore[misc]

@@ -223,7 +223,7 @@ def load_recipe_model(recipe: Recipe) -> Model:
     """Load the model that a recipe names, with its role markers.
 
     Raises:
-        RecipeError: it names no tokenizer.
+        RecipeError: it names no tokenizer, or tokens that this does not have.
         InputError: the tokenizer cannot be read.
         TemplateError: the template cannot be used.
     """
@@ -236,8 +236,18 @@ def load_recipe_model(recipe: Recipe) -> Model:
         pad_id=recipe.pack.pad_id,
         processor=recipe.reads_images,
     )
+    _check_infilling(recipe, model)
     model = with_role_markers(model, recipe)
     return with_processor(model) if recipe.reads_images else model
+
+
+def _check_infilling(recipe: Recipe, model: Model) -> None:
+    """Refuse tokens that the tokenizer would write as letters."""
+    added = [token.content for token in model.added_tokens]
+    if missing := [text for text in (recipe.text.fim.tokens if recipe.text.fim else ()) if text not in added]:
+        named = ", ".join(text for text in added if "fim" in text.lower())
+        hint = f"those with fim in their names: {named}" if named else "its model was not trained to fill in"
+        raise RecipeError(f"text.fim.tokens: '{missing[0]}' is no added token of {recipe.tokenizer}", hint=hint)
 
 
 def _note_engine(engine: Engine, before: Manifest | None, progress: Progress) -> None:
