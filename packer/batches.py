@@ -43,6 +43,9 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Of a turn that the row gives in pieces with different weights: the weight of each piece, and how many of the
     calls it and the pieces before it have. `weight` is then the largest of them."""
 
+    spans: tuple[tuple[int, int], ...] | None = None
+    """The ranges of its content, in characters, that are trained; None leaves that to ``supervision.parts``."""
+
     @property
     def role(self) -> str:
         role: str = self.fields["role"]

@@ -12,7 +12,7 @@ full stop, since the shorter one closes there (the `<` that follows in both is p
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from packer.batches import Sample, has_content
+from packer.batches import Rejection, Sample, has_content
 from packer.render.common_prefix import common_length
 from packer.render.conversation import Conversation, RenderedTurn, TurnRules, Turns
 from packer.render.dropped import shows_message
@@ -37,11 +37,20 @@ def turn_weights(sample: Sample, turns: Turns) -> dict[int, float]:
 def _weights_of_pieces(sample: Sample, turns: Turns) -> Iterator[tuple[int, list[tuple[int, float]]]]:
     """Yield the number of every assistant message, and its pieces with their weights; most have one."""
     assistants = [k for k, message in enumerate(sample.messages) if message.fields["role"] == "assistant"]
-    by_rule = {*{"all": assistants, "last": assistants[-1:], "marked": []}[turns]}
+    by_rule = {*{"last": assistants[-1:], "marked": []}.get(turns, assistants)}
     for k in assistants:
         message = sample.messages[k]
         pieces = message.pieces or ((0, message.weight),)
         yield k, [(num_calls, float(k in by_rule) if own is None else own) for num_calls, own in pieces]
+
+
+def refusal_of_weights(sample: Sample, turns: Turns) -> Rejection | None:
+    """Return why a row that says itself what is trained of it is not trained whole."""
+    for k, message in enumerate(sample.messages if turns == "conversation" else ()):
+        if message.weight not in (None, 1) or message.pieces or message.spans is not None:
+            reason = f"messages[{k}]: the row says what of it is trained; supervision.turns=conversation trains all"
+            return Rejection(row=sample.row, code="wrong_type", reason=reason, message=k)
+    return None
 
 
 def masked_pieces(sample: Sample, turns: Turns) -> dict[int, list[Piece]]:

@@ -4,7 +4,6 @@ A token belongs to the piece in which it begins. Worked example: of `Let me look
 at the full stop, a token `.⏎` belongs to the first piece, and a token `⏎` to the second.
 """
 
-from collections.abc import Iterator
 from typing import TypeAlias
 
 import numpy as np
@@ -21,10 +20,12 @@ def runs_of_masked_turns(turns: TurnBatch, tokens: TokenBatch, round_trip: Round
     texts = np.searchsorted(turns.text_offsets, turns.masked[:, 0], side="right") - 1
     starts = turns.masked[:, 0] - turns.text_offsets[texts]
     owners: dict[int, Runs] = {}
-    for text, start, masked in zip(texts.tolist(), starts.tolist(), turns.masked.tolist(), strict=True):
-        is_own = (turns.turn_text == text) & (turns.prompt_end <= start) & (start < turns.completion_end)
-        for turn in np.flatnonzero(is_own).tolist():
-            owners.setdefault(turn, []).append((masked[0], masked[1]))
+    first_turns, last_turns = (np.searchsorted(turns.turn_text, texts, side) for side in ("left", "right"))
+    own_turns = zip(first_turns.tolist(), last_turns.tolist(), strict=True)
+    for (first, last), start, masked in zip(own_turns, starts.tolist(), turns.masked.tolist(), strict=True):
+        for turn in range(first, last):
+            if turns.prompt_end[turn] <= start < turns.completion_end[turn]:
+                owners.setdefault(turn, []).append((masked[0], masked[1]))
     return {turn: _runs(turns, tokens, turn, masked, round_trip) for turn, masked in owners.items()}
 
 
@@ -36,14 +37,21 @@ def _runs(turns: TurnBatch, tokens: TokenBatch, turn: int, masked: Runs, round_t
     begin = text + int(turns.prompt_end[turn])
     completion = turns.text[begin : text + int(turns.completion_end[turn])]
     places = [place - begin for each in masked for place in each]
-    counts = [
-        round_trip.num_begun(ids, completion, place, after=None if after is None else int(after)) for place in places
-    ]
-    if None in counts:
+    counts = _num_begun(ids, completion, places, None if after is None else int(after), round_trip)
+    if counts is None:
         return None
-    bounds = [max(1, first), *(first + count for count in counts if count is not None), end]
-    return [*_not_empty(list(zip(bounds[::2], bounds[1::2], strict=True)))]
+    bounds = [max(1, first), *(first + count for count in counts), end]
+    return [(start, end) for start, end in zip(bounds[::2], bounds[1::2], strict=True) if start < end]
 
 
-def _not_empty(ranges: Runs) -> Iterator[tuple[int, int]]:
-    yield from ((start, end) for start, end in ranges if start < end)
+def _num_begun(
+    ids: list[int], text: bytes, places: list[int], after: int | None, round_trip: RoundTrip
+) -> list[int] | None:
+    """Return how many of the ids of a text begin before each place in it; None if they are not its ids."""
+    is_start = after is None or bool(round_trip.token_bytes.is_added[after])
+    spelled = round_trip.token_bytes.spell(np.array(ids, np.int32), np.array([0, len(ids)]), np.array([is_start]))
+    if spelled.known[0] and spelled.decoded.tobytes() == text:  # nearly always
+        counts: list[int] = np.searchsorted(spelled.ends[:-1], places).tolist()
+        return counts
+    found = [round_trip.num_begun(ids, text, place, after=after) for place in places]
+    return [count for count in found if count is not None] if None not in found else None
