@@ -6,9 +6,9 @@ strips and splits what it did before. It is rendered as the first one was. Witho
 turn, letter for letter: then the marks are the places, however often a text occurs. Else the row is rejected.
 
 All characters of a turn belong to one part. What stands between two parts belongs to the first up to a marker that
-closes it, and the rest, white space too, to the second. What stands before the first part belongs to it, but for a
-block of reasoning that is closed there, and what follows the last one, with the stop token, to that. Worked example,
-with `|` where parts meet: `<think>⏎I look.⏎</think>|⏎⏎Let me see.|⏎<tool_call>⏎{"name": …}⏎</tool_call><|im_end|>`.
+closes it, and the rest, white space too, to the second. What stands before the first part, such as an empty block of
+reasoning, belongs to it, and what follows the last one, with the stop token, to that. Worked example, with `|` where
+parts meet: `<think>⏎I look.⏎</think>|⏎⏎Let me see.|⏎<tool_call>⏎{"name": …}⏎</tool_call><|im_end|>`.
 """
 
 import functools
@@ -23,6 +23,7 @@ from packer.batches import Message, Sample
 from packer.recipe.supervision import Part
 from packer.render.conversation import Conversation, RenderedTurn, TurnRules
 from packer.render.environment import RenderError
+from packer.render.placeholders import text_of
 from packer.render.readback import function_of
 from packer.render.reasoning import CLOSING, reasoning_fields, reasoning_of, split_inline
 from packer.render.rewritten_history import Range
@@ -60,15 +61,18 @@ def having_parts(weights: dict[int, float], sample: Sample, trained: Collection[
 
 def parts_of(fields: Mapping[str, Any]) -> set[Part]:
     """Return the parts that a message has."""
-    reasoning, text = _places(fields.get("content") or "")
-    has_reasoning = reasoning is not None or bool(reasoning_of(fields))
-    found = {"reasoning": has_reasoning, "text": text is not None, "calls": bool(fields.get("tool_calls"))}
+    text = _places(text_of(fields), fields)[1]
+    found = {"reasoning": reasoning_of(fields), "text": text, "calls": fields.get("tool_calls")}
     return {part for part in PARTS if found[part]}
 
 
-def _places(text: str) -> tuple[Range | None, Range | None]:
-    """Return where the reasoning that a text begins with stands in it, and where the answer, without white space."""
+def _places(text: str, fields: Mapping[str, Any]) -> tuple[Range | None, Range | None]:
+    """Return where the reasoning that a text begins with stands in it, and where the answer, without white space.
+
+    What an unopened tag ends is no reasoning of a message that has some in a field.
+    """
     inline = split_inline(text)
+    inline = None if inline is not None and not inline.opening and reasoning_fields(fields) else inline
     answer = text if inline is None else inline.answer
     end, start = len(text.rstrip()), len(text) - len(answer.lstrip())
     own = (start, end) if start < end else None
@@ -90,10 +94,10 @@ def _marked(message: Message) -> Message:
     for name in reasoning_fields(fields):
         value = fields[name]
         inline = split_inline(value)
-        own = _places(value)[0] if inline is not None and not inline.answer else _places_of_all(value)
+        own = _places(value, {})[0] if inline is not None and not inline.answer else _places_of_all(value)
         fields[name] = _with(value, _around(own, "reasoning"))
     if isinstance(content := fields.get("content"), str):
-        reasoning, text = _places(content)
+        reasoning, text = _places(content, fields)
         first, last = text or (0, 0)
         spans = [(min(max(place, first), last), _SPAN) for span in message.spans or () for place in span]
         fields["content"] = _with(content, [*_around(reasoning, "reasoning"), *_around(text, "text"), *spans])
@@ -220,12 +224,8 @@ class TrainedParts:
         cuts = [turn.prompt_end]
         for one, other in itertools.pairwise(order):
             cuts.append(_end(turn.text, at[one][-1], at[other][0]))
-        parts = [*zip(cuts, [*cuts[1:], len(turn.text)], order, strict=True)] if order else []
-        if order and order[0] != "reasoning" and CLOSING.search(turn.text, cuts[0], at[order[0]][0]):
-            first, end, part = parts[0]
-            begin = _end(turn.text, first, at[part][0])
-            parts[:1] = [(first, begin, "reasoning"), (begin, end, part)]
-        return parts
+        parts: list[Part] = order or ["text"]
+        return [*zip(cuts, [*cuts[1:], len(turn.text)], parts, strict=True)]
 
 
 def _end(text: str, start: int, end: int) -> int:

@@ -1,7 +1,9 @@
 """The trained runs of turns of which pieces are masked: token by token, in place of one run from prompt to stop.
 
-A token belongs to the piece in which it begins. Worked example: of `Let me look.⏎<tool_call>…`, whose first piece ends
-at the full stop, a token `.⏎` belongs to the first piece, and a token `⏎` to the second.
+A token belongs to the piece in which it begins, white space at its beginning aside: that stands before words, which
+spans of a text begin with. Worked example: of `Let me look.⏎<tool_call>…`, whose first piece ends at the full stop, a
+token `.⏎` belongs to the first piece, and a token `⏎` to the second; to a piece that begins with `look` belongs a token
+` look`.
 """
 
 from typing import TypeAlias
@@ -47,11 +49,22 @@ def _runs(turns: TurnBatch, tokens: TokenBatch, turn: int, masked: Runs, round_t
 def _num_begun(
     ids: list[int], text: bytes, places: list[int], after: int | None, round_trip: RoundTrip
 ) -> list[int] | None:
-    """Return how many of the ids of a text begin before each place in it; None if they are not its ids."""
+    """Return how many of the ids of a text belong before each place in it; None if they are not its ids."""
     is_start = after is None or bool(round_trip.token_bytes.is_added[after])
     spelled = round_trip.token_bytes.spell(np.array(ids, np.int32), np.array([0, len(ids)]), np.array([is_start]))
+    around = [(len(text[:place].rstrip()), place, _behind(text, place)) for place in places]
     if spelled.known[0] and spelled.decoded.tobytes() == text:  # nearly always
-        counts: list[int] = np.searchsorted(spelled.ends[:-1], places).tolist()
-        return counts
-    found = [round_trip.num_begun(ids, text, place, after=after) for place in places]
-    return [count for count in found if count is not None] if None not in found else None
+        counts = np.searchsorted(spelled.ends[:-1], around).tolist()
+    else:
+        counts = [[round_trip.num_begun(ids, text, place, after=after) for place in each] for each in around]
+    if any(None in each for each in counts):
+        return None
+    # Of the ids that begin before a place, the last one has only white space there if it begins in it, and if none
+    # begins at the place.
+    pairs = zip(places, counts, strict=True)
+    return [at - (before < at == behind and place < len(text)) for place, (before, at, behind) in pairs]
+
+
+def _behind(text: bytes, place: int) -> int:
+    """Return where the character at a place ends."""
+    return next((end for end in range(place + 1, len(text)) if text[end] & 0xC0 != 0x80), len(text))
