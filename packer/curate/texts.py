@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
-from packer.batches import Message, Sample
+from packer.batches import Sample
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -80,13 +80,10 @@ def _content(sample: Sample, *, folded: bool) -> tuple[Any, ...]:
     texts: list[Any] = [[message.fields for message in sample.messages], sample.tools, sample.template_kwargs]
     texts += [sample.prompt, sample.text]
     fields, *rest = _folded(texts) if folded else texts
-    return ([*zip(fields, map(_trained, sample.messages), strict=True)], *rest)
-
-
-def _trained(message: Message) -> Any:
-    """Return what a message says of how it is trained."""
-    own = message.pieces or message.weight
-    return own if message.spans is None else (own, message.spans)
+    return (
+        [*zip(fields, (message.pieces or message.spans or message.weight for message in sample.messages), strict=True)],
+        *rest,
+    )
 
 
 def prompt_key(sample: Sample) -> int:

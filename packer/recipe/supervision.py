@@ -7,6 +7,7 @@ import msgspec
 from packer.errors import RecipeError
 
 Part = Literal["reasoning", "text", "calls"]
+PARTS: tuple[Part, ...] = get_args(Part)
 DroppedKind = Literal["system", "user", "content", "reasoning", "tool_call", "tool_result", "tools"]
 
 
@@ -55,14 +56,10 @@ def with_parts_in_order(rules: Supervision, where: str, *, reads_images: bool) -
     Raises:
         RecipeError: there are none, or not all where whole documents are trained, which may have no images then.
     """
-    parts = None if rules.parts is None else tuple(part for part in get_args(Part) if part in rules.parts)
-    if parts == ():
-        raise RecipeError(f"{where}: supervision.parts: an empty list", hint="name reasoning, text or calls")
-    parts = None if parts == get_args(Part) else parts
-    if rules.turns == "conversation" and (parts is not None or reads_images):
-        key = "media.images: read" if parts is None else "supervision.parts"
-        raise RecipeError(
-            f"{where}: {key}: supervision.turns=conversation trains whole documents",
-            hint="--set supervision.turns=all trains the answers",
-        )
+    parts = None if rules.parts is None else tuple(part for part in PARTS if part in rules.parts)
+    parts = None if parts == PARTS else parts
+    if parts == () or (rules.turns == "conversation" and (parts or reads_images)):
+        found = f"turns={rules.turns}, parts={'null' if parts is None else [*parts]}{', with images' * reads_images}"
+        hint = "parts are some of reasoning, text and calls; turns=conversation trains whole documents without images"
+        raise RecipeError(f"{where}: supervision: {found}", hint=hint)
     return msgspec.structs.replace(rules, parts=parts)

@@ -1,9 +1,9 @@
 """Which characters of a turn are its reasoning, its text and its calls: by their places in the rendering.
 
-A second conversation says the same, with a mark at each end of every reasoning and text, in front of the name of every
-call, and where spans that a row names begin and end. Marks stand inside of white space and tags, so that a template
-strips and splits what it did before. It is rendered as the first one was. Without its marks the rendering must be the
-turn, letter for letter: then the marks are the places, however often a text occurs. Else the row is rejected.
+The row is rendered a second time, with marks at both ends of every reasoning and text, in front of the name of every
+call, and where spans that the row names begin and end. Marks stand inside of white space and tags, so that a template
+strips and splits what it did before. Without its marks the rendering must be the turn, letter for letter: then the
+marks are the places, however often a text occurs. Else the row is rejected.
 
 All characters of a turn belong to one part. What stands between two parts belongs to the first up to a marker that
 closes it, and the rest, white space too, to the second. What stands before the first part, such as an empty block of
@@ -14,13 +14,14 @@ parts meet: `<think>⏎I look.⏎</think>|⏎⏎Let me see.|⏎<tool_call>⏎{"n
 import functools
 import itertools
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, get_args
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from packer.batches import Message, Sample
-from packer.recipe.supervision import Part
+from packer.recipe.supervision import PARTS, Part
 from packer.render.conversation import Conversation, RenderedTurn, TurnRules
 from packer.render.environment import RenderError
 from packer.render.placeholders import text_of
@@ -28,17 +29,10 @@ from packer.render.readback import function_of
 from packer.render.reasoning import CLOSING, reasoning_fields, reasoning_of, split_inline
 from packer.render.rewritten_history import Range
 
-PARTS: tuple[Part, ...] = get_args(Part)
-
-_BEGINS: dict[str, Part] = {"\U000f1d01": "reasoning", "\U000f1d02": "text", "\U000f1d03": "calls"}
-_ENDS: dict[str, Part] = {"\U000f1d04": "reasoning", "\U000f1d05": "text"}
-_OPEN = {part: mark for mark, part in _BEGINS.items()}
-_CLOSE = {part: mark for mark, part in _ENDS.items()}
-_SPAN = "\U000f1d06"
-_MARKS = re.compile(f"([{''.join((*_BEGINS, *_ENDS, _SPAN))}])")
-
-_DROPPED: dict[Part, str] = {"reasoning": "reasoning", "text": "content", "calls": "tool_call"}
-"""What `supervision.allow_dropped` calls them."""
+_MARKS: dict[str, Part] = {"\U000f1d01": "reasoning", "\U000f1d02": "text", "\U000f1d03": "calls"}
+_REASONING, _TEXT, _CALL = _MARKS
+_SPAN = "\U000f1d04"
+_ANY_MARK = re.compile(f"([{''.join(_MARKS)}{_SPAN}])")
 
 _CLOSES = re.compile(
     r"<\|close\|>\w+<\|sep\|>|<[|\uff5c](?i:end)[^<>\s]*[|\uff5c]>|</[^<>\s]{1,60}>|\[/[A-Z_]{1,60}\]|"
@@ -46,24 +40,14 @@ _CLOSES = re.compile(
 )
 """Matches a marker that closes a part."""
 
-
-def having_parts(weights: dict[int, float], sample: Sample, trained: Collection[Part] | None) -> dict[int, float]:
-    """Return the weights of the messages that have a part that is trained, or spans, which say it themselves."""
-    if trained is None:
-        return weights
-    messages = sample.messages
-    return {
-        k: weight
-        for k, weight in weights.items()
-        if messages[k].spans is not None or not parts_of(messages[k].fields).isdisjoint(trained)
-    }
+Marked = tuple[str, Mapping[str, Sequence[int]]]
+"""A rendering without its marks, and where each stood in it."""
 
 
 def parts_of(fields: Mapping[str, Any]) -> set[Part]:
     """Return the parts that a message has."""
-    text = _places(text_of(fields), fields)[1]
-    found = {"reasoning": reasoning_of(fields), "text": text, "calls": fields.get("tool_calls")}
-    return {part for part in PARTS if found[part]}
+    says = reasoning_of(fields), _places(text_of(fields), fields)[1], fields.get("tool_calls")
+    return {part for part, said in zip(PARTS, says, strict=True) if said}
 
 
 def _places(text: str, fields: Mapping[str, Any]) -> tuple[Range | None, Range | None]:
@@ -73,14 +57,13 @@ def _places(text: str, fields: Mapping[str, Any]) -> tuple[Range | None, Range |
     """
     inline = split_inline(text)
     inline = None if inline is not None and not inline.opening and reasoning_fields(fields) else inline
-    answer = text if inline is None else inline.answer
-    end, start = len(text.rstrip()), len(text) - len(answer.lstrip())
-    own = (start, end) if start < end else None
+    start, end = len(text) - len((text if inline is None else inline.answer).lstrip()), len(text.rstrip())
+    answer = (start, end) if start < end else None
     if inline is None or not inline.reasoning:
-        return None, own
-    before = len(text) - len(text.lstrip()) + len(inline.opening)
-    begin = before + len(text[before:]) - len(text[before:].lstrip())
-    return (begin, begin + len(inline.reasoning)), own
+        return None, answer
+    opened = len(text) - len(text.lstrip()) + len(inline.opening)
+    begin = len(text) - len(text[opened:].lstrip())
+    return (begin, begin + len(inline.reasoning)), answer
 
 
 def marked(sample: Sample) -> Sample:
@@ -92,26 +75,19 @@ def marked(sample: Sample) -> Sample:
 def _marked(message: Message) -> Message:
     fields = dict(message.fields)
     for name in reasoning_fields(fields):
-        value = fields[name]
-        inline = split_inline(value)
-        own = _places(value, {})[0] if inline is not None and not inline.answer else _places_of_all(value)
-        fields[name] = _with(value, _around(own, "reasoning"))
+        inline, value = split_inline(fields[name]), fields[name]
+        is_block = inline is not None and not inline.answer
+        place = _places(value, {})[0] if is_block else (len(value) - len(value.lstrip()), len(value.rstrip()))
+        fields[name] = _with(value, [(each, _REASONING) for each in place or ()])
     if isinstance(content := fields.get("content"), str):
         reasoning, text = _places(content, fields)
         first, last = text or (0, 0)
-        spans = [(min(max(place, first), last), _SPAN) for span in message.spans or () for place in span]
-        fields["content"] = _with(content, [*_around(reasoning, "reasoning"), *_around(text, "text"), *spans])
+        marks = [(each, _REASONING) for each in reasoning or ()] + [(each, _TEXT) for each in text or ()]
+        marks += [(min(max(each, first), last), _SPAN) for span in message.spans or () for each in span]
+        fields["content"] = _with(content, marks)
     if fields.get("tool_calls"):
         fields["tool_calls"] = [_marked_call(call) for call in fields["tool_calls"]]
     return msgspec.structs.replace(message, fields=fields)
-
-
-def _places_of_all(text: str) -> Range:
-    return len(text) - len(text.lstrip()), len(text.rstrip())
-
-
-def _around(place: Range | None, part: Part) -> list[tuple[int, str]]:
-    return [] if place is None else [(place[0], _OPEN[part]), (place[1], _CLOSE[part])]
 
 
 def _with(text: str, marks: Iterable[tuple[int, str]]) -> str:
@@ -121,60 +97,23 @@ def _with(text: str, marks: Iterable[tuple[int, str]]) -> str:
 
 
 def _marked_call(call: Any) -> Any:
-    function = {**function_of(call), "name": f"{_OPEN['calls']}{function_of(call).get('name', '')}"}
+    function = {**function_of(call), "name": f"{_CALL}{function_of(call).get('name', '')}"}
     return {**call, "function": function} if "function" in call else {**call, **function}
 
 
-class _Marks(NamedTuple):
-    """A rendering without its marks, and where they stood in it."""
-
-    text: str
-    places: Sequence[tuple[int, str]]
-
-    @classmethod
-    def of(cls, rendered: str) -> "_Marks":
-        pieces = _MARKS.split(rendered)
-        ends = itertools.accumulate(map(len, pieces[::2]))
-        return cls("".join(pieces[::2]), [*zip(ends, pieces[1::2], strict=False)])
-
-
+@dataclass(kw_only=True)
 class TrainedParts:
-    """Masks what is not trained of the turns of one row."""
+    """Masks what is not trained of the turns of one row, from which nothing is lost but what may be."""
 
-    def __init__(
-        self,
-        sample: Sample,
-        marked: Conversation,
-        rules: TurnRules,
-        *,
-        last: int,
-        trained: Collection[Part],
-        may_drop: Collection[str],
-    ) -> None:
-        """Take a row.
+    sample: Sample
+    marked: Conversation
+    """That of the :func:`marked` sample, in the form in which the row is rendered."""
 
-        Args:
-            sample: the row.
-            marked: the conversation of the :func:`marked` sample, in the form in which the row is rendered.
-            rules: for turns.
-            last: its last trained message.
-            trained: the parts that are trained.
-            may_drop: kinds of what templates may leave out.
-        """
-        self._sample = sample
-        self._conversation = marked
-        self._rules = rules
-        self._last = last
-        self._trained = trained
-        self._may_drop = may_drop
+    rules: TurnRules
+    last: int
+    """The last trained message."""
 
-    @functools.cached_property
-    def _whole(self) -> _Marks:
-        """The rendering of the row, which most turns are the beginnings of."""
-        try:
-            return _Marks.of(self._conversation.render(self._conversation.messages[: self._last + 1], {}))
-        except RenderError:
-            return _Marks("", ())
+    trained: Collection[Part]
 
     def mask(self, turn: RenderedTurn) -> RenderedTurn:
         """Return the turn with the ranges that are not trained, beside those that it has.
@@ -183,80 +122,63 @@ class TrainedParts:
             RenderError: `part_not_found`.
         """
         places = self._marks_in(turn)
-        own = self._parts(turn, places)
-        spans = self._sample.messages[turn.message].spans
-        if spans is None:
-            masked = [(start, end) for start, end, part in own if part not in self._trained]
-        else:
-            masked = _beside(own, [place for place, mark in places if mark == _SPAN], places)
-        return turn._replace(masked=_joined([*turn.masked, *masked]))
+        parts = self._parts(turn, {part: places[mark] for mark, part in _MARKS.items() if places[mark]})
+        trained = [(start, end) for start, end, part in parts if part in self.trained]
+        if self.sample.messages[turn.message].spans is not None:
+            # What stands in front of the text and behind it goes with its first and last letter.
+            own = [(start, end) for start, end, part in parts if part == "text" and places[_SPAN]]
+            ends = dict(zip(places[_TEXT], itertools.chain(*own), strict=False))
+            bounds = [ends.get(place, place) for place in places[_SPAN]]
+            trained = [*zip(bounds[::2], bounds[1::2], strict=True)]
+        bounds = [turn.prompt_end, *itertools.chain(*trained), len(turn.text)]
+        masked = [*turn.masked, *zip(bounds[::2], bounds[1::2], strict=True)]
+        pairs = itertools.pairwise(sorted({*itertools.chain(*masked)}))
+        return turn._replace(
+            masked=tuple((a, b) for a, b in pairs if any(start <= a and b <= end for start, end in masked))
+        )
 
-    def _marks_in(self, turn: RenderedTurn) -> list[tuple[int, str]]:
-        found = self._whole
-        if not found.text.startswith(turn.text):
-            try:
-                again = self._conversation.turn(turn.message, turn.weight, self._rules)
-            except RenderError:
-                again = None
-            found = _Marks.of(again.text if again else "")
-        if not found.text.startswith(turn.text):
+    @functools.cached_property
+    def _whole(self) -> Marked:
+        """The rendering of the row, which most turns are the beginnings of."""
+        return _read(lambda: self.marked.render(self.marked.messages[: self.last + 1], {}))
+
+    def _marks_in(self, turn: RenderedTurn) -> Mapping[str, Sequence[int]]:
+        text, places = self._whole
+        if not text.startswith(turn.text):
+            text, places = _read(lambda: getattr(self.marked.turn(turn.message, turn.weight, self.rules), "text", ""))
+        if not text.startswith(turn.text):
             raise _not_found(turn, "writes it in another way when its parts are marked")
-        return [(place, mark) for place, mark in found.places if turn.prompt_end <= place <= len(turn.text)]
+        return {mark: [each for each in at if turn.prompt_end <= each <= len(turn.text)] for mark, at in places.items()}
 
-    def _parts(self, turn: RenderedTurn, places: Sequence[tuple[int, str]]) -> list[tuple[int, int, Part]]:
-        """Return where the parts stand that a turn consists of.
+    def _parts(self, turn: RenderedTurn, at: Mapping[Part, Sequence[int]]) -> list[tuple[int, int, Part]]:
+        """Return where the parts stand that a turn consists of, each up to the next.
 
         Raises:
-            RenderError: one is missing, is written twice, or stands between the calls or behind them.
+            RenderError: one is not written once and whole, or stands between the calls or behind them.
         """
-        at: dict[Part, list[int]] = {}
-        for place, mark in places:
-            if mark != _SPAN:
-                at.setdefault(_BEGINS.get(mark) or _ENDS[mark], []).append(place)
-        has = parts_of(self._sample.messages[turn.message].fields)
-        for part in PARTS:
-            is_there = bool(at.get(part)) if part == "calls" else len(at.get(part, ())) == 2
-            if not is_there and (at.get(part) or (part in has and _DROPPED[part] not in self._may_drop)):
-                raise _not_found(turn, f"does not write its {part} once")
+        if lost := [part for part in at if part != "calls" and len(at[part]) != 2]:
+            raise _not_found(turn, f"does not write its {lost[0]} once")
         order = sorted(at, key=lambda part: (at[part][0], at[part][-1]))
         if any(at[one][-1] > at[other][0] or one == "calls" for one, other in itertools.pairwise(order)):
             raise _not_found(turn, f"writes its parts in another order: {', '.join(order)}")
         cuts = [turn.prompt_end]
         for one, other in itertools.pairwise(order):
-            cuts.append(_end(turn.text, at[one][-1], at[other][0]))
+            closing = _CLOSES.search(turn.text, at[one][-1], at[other][0])
+            cuts.append(closing.end() if closing else at[one][-1])
         parts: list[Part] = order or ["text"]
         return [*zip(cuts, [*cuts[1:], len(turn.text)], parts, strict=True)]
 
 
-def _end(text: str, start: int, end: int) -> int:
-    """Return where a part ends that ends with a marker between two places, if there is one."""
-    closing = _CLOSES.search(text, start, end)
-    return closing.end() if closing else start
-
-
-def _beside(
-    parts: Sequence[tuple[int, int, Part]], spans: Sequence[int], places: Sequence[tuple[int, str]]
-) -> list[Range]:
-    """Return what no span holds. What stands in front of the text and behind it goes with its first and last letter."""
-    ends = {place for place, mark in places if mark in (_OPEN["text"], _CLOSE["text"])}
-    masked: list[Range] = []
-    for start, end, part in parts:
-        if part != "text" or not spans:
-            masked.append((start, end))
-            continue
-        bounds = [start if place == min(ends) else end if place == max(ends) else place for place in spans]
-        masked += zip([start, *bounds[1::2]], [*bounds[::2], end], strict=True)
-    return masked
-
-
-def _joined(ranges: Iterable[Range]) -> tuple[Range, ...]:
-    """Return ranges in order, without empty ones, those that touch as one."""
-    joined: list[Range] = []
-    for start, end in sorted(each for each in ranges if each[0] < each[1]):
-        if joined and start <= joined[-1][1]:
-            start, end = joined[-1][0], max(end, joined.pop()[1])  # noqa: PLW2901 - grown
-        joined.append((start, end))
-    return tuple(joined)
+def _read(render: Callable[[], str]) -> Marked:
+    """Return a rendering without its marks; an empty one if the template raises."""
+    try:
+        pieces = _ANY_MARK.split(render())
+    except RenderError:
+        pieces = [""]
+    places: dict[str, list[int]] = {mark: [] for mark in (*_MARKS, _SPAN)}
+    for mark, place in zip(pieces[1::2], itertools.accumulate(map(len, pieces[::2])), strict=False):
+        places[mark].append(place)
+    return "".join(pieces[::2]), places
 
 
 def _not_found(turn: RenderedTurn, how: str) -> RenderError:

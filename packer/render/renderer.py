@@ -14,6 +14,7 @@ from packer.media.marks import has_marks, in_parts
 from packer.media.processor import Processor
 from packer.model.model import Model
 from packer.recipe.recipe import Recipe
+from packer.recipe.supervision import PARTS
 from packer.render.call_ids import with_short_ids
 from packer.render.clear.compared import ComparedRows, DifferenceError
 from packer.render.clear.filling import Filling
@@ -25,7 +26,7 @@ from packer.render.dropped import ConversationLosses, LossCheck, refusal
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.marks import marked_turns
 from packer.render.message_form import renderable
-from packer.render.parts import PARTS, TrainedParts, having_parts, marked
+from packer.render.parts import TrainedParts, marked
 from packer.render.pieces import Piece, masked_pieces, refusal_of_weights, turn_weights, with_mask
 from packer.render.placeholders import text_of
 from packer.render.readback import strings
@@ -175,7 +176,7 @@ class Renderer:
             or strings(list(sample.template_kwargs.values()))
         ):
             return None
-        weights = self._weights(sample)
+        weights = turn_weights(sample, self._rules.turns, self._rules.parts)
         if not weights or not all(has_content(sample.messages[k].fields) for k in weights):
             return None
         if too_many(sample, weights) or any(message.pieces for message in sample.messages):
@@ -187,9 +188,6 @@ class Renderer:
         rendered = self._rendered(sample, self._loss_check())
         return None if isinstance(rendered, Rejection) else rendered
 
-    def _weights(self, sample: Sample) -> dict[int, float]:
-        return having_parts(turn_weights(sample, self._rules.turns), sample, self._rules.parts)
-
     def _masking(self, sample: Sample, last: int, drawing: Drawing | None = None) -> Mask | None:
         """Return what masks the parts of turns that are not trained; None if all are."""
         if self._rules.parts is None and all(message.spans is None for message in sample.messages):
@@ -197,8 +195,8 @@ class Renderer:
         _, conversation = self._control.hide(self.conversation(marked(sample)), sample.template_kwargs)
         conversation = renderable(conversation, last)
         conversation = conversation if drawing is None else with_drawing(conversation, drawing)
-        parts, may_drop = self._rules.parts or PARTS, self._allow_dropped
-        return TrainedParts(sample, conversation, self._turn_rules, last=last, trained=parts, may_drop=may_drop).mask
+        parts, rules = self._rules.parts or PARTS, self._turn_rules
+        return TrainedParts(sample=sample, marked=conversation, rules=rules, last=last, trained=parts).mask
 
     def conversation(self, sample: Sample) -> Conversation:
         """Return the sample's messages with the template that suits the sample.
@@ -304,7 +302,7 @@ class Renderer:
         self._refuse_empty_user(sample)
         if (twice := self._twice(sample)) is not None:
             raise twice
-        wanted = self._weights(sample)
+        wanted = turn_weights(sample, self._rules.turns, self._rules.parts)
         weights = {k: weight for k, weight in wanted.items() if has_content(sample.messages[k].fields)}
         if not weights:
             raise RenderError("no assistant turn to train on", code="nothing_trained")

@@ -5,11 +5,8 @@ from collections.abc import Mapping
 from packer.batches import Sample
 
 MAX_TURN_MESSAGES = 2**22
-"""Largest product of a row's trained answers and the messages up to the last of them.
-
-The definition renders every answer's prompt from the first message, so this is about how many messages a row renders,
-for each mode of the template. Rendering that many takes ten to twenty seconds.
-"""
+"""Largest product of a row's trained answers and the messages up to the last of them: about how many messages the
+definition renders, for each mode of the template. That takes ten to twenty seconds."""
 
 MAX_TOOLS_AND_CALLS = 2**12
 """Largest number of a row's tools and calls together: each is looked for in a prompt that has them all."""

@@ -1,7 +1,6 @@
 """Which characters of a message are trained, as axolotl's `train_detail` says it."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -25,12 +24,10 @@ def trained_spans(details: Sequence[TrainDetail], text: Any, *, where: str) -> t
     """
     if not isinstance(text, str):
         raise Refused("bad_spans", f"the content beside {where} is not one text")
-    ranges = sorted((each.begin_offset, each.end_offset + 1, each.train) for each in details)
+    ranges, free = sorted((each.begin_offset, each.end_offset + 1, each.train) for each in details), 0
     for start, end, _ in ranges:
-        if not 0 <= start < end <= len(text):
-            found = f"characters {start} to {end - 1}"
-            raise Refused("bad_spans", f"{found} at {where}, but the text has {len(text)} characters, counted from 0")
-    for (_, end, _), (start, *_) in pairwise(ranges):
-        if start < end:
-            raise Refused("bad_spans", f"two ranges at {where} have character {start}")
+        if not free <= start < end <= len(text):
+            what = f"characters {start} to {end - 1} of a text of {len(text)}, of which others have {free} already"
+            raise Refused("bad_spans", f"{what}, at {where}")
+        free = end
     return tuple((start, end) for start, end, train in ranges if train)

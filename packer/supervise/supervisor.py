@@ -65,15 +65,12 @@ class Supervisor:
         runs = {turn: of_turn for turn, of_turn in masked.items() if of_turn}
         documents, texts = _documents(turns, tokens, np.flatnonzero(trained), runs, sample_ids)
         return Supervised(
-            documents=_trained_whole(documents) if self._is_whole(turns) else documents,
+            documents=_trained_whole(documents) if self._whole and not turns.raw.any() else documents,
             texts=texts,
             rejections=tuple(rejections),
             merged=sample_of_turn[tokens.merged & trained],
             skipped=turns.skipped,
         )
-
-    def _is_whole(self, turns: TurnBatch) -> bool:
-        return self._whole and not turns.raw.any()
 
     def _prove(self, turns: TurnBatch, tokens: TokenBatch) -> Bool:
         """Return, for each turn, whether its trained ids decode to its completion.
@@ -82,17 +79,15 @@ class Supervisor:
         need the slower check of `RoundTrip.decodes_to`.
         """
         own = self._own_ids(turns, tokens)
-        begin = turns.prompt_end
-        if self._is_whole(turns):
-            begin = np.zeros_like(begin)
-            own[:, 0] = tokens.offsets[tokens.turn_sequence]
+        is_part = turns.raw[turns.turn_text] | (not self._whole)
+        own[:, 0] = np.where(is_part, own[:, 0], tokens.offsets[tokens.turn_sequence])
         token_bytes, lengths = self._round_trip.token_bytes, own[:, 1] - own[:, 0]
         is_start = own[:, 0] == tokens.offsets[tokens.turn_sequence]
         is_start |= token_bytes.is_added[_before(tokens.ids, own[:, 0])]
         ids = tokens.ids[concatenated_ranges(own[:, 0], lengths)]
         spelling = token_bytes.spell(ids, offsets_of(lengths), is_start)
         text = turns.text_offsets[turns.turn_text]
-        starts, stops = text + begin, text + turns.completion_end
+        starts, stops = text + turns.prompt_end * is_part, text + turns.completion_end
         proved: Bool = spelling.begins(turns.text, starts, stops) & (np.diff(spelling.bounds) == stops - starts)
         for turn in np.flatnonzero(~proved).tolist():
             first, end = own[turn].tolist()

@@ -495,11 +495,9 @@ def test_a_message_of_which_a_part_is_trained_refuses_the_row(refusal, words):
 def test_characters_that_are_trained_are_those_of_axolotls_ranges(refusal, sample):
     """As its `message_field_training_detail` has them: the last character of a range is part of it."""
     detail = [{"begin_offset": 4, "end_offset": 4, "train": True}, {"begin_offset": 0, "end_offset": 2, "train": False}]
-    for row in (
-        turn(content="hello", train_detail=detail),
-        {"conversations": turn(content="hello", train_detail=detail)["messages"]},
-    ):
-        read = sample(row).messages[-1]
+    messages = turn(content="hello", train_detail=detail)["messages"]
+    for schema, name in (("messages", "messages"), ("sharegpt", "conversations")):
+        read = sample({name: messages}, schema).messages[-1]
         assert (read.spans, read.weight, "train_detail" in read.fields) == (((4, 5),), 1.0, False)
     assert answer(sample, content="hello", train_detail=detail, weight=0.5).weight == 0.5
     assert answer(sample, content="hello", train_detail=detail[1:]) == answer(sample, content="hello", train=False)
@@ -518,7 +516,7 @@ def test_characters_that_are_trained_are_those_of_axolotls_ranges(refusal, sampl
         ([(0, 99)], {}, "characters 0 to 99"),
         ([(-1, 1)], {}, "characters -1 to 1"),
         ([(2, 1)], {}, "characters 2 to 1"),
-        ([(0, 2), (2, 3)], {}, "have character 2"),
+        ([(0, 2), (2, 3)], {}, "characters 2 to 3"),
         ([(0, 1)], {"content": [{"type": "text", "text": "abc"}]}, "is not one text"),
         ([(0, 1)], {"content": None, "reasoning_content": "abc", "tool_calls": []}, "is not one text"),
     ],
