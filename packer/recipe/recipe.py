@@ -25,7 +25,7 @@ from packer.recipe.row_rules import Condition, Decontaminate, Deduplicate, Filte
 from packer.recipe.row_schemas import ROW_SCHEMAS
 from packer.recipe.rule_checks import check_rules
 from packer.recipe.strict_yaml import explain, load_mapping, parse_size, parse_yaml
-from packer.recipe.supervision import Supervision, with_parts_in_order
+from packer.recipe.supervision import Supervision
 
 PositiveInt = Annotated[int, Meta(ge=1, le=2**62)]
 RowBytes = Annotated[int, Meta(ge=1, le=2**30)]
@@ -243,11 +243,7 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
         # template.kwargs may hold anything YAML can say, and a recipe is JSON. A template that writes a mapping shows
         # the order of its keys; a manifest does not keep it, so there is one order.
         kwargs = msgspec.json.decode(msgspec.json.encode(recipe.template.kwargs, order="sorted"))
-        recipe = msgspec.structs.replace(
-            recipe,
-            template=msgspec.structs.replace(recipe.template, kwargs=kwargs),
-            supervision=with_parts_in_order(recipe.supervision, where, reads_images=recipe.reads_images),
-        )
+        recipe = msgspec.structs.replace(recipe, template=msgspec.structs.replace(recipe.template, kwargs=kwargs))
         _refuse_credentials(to_json(recipe), where)
     except msgspec.ValidationError as error:
         said, hint = explain(str(error), Recipe, _EVERY_KEY)

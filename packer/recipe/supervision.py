@@ -4,8 +4,6 @@ from typing import Literal, get_args
 
 import msgspec
 
-from packer.errors import RecipeError
-
 Part = Literal["reasoning", "text", "calls"]
 PARTS: tuple[Part, ...] = get_args(Part)
 DroppedKind = Literal["system", "user", "content", "reasoning", "tool_call", "tool_result", "tools"]
@@ -49,17 +47,10 @@ class Supervision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     turns, and reject the row if they are inside one. ``reject``: always reject. ``allow``: always encode them as
     ordinary text."""
 
-
-def with_parts_in_order(rules: Supervision, where: str, *, reads_images: bool) -> Supervision:
-    """Return the rules with the parts that are trained in one order, and None in place of all of them.
-
-    Raises:
-        RecipeError: there are none, or not all where whole documents are trained, which may have no images then.
-    """
-    parts = None if rules.parts is None else tuple(part for part in PARTS if part in rules.parts)
-    parts = None if parts == PARTS else parts
-    if parts == () or (rules.turns == "conversation" and (parts or reads_images)):
-        found = f"turns={rules.turns}, parts={'null' if parts is None else [*parts]}{', with images' * reads_images}"
-        hint = "parts are some of reasoning, text and calls; turns=conversation trains whole documents without images"
-        raise RecipeError(f"{where}: supervision: {found}", hint=hint)
-    return msgspec.structs.replace(rules, parts=parts)
+    def __post_init__(self) -> None:
+        if self.parts is None:
+            return
+        parts = tuple(part for part in PARTS if part in self.parts)  # in one order
+        if not parts or self.turns == "conversation":
+            raise ValueError("`parts` are some of reasoning, text and calls; with `turns: conversation` all is trained")
+        msgspec.structs.force_setattr(self, "parts", None if parts == PARTS else parts)

@@ -269,7 +269,8 @@ class Renderer:
             return _rejection(sample, error)
 
     def _refuse_images(self, sample: Sample) -> None:
-        if sample.images is not None and (self._processor is None or self._by_marks or sample.kind != "chat"):
+        is_unread = self._processor is None or self._by_marks or self._rules.turns == "conversation"
+        if sample.images is not None and (is_unread or sample.kind != "chat"):
             raise RenderError(sample.images.refusal, code="multimodal")
 
     def _refuse_empty_user(self, sample: Sample) -> None:

@@ -331,6 +331,28 @@ def test_a_conversation_is_trained_from_its_second_token_to_its_last_stop(tmp_pa
     assert whole.outcomes([rows[2]]) == ["wrong_type"]
 
 
+def test_what_is_trained_of_a_prompt_is_proved_too(tmp_path: Path) -> None:
+    folder = twins.byte_level(tmp_path)
+    for turns, kept in (("all", 1), ("conversation", 0)):
+        stages = Stages.load(folder, f"supervision.turns={turns}")
+        rendered = stages.render([chat(user("Hi there"), assistant("Hello"))])
+        tokens = stages.tokenizing.tokenize(rendered)
+        tokens.ids[int(tokens.prompt_tokens[0]) // 2] += 1
+        assert stages.supervisor.supervise(rendered, tokens, {0: None}).documents.num_documents == kept
+
+
+def test_a_turn_without_the_part_is_context_and_no_document_ends_with_it(base: Stages) -> None:
+    stages = under(base, template_of("tags", "tags"), of_parts(["calls"]))
+    row = chat(
+        user("How?"), assistant("See.", tool_calls=[call("look", {"at": "pier"})]), result("x"), assistant("Calm.")
+    )
+    ((ids, labels),) = stages.outcomes([row])[0]
+    assert ids[-1] == labels[-1] == base.model.stop_ids[0]
+    assert b"Calm" not in stages.round_trip.decode(ids)
+    ((code, _),) = stages.reasons([chat(user("How?"), assistant("Calm."))])
+    assert code == "nothing_trained"
+
+
 def test_all_parts_in_any_order_are_the_default_and_no_recipe_names_none() -> None:
     assert make_recipe({}, [of_parts(PARTS[::-1])]) == make_recipe({})
     assert "parts" not in to_json(make_recipe({}))["supervision"]
@@ -339,7 +361,6 @@ def test_all_parts_in_any_order_are_the_default_and_no_recipe_names_none() -> No
         [of_parts([])],
         [of_parts(["answer"])],
         [of_parts(["text"]), "supervision.turns=conversation"],
-        ["media.images=read", "supervision.turns=conversation"],
     ):
         with pytest.raises(RecipeError):
             make_recipe({}, overrides)
