@@ -197,7 +197,7 @@ def test_the_three_parts_sum_to_the_whole_whatever_is_written(base: Stages, temp
     whole, *each = (under(base, template, *rules) for rules in [(), *([of_parts([part])] for part in PARTS)])
     turns = 0
 
-    @percent_of_examples(15)
+    @percent_of_examples(25)
     @given(st.lists(answers().map(conversation), min_size=1, max_size=4))
     def sums(conversations: list[list[Any]]) -> None:
         nonlocal turns
