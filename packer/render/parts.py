@@ -5,10 +5,10 @@ call, and where spans that the row names begin and end. Marks stand inside of wh
 strips and splits what it did before. Without its marks the rendering must be the turn, letter for letter: then the
 marks are the places, however often a text occurs. Else the row is rejected.
 
-All characters of a turn belong to one part. What stands between two parts belongs to the first up to a marker that
-closes it, and the rest, white space too, to the second. What stands before the first part, such as an empty block of
-reasoning, belongs to it, and what follows the last one, with the stop token, to that. Worked example, with `|` where
-parts meet: `<think>⏎I look.⏎</think>|⏎⏎Let me see.|⏎<tool_call>⏎{"name": …}⏎</tool_call><|im_end|>`.
+All characters of a turn belong to one part. Of what stands between two parts, a marker that closes the first one and
+follows it at once belongs to it, and the rest, white space too, to the second. What stands before the first part, such
+as an empty block of reasoning, belongs to it, and what follows the last one, with the stop token, to that. Worked
+example, with `|` where parts meet: `<think>⏎I look.⏎</think>|⏎⏎Let me see.|⏎<tool_call>⏎{"name": …}⏎</tool_call><|im_end|>`.
 """
 
 import functools
@@ -35,10 +35,10 @@ _SPAN = "\U000f1d04"
 _ANY_MARK = re.compile(f"([{''.join(_MARKS)}{_SPAN}])")
 
 _CLOSES = re.compile(
-    r"<\|close\|>\w+<\|sep\|>|<[|\uff5c](?i:end)[^<>\s]*[|\uff5c]>|</[^<>\s]{1,60}>|\[/[A-Z_]{1,60}\]|"
-    + CLOSING.pattern
+    r"\s*(?:<\|close\|>\w+<\|sep\|>|<[|\uff5c](?i:end)[^<>\s]*[|\uff5c]>|</[^<>\s]{1,60}>|\[/[A-Z_]{1,60}\]|"
+    rf"{CLOSING.pattern})"
 )
-"""Matches a marker that closes a part."""
+"""Matches a marker that closes the part that it follows."""
 
 Marked = tuple[str, Mapping[str, Sequence[int]]]
 """A rendering without its marks, and where each stood in it."""
@@ -83,7 +83,8 @@ def _marked(message: Message) -> Message:
         reasoning, text = _places(content, fields)
         first, last = text or (0, 0)
         marks = [(each, _REASONING) for each in reasoning or ()] + [(each, _TEXT) for each in text or ()]
-        marks += [(min(max(each, first), last), _SPAN) for span in message.spans or () for each in span]
+        bounds = [*itertools.chain(*(message.spans or ()))]  # moved out of white space around the text
+        marks += [(min(each if content[each:first].strip() else max(each, first), last), _SPAN) for each in bounds]
         fields["content"] = _with(content, marks)
     if fields.get("tool_calls"):
         fields["tool_calls"] = [_marked_call(call) for call in fields["tool_calls"]]
@@ -163,7 +164,7 @@ class TrainedParts:
             raise _not_found(turn, f"writes its parts in another order: {', '.join(order)}")
         cuts = [turn.prompt_end]
         for one, other in itertools.pairwise(order):
-            closing = _CLOSES.search(turn.text, at[one][-1], at[other][0])
+            closing = _CLOSES.match(turn.text, at[one][-1], at[other][0])
             cuts.append(closing.end() if closing else at[one][-1])
         parts: list[Part] = order or ["text"]
         return [*zip(cuts, [*cuts[1:], len(turn.text)], parts, strict=True)]

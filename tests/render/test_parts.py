@@ -260,6 +260,17 @@ def test_a_template_in_which_parts_have_no_place_rejects_the_row(base: Stages, h
             assert not reasons
 
 
+def test_tags_in_arguments_close_no_text(base: Stages) -> None:
+    """Some templates write the arguments before the name."""
+    shown = '{"arguments": {{ call.function.arguments | tojson }}, "name": "{{ call.function.name }}"}'
+    template = template_of("tags", "tags").replace(CALLED["tags"][1], shown)
+    row = chat(user("How?"), assistant("Look.", tool_calls=[call("look", {"at": "<b>pier</b> </think>"})]), result("x"))
+    for part, wanted in (("text", b"Look."), ("calls", b'\n<tool_call>\n{"arguments": {"at": "<b>pier</b> </think>"}')):
+        (found,) = under(base, template, of_parts([part])).outcomes([row])
+        assert base.round_trip.decode(trained(found)).startswith(wanted)
+        assert (b"pier" in base.round_trip.decode(trained(found))) == (part == "calls")
+
+
 def test_a_control_token_in_the_context_and_letters_of_several_bytes_move_no_part(base: Stages) -> None:
     stages = under(base, template_of("tags", "tags"), of_parts(["text"]))
     answer = assistant("Schön, 你好.", reasoning_content="Föhr 👍🏽", tool_calls=[call("look", {"at": "Föhr"})])
