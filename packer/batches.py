@@ -40,8 +40,9 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Loss weight of an assistant message, 0 to 1; None leaves the decision to ``supervision.turns``."""
 
     pieces: tuple[tuple[int, float | None], ...] = ()
-    """Of a turn that the row gives in pieces with different weights: the weight of each piece, and how many of the
-    calls it and the pieces before it have. `weight` is then the largest of them."""
+    """Of a turn in pieces, `weight` being the largest: how many calls there are up to each, and the weight of each."""
+
+    spans: tuple[tuple[int, int], ...] | None = None  # of characters of its content: all that is trained of it
 
     @property
     def role(self) -> str:
@@ -166,9 +167,7 @@ def _is_same_message(one: dict[str, Any], other: dict[str, Any]) -> bool:
 class Rejection(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A row that was left out of the cache, with the reason."""
 
-    row: int
-    """Index of the row in its partition."""
-
+    row: int  # index in its partition
     code: str
     """One of :data:`packer.rejections.CODES`."""
 

@@ -57,6 +57,7 @@ CODES: dict[str, str] = {
     "lengths_differ": "labels, a mask or weights of the row are not as long as its input_ids",
     "labels_differ": "a label is neither -100 nor the id at its place",
     "labels_shifted": "the labels, or the mask, are shifted by one token from the tokens they belong to",
+    "bad_spans": "a range of `train_detail` is not one of its text, or overlaps another",
     "bad_mask": "a mask has values other than 0 and 1, or padding is between tokens",
     "already_packed": "the row is several documents in one; packer packs documents itself",
     "unknown_token": "an id is not in the tokenizer's vocabulary",
@@ -67,6 +68,8 @@ CODES: dict[str, str] = {
     "2,896 messages), or its tools and calls more than 4,096",
     "prompt_diverges": "the turn that the template renders does not continue any of its prompts",
     "no_terminator": "the template writes no stop token after a turn",
+    "part_not_found": "parts of an answer are trained, and the template writes one of them twice, in another order, or "
+    "in a way that depends on what it says",
     "bad_marks": "generation blocks of the template do not say which message they belong to",
     "dropped_system": "the template does not render a system message",
     "dropped_user": "the template does not render a user message",
@@ -137,6 +140,7 @@ _HINTS = {
     "pair_context_differs": "a pair is two answers to one request: give both sides the same messages up to the answer; "
     "--columns prompt=null ignores a prompt that both of them contain in other words",
     "pair_empty_side": "leave the row out, or write the missing answer",
+    "bad_spans": "offsets count characters from 0, and `end_offset` is the last one of its range",
     "bad_mask": "a mask is 1 where a token is trained and 0 elsewhere; padding is at one end",
     "template_error": "the message is the template's own; packer preview shows the row. Write it as the template "
     "expects it, or use another template: --template FILE",
@@ -144,6 +148,7 @@ _HINTS = {
     "--history last renders less",
     "too_many_turns": "split the conversation into several rows, or train its last answer only: "
     "--set supervision.turns=last",
+    "part_not_found": "packer preview shows what the template writes; train the message as a whole, or not at all",
     "bad_marks": "correct the {% generation %} blocks of the template",
     "control_render": "take the control token out of the message; packer preview shows the row",
     "nothing_trained": "no assistant message is trained: give the row one, or change supervision.turns",
@@ -202,6 +207,7 @@ _WITHOUT_VARIABLES = {
 }
 
 _WAYS = {
+    "part_not_found": {"supervision.parts=null": "trains answers as a whole"},
     "bad_marks": {"supervision.source=chat_server": "ignores them"},
     "control_token": {"supervision.control_tokens=allow": "trains the letters of a marker as text, never the token"},
     "dropped_reasoning": {

@@ -67,7 +67,11 @@ def _of_chat(code: str, sample: Sample, message: int | None, renderer: Renderer)
     if code in ("template_error", "nothing_trained"):
         roles = ", ".join(each.role for each in sample.messages)
         return (Excerpt(what="its messages are from", text=_head(roles), blamed=False),)
-    if not code.startswith(("dropped_", "mangled_")) and code not in ("no_terminator", "prompt_diverges"):
+    if not code.startswith(("dropped_", "mangled_")) and code not in (
+        "no_terminator",
+        "prompt_diverges",
+        "part_not_found",
+    ):
         return ()
     conversation = renderer.conversation(sample)
     messages = conversation.messages

@@ -80,7 +80,10 @@ def _content(sample: Sample, *, folded: bool) -> tuple[Any, ...]:
     texts: list[Any] = [[message.fields for message in sample.messages], sample.tools, sample.template_kwargs]
     texts += [sample.prompt, sample.text]
     fields, *rest = _folded(texts) if folded else texts
-    return ([*zip(fields, (message.pieces or message.weight for message in sample.messages), strict=True)], *rest)
+    return (
+        [*zip(fields, (message.pieces or message.spans or message.weight for message in sample.messages), strict=True)],
+        *rest,
+    )
 
 
 def prompt_key(sample: Sample) -> int:

@@ -62,7 +62,9 @@ class Stages:
         self.renderer = Renderer(
             model, recipe, processor=(lambda: processor_of(model.files)) if recipe.reads_images else None
         )
-        self._supervisor = Supervisor(RoundTrip(model), model.stop_ids)
+        self._supervisor = Supervisor(
+            RoundTrip(model), model.stop_ids, whole=recipe.supervision.turns == "conversation"
+        )
         self._pretokenized = PretokenizedSupervisor(model)
 
     @cached_property

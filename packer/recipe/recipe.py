@@ -26,6 +26,7 @@ from packer.recipe.row_rules import Condition, Decontaminate, Deduplicate, Filte
 from packer.recipe.row_schemas import ROW_SCHEMAS
 from packer.recipe.rule_checks import check_rules
 from packer.recipe.strict_yaml import explain, load_mapping, parse_size, parse_yaml
+from packer.recipe.supervision import Supervision
 
 PositiveInt = Annotated[int, Meta(ge=1, le=2**62)]
 RowBytes = Annotated[int, Meta(ge=1, le=2**30)]
@@ -34,9 +35,9 @@ RowBytes = Annotated[int, Meta(ge=1, le=2**30)]
 SCHEMA_CHOICES = ("auto", *ROW_SCHEMAS)
 
 _RULE_KEYS = ("media", "filters", "decontaminate", "deduplicate", "split", "read")
-_LATER_KEYS = ("name", "call_ids", "wrapped", "roles", "where", "take", "ignore", "fim")
-"""Keys added later, to the recipe, its sources, `template`, `rows` or `text`. They are written only if set, so that
-older manifests keep their bytes."""
+_LATER_KEYS = ("name", "call_ids", "wrapped", "roles", "where", "take", "ignore", "fim", "parts")
+"""Keys added later, to the recipe, its sources, `template`, `rows`, `supervision` or `text`. They are written only if
+set, so that older manifests keep their bytes."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -76,43 +77,6 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """None means ``as_given``, but a build sets ``short`` if all rows with calls need it
     (:mod:`packer.pipeline.plan.open_keys`)."""
     wrapped: Literal["unwrap"] | None = None
-
-
-DroppedKind = Literal["system", "user", "content", "reasoning", "tool_call", "tool_result", "tools"]
-
-
-class Supervision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    turns: Literal["all", "last", "marked"] = "all"
-    source: Literal["chat_server", "generation_tags"] = "chat_server"
-    """What determines the trained tokens: the prompts that a chat server would render, or the template's
-    `{% generation %}` blocks."""
-
-    history_rewrite: Literal["exact", "last", "as_rendered"] | None = None
-    """What to train if the template rewrites history. None means ``exact``, but a build stops and asks if that is
-    costly."""
-
-    on_prompt_mismatch: Literal["refuse", "common_prefix", "continue"] | None = None
-    """What to do if a turn does not continue any prompt. None means ``refuse``, but a build sets ``continue`` if all
-    rows of a source need it (:mod:`packer.pipeline.plan.open_keys`). ``common_prefix``: use the common prefix as the
-    prompt. ``continue``: train the answer after its prompt, if that has opened the reasoning, or if the template writes
-    the context differently once it is answered."""
-
-    reasoning: Literal["as_given", "field", "inline"] = "as_given"
-    """How reasoning is passed to the template. ``field``: as `reasoning_content`, including reasoning that a row has
-    inline in tags such as `<think>`. ``inline``: in `<think>` tags before the text, including reasoning that a row has
-    in a field; tags of a row that the template does not know are text."""
-
-    stop: tuple[str, ...] = ()
-    no_terminator: Literal["refuse", "append"] = "refuse"
-    allow_dropped: tuple[DroppedKind, ...] = ()
-    markers: Literal["refuse", "text"] = "refuse"
-    """What to do about role markers such as `<|user|>` that are not a single token. ``text``: treat them as plain
-    text."""
-
-    control_tokens: Literal["text", "reject", "allow"] = "text"
-    """What to do about control tokens typed in a message. ``text``: encode them as ordinary text outside assistant
-    turns, and reject the row if they are inside one. ``reject``: always reject. ``allow``: always encode them as
-    ordinary text."""
 
 
 class Text(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -208,7 +172,8 @@ def to_json(value: msgspec.Struct) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
     if not isinstance(value, Recipe):
         return plain
-    groups = [(group, _LATER_KEYS) for group in (plain["template"], plain["rows"], plain["text"], *plain["sources"])]
+    later = (*(plain[group] for group in ("template", "rows", "supervision", "text")), *plain["sources"])
+    groups = [(group, _LATER_KEYS) for group in later]
     for group, keys in [(plain, _RULE_KEYS), *groups]:
         for key in [key for key in keys if not group.get(key, True)]:
             del group[key]

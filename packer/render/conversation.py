@@ -35,7 +35,7 @@ from packer.render.reasoning import (
 _UNUSED_CHARACTER = "\ue0f4"
 """A private-use character that no prompt contains."""
 
-Turns = Literal["all", "last", "marked"]
+Turns = Literal["all", "last", "marked", "conversation"]
 PromptMismatch = Literal["refuse", "common_prefix", "continue"]
 JSONMessage = dict[str, Any]
 

@@ -9,14 +9,16 @@ until the shorter one closes. Worked example: `Let me look.<|im_end|>` and `Let 
 full stop, since the shorter one closes there (the `<` that follows in both is part of what closes it).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TypeAlias
 
-from packer.batches import Sample, has_content
+from packer.batches import Rejection, Sample, has_content
+from packer.recipe.supervision import Part
 from packer.render.common_prefix import common_length
 from packer.render.conversation import Conversation, RenderedTurn, TurnRules, Turns
 from packer.render.dropped import shows_message
 from packer.render.environment import RenderError
+from packer.render.parts import parts_of
 
 Piece: TypeAlias = tuple[int, bool]
 """The number of calls that the turn has up to the end of a piece, and whether the piece is trained."""
@@ -25,23 +27,36 @@ _NOTHING = 2.0**-150
 """The largest number that is stored as zero."""
 
 
-def turn_weights(sample: Sample, turns: Turns) -> dict[int, float]:
+def turn_weights(sample: Sample, turns: Turns, parts: Collection[Part] | None) -> dict[int, float]:
     """Return the loss weight of every assistant message to be trained, by message number.
 
-    A message's own weight takes precedence over the rule.
+    A message's own weight takes precedence over the rule; one that has none of the parts is not trained.
     """
     weights = {k: max([weight for _, weight in pieces]) for k, pieces in _weights_of_pieces(sample, turns)}
-    return {k: weight for k, weight in weights.items() if weight > _NOTHING}
+    weights = {k: weight for k, weight in weights.items() if weight > _NOTHING}
+    if parts is None:
+        return weights
+    own = {k: sample.messages[k] for k in weights}
+    return {k: weights[k] for k, each in own.items() if each.spans or not parts_of(each.fields).isdisjoint(parts)}
 
 
 def _weights_of_pieces(sample: Sample, turns: Turns) -> Iterator[tuple[int, list[tuple[int, float]]]]:
     """Yield the number of every assistant message, and its pieces with their weights; most have one."""
     assistants = [k for k, message in enumerate(sample.messages) if message.fields["role"] == "assistant"]
-    by_rule = {*{"all": assistants, "last": assistants[-1:], "marked": []}[turns]}
+    by_rule = {*{"last": assistants[-1:], "marked": []}.get(turns, assistants)}
     for k in assistants:
         message = sample.messages[k]
         pieces = message.pieces or ((0, message.weight),)
         yield k, [(num_calls, float(k in by_rule) if own is None else own) for num_calls, own in pieces]
+
+
+def refusal_of_weights(sample: Sample, turns: Turns) -> Rejection | None:
+    """Return why a row that says itself what is trained of it is not trained whole."""
+    for k, message in enumerate(sample.messages if turns == "conversation" else ()):
+        if message.weight not in (None, 1) or message.pieces or message.spans is not None:
+            reason = f"messages[{k}]: the row says what of it is trained; supervision.turns=conversation trains all"
+            return Rejection(row=sample.row, code="wrong_type", reason=reason, message=k)
+    return None
 
 
 def masked_pieces(sample: Sample, turns: Turns) -> dict[int, list[Piece]]:

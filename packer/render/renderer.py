@@ -14,23 +14,21 @@ from packer.media.marks import has_marks, in_parts
 from packer.media.processor import Processor
 from packer.model.model import Model
 from packer.recipe.recipe import Recipe
+from packer.recipe.supervision import PARTS
 from packer.render.call_ids import with_short_ids
 from packer.render.clear.compared import ComparedRows, DifferenceError
 from packer.render.clear.filling import Filling
 from packer.render.clear.rows import ClearRows
 from packer.render.control import TypedControl, control_pattern, revealed
-from packer.render.conversation import (
-    Conversation,
-    RenderedTurn,
-    TurnRules,
-)
+from packer.render.conversation import Conversation, RenderedTurn, TurnRules
 from packer.render.drawn import Drawing, with_drawing
 from packer.render.dropped import ConversationLosses, LossCheck, refusal
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.infilling import infilled
 from packer.render.marks import marked_turns
 from packer.render.message_form import renderable
-from packer.render.pieces import Piece, masked_pieces, turn_weights, with_mask
+from packer.render.parts import TrainedParts, marked
+from packer.render.pieces import Piece, masked_pieces, refusal_of_weights, turn_weights, with_mask
 from packer.render.placeholders import text_of
 from packer.render.readback import strings
 from packer.render.reasoning import cut_off, has_two_reasonings, with_reasoning_as
@@ -39,23 +37,15 @@ from packer.render.rewritten_history import (
     Document,
     EncodedText,
     HistoryRewrite,
+    Mask,
     RenderedRow,
     TurnAssigner,
     encoded,
     turn_batch,
 )
+from packer.render.row_limits import too_many
 from packer.render.unread import refuse_unread_variables
 from packer.render.wrappers import Wrappers
-
-MAX_TURN_MESSAGES = 2**22
-"""Largest product of a row's trained answers and the messages up to the last of them.
-
-The definition renders every answer's prompt from the first message, so this is about how many messages a row renders,
-for each mode of the template. Rendering that many takes ten to twenty seconds.
-"""
-
-MAX_TOOLS_AND_CALLS = 2**12
-"""Largest number of a row's tools and calls together: each is looked for in a prompt that has them all."""
 
 
 class Renderer:
@@ -155,7 +145,7 @@ class Renderer:
         here = place()
         for number, sample in enumerate(rows.samples):
             here[ROW] = sample.row
-            rendered = render(number, sample)
+            rendered = refusal_of_weights(sample, self._rules.turns) or render(number, sample)
             if isinstance(rendered, Rejection):
                 rejections.append(rendered)
                 continue
@@ -170,7 +160,9 @@ class Renderer:
         return LossCheck(self._allow_dropped, self._turn_rules.stops, marks=self._marks, tags_are_text=is_meant)
 
     def _fill(self, sample: Sample) -> RenderedRow | None:
-        return self._filling.filled(sample) if self._filling and sample.images is None else None
+        if sample.images is not None or self._rules.parts is not None:
+            return None
+        return self._filling.filled(sample) if self._filling else None
 
     def _cut(self, sample: Sample, *, at_once: bool = False) -> RenderedRow | None:
         """Render a sample by the fast way; None if it is not clear, or if the template does not write all of it.
@@ -185,16 +177,27 @@ class Renderer:
             or strings(list(sample.template_kwargs.values()))
         ):
             return None
-        weights = turn_weights(sample, self._rules.turns)
+        weights = turn_weights(sample, self._rules.turns, self._rules.parts)
         if not weights or not all(has_content(sample.messages[k].fields) for k in weights):
             return None
-        if _too_many(sample, weights) or any(message.pieces for message in sample.messages):
+        if too_many(sample, weights) or any(message.pieces for message in sample.messages):
             return None
-        return rows.rendered(self.conversation(sample), weights, at_once=at_once)
+        mask = self._masking(sample, max(weights))
+        return rows.rendered(self.conversation(sample), weights, at_once=at_once, mask=mask)
 
     def _defined(self, sample: Sample) -> RenderedRow | None:
         rendered = self._rendered(sample, self._loss_check())
         return None if isinstance(rendered, Rejection) else rendered
+
+    def _masking(self, sample: Sample, last: int, drawing: Drawing | None = None) -> Mask | None:
+        """Return what masks the parts of turns that are not trained; None if all are."""
+        if self._rules.parts is None and all(message.spans is None for message in sample.messages):
+            return None
+        _, conversation = self._control.hide(self.conversation(marked(sample)), sample.template_kwargs)
+        conversation = renderable(conversation, last)
+        conversation = conversation if drawing is None else with_drawing(conversation, drawing)
+        parts, rules = self._rules.parts or PARTS, self._turn_rules
+        return TrainedParts(sample=sample, marked=conversation, rules=rules, last=last, trained=parts).mask
 
     def conversation(self, sample: Sample) -> Conversation:
         """Return the sample's messages with the template that suits the sample.
@@ -267,7 +270,8 @@ class Renderer:
             return _rejection(sample, error)
 
     def _refuse_images(self, sample: Sample) -> None:
-        if sample.images is not None and (self._processor is None or self._by_marks or sample.kind != "chat"):
+        is_unread = self._processor is None or self._by_marks or self._rules.turns == "conversation"
+        if sample.images is not None and (is_unread or sample.kind != "chat"):
             raise RenderError(sample.images.refusal, code="multimodal")
 
     def _refuse_empty_user(self, sample: Sample) -> None:
@@ -299,12 +303,12 @@ class Renderer:
         self._refuse_empty_user(sample)
         if (twice := self._twice(sample)) is not None:
             raise twice
-        wanted = turn_weights(sample, self._rules.turns)
+        wanted = turn_weights(sample, self._rules.turns, self._rules.parts)
         weights = {k: weight for k, weight in wanted.items() if has_content(sample.messages[k].fields)}
         if not weights:
             raise RenderError("no assistant turn to train on", code="nothing_trained")
         last = max(weights)
-        if not self._by_marks and (reason := _too_many(sample, weights)) is not None:
+        if not self._by_marks and (reason := too_many(sample, weights)) is not None:
             raise RenderError(reason, code="too_many_turns")
         _refuse_reasoning(sample, weights)
         original = self.conversation(sample)
@@ -315,7 +319,8 @@ class Renderer:
         pieces = masked_pieces(sample, self._rules.turns)
         drawing = self._drawing(sample, conversation)
         shown = conversation if drawing is None else with_drawing(conversation, drawing)
-        documents, num_trained = self._assigned(shown, weights, pieces, losses.of(shown))
+        mask = self._masking(sample, last, drawing)
+        documents, num_trained = self._assigned(shown, weights, pieces, losses.of(shown), mask)
         if not documents:
             raise RenderError("no assistant turn that the template can prompt for", code="nothing_trained")
         num_skipped = len(wanted) - num_trained
@@ -338,6 +343,7 @@ class Renderer:
         weights: Mapping[int, float],
         pieces: Mapping[int, Sequence[Piece]],
         losses: ConversationLosses,
+        mask: Mask | None,
     ) -> tuple[tuple[Document, ...], int]:
         """Render turn after turn, and assign each to a text; also return the number of trained turns.
 
@@ -357,7 +363,8 @@ class Renderer:
             self._control.refuse_foreign(said, f"messages[{k}]", trained=turn.text[turn.prompt_end :], message=k)
             if not turn.is_blank(self._turn_rules.stops):
                 own = pieces.get(turn.message)
-                assigner.add(with_mask(turn, conversation, own, self._turn_rules) if own else turn)
+                masked = with_mask(turn, conversation, own, self._turn_rules) if own else turn
+                assigner.add(mask(masked) if mask else masked)
                 num_trained += 1
         return assigner.documents(), num_trained
 
@@ -387,14 +394,3 @@ def _refuse_reasoning(sample: Sample, weights: Iterable[int]) -> None:
         if has_two_reasonings(sample.messages[k].fields):
             reason = f"messages[{k}]: its text opens with other reasoning than its field has"
             raise RenderError(reason, code="wrong_type", message=k)
-
-
-def _too_many(sample: Sample, weights: Mapping[int, float]) -> str | None:
-    """Return what a row has too many of to be rendered in seconds, or None."""
-    num_messages = max(weights) + 1
-    if len(weights) * num_messages > MAX_TURN_MESSAGES:
-        return f"{len(weights)} trained answers among {num_messages} messages: each is rendered with all before it"
-    number = len(sample.tools or ()) + sum(len(each.fields.get("tool_calls") or ()) for each in sample.messages)
-    if number > MAX_TOOLS_AND_CALLS:
-        return f"{number} tools and calls: each is looked for in the whole prompt"
-    return None

@@ -11,7 +11,7 @@ conversation is held in memory once, not once per turn.
 
 import bisect
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -27,6 +27,9 @@ from packer.render.reasoning import empty_block
 HistoryRewrite = Literal["exact", "last", "as_rendered"]
 
 Range: TypeAlias = tuple[int, int]
+
+Mask: TypeAlias = Callable[[RenderedTurn], RenderedTurn]
+"""Adds the ranges of a turn that are not trained."""
 
 EncodedTurn: TypeAlias = tuple[int, int, int, float]
 """Message, end of the prompt, end of the completion, weight."""

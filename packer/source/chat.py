@@ -40,6 +40,7 @@ from packer.source.row import (
     typed_row,
 )
 from packer.source.tool_results import holds_results, read_results
+from packer.source.train_detail import TrainDetail, trained_spans
 from packer.source.unsupported_rows import refuse_cut
 from packer.source.written_calls import split_thought, with_calls_of_text
 
@@ -80,8 +81,7 @@ class MessageFields(msgspec.Struct, frozen=True, kw_only=True):
 
     weight: Weight | None = None
     loss_weight: Weight | None = None
-    train_detail: list[Any] | None = None
-    """axolotl's: which characters of the message are trained."""
+    train_detail: list[TrainDetail] | None = None
 
 
 class ChatMessage(MessageFields, frozen=True, kw_only=True):
@@ -179,10 +179,12 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
         content = replace(content, trained=frozenset())
     weight = _message_weight(shape, content, where=where)
     refuse_cut(raw if role == "assistant" and weight != 0 else {}, where=where)
+    spans = None
     if shape.train_detail and role == "assistant" and weight != 0:
-        reason = f"`train_detail` at {where}: a message is trained whole or not at all; give it `train` or a weight"
-        raise Refused("wrong_type", reason)
-    return Message(fields=_merge_reasoning(fields, content.reasoning, where=where), weight=weight)
+        given = shape.content if shape.content == text else None
+        spans = trained_spans(shape.train_detail, given, where=f"{where}.train_detail")
+        weight = weight if weight is not None and spans else float(bool(spans))
+    return Message(fields=_merge_reasoning(fields, content.reasoning, where=where), weight=weight, spans=spans or None)
 
 
 def _one_turn_each(messages: Sequence[Message]) -> Sequence[Message]:
@@ -215,7 +217,8 @@ def _joined(turn: Message, call: Message) -> Message:
     calls = [*own, *call.fields["tool_calls"]]
     pieces = (*(turn.pieces or ((len(own), turn.weight),)), (len(calls), call.weight))
     weights = [weight for _, weight in pieces]
-    return Message(
+    return msgspec.structs.replace(
+        turn,
         fields={**call.fields, **turn.fields, "tool_calls": calls},
         weight=max((weight for weight in weights if weight is not None), default=None),
         pieces=pieces if len({*weights}) > 1 else (),
@@ -331,7 +334,7 @@ def _message_weight(shape: MessageFields, content: Content, *, where: str) -> fl
 
 def with_weight(message: Message, weight: float) -> Message:
     """Return the message with another loss weight; only the assistant's messages have one."""
-    return Message(fields=message.fields, weight=weight) if message.role == "assistant" else message
+    return msgspec.structs.replace(message, weight=weight, pieces=()) if message.role == "assistant" else message
 
 
 def chat_sample(row: dict[str, Any], fields: RowFields, messages: Sequence[Message], *, number: int) -> Sample:

@@ -7,6 +7,8 @@ answer that was cut off.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from packer.batches import REASONING_FIELDS, Message
 from packer.source.decode import Refused
 from packer.source.roles import REASONING_ROLES
@@ -40,7 +42,7 @@ def joined_with_answers(messages: Sequence[Message]) -> Sequence[Message]:
             reason = f"an answer at $.messages[{number}] with another weight than its reasoning before it"
             raise Refused("wrong_type", f"{reason}; both are one turn")
         both = {name: f"{text}\n\n{more[name]}" if name in more else text for name, text in reasoning.items()}
-        joined[-1] = Message(fields={**message.fields, **both}, weight=message.weight, pieces=message.pieces)
+        joined[-1] = msgspec.structs.replace(message, fields={**message.fields, **both})
     return joined
 
 

@@ -169,7 +169,7 @@ def _named(text: str, functions: Mapping[str, Any]) -> list[str]:
 
 def _read(message: Message, functions: Mapping[str, Any], *, where: str) -> Message:
     text = _answer(message, functions)
-    if not text:  # nearly always
+    if not text or message.spans is not None:  # nearly always
         return message
     for start in (0, *(mark.start() for mark in [_CALL_MARK.search(text)] if mark)):
         calls = [_as_call(value, functions) for value in _values(text[start:])]

@@ -7,7 +7,7 @@ stop token closes it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,8 +31,10 @@ class Supervised:
 class Supervisor:
     """The supervise stage for one model."""
 
-    def __init__(self, round_trip: RoundTrip, stop_ids: tuple[int, ...]) -> None:
+    def __init__(self, round_trip: RoundTrip, stop_ids: tuple[int, ...], *, whole: bool = False) -> None:
+        """`whole`: whether chats are trained from their second token on, so that their prompts are proved, too."""
         self._round_trip = round_trip
+        self._whole = whole
         self._stop_ids = np.array(stop_ids, np.int32)
         self._stop_texts = tuple(filter(None, map(round_trip.content, stop_ids)))
 
@@ -63,7 +65,7 @@ class Supervisor:
         runs = {turn: of_turn for turn, of_turn in masked.items() if of_turn}
         documents, texts = _documents(turns, tokens, np.flatnonzero(trained), runs, sample_ids)
         return Supervised(
-            documents=documents,
+            documents=_trained_whole(documents) if self._whole and not turns.raw.any() else documents,
             texts=texts,
             rejections=tuple(rejections),
             merged=sample_of_turn[tokens.merged & trained],
@@ -77,13 +79,15 @@ class Supervisor:
         need the slower check of `RoundTrip.decodes_to`.
         """
         own = self._own_ids(turns, tokens)
+        is_part = turns.raw[turns.turn_text] | (not self._whole)
+        own[:, 0] = np.where(is_part, own[:, 0], tokens.offsets[tokens.turn_sequence])
         token_bytes, lengths = self._round_trip.token_bytes, own[:, 1] - own[:, 0]
         is_start = own[:, 0] == tokens.offsets[tokens.turn_sequence]
         is_start |= token_bytes.is_added[_before(tokens.ids, own[:, 0])]
         ids = tokens.ids[concatenated_ranges(own[:, 0], lengths)]
         spelling = token_bytes.spell(ids, offsets_of(lengths), is_start)
         text = turns.text_offsets[turns.turn_text]
-        starts, stops = text + turns.prompt_end, text + turns.completion_end
+        starts, stops = text + turns.prompt_end * is_part, text + turns.completion_end
         proved: Bool = spelling.begins(turns.text, starts, stops) & (np.diff(spelling.bounds) == stops - starts)
         for turn in np.flatnonzero(~proved).tolist():
             first, end = own[turn].tolist()
@@ -125,6 +129,18 @@ class Supervisor:
             is_closed = turns.text.endswith(self._stop_texts, *place) and place[1] not in turns.guarded[:, 1]
             terminated[turn] = not is_closed or (a < b and is_stop[b - 1])
         return terminated
+
+
+def _trained_whole(documents: DocumentBatch) -> DocumentBatch:
+    """Return documents with one run each, from the second token to the last."""
+    return replace(
+        documents,
+        run_offsets=np.arange(documents.num_documents + 1),
+        run_start=np.ones(documents.num_documents, np.int32),
+        run_end=np.diff(documents.offsets).astype(np.int32),
+        run_message=documents.run_message[documents.run_offsets[1:] - 1],
+        run_weight=np.ones(documents.num_documents, np.float32),
+    )
 
 
 def _before(ids: Int32, places: Int64) -> Int32:

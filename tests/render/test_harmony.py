@@ -64,3 +64,18 @@ def test_every_answer_is_learned_in_the_context_it_will_have(folder: Path) -> No
     ends = [stages.model.content(i) for i in last if i >= stages.model.vocab_size - len(MARKERS)]
     assert ends.count("<|return|>") == 1
     assert "So it does." not in stages.round_trip.decode(last).decode()
+
+
+@pytest.mark.parametrize(
+    ("part", "shown"),
+    [
+        ("reasoning", [f"<|channel|>analysis<|message|>{said}<|end|>" for said in ("So it does.", "Ask.", "Quite.")]),
+        ("text", [f"<|start|>assistant<|channel|>final<|message|>{said}<|return|>" for said in ("It rains.", "Yes.")]),
+        ("calls", ['<|start|>assistant to=look<|channel|>commentary json<|message|>{"city": "Köln"}<|call|>']),
+    ],
+)
+def test_headers_of_channels_belong_to_the_part_that_they_open(folder: Path, part: str, shown: list[str]) -> None:
+    stages = Stages.load(folder, f"supervision.parts=[{part}]")
+    (documents,) = stages.outcomes([chat(*TALK)])
+    learned = b"".join(stages.round_trip.decode([each for each in labels if each >= 0]) for _, labels in documents)
+    assert learned.decode() == "".join(shown)

@@ -492,23 +492,39 @@ def test_a_message_of_which_a_part_is_trained_refuses_the_row(refusal, words):
     assert "part" in reason
 
 
-def test_a_message_of_which_some_characters_are_trained_refuses_the_row(refusal, sample):
-    """As axolotl's `message_field_training_detail` has them; they were trained with the rest."""
-    detail = [{"begin_offset": 0, "end_offset": 3, "train": False}, {"begin_offset": 4, "end_offset": 9, "train": True}]
-    for kind in ("messages", "sharegpt"):
-        row = (
-            turn(train_detail=detail)
-            if kind == "messages"
-            else {"conversations": turn(train_detail=detail)["messages"]}
-        )
-        code, reason = refusal(row, kind)
-        assert code == "wrong_type" and "`train_detail`" in reason
+def test_characters_that_are_trained_are_those_of_axolotls_ranges(refusal, sample):
+    """As its `message_field_training_detail` has them: the last character of a range is part of it."""
+    detail = [{"begin_offset": 4, "end_offset": 4, "train": True}, {"begin_offset": 0, "end_offset": 2, "train": False}]
+    messages = turn(content="hello", train_detail=detail)["messages"]
+    for schema, name in (("messages", "messages"), ("sharegpt", "conversations")):
+        read = sample({name: messages}, schema).messages[-1]
+        assert (read.spans, read.weight, "train_detail" in read.fields) == (((4, 5),), 1.0, False)
+    assert answer(sample, content="hello", train_detail=detail, weight=0.5).weight == 0.5
+    assert answer(sample, content="hello", train_detail=detail[1:]) == answer(sample, content="hello", train=False)
     assert answer(sample, train_detail=[]) == answer(sample, train_detail=None) == answer(sample)
     for untrained in ({"train": False}, {"weight": 0}, {"masked": 1}):
-        assert answer(sample, train_detail=detail, **untrained) == answer(sample, **untrained)
-    assert refusal(turn(train_detail=detail, weight=0.5))[0] == "wrong_type"
+        assert answer(sample, content="hello", train_detail=detail, **untrained) == answer(
+            sample, content="hello", **untrained
+        )
     question = {"role": "user", "content": "q", "train_detail": detail}
     assert len(sample({"messages": [question, turn()["messages"][-1]]}).messages) == 2
+
+
+@pytest.mark.parametrize(
+    ("ranges", "fields", "says"),
+    [
+        ([(0, 99)], {}, "characters 0 to 99"),
+        ([(-1, 1)], {}, "characters -1 to 1"),
+        ([(2, 1)], {}, "characters 2 to 1"),
+        ([(0, 2), (2, 3)], {}, "characters 2 to 3"),
+        ([(0, 1)], {"content": [{"type": "text", "text": "abc"}]}, "is not one text"),
+        ([(0, 1)], {"content": None, "reasoning_content": "abc", "tool_calls": []}, "is not one text"),
+    ],
+)
+def test_a_range_that_is_not_one_of_its_text_refuses_the_row(refusal, ranges, fields, says):
+    detail = [{"begin_offset": start, "end_offset": end, "train": True} for start, end in ranges]
+    code, reason = refusal(turn(**{"content": "hello", "train_detail": detail, **fields}))
+    assert code == "bad_spans" and says in reason
 
 
 def test_what_parts_of_a_question_say_of_training_does_not_matter(sample):

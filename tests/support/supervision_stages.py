@@ -42,7 +42,7 @@ class Stages:
         self.renderer = Renderer(model, recipe)
         self.tokenizing = TurnTokenizer(model, encoder_of(recipe.engine, model.files[TOKENIZER_FILE]))
         self.round_trip = RoundTrip(model)
-        self.supervisor = Supervisor(self.round_trip, model.stop_ids)
+        self.supervisor = Supervisor(self.round_trip, model.stop_ids, whole=recipe.supervision.turns == "conversation")
 
     @classmethod
     def load(cls, folder: Path, *overrides: str, template: Path | None = None, stop: Sequence[str] = ()) -> "Stages":

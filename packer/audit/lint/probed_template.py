@@ -159,7 +159,9 @@ class ProbedTemplate:
         Raises:
             InputError: the ids of this kind of vocabulary cannot be verified.
         """
-        rules = msgspec.structs.replace(recipe.supervision, turns="all", history_rewrite="exact", source="chat_server")
+        rules = msgspec.structs.replace(
+            recipe.supervision, turns="all", parts=None, history_rewrite="exact", source="chat_server"
+        )
         self.recipe_given = recipe
         self.recipe = msgspec.structs.replace(recipe, supervision=rules)
         self.model = model
@@ -171,7 +173,7 @@ class ProbedTemplate:
     def render(self, row: Row, *overrides: Override) -> RenderOutcome:
         """Render a row, training every turn, under the recipe as given plus some overrides."""
         recipe = functools.reduce(lambda changed, override: override.apply(changed), overrides, self.recipe_given)
-        supervision = msgspec.structs.replace(recipe.supervision, turns="all", source="chat_server")
+        supervision = msgspec.structs.replace(recipe.supervision, turns="all", parts=None, source="chat_server")
         return self._rendered(row, msgspec.structs.replace(recipe, supervision=supervision))
 
     def kept_by_marks(self, row: Row) -> bool:

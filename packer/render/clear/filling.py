@@ -102,7 +102,7 @@ class Filling:
         for message in sample.messages:
             fields = message.fields
             text = fields.get("content")
-            if len(fields) != 2 or type(text) is not str or not text or text.isspace():
+            if len(fields) != 2 or type(text) is not str or not text or text.isspace() or message.spans is not None:
                 return None
             form += (fields["role"], message.weight)
             texts.append(text)

@@ -49,7 +49,7 @@ from packer.render.dropped import LossCheck
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.readback import ESCAPE, function_of
 from packer.render.reasoning import LONGEST_TAG, has_tag, reasoning_fields
-from packer.render.rewritten_history import HistoryRewrite, RenderedRow, TurnAssigner, encoded
+from packer.render.rewritten_history import HistoryRewrite, Mask, RenderedRow, TurnAssigner, encoded
 from packer.render.tagged_calls import tags_in
 
 WORTH_A_TRIAL = 50
@@ -115,7 +115,12 @@ class ClearRows:
         return self._marked.plain.reasoning.change is None and not self._marked.plain.switches.none
 
     def rendered(
-        self, conversation: Conversation, weights: Mapping[int, float], *, at_once: bool = False
+        self,
+        conversation: Conversation,
+        weights: Mapping[int, float],
+        *,
+        at_once: bool = False,
+        mask: Mask | None = None,
     ) -> RenderedRow | None:
         """Return a row as the definition renders it, all messages in `weights` trained; None if it is not clear.
 
@@ -134,7 +139,7 @@ class ClearRows:
             return None
         places = Places(self._marked, conversation, row, extension, self._rules)
         try:
-            return self._cut(places, row, extension, weights, tools)
+            return self._cut(places, row, extension, weights, tools, mask=mask)
         except RenderError:
             return None
         finally:
@@ -244,6 +249,8 @@ class ClearRows:
         extension: Extension,
         weights: Mapping[int, float],
         tools: "_Tools | None",
+        *,
+        mask: Mask | None,
     ) -> RenderedRow | None:
         """Cut the texts of a row from its renderings."""
         wanted = sorted(weights)
@@ -266,13 +273,13 @@ class ClearRows:
                     return None
                 if not first and tools is not None and not self._shows_tools(tools, places.conversation, row, turn):
                     return None
-                assigner.add(turn)
+                assigner.add(mask(turn) if mask else turn)
                 first = k + 1
                 begin += 1
         documents = assigner.documents()
         if any(("&" in each.text or "\ufffd" in each.text) and ESCAPE.search(each.text) for each in documents):
             return None
-        return RenderedRow(tuple([encoded(each.text, each.turns) for each in documents]), 0)
+        return RenderedRow(tuple([encoded(each.text, each.turns, masked=each.masked) for each in documents]), 0)
 
     def _shared(self, conversation: Conversation) -> "_Tools | None":
         """Give a conversation the tools of an earlier one that has the same: what is known of them is known of it."""

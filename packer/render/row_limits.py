@@ -1,0 +1,23 @@
+"""How many messages, tools and calls a row may have, to be rendered in seconds."""
+
+from collections.abc import Mapping
+
+from packer.batches import Sample
+
+MAX_TURN_MESSAGES = 2**22
+"""Largest product of a row's trained answers and the messages up to the last of them: about how many messages the
+definition renders, for each mode of the template. That takes ten to twenty seconds."""
+
+MAX_TOOLS_AND_CALLS = 2**12
+"""Largest number of a row's tools and calls together: each is looked for in a prompt that has them all."""
+
+
+def too_many(sample: Sample, weights: Mapping[int, float]) -> str | None:
+    """Return what a row has too many of to be rendered in seconds, or None."""
+    num_messages = max(weights) + 1
+    if len(weights) * num_messages > MAX_TURN_MESSAGES:
+        return f"{len(weights)} trained answers among {num_messages} messages: each is rendered with all before it"
+    number = len(sample.tools or ()) + sum(len(each.fields.get("tool_calls") or ()) for each in sample.messages)
+    if number > MAX_TOOLS_AND_CALLS:
+        return f"{number} tools and calls: each is looked for in the whole prompt"
+    return None
