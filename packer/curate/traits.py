@@ -26,7 +26,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from packer.batches import Int64, RowBatch, Sample, array_of
+from packer.arrow_arrays import array_of
+from packer.batches import Int64, RowBatch, Sample
 from packer.curate.contamination import Hits, Questions
 from packer.curate.filters import ConditionTester
 from packer.curate.signatures import Signatures, Words, signature_columns, signature_types, signatures, words_of

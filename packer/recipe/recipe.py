@@ -20,13 +20,13 @@ from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.names import SplitName, is_address, refuse_credentials
 from packer.recipe.media_rules import MediaRules
 from packer.recipe.named_options import is_about_sources
-from packer.recipe.read_rules import MAX_BLOCK_LEN, Read, Tokens, check_read
+from packer.recipe.pack_rules import EVERY_KEY, Pack, PositiveInt, check_pack
+from packer.recipe.read_rules import Read, check_read
 from packer.recipe.row_rules import Condition, Decontaminate, Deduplicate, Filter, RowRules, Split, Take
 from packer.recipe.row_schemas import ROW_SCHEMAS
 from packer.recipe.rule_checks import check_rules
 from packer.recipe.strict_yaml import explain, load_mapping, parse_size, parse_yaml
 
-PositiveInt = Annotated[int, Meta(ge=1, le=2**62)]
 RowBytes = Annotated[int, Meta(ge=1, le=2**30)]
 """A limit for one row. It has a limit itself: rows are held whole, several times over, and recipes may be anybody's."""
 
@@ -116,25 +116,6 @@ class Supervision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 class Text(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     append_eos: bool = True
-
-
-class Pack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    mode: Literal["isolated", "eos", "stream", "none"] = "isolated"
-    """``isolated``: documents in a block cannot attend to each other. ``eos``: they can, with an EOS between them.
-    ``stream``: one stream of documents, cut at every block boundary. ``none``: no blocks."""
-
-    block_len: Tokens = 4096
-    strategy: Literal["best_fit", "first_fit", "sequential"] = "best_fit"
-    overlong: Literal["reject", "truncate_left", "truncate_right", "split"] = "reject"
-    min_length: PositiveInt = 1
-    max_documents: PositiveInt | None = None
-    align: Tokens = 1
-    """Round the slots of each document up to a multiple of this: 2·cp for context parallelism, tp for sequence
-    parallelism."""
-
-    pad_id: Annotated[int, Meta(ge=0)] | None = None
-    group_documents: Annotated[int, Meta(ge=1, le=2**32 - 1)] = 10_000_000
-    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -268,7 +249,7 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
     try:
         merged = deepcopy(dict(values))
     except RecursionError:
-        raise RecipeError(f"{where}: a value is nested too deep", hint=_EVERY_KEY) from None
+        raise RecipeError(f"{where}: a value is nested too deep", hint=EVERY_KEY) from None
     for override in overrides:
         _apply(merged, override)
     for keys in (("partition_bytes",), ("shard_bytes",), ("rows", "max_bytes"), ("rows", "max_render_bytes")):
@@ -281,12 +262,12 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
         recipe = msgspec.structs.replace(recipe, template=msgspec.structs.replace(recipe.template, kwargs=kwargs))
         _refuse_credentials(to_json(recipe), where)
     except msgspec.ValidationError as error:
-        said, hint = explain(str(error), Recipe, _EVERY_KEY)
+        said, hint = explain(str(error), Recipe, EVERY_KEY)
         raise RecipeError(f"{where}: {said}", hint=hint) from None
     except UnicodeEncodeError as error:
         raise RecipeError(f"{where}: {error.object!r} is not UTF-8", hint="rename it") from None
     except (OverflowError, RecursionError, TypeError):
-        raise RecipeError(f"{where}: a value is too large, contains itself, or is not JSON", hint=_EVERY_KEY) from None
+        raise RecipeError(f"{where}: a value is too large, contains itself, or is not JSON", hint=EVERY_KEY) from None
     given = sorted({"messages", "tools", "add_generation_prompt"} & set(recipe.template.kwargs))
     if given:
         raise RecipeError(
@@ -294,7 +275,7 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
             hint="template.kwargs is for variables of the template's own, such as enable_thinking",
         )
     _check_names(recipe, where)
-    _check_pack(recipe.pack, where)
+    check_pack(recipe.pack, where)
     check_read(recipe.read, where)
     check_rules(recipe.row_rules, where)
     try:
@@ -332,46 +313,7 @@ def _check_names(recipe: Recipe, where: str) -> None:
             raise RecipeError(f"{where}: both template.name and template.file", hint="leave one of them out")
     for key, name, known in named:
         if name not in known:
-            raise RecipeError(f"{where}: {key}: expected {' | '.join(known)}, found '{name}'", hint=_EVERY_KEY)
-
-
-def _check_pack(pack: Pack, where: str) -> None:
-    """Check that the rules of packing fit together.
-
-    Raises:
-        RecipeError: a rule that has no meaning with this mode or block length.
-    """
-    if pack.mode == "none":
-        return
-    if pack.align > 1 and pack.mode in {"eos", "stream"}:
-        raise RecipeError(
-            f"{where}: pack.align: in mode '{pack.mode}' a whole block is one sequence; only documents that are "
-            "sequences of their own are padded",
-            hint="--set pack.align=1, and make pack.block_len the multiple; or --set pack.mode=isolated",
-        )
-    if pack.block_len % pack.align:
-        nearest = -(-pack.block_len // pack.align) * pack.align
-        raise RecipeError(
-            f"{where}: pack.align: {pack.align} does not divide pack.block_len {pack.block_len}",
-            hint=f"--block-len {nearest}" if nearest <= MAX_BLOCK_LEN else _EVERY_KEY,
-        )
-    if pack.mode != "stream":
-        if pack.min_length > pack.block_len:
-            raise RecipeError(
-                f"{where}: pack.min_length: {pack.min_length} is more than pack.block_len {pack.block_len}; "
-                "nothing would be kept",
-                hint="--set pack.min_length=1",
-            )
-        return
-    meaningless = {"overlong": "reject"} if pack.overlong != "reject" else {}
-    if pack.max_documents is not None:
-        meaningless["max_documents"] = "null"
-    if meaningless:
-        keys = " and ".join(f"pack.{key}" for key in meaningless)
-        raise RecipeError(
-            f"{where}: {keys}: a stream is cut wherever a block ends, whatever is there",
-            hint=" ".join(f"--set pack.{key}={value}" for key, value in meaningless.items()) + ", or pack.mode=eos",
-        )
+            raise RecipeError(f"{where}: {key}: expected {' | '.join(known)}, found '{name}'", hint=EVERY_KEY)
 
 
 def _apply(values: dict[str, Any], override: str) -> None:
@@ -392,6 +334,3 @@ def _apply(values: dict[str, Any], override: str) -> None:
         targets = inner
     for target in targets:
         target[last] = parse_yaml(text, f"--set {override}")
-
-
-_EVERY_KEY = "packer explain recipe lists every key with its values"
