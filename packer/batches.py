@@ -64,6 +64,9 @@ class PretokenizedTokens:
     num_padding: int
     """Number of leading padding tokens that were removed from the row."""
 
+    num_given: int
+    """Number of tokens of the row, with its padding."""
+
     by_labels: bool
     """Whether `weight` comes from labels, which were checked to equal the ids at their positions, rather than from a
     mask, which may be misaligned with its tokens."""
@@ -246,6 +249,30 @@ class TokenBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """Values beside the ids of documents, in columns that the recipe names. K tokens, D documents."""
+
+    tokens: Mapping[str, npt.NDArray[Any]]  # [K], or [K, width]
+    documents: Mapping[str, npt.NDArray[Any]]  # [D]
+
+    def take(self, tokens: Int64, documents: Int64) -> "Columns":
+        """Return the values of some documents, given their tokens and their numbers."""
+        return Columns(
+            tokens={name: values[tokens] for name, values in self.tokens.items()},
+            documents={name: values[documents] for name, values in self.documents.items()},
+        )
+
+    @classmethod
+    def join(cls, parts: "Sequence[Columns]") -> "Columns":
+        """Concatenate the columns of consecutive batches."""
+        first = parts[0]
+        return cls(
+            tokens={name: np.concatenate([each.tokens[name] for each in parts]) for name in first.tokens},
+            documents={name: np.concatenate([each.documents[name] for each in parts]) for name in first.documents},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentBatch:
     """Documents with their trained runs. D documents, U runs."""
 
@@ -261,6 +288,7 @@ class DocumentBatch:
     side: Int8 | None = None  # [D] index into SIDES; None if the rows are not preference data
     margin: Float32 | None = None  # [D] of its row, NaN where that has none; None where `side` is
     media: Media | None = None  # None if no document has images
+    columns: Columns | None = None  # None if the recipe takes none from rows
 
     @property
     def num_documents(self) -> int:

@@ -4,7 +4,7 @@ Each column is written once, converting the file's int32 to int64, and then spli
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, TypeAlias
 
@@ -60,9 +60,9 @@ class Layout:
         widths, shapes = self._shapes(sizes, counts)
         arrays: dict[str, npt.NDArray[Any]] = {}
         for name, fill in self._fill.items():
-            rows = _with_padding_rows(found.values(name), is_real, fill)
             arrays[name] = column = self._empty(int(widths.sum()), fill.dtype)
-            np.concatenate(rows if self._block_len else self._aligned(rows, fill, sizes, widths), out=column)
+            rows = _with_padding_rows(found.values(name), is_real, fill)
+            np.concatenate(self._aligned(rows, fill, sizes, widths), out=column)
         if not self._block_len:
             for name, values in self._derived_columns(sizes, widths).items():
                 arrays[name] = column = self._empty(len(values), values.dtype)
@@ -82,6 +82,32 @@ class Layout:
                 arrays["document_ids"] = sequence_ids(lengths, num_sequences)
         columns: Columns = {name: _pieces(torch.from_numpy(array), shapes) for name, array in arrays.items()}
         return by_micro_batch(columns | sequences)
+
+    def columns(
+        self,
+        values: Mapping[str, list[npt.NDArray[Any]]],
+        fills: Mapping[str, npt.NDArray[Any]],
+        parts: Sequence[Int64],
+        sizes: Int64,
+    ) -> list[MicroBatch]:
+        """Lay out columns that a recipe declares as :meth:`micro_batches` does those of tokens; integers are int64.
+
+        Args:
+            values: of the rows without padding rows, by name.  # [n], or [n, width] each
+            fills: what a padding row has; of documents, at one position.
+            parts: row numbers of each micro-batch, PADDING_ROW for padding.
+            sizes: positions of each row.  # int64[R]
+        """
+        is_real = np.concatenate(parts) != PADDING_ROW
+        widths, shapes = self._shapes(sizes, [len(part) for part in parts])
+        columns: Columns = {}
+        for name, fill in fills.items():
+            shape = (int(widths.sum()), *fill.shape[1:])
+            array = np.empty(shape, np.float32 if fill.dtype == np.float32 else np.int64)
+            rows = _with_padding_rows(values[name], is_real, fill)
+            np.concatenate(self._aligned(rows, fill, sizes, widths), out=array)
+            columns[name] = _pieces(torch.from_numpy(array), shapes)
+        return by_micro_batch(columns)
 
     def _empty(self, size: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         return np.empty(size, dtype) if dtype == np.float32 else self._pool.empty((size,))
@@ -119,10 +145,12 @@ class Layout:
 
     def _aligned(self, rows: list[Any], fill: npt.NDArray[Any], sizes: Int64, widths: Int64) -> list[Any]:
         """Return one column's values of each document, cut to its size, with padding before or after it."""
+        if self._block_len:
+            return rows
         rows = [row if len(row) == size else row[:size] for row, size in zip(rows, sizes.tolist(), strict=True)]
         if self._padded is None:
             return rows
-        padding = np.repeat(fill, int((widths - sizes).max()))
+        padding = np.repeat(fill, int((widths - sizes).max()), axis=0)
         missing = [padding[:number] for number in (widths - sizes).tolist()]
         pairs = zip(missing, rows, strict=True) if self._padded.side == "left" else zip(rows, missing, strict=True)
         return [piece for pair in pairs for piece in pair]
@@ -131,9 +159,9 @@ class Layout:
 def _pieces(values: Tensor, shapes: list[tuple[int, int]]) -> Sequence[Tensor]:
     """Return the values of each micro-batch, in its shape."""
     if len({*shapes}) == 1:  # as of blocks: several times as fast
-        return values.view(len(shapes), *shapes[0]).unbind()
+        return values.view(len(shapes), *shapes[0], *values.shape[1:]).unbind()
     pieces = torch.split(values, [rows * width for rows, width in shapes])
-    return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
+    return [piece.view(*shape, *values.shape[1:]) for piece, shape in zip(pieces, shapes, strict=True)]
 
 
 def _with_padding_rows(values: list[Any], is_real: Bool, fill: npt.NDArray[Any]) -> list[Any]:

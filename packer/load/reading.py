@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_map_only
 from packer.batches import Int64
 from packer.layout import offsets_of
 from packer.load.arguments import LoaderOptions
+from packer.load.columns import BatchColumns
 from packer.load.dealing import Dealer
 from packer.load.layouts import Layout
 from packer.load.ordered_rows import PADDING_ROW
@@ -61,6 +62,7 @@ class StepReader:
         self._layout = Layout(options.padded, block_len=block_len, pad_id=pad_id, form=form, most_sequences=most)
         self._images = images_of(source, options, pad_id=pad_id) if options.images else None
         self.has_images = self._images is not None
+        self._columns = BatchColumns(source, options) if options.columns else None
         self._shifted = form.shifted
         self._sums_weights = form.weighted and source.rows.weighted  # else every target has weight 1
         self._pin = options.device.type == "cuda"
@@ -123,6 +125,10 @@ class StepReader:
         else:
             sizes = np.concatenate([self._rows.lengths_of_each(each).T.reshape(-1) for each in rows])
         micro_batches = self._layout.micro_batches(found, parts, sizes)
+        if self._columns is not None:
+            values, fills = self._columns.values(every[every != PADDING_ROW], found), self._columns.fills
+            own = self._layout.columns(values, fills(self._rows.block_len or 1), parts, sizes)
+            micro_batches = [each | {"columns": of_each} for each, of_each in zip(micro_batches, own, strict=True)]
         if self._images is not None and isinstance(found, FoundDocuments):
             micro_batches = self._images.added(found, parts, micro_batches)
         if self._rows.content != "examples":

@@ -18,6 +18,7 @@ from msgspec import Meta
 from packer.errors import RecipeError
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.names import SplitName, is_address, refuse_credentials
+from packer.recipe.column_rules import ColumnRules, check_columns, declared
 from packer.recipe.media_rules import MediaRules
 from packer.recipe.named_options import is_about_sources
 from packer.recipe.pack_rules import EVERY_KEY, Pack, PositiveInt, check_pack
@@ -32,7 +33,7 @@ RowBytes = Annotated[int, Meta(ge=1, le=2**30)]
 
 SCHEMA_CHOICES = ("auto", *ROW_SCHEMAS)
 
-_RULE_KEYS = ("media", "filters", "decontaminate", "deduplicate", "split", "read")
+_RULE_KEYS = ("media", "token_columns", "document_columns", "filters", "decontaminate", "deduplicate", "split", "read")
 _LATER_KEYS = ("name", "call_ids", "wrapped", "roles", "where", "take", "ignore")
 """Keys added later, to the recipe or to its `template`, `rows` and sources. They are written only if set, so that older
 manifests keep their bytes."""
@@ -133,6 +134,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     supervision: Supervision = Supervision()
     text: Text = Text()
     media: MediaRules = MediaRules()
+    token_columns: ColumnRules = {}
+    document_columns: ColumnRules = {}
     filters: tuple[Filter, ...] = ()
     decontaminate: Decontaminate | None = None
     deduplicate: Deduplicate | None = None
@@ -174,12 +177,19 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             del half["rows"]["call_ids"]
         if self.reads_images:
             half["media"] = whole["media"]
-        return half
+        return half | self._columns(of_rows=True)
 
     def blocks_half(self) -> dict[str, Any]:
         """Return the JSON of the blocks half and of the reader's rules, with every default written out."""
         whole = to_json(self)
-        return {key: whole.get(key, {}) for key in ("pack", "shard_bytes", "read")}
+        half = {key: whole.get(key, {}) for key in ("pack", "shard_bytes", "read")}
+        return half | self._columns(of_rows=False)
+
+    def _columns(self, *, of_rows: bool) -> dict[str, Any]:
+        """Return the columns whose values are in the rows, or those in files, without the files' names."""
+        own = [each for each in declared(self) if (each.rule.file is None) == of_rows]
+        rules = {each.name: [each.of_tokens, to_json(msgspec.structs.replace(each.rule, file=None))] for each in own}
+        return {"columns": rules} if rules else {}
 
 
 def to_json(value: msgspec.Struct) -> dict[str, Any]:
@@ -227,6 +237,10 @@ def _relocate(values: dict[str, Any], folder: Path) -> None:
     for entry in (entry for each in lists if isinstance(each, list) for entry in each):
         if isinstance(entry, dict) and "path" in entry:
             entry["path"] = relative(entry["path"])
+    columns = [group for key in ("token_columns", "document_columns") if isinstance(group := values.get(key), dict)]
+    for rule in (rule for group in columns for rule in group.values()):
+        if isinstance(rule, dict) and "file" in rule:
+            rule["file"] = relative(rule["file"])
     if isinstance(values.get("tokenizer"), str) and (folder / values["tokenizer"]).exists():
         values["tokenizer"] = relative(values["tokenizer"])
     for group, name in (("template", "file"), ("media", "root")):
@@ -278,6 +292,7 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
     check_pack(recipe.pack, where)
     check_read(recipe.read, where)
     check_rules(recipe.row_rules, where)
+    check_columns(declared(recipe), where, reads_images=recipe.reads_images)
     try:
         dt.date.fromisoformat(recipe.template.date)
     except ValueError as error:

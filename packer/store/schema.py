@@ -1,5 +1,6 @@
 """Arrow schemas of the two kinds of shard. They are the file format: see `docs/reference/format.md`."""
 
+from collections.abc import Iterable
 from typing import Final, Literal, TypeAlias
 
 import pyarrow as pa
@@ -18,10 +19,13 @@ MEDIA_PLACES: Final = ("start", "length", "height", "width", "pixels")
 _IMAGE = pa.struct([pa.field("sha256", pa.binary(32)), *(pa.field(name, pa.int32()) for name in MEDIA_PLACES)])
 
 
-def documents_schema(*, weighted: bool, preference: bool = False, media: bool = False) -> pa.Schema:
+def documents_schema(
+    *, weighted: bool, preference: bool = False, media: bool = False, values: Iterable[pa.Field] = ()
+) -> pa.Schema:
     """Return the schema of a document shard.
 
-    ``weighted`` adds loss_weights, ``preference`` side and margin, ``media`` the images of each document.
+    ``weighted`` adds loss_weights, ``preference`` side and margin, ``media`` the images of each document,
+    ``values`` the columns that the recipe declares (:func:`value_field`).
     """
     weights = [pa.field("loss_weights", pa.large_list(pa.float32()))] if weighted else []
     sides = [pa.field("side", pa.int8()), pa.field("margin", pa.float32())] if preference else []
@@ -37,6 +41,7 @@ def documents_schema(*, weighted: bool, preference: bool = False, media: bool = 
         pa.field("sample_id", pa.string()),
         *sides,
         *([pa.field("media", pa.list_(_IMAGE))] if media else []),
+        *values,
         pa.field("digest", pa.uint64()),
     ]
     return pa.schema(fields, metadata=_metadata("documents"))
@@ -60,6 +65,25 @@ def blocks_schema(block_len: int, *, weighted: bool) -> pa.Schema:
         pa.field("digest", pa.uint64()),
     ]
     return pa.schema(fields, metadata=_metadata("blocks"))
+
+
+def value_field(name: str, number: pa.DataType, width: int | None, *, of_tokens: bool, joined: bool) -> pa.Field:
+    """Return the field of a column that a recipe declares; `joined`: whether its values come from a file."""
+    kind = number if width is None else pa.list_(number, width)
+    return pa.field(name, pa.large_list(kind) if of_tokens else kind, metadata={_JOINED: b"1" if joined else b"0"})
+
+
+def value_fields(schema: pa.Schema) -> list[pa.Field]:
+    """Return the fields of the columns that a recipe declares."""
+    return [field for field in schema if field.metadata is not None and _JOINED in field.metadata]
+
+
+def is_joined(field: pa.Field) -> bool:
+    """Whether the values of a column come from a file, and not from the rows."""
+    return bool(field.metadata[_JOINED] == b"1")
+
+
+_JOINED = b"packer.joined"
 
 
 def block_len_of(schema: pa.Schema) -> int:

@@ -208,7 +208,7 @@ def document_rules(rows: DocumentRows, model: ModelRecord) -> Iterator[Rule]:
     yield "first token", "masked", first
     yield "num_trained", "the number of labels", rows.num_trained != np.bincount(of_token[trained], minlength=num_rows)
     yield "spans", "exactly the trained runs", _spans_differ(rows, trained, of_token, start)
-    yield "doc_id", "the digest of ids, labels, weights and images", _doc_ids(rows) != rows.doc_id
+    yield "doc_id", "the digest of ids, labels, weights, images and values", _doc_ids(rows) != rows.doc_id
     yield "media", "spans of exactly the tokens of images", images_are_elsewhere(rows, model.image_ids)
     if rows.loss_weights is None:
         return
@@ -230,6 +230,7 @@ def _doc_ids(rows: DocumentRows) -> Int64:
         loss_weights=None if weights is None else weights.values,
         offsets=rows.input_ids.offsets.astype(np.int64),
         media=rows.media,
+        values=rows.own_values(),
     )
 
 
