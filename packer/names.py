@@ -20,7 +20,6 @@ from packer.errors import InputError, UsageError, url_of
 
 SPLIT_NAME = r"\A[A-Za-z0-9][A-Za-z0-9_.]{0,99}\Z"
 RULE_NAME = r"\A[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z"
-COLUMN_NAME = r"\A[A-Za-z_][A-Za-z0-9_]{0,63}\Z"
 _NAME = r"\w[\w .-]{0,199}"
 _FILE_NAME = rf"\A{_NAME}\Z"
 _FILE_PATH = rf"\A{_NAME}(?:/{_NAME})*\Z"
@@ -31,9 +30,6 @@ SplitName = Annotated[str, Meta(pattern=SPLIT_NAME)]
 RuleName = Annotated[str, Meta(pattern=RULE_NAME)]
 """Name of a filter, as shown in reports."""
 
-ColumnName = Annotated[str, Meta(pattern=COLUMN_NAME)]
-"""Name of a column that a recipe declares."""
-
 FileName = Annotated[str, Meta(pattern=_FILE_NAME)]
 """Name of a file directly in a folder: no separators or control characters, no leading dot or dash."""
 
@@ -43,7 +39,6 @@ FilePath = Annotated[str, Meta(pattern=_FILE_PATH)]
 _WORDS = {
     SPLIT_NAME: "the name of a split: a letter of ASCII or a digit, then up to 99 of them, '_' and '.'",
     RULE_NAME: "the name of a rule: a letter of ASCII or a digit, then up to 63 of them, '_', '.' and '-'",
-    COLUMN_NAME: "the name of a column: up to 64 letters of ASCII, digits and '_', no digit in front",
     _FILE_NAME: "the name of a file: up to 200 letters, digits, blanks, '_', '.' and '-', no dot or dash in front",
     _FILE_PATH: "a relative path of such names as 'a/b-0.arrow', with no dot or dash in front of a name",
 }

@@ -20,6 +20,8 @@ import pyarrow as pa
 
 from packer.batches import DESIRABLE, BlockBatch, Int64
 from packer.export.writer import Files, FlatDocuments, SplitRows, Writer
+from packer.recipe.column_rules import declared
+from packer.store.column_values import block_values, document_values
 
 _COLUMNS = {
     "documents": ("input_ids", "attention_mask", "labels"),
@@ -35,6 +37,7 @@ class DatasetsWriter(Writer):
 
     def __init__(self, files: Files, rows: SplitRows) -> None:
         super().__init__(files, rows)
+        self._declared, self._first = declared(rows.cache.manifest.recipe), 0
         self._folder = "" if rows.is_alone else f"{self.split}/"
         columns = self._columns()
         features = {name: _feature(kind) for name, kind in columns.items()}
@@ -69,12 +72,21 @@ class DatasetsWriter(Writer):
         """Return the name and type of each column."""
         names = _COLUMNS[self.unit] + (("loss_weights",) if self.rows.weighted else ())
         columns: dict[str, pa.DataType] = {name: pa.list_(_TYPES.get(name, pa.int32())) for name in names}
+        for each in self._declared:
+            number = {"int32": pa.int32(), "float32": pa.float32()}[each.rule.kind]
+            inner = number if each.rule.width is None else pa.list_(number)
+            columns[each.name] = pa.list_(inner) if each.of_tokens or self.unit == "blocks" else inner
         if self.rows.cache.is_paired:
             sided = {f"{side}_{name}": kind for side in ("chosen", "rejected") for name, kind in columns.items()}
             margins = self.rows.cache.documents(self.split).margins()
             margin = {} if np.isnan(margins).all() else {"margin": pa.float32()}
             return sided | margin | {name: pa.null() for name in _MEDIA}
         return columns | ({"kto_tags": pa.bool_()} if self.rows.cache.is_preference else {})
+
+    def _next(self, number: int) -> Any:
+        """Locate the rows that are written next."""
+        self._first += number
+        return self.rows.shards.locate(np.arange(self._first - number, self._first, dtype=np.int64))
 
     def _append(self, columns: Mapping[str, pa.Array]) -> None:
         arrays = [columns[name] for name in self._schema.names]
@@ -89,6 +101,10 @@ class DatasetsWriter(Writer):
         if batch.loss_weights is not None:
             flat["loss_weights"] = batch.loss_weights
         columns = {name: _lists(values, batch.offsets) for name, values in flat.items()}
+        found = self._next(len(batch.length))
+        for each in self._declared:
+            own = document_values(found, each)
+            columns[each.name] = _lists(np.concatenate(own), batch.offsets) if each.of_tokens else pa.array(own)
         if self.rows.cache.is_paired and batch.margins is not None:
             number = len(batch.length) // 2
             sides = {"chosen": pa.array(range(0, 2 * number, 2)), "rejected": pa.array(range(1, 2 * number, 2))}
@@ -106,6 +122,9 @@ class DatasetsWriter(Writer):
         columns["seq_lengths"] = _lists(batch.seq_lengths, batch.seq_offsets)
         if batch.loss_weights is not None:
             columns["loss_weights"] = _lists(batch.loss_weights.reshape(-1), offsets)
+        documents = self.rows.cache.documents(self.split)
+        for name, own in block_values(self._next(B), L, documents, self._declared).items():
+            columns[name] = _lists(own.reshape(B * L, *own.shape[2:]), offsets)
         self._append(columns)
 
     def notes(self) -> Iterator[str]:
@@ -124,4 +143,9 @@ def _feature(kind: pa.DataType) -> dict[str, Any]:
 
 
 def _lists(values: npt.NDArray[Any], offsets: Int64) -> pa.Array:
-    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(values))
+    inner = (
+        pa.array(values)
+        if values.ndim == 1
+        else _lists(values.reshape(-1), np.arange(len(values) + 1) * values.shape[1])
+    )
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), inner)

@@ -108,7 +108,7 @@ def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> LoaderOp
 
 
 def _names(columns: Any) -> tuple[str, ...]:
-    if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
+    if not isinstance(columns, list | tuple) or not all(isinstance(name, str) for name in columns):
         raise TypeError(f"columns is {reprlib.repr(columns)}; expected a list of names")
     return tuple(columns)
 

@@ -4,15 +4,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from packer.batches import Int64
 from packer.errors import UsageError
 from packer.load.arguments import LoaderOptions
+from packer.load.layouts import Beside
 from packer.load.row_source import RowSource
 from packer.recipe.column_rules import Declared, declared
 from packer.store.cache import Cache, FoundBlocks, FoundDocuments
 from packer.store.column_values import block_values, token_values
+
+PREFIX = "columns."
+"""Before the name of a column while it is laid out, as a column may be called as anything else of a micro-batch."""
 
 
 def asked_columns(caches: Sequence[Cache], names: Sequence[str]) -> list[Declared]:
@@ -42,22 +45,22 @@ class BatchColumns:
     """The columns that a loader was asked for."""
 
     def __init__(self, source: RowSource, options: LoaderOptions) -> None:
-        self.columns = asked_columns(source.caches, options.columns)
+        self._columns = asked_columns(source.caches, options.columns)
         self._rows = source.rows
         self._documents = [cache.documents(options.split) for cache in source.caches]
 
-    def values(self, rows: Int64, found: FoundBlocks | FoundDocuments) -> dict[str, list[npt.NDArray[Any]]]:
-        """Return the values of blocks or documents, one array for each."""
+    def values(self, rows: Int64, found: FoundBlocks | FoundDocuments) -> dict[str, Beside]:
+        """Return the values of blocks or documents for a layout, by :data:`PREFIX` and name."""
+        made: dict[str, list[Any]] = {each.name: [None] * len(rows) for each in self._columns}
         if isinstance(found, FoundDocuments):
-            return {each.name: token_values(found, each) for each in self.columns}
-        made: dict[str, list[Any]] = {each.name: [None] * len(rows) for each in self.columns}
-        for (places, shards, numbers), documents in zip(self._rows.by_part(rows), self._documents, strict=True):
-            own = block_values(shards.locate(numbers), self._rows.block_len, documents, self.columns)
-            for name, values in own.items():
-                for place, of_block in zip(places.tolist(), values, strict=True):
-                    made[name][place] = of_block
-        return made
-
-    def fills(self, size: int) -> dict[str, npt.NDArray[Any]]:
-        """Return what padding has, for some positions."""
-        return {each.name: np.full((size, *each.inner), each.fill, each.rule.kind) for each in self.columns}
+            made = {each.name: token_values(found, each) for each in self._columns}
+        else:
+            for (places, shards, numbers), documents in zip(self._rows.by_part(rows), self._documents, strict=True):
+                own = block_values(shards.locate(numbers), self._rows.block_len, documents, self._columns)
+                for name, place, number in ((name, *at) for name in own for at in enumerate(places.tolist())):
+                    made[name][number] = own[name][place]
+        size = self._rows.block_len or 1
+        return {
+            f"{PREFIX}{each.name}": (made[each.name], np.full((size, *each.inner), each.fill, each.rule.kind))
+            for each in self._columns
+        }

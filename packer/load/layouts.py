@@ -23,6 +23,9 @@ from packer.store.numbered_rows import FoundRows
 Columns: TypeAlias = dict[str, Sequence[Any]]
 """By name, one value for each micro-batch."""
 
+Beside: TypeAlias = tuple[list[Any], npt.NDArray[Any]]
+"""A value for each position of each row, and what padding has: of blocks, at each position."""
+
 
 class Layout:
     """Lays out blocks or documents: as rows of one length, or one after another in one row, for attention of variable
@@ -48,25 +51,29 @@ class Layout:
             self._fill["loss_weights"] = np.zeros(len(ones), np.float32)
         self._pool = ArrayPool()
 
-    def micro_batches(self, found: FoundRows[Any], parts: Sequence[Int64], sizes: Int64) -> list[MicroBatch]:
+    def micro_batches(
+        self, found: FoundRows[Any], parts: Sequence[Int64], sizes: Int64, beside: Mapping[str, Beside] | None = None
+    ) -> list[MicroBatch]:
         """Lay out the micro-batches of some rows.
 
         Args:
             found: the rows in order, without padding rows.
             parts: row numbers of each micro-batch, PADDING_ROW for padding.
             sizes: positions of each row.  # int64[R]
+            beside: further values of the positions.
         """
         counts, is_real = [len(part) for part in parts], np.concatenate(parts) != PADDING_ROW
         widths, shapes = self._shapes(sizes, counts)
         arrays: dict[str, npt.NDArray[Any]] = {}
-        for name, fill in self._fill.items():
-            arrays[name] = column = self._empty(int(widths.sum()), fill.dtype)
-            rows = _with_padding_rows(found.values(name), is_real, fill)
-            np.concatenate(self._aligned(rows, fill, sizes, widths), out=column)
+        own: dict[str, Beside] = {name: (found.values(name), fill) for name, fill in self._fill.items()}
+        for name, (values, fill) in {**own, **(beside or {})}.items():
+            rows = _with_padding_rows(values, is_real, fill)
+            arrays[name] = column = self._empty((int(widths.sum()), *fill.shape[1:]), fill.dtype)
+            np.concatenate(rows if self._block_len else self._aligned(rows, fill, sizes, widths), out=column)
         if not self._block_len:
-            for name, values in self._derived_columns(sizes, widths).items():
-                arrays[name] = column = self._empty(len(values), values.dtype)
-                column[:] = values
+            for name, derived in self._derived_columns(sizes, widths).items():
+                arrays[name] = column = self._empty(derived.shape, derived.dtype)
+                column[:] = derived
         sequences: Columns = {}
         if self._block_len or self._is_flat:
             lengths, num_sequences = self._sequences(found, is_real, sizes, counts)
@@ -83,34 +90,8 @@ class Layout:
         columns: Columns = {name: _pieces(torch.from_numpy(array), shapes) for name, array in arrays.items()}
         return by_micro_batch(columns | sequences)
 
-    def columns(
-        self,
-        values: Mapping[str, list[npt.NDArray[Any]]],
-        fills: Mapping[str, npt.NDArray[Any]],
-        parts: Sequence[Int64],
-        sizes: Int64,
-    ) -> list[MicroBatch]:
-        """Lay out columns that a recipe declares as :meth:`micro_batches` does those of tokens; integers are int64.
-
-        Args:
-            values: of the rows without padding rows, by name.  # [n], or [n, width] each
-            fills: what a padding row has; of documents, at one position.
-            parts: row numbers of each micro-batch, PADDING_ROW for padding.
-            sizes: positions of each row.  # int64[R]
-        """
-        is_real = np.concatenate(parts) != PADDING_ROW
-        widths, shapes = self._shapes(sizes, [len(part) for part in parts])
-        columns: Columns = {}
-        for name, fill in fills.items():
-            shape = (int(widths.sum()), *fill.shape[1:])
-            array = np.empty(shape, np.float32 if fill.dtype == np.float32 else np.int64)
-            rows = _with_padding_rows(values[name], is_real, fill)
-            np.concatenate(self._aligned(rows, fill, sizes, widths), out=array)
-            columns[name] = _pieces(torch.from_numpy(array), shapes)
-        return by_micro_batch(columns)
-
-    def _empty(self, size: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        return np.empty(size, dtype) if dtype == np.float32 else self._pool.empty((size,))
+    def _empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        return np.empty(shape, dtype) if dtype == np.float32 else self._pool.empty(shape)
 
     def _shapes(self, sizes: Int64, counts: list[int]) -> tuple[Int64, list[tuple[int, int]]]:
         """Return the positions that each row takes, and the shape of each micro-batch."""
@@ -145,8 +126,6 @@ class Layout:
 
     def _aligned(self, rows: list[Any], fill: npt.NDArray[Any], sizes: Int64, widths: Int64) -> list[Any]:
         """Return one column's values of each document, cut to its size, with padding before or after it."""
-        if self._block_len:
-            return rows
         rows = [row if len(row) == size else row[:size] for row, size in zip(rows, sizes.tolist(), strict=True)]
         if self._padded is None:
             return rows

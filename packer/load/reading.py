@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map_only
 from packer.batches import Int64
 from packer.layout import offsets_of
 from packer.load.arguments import LoaderOptions
-from packer.load.columns import BatchColumns
+from packer.load.columns import PREFIX, BatchColumns
 from packer.load.dealing import Dealer
 from packer.load.layouts import Layout
 from packer.load.ordered_rows import PADDING_ROW
@@ -124,11 +124,11 @@ class StepReader:
             sizes = self._rows.lengths_of_each(every)[:, 0]
         else:
             sizes = np.concatenate([self._rows.lengths_of_each(each).T.reshape(-1) for each in rows])
-        micro_batches = self._layout.micro_batches(found, parts, sizes)
-        if self._columns is not None:
-            values, fills = self._columns.values(every[every != PADDING_ROW], found), self._columns.fills
-            own = self._layout.columns(values, fills(self._rows.block_len or 1), parts, sizes)
-            micro_batches = [each | {"columns": of_each} for each, of_each in zip(micro_batches, own, strict=True)]
+        beside = None if self._columns is None else self._columns.values(every[every != PADDING_ROW], found)
+        micro_batches = self._layout.micro_batches(found, parts, sizes, beside)
+        if beside is not None:
+            for each in micro_batches:
+                each["columns"] = {name.removeprefix(PREFIX): each.pop(name) for name in beside}
         if self._images is not None and isinstance(found, FoundDocuments):
             micro_batches = self._images.added(found, parts, micro_batches)
         if self._rows.content != "examples":

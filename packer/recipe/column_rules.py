@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from packer.errors import RecipeError
-from packer.names import ColumnName
+from packer.names import RuleName
 from packer.recipe.row_rules import Rule
 
 MAX_WIDTH = 4096
@@ -43,7 +43,7 @@ class Column(Rule, frozen=True, kw_only=True):
     """Of the file; filled in by the build."""
 
 
-ColumnRules = dict[ColumnName, Column]
+ColumnRules = dict[RuleName, Column]
 AnyRecipe = TypeVar("AnyRecipe", bound=msgspec.Struct)
 
 

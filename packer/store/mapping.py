@@ -24,7 +24,7 @@ from packer.store.arrow_columns import digest_values, shard_rows
 from packer.store.bounds import check_column
 from packer.store.files import CacheFiles
 from packer.store.manifest import Place, Shard, StoredTable
-from packer.store.schema import block_len_of, blocks_schema, documents_schema, is_joined, value_field, value_fields
+from packer.store.schema import block_len_of, blocks_schema, documents_schema, value_fields
 from packer.store.shard_file import input_path
 
 
@@ -167,26 +167,18 @@ def check_schema(shard: Shard, schema: pa.Schema) -> int:
     weighted = "loss_weights" in schema.names
     block_len = 0
     if shard.kind == "documents":
-        values = [_as_declared(field) for field in value_fields(schema)]
-        is_media, is_preference = "media" in schema.names, "side" in schema.names
-        expected = documents_schema(weighted=weighted, preference=is_preference, media=is_media, values=values)
+        expected = documents_schema(
+            weighted=weighted,
+            preference="side" in schema.names,
+            media="media" in schema.names,
+            values=value_fields(schema),
+        )
     else:
         block_len = block_len_of(schema)
         expected = blocks_schema(block_len, weighted=weighted)
     if not schema.equals(expected, check_metadata=True) or len({*schema.names}) < len(schema.names):
         raise ValueError(f"its schema is not the one of {shard.kind}")
     return block_len
-
-
-def _as_declared(field: pa.Field) -> pa.Field:
-    """Return the field that a column of its name and width has: it has numbers, for each token or document."""
-    of_tokens = pa.types.is_large_list(field.type)
-    kind = field.type.value_type if of_tokens else field.type
-    width = kind.list_size if of_tokens and pa.types.is_fixed_size_list(kind) else None
-    number = kind if width is None else kind.value_type
-    if number not in {pa.int32(), pa.float32()}:
-        raise ValueError(f"{field.name} has no numbers")
-    return value_field(field.name, number, width, of_tokens=of_tokens, joined=is_joined(field))
 
 
 def read_columns(

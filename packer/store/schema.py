@@ -70,20 +70,26 @@ def blocks_schema(block_len: int, *, weighted: bool) -> pa.Schema:
 def value_field(name: str, number: pa.DataType, width: int | None, *, of_tokens: bool, joined: bool) -> pa.Field:
     """Return the field of a column that a recipe declares; `joined`: whether its values come from a file."""
     kind = number if width is None else pa.list_(number, width)
-    return pa.field(name, pa.large_list(kind) if of_tokens else kind, metadata={_JOINED: b"1" if joined else b"0"})
+    return pa.field(name, pa.large_list(kind) if of_tokens else kind, metadata=_OF_FILES if joined else _OF_ROWS)
 
 
 def value_fields(schema: pa.Schema) -> list[pa.Field]:
-    """Return the fields of the columns that a recipe declares."""
-    return [field for field in schema if field.metadata is not None and _JOINED in field.metadata]
+    """Return the fields of the columns that a recipe declares; ValueError if one has other than numbers."""
+    fields = [field for field in schema if field.metadata in (_OF_FILES, _OF_ROWS)]
+    for kind in (field.type for field in fields):
+        inner = kind.value_type if pa.types.is_large_list(kind) else kind
+        if (inner.value_type if inner != kind and pa.types.is_fixed_size_list(inner) else inner) not in _NUMBERS:
+            raise ValueError(f"a column of {kind}")
+    return fields
 
 
 def is_joined(field: pa.Field) -> bool:
     """Whether the values of a column come from a file, and not from the rows."""
-    return bool(field.metadata[_JOINED] == b"1")
+    return bool(field.metadata == _OF_FILES)
 
 
-_JOINED = b"packer.joined"
+_NUMBERS = (pa.int32(), pa.float32())
+_OF_ROWS, _OF_FILES = {b"packer.values": b"rows"}, {b"packer.values": b"files"}
 
 
 def block_len_of(schema: pa.Schema) -> int:
