@@ -101,7 +101,7 @@ class DatasetsWriter(Writer):
         if batch.loss_weights is not None:
             flat["loss_weights"] = batch.loss_weights
         columns = {name: _lists(values, batch.offsets) for name, values in flat.items()}
-        found = self._next(len(batch.length))
+        found = self._next(len(batch.length)) if self._declared else None
         for each in self._declared:
             own = document_values(found, each)
             columns[each.name] = _lists(np.concatenate(own), batch.offsets) if each.of_tokens else pa.array(own)
@@ -122,9 +122,10 @@ class DatasetsWriter(Writer):
         columns["seq_lengths"] = _lists(batch.seq_lengths, batch.seq_offsets)
         if batch.loss_weights is not None:
             columns["loss_weights"] = _lists(batch.loss_weights.reshape(-1), offsets)
-        documents = self.rows.cache.documents(self.split)
-        for name, own in block_values(self._next(B), L, documents, self._declared).items():
-            columns[name] = _lists(own.reshape(B * L, *own.shape[2:]), offsets)
+        if self._declared:
+            documents = self.rows.cache.documents(self.split)
+            for name, own in block_values(self._next(B), L, documents, self._declared).items():
+                columns[name] = _lists(own.reshape(B * L, *own.shape[2:]), offsets)
         self._append(columns)
 
     def notes(self) -> Iterator[str]:

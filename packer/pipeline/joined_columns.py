@@ -143,17 +143,15 @@ class _Joined:
         )
         at = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
         sizes = np.diff(starts)[at]
-        begin, length, is_whole = np.zeros_like(ids), np.ones_like(ids), np.zeros(len(ids), np.bool_)
+        is_there = np.array(values.is_valid(), np.bool_)
+        begin, length, is_whole = np.zeros_like(ids), is_there.astype(np.int64), is_there & column.of_tokens
         if column.of_tokens:
             if not hasattr(values, "value_lengths"):
                 raise InputError(f"{where}: {column.field} is {values.type}; expected lists", hint=_HINT)
-            is_there = np.array(values.is_valid(), np.bool_)
-            length = np.where(is_there, np.array(values.value_lengths().fill_null(0), np.int64), 0)
+            length *= np.array(values.value_lengths().fill_null(0), np.int64)
             if "start" in batch.schema.names:
-                begin = _integers(where, batch, "start")
-            else:
-                is_whole = is_there
-            values = values.flatten()
+                begin, is_whole = _integers(where, batch, "start"), np.zeros_like(is_there)
+        values = values.flatten() if column.of_tokens else values.drop_null()
         if (unknown := self._ids[at] != ids).any():
             raise InputError(f"{where}: no document has the doc_id {ids[unknown.argmax()]}", hint=_HINT)
         if (wrong := (begin < 0) | (begin + length > sizes) | (is_whole & (length != sizes))).any():

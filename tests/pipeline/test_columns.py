@@ -8,13 +8,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from column_rows import COLUMNS, rows_of, values_of
-from fingerprint_oracle import fingerprint_of
+from fingerprint_oracle import recomputed
 from packed_caches import table
 
 from packer.audit import verify
 from packer.errors import InputError, RecipeError, UsageError
-from packer.export import export
+from packer.export.run import export
 from packer.pipeline.from_python import build
+from packer.pipeline.plan.source_roots import SourceRoots
 from packer.recipe.recipe import make_recipe
 from packer.store.cache import Cache
 
@@ -53,12 +54,12 @@ def built(starter, tmp_path):
 
 def side_rows(cache, *, pieces=1, seed=0):
     """A row for each piece of each document that differs from others, in an order of its own."""
-    documents = {row["doc_id"]: row for row in table(cache, "documents", "train")}
+    documents = {row["doc_id"]: row for row in table(cache, "documents", "train")[::-1]}
     made = []
     for doc_id, document in documents.items():
         row, tokens = document["row"], np.array_split(np.arange(document["length"]), pieces)
-        for part in (part.tolist() for part in tokens if len(part)):
-            made.append({"doc_id": doc_id, "start": part[0], **values_of(row, part)})
+        parts = [part.tolist() for part in tokens if len(part)]
+        made += [{"doc_id": doc_id, "start": part[0], **values_of(row, part)} for part in parts]
         made[-1]["reward"] = row / 4
     np.random.default_rng(seed).shuffle(made)
     return made
@@ -92,7 +93,7 @@ def test_a_file_gives_the_values_that_rows_would_and_no_document_is_made_again(b
     same = [name for name in ids[0] if name != "digest"]
     assert [[row[name] for name in same] for row in kept] == [[row[name] for name in same] for row in ids]
     assert after.manifest.content_fingerprint != before.manifest.content_fingerprint
-    assert after.fingerprint == fingerprint_of(tmp_path / "cache")
+    assert after.fingerprint == recomputed(tmp_path / "cache")
     assert verify(tmp_path / "cache", level="full", sources=["/"], reencode=True, threads=1).ok
     assert not built(**declared).built
     (tmp_path / "side.parquet").rename(tmp_path / "moved.parquet")
@@ -176,6 +177,29 @@ def test_a_file_that_is_wrong_is_refused_by_name_and_nothing_is_lost(built, tmp_
     assert verify(tmp_path / "cache", threads=1).ok and not built().built
 
 
+def test_documents_that_were_made_before_a_file_was_refused_are_kept(built, starter, tmp_path):
+    built()
+    rows = side_rows(tmp_path / "cache")
+    write_side(tmp_path / "side.parquet", [*rows, {**rows[0], "doc_id": 12}])
+    source, other = next((tmp_path / "cache.rows").glob("*.jsonl")), tmp_path / "other"
+    options = {"tokenizer": starter / "tokenizer", "pack": PACK, "fail_above": 1, "progress": None}
+    with pytest.raises(InputError, match="no document has the doc_id 12"):
+        build(source, other, **options, **of_files(tmp_path / "side.parquet"))
+    assert not (other / "manifest.json").exists() and not [path for path in other.iterdir() if path.is_file()]
+    write_side(tmp_path / "side.parquet", rows)
+    assert build(source, other, **options, **of_files(tmp_path / "side.parquet")).num_partitions_built == 0
+    assert columns_of(other)[2] == {**values_of(2, range(LENGTHS[2])), "reward": 0.5}
+
+
+def test_a_file_that_a_cache_names_is_read_below_a_root_alone(built, starter, tmp_path):
+    built()
+    write_side(tmp_path / "side.parquet", side_rows(tmp_path / "cache"))
+    recipe = make_recipe(built(**of_files(tmp_path / "side.parquet"), force=True).manifest.recipe)
+    with pytest.raises(InputError, match=r"side\.parquet: not read"):
+        SourceRoots.of([tmp_path / "cache.rows", starter]).recipe(recipe)
+    assert SourceRoots.of([tmp_path, starter]).recipe(recipe) == recipe
+
+
 def test_without_start_a_row_has_all_tokens_of_its_document(built, tmp_path):
     built()
     rows = side_rows(tmp_path / "cache")
@@ -218,10 +242,10 @@ def test_a_file_whose_digest_is_another_is_refused(built, tmp_path):
     declared = of_files(tmp_path / "side.parquet")
     built(**declared, force=True)
     write_side(tmp_path / "side.parquet", side_rows(tmp_path / "cache", seed=1))
-    with pytest.raises(UsageError, match="token_columns.at.sha256"):
+    with pytest.raises(UsageError, match=r"token_columns\.at\.sha256"):
         built(**declared)
     declared["token_columns"]["at"]["sha256"] = "0" * 64
-    with pytest.raises(InputError, match="side.parquet: expected sha256 0000"):
+    with pytest.raises(InputError, match=r"side\.parquet: expected sha256 0000"):
         built(**declared, force=True)
     (tmp_path / "side.parquet").write_bytes(b"{}")
     del declared["token_columns"]["at"]["sha256"]
@@ -270,7 +294,7 @@ def test_padding_of_a_row_takes_its_values_along_and_chats_have_none_of_tokens(b
     chat = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "reward": 2}
     built([chat], document_columns=COLUMNS["document_columns"], force=True)
     assert columns_of(tmp_path / "cache", ["reward"]) == [{"reward": 2}]
-    with pytest.raises(InputError, match="nothing|every row"):
+    with pytest.raises(InputError, match=r"nothing|every row"):
         built([{**chat, "at": [1]}], **COLUMNS, force=True)
 
 
@@ -325,6 +349,5 @@ def test_exports_have_the_columns(built, tmp_path):
 
 def test_a_cache_without_columns_says_nothing_of_them(built, tmp_path):
     manifest = built().manifest
-    text = (tmp_path / "cache" / "manifest.json").read_text("utf-8")
-    assert 'columns":{"' not in text and '"joined"' not in text
+    assert '"joined"' not in (tmp_path / "cache" / "manifest.json").read_text("utf-8")
     assert msgspec.to_builtins(manifest)["recipe"].keys().isdisjoint({"token_columns", "document_columns"})
