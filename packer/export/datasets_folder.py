@@ -101,7 +101,7 @@ class DatasetsWriter(Writer):
         if batch.loss_weights is not None:
             flat["loss_weights"] = batch.loss_weights
         columns = {name: _lists(values, batch.offsets) for name, values in flat.items()}
-        found = self._next(len(batch.length)) if self._declared else None
+        found: Any = self._next(len(batch.length)) if self._declared else None
         for each in self._declared:
             own = document_values(found, each)
             columns[each.name] = _lists(np.concatenate(own), batch.offsets) if each.of_tokens else pa.array(own)
