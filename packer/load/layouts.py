@@ -52,7 +52,7 @@ class Layout:
         self._pool = ArrayPool()
 
     def micro_batches(
-        self, found: FoundRows[Any], parts: Sequence[Int64], sizes: Int64, beside: Mapping[str, Beside] | None = None
+        self, found: FoundRows[Any], parts: Sequence[Int64], sizes: Int64, beside: Mapping[str, Beside]
     ) -> list[MicroBatch]:
         """Lay out the micro-batches of some rows.
 
@@ -65,9 +65,8 @@ class Layout:
         counts, is_real = [len(part) for part in parts], np.concatenate(parts) != PADDING_ROW
         widths, shapes = self._shapes(sizes, counts)
         arrays: dict[str, npt.NDArray[Any]] = {}
-        own: dict[str, Beside] = {name: (found.values(name), fill) for name, fill in self._fill.items()}
-        for name, (values, fill) in {**own, **(beside or {})}.items():
-            rows = _with_padding_rows(values, is_real, fill)
+        for name, fill in {**self._fill, **{name: fill for name, (_, fill) in beside.items()}}.items():
+            rows = _with_padding_rows(beside[name][0] if name in beside else found.values(name), is_real, fill)
             arrays[name] = column = self._empty((int(widths.sum()), *fill.shape[1:]), fill.dtype)
             np.concatenate(rows if self._block_len else self._aligned(rows, fill, sizes, widths), out=column)
         if not self._block_len:

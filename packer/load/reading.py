@@ -124,11 +124,10 @@ class StepReader:
             sizes = self._rows.lengths_of_each(every)[:, 0]
         else:
             sizes = np.concatenate([self._rows.lengths_of_each(each).T.reshape(-1) for each in rows])
-        beside = None if self._columns is None else self._columns.values(every[every != PADDING_ROW], found)
+        beside = {} if self._columns is None else self._columns.values(every[every != PADDING_ROW], found)
         micro_batches = self._layout.micro_batches(found, parts, sizes, beside)
-        if beside is not None:
-            for each in micro_batches:
-                each["columns"] = {name.removeprefix(PREFIX): each.pop(name) for name in beside}
+        for each in micro_batches if beside else ():
+            each["columns"] = {name.removeprefix(PREFIX): each.pop(name) for name in beside}
         if self._images is not None and isinstance(found, FoundDocuments):
             micro_batches = self._images.added(found, parts, micro_batches)
         if self._rows.content != "examples":
