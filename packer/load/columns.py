@@ -18,34 +18,25 @@ PREFIX = "columns."
 """Before the name of a column while it is laid out, as a column may be called as anything else of a micro-batch."""
 
 
-def asked_columns(caches: Sequence[Cache], names: Sequence[str]) -> list[Declared]:
-    """Return the columns with these names.
-
-    Raises:
-        UsageError: a cache has no such column, or another than the others.
-    """
-    found = []
+def _asked(caches: Sequence[Cache], names: Sequence[str]) -> list[Declared]:
+    """Return the columns with these names; UsageError if a cache has no such column, or another than the others."""
+    there = [{each.name: each for each in declared(cache.manifest.recipe)} for cache in caches]
     for name in names:
-        of_caches = [{each.name: each for each in declared(cache.manifest.recipe)} for cache in caches]
-        for cache, there in zip(caches, of_caches, strict=True):
-            if name not in there:
-                raise UsageError(f"{cache.folder} has no column {name}", hint=f"it has: {', '.join(there) or 'none'}")
-        own = of_caches[0][name]
-        if any((each[name].of_tokens, *_form(each[name])) != (own.of_tokens, *_form(own)) for each in of_caches):
-            raise UsageError(f"the column {name} is not the same in all caches", hint="kind, width and missing agree")
-        found.append(own)
-    return found
-
-
-def _form(column: Declared) -> tuple[Any, ...]:
-    return column.rule.kind, column.inner, column.fill
+        for cache, own in zip(caches, there, strict=True):
+            if name not in own:
+                raise UsageError(f"{cache.folder} has no column {name}", hint=f"it has: {', '.join(own) or 'none'}")
+            if own[name].form != there[0][name].form:
+                raise UsageError(
+                    f"the column {name} is not the same in all caches", hint="kind, width and missing agree"
+                )
+    return [there[0][name] for name in names]
 
 
 class BatchColumns:
     """The columns that a loader was asked for."""
 
     def __init__(self, source: RowSource, options: LoaderOptions) -> None:
-        self._columns = asked_columns(source.caches, options.columns)
+        self._columns = _asked(source.caches, options.columns)
         self._rows = source.rows
         self._documents = [cache.documents(options.split) for cache in source.caches]
 

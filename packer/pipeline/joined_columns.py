@@ -52,9 +52,7 @@ def pin_columns(recipe: Recipe) -> Recipe:
             return rule
         found = file_sha256(input_place(rule.file))
         if rule.sha256 not in {None, found}:
-            raise InputError(
-                f"{rule.file}: expected sha256 {rule.sha256}, found {found}", hint="it is another file now"
-            )
+            raise InputError(f"{rule.file}: expected sha256 {rule.sha256}, found {found}", hint="it was another file")
         return msgspec.structs.replace(rule, sha256=found)
 
     return with_rules(recipe, pinned)
@@ -112,7 +110,8 @@ class _Joined:
             raise changed_error(path, "while it was read")
         for each, values, is_given in spread:
             if each.rule.missing is None and not is_given.all():
-                lacking = self._ids[self._document(int(is_given.argmin()), each)]
+                starts = self._starts[each.of_tokens]
+                lacking = self._ids[np.searchsorted(starts, is_given.argmin(), side="right") - 1]
                 raise InputError(
                     f"{file}: document {lacking} has no {each.name}, or not one for each of its tokens",
                     hint="give it one, or declare as `missing` what stands for none",
@@ -126,7 +125,7 @@ class _Joined:
         for each, values in self._spread:
             if each.of_tokens:
                 tokens = concatenated_ranges(self._starts[True][at], rows.length)
-                own[each.name] = Ragged(values=values[tokens], offsets=rows.input_ids.offsets)
+                own[each.name] = Ragged(values=values[tokens], offsets=offsets_of(rows.length))
             else:
                 own[each.name] = values[at]
         joined = frozenset(each.name for each, _ in self._spread)
@@ -136,11 +135,8 @@ class _Joined:
         self, where: str, batch: pa.RecordBatch, column: Declared, into: npt.NDArray[Any], is_given: npt.NDArray[Any]
     ) -> None:
         """Put the values of a record batch at their places."""
-        ids, values, starts = (
-            _integers(where, batch, "doc_id"),
-            batch.column(column.field),
-            self._starts[column.of_tokens],
-        )
+        ids, values = _integers(where, batch, "doc_id"), batch.column(column.field)
+        starts = self._starts[column.of_tokens]
         at = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
         sizes = np.diff(starts)[at]
         is_there = np.array(values.is_valid(), np.bool_)
@@ -166,9 +162,6 @@ class _Joined:
             into[places] = numbers(values, column)
         except ValueError as error:
             raise InputError(f"{where}: {error}", hint=_HINT) from None
-
-    def _document(self, place: int, column: Declared) -> int:
-        return int(np.searchsorted(self._starts[column.of_tokens], place, side="right")) - 1
 
     def _empty(self, shape: tuple[int, ...], kind: str) -> npt.NDArray[Any]:
         """Return an array of zeros on the disk of the cache."""

@@ -3,7 +3,6 @@
 A value comes from a field of the rows, or from a Parquet file whose rows name documents by their doc_id.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
@@ -65,6 +64,11 @@ class Declared:
         return self.rule.missing or 0
 
     @property
+    def form(self) -> tuple[Any, ...]:
+        """What columns of one name have in common in caches that are read together."""
+        return self.of_tokens, self.rule.kind, self.rule.width, self.fill
+
+    @property
     def inner(self) -> tuple[int, ...]:
         """Shape of the value of one token or document."""
         return () if self.rule.width is None else (self.rule.width,)
@@ -112,7 +116,7 @@ def _wrong(each: Declared, names: list[str]) -> Iterator[str]:
         yield "a width is for tokens; a document has one value"
     if rule.sha256 is not None and rule.file is None:
         yield "sha256 is of a file, and there is none"
-    if missing is not None and not math.isfinite(missing):
-        yield "missing: expected a finite number"
-    if rule.kind == "int32" and missing is not None and not (missing == int(missing) and -(2**31) <= missing < 2**31):
-        yield f"missing: expected a number of 32 bits, found {missing}"
+    if missing is not None and not abs(missing) < 3.4e38:
+        yield "missing: expected a finite number of 32 bits"
+    elif rule.kind == "int32" and missing is not None and not (missing == int(missing) and abs(missing) < 2**31):
+        yield f"missing: expected a whole number of 32 bits, found {missing}"

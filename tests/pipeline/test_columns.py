@@ -307,7 +307,7 @@ def test_padding_of_a_row_takes_its_values_along_and_chats_have_none_of_tokens(b
             "the name is taken",
         ),
         ({"document_columns": {"a": {"kind": "int32", "width": 2}}}, "a width is for tokens"),
-        ({"token_columns": {"a": {"kind": "int32", "missing": 0.5}}}, "expected a number of 32 bits"),
+        ({"token_columns": {"a": {"kind": "int32", "missing": 0.5}}}, "expected a whole number of 32 bits"),
         ({"token_columns": {"a": {"kind": "float32", "missing": float("inf")}}}, "expected a finite number"),
         ({"token_columns": {"a": {"kind": "int32", "sha256": "0"}}}, "sha256 is of a file"),
         ({"token_columns": {"a": {"kind": "int64"}}}, "expected int32 | float32"),
