@@ -284,6 +284,15 @@ def test_a_row_without_a_value_is_rejected_only_if_nothing_stands_for_it(built, 
     assert len(table(tmp_path / "cache", "documents", "train")) == len(rows) - 1
 
 
+def test_nan_in_a_table_is_a_null_as_in_every_column(built, tmp_path):
+    rows = rows_of(LENGTHS)
+    rows[1]["logp"][3] = rows[2]["reward"] = float("nan")
+    built(pa.Table.from_pylist(rows), **COLUMNS)
+    stored = columns_of(tmp_path / "cache")
+    assert stored[1]["logp"][2:5] == [rows[1]["logp"][2], -9, rows[1]["logp"][4]]
+    assert [each["reward"] for each in stored[:4]] == [0, 0.25, -5, 0.75]
+
+
 def test_padding_of_a_row_takes_its_values_along_and_chats_have_none_of_tokens(built, tmp_path):
     row = rows_of([7])[0]
     padded = {name: [0, 0, *row[name], 0] for name in ("input_ids", "at", "logp")}
