@@ -14,7 +14,8 @@ from packer.errors import RecipeError
 from packer.names import RuleName
 from packer.recipe.row_rules import Rule
 
-MAX_WIDTH = 4096
+MAX_WIDTH = 256
+"""A limit, as a batch has so many numbers for each slot, and a cache may come from anybody."""
 
 TAKEN = frozenset({
     "doc_id", "input_ids", "labels", "loss_weights", "spans", "length", "num_trained", "row", "sample_id", "side",

@@ -66,8 +66,9 @@ def block_values(
     bounds = [*zip(*(each.tolist() for each in (block, start, start + length, place, place + length)), strict=True)]
     made = {}
     for column in columns:
+        of_pieces = token_values(found, column)
         slots = made[column.name] = np.full((len(blocks), block_len, *column.inner), column.fill, column.rule.kind)
-        for (number, first, last, to, end), values in zip(bounds, token_values(found, column), strict=True):
+        for (number, first, last, to, end), values in zip(bounds, of_pieces, strict=True):
             slots[number, to:end] = values[first:last]
     return made
 
