@@ -19,7 +19,7 @@ from xxhash import xxh3_64
 from packer.batches import BlockBatch, Float32, Int8, Int32, Int64, UInt64
 from packer.layout import MASKED
 from packer.media.columns import Media
-from packer.store.schema import is_joined, value_fields
+from packer.store.schema import OF_FILES, value_fields
 
 _DOCUMENT_HEADER = struct.Struct("<9q")
 _SIDES = struct.Struct("<2q")
@@ -99,16 +99,6 @@ class DocumentRows:
         values = {name: each for name, each in self.values.items() if name not in self.joined}
         return replace(self, values=values, joined=frozenset())
 
-    def own_values(self) -> list[tuple[npt.NDArray[Any], Int64, Int64]]:
-        """Return the columns that come from rows, each with the start and end of each document's values."""
-        pieces = []
-        for name, column in self.values.items():
-            values = column.values if isinstance(column, Ragged) else column
-            offsets = column.offsets if isinstance(column, Ragged) else np.arange(len(values) + 1)
-            ends = offsets.astype(np.int64) * (values.shape[1] if values.ndim == 2 else 1)
-            pieces += [] if name in self.joined else [(values.reshape(-1), ends[:-1], ends[1:])]
-        return pieces
-
     def sample_id_of(self, index: int) -> str | None:
         """Return the sample id of one row, or None."""
         return self.sample_id[index].tobytes().decode(errors="backslashreplace") if self.has_sample_id[index] else None
@@ -148,6 +138,17 @@ class DocumentRows:
         for column in self.values.values():
             state.update((column[row] if isinstance(column, Ragged) else column[row : row + 1]).tobytes())
         return state.intdigest()
+
+
+def value_pieces(values: Mapping[str, npt.NDArray[Any] | Ragged]) -> list[tuple[npt.NDArray[Any], Int64, Int64]]:
+    """Return columns that come from rows, each with the start and end of each document's values."""
+    pieces = []
+    for column in values.values():
+        flat = column.values if isinstance(column, Ragged) else column
+        offsets = column.offsets if isinstance(column, Ragged) else np.arange(len(flat) + 1)
+        bounds = offsets.astype(np.int64) * (flat.shape[1] if flat.ndim == 2 else 1)
+        pieces.append((flat.reshape(-1), bounds[:-1], bounds[1:]))
+    return pieces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,7 +265,7 @@ def document_rows(batch: pa.RecordBatch) -> DocumentRows:
         **absent | {name: _column(batch, name) for name in batch.schema.names if name not in {*_APART, *values}},
         **_spans(batch),
         values={name: _column(batch, name) for name in values},
-        joined=frozenset(name for name, each in values.items() if is_joined(each)),
+        joined=frozenset(name for name, each in values.items() if each.metadata == OF_FILES),
         media=_media(batch) if "media" in batch.schema.names else None,
         sample_id=Ragged(values=_whole(text, np.uint8), offsets=_checked(offsets, np.int32, batch.num_rows + 1)),
         has_sample_id=_validity(validity, batch.num_rows),

@@ -25,7 +25,7 @@ def documents_schema(
     """Return the schema of a document shard.
 
     ``weighted`` adds loss_weights, ``preference`` side and margin, ``media`` the images of each document,
-    ``values`` the columns that the recipe declares (:func:`value_field`).
+    ``values`` the columns that the recipe declares (:func:`value_fields`).
     """
     weights = [pa.field("loss_weights", pa.large_list(pa.float32()))] if weighted else []
     sides = [pa.field("side", pa.int8()), pa.field("margin", pa.float32())] if preference else []
@@ -67,15 +67,14 @@ def blocks_schema(block_len: int, *, weighted: bool) -> pa.Schema:
     return pa.schema(fields, metadata=_metadata("blocks"))
 
 
-def value_field(name: str, number: pa.DataType, width: int | None, *, of_tokens: bool, joined: bool) -> pa.Field:
-    """Return the field of a column that a recipe declares; `joined`: whether its values come from a file."""
-    kind = number if width is None else pa.list_(number, width)
-    return pa.field(name, pa.large_list(kind) if of_tokens else kind, metadata=_OF_FILES if joined else _OF_ROWS)
+OF_ROWS: Final = {b"packer.values": b"rows"}
+OF_FILES: Final = {b"packer.values": b"files"}
+"""Metadata of the fields of columns that a recipe declares: where their values come from."""
 
 
 def value_fields(schema: pa.Schema) -> list[pa.Field]:
     """Return the fields of the columns that a recipe declares; ValueError if one has other than numbers."""
-    fields = [field for field in schema if field.metadata in (_OF_FILES, _OF_ROWS)]
+    fields = [field for field in schema if field.metadata in (OF_FILES, OF_ROWS)]
     for kind in (field.type for field in fields):
         inner = kind.value_type if pa.types.is_large_list(kind) else kind
         if (inner.value_type if inner != kind and pa.types.is_fixed_size_list(inner) else inner) not in _NUMBERS:
@@ -83,13 +82,7 @@ def value_fields(schema: pa.Schema) -> list[pa.Field]:
     return fields
 
 
-def is_joined(field: pa.Field) -> bool:
-    """Whether the values of a column come from a file, and not from the rows."""
-    return bool(field.metadata == _OF_FILES)
-
-
 _NUMBERS = (pa.int32(), pa.float32())
-_OF_ROWS, _OF_FILES = {b"packer.values": b"rows"}, {b"packer.values": b"files"}
 
 
 def block_len_of(schema: pa.Schema) -> int:

@@ -6,7 +6,7 @@ documents arrive: a record batch ends with the row that brings it to 16,384 rows
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,11 @@ import pyarrow as pa
 from packer.batches import BlockBatch, Bool, Columns, DocumentBatch
 from packer.layout import MASKED, document_labels, document_weights, last_of_rows, offsets_of, select_documents
 from packer.media.columns import Media
-from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, flat_array, list_array
+from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, flat_array, list_array, value_pieces
 from packer.store.digest import document_ids
 from packer.store.document_shards import DocumentShards
 from packer.store.manifest import Shard
-from packer.store.schema import blocks_schema, documents_schema, value_field
+from packer.store.schema import OF_FILES, OF_ROWS, blocks_schema, documents_schema
 from packer.store.shard_file import write_shard
 
 BATCH_ROWS = 16_384
@@ -110,8 +110,16 @@ def rows_of(documents: DocumentBatch, *, weighted: bool) -> DocumentRows:
     weights = document_weights(documents) if fractional else None
     trained = offsets_of(labels != MASKED)
     sample_id, has_sample_id = _texts(documents.sample_id)
-    rows = DocumentRows(
-        doc_id=np.zeros(0, np.int64),
+    values = _values(documents)
+    return DocumentRows(
+        doc_id=document_ids(
+            input_ids=documents.input_ids,
+            labels=labels,
+            loss_weights=weights,
+            offsets=offsets,
+            media=documents.media,
+            values=value_pieces(values),
+        ),
         input_ids=Ragged(values=documents.input_ids, offsets=offsets),
         labels=Ragged(values=labels, offsets=offsets),
         loss_weights=Ragged(values=weights, offsets=offsets) if weighted and weights is not None else None,
@@ -127,17 +135,8 @@ def rows_of(documents: DocumentBatch, *, weighted: bool) -> DocumentRows:
         side=documents.side,
         margin=documents.margin,
         media=documents.media,
-        values=_values(documents),
+        values=values,
     )
-    doc_id = document_ids(
-        input_ids=documents.input_ids,
-        labels=labels,
-        loss_weights=weights,
-        offsets=offsets,
-        media=documents.media,
-        values=rows.own_values(),
-    )
-    return replace(rows, doc_id=doc_id)
 
 
 def _values(documents: DocumentBatch) -> dict[str, npt.NDArray[Any] | Ragged]:
@@ -153,9 +152,11 @@ def fields_of(values: Mapping[str, npt.NDArray[Any] | Ragged], joined: Collectio
     """Return the fields of columns that a recipe declares; `joined` are those whose values come from a file."""
     fields = []
     for name, column in values.items():
-        flat, of_tokens = (column.values, True) if isinstance(column, Ragged) else (column, False)
-        number, width = pa.from_numpy_dtype(flat.dtype), flat.shape[1] if flat.ndim == 2 else None
-        fields.append(value_field(name, number, width, of_tokens=of_tokens, joined=name in joined))
+        flat = column.values if isinstance(column, Ragged) else column
+        kind = pa.from_numpy_dtype(flat.dtype)
+        kind = kind if flat.ndim == 1 else pa.list_(kind, flat.shape[1])
+        kind = pa.large_list(kind) if isinstance(column, Ragged) else kind
+        fields.append(pa.field(name, kind, metadata=OF_FILES if name in joined else OF_ROWS))
     return fields
 
 

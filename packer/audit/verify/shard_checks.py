@@ -15,7 +15,15 @@ from packer.batches import Bool, Int64, UInt64
 from packer.errors import InputError, PackerError, ResourceError
 from packer.host.limits import out_of
 from packer.layout import MASKED, last_of_rows, misplaced_sides
-from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, digest_values, flat_view, shard_rows
+from packer.store.arrow_columns import (
+    BlockRows,
+    DocumentRows,
+    Ragged,
+    digest_values,
+    flat_view,
+    shard_rows,
+    value_pieces,
+)
 from packer.store.block_shards import BlockShards
 from packer.store.bounds import OutOfBounds, check_blocks, check_documents
 from packer.store.digest import digest_file, digest_file_xxh3, document_ids
@@ -230,7 +238,7 @@ def _doc_ids(rows: DocumentRows) -> Int64:
         loss_weights=None if weights is None else weights.values,
         offsets=rows.input_ids.offsets.astype(np.int64),
         media=rows.media,
-        values=rows.own_values(),
+        values=value_pieces(rows.without_joined().values),
     )
 
 
