@@ -121,6 +121,22 @@ def test_values_of_rows_are_stored_and_tell_documents_apart(built, tmp_path):
     assert again.manifest.content_fingerprint == result.manifest.content_fingerprint
 
 
+def test_rules_about_rows_and_columns_read_their_own_fields(built, tmp_path):
+    rules = {"filters": [{"name": "good", "field": "reward", "min": 0.5}], "deduplicate": {"exact": "bytes"}}
+    rows = rows_of(LENGTHS)
+    result = built([*rows, rows[-1]], **COLUMNS, **rules)
+    lines = [json.loads(line) for line in (tmp_path / "cache" / "rejected.jsonl").read_text("utf-8").splitlines()]
+    assert [(line["row"], line["code"]) for line in lines] == [(0, "filtered"), (1, "filtered"), (8, "duplicate")]
+    assert columns_of(tmp_path / "cache")[7] == {name: rows[7][name] for name in ("at", "logp", "top", "reward")}
+    assert verify(tmp_path / "cache", level="full", sources=["/"], reencode=True, threads=1).ok
+    built([*rows, rows[-1]], **rules, force=True)
+    write_side(tmp_path / "side.parquet", side_rows(tmp_path / "cache"))
+    built([*rows, rows[-1]], **of_files(tmp_path / "side.parquet"), **rules, force=True)
+    assert columns_of(tmp_path / "cache")[7] == {name: rows[7][name] for name in ("at", "logp", "top", "reward")}
+    assert verify(tmp_path / "cache", level="full", sources=["/"], reencode=True, threads=1).ok
+    assert result.fingerprint != recomputed(tmp_path / "cache")
+
+
 def test_both_kinds_stand_beside_each_other(built, tmp_path):
     rows = rows_of(LENGTHS)
     built(rows, document_columns=COLUMNS["document_columns"])
