@@ -65,6 +65,9 @@ class PretokenizedTokens:
     num_padding: int
     """Number of leading padding tokens that were removed from the row."""
 
+    num_given: int
+    """Number of tokens of the row, with its padding."""
+
     by_labels: bool
     """Whether `weight` comes from labels, which were checked to equal the ids at their positions, rather than from a
     mask, which may be misaligned with its tokens."""
@@ -245,6 +248,30 @@ class TokenBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """Values beside the ids of documents, in columns that the recipe names. K tokens, D documents."""
+
+    tokens: Mapping[str, npt.NDArray[Any]]  # [K], or [K, width]
+    documents: Mapping[str, npt.NDArray[Any]]  # [D]
+
+    def take(self, tokens: Int64, documents: Int64) -> "Columns":
+        """Return the values of some documents, given their tokens and their numbers."""
+        return Columns(
+            tokens={name: values[tokens] for name, values in self.tokens.items()},
+            documents={name: values[documents] for name, values in self.documents.items()},
+        )
+
+    @classmethod
+    def join(cls, parts: "Sequence[Columns]") -> "Columns":
+        """Concatenate the columns of consecutive batches."""
+        first = parts[0]
+        return cls(
+            tokens={name: np.concatenate([each.tokens[name] for each in parts]) for name in first.tokens},
+            documents={name: np.concatenate([each.documents[name] for each in parts]) for name in first.documents},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentBatch:
     """Documents with their trained runs. D documents, U runs."""
 
@@ -260,6 +287,7 @@ class DocumentBatch:
     side: Int8 | None = None  # [D] index into SIDES; None if the rows are not preference data
     margin: Float32 | None = None  # [D] of its row, NaN where that has none; None where `side` is
     media: Media | None = None  # None if no document has images
+    columns: Columns | None = None  # None if the recipe takes none from rows
 
     @property
     def num_documents(self) -> int:
@@ -366,34 +394,3 @@ class SelectedRows:
     num_capped: int = 0
     """Number of near-duplicate keys shared by too many rows, for which each row was compared only with the first one.
     """
-
-
-def numbers_of(column: Any) -> npt.NDArray[Any]:
-    """Return the values of a numeric Arrow array or chunked array without nulls.
-
-    Arrow's own `to_numpy` and `to_pandas_dtype` import pandas, which takes a third of a second or is not installed.
-    """
-    name = str(column.type)
-    dtype = np.dtype({"halffloat": "f2", "float": "f4", "double": "f8"}.get(name, name))
-    parts = [
-        np.frombuffer(chunk.buffers()[1], dtype)[chunk.offset : chunk.offset + len(chunk)]
-        for chunk in getattr(column, "chunks", [column])
-        if len(chunk)
-    ]
-    return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, dtype), *parts])
-
-
-def array_of(values: npt.NDArray[Any]) -> Any:
-    """Wrap numbers in an Arrow array that shares their memory. `pa.array` would import pandas, too."""
-    import pyarrow as pa  # noqa: PLC0415 - whoever asks for one has it
-
-    return pa.Array.from_buffers(
-        pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))]
-    )
-
-
-def taken(values: Any, indices: npt.NDArray[Any]) -> Any:
-    """Return entries of an Arrow array. Its own `take` would import wrappers of all functions, which takes 0.05 s."""
-    from pyarrow._compute import TakeOptions, call_function  # noqa: PLC0415 - whoever has an array has it
-
-    return call_function("take", [values, array_of(indices)], TakeOptions())

@@ -84,8 +84,9 @@ def select_documents(documents: DocumentBatch, numbers: Int64) -> DocumentBatch:
     """Return some documents of a batch, in the given order; `numbers`: int64[N]."""
     lengths, num_runs = np.diff(documents.offsets)[numbers], np.diff(documents.run_offsets)[numbers]
     runs = concatenated_ranges(documents.run_offsets[numbers], num_runs)
+    tokens = concatenated_ranges(documents.offsets[numbers], lengths)
     return DocumentBatch(
-        input_ids=documents.input_ids[concatenated_ranges(documents.offsets[numbers], lengths)],
+        input_ids=documents.input_ids[tokens],
         offsets=offsets_of(lengths),
         sample=documents.sample[numbers],
         sample_id=tuple(documents.sample_id[number] for number in numbers.tolist()),
@@ -97,6 +98,7 @@ def select_documents(documents: DocumentBatch, numbers: Int64) -> DocumentBatch:
         side=None if documents.side is None else documents.side[numbers],
         margin=None if documents.margin is None else documents.margin[numbers],
         media=None if documents.media is None else documents.media.take(numbers),
+        columns=None if documents.columns is None else documents.columns.take(tokens, numbers),
     )
 
 

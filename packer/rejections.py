@@ -60,6 +60,7 @@ CODES: dict[str, str] = {
     "bad_spans": "a range of `train_detail` is not one of its text, or overlaps another",
     "bad_mask": "a mask has values other than 0 and 1, or padding is between tokens",
     "already_packed": "the row is several documents in one; packer packs documents itself",
+    "bad_column": "a value that a column of the recipe takes from the row is absent or not what it declares",
     "unknown_token": "an id is not in the tokenizer's vocabulary",
     # rendered
     "template_error": "the chat template raised an error for this row",
@@ -185,6 +186,7 @@ _HINTS = {
     "labels_shifted": "give labels and masks as they are before a model shifts them for its loss; if a mask "
     "leaves out stop tokens on purpose, give labels in its place",
     "already_packed": "give the rows as they were before they were packed",
+    "bad_column": "the reason names the column; its `missing` says what stands for a value that is null or absent",
     "unknown_token": "use the tokenizer that the ids were made with, including its added tokens",
     "filtered": "the reason names the filter or condition; packer stats counts what each of them drops",
     "contaminated": "the reason names the question; decontaminate.cover is the threshold",

@@ -1,12 +1,16 @@
 """The pages by task run as they stand, from rows to a loss that falls; tests/real runs them on real rows."""
 
 import ast
+import math
+from functools import partial
 
 import pytest
 
 pytest.importorskip("torch", reason="TORCH MISSING: the pages by task are not run")
 pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: the pages by task are not run")
 
+import torch
+import transformers
 from task_pages import HOW_TO, ROWS_OF, losses_of, python_of, qwen3_like, run_page, small_model, write_rows
 
 import packer
@@ -132,6 +136,44 @@ def assert_following_pages_train():
     assert opened > 10
     built = packer.build("rows.jsonl", "as_trl_and_pytorch", tokenizer="YOUR_MODEL", pack={"block_len": 2048})
     assert built.manifest.totals.blocks >= 8
+
+
+def rollout(number):
+    ids = [5 + (3 * number + 7 * t) % 190 for t in range(6 + number % 5)]
+    sampled = [0, 0, 0] + [1] * (len(ids) - 3)
+    logps = [-0.5 - t / 8 if flag else None for t, flag in enumerate(sampled)]
+    return {"input_ids": ids, "loss_mask": sampled, "logps": logps, "advantage": (number % 3 - 1) / 2}
+
+
+def test_the_page_on_columns_distills_and_trains_on_rollouts(model, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "YOUR_MODEL").symlink_to(model)
+    small_model(tmp_path / "YOUR_TEACHER", model, vocab_size=4096, seed=1)
+    teacher = transformers.AutoModelForCausalLM.from_pretrained("YOUR_TEACHER")
+    teacher.lm_head.weight.data *= 60  # one that is sure of something
+    teacher.save_pretrained("YOUR_TEACHER")
+    rows = [rollout(number) for number in range(40)]
+    write_rows("conversations.jsonl", [conversation(number) for number in range(40)])
+    write_rows("rollouts.jsonl", rows)
+    names = run_page("columns.md", monkeypatch)
+    losses = losses_of(capsys.readouterr().out)
+    assert len(losses) >= 3 and 0 < losses[-1] < losses[0]
+    student, total = names["model"].double().eval(), 0.0
+    for step in packer.PackedLoader("rollouts", end="short", columns=["logps", "advantage"]):
+        total += sum(names["policy_loss"](student, micro_batch).item() for micro_batch in step)
+    assert total == pytest.approx(sum(map(partial(plain_loss, student), rows)), rel=1e-6)
+
+
+def plain_loss(model, row):
+    """Of one rollout, token by token, as the page says it: clipped ratios."""
+    logits = model(input_ids=torch.tensor([row["input_ids"]]), use_cache=False).logits[0]
+    loss = 0.0
+    for t, token in enumerate(row["input_ids"]):
+        if row["loss_mask"][t]:
+            ratio = math.exp(logits[t - 1].log_softmax(-1)[token].item() - row["logps"][t])
+            clipped = min(max(ratio, 0.8), 1.2)
+            loss -= min(ratio * row["advantage"], clipped * row["advantage"])
+    return loss
 
 
 def is_cache(call):

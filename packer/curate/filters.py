@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from packer.batches import Bool, Sample, numbers_of
+from packer.arrow_arrays import numbers_of
+from packer.batches import Bool, Sample
 from packer.curate.texts import answers, conversation, prompts, sides
 from packer.errors import RecipeError
 from packer.recipe.row_rules import MEASURES, Condition, Filter, Range, Scalar

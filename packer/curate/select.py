@@ -16,7 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
-from packer.batches import Bool, InputRows, Int32, Int64, SelectedRows, UInt64, numbers_of
+from packer.arrow_arrays import numbers_of
+from packer.batches import Bool, InputRows, Int32, Int64, SelectedRows, UInt64
 from packer.curate.near import DroppedRows, exact_duplicates, lost_to_held_out, near_duplicates
 from packer.curate.signatures import signatures_in
 from packer.curate.trait_rules import TraitRules

@@ -26,7 +26,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from packer.batches import Int64, RowBatch, Sample, array_of
+from packer.arrow_arrays import array_of
+from packer.batches import Int64, RowBatch, Sample
 from packer.curate.contamination import Hits, Questions
 from packer.curate.filters import ConditionTester
 from packer.curate.signatures import Signatures, Words, signature_columns, signature_types, signatures, words_of
@@ -84,7 +85,7 @@ class TraitMaker:
         """
         rules, samples, number = self._rules, rows.samples, rows.num_rows
         place = np.fromiter((sample.row - first for sample in samples), np.int64, len(samples))
-        values = dict(zip(rules.fields, rows.fields, strict=True))
+        values = dict(zip(rules.fields, rows.fields, strict=False))  # those of columns follow
         known = [np.array([value is not None for value in values[name]], np.bool_) for name in rules.fields]
         if rules.group is not None:  # a text of nothing is no group: it would join all rows that lack one
             texts = (str(value).strip() for value in values[rules.group])

@@ -24,6 +24,8 @@ import pyarrow as pa
 from packer.batches import DESIRABLE, BlockBatch
 from packer.export.writer import Files, FlatDocuments, SplitRows, Writer, lists
 from packer.layout import MASKED
+from packer.recipe.column_rules import declared
+from packer.store.column_values import block_values, document_values
 
 _BLOCKS = ("input_ids", "labels", "position_ids", "seq_lengths")
 _TYPES = {"attention_mask": pa.int8(), "loss_mask": pa.int8(), "loss_weights": pa.float32()}
@@ -36,9 +38,13 @@ class MaskWriter(Writer):
 
     conventions: ClassVar[Mapping[str, Any]] = {"loss_mask": "unshifted: 1 where a token is trained"}
     _of_documents: ClassVar[tuple[str, ...]] = ("input_ids", "loss_mask")
+    _has_columns: ClassVar[bool] = False
+    """Whether it writes the columns that the recipe declares."""
 
     def __init__(self, files: Files, rows: SplitRows) -> None:
         super().__init__(files, rows)
+        self._declared = declared(rows.cache.manifest.recipe) if self._has_columns else ()
+        self._first = 0
         self._folder = "" if rows.is_alone else f"{self.split}/"
         columns = self._columns()
         features = {name: _feature(kind) for name, kind in columns.items()}
@@ -75,12 +81,21 @@ class MaskWriter(Writer):
         names = self._of_documents if self.unit == "documents" else _BLOCKS
         names += ("loss_weights",) if self.rows.weighted else ()
         columns: dict[str, pa.DataType] = {name: pa.list_(_TYPES.get(name, pa.int32())) for name in names}
+        for each in self._declared:
+            number = {"int32": pa.int32(), "float32": pa.float32()}[each.rule.kind]
+            inner = number if each.rule.width is None else pa.list_(number)
+            columns[each.name] = pa.list_(inner) if each.of_tokens or self.unit == "blocks" else inner
         if self.rows.cache.is_paired:
             sided = {f"{side}_{name}": kind for side in ("chosen", "rejected") for name, kind in columns.items()}
             margins = self.rows.cache.documents(self.split).margins()
             margin = {} if np.isnan(margins).all() else {"margin": pa.float32()}
             return sided | margin | {name: pa.null() for name in _MEDIA}
         return columns | ({"kto_tags": pa.bool_()} if self.rows.cache.is_preference else {})
+
+    def _next(self, number: int) -> Any:
+        """Locate the rows that are written next."""
+        self._first += number
+        return self.rows.shards.locate(np.arange(self._first - number, self._first, dtype=np.int64))
 
     def _append(self, columns: Mapping[str, pa.Array]) -> None:
         arrays = [columns[name] for name in self._schema.names]
@@ -96,6 +111,10 @@ class MaskWriter(Writer):
         if batch.loss_weights is not None:
             flat["loss_weights"] = batch.loss_weights
         columns = {name: lists(values, batch.offsets) for name, values in flat.items()}
+        found: Any = self._next(len(batch.length)) if self._declared else None
+        for each in self._declared:
+            own = document_values(found, each)
+            columns[each.name] = lists(np.concatenate(own), batch.offsets) if each.of_tokens else pa.array(own)
         if self.rows.cache.is_paired and batch.margins is not None:
             number = len(batch.length) // 2
             sides = {"chosen": pa.array(range(0, 2 * number, 2)), "rejected": pa.array(range(1, 2 * number, 2))}
@@ -116,6 +135,7 @@ class DatasetsWriter(MaskWriter):
 
     conventions: ClassVar[Mapping[str, Any]] = Writer.conventions
     _of_documents: ClassVar[tuple[str, ...]] = ("input_ids", "attention_mask", "labels")
+    _has_columns: ClassVar[bool] = True
 
     def blocks(self, batch: BlockBatch) -> None:
         B, L = batch.input_ids.shape
@@ -124,6 +144,10 @@ class DatasetsWriter(MaskWriter):
         columns["seq_lengths"] = lists(batch.seq_lengths, batch.seq_offsets)
         if batch.loss_weights is not None:
             columns["loss_weights"] = lists(batch.loss_weights.reshape(-1), offsets)
+        if self._declared:
+            documents = self.rows.cache.documents(self.split)
+            for name, own in block_values(self._next(B), L, documents, self._declared).items():
+                columns[name] = lists(own.reshape(B * L, *own.shape[2:]), offsets)
         self._append(columns)
 
     def notes(self) -> Iterator[str]:

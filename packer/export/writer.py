@@ -197,5 +197,8 @@ class Writer:
 
 
 def lists(values: npt.NDArray[Any], offsets: Int64) -> pa.Array:
-    """Return a column of lists: entry i is ``values[offsets[i]:offsets[i + 1]]``."""
-    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(values))
+    """Return a column of lists: entry i is ``values[offsets[i]:offsets[i + 1]]``, of lists where values are rows."""
+    inner = pa.array(values) if values.ndim == 1 else None
+    if inner is None:
+        inner = lists(values.reshape(-1), np.arange(len(values) + 1) * values.shape[1])
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), inner)

@@ -69,7 +69,7 @@ def huggingface(
     if seq_idx is None:
         seq_idx = "cu_seq_lens_q" in micro_batch and len(micro_batch["cu_seq_lens_q"]) > 2 and _carries_state(config)
     _check(micro_batch, seq_idx=seq_idx, explicit_mask=mask_dtype is not None)
-    arguments = {name: value for name, value in micro_batch.items() if name != "document_ids"}  # not of models
+    arguments = {name: value for name, value in micro_batch.items() if name not in ("document_ids", "columns")}
     arguments["use_cache"] = False
     documents = documents_of(micro_batch)
     if mask_dtype is not None:

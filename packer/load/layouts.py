@@ -4,7 +4,7 @@ Each column is written once, converting the file's int32 to int64, and then spli
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, TypeAlias
 
@@ -22,6 +22,9 @@ from packer.store.numbered_rows import FoundRows
 
 Columns: TypeAlias = dict[str, Sequence[Any]]
 """By name, one value for each micro-batch."""
+
+Beside: TypeAlias = tuple[list[Any], npt.NDArray[Any]]
+"""A value for each position of each row, and what padding has: of blocks, at each position."""
 
 
 class Layout:
@@ -48,25 +51,28 @@ class Layout:
             self._fill["loss_weights"] = np.zeros(len(ones), np.float32)
         self._pool = ArrayPool()
 
-    def micro_batches(self, found: FoundRows[Any], parts: Sequence[Int64], sizes: Int64) -> list[MicroBatch]:
+    def micro_batches(
+        self, found: FoundRows[Any], parts: Sequence[Int64], sizes: Int64, beside: Mapping[str, Beside]
+    ) -> list[MicroBatch]:
         """Lay out the micro-batches of some rows.
 
         Args:
             found: the rows in order, without padding rows.
             parts: row numbers of each micro-batch, PADDING_ROW for padding.
             sizes: positions of each row.  # int64[R]
+            beside: further values of the positions.
         """
         counts, is_real = [len(part) for part in parts], np.concatenate(parts) != PADDING_ROW
         widths, shapes = self._shapes(sizes, counts)
         arrays: dict[str, npt.NDArray[Any]] = {}
-        for name, fill in self._fill.items():
-            rows = _with_padding_rows(found.values(name), is_real, fill)
-            arrays[name] = column = self._empty(int(widths.sum()), fill.dtype)
+        for name, fill in {**self._fill, **{name: fill for name, (_, fill) in beside.items()}}.items():
+            rows = _with_padding_rows(beside[name][0] if name in beside else found.values(name), is_real, fill)
+            arrays[name] = column = self._empty((int(widths.sum()), *fill.shape[1:]), fill.dtype)
             np.concatenate(rows if self._block_len else self._aligned(rows, fill, sizes, widths), out=column)
         if not self._block_len:
-            for name, values in self._derived_columns(sizes, widths).items():
-                arrays[name] = column = self._empty(len(values), values.dtype)
-                column[:] = values
+            for name, derived in self._derived_columns(sizes, widths).items():
+                arrays[name] = column = self._empty(derived.shape, derived.dtype)
+                column[:] = derived
         sequences: Columns = {}
         if self._block_len or self._is_flat:
             lengths, num_sequences = self._sequences(found, is_real, sizes, counts)
@@ -83,8 +89,8 @@ class Layout:
         columns: Columns = {name: _pieces(torch.from_numpy(array), shapes) for name, array in arrays.items()}
         return by_micro_batch(columns | sequences)
 
-    def _empty(self, size: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        return np.empty(size, dtype) if dtype == np.float32 else self._pool.empty((size,))
+    def _empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        return np.empty(shape, dtype) if dtype == np.float32 else self._pool.empty(shape)
 
     def _shapes(self, sizes: Int64, counts: list[int]) -> tuple[Int64, list[tuple[int, int]]]:
         """Return the positions that each row takes, and the shape of each micro-batch."""
@@ -122,7 +128,7 @@ class Layout:
         rows = [row if len(row) == size else row[:size] for row, size in zip(rows, sizes.tolist(), strict=True)]
         if self._padded is None:
             return rows
-        padding = np.repeat(fill, int((widths - sizes).max()))
+        padding = np.repeat(fill, int((widths - sizes).max()), axis=0)
         missing = [padding[:number] for number in (widths - sizes).tolist()]
         pairs = zip(missing, rows, strict=True) if self._padded.side == "left" else zip(rows, missing, strict=True)
         return [piece for pair in pairs for piece in pair]
@@ -131,9 +137,9 @@ class Layout:
 def _pieces(values: Tensor, shapes: list[tuple[int, int]]) -> Sequence[Tensor]:
     """Return the values of each micro-batch, in its shape."""
     if len({*shapes}) == 1:  # as of blocks: several times as fast
-        return values.view(len(shapes), *shapes[0]).unbind()
+        return values.view(len(shapes), *shapes[0], *values.shape[1:]).unbind()
     pieces = torch.split(values, [rows * width for rows, width in shapes])
-    return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
+    return [piece.view(*shape, *values.shape[1:]) for piece, shape in zip(pieces, shapes, strict=True)]
 
 
 def _with_padding_rows(values: list[Any], is_real: Bool, fill: npt.NDArray[Any]) -> list[Any]:

@@ -1,6 +1,6 @@
 """The reader for a training loop: steps in a fixed order, resumable and elastic."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, NoReturn, Self
@@ -87,6 +87,8 @@ class PackedLoader:
         weights: ``use`` adds ``loss_weights``; ``refuse`` raises if the cache contains fractional weights.
         prefetch: steps prepared ahead in one background thread; 0 prepares them on demand.
         images: add the tensors of images, if the cache has any; False gives the tokens alone.
+        columns: names of columns that the recipe declares: ``micro_batch["columns"]`` has them, int64 or float32 in the
+            shape of ``input_ids``, then the width; position t is about the token there, as in unshifted labels.
         cache_dir: local folder for the shards of a cache in a bucket, as in :meth:`packer.Cache.open`. An iteration
             begins once all of the split are there; with ``prefetch=0`` each is fetched when it is needed.
 
@@ -101,8 +103,8 @@ class PackedLoader:
     | attention_mask | | | int64 [B, longest] | |
     | loss_weights, with ``weights="use"`` | float32, as input_ids | | | |
 
-    With ``labels="shifted"``, shift_labels and shift_loss_weights replace labels and loss_weights. Preference data has
-    the columns of :mod:`packer.load.sides`, and all sizes count pairs.
+    With ``labels="shifted"``, labels, loss_weights and columns become shift_labels and so on. Preference data has the
+    columns of :mod:`packer.load.sides`, and all sizes count pairs.
 
     Raises:
         UsageError: sizes that cannot be divided among ranks, loss weights that would be ignored, several processes that
@@ -136,6 +138,7 @@ class PackedLoader:
         weights: Literal["refuse", "use"] = "refuse",
         prefetch: int = 2,
         images: bool = True,
+        columns: Sequence[str] = (),
         cache_dir: str | Path | None = None,
     ) -> None:
         self._arguments = {name: value for name, value in locals().items() if name not in _NOT_PICKLED}

@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_map_only
 from packer.batches import Int64
 from packer.layout import offsets_of
 from packer.load.arguments import LoaderOptions
+from packer.load.columns import PREFIX, BatchColumns
 from packer.load.dealing import Dealer
 from packer.load.layouts import Layout
 from packer.load.ordered_rows import PADDING_ROW
@@ -61,6 +62,7 @@ class StepReader:
         self._layout = Layout(options.padded, block_len=block_len, pad_id=pad_id, form=form, most_sequences=most)
         self._images = images_of(source, options, pad_id=pad_id) if options.images else None
         self.has_images = self._images is not None
+        self._columns = BatchColumns(source, options) if options.columns else None
         self._shifted = form.shifted
         self._sums_weights = form.weighted and source.rows.weighted  # else every target has weight 1
         self._pin = options.device.type == "cuda"
@@ -122,7 +124,10 @@ class StepReader:
             sizes = self._rows.lengths_of_each(every)[:, 0]
         else:
             sizes = np.concatenate([self._rows.lengths_of_each(each).T.reshape(-1) for each in rows])
-        micro_batches = self._layout.micro_batches(found, parts, sizes)
+        beside = {} if self._columns is None else self._columns.values(every[every != PADDING_ROW], found)
+        micro_batches = self._layout.micro_batches(found, parts, sizes, beside)
+        for each in micro_batches if beside else ():
+            each["columns"] = {name.removeprefix(PREFIX): each.pop(name) for name in beside}
         if self._images is not None and isinstance(found, FoundDocuments):
             micro_batches = self._images.added(found, parts, micro_batches)
         if self._rows.content != "examples":

@@ -104,10 +104,10 @@ class Step:
 
 
 def shift_labels(micro_batch: MicroBatch) -> MicroBatch:
-    """Return a copy with ``shift_labels`` (and ``shift_loss_weights``) for ``labels`` (and ``loss_weights``).
+    """Return a copy with ``shift_labels`` (``shift_loss_weights``, ``shift_columns``) for ``labels`` (and so on).
 
-    ``shift_labels[..., t] == labels[..., t + 1]``; the last position has no target. The first label of a document is
-    -100 in every cache, so no target crosses a document boundary, flattened or not.
+    ``shift_labels[..., t] == labels[..., t + 1]``; the last one has no target, and 0 in columns. The first label of
+    a document is -100 in every cache, so no target crosses a document boundary, flattened or not.
 
     Raises:
         ValueError: the labels are already shifted, or there are none.
@@ -116,15 +116,23 @@ def shift_labels(micro_batch: MicroBatch) -> MicroBatch:
         raise ValueError("the labels of this micro-batch are shifted already")
     if "labels" not in micro_batch:
         raise ValueError("this micro-batch has no labels")
-    shifted = {name: value for name, value in micro_batch.items() if name not in ("labels", "loss_weights")}
+    is_shifted = ("labels", "loss_weights", "columns")
+    shifted = {name: value for name, value in micro_batch.items() if name not in is_shifted}
     shifted["shift_labels"] = _shifted(micro_batch["labels"], MASKED)
     if "loss_weights" in micro_batch:
         shifted["shift_loss_weights"] = _shifted(micro_batch["loss_weights"], 0)
+    if "columns" in micro_batch:
+        columns = micro_batch["columns"].items()
+        shifted["shift_columns"] = {
+            name: torch.cat([values[:, 1:], torch.zeros_like(values[:, :1])], 1) for name, values in columns
+        }
     return shifted
 
 
 def _tensor_repr(value: Any) -> str:
     """Return ``int64 [1, 4096]`` for such a tensor, the repr of anything else."""
+    if isinstance(value, dict):
+        return "(" + ", ".join(f"{name} {_tensor_repr(each)}" for name, each in value.items()) + ")"
     is_tensor = isinstance(value, Tensor)
     return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}" if is_tensor else repr(value)
 

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from packer.batches import Bool, Int32, Int64, taken
+from packer.arrow_arrays import taken
+from packer.batches import Bool, Int32, Int64
 from packer.errors import InputError
 from packer.layout import concatenated_ranges, offsets_of
 from packer.model.backend import definition_of, vocabulary_of

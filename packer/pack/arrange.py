@@ -16,7 +16,7 @@ from packer.pack.overlong import CountTrained, DroppedTokens, Pieces, cut
 from packer.pack.pack_plan import plan
 from packer.pack.select import Selection
 from packer.pack.stream import stream
-from packer.recipe.recipe import Pack
+from packer.recipe.pack_rules import Pack
 
 EndsOpen: TypeAlias = Callable[[Int64, Int64], Bool]
 """Whether the token before each end is not a stop id: ``ends_open(document, end)``, each int64[Q]."""

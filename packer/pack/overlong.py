@@ -28,7 +28,7 @@ import numpy.typing as npt
 from packer.batches import Bool, Int32, Int64
 from packer.layout import concatenated_ranges, offsets_of
 from packer.pack.select import REASONS, TOO_SHORT, TRUNCATED, UNTRAINED, Selection
-from packer.recipe.recipe import Pack
+from packer.recipe.pack_rules import Pack
 
 _KEPT = 255
 # If a document loses parts for several reasons, the first of these decides: overlong, untrained, too_short, truncated.

@@ -23,7 +23,7 @@ from packer.layout import offsets_of
 from packer.pack.decreasing import decreasing
 from packer.pack.keyed_order import keyed_order, order_key, shuffled
 from packer.pack.overlong import Pieces
-from packer.recipe.recipe import Pack
+from packer.recipe.pack_rules import Pack
 
 
 def plan(pieces: Pieces, pack: Pack, *, slots: Int32 | None = None, group: int = 0) -> PackPlan:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.batches import Int64
-from packer.recipe.recipe import Pack
+from packer.recipe.pack_rules import Pack
 
 REASONS = ("too_short", "overlong", "truncated", "untrained")
 """Why tokens are dropped: they, or their document, are fewer than ``min_length``; their document is longer than a

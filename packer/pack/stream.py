@@ -16,7 +16,7 @@ from packer.layout import concatenated_ranges, offsets_of
 from packer.pack.keyed_order import order_key, shuffled
 from packer.pack.overlong import CountTrained, DroppedTokens, Ranges
 from packer.pack.select import UNTRAINED, Selection
-from packer.recipe.recipe import Pack
+from packer.recipe.pack_rules import Pack
 
 
 def stream(

@@ -30,7 +30,7 @@ from packer.pack import (
     select,
     trained_counter,
 )
-from packer.recipe.recipe import Pack
+from packer.recipe.pack_rules import Pack
 from packer.store.document_shards import DocumentShards
 from packer.store.entries import Cut
 from packer.store.manifest import Shard

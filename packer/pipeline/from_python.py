@@ -45,6 +45,8 @@ class RecipeKeys(TypedDict, total=False):
     rows: Mapping[str, Any]
     text: Mapping[str, Any]
     media: Mapping[str, Any]
+    token_columns: Mapping[str, Mapping[str, Any]]
+    document_columns: Mapping[str, Mapping[str, Any]]
     filters: Sequence[Mapping[str, Any]]
     decontaminate: Mapping[str, Any]
     deduplicate: Mapping[str, Any]

@@ -22,8 +22,9 @@ from packer.batches import DocumentBatch, RowBatch
 from packer.curate.trait_rules import TraitRules
 from packer.media.places import ImageFiles
 from packer.model.model import Model
+from packer.pipeline.columns import RowColumns
 from packer.pipeline.plan.benchmarks import questions_of
-from packer.pipeline.stages import Stages, named_row, overruns_at
+from packer.pipeline.stages import Stages, SupervisedRows, named_row, overruns_at
 from packer.recipe.recipe import Recipe
 from packer.rejections import CODES
 from packer.source.partition import Partition
@@ -182,6 +183,7 @@ class PartitionWork:
         """
         result: PartitionResult | None = None
         traits: list[pa.RecordBatch] = []
+        columns = RowColumns(self._recipe)
         with overruns_at(lambda row: named_row(task.partition, row, self._recipe)):
             batches = read_rows(
                 task.partition,
@@ -190,7 +192,7 @@ class PartitionWork:
                 roles=task.file.roles,
                 max_row_bytes=task.file.max_row_bytes,
                 batch_rows=_ROWS_WITH_IMAGES if self._recipe.reads_images else 1024,
-                fields=() if task.traits is None else task.traits.rules.fields,
+                fields=(*(() if task.traits is None else task.traits.rules.fields), *columns.fields),
             )
             if task.traits is not None:
                 from packer.curate.traits import TraitMaker  # noqa: PLC0415 - not loaded by builds without rules
@@ -200,7 +202,8 @@ class PartitionWork:
                 for _ in batches:
                     pass
             else:
-                result = run_partition(task, batches, folder=self._folder, stages=self._stages)
+                done = ((rows, columns.run(rows, self._stages)) for rows in batches)
+                result = run_partition(task, done, folder=self._folder)
                 if self._journals:
                     write_journal(self._folder, task.key, result)
         stored = None
@@ -222,22 +225,23 @@ class PartitionWork:
             yield rows
 
 
-def run_partition(task: PartitionTask, batches: Iterable[RowBatch], *, folder: Path, stages: Stages) -> PartitionResult:
-    """Make the shard of one partition from its rows, and that of its images."""
+def run_partition(
+    task: PartitionTask, batches: Iterable[tuple[RowBatch, SupervisedRows]], *, folder: Path
+) -> PartitionResult:
+    """Make the shard of one partition from its rows and what the stages made of them, and that of its images."""
     with ExitStack() as opened:
-        return _run_partition(task, batches, opened, folder=folder, stages=stages)
+        return _run_partition(task, batches, opened, folder=folder)
 
 
 def _run_partition(
-    task: PartitionTask, batches: Iterable[RowBatch], opened: ExitStack, *, folder: Path, stages: Stages
+    task: PartitionTask, batches: Iterable[tuple[RowBatch, SupervisedRows]], opened: ExitStack, *, folder: Path
 ) -> PartitionResult:
     rejected: list[RejectedRow] = []
     num_rows = num_kept = num_merged = num_skipped = 0
     names: set[str] = set()
     documents: list[DocumentBatch] = []
     images: MediaWriter | None = None
-    for rows in batches:
-        done = stages.run(rows)
+    for rows, done in batches:
         documents.append(done.documents)
         if done.images:
             images = images or opened.enter_context(MediaWriter(folder, key=task.key))

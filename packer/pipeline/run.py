@@ -13,6 +13,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from packer.errors import CheckError
 from packer.host.limits import path_errors
 from packer.model.backend import load_fast_meanwhile
@@ -23,6 +25,7 @@ from packer.pipeline import engine
 from packer.pipeline.commit import commit, finish, finish_if_free
 from packer.pipeline.documents import BuildOptions, by_reference, make_documents
 from packer.pipeline.identity import Provenance
+from packer.pipeline.joined_columns import join_columns, pin_columns
 from packer.pipeline.kept_tokenizer import write_model
 from packer.pipeline.messages.build_result import BuildResult
 from packer.pipeline.messages.changes import Changes, changes
@@ -64,7 +67,7 @@ def build_recipe(recipe: Recipe, folder: Path, options: BuildOptions, progress: 
             CacheFiles(folder).remove_damaged(found.digests)
         seconds: dict[str, float] = {}
         with _timed(seconds, "plan"):
-            recipe = pin_benchmarks(pin_recipe(recipe, progress.note), progress.note)
+            recipe = pin_columns(pin_benchmarks(pin_recipe(recipe, progress.note), progress.note))
         is_new = found is None and not options.dry_run
         with _loading(recipe, options.workers) if is_new else nullcontext():
             plan = _plan(recipe, found, options, progress, seconds)
@@ -129,7 +132,9 @@ def _build(
             progress.note(f"{shown(folder)}: {replaced.sentences()[0]}")
         with _timed(seconds, "documents"):
             made = make_documents(plan, folder, found, options, progress)
-        results, shards = made.results, [result.shard for result in made.results]
+        with _timed(seconds, "documents"):
+            shards = join_columns(folder, wanted.recipe, [result.shard for result in made.results])
+        results = [replace(result, shard=shard) for result, shard in zip(made.results, shards, strict=True)]
         with _timed(seconds, "rows") if wanted.recipe.row_rules.is_set else nullcontext():
             progress.stage("selecting", 0, "rows")
             selection = select(folder, wanted, shards, made.traits)

@@ -18,23 +18,24 @@ from msgspec import Meta
 from packer.errors import RecipeError
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.names import SplitName, is_address, refuse_credentials
+from packer.recipe.column_rules import ColumnRules, check_columns, declared
 from packer.recipe.infilling import Infilling
 from packer.recipe.media_rules import MediaRules
 from packer.recipe.named_options import is_about_sources
-from packer.recipe.read_rules import MAX_BLOCK_LEN, Read, Tokens, check_read
+from packer.recipe.pack_rules import EVERY_KEY, Pack, PositiveInt, check_pack
+from packer.recipe.read_rules import Read, check_read
 from packer.recipe.row_rules import Condition, Decontaminate, Deduplicate, Filter, RowRules, Split, Take
 from packer.recipe.row_schemas import ROW_SCHEMAS
 from packer.recipe.rule_checks import check_rules
 from packer.recipe.strict_yaml import explain, load_mapping, parse_size, parse_yaml
 from packer.recipe.supervision import Supervision
 
-PositiveInt = Annotated[int, Meta(ge=1, le=2**62)]
 RowBytes = Annotated[int, Meta(ge=1, le=2**30)]
 """A limit for one row. It has a limit itself: rows are held whole, several times over, and recipes may be anybody's."""
 
 SCHEMA_CHOICES = ("auto", *ROW_SCHEMAS)
 
-_RULE_KEYS = ("media", "filters", "decontaminate", "deduplicate", "split", "read")
+_RULE_KEYS = ("media", "token_columns", "document_columns", "filters", "decontaminate", "deduplicate", "split", "read")
 _LATER_KEYS = ("name", "call_ids", "wrapped", "roles", "where", "take", "ignore", "fim", "parts")
 """Keys added later, to the recipe, its sources, `template`, `rows`, `supervision` or `text`. They are written only if
 set, so that older manifests keep their bytes."""
@@ -84,25 +85,6 @@ class Text(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     fim: Infilling | None = None
 
 
-class Pack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    mode: Literal["isolated", "eos", "stream", "none"] = "isolated"
-    """``isolated``: documents in a block cannot attend to each other. ``eos``: they can, with an EOS between them.
-    ``stream``: one stream of documents, cut at every block boundary. ``none``: no blocks."""
-
-    block_len: Tokens = 4096
-    strategy: Literal["best_fit", "first_fit", "sequential"] = "best_fit"
-    overlong: Literal["reject", "truncate_left", "truncate_right", "split"] = "reject"
-    min_length: PositiveInt = 1
-    max_documents: PositiveInt | None = None
-    align: Tokens = 1
-    """Round the slots of each document up to a multiple of this: 2·cp for context parallelism, tp for sequence
-    parallelism."""
-
-    pad_id: Annotated[int, Meta(ge=0)] | None = None
-    group_documents: Annotated[int, Meta(ge=1, le=2**32 - 1)] = 10_000_000
-    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
-
-
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that determines the bytes of a cache; each field defaults to what a newcomer should get."""
 
@@ -118,6 +100,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     supervision: Supervision = Supervision()
     text: Text = Text()
     media: MediaRules = MediaRules()
+    token_columns: ColumnRules = {}
+    document_columns: ColumnRules = {}
     filters: tuple[Filter, ...] = ()
     decontaminate: Decontaminate | None = None
     deduplicate: Deduplicate | None = None
@@ -159,12 +143,19 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             del half["rows"]["call_ids"]
         if self.reads_images:
             half["media"] = whole["media"]
-        return half
+        return half | self._columns(of_rows=True)
 
     def blocks_half(self) -> dict[str, Any]:
         """Return the JSON of the blocks half and of the reader's rules, with every default written out."""
         whole = to_json(self)
-        return {key: whole.get(key, {}) for key in ("pack", "shard_bytes", "read")}
+        half = {key: whole.get(key, {}) for key in ("pack", "shard_bytes", "read")}
+        return half | self._columns(of_rows=False)
+
+    def _columns(self, *, of_rows: bool) -> dict[str, Any]:
+        """Return the columns whose values are in the rows, or those in files, without the files' names."""
+        own = [each for each in declared(self) if (each.rule.file is None) == of_rows]
+        rules = {each.name: [each.of_tokens, to_json(msgspec.structs.replace(each.rule, file=None))] for each in own}
+        return {"columns": rules} if rules else {}
 
 
 def to_json(value: msgspec.Struct) -> dict[str, Any]:
@@ -207,6 +198,10 @@ def _relocate(values: dict[str, Any], folder: Path) -> None:
     for entry in (entry for each in lists if isinstance(each, list) for entry in each):
         if isinstance(entry, dict) and "path" in entry:
             entry["path"] = relative(entry["path"])
+    columns = [group for key in ("token_columns", "document_columns") if isinstance(group := values.get(key), dict)]
+    for rule in (rule for group in columns for rule in group.values()):
+        if isinstance(rule, dict) and "file" in rule:
+            rule["file"] = relative(rule["file"])
     if isinstance(values.get("tokenizer"), str) and (folder / values["tokenizer"]).exists():
         values["tokenizer"] = relative(values["tokenizer"])
     for group, name in (("template", "file"), ("media", "root")):
@@ -229,7 +224,7 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
     try:
         merged = deepcopy(dict(values))
     except RecursionError:
-        raise RecipeError(f"{where}: a value is nested too deep", hint=_EVERY_KEY) from None
+        raise RecipeError(f"{where}: a value is nested too deep", hint=EVERY_KEY) from None
     for override in overrides:
         _apply(merged, override)
     for keys in (("partition_bytes",), ("shard_bytes",), ("rows", "max_bytes"), ("rows", "max_render_bytes")):
@@ -242,12 +237,12 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
         recipe = msgspec.structs.replace(recipe, template=msgspec.structs.replace(recipe.template, kwargs=kwargs))
         _refuse_credentials(to_json(recipe), where)
     except msgspec.ValidationError as error:
-        said, hint = explain(str(error), Recipe, _EVERY_KEY)
+        said, hint = explain(str(error), Recipe, EVERY_KEY)
         raise RecipeError(f"{where}: {said}", hint=hint) from None
     except UnicodeEncodeError as error:
         raise RecipeError(f"{where}: {error.object!r} is not UTF-8", hint="rename it") from None
     except (OverflowError, RecursionError, TypeError):
-        raise RecipeError(f"{where}: a value is too large, contains itself, or is not JSON", hint=_EVERY_KEY) from None
+        raise RecipeError(f"{where}: a value is too large, contains itself, or is not JSON", hint=EVERY_KEY) from None
     given = sorted({"messages", "tools", "add_generation_prompt"} & set(recipe.template.kwargs))
     if given:
         raise RecipeError(
@@ -255,9 +250,10 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
             hint="template.kwargs is for variables of the template's own, such as enable_thinking",
         )
     _check_names(recipe, where)
-    _check_pack(recipe.pack, where)
+    check_pack(recipe.pack, where)
     check_read(recipe.read, where)
     check_rules(recipe.row_rules, where)
+    check_columns(declared(recipe), where, reads_images=recipe.reads_images)
     try:
         dt.date.fromisoformat(recipe.template.date)
     except ValueError as error:
@@ -293,46 +289,7 @@ def _check_names(recipe: Recipe, where: str) -> None:
             raise RecipeError(f"{where}: both template.name and template.file", hint="leave one of them out")
     for key, name, known in named:
         if name not in known:
-            raise RecipeError(f"{where}: {key}: expected {' | '.join(known)}, found '{name}'", hint=_EVERY_KEY)
-
-
-def _check_pack(pack: Pack, where: str) -> None:
-    """Check that the rules of packing fit together.
-
-    Raises:
-        RecipeError: a rule that has no meaning with this mode or block length.
-    """
-    if pack.mode == "none":
-        return
-    if pack.align > 1 and pack.mode in {"eos", "stream"}:
-        raise RecipeError(
-            f"{where}: pack.align: in mode '{pack.mode}' a whole block is one sequence; only documents that are "
-            "sequences of their own are padded",
-            hint="--set pack.align=1, and make pack.block_len the multiple; or --set pack.mode=isolated",
-        )
-    if pack.block_len % pack.align:
-        nearest = -(-pack.block_len // pack.align) * pack.align
-        raise RecipeError(
-            f"{where}: pack.align: {pack.align} does not divide pack.block_len {pack.block_len}",
-            hint=f"--block-len {nearest}" if nearest <= MAX_BLOCK_LEN else _EVERY_KEY,
-        )
-    if pack.mode != "stream":
-        if pack.min_length > pack.block_len:
-            raise RecipeError(
-                f"{where}: pack.min_length: {pack.min_length} is more than pack.block_len {pack.block_len}; "
-                "nothing would be kept",
-                hint="--set pack.min_length=1",
-            )
-        return
-    meaningless = {"overlong": "reject"} if pack.overlong != "reject" else {}
-    if pack.max_documents is not None:
-        meaningless["max_documents"] = "null"
-    if meaningless:
-        keys = " and ".join(f"pack.{key}" for key in meaningless)
-        raise RecipeError(
-            f"{where}: {keys}: a stream is cut wherever a block ends, whatever is there",
-            hint=" ".join(f"--set pack.{key}={value}" for key, value in meaningless.items()) + ", or pack.mode=eos",
-        )
+            raise RecipeError(f"{where}: {key}: expected {' | '.join(known)}, found '{name}'", hint=EVERY_KEY)
 
 
 def _apply(values: dict[str, Any], override: str) -> None:
@@ -353,6 +310,3 @@ def _apply(values: dict[str, Any], override: str) -> None:
         targets = inner
     for target in targets:
         target[last] = parse_yaml(text, f"--set {override}")
-
-
-_EVERY_KEY = "packer explain recipe lists every key with its values"

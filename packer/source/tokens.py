@@ -75,6 +75,7 @@ def read(row: dict[str, Any], number: int) -> Sample:
         weight=_weight(fields)[kept],
         by_labels="labels" in fields,
         num_padding=kept.start,
+        num_given=len(ids),
     )
     return Sample(kind="tokens", row=number, pretokenized=pretokenized, sample_id=sample_id(row))
 

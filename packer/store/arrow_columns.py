@@ -7,7 +7,8 @@ themselves are checked by the digests.
 
 import hashlib
 import struct
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
@@ -18,6 +19,7 @@ from xxhash import xxh3_64
 from packer.batches import BlockBatch, Float32, Int8, Int32, Int64, UInt64
 from packer.layout import MASKED
 from packer.media.columns import Media
+from packer.store.schema import OF_FILES, value_fields
 
 _DOCUMENT_HEADER = struct.Struct("<9q")
 _SIDES = struct.Struct("<2q")
@@ -72,6 +74,11 @@ class DocumentRows:
     side: Int8 | None  # [R] index into SIDES; None if the rows are not preference data
     margin: Float32 | None  # [R] NaN if a row has none; None if `side` is None
     media: Media | None = None  # of R documents; None if the shard has no images
+    values: Mapping[str, npt.NDArray[Any] | Ragged] = field(default_factory=dict)
+    """Columns that the recipe declares: a number for each document, or those of its tokens."""
+
+    joined: frozenset[str] = frozenset()
+    """Those whose values come from a file, which names documents by doc_id; a doc_id covers the others."""
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -84,7 +91,13 @@ class DocumentRows:
             *(Ragged(values=values, offsets=self.span_offsets) for values in spans),
             *(self.sample_id, self.has_sample_id, self.side, self.margin),
             *(Ragged(values=values, offsets=self.media.offsets) for values in media if self.media is not None),
+            *self.values.values(),
         )
+
+    def without_joined(self) -> Self:
+        """Return the rows without columns whose values come from files."""
+        values = {name: each for name, each in self.values.items() if name not in self.joined}
+        return replace(self, values=values, joined=frozenset())
 
     def sample_id_of(self, index: int) -> str | None:
         """Return the sample id of one row, or None."""
@@ -122,7 +135,20 @@ class DocumentRows:
             first, last = self.media.offsets[row : row + 2].tolist()
             state.update(self.media.sha256[first:last].tobytes())
             state.update(self.media.places[first:last].tobytes())
+        for column in self.values.values():
+            state.update((column[row] if isinstance(column, Ragged) else column[row : row + 1]).tobytes())
         return state.intdigest()
+
+
+def value_pieces(values: Mapping[str, npt.NDArray[Any] | Ragged]) -> list[tuple[npt.NDArray[Any], Int64, Int64]]:
+    """Return columns that come from rows, each with the start and end of each document's values."""
+    pieces = []
+    for column in values.values():
+        flat = column.values if isinstance(column, Ragged) else column
+        offsets = column.offsets if isinstance(column, Ragged) else np.arange(len(flat) + 1)
+        bounds = offsets.astype(np.int64) * (flat.shape[1] if flat.ndim == 2 else 1)
+        pieces.append((flat.reshape(-1), bounds[:-1], bounds[1:]))
+    return pieces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,9 +260,12 @@ def document_rows(batch: pa.RecordBatch) -> DocumentRows:
     """
     validity, offsets, text = batch.column("sample_id").buffers()
     absent = {"loss_weights": None, "side": None, "margin": None}
+    values = {each.name: each for each in value_fields(batch.schema)}
     return DocumentRows(
-        **absent | {name: _column(batch, name) for name in batch.schema.names if name not in _APART},
+        **absent | {name: _column(batch, name) for name in batch.schema.names if name not in {*_APART, *values}},
         **_spans(batch),
+        values={name: _column(batch, name) for name in values},
+        joined=frozenset(name for name, each in values.items() if each.metadata == OF_FILES),
         media=_media(batch) if "media" in batch.schema.names else None,
         sample_id=Ragged(values=_whole(text, np.uint8), offsets=_checked(offsets, np.int32, batch.num_rows + 1)),
         has_sample_id=_validity(validity, batch.num_rows),
@@ -267,7 +296,12 @@ def _column(batch: pa.RecordBatch, name: str) -> Any:
     buffers = batch.column(name).buffers()
     _refuse_nulls(buffers[2:-1])
     width = np.int64 if pa.types.is_large_list(kind) else np.int32
-    return Ragged(values=_whole(buffers[-1], DTYPES[kind.value_type]), offsets=_bounds(buffers, num_rows, width))
+    offsets, inner = _bounds(buffers, num_rows, width), kind.value_type
+    if not pa.types.is_fixed_size_list(inner):
+        return Ragged(values=_whole(buffers[-1], DTYPES[inner]), offsets=offsets)
+    flat = _whole(buffers[-1], DTYPES[inner.value_type])
+    whole = len(flat) // inner.list_size * inner.list_size
+    return Ragged(values=flat[:whole].reshape(-1, inner.list_size), offsets=offsets)
 
 
 def flat_view(batch: pa.RecordBatch, name: str, dtype: type[np.generic], count: int) -> npt.NDArray[Any]:

@@ -58,6 +58,9 @@ def check_documents(rows: DocumentRows, shard: Shard) -> None:
     for name in ("input_ids", "labels", "loss_weights"):
         if (column := getattr(rows, name)) is not None:
             _check(_counts(name, column) == rows.length, f"length is not the number of {name}")
+    for name, values in rows.values.items():
+        if isinstance(values, Ragged):
+            _check(_counts(name, values) == rows.length, f"length is not the number of {name}")
     _counts("sample_id", rows.sample_id)
     _check_spans(rows)
     if rows.media is not None:

@@ -218,9 +218,10 @@ def content_fingerprint(
 ) -> str:
     """Compute the sha256 over each kind and split, in row order.
 
-    A document contributes its doc_id (a digest of ids, labels and weights), its row in the input file, and for
-    preference data also its side and margin; a block contributes its row digest. A document's row digest is not used,
-    as it also covers the row number within the partition: changing `partition_bytes` does not change the content.
+    A document contributes its doc_id (a digest of ids, labels, weights and values of its row), its row in the input
+    file, for preference data also its side and margin, and with values of files its row digest; a block contributes its
+    row digest. A document's row digest is not used otherwise, as it also covers the row number within the partition:
+    changing `partition_bytes` does not change the content.
 
     Args:
         folder: the cache.
@@ -248,10 +249,13 @@ def content_fingerprint(
 
 
 def _document_content(documents: DocumentShards) -> Iterator[Int64]:
-    """Yield what each document contributes, shard by shard.  # int64[rows of the shard, 2 or 4] each"""
+    """Yield what each document contributes, shard by shard.  # int64[rows of the shard, 2 to 5] each"""
     sides: dict[str, type[np.generic]] = {"side": np.int8, "margin": np.float32} if documents.is_preference else {}
-    for shard, (doc_id, row, *of_sides) in documents.by_shard({"doc_id": np.int64, "row": np.int32, **sides}):
+    own: dict[str, type[np.generic]] = {"digest": np.uint64} if any(each.joined for each in documents.shards) else {}
+    for shard, found in documents.by_shard({"doc_id": np.int64, "row": np.int32, **own, **sides}):
+        doc_id, row, *of_sides = found
         columns = [doc_id, shard.first_row + row.astype(np.int64)]
+        columns += [of_sides.pop(0).view(np.int64) for _ in own]
         if of_sides:
             side, margin = of_sides
             columns += [side.astype(np.int64), margin.view(np.int32).astype(np.int64)]

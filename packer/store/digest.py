@@ -2,8 +2,9 @@
 
 **doc_id**: xxh3-64 of int64 (number of tokens, then 1 with weights or 0 without), input_ids, labels and, only if a
 weight of this document is neither 0 nor 1, its loss weights; interpreted as int64. If it has images, the second number
-is 2 more, and the sha256 and then the five int32 of each follow. It depends on the document alone, not on its row, its
-file or its neighbors.
+is 2 more, and the sha256 and then the five int32 of each follow. If the recipe takes columns from rows, it is 4 more,
+and the document's values of each follow, by name. It depends on the document alone, not on its row, its file, its
+neighbors, or the columns that files give.
 
 **Row digest**: xxh3-64 (seed 0) of one row's bytes, little-endian as Arrow stores them.
 
@@ -14,7 +15,8 @@ contains the length of every list, so that no two different rows have the same b
 - documents: header = doc_id, length, num_trained, row, then the lengths of input_ids, labels, loss_weights (-1 if the
   file has no such column), spans and sample_id (UTF-8 bytes; -1 for null); only if the file has these columns, also
   side, and the four bytes of margin as an int32. Bytes: input_ids, labels, loss_weights, spans' messages, starts and
-  ends, sample_id; then, of a document with images, the sha256 of each, and the five int32 of each.
+  ends, sample_id; then, of a document with images, the sha256 of each, and the five int32 of each; then its values of
+  columns that the recipe declares, by name.
 - blocks: header = length, num_trained, L, 1 with loss_weights or 0 without, then the lengths of doc_ids, doc_starts,
   doc_lengths, doc_places and seq_lengths. Bytes: input_ids, labels, position_ids, doc_ids, doc_starts, doc_lengths,
   doc_places, seq_lengths, loss_weights.
@@ -88,7 +90,13 @@ def digest_file_xxh3(path: Path) -> str:
 
 
 def document_ids(
-    *, input_ids: Int32, labels: Int32, loss_weights: Float32 | None, offsets: Int64, media: Media | None = None
+    *,
+    input_ids: Int32,
+    labels: Int32,
+    loss_weights: Float32 | None,
+    offsets: Int64,
+    media: Media | None = None,
+    values: Sequence[Pieces] = (),
 ) -> Int64:
     """Compute the doc_id of each document, as defined above.  # int64[D]
 
@@ -98,6 +106,7 @@ def document_ids(
         loss_weights: float32[K], or None if every weight is 0 or 1
         offsets: int64[D + 1]
         media: of D documents
+        values: of columns that come from rows
     """
     starts, ends = offsets[:-1], offsets[1:]
     header = np.zeros((len(starts), 2), np.int64)
@@ -114,7 +123,8 @@ def document_ids(
         header[:, 1] += 2 * (last > first)
         columns.append((media.sha256.reshape(-1), first * 32, last * 32))
         columns.append((media.places.reshape(-1), first * 5, last * 5))
-    return digest_rows(header, columns).view(np.int64)
+    header[:, 1] += 4 * bool(values)
+    return digest_rows(header, [*columns, *values]).view(np.int64)
 
 
 def digest_rows(header: Int64, columns: Sequence[Pieces]) -> UInt64:

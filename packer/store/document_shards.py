@@ -270,9 +270,14 @@ class DocumentShards(NumberedRows[DocumentRows]):
 
     def find(self, doc_id: int) -> int | None:
         """Return the index of the first document with this id, or None."""
+        (found,) = self.find_all(np.array([doc_id], np.int64)).tolist()
+        return None if found < 0 else found
+
+    def find_all(self, doc_ids: Int64) -> Int64:
+        """Return the index of the first document with each id; -1 where none has it.  # int64[Q]"""
         order, ids = self._by_id
-        place = int(np.searchsorted(ids, doc_id))
-        return int(order[place]) if place < len(ids) and int(ids[place]) == doc_id else None
+        places = np.minimum(np.searchsorted(ids, doc_ids), max(len(ids) - 1, 0))
+        return np.where(ids[places] == doc_ids, order[places], -1) if len(ids) else np.full(len(doc_ids), -1)
 
     def _view(self, batch: pa.RecordBatch, mapped: MappedShard) -> DocumentRows:
         rows = document_rows(batch)

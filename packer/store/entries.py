@@ -57,6 +57,9 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     num_skipped: Count = 0
     """Documents: answers that should be trained but are not, because they are empty or have no prompt. Blocks: 0."""
 
+    joined: bool = False
+    """Documents: whether it has columns whose values come from files. Blocks: False."""
+
     num_last_tokens: Count
     """Documents: tokens of each kept row's last document; num_tokens divided by this is the cost of rewriting. Blocks:
     0."""

@@ -3,8 +3,8 @@
 It is the sha256 of JSON (UTF-8, keys sorted, no spaces) of one object with these parts of the manifest:
 
     format_version, rules_version, model, totals     as they stand there
-    recipe               without `engine`, `tokenizer`, `template.file`, `template.name`, `media.root` and the `path` of
-                         benchmarks;
+    recipe               without `engine`, `tokenizer`, `template.file`, `template.name`, `media.root`, the `path` of
+                         benchmarks and the `file` of columns;
                          of the sources, the `where` and `take` of each in order, if one of them has any
     inputs               in order, each without its `path`, and without `part` if the recipe has no such sources
     content_fingerprint  which documents and blocks are in which split, and in which order
@@ -64,6 +64,9 @@ def _without_places(recipe: Mapping[str, Any]) -> dict[str, Any]:
         rules["template"] = _without(rules["template"], "file", "name")
     if media := _without(rules.pop("media", {}), "root"):
         rules["media"] = media
+    for key in ("token_columns", "document_columns"):
+        if isinstance(group := rules.get(key), dict):
+            rules[key] = {name: _without(rule, "file") for name, rule in group.items()}
     if isinstance(asked := rules.get("decontaminate"), dict) and isinstance(asked.get("against"), list):
         rules["decontaminate"] = asked | {"against": [_without(each, "path") for each in asked["against"]]}
     return rules

@@ -22,6 +22,7 @@ from packer.host.limits import refuse_many_values
 from packer.host.regular_file import MAX_SMALL_BYTES, ContainedPaths
 from packer.names import FilePath, SplitName, in_words
 from packer.near import did_you_mean, near_paths
+from packer.recipe.column_rules import ColumnRules
 from packer.recipe.read_rules import Read, Tokens
 from packer.recipe.row_schemas import ROW_SCHEMAS
 from packer.store.entries import Count, Hex, Place, Shard, StoredTable, Totals
@@ -191,6 +192,8 @@ class _ReaderRecipe(msgspec.Struct, frozen=True):
     pack: _ReaderPack
     sources: tuple[_ReaderSource, ...] = ()
     read: Read = Read()
+    token_columns: ColumnRules = {}
+    document_columns: ColumnRules = {}
     supervision: dict[str, Any] = {}
 
 

@@ -24,7 +24,7 @@ from packer.store.arrow_columns import digest_values, shard_rows
 from packer.store.bounds import check_column
 from packer.store.files import CacheFiles
 from packer.store.manifest import Place, Shard, StoredTable
-from packer.store.schema import block_len_of, blocks_schema, documents_schema
+from packer.store.schema import block_len_of, blocks_schema, documents_schema, value_fields
 from packer.store.shard_file import input_path
 
 
@@ -167,11 +167,16 @@ def check_schema(shard: Shard, schema: pa.Schema) -> int:
     weighted = "loss_weights" in schema.names
     block_len = 0
     if shard.kind == "documents":
-        expected = documents_schema(weighted=weighted, preference="side" in schema.names, media="media" in schema.names)
+        expected = documents_schema(
+            weighted=weighted,
+            preference="side" in schema.names,
+            media="media" in schema.names,
+            values=value_fields(schema),
+        )
     else:
         block_len = block_len_of(schema)
         expected = blocks_schema(block_len, weighted=weighted)
-    if not schema.equals(expected, check_metadata=True):
+    if not schema.equals(expected, check_metadata=True) or len({*schema.names}) < len(schema.names):
         raise ValueError(f"its schema is not the one of {shard.kind}")
     return block_len
 

@@ -1,5 +1,6 @@
 """Arrow schemas of the two kinds of shard. They are the file format: see `docs/reference/format.md`."""
 
+from collections.abc import Iterable
 from typing import Final, Literal, TypeAlias
 
 import pyarrow as pa
@@ -18,10 +19,13 @@ MEDIA_PLACES: Final = ("start", "length", "height", "width", "pixels")
 _IMAGE = pa.struct([pa.field("sha256", pa.binary(32)), *(pa.field(name, pa.int32()) for name in MEDIA_PLACES)])
 
 
-def documents_schema(*, weighted: bool, preference: bool = False, media: bool = False) -> pa.Schema:
+def documents_schema(
+    *, weighted: bool, preference: bool = False, media: bool = False, values: Iterable[pa.Field] = ()
+) -> pa.Schema:
     """Return the schema of a document shard.
 
-    ``weighted`` adds loss_weights, ``preference`` side and margin, ``media`` the images of each document.
+    ``weighted`` adds loss_weights, ``preference`` side and margin, ``media`` the images of each document,
+    ``values`` the columns that the recipe declares (:func:`value_fields`).
     """
     weights = [pa.field("loss_weights", pa.large_list(pa.float32()))] if weighted else []
     sides = [pa.field("side", pa.int8()), pa.field("margin", pa.float32())] if preference else []
@@ -37,6 +41,7 @@ def documents_schema(*, weighted: bool, preference: bool = False, media: bool = 
         pa.field("sample_id", pa.string()),
         *sides,
         *([pa.field("media", pa.list_(_IMAGE))] if media else []),
+        *values,
         pa.field("digest", pa.uint64()),
     ]
     return pa.schema(fields, metadata=_metadata("documents"))
@@ -60,6 +65,24 @@ def blocks_schema(block_len: int, *, weighted: bool) -> pa.Schema:
         pa.field("digest", pa.uint64()),
     ]
     return pa.schema(fields, metadata=_metadata("blocks"))
+
+
+OF_ROWS: Final = {b"packer.values": b"rows"}
+OF_FILES: Final = {b"packer.values": b"files"}
+"""Metadata of the fields of columns that a recipe declares: where their values come from."""
+
+
+def value_fields(schema: pa.Schema) -> list[pa.Field]:
+    """Return the fields of the columns that a recipe declares; ValueError if one has other than numbers."""
+    fields = [field for field in schema if field.metadata in (OF_FILES, OF_ROWS)]
+    for kind in (field.type for field in fields):
+        inner = kind.value_type if pa.types.is_large_list(kind) else kind
+        if (inner.value_type if inner != kind and pa.types.is_fixed_size_list(inner) else inner) not in _NUMBERS:
+            raise ValueError(f"a column of {kind}")
+    return fields
+
+
+_NUMBERS = (pa.int32(), pa.float32())
 
 
 def block_len_of(schema: pa.Schema) -> int:

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from packer.batches import Int64, SelectedRows, array_of, numbers_of
+from packer.arrow_arrays import array_of, numbers_of
+from packer.batches import Int64, SelectedRows
 from packer.display import repair_hint
 from packer.errors import CheckError
 from packer.layout import offsets_of

@@ -5,7 +5,7 @@ documents arrive: a record batch ends with the row that brings it to 16,384 rows
 ``loss_weights`` exists exactly if some weight of the partition is fractional.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import chain
 from pathlib import Path
@@ -13,15 +13,17 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from packer.batches import BlockBatch, Bool, DocumentBatch
+from packer.batches import BlockBatch, Bool, Columns, DocumentBatch
 from packer.layout import MASKED, document_labels, document_weights, last_of_rows, offsets_of, select_documents
 from packer.media.columns import Media
-from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, flat_array, list_array
+from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, flat_array, list_array, value_pieces
 from packer.store.digest import document_ids
+from packer.store.document_shards import DocumentShards
 from packer.store.manifest import Shard
-from packer.store.schema import blocks_schema, documents_schema
+from packer.store.schema import OF_FILES, OF_ROWS, blocks_schema, documents_schema
 from packer.store.shard_file import write_shard
 
 BATCH_ROWS = 16_384
@@ -47,6 +49,7 @@ def write_documents(cache: Path, batches: Sequence[DocumentBatch], *, split: str
             weighted=weighted,
             preference=any(batch.side is not None for batch in batches),
             media=any(batch.media is not None for batch in batches),
+            values=fields_of(_values(batches[0])) if batches else (),
         ),
         kind="documents",
         split=split,
@@ -75,6 +78,28 @@ def _record_batches(batches: Sequence[DocumentBatch], *, weighted: bool) -> Iter
         first = last
 
 
+def rewrite_documents(
+    cache: Path, shard: Shard, change: Callable[[DocumentRows], DocumentRows], *, joined: bool
+) -> Shard:
+    """Write a document shard again with columns that come from files; return the manifest's entry.
+
+    Raises:
+        CheckError: the shard is damaged.
+        StorageError: the disk cannot be written.
+    """
+    documents = DocumentShards(cache, (shard,))
+    documents.verify_files()
+    batches = (record_batch(change(rows)) for rows, _ in documents.chunks())
+    first = next(batches, None)
+    if first is None:
+        return shard
+    written = write_shard(
+        cache, chain([first], batches), schema=first.schema, kind="documents", split=shard.split, index=None
+    )
+    of_file = ("path", "num_bytes", "xxh3", "sha256", "rows_xxh3", "rows_sha256", "places")
+    return msgspec.structs.replace(shard, joined=joined, **{name: getattr(written, name) for name in of_file})
+
+
 def rows_of(documents: DocumentBatch, *, weighted: bool) -> DocumentRows:
     """Convert documents to rows of a shard.
 
@@ -85,6 +110,7 @@ def rows_of(documents: DocumentBatch, *, weighted: bool) -> DocumentRows:
     weights = document_weights(documents) if fractional else None
     trained = offsets_of(labels != MASKED)
     sample_id, has_sample_id = _texts(documents.sample_id)
+    values = _values(documents)
     return DocumentRows(
         doc_id=document_ids(
             input_ids=documents.input_ids,
@@ -92,6 +118,7 @@ def rows_of(documents: DocumentBatch, *, weighted: bool) -> DocumentRows:
             loss_weights=weights,
             offsets=offsets,
             media=documents.media,
+            values=value_pieces(values),
         ),
         input_ids=Ragged(values=documents.input_ids, offsets=offsets),
         labels=Ragged(values=labels, offsets=offsets),
@@ -108,7 +135,29 @@ def rows_of(documents: DocumentBatch, *, weighted: bool) -> DocumentRows:
         side=documents.side,
         margin=documents.margin,
         media=documents.media,
+        values=values,
     )
+
+
+def _values(documents: DocumentBatch) -> dict[str, npt.NDArray[Any] | Ragged]:
+    if documents.columns is None:
+        return {}
+    values: dict[str, npt.NDArray[Any] | Ragged] = {**documents.columns.documents}
+    for name, each in documents.columns.tokens.items():
+        values[name] = Ragged(values=each, offsets=documents.offsets)
+    return dict(sorted(values.items()))
+
+
+def fields_of(values: Mapping[str, npt.NDArray[Any] | Ragged], joined: Collection[str] = ()) -> list[pa.Field]:
+    """Return the fields of columns that a recipe declares; `joined` are those whose values come from a file."""
+    fields = []
+    for name, column in values.items():
+        flat = column.values if isinstance(column, Ragged) else column
+        kind = pa.from_numpy_dtype(flat.dtype)
+        kind = kind if flat.ndim == 1 else pa.list_(kind, flat.shape[1])
+        kind = pa.large_list(kind) if isinstance(column, Ragged) else kind
+        fields.append(pa.field(name, kind, metadata=OF_FILES if name in joined else OF_ROWS))
+    return fields
 
 
 def record_batch(rows: DocumentRows | BlockRows) -> pa.RecordBatch:
@@ -117,7 +166,12 @@ def record_batch(rows: DocumentRows | BlockRows) -> pa.RecordBatch:
     if isinstance(rows, BlockRows):
         schema = blocks_schema(rows.input_ids.shape[1], weighted=weighted)
     else:
-        schema = documents_schema(weighted=weighted, preference=rows.side is not None, media=rows.media is not None)
+        schema = documents_schema(
+            weighted=weighted,
+            preference=rows.side is not None,
+            media=rows.media is not None,
+            values=fields_of(rows.values, rows.joined),
+        )
     return pa.RecordBatch.from_arrays([_array(field, rows) for field in schema], schema=schema)
 
 
@@ -131,14 +185,19 @@ def _array(field: pa.Field, rows: Any) -> pa.Array:
         return _string_array(rows)
     if field.name == "media":
         return _media_array(kind, rows.media)
-    column = rows.digests() if field.name == "digest" else getattr(rows, field.name)
+    if field.name == "digest":
+        return flat_array(kind, rows.digests())
+    column = getattr(rows, "values", {}).get(field.name)
+    column = getattr(rows, field.name) if column is None else column
     if isinstance(column, Ragged):
-        return list_array(kind, flat_array(kind.value_type, column.values), column.offsets)
-    if column.ndim == 2:
-        return pa.Array.from_buffers(
-            kind, len(column), [None], children=[flat_array(kind.value_type, column.reshape(-1))]
-        )
-    return flat_array(kind, column)
+        return list_array(kind, _wide_array(kind.value_type, column.values), column.offsets)
+    return _wide_array(kind, column)
+
+
+def _wide_array(kind: pa.DataType, column: npt.NDArray[Any]) -> pa.Array:
+    if column.ndim == 1:
+        return flat_array(kind, column)
+    return pa.Array.from_buffers(kind, len(column), [None], children=[flat_array(kind.value_type, column.reshape(-1))])
 
 
 def _media_array(kind: pa.DataType, media: Media) -> pa.Array:
@@ -153,10 +212,12 @@ def concatenate_documents(batches: Sequence[DocumentBatch]) -> DocumentBatch:
     """Concatenate batches."""
     if len(batches) == 1:
         return batches[0]
-    names = [field.name for field in fields(DocumentBatch) if field.name != "media"]
+    names = [field.name for field in fields(DocumentBatch) if field.name not in {"media", "columns"}]
+    columns = [batch.columns for batch in batches if batch.columns is not None]
     return DocumentBatch(
         **{name: _joined(name, [getattr(batch, name) for batch in batches]) for name in names},
         media=Media.join([(batch.media, batch.num_documents) for batch in batches]),
+        columns=Columns.join(columns) if columns else None,
     )
 
 

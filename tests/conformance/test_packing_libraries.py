@@ -25,7 +25,7 @@ from search_effort import percent_of_examples
 
 from packer.layout import offsets_of
 from packer.pack import arrange, gather, select
-from packer.recipe.recipe import Pack
+from packer.recipe.pack_rules import Pack
 
 EOS = 3
 MODES = {"isolated": {}, "eos": {"separator_id": EOS, "one_run": True}, "stream": {"one_run": True}}

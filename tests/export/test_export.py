@@ -117,7 +117,7 @@ def test_any_documents_come_back(scratch, data):
         expected += [(batch.input_ids[a:b].tolist(), labels[a:b].tolist()) for a, b in bounds]
     with Files(folder) as files:
         cache = SimpleNamespace(
-            manifest=SimpleNamespace(content_fingerprint="0" * 64),
+            manifest=SimpleNamespace(content_fingerprint="0" * 64, recipe={}),
             documents=lambda split: SimpleNamespace(weighted=False),
             is_preference=False,
             is_paired=False,

@@ -13,8 +13,8 @@ from pack.cases import DOCUMENT_STRIDE, PAD, arranged, corpora, make_columns, pa
 
 from packer.layout import offsets_of
 from packer.pack import gather
+from packer.recipe.pack_rules import Pack
 from packer.recipe.read_rules import MAX_BLOCK_LEN
-from packer.recipe.recipe import Pack
 
 EOS = 3
 FORMS = {

@@ -24,7 +24,8 @@ from packer.pipeline.partition import JOURNALS, PartitionResult
 from packer.pipeline.plan import build_plan
 from packer.pipeline.plan.inputs import refuse_changed
 from packer.pipeline.plan.reuse import committed
-from packer.recipe.recipe import Pack, load_recipe, make_recipe, to_json
+from packer.recipe.pack_rules import Pack
+from packer.recipe.recipe import load_recipe, make_recipe, to_json
 from packer.source.partition import FileStatus
 from packer.store import files
 from packer.store.digest import digest_file

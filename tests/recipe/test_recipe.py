@@ -21,7 +21,7 @@ def chosen_words() -> list[tuple[str, tuple[str, ...]]]:
         for name, hint in get_type_hints(kind).items():
             for part in (hint, *get_args(hint)):
                 if isinstance(part, type) and issubclass(part, msgspec.Struct):
-                    look(part, f"{prefix}{name}.")
+                    look(part, f"{prefix}{name}.{'x.' * (get_origin(hint) is dict)}")
                 elif get_origin(part) is Literal:
                     found.append((f"{prefix}{name}", get_args(part)))
 
@@ -47,7 +47,7 @@ def test_a_word_that_may_not_stand_there_is_reported_with_those_that_may(key: st
     values["read"] = {"batching": "padded"}
     with pytest.raises(RecipeError) as caught:
         make_recipe(values, [f"{key}={value}"])
-    place = key.replace("sources.", "sources[0].")
+    place = key.replace("sources.", "sources[0].").replace("_columns.x.", "_columns[...].")
     place += {"supervision.allow_dropped": "[0]", "sources.roles": "[...]"}.get(key, "")
     assert caught.value.message == f"recipe: {place}: expected {' | '.join(words)}, found 'wrong'"
     make_recipe(values, [f"{key}={value.replace('wrong', words[-1])}"])

@@ -18,7 +18,7 @@ def _lists(rows, kind, of=1):
     return _flat((len(row) // of for row in rows), "<i8"), _flat(chain.from_iterable(rows), kind)
 
 
-def _parts(columns):
+def _parts(columns, recipe):
     """The columns of one record batch, in the order in which they are hashed."""
     numbers = (_flat(columns["length"], "<i4"), _flat(columns["num_trained"], "<i4"))
     if "spans" not in columns:
@@ -43,6 +43,15 @@ def _parts(columns):
         names = ("start", "length", "height", "width", "pixels")
         places = [[image[name] for image in images for name in names] for images in columns["media"]]
         yield from _lists(places, "<i4", of=len(names))
+    tokens, documents = recipe.get("token_columns", {}), recipe.get("document_columns", {})
+    for name, rule in sorted({**tokens, **documents}.items()):
+        kind, width = {"int32": "<i4", "float32": "<f4"}[rule["kind"]], rule.get("width")
+        if name in documents:
+            yield _flat(columns[name], kind)
+        elif width is None:
+            yield from _lists(columns[name], kind)
+        else:
+            yield from _lists([[*chain.from_iterable(row)] for row in columns[name]], kind, of=width)
 
 
 def _batches(path):
@@ -52,10 +61,10 @@ def _batches(path):
         yield {name: batch.column(name).to_pylist() for name in batch.schema.names}
 
 
-def _rows_sha256(path):
+def _rows_sha256(path, recipe):
     digest = hashlib.sha256()
     for columns in _batches(path):
-        for part in _parts(columns):
+        for part in _parts(columns, recipe):
             digest.update(b"-1\n" if part is None else b"%d\n" % len(part))
             digest.update(part or b"")
     return digest.hexdigest()
@@ -78,6 +87,7 @@ def _content(folder, manifest):
                 if selection is not None and splits[first + row] < 0:
                     continue
                 values = [columns["doc_id"][index], shard["first_row"] + row]
+                values += [int(np.uint64(columns["digest"][index]).view(np.int64))] * shard.get("joined", False)
                 if "side" in columns:
                     values += [columns["side"][index], int(np.float32(columns["margin"][index]).view(np.int32))]
                 rows.setdefault(("documents", of), []).append(_flat(values, "<i8"))
@@ -105,6 +115,8 @@ def recomputed(folder):
     for name in ("file", "name"):
         recipe["template"].pop(name, None)
     recipe.get("media", {}).pop("root", None)
+    for rule in (rule for key in ("token_columns", "document_columns") for rule in recipe.get(key, {}).values()):
+        rule.pop("file", None)
     for benchmark in recipe.get("decontaminate", {}).get("against", ()):
         del benchmark["path"]
     sources = [{key: source[key] for key in ("where", "take") if key in source} for source in recipe.pop("sources")]
@@ -117,7 +129,7 @@ def recomputed(folder):
     shards = []
     for shard in manifest["shards"]:
         known = {name: shard[name] for name in ("kind", "split", "source", "first_row")}
-        shards.append(known | {"rows_sha256": _rows_sha256(folder / shard["path"])})
+        shards.append(known | {"rows_sha256": _rows_sha256(folder / shard["path"], recipe)})
     decides = {name: manifest[name] for name in ("format_version", "rules_version", "model", "totals", "inputs")}
     decides |= {"recipe": recipe, "shards": shards}
     decides |= {"content_fingerprint": _content(folder, manifest), "rejected_content": _rejected(folder)}

@@ -37,7 +37,7 @@ def qwen3_like(template):
     return last + written.replace("+ message.reasoning_content +", "+ (message.reasoning_content or '') +")
 
 
-def small_model(folder, tokenizer, *, vocab_size):
+def small_model(folder, tokenizer, *, vocab_size, seed=0):
     """A model's folder as a page names it: YOUR_MODEL, tiny, with the files of a tokenizer."""
     import shutil
 
@@ -45,10 +45,11 @@ def small_model(folder, tokenizer, *, vocab_size):
     import transformers
     from tiny_models import tiny_config
 
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     config = tiny_config(vocab_size=vocab_size, max_position_embeddings=8192)
     transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
-    shutil.copytree(tokenizer, folder, dirs_exist_ok=True)
+    own = shutil.ignore_patterns("*.safetensors", "config.json", "generation_config.json")
+    shutil.copytree(tokenizer, folder, dirs_exist_ok=True, ignore=own)
 
 
 def run_page(page, monkeypatch):

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from packer.arrow_arrays import numbers_of
 from packer.audit.check.check_report import Check
 from packer.audit.stats import kept_rows
-from packer.batches import Int32, numbers_of
+from packer.batches import Int32
 from packer.pipeline.messages.row_report import requested_splits
 from packer.pipeline.selecting import read_traits
 from packer.recipe.recipe import Recipe

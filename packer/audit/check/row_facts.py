@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from packer.arrow_arrays import array_of, numbers_of
 from packer.audit.input_parts import InputPart
-from packer.batches import Int64, Sample, UInt64, array_of, numbers_of
+from packer.batches import Int64, Sample, UInt64
 from packer.curate.contamination import Hits, Questions
 from packer.curate.select import column, digests
 from packer.curate.signatures import Signatures, signatures_in

@@ -30,6 +30,7 @@ from packer.host.limits import out_of
 from packer.layout import offsets_of
 from packer.model.model import TOKENIZER_FILE, Model
 from packer.permute import permutation_key, permute
+from packer.pipeline.columns import RowColumns, row_numbers
 from packer.pipeline.engine import resolve_engine
 from packer.pipeline.identity import RULES_VERSION, TRAITS_VERSION, same_traits
 from packer.pipeline.kept_tokenizer import kept_model
@@ -174,7 +175,7 @@ def _worker(cache: Path | str, recipe: Recipe, model: Model) -> Callable[[_Task]
     def compare(task: _Task) -> _Compared:
         try:
             with fresh_place(cache) as folder, overruns_at(lambda row: named_row(task.part.partition, row, recipe)):
-                return _compare_partition(task, folder, stages, recipe.rows.max_bytes)
+                return _compare_partition(task, folder, stages, RowColumns(recipe), recipe.rows.max_bytes)
         except InputError as error:
             # The error names the temporary file of standard input; report the input's own name.
             entry = task.part.entry
@@ -187,7 +188,7 @@ def _worker(cache: Path | str, recipe: Recipe, model: Model) -> Callable[[_Task]
     return compare
 
 
-def _compare_partition(task: _Task, folder: Path, stages: Stages, max_row_bytes: int) -> _Compared:
+def _compare_partition(task: _Task, folder: Path, stages: Stages, columns: RowColumns, max_row_bytes: int) -> _Compared:
     """Make every row of a partition again, or every chosen one, and compare it with what is stored.
 
     Raises:
@@ -201,12 +202,13 @@ def _compare_partition(task: _Task, folder: Path, stages: Stages, max_row_bytes:
         traits = TraitMaker(rules), read_table(folder, table, trait_schema(rules))
     partition, path, first, num_tokens = task.part.partition, task.part.entry.path, 0, 0
     others: list[tuple[int, str, str]] = []
-    for batch in task.part.rows(max_row_bytes, () if task.traits is None else task.traits[0].fields):
+    fields = (*(() if task.traits is None else task.traits[0].fields), *columns.fields)
+    for batch in task.part.rows(max_row_bytes, fields):
         others += [] if traits is None else _other_traits(*traits, batch, first)
         stop = first + batch.num_rows
         numbers = np.arange(first, stop) if task.chosen is None else _between(task.chosen, first, stop)
         if len(numbers):
-            done = stages.run(batch if len(numbers) == batch.num_rows else _only(batch, numbers))
+            done = columns.run(batch if len(numbers) == batch.num_rows else _only(batch, numbers), stages)
             made = _Documents.of(rows_of(done.documents, weighted=weighted))
             codes = {rejection.row: rejection.code for rejection in done.rejections}
             others += _differences(numbers, made, codes, stored, codes if task.rejected is None else task.rejected)
@@ -253,7 +255,7 @@ def _stored_documents(folder: Path, shard: Shard) -> tuple[_Documents, bool]:
     """Read the documents of a shard, with digests computed from their values; and whether it has a weights column."""
     try:
         stored = DocumentShards(folder, (shard,))
-        parts = [_Documents.of(rows) for rows, _ in stored.chunks()]
+        parts = [_Documents.of(rows.without_joined()) for rows, _ in stored.chunks()]
         weighted = stored.weighted
     except (OSError, ValueError, IndexError, MemoryError, OverflowError) as error:
         # Flipped bits can produce any length or offset; whatever fails, the shard is damaged.
@@ -299,6 +301,10 @@ def _only(rows: RowBatch, numbers: Int64) -> RowBatch:
         samples=tuple(sample for sample in rows.samples if sample.row in wanted),
         rejections=tuple(rejection for rejection in rows.rejections if rejection.row in wanted),
         num_rows=len(wanted),
+        fields=tuple(
+            tuple(value for row, value in zip(row_numbers(rows), own, strict=True) if row in wanted)
+            for own in rows.fields
+        ),
     )
 
 

@@ -15,7 +15,15 @@ from packer.batches import Bool, Int64, UInt64
 from packer.errors import InputError, PackerError, ResourceError
 from packer.host.limits import out_of
 from packer.layout import MASKED, last_of_rows, misplaced_sides
-from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, digest_values, flat_view, shard_rows
+from packer.store.arrow_columns import (
+    BlockRows,
+    DocumentRows,
+    Ragged,
+    digest_values,
+    flat_view,
+    shard_rows,
+    value_pieces,
+)
 from packer.store.block_shards import BlockShards
 from packer.store.bounds import OutOfBounds, check_blocks, check_documents
 from packer.store.digest import digest_file, digest_file_xxh3, document_ids
@@ -208,7 +216,7 @@ def document_rules(rows: DocumentRows, model: ModelRecord) -> Iterator[Rule]:
     yield "first token", "masked", first
     yield "num_trained", "the number of labels", rows.num_trained != np.bincount(of_token[trained], minlength=num_rows)
     yield "spans", "exactly the trained runs", _spans_differ(rows, trained, of_token, start)
-    yield "doc_id", "the digest of ids, labels, weights and images", _doc_ids(rows) != rows.doc_id
+    yield "doc_id", "the digest of ids, labels, weights, images and values", _doc_ids(rows) != rows.doc_id
     yield "media", "spans of exactly the tokens of images", images_are_elsewhere(rows, model.image_ids)
     if rows.loss_weights is None:
         return
@@ -230,6 +238,7 @@ def _doc_ids(rows: DocumentRows) -> Int64:
         loss_weights=None if weights is None else weights.values,
         offsets=rows.input_ids.offsets.astype(np.int64),
         media=rows.media,
+        values=value_pieces(rows.without_joined().values),
     )
 
 

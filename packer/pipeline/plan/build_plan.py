@@ -32,7 +32,8 @@ from packer.pipeline.plan.unread_fields import Questions
 from packer.pipeline.stages import named_template, overruns_at, with_role_markers
 from packer.pipeline.workers.executor import ALONE, Processes, Workers
 from packer.progress import Progress
-from packer.recipe.recipe import Pack, Recipe
+from packer.recipe.pack_rules import Pack
+from packer.recipe.recipe import Recipe
 from packer.recipe.row_rules import WHERE
 from packer.recipe.row_schemas import EXAMPLES, PREFERENCE_SCHEMAS
 from packer.source.detect import fields_found, has_field

@@ -30,6 +30,7 @@ from packer.errors import InputError, UsageError
 from packer.hub import SCHEME, data_name, tokenizer_name
 from packer.names import is_address
 from packer.pipeline.plan.input_resolution import input_place, source_files
+from packer.recipe.column_rules import with_rules
 from packer.recipe.recipe import Recipe
 from packer.source.file_bytes import FilePath
 from packer.source.files import STANDARD_INPUT
@@ -142,6 +143,7 @@ class SourceRoots:
         if asked is not None:
             against = tuple(msgspec.structs.replace(each, path=self.place(each.path)) for each in asked.against)
             asked = msgspec.structs.replace(asked, against=against)
+        recipe = with_rules(recipe, lambda it: msgspec.structs.replace(it, file=it.file and self.place(it.file)))
         return msgspec.structs.replace(
             self.images(recipe), sources=sources, tokenizer=tokenizer, template=template, decontaminate=asked
         )

@@ -1,0 +1,77 @@
+"""Values of columns that a recipe declares, as training reads them: at the places of the tokens they belong to.
+
+Blocks hold none: each piece of a block names its document, where in it the piece starts, and its slots. So a column is
+stored once, however documents are cut and packed, and one that comes later leaves blocks as they are.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from packer.batches import Int32
+from packer.display import repair_hint
+from packer.errors import CheckError
+from packer.recipe.column_rules import Declared
+from packer.store.arrow_columns import Ragged
+from packer.store.block_shards import FoundBlocks
+from packer.store.document_shards import DocumentShards, FoundDocuments
+
+
+def document_values(found: FoundDocuments, column: Declared) -> list[Any]:
+    """Return the values of documents: those of the tokens of each, or its number.
+
+    Raises:
+        CheckError: the documents have no such column.
+    """
+    for rows in {id(rows): rows for rows in found.opened}.values():
+        values = rows.values.get(column.name)
+        flat = values.values if isinstance(values, Ragged) else values
+        shape = None if flat is None else (str(flat.dtype), flat.shape[1:], isinstance(values, Ragged))
+        if shape != (column.rule.kind, column.inner, column.of_tokens):
+            raise CheckError(f"a shard of documents has not the column {column.name} that the recipe declares")
+    return [rows.values[column.name][row] for rows, row in zip(found.opened, found.rows, strict=True)]
+
+
+def token_values(found: FoundDocuments, column: Declared) -> list[npt.NDArray[Any]]:
+    """Return the values of the tokens of documents; of a column of documents, its number at each token."""
+    values = document_values(found, column)
+    if column.of_tokens:
+        return values
+    return [np.full(length, value) for length, value in zip(found.values("length"), values, strict=True)]
+
+
+def block_values(
+    blocks: FoundBlocks, block_len: int, documents: DocumentShards, columns: Sequence[Declared]
+) -> dict[str, npt.NDArray[Any]]:
+    """Return the values of the slots of blocks, by name of a column; `documents` are those of their split.
+
+    Returns:
+        [B, L], or [B, L, width] each
+
+    Raises:
+        CheckError: a document is damaged, or a block has a piece of none.
+    """
+    doc_ids = blocks.doc_ids()
+    start, length, place = (_joined(blocks.values(name)) for name in ("doc_starts", "doc_lengths", "doc_places"))
+    numbers = documents.find_all(np.concatenate([np.zeros(0, np.int64), *doc_ids]))
+    found = documents.locate(numbers) if (numbers >= 0).all() else None
+    if found is None or (start.astype(np.int64) + length > np.array(found.values("length"), np.int64)).any():
+        raise CheckError(
+            f"{documents.folder} is damaged: a block has a piece that no document has",
+            hint=repair_hint(documents.folder),
+        )
+    block = np.repeat(np.arange(len(doc_ids)), [len(each) for each in doc_ids])
+    bounds = [*zip(*(each.tolist() for each in (block, start, start + length, place, place + length)), strict=True)]
+    made = {}
+    for column in columns:
+        of_pieces = token_values(found, column)
+        slots = made[column.name] = np.full((len(blocks), block_len, *column.inner), column.fill, column.rule.kind)
+        for (number, first, last, to, end), values in zip(bounds, of_pieces, strict=True):
+            slots[number, to:end] = values[first:last]
+    return made
+
+
+def _joined(parts: list[Any]) -> Int32:
+    return np.concatenate([np.zeros(0, np.int32), *parts])

@@ -1,0 +1,378 @@
+"""Columns of a recipe in a build: from rows, and joined from files by doc_id without making a document again."""
+
+import json
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from column_rows import COLUMNS, rows_of, values_of
+from fingerprint_oracle import recomputed
+from packed_caches import table
+
+from packer.audit import verify
+from packer.errors import InputError, RecipeError, UsageError
+from packer.export.run import export
+from packer.pipeline.from_python import build
+from packer.pipeline.plan.source_roots import SourceRoots
+from packer.recipe.recipe import make_recipe
+from packer.store.cache import Cache
+
+LENGTHS = [7, 12, 30, 5, 9, 16, 3, 22]
+PACK = {"block_len": 16, "overlong": "split"}
+
+
+def of_files(path):
+    """The columns of rows, from a file."""
+    return {
+        group: {name: {**rule, "file": path.as_posix()} for name, rule in rules.items()}
+        for group, rules in COLUMNS.items()
+    }
+
+
+@pytest.fixture
+def built(starter, tmp_path):
+    """Build rows of tokens without columns, or with some, and return the result."""
+    rows = [{name: row[name] for name in ("input_ids", "labels")} for row in rows_of(LENGTHS)]
+    rows.append(rows[1])  # a document that is there twice
+
+    def make(given=rows, **options):
+        return build(
+            given,
+            tmp_path / "cache",
+            tokenizer=starter / "tokenizer",
+            pack=PACK,
+            fail_above=1,
+            jobs=1,
+            progress=None,
+            **options,
+        )
+
+    return make
+
+
+def side_rows(cache, *, pieces=1, seed=0):
+    """A row for each piece of each document that differs from others, in an order of its own."""
+    documents = {row["doc_id"]: row for row in table(cache, "documents", "train")[::-1]}
+    made = []
+    for doc_id, document in documents.items():
+        row, tokens = document["row"], np.array_split(np.arange(document["length"]), pieces)
+        parts = [part.tolist() for part in tokens if len(part)]
+        made += [{"doc_id": doc_id, "start": part[0], **values_of(row, part)} for part in parts]
+        made[-1]["reward"] = row / 4
+    np.random.default_rng(seed).shuffle(made)
+    return made
+
+
+def write_side(path, rows, **types):
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {name: pa.array([row.get(name) for row in rows], types.get(name)) for name in names}
+    pq.write_table(pa.table(columns), path, row_group_size=5)
+
+
+def columns_of(cache, names=("at", "logp", "top", "reward")):
+    return [{name: row[name] for name in names} for row in table(cache, "documents", "train")]
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_a_file_gives_the_values_that_rows_would_and_no_document_is_made_again(built, tmp_path, pieces):
+    before = built()
+    ids = table(tmp_path / "cache", "documents", "train")
+    blocks = table(tmp_path / "cache", "blocks", "train")
+    write_side(tmp_path / "side.parquet", side_rows(tmp_path / "cache", pieces=pieces))
+    declared = of_files(tmp_path / "side.parquet")
+    with pytest.raises(UsageError, match=r"rules that change|another recipe"):
+        built(**declared)
+    after = built(**declared, force=True)
+    assert (after.num_partitions_built, after.num_partitions_reused) == (0, 1)
+    expected = [{**values_of(row, range(length)), "reward": row / 4} for row, length in enumerate(LENGTHS)]
+    assert columns_of(tmp_path / "cache") == [*expected, expected[1]]
+    assert table(tmp_path / "cache", "blocks", "train") == blocks
+    kept = table(tmp_path / "cache", "documents", "train")
+    same = [name for name in ids[0] if name != "digest"]
+    assert [[row[name] for name in same] for row in kept] == [[row[name] for name in same] for row in ids]
+    assert after.manifest.content_fingerprint != before.manifest.content_fingerprint
+    assert after.fingerprint == recomputed(tmp_path / "cache")
+    assert verify(tmp_path / "cache", level="full", sources=["/"], reencode=True, threads=1).ok
+    assert not built(**declared).built
+    (tmp_path / "side.parquet").rename(tmp_path / "moved.parquet")
+    moved = built(**of_files(tmp_path / "moved.parquet"))
+    assert moved.fingerprint == after.fingerprint
+    without = built(force=True)
+    assert without.num_partitions_built == 0
+    assert without.fingerprint == before.fingerprint and without.manifest.shards == before.manifest.shards
+
+
+def test_values_of_rows_are_stored_and_tell_documents_apart(built, tmp_path):
+    rows = rows_of(LENGTHS)
+    rows += [rows[0], {**rows[0], "reward": 7}]
+    result = built(rows, **COLUMNS)
+    stored = table(tmp_path / "cache", "documents", "train")
+    assert columns_of(tmp_path / "cache") == [
+        {name: row[name] for name in ("at", "logp", "top", "reward")} for row in rows
+    ]
+    assert stored[0]["doc_id"] == stored[-2]["doc_id"] != stored[-1]["doc_id"]
+    assert stored[0]["input_ids"] == stored[-1]["input_ids"]
+    assert verify(tmp_path / "cache", level="full", sources=["/"], reencode=True, threads=1).ok
+    assert verify(tmp_path / "cache", sources=["/"], reencode=True, sample=3, threads=1).ok
+    again = built(rows, **COLUMNS, partition_bytes=2000, force=True)
+    assert len(again.manifest.document_shards) > 1
+    assert again.manifest.content_fingerprint == result.manifest.content_fingerprint
+
+
+def test_rules_about_rows_and_columns_read_their_own_fields(built, tmp_path):
+    rules = {"filters": [{"name": "good", "field": "reward", "min": 0.5}], "deduplicate": {"exact": "bytes"}}
+    rows = rows_of(LENGTHS)
+    result = built([*rows, rows[-1]], **COLUMNS, **rules)
+    lines = [json.loads(line) for line in (tmp_path / "cache" / "rejected.jsonl").read_text("utf-8").splitlines()]
+    assert [(line["row"], line["code"]) for line in lines] == [(0, "filtered"), (1, "filtered"), (8, "duplicate")]
+    assert columns_of(tmp_path / "cache")[7] == {name: rows[7][name] for name in ("at", "logp", "top", "reward")}
+    assert verify(tmp_path / "cache", level="full", sources=["/"], reencode=True, threads=1).ok
+    built([*rows, rows[-1]], **rules, force=True)
+    write_side(tmp_path / "side.parquet", side_rows(tmp_path / "cache"))
+    built([*rows, rows[-1]], **of_files(tmp_path / "side.parquet"), **rules, force=True)
+    assert columns_of(tmp_path / "cache")[7] == {name: rows[7][name] for name in ("at", "logp", "top", "reward")}
+    assert verify(tmp_path / "cache", level="full", sources=["/"], reencode=True, threads=1).ok
+    assert result.fingerprint != recomputed(tmp_path / "cache")
+
+
+def test_both_kinds_stand_beside_each_other(built, tmp_path):
+    rows = rows_of(LENGTHS)
+    built(rows, document_columns=COLUMNS["document_columns"])
+    write_side(tmp_path / "side.parquet", side_rows(tmp_path / "cache"))
+    joined = of_files(tmp_path / "side.parquet")["token_columns"]
+    both = {"token_columns": joined, "document_columns": COLUMNS["document_columns"]}
+    assert built(rows, **both, force=True).num_partitions_built == 0
+    assert columns_of(tmp_path / "cache") == [
+        {name: row[name] for name in ("at", "logp", "top", "reward")} for row in rows
+    ]
+    assert verify(tmp_path / "cache", level="full", sources=["/"], reencode=True, threads=1).ok
+    (tmp_path / "cache" / "blocks").rename(tmp_path / "lost")
+    assert verify(tmp_path / "cache", threads=1).ok is False
+    build(
+        json.loads((tmp_path / "cache" / "manifest.json").read_text("utf-8"))["recipe"],
+        tmp_path / "cache",
+        repair=True,
+        fail_above=1,
+        progress=None,
+    )
+    assert verify(tmp_path / "cache", level="full", threads=1).ok
+
+
+WRONG_FILES = {
+    "unknown document": (lambda rows: rows[3].update(doc_id=12), "no document has the doc_id 12"),
+    "unknown token": (lambda rows: rows[3].update(start=40), "from token 40 on, but document {doc_id} has"),
+    "before the first": (lambda rows: rows[3].update(start=-1), "from token -1 on, but document {doc_id} has"),
+    "twice": (lambda rows: rows.append(rows[3]), "a value of at is given twice"),
+    "no list": (lambda rows: [row.update(logp=1.0) for row in rows], "logp is double; expected lists"),
+    "wide": (lambda rows: [row.update(at=row["top"]) for row in rows], "at: "),
+    "narrow": (lambda rows: rows[3]["top"].__setitem__(0, [1, 2]), "top: "),
+    "not a number": (lambda rows: rows[3]["logp"].__setitem__(0, float("nan")), "logp: a value is NaN"),
+    "large": (lambda rows: rows[3]["at"].__setitem__(0, 2**31), "at: "),
+    "no doc_id": (lambda rows: [row.pop("doc_id") for row in rows], "it has no column doc_id"),
+    "null doc_id": (lambda rows: rows[3].update(doc_id=None), "doc_id: expected integers"),
+    "no column": (lambda rows: [row.pop("logp") for row in rows], "it has no column logp"),
+    "a null in a list": (lambda rows: rows[3]["top"].__setitem__(0, [1, None, 2]), "top: a value is null"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_FILES)
+def test_a_file_that_is_wrong_is_refused_by_name_and_nothing_is_lost(built, tmp_path, case):
+    before = built()
+    rows = [json.loads(json.dumps(row)) for row in side_rows(tmp_path / "cache")]
+    change, said = WRONG_FILES[case]
+    doc_id = rows[3]["doc_id"]
+    change(rows)
+    write_side(tmp_path / "side.parquet", rows)
+    with pytest.raises(InputError) as caught:
+        built(**of_files(tmp_path / "side.parquet"), force=True)
+    assert "side.parquet" in caught.value.message and said.format(doc_id=doc_id) in caught.value.message
+    with Cache.open(tmp_path / "cache") as cache:
+        assert cache.fingerprint == before.fingerprint
+    assert verify(tmp_path / "cache", threads=1).ok and not built().built
+
+
+def test_documents_that_were_made_before_a_file_was_refused_are_kept(built, starter, tmp_path):
+    built()
+    rows = side_rows(tmp_path / "cache")
+    write_side(tmp_path / "side.parquet", [*rows, {**rows[0], "doc_id": 12}])
+    source, other = next((tmp_path / "cache.rows").glob("*.jsonl")), tmp_path / "other"
+    options = {"tokenizer": starter / "tokenizer", "pack": PACK, "fail_above": 1, "progress": None}
+    with pytest.raises(InputError, match="no document has the doc_id 12"):
+        build(source, other, **options, **of_files(tmp_path / "side.parquet"))
+    assert not (other / "manifest.json").exists() and not [path for path in other.iterdir() if path.is_file()]
+    write_side(tmp_path / "side.parquet", rows)
+    assert build(source, other, **options, **of_files(tmp_path / "side.parquet")).num_partitions_built == 0
+    assert columns_of(other)[2] == {**values_of(2, range(LENGTHS[2])), "reward": 0.5}
+
+
+def test_a_file_that_a_cache_names_is_read_below_a_root_alone(built, starter, tmp_path):
+    built()
+    write_side(tmp_path / "side.parquet", side_rows(tmp_path / "cache"))
+    recipe = make_recipe(built(**of_files(tmp_path / "side.parquet"), force=True).manifest.recipe)
+    with pytest.raises(InputError, match=r"side\.parquet: not read"):
+        SourceRoots.of([tmp_path / "cache.rows", starter]).recipe(recipe)
+    assert SourceRoots.of([tmp_path, starter]).recipe(recipe) == recipe
+
+
+def test_without_start_a_row_has_all_tokens_of_its_document(built, tmp_path):
+    built()
+    rows = side_rows(tmp_path / "cache")
+    for row in rows:
+        del row["start"]
+    rows[2]["logp"] = rows[2]["logp"][:-1]
+    write_side(tmp_path / "side.parquet", rows)
+    with pytest.raises(InputError, match=f"values of logp from token 0 on, but document {rows[2]['doc_id']} has"):
+        built(**of_files(tmp_path / "side.parquet"), force=True)
+
+
+@pytest.mark.parametrize("lacking", ["document", "token", "null", "number"])
+def test_what_has_no_value_gets_what_is_declared_or_is_refused(built, tmp_path, lacking):
+    built()
+    rows = side_rows(tmp_path / "cache")
+    doc_id, length = rows[2]["doc_id"], len(rows[2]["at"])
+    if lacking == "document":
+        del rows[2]
+    elif lacking == "token":
+        rows[2] |= {name: rows[2][name][:-1] for name in ("at", "logp", "top")}
+    elif lacking == "null":
+        rows[2] |= dict.fromkeys(("at", "logp", "top", "reward"))
+    else:
+        rows[2]["logp"] = [*rows[2]["logp"][:-1], None]
+    write_side(tmp_path / "side.parquet", rows)
+    declared = of_files(tmp_path / "side.parquet")
+    built(**declared, force=True)
+    (own,) = [row for row in table(tmp_path / "cache", "documents", "train") if row["doc_id"] == doc_id][:1]
+    assert own["logp"][-1] == -9 and len(own["logp"]) == length
+    assert own["logp"][0] == (-9 if lacking in ("document", "null") else rows[2]["logp"][0])
+    assert (own["reward"] == -5) == (lacking in ("document", "null"))
+    del declared["token_columns"]["logp"]["missing"]
+    with pytest.raises(InputError, match=f"document {doc_id} has no logp|logp: a value is null"):
+        built(**declared, force=True)
+
+
+def test_a_file_whose_digest_is_another_is_refused(built, tmp_path):
+    built()
+    write_side(tmp_path / "side.parquet", side_rows(tmp_path / "cache"))
+    declared = of_files(tmp_path / "side.parquet")
+    built(**declared, force=True)
+    write_side(tmp_path / "side.parquet", side_rows(tmp_path / "cache", seed=1))
+    with pytest.raises(UsageError, match=r"token_columns\.at\.sha256"):
+        built(**declared)
+    declared["token_columns"]["at"]["sha256"] = "0" * 64
+    with pytest.raises(InputError, match=r"side\.parquet: expected sha256 0000"):
+        built(**declared, force=True)
+    (tmp_path / "side.parquet").write_bytes(b"{}")
+    del declared["token_columns"]["at"]["sha256"]
+    with pytest.raises(InputError, match="read from Parquet or Arrow"):
+        built(**declared, force=True)
+
+
+WRONG_ROWS = [
+    ({"at": [1, 2]}, "at: expected a list of 7 values as of tokens, found 2 of them"),
+    ({"at": "long"}, "at: expected a list of 7 values as of tokens, found none"),
+    ({"at": [0.5] * 7}, "at: "),
+    ({"at": [2**31] * 7}, "at: "),
+    ({"top": [[1, 2]] * 7}, "top: "),
+    ({"top": [[1, 2, None]] * 7}, "top: a value is null"),
+    ({"logp": [{}] * 7}, "logp: "),
+    ({"logp": ["a"] * 7}, "logp: "),
+    ({"reward": [1]}, "reward: "),
+]
+
+
+@pytest.mark.parametrize(("wrong", "said"), WRONG_ROWS)
+def test_a_row_whose_value_is_wrong_is_rejected_and_says_why(built, tmp_path, wrong, said):
+    rows = rows_of(LENGTHS)
+    built([*rows[1:], {**rows[0], **wrong}], **COLUMNS)
+    (line,) = [json.loads(line) for line in (tmp_path / "cache" / "rejected.jsonl").read_text("utf-8").splitlines()]
+    assert line["code"] == "bad_column" and line["reason"].startswith(said)
+    assert len(table(tmp_path / "cache", "documents", "train")) == len(rows) - 1
+
+
+def test_a_row_without_a_value_is_rejected_only_if_nothing_stands_for_it(built, tmp_path):
+    rows = rows_of(LENGTHS)
+    bare = {name: rows[0][name] for name in ("input_ids", "labels")}
+    built([*rows[1:], bare], **COLUMNS)
+    assert columns_of(tmp_path / "cache")[-1] == {"at": [-1] * 7, "logp": [-9] * 7, "top": [[-2] * 3] * 7, "reward": -5}
+    built([*rows[1:], bare], **COLUMNS | {"document_columns": {"reward": {"kind": "float32"}}}, force=True)
+    assert len(table(tmp_path / "cache", "documents", "train")) == len(rows) - 1
+
+
+def test_nan_in_a_table_is_a_null_as_in_every_column(built, tmp_path):
+    rows = rows_of(LENGTHS)
+    rows[1]["logp"][3] = rows[2]["reward"] = float("nan")
+    built(pa.Table.from_pylist(rows), **COLUMNS)
+    stored = columns_of(tmp_path / "cache")
+    assert stored[1]["logp"][2:5] == [rows[1]["logp"][2], -9, rows[1]["logp"][4]]
+    assert [each["reward"] for each in stored[:4]] == [0, 0.25, -5, 0.75]
+
+
+def test_padding_of_a_row_takes_its_values_along_and_chats_have_none_of_tokens(built, tmp_path):
+    row = rows_of([7])[0]
+    padded = {name: [0, 0, *row[name], 0] for name in ("input_ids", "at", "logp")}
+    padded |= {"labels": [-100, -100, *row["labels"], -100], "attention_mask": [0, 0, *[1] * 7, 0], "reward": 3}
+    padded["top"] = [[0] * 3] * 2 + row["top"] + [[0] * 3]
+    built([padded], **COLUMNS)
+    assert columns_of(tmp_path / "cache") == [{**{name: row[name] for name in ("at", "logp", "top")}, "reward": 3}]
+    chat = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "reward": 2}
+    built([chat], document_columns=COLUMNS["document_columns"], force=True)
+    assert columns_of(tmp_path / "cache", ["reward"]) == [{"reward": 2}]
+    with pytest.raises(InputError, match=r"nothing|every row"):
+        built([{**chat, "at": [1]}], **COLUMNS, force=True)
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"token_columns": {"labels": {"kind": "int32"}}}, "token_columns.labels: the name is taken"),
+        (
+            {"token_columns": {"a": {"kind": "int32"}}, "document_columns": {"a": {"kind": "int32"}}},
+            "the name is taken",
+        ),
+        ({"document_columns": {"a": {"kind": "int32", "width": 2}}}, "a width is for tokens"),
+        ({"token_columns": {"a": {"kind": "int32", "missing": 0.5}}}, "expected a whole number of 32 bits"),
+        ({"token_columns": {"a": {"kind": "float32", "missing": float("inf")}}}, "expected a finite number"),
+        ({"token_columns": {"a": {"kind": "int32", "sha256": "0"}}}, "sha256 is of a file"),
+        ({"token_columns": {"a": {"kind": "int64"}}}, "expected int32 | float32"),
+        ({"media": {"images": "read"}, "token_columns": {"a": {"kind": "int32"}}}, "columns beside images"),
+    ],
+)
+def test_a_column_that_cannot_be_is_refused(columns, said):
+    with pytest.raises(RecipeError) as caught:
+        make_recipe(columns)
+    assert said in caught.value.message
+
+
+def test_exports_have_the_columns(built, tmp_path):
+    built(rows_of(LENGTHS), **COLUMNS)
+    for unit in ("documents", "blocks"):
+        export(tmp_path / "cache", tmp_path / unit, to="datasets", unit=unit)
+    read = [
+        pa.ipc.open_stream(tmp_path / unit / "data-00000-of-00001.arrow").read_all() for unit in ("documents", "blocks")
+    ]
+    documents, blocks = (each.to_pylist() for each in read)
+    assert [{name: row[name] for name in ("at", "logp", "top", "reward")} for row in documents] == columns_of(
+        tmp_path / "cache"
+    )
+    seen = 0
+    for block in blocks:
+        for t, at in enumerate(block["at"]):
+            row, token = divmod(at, 1000)
+            if at >= 0:
+                own = values_of(row, [token])
+                assert rows_of(LENGTHS)[row]["input_ids"][token] == block["input_ids"][t]
+                assert [block[name][t] for name in ("logp", "top", "reward")] == [
+                    own["logp"][0],
+                    own["top"][0],
+                    row / 4,
+                ]
+            seen += at >= 0
+    assert seen == sum(LENGTHS)
+
+
+def test_a_cache_without_columns_says_nothing_of_them(built, tmp_path):
+    manifest = built().manifest
+    assert '"joined"' not in (tmp_path / "cache" / "manifest.json").read_text("utf-8")
+    assert msgspec.to_builtins(manifest)["recipe"].keys().isdisjoint({"token_columns", "document_columns"})
