@@ -158,8 +158,7 @@ _HINTS = {
     "truncated": "--block-len N makes blocks longer; --set pack.overlong=split keeps the rest as another piece",
     "untrained": "nothing is lost for training: such a piece has a loss of 0 / 0",
     "no_terminator": "packer lint shows how the template ends a turn",
-    "prompt_diverges": "packer lint shows where prompt and turn differ; a variable of the template that asks for "
-    "reasoning, such as reasoning_effort, is set in template.kwargs",
+    "prompt_diverges": "packer lint shows where prompt and turn differ",
     "control_token": "packer does not take rows that are already rendered: give the messages, or remove the markers "
     "(the build writes the EOS after a text or completion itself)",
     "wrapped_twice": "give results, calls and definitions of tools without the tags of a template, each in its field",

@@ -146,7 +146,8 @@ def _into_question(proposal: Proposal, path: FilePath | None) -> list[str]:
     if not fields or "prompt" in proposal.reading.columns:
         return []
     at, names = json.dumps(question), ", ".join(map(json.dumps, fields))
-    said = '"\\n\\($name): " + ([.[$name] | .. | scalars | tostring] | join(", "))'
+    said = '"\\n\\($name): " + ([.[$name] | if type == "object" then to_entries[] | "\\(.key): \\(.value)"'
+    said += ' else .. | scalars | tostring end] | join(", "))'
     program = f'{EACH_ROW}.[{at}] += ([({names}) as $name | {said}] | join("")) | del(.[{names}])'
     command = jq_command(path, program) if path is not None else None
     return [

@@ -406,6 +406,22 @@ def test_the_hint_for_tags_of_which_no_prompt_is_continued_moves_them_to_the_fie
     assert "[R]I should think.[/R]4" in "".join(run.text for document in built.view.documents for run in document.runs)
 
 
+def test_the_hint_for_reasoning_holds_where_the_template_names_its_channels(tmp_path: Path) -> None:
+    """As Kimi K3: `<|close|>response<|sep|>` stands behind an answer."""
+    channels = CHANNELS.replace("m.content + '", "m.content + '<|endoftext|>response<|im_end|>").replace("[R]", "[THOUGHT]")
+    hint = hint_for(shown_for(tmp_path, channels, [{"messages": INLINE_ROW}]))
+    assert settings_in(hint) == ["supervision.reasoning=field"]
+
+
+def test_tags_are_not_proposed_to_a_template_that_has_others_before_calls(tmp_path: Path) -> None:
+    """As Command R7B, which shows reasoning only before calls, and answers in a channel."""
+    before_calls = CHANNELS.replace("m.thinking %}", "m.thinking and m.tool_calls %}")
+    before_calls = before_calls.replace("[R]", "<|START_THINKING|>").replace("[/R]", "<|END_THINKING|>")
+    for messages in (INLINE_ROW, [USER, REASONED]):
+        hint = hint_for(shown_for(tmp_path, before_calls, [{"messages": messages}]))
+        assert "supervision.reasoning" not in hint
+
+
 def test_the_hint_for_tags_that_the_template_alone_has_names_the_field_of_reasoning(tmp_path: Path) -> None:
     rows = [{"messages": [USER, ANSWER | {"content": "4, for: [R]I should think.[/R]"}]}]
     (way,) = hint_for(shown_for(tmp_path, CHANNELS, rows)).split("; ")

@@ -23,6 +23,7 @@ from packer.recipe.strict_yaml import parse_yaml
 from packer.rejections import rejection_hint, ways_out
 from packer.render import ChatTemplate
 from packer.render.asked_modes import CONTRADICTS, SEVERAL_EFFORTS
+from packer.render.reasoning import ANY_TAG
 from packer.source.detect import first_rows
 from packer.source.exports import dialogue_hint
 from packer.source.roles import roles_hint
@@ -121,8 +122,10 @@ def _that_help(
 
 
 def _helps(way: str, rows: Sequence[RowBatch], recipe: Recipe, model: Model) -> bool:
-    if way.startswith("supervision.reasoning=inline") and _compiled(model, recipe).reasoning.around:
-        return False  # the letters of the tags would be part of the answer
+    if way.startswith("supervision.reasoning=inline"):
+        template = _compiled(model, recipe)
+        if template.reasoning.around or ANY_TAG.search(template.source.replace("think>", "")):
+            return False  # it has markers of its own, and the letters of these tags would be part of the answer
     if way in _CHANGES:
         changed = [replace(each, samples=tuple(map(_CHANGES[way], each.samples))) for each in rows]
         return changed != rows and _are_kept(changed, recipe, model)
