@@ -408,7 +408,9 @@ def test_the_hint_for_tags_of_which_no_prompt_is_continued_moves_them_to_the_fie
 
 def test_the_hint_for_reasoning_holds_where_the_template_names_its_channels(tmp_path: Path) -> None:
     """As Kimi K3: `<|close|>response<|sep|>` stands behind an answer."""
-    channels = CHANNELS.replace("m.content + '", "m.content + '<|endoftext|>response<|im_end|>").replace("[R]", "[THOUGHT]")
+    channels = CHANNELS.replace("m.content + '", "m.content + '<|endoftext|>response<|im_end|>").replace(
+        "[R]", "[THOUGHT]"
+    )
     hint = hint_for(shown_for(tmp_path, channels, [{"messages": INLINE_ROW}]))
     assert settings_in(hint) == ["supervision.reasoning=field"]
 
