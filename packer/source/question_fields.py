@@ -86,11 +86,14 @@ class Fields:
     def unnamed(self) -> Iterator[tuple[str, Columns]]:
         """Yield when columns for a question and its answer are right, where names do not say it, and these columns.
 
-        Two fields whose names differ in a last letter are two answers, of which either may be the better one.
+        Two fields whose names differ in a last letter are two answers, of which either may be the better one. Two that
+        nothing else is known of may be so.
         """
         unknown = self._meant(None)
         questions = self._questions or [path for path in unknown if path in self._sentences] or unknown
-        for one, other in self._compared:
+        sentences = [path for path in unknown if path in self._sentences]
+        alike = [(sentences[0], sentences[1])] if len(sentences) == 2 and self._questions else []
+        for one, other in self._compared or alike:
             for question in questions[:1]:
                 yield f"if `{one}` is always better than `{other}`, ", _pair(question, one, other)
                 yield f"if `{other}` is always better than `{one}`, ", _pair(question, other, one)

@@ -100,6 +100,22 @@ PLAINLY = "; packer reads messages, questions with answers, texts, and token ids
             ],
         ),
         (
+            {"question": "a", "accepted": "At twelve past six.", "refused": "I am not sure."},
+            [
+                *(
+                    f"if `{one}` is always better than `{other}`, "
+                    f"--columns instruction=question,chosen={one},rejected={other}"
+                    for one, other in (("accepted", "refused"), ("refused", "accepted"))
+                ),
+                *(
+                    f"if `{one}` answers `question`, --columns instruction=question,output={one} --ignore {other}"
+                    for one, other in (("accepted", "refused"), ("refused", "accepted"))
+                ),
+                "where that differs by row, give rows `chosen` and `rejected`",
+                "what is left out by this may belong to the prompt",
+            ],
+        ),
+        (
             {"input": [CHAT[0]], "ideal": "b", "id": "1"},
             ["if `ideal` answers `input`, --columns prompt=input,completion=ideal"],
         ),
