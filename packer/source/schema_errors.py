@@ -160,7 +160,7 @@ def _into_question(proposal: Proposal, path: FilePath | None) -> list[str]:
 def _best(
     rows: Sequence[dict[str, Any]], columns: Columns, candidates: Iterable[tuple[str, Columns]]
 ) -> list[tuple[str, Proposal]]:
-    """Return those candidates with what else reads the rows that leave the fewest fields unread: of pairs, of others."""
+    """Return those candidates, with what else reads the rows, that leave fewest fields unread: pairs, and others."""
     tried = [(when, proposal) for when, each in candidates if (proposal := _tried(rows, columns, each)) is not None]
     kinds = [[each for each in tried if ("rejected" in each[1].reading.columns) == pairs] for pairs in (True, False)]
     fewest = [min((len(proposal.left) for _, proposal in kind), default=0) for kind in kinds]
