@@ -54,19 +54,21 @@ def _values(
     return tuple({repr(value): value for value in found}.values())[:_MOST_VALUES]
 
 
-def _parts(unit: nodes.Expr) -> Sequence[nodes.Node]:
-    """Return where the constants of an expression are: in all of it, or in what stands in for a value."""
+def _parts(unit: nodes.Expr) -> Sequence[nodes.Node | None]:
+    """Return where the constants of an expression are: in all of it, or in what stands in for another value."""
     if not isinstance(unit, nodes.Or | nodes.CondExpr):
         return (unit,)
-    return [each for each in unit.iter_child_nodes() if isinstance(each, nodes.Const)]
+    both = (unit.left, unit.right) if isinstance(unit, nodes.Or) else (unit.expr1, unit.expr2)
+    found = [each for each in both if isinstance(each, nodes.Const)]
+    return found if len(found) == 1 and None not in both else ()
 
 
-def _constants(*expressions: nodes.Node) -> Iterator[str | int | float]:
+def _constants(*expressions: nodes.Node | None) -> Iterator[str | int | float]:
     """Yield the words and numbers of expressions, and the neighbors of the numbers; of objects, the keys."""
     for each in expressions:
         if isinstance(each, nodes.Const):
             yield from _plain(each.value)
-        else:
+        elif each is not None:
             yield from _constants(*([each.key] if isinstance(each, nodes.Pair) else each.iter_child_nodes()))
 
 
@@ -86,7 +88,7 @@ def _members(name: str, unit: nodes.Expr) -> Iterator[str]:
     for each in inner:
         of: Any = getattr(each, "node", None)
         key: Any = getattr(each, "attr", getattr(each, "arg", None))
-        if isinstance(each, nodes.Call) and isinstance(of, nodes.Getattr) and of.attr == "get":
+        if isinstance(each, nodes.Call) and isinstance(of, nodes.Getattr) and of.attr == "get" and each.args:
             of, key = of.node, each.args[0]
         key = key.value if isinstance(key, nodes.Const) else key
         if isinstance(of, nodes.Name) and of.name == name and isinstance(key, str) and each not in methods:
@@ -106,15 +108,13 @@ def _flows(parsed: nodes.Template) -> Flows:
         else:
             found[name].append(node)
     for loop in parsed.find_all(nodes.For):
-        for target in (loop.target, *loop.target.find_all(nodes.Name)):
-            found[getattr(target, "name", "")].append(loop.iter)
+        for name in _reads(loop.target):
+            found[name].append(loop.iter)
     for call in parsed.find_all(nodes.Call):
-        parameters = macros.get(getattr(call.node, "name", ""), ())
-        for parameter, argument in [
-            *zip(parameters, call.args, strict=False),
-            *((k.key, k.value) for k in call.kwargs),
-        ]:
-            found[parameter].append(argument)
+        if (parameters := macros.get(getattr(call.node, "name", ""))) is not None:
+            given = [*zip(parameters, call.args, strict=False), *((each.key, each.value) for each in call.kwargs)]
+            for name, value in given:
+                found[name].append(value)
     return found
 
 
