@@ -43,7 +43,7 @@ BOTH = (True, False)
         ("{% set messages = messages[1:] if x else messages %}{{ messages[0].role == 'a' }}", BOTH),
         (
             "{{ x }}{{ m.x == 'a' }}{{ '<a>' if x else 'b' }}{{ 'A sentence of many words, with a comma' if x else y }}",
-            ("b", *BOTH),
+            BOTH,
         ),
     ],
 )
