@@ -265,8 +265,8 @@ def _called(text: str, functions: Mapping[str, Any], *, is_called: bool) -> Iter
     A tool is called by what marks say: the tag ``<function=``, ``Action:``, ``to=``, or a member such as `name` beside
     one such as `arguments`. In an answer without other calls it is called, too, if its name is followed by that of a
     parameter with a value, or by a value in brackets, and no word of a sentence stands between. So it is if the text is
-    nothing but its name with brackets, or is a line that begins with its name, ends as no sentence does, and the name is
-    no word, such as `get_tide`.
+    nothing but its name with brackets, or is a line that begins with its name, which is no word (`get_tide`), and that
+    ends as no sentence does.
     """
     has_arguments = _ARGUMENTS_MEMBER.search(text) or _CALL_MARK.search(text)
     for name in _named(text, functions):
