@@ -9,7 +9,7 @@ from packer.errors import InputError
 from packer.near import did_you_mean, near
 from packer.recipe.named_options import as_option, flow_mapping
 from packer.source.decode import Refused
-from packer.source.exports import EACH_ROW, export_hint
+from packer.source.exports import EACH_ROW, export_hint, turns_hint
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, jq_command, quoted
 from packer.source.proposals import Proposal, Reading, propose
@@ -129,7 +129,8 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     rivals = _rivals(best)
     best, joint = ([*best[:1], *rivals[:1]], " or ") if best else (_best(sampled, columns, fields.unnamed()), "; ")
     if not best:
-        return f"{fields}; packer reads messages, questions with answers, texts, and token ids"
+        turns = turns_hint(path, sampled) if path is not None else None
+        return turns or f"{fields}; packer reads messages, questions with answers, texts, and token ids"
     when, first = best[0]
     choices = [] if when or rivals else [each for each in propose(sampled, first.reading).choices if not each.left]
     read = [f"{each.when}, {each.reading.setting()}" for each in choices]

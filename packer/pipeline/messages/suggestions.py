@@ -25,14 +25,16 @@ from packer.render import ChatTemplate
 from packer.render.asked_modes import CONTRADICTS, SEVERAL_EFFORTS
 from packer.render.reasoning import ANY_TAG
 from packer.source.detect import first_rows
-from packer.source.exports import dialogue_hint
+from packer.source.exports import export_hint, turns_hint
 from packer.source.roles import roles_hint
 from packer.source.row import composed
 from packer.source.rows import InputFile
 from packer.source.schema_errors import columns_hint, schema_hint
 from packer.supervise import split_sides
 
-_OTHER_KEYS = re.compile(r"\A(?:.* at|no field `(?:role|from)` at) \$\.(?P<field>\w+)\[\d+\](?:; its other keys: `|\Z)")
+_OTHER_KEYS = re.compile(
+    r"\A(?:.* at|no field `(?:role|from)` at) \$\.(?P<field>\w+)\[\d+\](?:; its other keys: `|, which|\Z)"
+)
 """The reason given for a message without a text, or without a role, that has other keys which may contain it."""
 
 _MEMBERS = r"\{((?:\"(?:[^\"\\]|\\.)*\"|[^{}\"])*)\}"
@@ -140,10 +142,10 @@ def _about_reading(code: str, reason: str, file: InputFile) -> str | None:
         return schema_hint([*rows], file.schema, file.columns)
     if code == "unknown_role":
         return roles_hint(first_rows(file.path, file.format, file.columns), file.columns)
-    if code in ("no_content", "wrong_type") and (keys := _OTHER_KEYS.search(reason)) is not None:
+    if code in ("no_content", "wrong_type", "bad_tools") and (keys := _OTHER_KEYS.search(reason)) is not None:
         field = file.columns.get(keys["field"]) or keys["field"]
-        rows = first_rows(file.path, file.format, file.columns, every_column=True)
-        if "json" in file.format and (step := dialogue_hint(file.path, [*rows], field)) is not None:
+        first = [*first_rows(file.path, file.format, file.columns, every_column=True)] if "json" in file.format else []
+        if (step := export_hint(file.path, first, field) or turns_hint(file.path, first, field)) is not None:
             return step
     if code == "no_content" and reason.endswith("the user message is empty"):
         return "--set rows.empty_user=keep keeps user messages that are empty"
