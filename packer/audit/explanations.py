@@ -8,6 +8,7 @@ from packer import rejections
 from packer.audit.lint.codes import CODES
 from packer.errors import UsageError
 from packer.near import did_you_mean, near
+from packer.recipe.named_options import NAMED_OPTIONS
 from packer.recipe.recipe import recipe_keys
 from packer.withdrawn import refuse_withdrawn
 
@@ -54,12 +55,16 @@ def _keys() -> Iterator[Explanation]:
 def explain(name: str) -> list[Explanation]:
     """Return the explanations of a name: two of a code that rejected rows and `lint` use, and of the end of some keys.
 
+    The name of an option, such as `history`, is that of its key.
+
     Raises:
         UsageError: there is no such code or key.
     """
     every = explanations()
-    found = [each for each in every if each.name == name]
-    found = found or [each for each in every if each.name.endswith(f".{name}")]
+    said = name.replace("-", "_")
+    key = NAMED_OPTIONS[said].key if said in NAMED_OPTIONS else said
+    found = [each for each in every if each.name == key]
+    found = found or [each for each in every if each.name.endswith(f".{key}")]
     if not found:
         refuse_withdrawn(f"packer explain {name}")
         hint = did_you_mean(near(name, {each.name for each in every}), "packer explain lists them all")

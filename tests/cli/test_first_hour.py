@@ -304,6 +304,8 @@ def test_every_code_is_explained(tmp_path: Path) -> None:
     for name in ("supervision.history_rewrite", "history_rewrite"):
         said = " ".join(run("explain", name).stdout.split())
         assert "exact | last | as_rendered: " in said and "--set supervision.history_rewrite=VALUE" in said
+    for option, key in (("history", "supervision.history_rewrite"), ("block-len", "pack.block_len")):
+        assert run("explain", option).stdout.startswith(f"{key} ")
     assert_refused("did you mean 'supervision.turns'?", "explain", "supervision.turn", exit_code=2)
     assert "supervision:" in run("explain", "recipe").stdout
     assert_refused("did you mean 'unknown_role'?", "explain", "unknwn_role", exit_code=2)
