@@ -116,10 +116,11 @@ def _that_help(
     One that helps only where reasoning is moved to its field, too, is named with both.
     """
     as_field = "supervision.reasoning=field"
+    helping = {way for way in ways if _helps(way, rows, recipe, model)}
     for way, effect in ways.items():
-        if _helps(way, rows, recipe, model):
+        if way in helping:
             yield way, effect
-        elif "kwargs" in way and _helps(way, rows, _with(recipe, as_field), model):
+        elif "kwargs" in way and as_field not in helping and _helps(way, rows, _with(recipe, as_field), model):
             yield way, f"{as_option(as_field)} {effect}"
 
 
