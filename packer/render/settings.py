@@ -23,6 +23,7 @@ _OF_ROWS = frozenset({"messages", "tools", "documents"})
 _UNITS = (nodes.Compare, nodes.Test, nodes.Call, nodes.Filter, nodes.Getitem, nodes.Or, nodes.CondExpr)
 _WORD = re.compile(r"\w[\w .+-]{0,30}")
 _MOST_VALUES = 64
+"""More than a variable of any template has."""
 
 
 def settings_of(parsed: nodes.Template, names: frozenset[str]) -> dict[str, tuple[Value, ...]]:

@@ -11,7 +11,6 @@ what a line that changes with it says. A reasoned answer
 is trained under no word that asks for none, also if it is the one that the template uses by default.
 """
 
-import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -40,9 +39,6 @@ _CHATS: tuple[list[Message], ...] = (
     [{"role": "user", "content": "x"}],
     [{"role": "system", "content": "w"}, {"role": "user", "content": "x"}],
 )
-
-_MOST_SETTINGS = 200
-"""More than any template has."""
 
 _EFFORT_LIKE = re.compile("think|reason|effort")
 _SHORT = 40
@@ -156,10 +152,10 @@ def learned(values: Mapping[str, Sequence[Value]], render: Render) -> Switches:
     if not looks_of:
         return Switches()
     chat, own = looks_of[0]
-    pairs = itertools.islice(((name, value) for name, tried in values.items() for value in tried), _MOST_SETTINGS)
-    tried = ((name, value, _look(render, chat, {name: value})) for name, value in pairs)
-    looks = [(name, value, look) for name, value, look in tried if look is not None and not look.says(value)]
-    looks = _telling(looks, own)
+    looks = []
+    for name, tried in values.items():
+        found = [(value, look) for value in tried if (look := _look(render, chat, {name: value})) is not None]
+        looks += [(name, *each) for each in _telling([each for each in found if not each[1].says(each[0])], own)]
     none, by_default, asking, off = {}, set(), [], set()
     for name in values:
         is_effort = _EFFORT_LIKE.search(name) is not None  # other settings may leave no answer as it is: `tool_choice`
@@ -193,23 +189,22 @@ def learned(values: Mapping[str, Sequence[Value]], render: Render) -> Switches:
     return Switches(written, tuple(modes), none, frozenset(by_default), tuple(asking), frozenset(off))
 
 
-def _telling(looks: Sequence[tuple[str, Value, _Look]], own: _Look) -> list[tuple[str, Value, _Look]]:
+def _telling(looks: Sequence[tuple[Value, _Look]], own: _Look) -> list[tuple[Value, _Look]]:
     """Leave out truth values of what is no truth value for the template, and words of what is one.
 
     It is none if both do the same, if numbers are known, or if a prompt shows it where others are known. It is one if
     words do what one of both does.
     """
-    of = {name: {repr(value): (value, look) for each, value, look in looks if each == name} for name, _, _ in looks}
-    told = []
-    for name, value, look in looks:
-        others = [other for other, _ in of[name].values() if not isinstance(other, bool)]
-        truths = {str(truth): of[name][str(truth)][1] for truth in (True, False) if str(truth) in of[name]}
-        is_shown = any(truth in each.prompt and truth not in own.prompt for truth, each in truths.items())
-        is_truth = len({*truths.values()}) == 2 and not (others and is_shown)
-        is_truth &= not any(isinstance(other, int | float) for other in others)
-        if is_truth if isinstance(value, bool) else not (is_truth and look in truths.values()):
-            told.append((name, value, look))
-    return told
+    truths = {str(value): look for value, look in looks if isinstance(value, bool)}
+    others = [value for value, _ in looks if not isinstance(value, bool)]
+    is_shown = any(truth in look.prompt and truth not in own.prompt for truth, look in truths.items())
+    is_number = any(isinstance(value, int | float) for value in others)
+    is_truth = len({*truths.values()}) == 2 and not is_number and not (others and is_shown)
+    return [
+        (value, look)
+        for value, look in looks
+        if (is_truth if isinstance(value, bool) else not is_truth or look not in truths.values())
+    ]
 
 
 def _look(render: Render, chat: Sequence[Message], kwargs: Mapping[str, Any]) -> _Look | None:

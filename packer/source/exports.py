@@ -100,18 +100,10 @@ def _has(*names: str) -> Callable[[Mapping[str, Any]], bool]:
     return lambda row: all(row.get(name) is not None for name in names)
 
 
-def _in_messages(holds: Callable[[Mapping[str, Any]], Any]) -> Callable[[Mapping[str, Any]], bool]:
-    def recognizes(row: Mapping[str, Any]) -> bool:
-        messages = row.get("messages")
-        return isinstance(messages, list) and any(isinstance(each, dict) and holds(each) for each in messages)
-
-    return recognizes
-
-
-def _calls_in_parts(message: Mapping[str, Any]) -> bool:
-    parts = message.get("parts")
-    kinds = [str(part.get("type")) for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
-    return any(kind.startswith("tool-") or kind == "dynamic-tool" for kind in kinds)
+def _in_messages(*keys: str) -> Callable[[Mapping[str, Any]], bool]:
+    """Recognize rows whose messages have some keys, at any depth."""
+    names = [f'"{key}": ' for key in keys]
+    return lambda row: all(map(json.dumps(row.get("messages"), default=str).__contains__, names))
 
 
 def _is_transcript(row: Mapping[str, Any]) -> bool:
@@ -151,10 +143,8 @@ _EXPORTS = (
         lambda row: row.get("custom_id") is not None or row.get("object") in ("response", "chat.completion"),
         None,
     ),
-    _Export(
-        "an export of the AI SDK, whose calls have their results within them", _in_messages(_calls_in_parts), _AI_SDK
-    ),
-    _Export("a conversation of LM Studio", _in_messages(lambda message: "versions" in message), _LM_STUDIO),
+    _Export("an export of the AI SDK, with calls and results in parts", _in_messages("parts", "toolCallId"), _AI_SDK),
+    _Export("a conversation of LM Studio", _in_messages("versions", "currentlySelected"), _LM_STUDIO),
     _Export("a file of traces, of which this takes those without branches", _is_trace, _TRACE),
 )
 
@@ -182,18 +172,14 @@ def turns_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | N
         at = f".[{json.dumps(name, ensure_ascii=False)}]"
         lists = [row[name] for row in rows if row.get(name)]
         items = [item for each in lists if isinstance(each, list) and len(each) > 1 for item in each]
-        pairs = [item for item in items if isinstance(item, list) and len(item) == 2 and isinstance(item[1], str)]
-        if items and all(isinstance(item, str) for item in items):
-            what, said = f"if the texts in `{name}` are a user's and the assistant's in turn", f"{at} | {_IN_TURN}"
-        elif pairs and len(pairs) == len(items) and all(str(one).lower() in ROLES for one, _ in pairs):
-            what, said = (
-                f"the messages in `{name}` are pairs of a role and a text",
-                f"{at}[] | {{role: .[0], content: .[1]}}",
-            )
-        elif pairs and len(pairs) == len(items):
-            what, said = f"if the pairs in `{name}` are questions and answers", f"[{at}[][]] | {_IN_TURN}"
-        else:
+        are_pairs = all(isinstance(item, list) and len(item) == 2 and isinstance(item[1], str) for item in items)
+        if not items or not (are_pairs or all(isinstance(item, str) for item in items)):
             continue
+        what, said = f"if the texts in `{name}` are a user's and the assistant's in turn", f"{at} | {_IN_TURN}"
+        if are_pairs:
+            what, said = f"if the pairs in `{name}` are questions and answers", f"[{at}[][]] | {_IN_TURN}"
+        if are_pairs and all(str(one).lower() in ROLES for one, _ in items):
+            what, said = f"the messages in `{name}` are pairs", f"{at}[] | {{role: .[0], content: .[1]}}"
         return _step(what, jq_command(path, f"{EACH_ROW}{{messages: [{said}]}} + del({at})"))
     return None
 
