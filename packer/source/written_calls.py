@@ -62,11 +62,12 @@ def _patterns(name: str, parameters: tuple[str, ...] | None) -> tuple[re.Pattern
     key = r"\w+" if parameters is None else "|".join(map(re.escape, parameters)) or "(?!)"
     key = rf"(?<!\w)(?:{key})(?![\w-])"
     called = rf"""(?:{tool}(?=\(|[ \t]\w+=)|^[^\w\n]*+{exact}(?![ \t])|{exact}(?=[\\"'`*]*[ \t]?[^\w\s]))"""
+    is_word = re.search(r"[a-z][A-Z]|[\W\d_]", name) is None
     valued = (
         rf"{called}{_GAP}(?:{key}{_QUOTE}\s*{_GIVEN}|--{key}|\n\s+(?:- )?{key}:[ \t])",
         rf"{tool}\(\s*[\"']",
         rf"\A(?:\s*```\w*)?\W*(?:\w+\.)*{tool}\([^()]*\)\W*\Z",
-        rf"\A[^\w\n]*{exact}\W+\w[^\n]*(?<![.!?:])\Z" if not name.isalpha() or not name.islower() else r"(?!)",
+        rf"\A[^\w\n]*{exact}\W+\w[^\n]*(?<![.!?:])\Z" if not is_word else r"(?!)",
     )
     marked = (
         rf"{_TAG}\W{{0,8}}{tool}",
