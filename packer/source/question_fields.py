@@ -34,7 +34,7 @@ class Fields:
 
         self._lists = {path: values[0] for path, values in found.items() if isinstance(values[0], list)}
         says = {path for path, values in found.items() if not _says_nothing(path, values, found)}
-        texts = {path: sum(map(len, found[path])) for path in says if isinstance(found[path][0], str)}
+        texts = {path: len("".join(map(str, found[path]))) for path in says if isinstance(found[path][0], str)}
         self._sentences = {path for path in texts if is_text(found[path][0])}
         self._texts = sorted(texts, key=lambda path: -texts[path])
         self.paths = [path for path in found if path in texts or any(_texts_in(found[path][0]))]

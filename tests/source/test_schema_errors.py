@@ -141,6 +141,11 @@ def test_a_field_whose_name_says_nothing_is_left_out_and_its_places_are_named():
     assert found.endswith(f"; {read} --ignore critique; what is left out by this may belong to the prompt")
 
 
+def test_a_field_may_be_a_text_in_one_row_and_a_number_in_the_next():
+    rows = [{"question": "a", "mark": "high"}, {"question": "b", "mark": 7}]
+    assert columns_hint(rows, {}).startswith("the fields with texts are `question`")
+
+
 def test_a_field_that_only_names_others_or_is_the_same_in_all_rows_is_no_answer():
     named = {"question": "a", "first_one": "bb", "second_one": "c", "winner": "second_one"}
     assert "output=winner" not in columns_hint([named], {})
