@@ -61,8 +61,8 @@ def explain(name: str) -> list[Explanation]:
         UsageError: there is no such code or key.
     """
     every = explanations()
-    said = name.replace("-", "_")
-    key = NAMED_OPTIONS[said].key if said in NAMED_OPTIONS else said
+    option = NAMED_OPTIONS.get(name.replace("-", "_"))
+    key = option.key if option is not None else name
     found = [each for each in every if each.name == key]
     found = found or [each for each in every if each.name.endswith(f".{key}")]
     if not found:

@@ -60,8 +60,7 @@ def _parts(unit: nodes.Expr) -> Sequence[nodes.Node | None]:
     if not isinstance(unit, nodes.Or | nodes.CondExpr):
         return (unit,)
     both = (unit.left, unit.right) if isinstance(unit, nodes.Or) else (unit.expr1, unit.expr2)
-    found = [each for each in both if isinstance(each, nodes.Const)]
-    return found if len(found) == 1 and None not in both else ()
+    return both if None not in both and sum(isinstance(each, nodes.Const) for each in both) == 1 else ()
 
 
 def _constants(*expressions: nodes.Node | None) -> Iterator[str | int | float]:

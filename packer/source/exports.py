@@ -152,10 +152,7 @@ _EXPORTS = (
 def export_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | None = None) -> str | None:
     """Return the step that makes rows of messages of an export, or of dialogues under other keys; None for others.
 
-    Args:
-        path: of the file.
-        rows: some of it.
-        field: the list with the messages, if it is known.
+    `rows` are some of the file, and `field` the list with the messages, if it is known.
     """
     for export in _EXPORTS:
         if any(map(export.recognizes, rows)):
