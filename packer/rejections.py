@@ -112,7 +112,8 @@ _HINTS = {
     "wrong_type": "the reason has the path of the value, what was expected there, and what was found",
     "unread_content": "--columns chat_template_kwargs=null leaves out all variables of rows",
     "unknown_role": "`--roles` says which role is which; a build proposes it for the names that the rows have",
-    "bad_tools": "tools are a list of definitions, and a call has a name and arguments; the reason has the path",
+    "bad_tools": "tools are a list of definitions, a call has a name and arguments, and a result has the id of its "
+    "call; the reason has the path",
     "empty": "leave such rows out; if their text is in another field, `--columns` reads it",
     "multimodal": "--set media.images=read reads images, with the extra media and the folder of a model that has a "
     "processor as --tokenizer; audio and video are not read",
