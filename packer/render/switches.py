@@ -190,11 +190,7 @@ def learned(values: Mapping[str, Sequence[Value]], render: Render) -> Switches:
 
 
 def _telling(looks: Sequence[tuple[Value, _Look]], own: _Look) -> list[tuple[Value, _Look]]:
-    """Leave out truth values of what is no truth value for the template, and words of what is one.
-
-    It is none if both do the same, if numbers are known, or if a prompt shows it where others are known. It is one if
-    words do what one of both does.
-    """
+    """Leave out truth values if they do the same, are shown, or there are numbers; else words that do as they do."""
     truths = {str(value): look for value, look in looks if isinstance(value, bool)}
     others = [value for value, _ in looks if not isinstance(value, bool)]
     is_shown = any(truth in look.prompt and truth not in own.prompt for truth, look in truths.items())
