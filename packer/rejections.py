@@ -116,7 +116,8 @@ _HINTS = {
     "wrong_type": "the reason has the path of the value, what was expected there, and what was found",
     "unread_content": "--columns chat_template_kwargs=null leaves out all variables of rows",
     "unknown_role": "`--roles` says which role is which; a build proposes it for the names that the rows have",
-    "bad_tools": "tools are a list of definitions, and a call has a name and arguments; the reason has the path",
+    "bad_tools": "tools are a list of definitions, a call has a name and arguments, and a result has the id of its "
+    "call; the reason has the path",
     "empty": "leave such rows out; if their text is in another field, `--columns` reads it",
     "multimodal": "--set media.images=read reads images, with the extra media and the folder of a model that has a "
     "processor as --tokenizer; audio and video are not read",
@@ -164,8 +165,7 @@ _HINTS = {
     "truncated": "--block-len N makes blocks longer; --set pack.overlong=split keeps the rest as another piece",
     "untrained": "nothing is lost for training: such a piece has a loss of 0 / 0",
     "no_terminator": "packer lint shows how the template ends a turn",
-    "prompt_diverges": "packer lint shows where prompt and turn differ; a variable of the template that asks for "
-    "reasoning, such as reasoning_effort, is set in template.kwargs",
+    "prompt_diverges": "packer lint shows where prompt and turn differ",
     "control_token": "packer does not take rows that are already rendered: give the messages, or remove the markers "
     "(the build writes the EOS after a text or completion itself)",
     "wrapped_twice": "give results, calls and definitions of tools without the tags of a template, each in its field",

@@ -16,7 +16,10 @@ from packer.render.readback import function_of
 from packer.render.reasoning import ANY_TAG, reasoning_of, split_inline
 
 _LONGEST_LABEL = 32
-"""Characters that a template may write before an answer, or before its reasoning, such as the name of a channel."""
+"""Characters that a template may write around an answer, or before its reasoning, such as the name of a channel."""
+
+_MARK = "\0"
+"""Stands for a control token."""
 
 _TAGGED = re.compile(r"(<(\w+)>).*?</\2>", re.DOTALL)
 
@@ -37,7 +40,7 @@ def says_its_rows(
     markers = control_pattern({**model.control, **dict.fromkeys((*model.stops, *letters), 0)})
 
     def bare(text: str) -> str:
-        return "".join(ANY_TAG.sub("", markers.sub("", text) if markers else text).split())
+        return "".join(ANY_TAG.sub("", markers.sub(_MARK, text) if markers else text).split())
 
     for number, text in enumerate(turns.turn_text.tolist()):
         sample = samples[int(turns.sample[text])]
@@ -66,13 +69,17 @@ def _says(trained: str, texts: Mapping[str, str], calls: Collection[Any], droppe
     rest = trained
     for kind, text in texts.items():
         before, found, after = rest.partition(text) if text else ("", "", rest)
-        if found and len(before) <= _LONGEST_LABEL:
+        if found and _is_label(before):
             rest = after
         elif text and kind not in dropped:
             return False
     if calls:
         return all(str(function_of(call).get("name")) in rest for call in calls)
-    return bool(trained) and not rest
+    return trained.strip(_MARK) != "" and (not rest or (rest.startswith(_MARK) and _is_label(rest)))
+
+
+def _is_label(text: str) -> bool:
+    return len(text.replace(_MARK, "")) <= _LONGEST_LABEL
 
 
 def _calls_as_text(text: str, tools: Collection[Any], template: str) -> bool:

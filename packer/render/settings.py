@@ -1,114 +1,137 @@
-"""Finds in a template's syntax tree with which values it compares a variable, and which words stand in for it."""
+"""Finds in a template's syntax tree which values of a variable may make a difference: the words and numbers near it.
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any, TypeAlias, TypeGuard
+A template compares a variable, looks it up, hands it to a macro, or stores it under other names first. So all constants
+in an expression with the variable, or with what is made of it, are values to try, and those of the lists and objects
+that such an expression names.
+"""
+
+import itertools
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from jinja2 import nodes
 
 Value: TypeAlias = str | int | float | bool | list[Any] | dict[str, Any]
 """Equal values may differ in type, and objects and lists have no hash."""
 
-_PURE = (
-    *(nodes.Name, nodes.Const, nodes.And, nodes.Or, nodes.Not, nodes.Compare, nodes.Operand, nodes.Test, nodes.Filter),
-    *(nodes.CondExpr, nodes.List, nodes.Tuple, nodes.Concat, nodes.Getattr, nodes.Getitem, nodes.Call, nodes.Keyword),
-)
+Flows: TypeAlias = Mapping[str, Collection[nodes.Node]]
+"""What is stored under each name of a template; `ns.flag` is one."""
 
-
-_COMPARES = (nodes.Compare, nodes.Call, nodes.Test)
-"""`x == 'a'`, `x.startswith('a')`, `x is eq('a')`."""
-
-_FALLS_BACK = (nodes.Filter, nodes.Or, nodes.CondExpr)
+_OF_ROWS = frozenset({"messages", "tools", "documents"})
+_UNITS = (nodes.Compare, nodes.Test, nodes.Call, nodes.Filter, nodes.Getitem, nodes.Or, nodes.CondExpr)
+_WORD = re.compile(r"\w[\w .+-]{0,30}")
+_MOST_VALUES = 64
+"""More than a variable of any template has."""
 
 
 def settings_of(parsed: nodes.Template, names: frozenset[str]) -> dict[str, tuple[Value, ...]]:
-    """Return the values to try for each variable: those with which it is compared, or another made of nothing else.
+    """Return the values to try for each variable; the truth values are always among them.
 
-    That is what tells them apart for the template. For a number the next one is a value, too, since more may be asked
-    for. Where there are none, or truth values among them, both truth values are tried: the template may only test it.
-    If it is the key of an object that is compared, the object is the value; and the empty one is, as the empty list is
-    where something is looked for in a list. A word that stands in for a variable that is not set is a value, too: the
-    template may only write it.
+    For a number its neighbors are values, too, since more or less may be asked for. If members of a variable are read,
+    objects with one of them are values, and so is the empty one. If something is looked for in it, the empty list is.
+    What is made of the messages is no variable.
     """
-    targets = [
-        (each.target.name, each.node)
-        for each in parsed.find_all(nodes.Assign)
-        if isinstance(each.target, nodes.Name | nodes.NSRef)
-    ]
-    spaces = {target for target, node in targets if isinstance(node, nodes.Call) and _made_of(node.node) == frozenset()}
-    assigned = [(target, _made_of(node)) for target, node in targets]
-    fallbacks = [(_made_of(each), _fallbacks(each)) for each in parsed.find_all(_FALLS_BACK)]
-    fallbacks += [(frozenset({target}), (node,)) for target, node in targets]
-    compared = [(_made_of(each), tuple(_constants(each, spaces))) for each in parsed.find_all(_COMPARES)]
-    found = {}
-    for name in sorted(names):
-        known, size = {name}, 0
-        while len(known) > size:
-            size = len(known)
-            known |= {target for target, of in assigned if of and of <= known}
-        values = [value for of, values in compared if of and of <= known for value in values]
-        if not values or True in map(_is_truth, values):
-            values = [True, False, *(value for value in values if not _is_truth(value))]
-        values += [each.value for of, given in fallbacks if of and of <= known for each in given if _is_word(each)]
-        found[name] = tuple({repr(value): value for value in values}.values())
+    flows = _flows(parsed)
+    of_rows = _made_of(_OF_ROWS, flows)
+    units = [(unit, frozenset(_reads(unit))) for unit in parsed.find_all(_UNITS)]
+    stored = {name: each for name, each in flows.items() if name not in of_rows}
+    return {name: _values(name, _made_of({name}, stored), units, stored) for name in sorted(names)}
+
+
+def _values(
+    name: str, known: Collection[str], units: Collection[tuple[nodes.Expr, frozenset[str]]], flows: Flows
+) -> tuple[Value, ...]:
+    near = [(unit, read) for unit, read in units if not read.isdisjoint(known)]
+    named = [node for _, read in near for other in sorted(read - {*known}) for node in flows.get(other, ())]
+    own = [node for other in sorted(known) for node in flows.get(other, ()) if isinstance(node, nodes.Const)]
+    constants = [*_constants(*(node for each, _ in near for node in _parts(each)), *named, *own), True, False]
+    members = dict.fromkeys(member for unit, _ in near for member in _members(name, unit))
+    values = [{member: each} for member in members for each in constants] if members else constants
+    operands = (each for unit, _ in near for each in unit.find_all(nodes.Operand))
+    is_searched = any(each.op in ("in", "notin") and name in _reads(each.expr) for each in operands)
+    found = [*values, *([{}] if members else []), *([[]] if is_searched else [])]
+    return tuple({repr(value): value for value in found}.values())[:_MOST_VALUES]
+
+
+def _parts(unit: nodes.Expr) -> Sequence[nodes.Node | None]:
+    """Return where the constants of an expression are: in all of it, or in what stands in for another value."""
+    if not isinstance(unit, nodes.Or | nodes.CondExpr):
+        return (unit,)
+    both = (unit.left, unit.right) if isinstance(unit, nodes.Or) else (unit.expr1, unit.expr2)
+    return both if None not in both and sum(isinstance(each, nodes.Const) for each in both) == 1 else ()
+
+
+def _constants(*expressions: nodes.Node | None) -> Iterator[str | int | float]:
+    """Yield the words and numbers of expressions, and the neighbors of the numbers; of objects, the keys."""
+    for each in expressions:
+        if isinstance(each, nodes.Const):
+            yield from _plain(each.value)
+        elif each is not None:
+            yield from _constants(*([each.key] if isinstance(each, nodes.Pair) else each.iter_child_nodes()))
+
+
+def _plain(value: Any) -> Iterator[str | int | float]:
+    if isinstance(value, list | tuple | dict):
+        yield from itertools.chain(*map(_plain, value))
+    elif isinstance(value, str) and _WORD.fullmatch(value):
+        yield value
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield from (value, value + 1, value - 1)
+
+
+def _members(name: str, unit: nodes.Expr) -> Iterator[str]:
+    """Yield the keys under which an expression reads members of a variable, as in `x.a`, `x['a']` and `x.get('a')`."""
+    methods = [call.node for call in (unit, *unit.find_all(nodes.Call)) if isinstance(call, nodes.Call)]
+    inner: list[nodes.Node] = [unit, *unit.find_all((nodes.Getattr, nodes.Getitem, nodes.Call))]
+    for each in inner:
+        of: Any = getattr(each, "node", None)
+        key: Any = getattr(each, "attr", getattr(each, "arg", None))
+        if isinstance(each, nodes.Call) and isinstance(of, nodes.Getattr) and of.attr == "get" and each.args:
+            of, key = of.node, each.args[0]
+        key = key.value if isinstance(key, nodes.Const) else key
+        if isinstance(of, nodes.Name) and of.name == name and isinstance(key, str) and each not in methods:
+            yield key
+
+
+def _flows(parsed: nodes.Template) -> Flows:
+    """Return the expressions whose values are stored under each name: by `set`, in namespaces, by `for`, in macros."""
+    found: defaultdict[str, list[nodes.Node]] = defaultdict(list)
+    macros = {macro.name: [each.name for each in macro.args] for macro in parsed.find_all(nodes.Macro)}
+    for assign in parsed.find_all(nodes.Assign):
+        target, node = assign.target, assign.node
+        name = f"{target.name}.{target.attr}" if isinstance(target, nodes.NSRef) else getattr(target, "name", "")
+        if isinstance(node, nodes.Call) and getattr(node.node, "name", "") == "namespace":
+            for keyword in node.kwargs:
+                found[f"{name}.{keyword.key}"].append(keyword.value)
+        else:
+            found[name].append(node)
+    for loop in parsed.find_all(nodes.For):
+        for name in _reads(loop.target):
+            found[name].append(loop.iter)
+    for call in parsed.find_all(nodes.Call):
+        if (parameters := macros.get(getattr(call.node, "name", ""))) is not None:
+            given = [*zip(parameters, call.args, strict=False), *((each.key, each.value) for each in call.kwargs)]
+            for name, value in given:
+                found[name].append(value)
     return found
 
 
-def _fallbacks(node: nodes.Expr) -> Sequence[nodes.Node | None]:
-    """Return what stands in for another value in `x | default('a')`, `x or 'a'`, `x if x is defined else 'a'`."""
-    if isinstance(node, nodes.Filter):
-        return node.args[:1] if node.name in ("default", "d") else ()
-    if isinstance(node, nodes.Or):
-        return (node.right,)
-    branches = (node.expr1, node.expr2) if isinstance(node, nodes.CondExpr) else ()
-    return branches if None not in branches and sum(map(_is_word, branches)) == 1 else ()
+def _made_of(names: Collection[str], flows: Flows) -> frozenset[str]:
+    """Return some names and those of what is made of them."""
+    reads = {target: frozenset(read for node in stored for read in _reads(node)) for target, stored in flows.items()}
+    known, size = {*names}, 0
+    while len(known) > size:
+        size = len(known)
+        known |= {target for target, read in reads.items() if not read.isdisjoint(known)}
+    return frozenset(known)
 
 
-def _is_word(node: nodes.Node | None) -> TypeGuard[nodes.Const]:
-    return isinstance(node, nodes.Const) and isinstance(node.value, str)
-
-
-def _is_truth(value: Value) -> bool:
-    return isinstance(value, bool)
-
-
-def _constants(compare: nodes.Node, spaces: Collection[str]) -> Iterator[Value]:
-    called = [call.node for call in (compare, *compare.find_all(nodes.Call)) if isinstance(call, nodes.Call)]
-    keys = [
-        each.attr if isinstance(each, nodes.Getattr) else each.arg
-        for each in _members(compare)
-        if each not in called and isinstance(each.node, nodes.Name) and each.node.name not in spaces
-    ]
-    names = [key.value if isinstance(key, nodes.Const) else key for key in keys]
-    for value in _plain_constants(compare, keys):
-        yield {name: value} if names and isinstance(name := names[0], str) else value
-    if names:
-        yield {}
-    elif any(each.op in ("in", "notin") and _made_of(each.expr) for each in compare.find_all(nodes.Operand)):
-        yield []
-
-
-def _members(compare: nodes.Node) -> Iterator[nodes.Getattr | nodes.Getitem]:
-    yield from compare.find_all(nodes.Getattr)
-    yield from compare.find_all(nodes.Getitem)
-
-
-def _plain_constants(compare: nodes.Node, keys: Sequence[Any]) -> Iterator[str | int | float]:
-    for const in compare.find_all(nodes.Const):
-        value: Any = const.value if const not in keys else None
-        for each in value if isinstance(value, list | tuple) else [value]:
-            if isinstance(each, str | int | float):
-                yield each
-                if not isinstance(each, str | bool):
-                    yield each + 1
-
-
-def _made_of(node: nodes.Node) -> frozenset[str]:
-    """Return the variables that an expression is built from with constants; nothing if it is built from more."""
-    if not _is_pure(node):
-        return frozenset()
-    own = [node] if isinstance(node, nodes.Name) else []
-    return frozenset(each.name for each in (*own, *node.find_all(nodes.Name))) - {"namespace"}
-
-
-def _is_pure(node: nodes.Node) -> bool:
-    return isinstance(node, _PURE) and all(map(_is_pure, node.iter_child_nodes()))
+def _reads(node: nodes.Node) -> Iterator[str]:
+    """Yield the names that an expression reads, and those of members: `ns` and `ns.flag`."""
+    for each in (node, *node.find_all((nodes.Name, nodes.Getattr))):
+        if isinstance(each, nodes.Name):
+            yield each.name
+        elif isinstance(each, nodes.Getattr) and isinstance(each.node, nodes.Name):
+            yield f"{each.node.name}.{each.attr}"

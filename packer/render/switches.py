@@ -6,11 +6,11 @@ the forms that rows have. A setting is one of reasoning if it changes which of t
 they say, or whether the prompt opens or closes a block of reasoning.
 
 A value asks for reasoning if some shows under it. Where that is so for all words or for none, as with Mistral's
-template, which only states the effort in front of the question, what a word means in English decides. A reasoned answer
+template, which only states the effort in front of the question, what a word means in English decides: the value, or
+what a line that changes with it says. A reasoned answer
 is trained under no word that asks for none, also if it is the one that the template uses by default.
 """
 
-import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -40,10 +40,10 @@ _CHATS: tuple[list[Message], ...] = (
     [{"role": "system", "content": "w"}, {"role": "user", "content": "x"}],
 )
 
-_MOST_SETTINGS = 200
-"""More than any template has."""
-
 _EFFORT_LIKE = re.compile("think|reason|effort")
+_SHORT = 40
+"""Characters of a line that states a setting, and is no instruction."""
+
 _NONE = re.compile(r"(?:no(?:t|n|ne)?(?:[ _-]?(?:think|reason)\w*)?|off|false|disabled?)", re.IGNORECASE)
 """Matches a word that means none: `none`, `no_think`, `off`."""
 
@@ -51,6 +51,13 @@ _NONE = re.compile(r"(?:no(?:t|n|ne)?(?:[ _-]?(?:think|reason)\w*)?|off|false|di
 def means_none(word: Value) -> bool:
     """Whether a value is a word that asks for no reasoning."""
     return isinstance(word, str) and _NONE.fullmatch(word) is not None
+
+
+def _states_none(prompt: str, prompts: Sequence[str]) -> bool:
+    """Whether a short line of a prompt, but not of all, says that there is no reasoning, such as `Effort: none`."""
+    lines = (line for line in prompt.splitlines() if len(line) <= _SHORT and not all(line in each for each in prompts))
+    stated = (line.lower() for line in lines if _EFFORT_LIKE.search(line.lower()))
+    return any(means_none(word) for line in stated for word in re.findall(r"[\w-]+", line))
 
 
 class _Look(NamedTuple):
@@ -145,9 +152,10 @@ def learned(values: Mapping[str, Sequence[Value]], render: Render) -> Switches:
     if not looks_of:
         return Switches()
     chat, own = looks_of[0]
-    pairs = itertools.islice(((name, value) for name, tried in values.items() for value in tried), _MOST_SETTINGS)
-    tried = ((name, value, _look(render, chat, {name: value})) for name, value in pairs)
-    looks = [(name, value, look) for name, value, look in tried if look is not None and not look.says(value)]
+    looks = []
+    for name, tried in values.items():
+        found = [(value, look) for value in tried if (look := _look(render, chat, {name: value})) is not None]
+        looks += [(name, *each) for each in _telling([each for each in found if not each[1].says(each[0])], own)]
     none, by_default, asking, off = {}, set(), [], set()
     for name in values:
         is_effort = _EFFORT_LIKE.search(name) is not None  # other settings may leave no answer as it is: `tool_choice`
@@ -157,7 +165,10 @@ def learned(values: Mapping[str, Sequence[Value]], render: Render) -> Switches:
         silent = [value for value, look in usable if not look.asks(form)]
         is_default = not own.asks(form)
         if len(silent) + is_default in (0, len(usable) + 1):
+            prompts = [look.prompt for _, look in usable]
             silent = [value for value, _ in usable if is_effort and means_none(value)]
+            stated = [value for value, look in usable if _states_none(look.prompt, prompts)]
+            silent = silent or [value for value in stated if not isinstance(value, bool)]
             is_default = own.prompt in [look.prompt for value, look in usable if value in silent]
         off |= {(name, value) for value in (*silent, *[None] * is_default) if value is None or isinstance(value, bool)}
         words = [(value, look) for value, look in usable if not isinstance(value, bool)]
@@ -169,11 +180,27 @@ def learned(values: Mapping[str, Sequence[Value]], render: Render) -> Switches:
             asking += [
                 (name, value) for value, look in words if isinstance(value, str) and value not in said and look != own
             ]
-    others = [(name, value) for name, value, look in looks if look.is_another(own)]
-    modes = [(name, value) for name, value in others if isinstance(value, bool) or value in none.get(name, ())]
+    of_look = {(name, look): value for name, value, look in reversed(looks) if look.is_another(own)}
+    modes = [
+        (name, value) for (name, _), value in of_look.items() if isinstance(value, bool) or value in none.get(name, ())
+    ]
     shown = [own, *(look for name, value, look in looks if look.is_another(own) or (name, value) in asking)]
     written = tuple(look.written[1:-1] for look in shown)
     return Switches(written, tuple(modes), none, frozenset(by_default), tuple(asking), frozenset(off))
+
+
+def _telling(looks: Sequence[tuple[Value, _Look]], own: _Look) -> list[tuple[Value, _Look]]:
+    """Leave out truth values if they do the same, are shown, or there are numbers; else words that do as they do."""
+    truths = {str(value): look for value, look in looks if isinstance(value, bool)}
+    others = [value for value, _ in looks if not isinstance(value, bool)]
+    is_shown = any(truth in look.prompt and truth not in own.prompt for truth, look in truths.items())
+    is_number = any(isinstance(value, int | float) for value in others)
+    is_truth = len({*truths.values()}) == 2 and not is_number and not (others and is_shown)
+    return [
+        (value, look)
+        for value, look in looks
+        if (is_truth if isinstance(value, bool) else not is_truth or look not in truths.values())
+    ]
 
 
 def _look(render: Render, chat: Sequence[Message], kwargs: Mapping[str, Any]) -> _Look | None:

@@ -2,9 +2,9 @@
 
 What is checked is what both sides say. A result says its call by an id, by the name of the tool, or by both. Where it
 says neither, it belongs to the next call in order, and nothing can be compared; so it is where a call has no id. An id
-is told by its value, whatever its key is. A row without any call may have them as text, in the answer before. Calls
-without any result are no error, nor is one message for all of them, as some datasets have it: it has no id, or is a
-list. Otherwise each call has a result if one has.
+is told by its value, whatever its key is, or by a key that ends in `id` and that only results have. A row without any
+call may have them as text, in the answer before. Calls without any result are no error, nor is one message for all of
+them, as some datasets have it: it has no id, or is a list. Otherwise each call has a result if one has.
 """
 
 from collections import Counter, defaultdict
@@ -22,11 +22,14 @@ def with_ids_of_results(messages: Sequence[Message]) -> Sequence[Message]:
     """Return the messages with the ids of results where templates look for them, such as those under `toolCallId`."""
     made: set[str] = set()
     found: list[Message] = []
+    of_others = {key for message in messages if message.role != "tool" for key in message.fields}
     for message in messages:
         fields = message.fields
         made.update(str(call["id"]) for call in fields.get("tool_calls") or () if call.get("id"))
         if made and message.role == "tool" and not fields.get("tool_call_id"):
-            keys = [key for key, value in fields.items() if key not in _NO_IDS and str(value) in made]
+            own = {key: str(value) for key, value in fields.items() if key not in _NO_IDS}
+            keys = [key for key, value in own.items() if value in made]
+            keys = keys or [key for key in own if key.lower().endswith("id") and key not in of_others]
             others = {key: value for key, value in fields.items() if key not in keys}
             ids = {"tool_call_id": str(fields[keys[0]])} if keys else {}
             message = Message(fields={**others, **ids}, weight=message.weight)  # noqa: PLW2901 - moved

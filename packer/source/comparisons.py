@@ -1,8 +1,8 @@
 """Two answers to one question, and what a row says about which is better: read, where it can be read without guessing.
 
 The names of both differ in a last letter: `response_a` and `response_b`. A text names the better one, or has its
-letter; scores end as the answers do; the numbers of a few datasets have a known sense. Any other number has none: that
-a `preference` is 1 may mean the first answer or the second.
+letter, and a `winner` may have its number; scores end as the answers do; the numbers of a few datasets have a known
+sense. Any other number has none: that a `preference` is 1 may mean the first answer or the second.
 """
 
 import math
@@ -63,7 +63,7 @@ def _better(row: Mapping[str, Any], answers: tuple[str, str]) -> int | Refused |
             known = {
                 answer.lower(),
                 f"model_{side}",
-                *([side] if name == "better_response_id" or side.isalpha() else []),
+                *([side] if name in _ONLY_NAMES or side.isalpha() else []),
             }
             if said in known:
                 return index

@@ -255,7 +255,7 @@ def first_rows(
     """
     left, row = _SAMPLED_BYTES, None
     if every_column and format in TABLE_FORMATS:
-        names = [field.name for field in table_schema(path, format) if _is_sampled(field.type)]
+        names = {field.name: True for field in table_schema(path, format) if _is_sampled(field.type)}
         rows = table_rows(path, format, names, columns=columns, max_row_bytes=_LONGEST_SAMPLED_BYTES)
     else:
         rows = file_rows(path, format=format, schema=None, columns=columns, max_row_bytes=_LONGEST_SAMPLED_BYTES)

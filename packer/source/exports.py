@@ -61,6 +61,24 @@ _LABEL_STUDIO = (
     ' | if type == "array" then join("\\n") else . end)}] | add)'
 )
 
+_AI_SDK = (
+    "{messages: [.messages[] | .role as $role"
+    ' | reduce (.parts[] | select(.type != "step-start")) as $part ([];'
+    " ($part.toolInvocation // $part) as $call"
+    ' | if $call.toolCallId then . + [{role: $role, content: [{type: "tool_use", id: $call.toolCallId,'
+    ' name: ($call.toolName // ($part.type | ltrimstr("tool-"))), input: ($call.input // $call.args)}]}]'
+    ' + [$call.output // $call.result // $call.errorText | values | {role: "tool", tool_call_id: $call.toolCallId,'
+    ' content: (if type == "string" then . else tojson end)}]'
+    " else . + [{role: $role, content: [$part | {type, text}]}] end) | .[]]} + del(.messages)"
+)
+_LM_STUDIO = (
+    '{messages: [(.systemPrompt // "" | select(. != "") | {role: "system", content: .}), (.messages[]'
+    " | .versions[.currentlySelected] | {role, content: (if .steps then [.steps[] | (.style.type // .type) as $style"
+    ' | .content[]? | if $style == "thinking" then {type: "thinking", thinking: .text} else . end]'
+    " else .content end)})]}"
+)
+_IN_TURN = 'to_entries[] | {role: (if .key % 2 == 0 then "user" else "assistant" end), content: (.value | values)}'
+
 _TRACE = (
     "select([.nodes[].parent] == [null, range(0; (.nodes | length) - 1)])"
     " | {id, tools, messages: [.nodes[] | .sampled as $sampled | .message"
@@ -80,6 +98,12 @@ class _Export(NamedTuple):
 
 def _has(*names: str) -> Callable[[Mapping[str, Any]], bool]:
     return lambda row: all(row.get(name) is not None for name in names)
+
+
+def _in_messages(*keys: str) -> Callable[[Mapping[str, Any]], bool]:
+    """Recognize rows whose messages have some keys, at any depth."""
+    names = [f'"{key}": ' for key in keys]
+    return lambda row: all(map(json.dumps(row.get("messages"), default=str).__contains__, names))
 
 
 def _is_transcript(row: Mapping[str, Any]) -> bool:
@@ -119,35 +143,53 @@ _EXPORTS = (
         lambda row: row.get("custom_id") is not None or row.get("object") in ("response", "chat.completion"),
         None,
     ),
+    _Export("an export of the AI SDK, with calls and results in parts", _in_messages("parts", "toolCallId"), _AI_SDK),
+    _Export("a conversation of LM Studio", _in_messages("versions", "currentlySelected"), _LM_STUDIO),
     _Export("a file of traces, of which this takes those without branches", _is_trace, _TRACE),
 )
 
 
-def export_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return the step that makes rows of messages of an export, or of dialogues under other keys; None for others."""
+def export_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | None = None) -> str | None:
+    """Return the step that makes rows of messages of an export, or of dialogues under other keys; None for others.
+
+    `rows` are some of the file, and `field` the list with the messages, if it is known.
+    """
     for export in _EXPORTS:
         if any(map(export.recognizes, rows)):
             if export.program is None:
                 return f"this is {export.what}"
             program = export.program if export.slurps else f"{EACH_ROW}{export.program}"
             return _step(f"this is {export.what}", jq_command(path, program, slurps=export.slurps))
-    return dialogue_hint(path, rows)
+    return _dialogue_hint(path, rows, field)
+
+
+def turns_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | None = None) -> str | None:
+    """Return the step for a list of texts, or of pairs of them, that may be a dialogue; None if there is none."""
+    for name in dict.fromkeys(name for row in rows for name in row) if field is None else (field,):
+        at = f".[{json.dumps(name, ensure_ascii=False)}]"
+        lists = [row[name] for row in rows if row.get(name)]
+        items = [item for each in lists if isinstance(each, list) and len(each) > 1 for item in each]
+        are_pairs = all(isinstance(item, list) and len(item) == 2 and isinstance(item[1], str) for item in items)
+        if not items or not (are_pairs or all(isinstance(item, str) for item in items)):
+            continue
+        what, said = f"if the texts in `{name}` are a user's and the assistant's in turn", f"{at} | {_IN_TURN}"
+        if are_pairs:
+            what, said = f"if the pairs in `{name}` are questions and answers", f"[{at}[][]] | {_IN_TURN}"
+        if are_pairs and all(str(one).lower() in ROLES for one, _ in items):
+            what, said = f"the messages in `{name}` are pairs", f"{at}[] | {{role: .[0], content: .[1]}}"
+        return _step(what, jq_command(path, f"{EACH_ROW}{{messages: [{said}]}} + del({at})"))
+    return None
 
 
 def _step(what: str, command: str | None) -> str:
     return f"{what}: {command}" if command else f"{what}: unpack it, or save it to a file, and packer names the command"
 
 
-def dialogue_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | None = None) -> str | None:
+def _dialogue_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | None) -> str | None:
     """Return the step that gives the messages in a list the keys `role` and `content`.
 
-    Args:
-        path: of the file.
-        rows: some of it.
-        field: the list, which keeps its name then; by default it is searched for, and called `messages`.
-
-    Returns:
-        None if there is no list of which each object has a speaker and a text
+    None if there is no list of which each object has a speaker and a text. The list `field` keeps its name; one that is
+    searched for is called `messages`.
     """
     for name in dict.fromkeys(name for row in rows for name in row) if field is None else (field,):
         found = _dialogue([row[name] for row in rows if row.get(name)])

@@ -34,7 +34,7 @@ class Fields:
 
         self._lists = {path: values[0] for path, values in found.items() if isinstance(values[0], list)}
         says = {path for path, values in found.items() if not _says_nothing(path, values, found)}
-        texts = {path: sum(map(len, found[path])) for path in says if isinstance(found[path][0], str)}
+        texts = {path: len("".join(map(str, found[path]))) for path in says if isinstance(found[path][0], str)}
         self._sentences = {path for path in texts if is_text(found[path][0])}
         self._texts = sorted(texts, key=lambda path: -texts[path])
         self.paths = [path for path in found if path in texts or any(_texts_in(found[path][0]))]
@@ -86,11 +86,14 @@ class Fields:
     def unnamed(self) -> Iterator[tuple[str, Columns]]:
         """Yield when columns for a question and its answer are right, where names do not say it, and these columns.
 
-        Two fields whose names differ in a last letter are two answers, of which either may be the better one.
+        Two fields whose names differ in a last letter are two answers, of which either may be the better one. Two that
+        nothing else is known of may be so.
         """
         unknown = self._meant(None)
         questions = self._questions or [path for path in unknown if path in self._sentences] or unknown
-        for one, other in self._compared:
+        sentences = [path for path in unknown if path in self._sentences]
+        alike = [(sentences[0], sentences[1])] if len(sentences) == 2 and self._questions else []
+        for one, other in self._compared or alike:
             for question in questions[:1]:
                 yield f"if `{one}` is always better than `{other}`, ", _pair(question, one, other)
                 yield f"if `{other}` is always better than `{one}`, ", _pair(question, other, one)

@@ -106,17 +106,23 @@ def fields_read(schema: str) -> frozenset[str]:
     return _FIELDS[schema] | SUSPECT_FIELDS | {*ID_FIELDS}
 
 
-def columns_read(table: pa.Schema, schema: str | None, columns: Columns) -> list[str]:
-    """Return those columns of a table, that a schema reads, in the table's order.
+def columns_read(table: pa.Schema, schema: str | None, columns: Columns) -> dict[str, bool]:
+    """Return those columns of a table that are read, in its order; true: all of its values, as a schema reads it.
 
-    If `schema` is None, these are the columns that determine one.
+    Of other texts, only those that may say how an answer ended. If `schema` is None, these are the columns that
+    determine one.
     """
     types = {field.name: field.type for field in table}
-    names = [*types]
     fields = VOTING_FIELDS | SUSPECT_FIELDS if schema is None else fields_read(schema)
-    hidden = {name for pair in columns.items() for name in pair}
-    read = {*columns_with_fields([*fields | FORM_FIELDS], names, columns)}
-    return [name for name in names if name in read or (name not in hidden and may_say_end(f"{name}: {types[name]}"))]
+    read = {*columns_with_fields([*fields | FORM_FIELDS], [*types], columns)}
+    hidden = {name for pair in columns.items() for name in pair} - read
+    found = {}
+    for name, kind in types.items():
+        is_whole = name in read or may_say_end(f"{name}: {kind}")
+        is_text = schema is not None and "string" in str(kind) and not kind.num_fields
+        if name not in hidden and (is_whole or is_text):
+            found[name] = is_whole
+    return found
 
 
 def columns_with_fields(fields: Sequence[str], names: Sequence[str], columns: Columns) -> tuple[str, ...]:

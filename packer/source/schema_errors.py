@@ -9,7 +9,7 @@ from packer.errors import InputError
 from packer.near import did_you_mean, near
 from packer.recipe.named_options import as_option, flow_mapping
 from packer.source.decode import Refused
-from packer.source.exports import EACH_ROW, export_hint
+from packer.source.exports import EACH_ROW, export_hint, turns_hint
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, jq_command, quoted
 from packer.source.proposals import Proposal, Reading, propose
@@ -126,27 +126,30 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     sampled = [dict(row) for row in rows if row][:_TRIED_ROWS]
     fields = Fields([rename(row, columns) for row in sampled])
     best = _best(sampled, columns, (("", further) for further in fields.named()))
-    rivals = [each for each in best[1:] if any(old in each[1].left for old in best[0][1].reading.columns.values())]
+    rivals = _rivals(best)
     best, joint = ([*best[:1], *rivals[:1]], " or ") if best else (_best(sampled, columns, fields.unnamed()), "; ")
     if not best:
-        return f"{fields}; packer reads messages, questions with answers, texts, and token ids"
+        turns = turns_hint(path, sampled) if path is not None else None
+        return turns or f"{fields}; packer reads messages, questions with answers, texts, and token ids"
     when, first = best[0]
     choices = [] if when or rivals else [each for each in propose(sampled, first.reading).choices if not each.left]
     read = [f"{each.when}, {each.reading.setting()}" for each in choices]
-    read = read or ([] if rivals else _into_question(first, path))
+    read = read or ([] if _rivals(best) else _into_question(first, path))
     ways = "; ".join([*read, joint.join(f"{when}{each.reading.setting(each.left)}" for when, each in best)])
-    differs = _DIFFERS if when and "rejected" in first.reading.columns else ""
-    return f"say which field is which: {ways}{_LEFT_OUT if first.left else differs}{_OR * bool(rivals)}"
+    is_pair = bool(when) and "rejected" in first.reading.columns
+    left_out = any(each.left for _, each in best)
+    return f"say which field is which: {ways}{_DIFFERS * is_pair}{_LEFT_OUT * left_out}{_OR * bool(rivals)}"
 
 
 def _into_question(proposal: Proposal, path: FilePath | None) -> list[str]:
     """Return the step that makes fields which no column reads, such as the options of a question, part of it."""
     question = proposal.reading.columns.get("instruction") or "instruction"
     fields = list(dict.fromkeys(map(first_name, proposal.left)))
-    if not fields or "prompt" in proposal.reading.columns:
+    if not fields or not proposal.reading.columns.keys().isdisjoint({"prompt", "text"}):
         return []
     at, names = json.dumps(question), ", ".join(map(json.dumps, fields))
-    said = '"\\n\\($name): " + ([.[$name] | .. | scalars | tostring] | join(", "))'
+    said = '"\\n\\($name): " + ([.[$name] | if type == "object" then to_entries[] | "\\(.key): \\(.value)"'
+    said += ' else .. | scalars | tostring end] | join(", "))'
     program = f'{EACH_ROW}.[{at}] += ([({names}) as $name | {said}] | join("")) | del(.[{names}])'
     command = jq_command(path, program) if path is not None else None
     return [
@@ -158,10 +161,16 @@ def _into_question(proposal: Proposal, path: FilePath | None) -> list[str]:
 def _best(
     rows: Sequence[dict[str, Any]], columns: Columns, candidates: Iterable[tuple[str, Columns]]
 ) -> list[tuple[str, Proposal]]:
-    """Return those candidates with what else reads the rows that leave the fewest fields unread."""
+    """Return those candidates, with what else reads the rows, that leave fewest fields unread: pairs, and others."""
     tried = [(when, proposal) for when, each in candidates if (proposal := _tried(rows, columns, each)) is not None]
-    fewest = min((len(proposal.left) for _, proposal in tried), default=0)
-    return [(when, proposal) for when, proposal in tried if len(proposal.left) == fewest]
+    kinds = [[each for each in tried if ("rejected" in each[1].reading.columns) == pairs] for pairs in (True, False)]
+    fewest = [min((len(proposal.left) for _, proposal in kind), default=0) for kind in kinds]
+    return [each for kind, left in zip(kinds, fewest, strict=True) for each in kind if len(each[1].left) == left]
+
+
+def _rivals(ways: Sequence[tuple[str, Proposal]]) -> list[tuple[str, Proposal]]:
+    """Return the ways that leave unread what the first one reads: it may be the same thing."""
+    return [each for each in ways[1:] if any(old in each[1].left for old in ways[0][1].reading.columns.values())]
 
 
 def _tried(rows: Sequence[dict[str, Any]], columns: Columns, further: Columns) -> Proposal | None:

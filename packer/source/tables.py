@@ -11,7 +11,7 @@ anything else is omitted, so that the rest of a struct can be asked about.
 
 import datetime as dt
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from functools import partial
@@ -27,7 +27,7 @@ from packer.source.partition import Format, Partition
 from packer.source.row import ID_FIELDS, Columns, FileRow, nested_json, row_too_large_error, type_name
 from packer.source.schema import columns_with_fields
 from packer.source.table_files import batch_bytes, read_errors, record_batches
-from packer.source.unsupported_rows import IMAGE_FIELDS, MEDIA_FIELDS, PREFERENCE_FIELDS
+from packer.source.unsupported_rows import END_IN_TEXT, IMAGE_FIELDS, MEDIA_FIELDS, PREFERENCE_FIELDS
 
 Convert: TypeAlias = Callable[[Any], Any]
 
@@ -219,7 +219,7 @@ _OPTIONAL_FIELDS = (*ID_FIELDS, *PREFERENCE_FIELDS, "label")
 def table_rows(
     path: FilePath,
     kind: Format,
-    names: Sequence[str],
+    names: Mapping[str, bool],
     *,
     columns: Columns,
     max_row_bytes: int,
@@ -228,20 +228,23 @@ def table_rows(
 ) -> Iterator[FileRow]:
     """Yield the rows of a file, or those from the start of a partition to the end of its groups.
 
-    Only the columns in `names` are read, and the size of a row is that of these columns. `columns` determines which of
-    them contain media, which are only checked for presence, and in which a text is JSON. The columns in `fields` are
-    read in addition, and do not affect the rows.
+    Only the columns in `names` are read, and the size of a row is that of these columns; of those with false, only
+    texts that may say how an answer ended. `columns` determines which of them contain media, which are only checked for
+    presence, and in which a text is JSON. The columns in `fields` are read in addition, and do not affect the rows.
 
     Raises:
         InputError: the file cannot be read, or is damaged.
     """
-    reader = _ColumnReader(names, columns)
+    reader = _ColumnReader([*names], columns)
     skip = partition.skip if partition is not None else 0
     with read_errors(path, kind):
         for batch in record_batches(path, kind, [*dict.fromkeys((*names, *fields))], partition):
             num_skipped = min(skip, batch.num_rows)
             skip -= num_skipped
             selected = batch.select(list(names))  # reading a name with a dot may add others
+            for name in (name for name, is_whole in names.items() if not is_whole):
+                place = selected.schema.get_field_index(name)
+                selected = selected.set_column(place, name, _of_ends(selected.column(place)))
             for start in range(num_skipped, selected.num_rows, _SLICE_ROWS):
                 rows = _rows(selected.slice(start, _SLICE_ROWS), max_row_bytes, reader)
                 if not fields:
@@ -339,6 +342,14 @@ class _ColumnReader:
             return [None] * len(column), None
         values = column.to_pylist()
         return values, converter(column.type, name)
+
+
+def _of_ends(column: pa.Array) -> pa.Array:
+    """Return the texts of a column that may say how an answer ended, and no others."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - a twentieth of a second, not needed for JSON
+
+    texts = column.cast(pa.large_string())
+    return pc.if_else(pc.match_substring_regex(texts, END_IN_TEXT), texts, None)
 
 
 def _has_media(column: pa.Array) -> pa.Array:

@@ -68,6 +68,10 @@ def refuse_unsupported(row: dict[str, Any], *, suspect: Collection[str], rated: 
         raise Refused("preference", f"the field `{_RATING}` rates the answer; {reads}, {hides}")
 
 
+END_IN_TEXT = r"(?i)(?:finish|stop|done)\w*reason|truncated|completed?\b"
+"""Matches, as RE2 does, every text in which one of these names may be a key."""
+
+
 def may_say_end(names: str) -> bool:
     """Whether one of some names, such as a field and those in its type, can say whether an answer ended."""
     return _END.search(names) is not None

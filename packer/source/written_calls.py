@@ -61,16 +61,13 @@ def _patterns(name: str, parameters: tuple[str, ...] | None) -> tuple[re.Pattern
     tool = rf"(?i:{exact})"
     key = r"\w+" if parameters is None else "|".join(map(re.escape, parameters)) or "(?!)"
     key = rf"(?<!\w)(?:{key})(?![\w-])"
-    begins = (
-        rf"{tool}(?=\(|[ \t]\w+=)",
-        rf"^(?:<[^<>\n]{{0,40}}>|\[[A-Z_]+\]|[^\w\n])*+{exact}(?![ \t])",
-        rf"""{exact}(?=[\\"'`*]*[ \t]?[^\w\s])""",
-    )
-    ends = (rf"{key}{_QUOTE}\s*{_GIVEN}", rf"--{key}", rf"\n\s*(?:- )?{key}:[ \t]+\S+(?: \S+)?[ \t]*$")
+    called = rf"""(?:{tool}(?=\(|[ \t]\w+=)|^[^\w\n]*+{exact}(?![ \t])|{exact}(?=[\\"'`*]*[ \t]?[^\w\s]))"""
+    is_word = re.search(r"[a-z][A-Z]|[\W\d_]", name) is None
     valued = (
-        rf"(?:{'|'.join(begins)}){_GAP}(?:{'|'.join(ends)})",
+        rf"{called}{_GAP}(?:{key}{_QUOTE}\s*{_GIVEN}|--{key}|\n\s+(?:- )?{key}:[ \t])",
         rf"{tool}\(\s*[\"']",
         rf"\A(?:\s*```\w*)?\W*(?:\w+\.)*{tool}\([^()]*\)\W*\Z",
+        rf"\A[^\w\n]*{exact}\W+\w[^\n]*(?<![.!?:])\Z" if not is_word else r"(?!)",
     )
     marked = (
         rf"{_TAG}\W{{0,8}}{tool}",
@@ -268,8 +265,9 @@ def _called(text: str, functions: Mapping[str, Any], *, is_called: bool) -> Iter
 
     A tool is called by what marks say: the tag ``<function=``, ``Action:``, ``to=``, or a member such as `name` beside
     one such as `arguments`. In an answer without other calls it is called, too, if its name is followed by that of a
-    parameter with a value, or by a value in brackets, and no word of a sentence stands between; or by brackets alone,
-    if the text has nothing else.
+    parameter with a value, or by a value in brackets, and no word of a sentence stands between. So it is if the text is
+    nothing but its name with brackets, or is a line that begins with its name, which is no word (`get_tide`), and that
+    ends as no sentence does.
     """
     has_arguments = _ARGUMENTS_MEMBER.search(text) or _CALL_MARK.search(text)
     for name in _named(text, functions):

@@ -354,6 +354,12 @@ def test_the_price_of_rewriting_is_measured_on_the_rows(tmp_path: Path) -> None:
     assert "rows_price" not in codes(of(folder, sources=write(tmp_path / "one.jsonl", chat("Hi", "Hello"))))
 
 
+def test_a_template_that_is_not_there_is_not_said_to_be_refused(tmp_path: Path) -> None:
+    report = of(byte_level(None)(tmp_path / "model"))
+    assert dict(report.facts)["template"] == "none"
+    assert "template" not in report.verdict
+
+
 def test_rows_of_text_need_no_template(tmp_path: Path) -> None:
     folder = twins.byte_level(tmp_path / "tokenizer", template=None)
     report = of(folder, sources=write(tmp_path / "rows.jsonl", {"text": "Hello there"}))

@@ -156,6 +156,35 @@ def ui_message(number: str, role: str, text: str, *before: Any) -> dict[str, Any
     return {"id": number, "role": role, "parts": [*before, {"type": "text", "text": text}]}
 
 
+TIDE_PART = {"type": "tool-tide", "toolCallId": "call_1", "state": "output-available"}
+TIDE_PART |= {"input": {"harbor": "Oban"}, "output": {"high": "06:12"}}
+INVOCATION = {
+    "state": "result",
+    "toolCallId": "call_1",
+    "toolName": "tide",
+    "args": {"harbor": "Oban"},
+    "result": "06:12",
+}
+INVOCATION = {"type": "tool-invocation", "toolInvocation": INVOCATION}
+LM_STEPS = [
+    {"type": "contentBlock", "style": {"type": "thinking"}, "content": [{"type": "text", "text": "I look."}]},
+    {"type": "contentBlock", "content": [{"type": "text", "text": SAID}]},
+    {"type": "debugInfoBlock", "debugInfo": "x"},
+]
+LM_STUDIO = {
+    "name": "Tide",
+    "systemPrompt": SYSTEM,
+    "messages": [
+        {
+            "versions": [
+                {"type": "singleStep", "role": "user", "content": [{"type": "text", "text": text}]}
+                for text in ("?", ASKED)
+            ],
+            "currentlySelected": 1,
+        },
+        {"versions": [{"type": "multiStep", "role": "assistant", "steps": LM_STEPS}], "currentlySelected": 0},
+    ],
+}
 EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
     "chatgpt": ("conversations.json", [WITH_IMAGE, CHATGPT], [ASKED, SAID, MORE, REST], [SAID, REST]),
     "claude": (
@@ -229,6 +258,51 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         "rows.jsonl",
         [{"messages": [ui_message("1", "user", ASKED), ui_message("2", "assistant", SAID, {"type": "step-start"})]}],
         [ASKED, SAID],
+        [SAID],
+    ),
+    "calls of the ai sdk": (
+        "rows.jsonl",
+        [
+            {
+                "tools": CHAT_TOOLS,
+                "messages": [ui_message("1", "user", ASKED), ui_message("2", "assistant", SAID, TIDE_PART)],
+            }
+        ],
+        ['"name": "tide"', ASKED, CALL, '{"high":"06:12"}', SAID],
+        [CALL, SAID],
+    ),
+    "calls of an older ai sdk": (
+        "rows.jsonl",
+        [
+            {
+                "tools": CHAT_TOOLS,
+                "messages": [
+                    {**ui_message("1", "user", ASKED), "content": ASKED},
+                    {**ui_message("2", "assistant", SAID, INVOCATION), "content": SAID},
+                ],
+            }
+        ],
+        ['"name": "tide"', ASKED, CALL, "06:12", SAID],
+        [CALL, SAID],
+    ),
+    "lm studio": ("tide.conversation.json", [LM_STUDIO], [SYSTEM, ASKED, "[I look.]" + SAID], ["[I look.]" + SAID]),
+    "texts in turn": (
+        "rows.jsonl",
+        [{"id": "0", "data": [ASKED, SAID, MORE, REST]}],
+        [ASKED, SAID, MORE],
+        [SAID, REST],
+    ),
+    "pairs of texts": ("rows.jsonl", [{"history": [[ASKED, SAID], [MORE, REST]]}], [ASKED, SAID, MORE], [SAID, REST]),
+    "pairs that begin with an answer": (
+        "rows.jsonl",
+        [{"messages": [[None, SAID], [MORE, REST]]}],
+        [MORE],
+        [SAID, REST],
+    ),
+    "pairs of a role and a text": (
+        "rows.jsonl",
+        [{"conversation": [["system", SYSTEM], ["user", ASKED], ["assistant", SAID]]}],
+        [SYSTEM, ASKED, SAID],
         [SAID],
     ),
     "a dialogue": ("rows.jsonl", [DIALOGUE], [ASKED, SAID], [SAID]),

@@ -406,6 +406,24 @@ def test_the_hint_for_tags_of_which_no_prompt_is_continued_moves_them_to_the_fie
     assert "[R]I should think.[/R]4" in "".join(run.text for document in built.view.documents for run in document.runs)
 
 
+def test_the_hint_for_reasoning_holds_where_the_template_names_its_channels(tmp_path: Path) -> None:
+    """As Kimi K3: `<|close|>response<|sep|>` stands behind an answer."""
+    channels = CHANNELS.replace("m.content + '", "m.content + '<|endoftext|>response<|im_end|>").replace(
+        "[R]", "[THOUGHT]"
+    )
+    hint = hint_for(shown_for(tmp_path, channels, [{"messages": INLINE_ROW}]))
+    assert settings_in(hint) == ["supervision.reasoning=field"]
+
+
+def test_tags_are_not_proposed_to_a_template_that_has_others_before_calls(tmp_path: Path) -> None:
+    """As Command R7B, which shows reasoning only before calls, and answers in a channel."""
+    before_calls = CHANNELS.replace("m.thinking %}", "m.thinking and m.tool_calls %}")
+    before_calls = before_calls.replace("[R]", "<|START_THINKING|>").replace("[/R]", "<|END_THINKING|>")
+    for messages in (INLINE_ROW, [USER, REASONED]):
+        hint = hint_for(shown_for(tmp_path, before_calls, [{"messages": messages}]))
+        assert "supervision.reasoning" not in hint
+
+
 def test_the_hint_for_tags_that_the_template_alone_has_names_the_field_of_reasoning(tmp_path: Path) -> None:
     rows = [{"messages": [USER, ANSWER | {"content": "4, for: [R]I should think.[/R]"}]}]
     (way,) = hint_for(shown_for(tmp_path, CHANNELS, rows)).split("; ")
@@ -427,14 +445,6 @@ def test_the_hint_for_variables_of_a_row_that_contradict_it_is_followed(tmp_path
     assert shown_for(tmp_path, template, rows, columns).totals.kept == 1
 
 
-def test_the_hint_for_a_variable_of_the_recipe_that_contradicts_rows_is_followed(tmp_path: Path) -> None:
-    rows = [{"messages": [USER, REASONED]}]
-    hint = hint_for(shown_for(tmp_path, SWITCHED, rows, enable_thinking=False))
-    way = shlex.split(hint.split("; ")[0])[1]
-    assert way == "template.kwargs={}"
-    assert shown_for(tmp_path, SWITCHED, rows, way, enable_thinking=False).totals.kept == 1
-
-
 def test_the_hints_for_a_template_with_several_efforts_are_followed(tmp_path: Path) -> None:
     rows = [{"messages": [USER, REASONED]}]
     *ways, last = hint_for(shown_for(tmp_path, EFFORTS, rows)).split("; ")
@@ -454,15 +464,6 @@ def test_the_hint_for_a_word_that_means_none_by_default_names_the_variable(tmp_p
     assert hint_for(seen).endswith("or set the variable to what asks for it")
     assert "contradicts reasoning_effort" in seen.rows[0].view.rejected[0].reason
     assert shown_for(tmp_path, only_none, rows, "template.kwargs.reasoning_effort=high").totals.kept == 1
-
-
-def test_the_hint_for_reasoning_that_a_variable_of_the_row_leaves_out_is_followed(tmp_path: Path) -> None:
-    leaves_out = CHANNELS.replace("{%- if m.thinking %}", "{%- if m.thinking and enable_thinking is not false %}")
-    rows = [{"messages": [USER, REASONED], "chat_template_kwargs": {"enable_thinking": False}}]
-    hint = hint_for(shown_for(tmp_path, leaves_out, rows))
-    columns = "sources.columns={chat_template_kwargs: null}"
-    assert settings_in(hint)[0] == columns
-    assert shown_for(tmp_path, leaves_out, rows, columns).totals.kept == 1
 
 
 def test_the_hints_for_inline_reasoning_and_an_effort_are_one_stop(tmp_path: Path) -> None:

@@ -242,6 +242,7 @@ COMPARED: dict[str, dict[str, Any]] = {
     "ratings": {"instruction": ASKED, "output_1": ONE, "output_2": OTHER, "rating_1": 5, "rating_2": 1},
     "saferlhf": {"prompt": ASKED, "response_0": OTHER, "response_1": ONE, "better_response_id": 1},
     "an arena": {"prompt": ASKED, "response_a": ONE, "response_b": OTHER, "winner": "model_a"},
+    "a number that wins": {"prompt": ASKED, "answer_1": OTHER, "answer_2": ONE, "winner": 2},
     "conversations of an arena": {
         "conversation_a": [{"role": "user", "content": ASKED}, {"role": "assistant", "content": OTHER}],
         "conversation_b": [{"role": "user", "content": ASKED}, {"role": "assistant", "content": ONE}],

@@ -410,6 +410,41 @@ def test_of_several_words_that_ask_for_reasoning_none_is_guessed(tmp_path: Path)
     assert asked_with(made, PLAIN) == "none"
 
 
+WAYS = {
+    "a dictionary": ("{'none': 0, 'low': 5}[depth | default('none')] > 0", "none", "low"),
+    "a named dictionary": ("budgets[depth | default('none')] > 0", "none", "low"),
+    "a macro": ("opens(depth | default('flat')) == 'yes'", "flat", "deep"),
+    "a number": ("(depth | default(0) | int) != 0", 0, 1),
+    "a member": ("ns.value != 'flat' and ns.value == 'deep'", "flat", "deep"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_mode_is_found_however_the_template_asks_for_it(tmp_path: Path, way: str) -> None:
+    is_on, off, on = WAYS[way]
+    head = """\
+{%- macro opens(level) %}{% if level == 'deep' %}yes{% endif %}{% endmacro %}
+{%- set budgets = {'none': 0, 'low': 5} %}{% set ns = namespace(value=depth) %}"""
+    body = "".join(EFFORT.partition("{%- for m in messages %}")[1:])
+    closes = body.replace("{% endif %}", "{% elif m.role == 'assistant' %}[THINK][/THINK]{% endif %}", 1)
+    closes = closes.replace("assistant\\n' }}", f"assistant\\n[THINK]' + ('' if {is_on} else '[/THINK]') }}}}")
+    made = stages(tmp_path, head + closes)
+    assert made.turns(chat(ASKED, PLAIN)) == [(made.turns(chat(ASKED, PLAIN, depth=off))[0][0], f"One.{END}")]
+    found = made.reasons([chat(ASKED, REASONED, depth=off)])
+    assert found == [("prompt_diverges", f"messages[1]: its reasoning contradicts depth={off}")]
+    ((prompt, completion),) = made.turns(chat(ASKED, REASONED, depth=on))
+    assert (prompt[-7:], completion) == ("[THINK]", f"Count.[/THINK]One.{END}")
+
+
+def test_a_word_that_stands_for_none_is_told_by_what_the_template_writes_for_it(tmp_path: Path) -> None:
+    stated = effort("n", "n", "h").replace("+ effort +", "+ {'n': 'none', 'h': 'high'}[effort] +")
+    made = stages(tmp_path, stated.replace("reasoning_effort", "level"))
+    assert asked_with(made, REASONED) == "high"
+    assert asked_with(made, PLAIN) == "none"
+    ((_, reason),) = made.reasons([chat(ASKED, REASONED, level="n")])
+    assert reason.endswith("contradicts level=n")
+
+
 def test_words_that_come_to_the_same_prompt_are_one(tmp_path: Path) -> None:
     same = effort("none", "none", "low", "high").replace("+ effort +", "+ ('none' if effort == 'none' else 'some') +")
     assert asked_with(stages(tmp_path, same), REASONED) == "some"

@@ -125,6 +125,16 @@ def test_an_id_of_a_call_is_that_of_the_result_under_any_key(key):
         read([moved("b"), moved("b")])
 
 
+@pytest.mark.parametrize("key", ["id", "toolCallId", "callID", "tool_use_id"])
+def test_an_id_that_only_results_have_is_one_of_a_call(key):
+    """An id that other messages have too is that of the message."""
+    row = {"messages": [ASKED, calls("a"), {"role": "tool", "content": "7", key: "zz"}, SAID]}
+    with pytest.raises(Refused, match="zz"):
+        chat.read(row, 0)
+    with_ids = [{**message, key: f"m{number}"} for number, message in enumerate(row["messages"])]
+    assert chat.read({"messages": with_ids}, 0)
+
+
 @given(
     st.lists(
         st.lists(st.sampled_from("abc"), max_size=3).map(lambda ids: calls(*ids)) | st.sampled_from("abcd").map(result)

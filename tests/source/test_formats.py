@@ -57,6 +57,18 @@ SETS = {
     "turns": ("sharegpt", TURNS),
     "alpaca": ("alpaca", ALPACA),
     "completion": ("completion", [{"prompt": "a", "completion": " b"}, {"prompt": "", "completion": "c\n"}]),
+    "logs": (
+        "completion",
+        [
+            {"prompt": "a", "completion": "b", "log": log}
+            for log in (
+                '{"finish_reason": "stop"}',
+                '[{"usage": {"finish_reason": "length"}}]',
+                "truncated: true",
+                "{}",
+            )
+        ],
+    ),
     "text": ("text", [{"text": "one", "score": 0.5}, {"text": "two\n\nthree"}, {"text": ""}]),
 }
 

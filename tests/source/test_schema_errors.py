@@ -100,6 +100,22 @@ PLAINLY = "; packer reads messages, questions with answers, texts, and token ids
             ],
         ),
         (
+            {"question": "a", "accepted": "At twelve past six.", "refused": "I am not sure."},
+            [
+                *(
+                    f"if `{one}` is always better than `{other}`, "
+                    f"--columns instruction=question,chosen={one},rejected={other}"
+                    for one, other in (("accepted", "refused"), ("refused", "accepted"))
+                ),
+                *(
+                    f"if `{one}` answers `question`, --columns instruction=question,output={one} --ignore {other}"
+                    for one, other in (("accepted", "refused"), ("refused", "accepted"))
+                ),
+                "where that differs by row, give rows `chosen` and `rejected`",
+                "what is left out by this may belong to the prompt",
+            ],
+        ),
+        (
             {"input": [CHAT[0]], "ideal": "b", "id": "1"},
             ["if `ideal` answers `input`, --columns prompt=input,completion=ideal"],
         ),
@@ -123,6 +139,11 @@ def test_a_field_whose_name_says_nothing_is_left_out_and_its_places_are_named():
     said = "say which field is which: if `critique` is what the system says, "
     assert found.startswith(f"{said}{read},system=critique; ")
     assert found.endswith(f"; {read} --ignore critique; what is left out by this may belong to the prompt")
+
+
+def test_a_field_may_be_a_text_in_one_row_and_a_number_in_the_next():
+    rows = [{"question": "a", "mark": "high"}, {"question": "b", "mark": 7}]
+    assert columns_hint(rows, {}).startswith("the fields with texts are `question`")
 
 
 def test_a_field_that_only_names_others_or_is_the_same_in_all_rows_is_no_answer():

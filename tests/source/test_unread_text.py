@@ -267,6 +267,11 @@ def found_in(*rows: dict[str, Any], schema: str = "alpaca") -> list[str]:
     return [field.path for field in find_unread(rows, schema=schema, columns={}, roles={}).fields]
 
 
+@pytest.mark.parametrize("empty", [{}, [], "", None, [{}], {"a": {}}])
+def test_nothing_is_asked_about_what_is_empty(empty: Any) -> None:
+    assert found_in({"messages": CHAT, "metadata": empty, "metadatb": empty}, schema="messages") == []
+
+
 @pytest.mark.parametrize("options", [["Oban", "Mull"], {"A": "Oban", "B": "Mull"}, {"A": "06:12", "B": "07:00"}])
 def test_the_options_of_a_question_are_found_where_the_answer_is_a_letter(options) -> None:
     rows = [{"instruction": f"Where is port {number}?", "output": "B", "options": options} for number in range(3)]

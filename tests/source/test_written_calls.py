@@ -128,6 +128,7 @@ def test_answers_in_messages_and_in_completions_are_read_and_keep_their_weights(
         "Tide: 06:12, harbor: Oban",
         "The tide, at any harbor: 06:12.",
         "I can tell the tide. Which harbor? Name: Oban",
+        "Tide tables of Oban",
     ],
 )
 def test_other_answers_stay_texts(sample, answer):
@@ -208,6 +209,19 @@ def test_an_answer_with_a_call_and_other_things_refuses_the_row(refusal, answer)
     text = answer if isinstance(answer, str) else json.dumps(answer)
     code, reason = refusal({"instruction": "a", "output": text, "tools": TOOLS}, "alpaca")
     assert code == "bad_tools" and "a call of `tide` within the text at $.messages[1]" in reason
+
+
+@pytest.mark.parametrize(
+    "form", ["/{} Oban", "{}: Oban", "!{} Oban 3", "[{}] Oban", "<{}>Oban</{}>", "{{{{{} Oban}}}}"]
+)
+def test_an_answer_that_begins_with_a_name_that_is_no_word_is_a_call(sample, refusal, form):
+    for name in ("get_tide", "getTide", "tide2"):
+        row = {"instruction": "Tide?", "tools": [{"name": name, "parameters": SCHEMA}]}
+        assert refusal(row | {"output": form.format(name, name)}, "alpaca")[0] == "bad_tools"
+        for text in (f"I use {name}: Oban", f"{name} tells the tide.", f"- {name}: the tide\n- now: the time", name):
+            assert sample(row | {"output": text}, "alpaca").messages[-1].fields["content"] == text
+    row = {"instruction": "Tide?", "tools": [{"name": "Tide", "parameters": SCHEMA}], "output": "Tide tables of Oban"}
+    assert sample(row, "alpaca").messages[-1].fields["content"] == row["output"]
 
 
 def test_a_rejected_answer_may_be_a_call_as_text(sample, refusal):

@@ -192,7 +192,7 @@ class LintReport(Findings):
 
     tokenizer: Path
     template: Path | None
-    """The template's file; None if it is the tokenizer's own."""
+    """The template's file; None if it is the tokenizer's own, or if there is none."""
 
     findings: tuple[CodedFinding, ...]
     rows: tuple[FirstRows, ...]
@@ -202,7 +202,8 @@ class LintReport(Findings):
     @property
     def facts(self) -> list[tuple[str, str]]:
         """(label, text) of what was examined, followed by the verdict."""
-        own = "the tokenizer's own" if self.template is None else str(self.template)
+        is_none = any(each.code == "no_template" for each in self.findings)
+        own = str(self.template or ("none" if is_none else "the tokenizer's own"))
         rows = [("rows", entry.summary) for entry in self.rows]
         return [("tokenizer", str(self.tokenizer)), ("template", own), *rows, ("verdict", self.verdict)]
 
@@ -254,12 +255,15 @@ def _lint(recipe: Recipe, num_rows: int) -> LintReport:
     findings.sort(key=lambda each: (LEVELS.index(each.level), each.code not in first))
     errors = {each.code for each in findings if each.level == "error"}
     assert recipe.tokenizer is not None
+    verdict = verdict_on(files, recipe, ok=not errors, begins=not errors & _REFUSED)
+    if "no_template" in errors:
+        verdict = "a build of messages would end before its first row"
     return LintReport(
         tokenizer=Path(recipe.tokenizer),
         template=Path(shown) if (shown := recipe.template.name or recipe.template.file) else None,
         findings=tuple(findings),
         rows=tuple(files),
-        verdict="; ".join((verdict_on(files, recipe, ok=not errors, begins=not errors & _REFUSED), *settled_keys)),
+        verdict="; ".join((verdict, *settled_keys)),
     )
 
 

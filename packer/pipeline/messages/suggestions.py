@@ -23,15 +23,18 @@ from packer.recipe.strict_yaml import parse_yaml
 from packer.rejections import rejection_hint, ways_out
 from packer.render import ChatTemplate
 from packer.render.asked_modes import CONTRADICTS, SEVERAL_EFFORTS
+from packer.render.reasoning import ANY_TAG
 from packer.source.detect import first_rows
-from packer.source.exports import dialogue_hint
+from packer.source.exports import export_hint, turns_hint
 from packer.source.roles import roles_hint
 from packer.source.row import composed
 from packer.source.rows import InputFile
 from packer.source.schema_errors import columns_hint, schema_hint
 from packer.supervise import split_sides
 
-_OTHER_KEYS = re.compile(r"\A(?:.* at|no field `(?:role|from)` at) \$\.(?P<field>\w+)\[\d+\](?:; its other keys: `|\Z)")
+_OTHER_KEYS = re.compile(
+    r"\A(?:.* at|no field `(?:role|from)` at) \$\.(?P<field>\w+)\[\d+\](?:; its other keys: `|, which|\Z)"
+)
 """The reason given for a message without a text, or without a role, that has other keys which may contain it."""
 
 _MEMBERS = r"\{((?:\"(?:[^\"\\]|\\.)*\"|[^{}\"])*)\}"
@@ -113,16 +116,19 @@ def _that_help(
     One that helps only where reasoning is moved to its field, too, is named with both.
     """
     as_field = "supervision.reasoning=field"
+    helping = {way for way in ways if _helps(way, rows, recipe, model)}
     for way, effect in ways.items():
-        if _helps(way, rows, recipe, model):
+        if way in helping:
             yield way, effect
-        elif "kwargs" in way and _helps(way, rows, _with(recipe, as_field), model):
+        elif "kwargs" in way and as_field not in helping and _helps(way, rows, _with(recipe, as_field), model):
             yield way, f"{as_option(as_field)} {effect}"
 
 
 def _helps(way: str, rows: Sequence[RowBatch], recipe: Recipe, model: Model) -> bool:
-    if way.startswith("supervision.reasoning=inline") and _compiled(model, recipe).reasoning.around:
-        return False  # the letters of the tags would be part of the answer
+    if way.startswith("supervision.reasoning=inline"):
+        template = _compiled(model, recipe)
+        if template.reasoning.around or ANY_TAG.search(template.source.replace("think>", "")):
+            return False  # it has markers of its own, and the letters of these tags would be part of the answer
     if way in _CHANGES:
         changed = [replace(each, samples=tuple(map(_CHANGES[way], each.samples))) for each in rows]
         return changed != rows and _are_kept(changed, recipe, model)
@@ -137,10 +143,10 @@ def _about_reading(code: str, reason: str, file: InputFile) -> str | None:
         return schema_hint([*rows], file.schema, file.columns)
     if code == "unknown_role":
         return roles_hint(first_rows(file.path, file.format, file.columns), file.columns)
-    if code in ("no_content", "wrong_type") and (keys := _OTHER_KEYS.search(reason)) is not None:
+    if code in ("no_content", "wrong_type", "bad_tools") and (keys := _OTHER_KEYS.search(reason)) is not None:
         field = file.columns.get(keys["field"]) or keys["field"]
-        rows = first_rows(file.path, file.format, file.columns, every_column=True)
-        if "json" in file.format and (step := dialogue_hint(file.path, [*rows], field)) is not None:
+        first = [*first_rows(file.path, file.format, file.columns, every_column=True)] if "json" in file.format else []
+        if (step := export_hint(file.path, first, field) or turns_hint(file.path, first, field)) is not None:
             return step
     if code == "no_content" and reason.endswith("the user message is empty"):
         return "--set rows.empty_user=keep keeps user messages that are empty"

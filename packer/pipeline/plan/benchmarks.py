@@ -155,7 +155,7 @@ def _values(place: FilePath, column: str) -> Iterator[object]:
     """Yield each row's value in a column: None if it has no such column, the error if the row cannot be decoded."""
     kind = detect_format(place)
     rows = (
-        table_rows(place, kind, [column], columns={}, max_row_bytes=_MAX_ROW_BYTES)
+        table_rows(place, kind, {column: True}, columns={}, max_row_bytes=_MAX_ROW_BYTES)
         if kind in TABLE_FORMATS
         else text_rows(place, file_stream(place), kind, columns={}, max_row_bytes=_MAX_ROW_BYTES)
     )

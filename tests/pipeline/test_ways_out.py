@@ -1,0 +1,167 @@
+"""Each key that a hint about rejected rows may name is named for some row, and followed letter by letter builds it."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import twins
+from hints import settings_in
+
+from packer.audit import preview
+from packer.recipe.recipe import make_recipe
+from packer.recipe.row_schemas import ROW_SCHEMAS
+from packer.rejections import CODES, rejection_hint, ways_out
+
+USER, ANSWER = {"role": "user", "content": "question"}, {"role": "assistant", "content": "answer"}
+REASONED = ANSWER | {"reasoning_content": "I think."}
+INLINE = ANSWER | {"content": "<think>I think.</think>answer"}
+OTHER = ANSWER | {"content": "other"}
+TOOLS = [{"name": "f", "parameters": {"type": "object", "properties": {"x": {}}}}]
+OFF = {"chat_template_kwargs": {"enable_thinking": False}}
+
+
+def asked(*messages: Any, **fields: Any) -> dict[str, Any]:
+    return {"messages": [USER, *messages], **fields}
+
+
+def calling(number: str, text: str = "", result: str = "7") -> list[dict[str, Any]]:
+    call = {"id": number, "type": "function", "function": {"name": "f", "arguments": {"x": "1"}}}
+    return [
+        ANSWER | {"content": text, "tool_calls": [call]},
+        {"role": "tool", "content": result, "tool_call_id": number},
+        ANSWER,
+    ]
+
+
+def template(answer: str, *, before: str = "", others: str = "m.content", prompt: str = "") -> str:
+    return f"""\
+{before}{{%- for m in messages %}}{{{{- '<|im_start|>' + m.role + '\\n' }}}}
+{{%- if m.role == 'assistant' %}}{answer}{{%- else %}}{{{{- {others} }}}}{{%- endif %}}{{{{- '<|im_end|>\\n' }}}}
+{{%- endfor %}}{{%- if add_generation_prompt %}}{{{{- '<|im_start|>assistant\\n' }}}}{prompt}{{%- endif %}}"""
+
+
+TEXT = "{{- m.content or '' }}"
+CALLS = "{%- for c in m.tool_calls or [] %}{{- '<call>' + (c.function | tojson) + '</call>' }}{%- endfor %}"
+DEFINED = "{%- for t in tools or [] %}{{- t | tojson }}{%- endfor %}"
+OWN = "{%- if m.thinking %}{{- '[R]' + m.thinking + '[/R]' }}{% endif %}"
+WRAPS = "'<tool_response>' + m.content + '</tool_response>' if m.role == 'tool' else m.content"
+TAGS = "{{- '<think>' + (m.reasoning_content or '') + '</think>' }}"
+IDS = "{%- for c in m.tool_calls or [] if c.id | length != 9 %}{{ raise_exception('ids of 9') }}{%- endfor %}"
+
+OPENS = template(TEXT, prompt="{{- '<think>\\n' }}")
+LEVELS = template(OWN.replace("m.thinking %}", "m.thinking and (level | default('high')) in ['low', 'high'] %}") + TEXT)
+MARKED = "{% generation %}" + twins.CHATML + "{% endgeneration %}"
+REFUSE, TURNS = "supervision.on_prompt_mismatch=refuse", "supervision.turns=last"
+NO_VARIABLES, NO_KWARGS = "sources.columns={chat_template_kwargs: null}", "template.kwargs={}"
+AS_OFF = "template.kwargs={enable_thinking: false}"
+PAIR = {"prompt": [USER], "chosen": [ANSWER, USER, ANSWER], "rejected": [OTHER, USER, OTHER]}
+
+Case = tuple[str, list[dict[str, Any]], tuple[str, ...]]
+CASES: dict[tuple[str, str], Case] = {
+    ("bad_marks", "supervision.source=chat_server"): (MARKED, [asked(ANSWER)], ("supervision.source=generation_tags",)),
+    ("control_token", "supervision.control_tokens=allow"): (
+        twins.CHATML,
+        [asked(ANSWER | {"content": "a <|im_end|> b"})],
+        (),
+    ),
+    ("dropped_reasoning", "supervision.reasoning=field"): (template(OWN + TEXT), [asked(INLINE)], ()),
+    ("dropped_reasoning", "supervision.reasoning=inline"): (twins.CHATML, [asked(REASONED)], ()),
+    ("dropped_reasoning", "supervision.on_prompt_mismatch=continue"): (
+        template(TAGS + TEXT, prompt="{{- '<think>' if thinking else '<think></think>' }}"),
+        [asked(INLINE)],
+        (),
+    ),
+    ("dropped_reasoning", NO_VARIABLES): (LEVELS, [asked(REASONED, chat_template_kwargs={"level": "5"})], ()),
+    ("dropped_reasoning", NO_KWARGS): (LEVELS, [asked(REASONED)], ("template.kwargs={level: '5'}",)),
+    ("dropped_reasoning", "supervision.allow_dropped=[reasoning]"): (twins.CHATML, [asked(REASONED)], ()),
+    ("dropped_system", "sources.roles={developer: system}"): (
+        template(TEXT, others="m.content if m.role in ('user', 'system') else ''"),
+        [{"messages": [{"role": "developer", "content": "be kind"}, USER, ANSWER]}],
+        (),
+    ),
+    ("dropped_system", "supervision.allow_dropped=[system]"): (
+        template(TEXT, others="m.content if m.role == 'user' else ''"),
+        [{"messages": [{"role": "system", "content": "be kind"}, USER, ANSWER]}],
+        (),
+    ),
+    ("dropped_user", "supervision.allow_dropped=[user]"): (template(TEXT, others="''"), [asked(ANSWER)], ()),
+    ("dropped_content", "supervision.allow_dropped=[content]"): (
+        template("{%- if m.tool_calls %}" + CALLS + "{%- else %}" + TEXT + "{%- endif %}", before=DEFINED),
+        [asked(*calling("1", "I look."), tools=TOOLS)],
+        (),
+    ),
+    ("dropped_tool_call", "supervision.allow_dropped=[tool_call]"): (
+        twins.CHATML,
+        [asked(*calling("1", "I look."))],
+        (),
+    ),
+    ("dropped_tool_result", "supervision.allow_dropped=[tool_result]"): (
+        template(TEXT + CALLS, before=DEFINED, others="m.content if m.role == 'user' else ''"),
+        [asked(*calling("1", result="the seventh"), tools=TOOLS)],
+        (),
+    ),
+    ("dropped_tools", "supervision.allow_dropped=[tools]"): (twins.CHATML, [asked(ANSWER, tools=TOOLS)], ()),
+    ("no_terminator", "supervision.no_terminator=append"): (twins.NO_TERMINATOR, [asked(ANSWER)], ()),
+    ("pair_modes_differ", "template.kwargs={enable_thinking: true}"): (
+        twins.QWEN3_LIKE,
+        [{"prompt": [USER], "chosen": [REASONED], "rejected": [OTHER]}],
+        (),
+    ),
+    ("pair_prompt_differs", "supervision.turns=all"): (twins.CHATML, [PAIR], (TURNS,)),
+    ("pair_rewritten", "supervision.history_rewrite=as_rendered"): (twins.QWEN3_LIKE, [PAIR], ()),
+    ("prompt_diverges", "supervision.reasoning=field"): (twins.QWEN3_LIKE, [asked(INLINE, **OFF)], ()),
+    ("prompt_diverges", "supervision.on_prompt_mismatch=continue"): (OPENS, [asked(ANSWER)], (REFUSE,)),
+    ("prompt_diverges", "supervision.on_prompt_mismatch=common_prefix"): (OPENS, [asked(ANSWER)], (REFUSE,)),
+    ("prompt_diverges", NO_VARIABLES): (twins.QWEN3_LIKE, [asked(REASONED, **OFF)], ()),
+    ("prompt_diverges", NO_KWARGS): (twins.QWEN3_LIKE, [asked(REASONED)], (AS_OFF,)),
+    ("template_error", "rows.call_ids=short"): (
+        template(IDS + TEXT + CALLS, before=DEFINED),
+        [asked(*calling("call_1"), tools=TOOLS), asked(*calling("123456789"), tools=TOOLS)],
+        (),
+    ),
+    ("wrapped_twice", "rows.wrapped=unwrap"): (
+        template(TEXT + CALLS, before=DEFINED, others=WRAPS),
+        [asked(*calling("1", result="<tool_response>7</tool_response>"), tools=TOOLS)],
+        (),
+    ),
+    ("wrapped_twice", "sources.columns={tools: null}"): (
+        template(TEXT + CALLS, before=DEFINED),
+        [{"messages": [{"role": "system", "content": json.dumps(TOOLS)}, USER, ANSWER], "tools": TOOLS}],
+        (),
+    ),
+}
+
+
+@pytest.mark.parametrize(("code", "way"), CASES, ids=map(" ".join, CASES))
+def test_a_key_that_a_hint_names_builds_the_row(code: str, way: str, tmp_path: Path) -> None:
+    source, rows, overrides = CASES[code, way]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    values = {"sources": [{"path": str(path)}], "tokenizer": str(twins.byte_level(tmp_path / "model", template=source))}
+    seen = preview(make_recipe(values, overrides))
+    assert [each.code for each in seen.rows[0].view.rejected][:1] == [code]
+    assert way in settings_in(seen.rows[0].hint or "")
+    then = preview(
+        make_recipe(
+            values,
+            [*overrides, way]
+            if way != "supervision.reasoning=field"
+            else [*overrides, *settings_in(seen.rows[0].hint or "")],
+        )
+    )
+    assert then.totals.kept == len(rows), [row.view.rejected for row in then.rows]
+
+
+def test_no_key_that_a_hint_may_name_is_without_a_row() -> None:
+    assert {(code, way) for code in CODES for way in ways_out(code)} == {*CASES}
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_every_option_of_a_hint_is_one_that_a_recipe_takes(code: str) -> None:
+    hint = (
+        re.sub(r" \| ".join(ROW_SCHEMAS), "auto", rejection_hint(code)).replace("DIR", "/folder").replace("FILE", "x")
+    )
+    for setting in settings_in(hint):
+        assert make_recipe({"sources": [{"path": "rows.jsonl"}], "tokenizer": "model"}, [setting])
