@@ -209,7 +209,6 @@ _WITHOUT_VARIABLES = {
 }
 
 _WAYS = {
-    "part_not_found": {"supervision.parts=null": "trains answers as a whole"},
     "bad_marks": {"supervision.source=chat_server": "ignores them"},
     "control_token": {"supervision.control_tokens=allow": "trains the letters of a marker as text, never the token"},
     "dropped_reasoning": {
