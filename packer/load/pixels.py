@@ -42,7 +42,7 @@ def images_of(source: RowSource, options: LoaderOptions, *, pad_id: int) -> "Bat
     if options.cutoff_len is not None:
         raise UsageError("cutoff_len would cut images apart", hint="leave out long rows: a filter on `tokens`")
     fills = source.rows.content == "examples" and options.batching != "packed"
-    return BatchImages(source.caches, options.padded, pad_id=pad_id, fills=fills)
+    return BatchImages(source.caches, padded=options.padded, pad_id=pad_id, fills=fills)
 
 
 class BatchImages:
@@ -50,12 +50,12 @@ class BatchImages:
 
     Args:
         caches: with images, all for one model.
-        padded: how documents are padded; None if they are concatenated.
+        padded: how a small image is padded, if it is added; None if documents are concatenated.
         pad_id: of padding.
         fills: whether micro-batches without images get a small one.
     """
 
-    def __init__(self, caches: Sequence[Cache], padded: Padded | None, *, pad_id: int, fills: bool) -> None:
+    def __init__(self, caches: Sequence[Cache], *, padded: Padded | None = None, pad_id: int = 0, fills: bool) -> None:
         self._caches, self._padded, self._pad_id, self._fills = caches, padded, pad_id, fills
 
     def added(self, found: FoundDocuments, parts: Sequence[Int64], micro_batches: list[MicroBatch]) -> list[MicroBatch]:
@@ -74,7 +74,7 @@ class BatchImages:
             if not images and self._fills:
                 micro_batch = self._filled(micro_batch)  # noqa: PLW2901 - with the filler
                 images = [[self._small]]
-            made.append(micro_batch | self._types(micro_batch) | (self.processor.tensors(images) if images else {}))
+            made.append(micro_batch | self.types(micro_batch) | (self.processor.tensors(images) if images else {}))
         return made
 
     @cached_property
@@ -104,7 +104,7 @@ class BatchImages:
     def _filler(self) -> Tensor:
         return torch.tensor(self.processor.ids(self.processor.token, [self._small]))
 
-    def _types(self, micro_batch: MicroBatch) -> MicroBatch:
+    def types(self, micro_batch: MicroBatch) -> MicroBatch:
         """Return which tokens are images, under the name that the family has for it."""
         name = next((name for name in _TYPES if name in self.processor.own.model_input_names), None)
         if name is None:

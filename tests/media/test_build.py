@@ -12,7 +12,7 @@ import pytest
 from bucket_objects import put
 from command_line import run
 from fingerprint_oracle import recomputed
-from image_models import answer, model_folder, picture, user, write_rows
+from image_models import answer, model_folder, picture, user, with_pixels, write_rows
 
 pytest.importorskip("PIL", reason="IMAGES ARE NOT TESTED: pillow is not installed")
 pytest.importorskip("transformers", reason="IMAGES ARE NOT TESTED: transformers is not installed")
@@ -63,18 +63,8 @@ def rejected(cache: Path) -> list[str]:
 
 def own_ids(model: Path, data: Path, messages: list[dict[str, Any]]) -> list[int]:
     """What transformers says."""
-    shown = [
-        {
-            **message,
-            "content": [
-                {"type": "image", "image": decode((data / part["image"]).read_bytes())} if "image" in part else part
-                for part in message["content"]
-            ],
-        }
-        for message in messages
-    ]
     processor = processor_of({file.name: file.read_bytes() for file in model.iterdir()}).own
-    return list(map(int, processor.apply_chat_template(shown, tokenize=True)[0]))
+    return list(map(int, processor.apply_chat_template(with_pixels(messages, data), tokenize=True)[0]))
 
 
 CHATS = {

@@ -10,13 +10,12 @@ pytest.importorskip("PIL", reason="IMAGES ARE NOT TESTED: pillow is not installe
 transformers = pytest.importorskip("transformers", reason="IMAGES ARE NOT TESTED: transformers is not installed")
 torch = pytest.importorskip("torch")
 
-from image_models import answer, picture, user, write_rows  # noqa: E402
+from image_models import answer, picture, user, with_pixels, write_rows  # noqa: E402
 
 import packer  # noqa: E402
 from packer.errors import UsageError  # noqa: E402
 from packer.load import PackedLoader  # noqa: E402
 from packer.load.adapters import huggingface, model_arguments  # noqa: E402
-from packer.media.decoder import decode  # noqa: E402
 from packer.media.processor import processor_of  # noqa: E402
 
 SMALLER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -150,10 +149,7 @@ def test_losses_are_those_of_the_processors_own_batches(cache, request):
 
     expected = 0.0
     for chat, document in zip(CHATS, read("padded", images=False), strict=True):
-        shown = [
-            {**message, "content": [{"type": "image", "image": decode((cache.parent / part["image"]).read_bytes())} if "image" in part else part for part in message["content"]]}
-            for message in chat
-        ]  # fmt: skip
+        shown = with_pixels(chat, cache.parent)
         batch = own.apply_chat_template(shown, tokenize=True, return_dict=True, return_tensors="pt")
         labels = torch.full_like(batch["input_ids"], -100)
         labels[:, : document["labels"].shape[1]] = document["labels"]
