@@ -26,7 +26,6 @@ from packer.load.row_source import RowSource, StepPlan
 from packer.load.sides import with_sides
 from packer.load.state import Counters, ReaderState
 from packer.load.step import MicroBatch, Step, shift_labels
-from packer.store.cache import FoundDocuments
 from packer.store.manifest import Manifest
 
 T = TypeVar("T")
@@ -123,7 +122,7 @@ class StepReader:
         else:
             sizes = np.concatenate([self._rows.lengths_of_each(each).T.reshape(-1) for each in rows])
         micro_batches = self._layout.micro_batches(found, parts, sizes)
-        if self._images is not None and isinstance(found, FoundDocuments):
+        if self._images is not None:
             micro_batches = self._images.added(found, parts, micro_batches)
         if self._rows.content != "examples":
             micro_batches = with_sides(micro_batches, parts, self._rows)

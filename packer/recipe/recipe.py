@@ -18,7 +18,7 @@ from msgspec import Meta
 from packer.errors import RecipeError
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.names import SplitName, is_address, refuse_credentials
-from packer.recipe.media_rules import MediaRules
+from packer.recipe.media_rules import MediaRules, check_pixels
 from packer.recipe.named_options import is_about_sources
 from packer.recipe.read_rules import MAX_BLOCK_LEN, Read, Tokens, check_read
 from packer.recipe.row_rules import Condition, Decontaminate, Deduplicate, Filter, RowRules, Split, Take
@@ -33,9 +33,9 @@ RowBytes = Annotated[int, Meta(ge=1, le=2**30)]
 SCHEMA_CHOICES = ("auto", *ROW_SCHEMAS)
 
 _RULE_KEYS = ("media", "filters", "decontaminate", "deduplicate", "split", "read")
-_LATER_KEYS = ("name", "call_ids", "wrapped", "roles", "where", "take", "ignore")
-"""Keys added later, to the recipe or to its `template`, `rows` and sources. They are written only if set, so that older
-manifests keep their bytes."""
+_LATER_KEYS = ("name", "call_ids", "wrapped", "roles", "where", "take", "ignore", "max_pixels")
+"""Keys added later, to the recipe or to its `template`, `rows`, `pack` and sources. They are written only if set, so
+that older manifests keep their bytes."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -128,6 +128,7 @@ class Pack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     overlong: Literal["reject", "truncate_left", "truncate_right", "split"] = "reject"
     min_length: PositiveInt = 1
     max_documents: PositiveInt | None = None
+    max_pixels: PositiveInt | None = None
     align: Tokens = 1
     """Round the slots of each document up to a multiple of this: 2·cp for context parallelism, tp for sequence
     parallelism."""
@@ -206,7 +207,7 @@ def to_json(value: msgspec.Struct) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
     if not isinstance(value, Recipe):
         return plain
-    groups = [(group, _LATER_KEYS) for group in (plain["template"], plain["rows"], *plain["sources"])]
+    groups = [(group, _LATER_KEYS) for group in (plain["template"], plain["rows"], plain["pack"], *plain["sources"])]
     for group, keys in [(plain, _RULE_KEYS), *groups]:
         for key in [key for key in keys if not group.get(key, True)]:
             del group[key]
@@ -295,6 +296,8 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
         )
     _check_names(recipe, where)
     _check_pack(recipe.pack, where)
+    if recipe.pack.max_pixels is not None:
+        check_pixels(recipe.media, recipe.pack.mode, where)
     check_read(recipe.read, where)
     check_rules(recipe.row_rules, where)
     try:

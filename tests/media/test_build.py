@@ -318,19 +318,19 @@ def test_the_fingerprint_is_of_what_decides_about_images_and_not_of_their_folder
 
 def test_a_cache_in_a_bucket_has_its_images(model, data, in_memory):
     rows = [{"messages": chat} for chat in CHATS.values()]
-    here = build(model, data, rows)
-    options = {"tokenizer": str(model), "media": {"images": "read"}, "progress": None}
+    pack = {"block_len": 256, "max_pixels": 100_000}
+    here = build(model, data, rows, pack=pack)
+    options = {"tokenizer": str(model), "media": {"images": "read"}, "progress": None, "pack": pack}
     packer.build(str(data / "rows.jsonl"), "s3://bucket/cache", **options)
     pinned = fingerprint(read_manifest(here))
     assert verify("s3://bucket/cache", expect=pinned, level="full").ok
     assert sorted(in_memory.sizes("media")) == [table.path for table in read_manifest(here).media]
     shown = []
     for place in (str(here), "s3://bucket/cache"):
-        with PackedLoader(place, batching="padding_free", order="sequential", prefetch=0) as loader:
-            shown.append(
-                [batch["pixel_values"].tolist() for step in loader for batch in step if "pixel_values" in batch]
-            )
-    assert shown[0] == shown[1] and len(shown[0]) == len(CHATS)
+        for batching in ("padding_free", "packed"):
+            with PackedLoader(place, batching=batching, order="sequential", prefetch=0) as loader:
+                shown.append([batch["pixel_values"].tolist() for step in loader for batch in step])
+    assert shown[:2] == shown[2:] and len(shown[0]) == len(CHATS) and 1 < len(shown[1]) < len(CHATS)
 
 
 def test_rows_in_a_bucket_hold_their_images_or_are_told_where_paths_lead(model, data, in_memory):

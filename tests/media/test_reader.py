@@ -4,6 +4,7 @@ import copy
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from image_models import answer, logps_alone, model_folder, picture, tiny_qwen, user, write_rows
 
@@ -12,14 +13,16 @@ transformers = pytest.importorskip("transformers", reason="IMAGES ARE NOT TESTED
 torch = pytest.importorskip("torch")
 
 import packer  # noqa: E402
-from packer.errors import CheckError, UsageError  # noqa: E402
+from packer.audit import verify  # noqa: E402
+from packer.errors import CheckError, RecipeError, UsageError  # noqa: E402
 from packer.export.run import export  # noqa: E402
 from packer.load import PackedDataset, PackedLoader, poison_test, view_batch  # noqa: E402
-from packer.load.adapters import huggingface  # noqa: E402
+from packer.load.adapters import huggingface, model_arguments  # noqa: E402
 from packer.load.image_positions import rope_index_of  # noqa: E402
 from packer.load.trainers.huggingface import PackedTrainer  # noqa: E402
 from packer.media.decoder import decode  # noqa: E402
 from packer.media.processor import processor_of  # noqa: E402
+from packer.recipe.recipe import make_recipe  # noqa: E402
 from packer.store.manifest import read_manifest  # noqa: E402
 from packer.store.media_shards import MediaShards  # noqa: E402
 
@@ -31,6 +34,10 @@ SHOWN = [
 WRITTEN = [[user("Hello"), answer("Hi, how are you?")], [user("2+2?"), answer("Four.")]]
 
 
+PACK = {"block_len": 160, "max_pixels": 60_000, "strategy": "sequential", "max_documents": 2}
+"""The last block has no image."""
+
+
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("vl")
@@ -38,7 +45,8 @@ def cache(tmp_path_factory) -> Path:
     for number, size in enumerate([(60, 90), (120, 40), (64, 64)]):
         (folder / f"{number}.png").write_bytes(picture(*size, seed=number))
     file = write_rows(folder / "rows.jsonl", [{"messages": chat} for chat in (*SHOWN, *WRITTEN)])
-    packer.build(str(file), folder / "cache", tokenizer=str(folder / "model"), media={"images": "read"}, progress=None)
+    rules = {"media": {"images": "read"}, "pack": PACK}
+    packer.build(str(file), folder / "cache", tokenizer=str(folder / "model"), progress=None, **rules)
     return folder / "cache"
 
 
@@ -58,17 +66,18 @@ def micro_batches(cache, **options):
         return [micro_batch for step in loader for micro_batch in step]
 
 
-@pytest.mark.parametrize("batching", ["padded", "padding_free"])
+@pytest.mark.parametrize("batching", ["padded", "padding_free", "packed"])
 def test_losses_and_gradients_are_those_of_the_processors_own_batches(cache, processor, model, batching):
     model.zero_grad()
     expected = -sum(logps_alone(model, processor, cache.parent, chat) for chat in (*SHOWN, *WRITTEN))
     expected.backward()
     gradients = {name: each.grad.clone() for name, each in model.named_parameters() if each.grad is not None}
     model.zero_grad()
-    (micro_batch,) = micro_batches(cache, batching=batching, micro_batch_size=5)
-    arguments = huggingface(micro_batch, model.config, num_items_in_batch=1, rope_index=rope_index_of(model))
-    loss = model(**arguments).loss
+    made = micro_batches(cache, batching=batching, micro_batch_size=2, end="short")
+    losses = [model(**huggingface(each, num_items_in_batch=1, **model_arguments(model))).loss for each in made]
+    loss = sum(losses)
     loss.backward()
+    assert len(losses) == (2 if batching == "packed" else 3)
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
     norm = sum(each.norm() ** 2 for each in gradients.values()) ** 0.5
     assert len(gradients) > 20
@@ -77,12 +86,11 @@ def test_losses_and_gradients_are_those_of_the_processors_own_batches(cache, pro
             assert (each.grad - gradients[name]).norm() < 1e-4 * norm, name
 
 
-@pytest.mark.parametrize("batching", ["padded", "padding_free"])
+@pytest.mark.parametrize("batching", ["padded", "padding_free", "packed"])
 def test_micro_batches_without_images_get_one_that_changes_no_loss(cache, model, batching):
-    *_, first, second = micro_batches(cache, batching=batching)
-    for micro_batch, plain in zip(
-        (first, second), micro_batches(cache, batching=batching, images=False)[-2:], strict=True
-    ):
+    number = 1 if batching == "packed" else 2
+    without = micro_batches(cache, batching=batching, images=False)[-number:]
+    for micro_batch, plain in zip(micro_batches(cache, batching=batching)[-number:], without, strict=True):
         arguments = huggingface(micro_batch, model.config, num_items_in_batch=1, rope_index=rope_index_of(model))
         model.zero_grad()
         loss = model(**arguments).loss
@@ -136,6 +144,21 @@ def test_models_that_transformers_packs_wrongly_are_refused(cache):
 def test_documents_with_images_are_not_cut(cache):
     with pytest.raises(UsageError, match="images apart"):
         PackedLoader(cache, batching="padded", cutoff_len=1000)
+    for options in ({"static_shapes": True}, {"flatten": False}):
+        with pytest.raises(UsageError, match="other shapes"):
+            PackedLoader(cache, batching="packed", **options)
+    with packer.Cache.open(cache) as opened:
+        documents, blocks = opened.documents("train"), opened.blocks("train")
+        read = blocks.read(np.arange(len(blocks)))
+        pixels = documents.pixels()
+        whole = [documents.find(doc_id) for doc_id in read.doc_ids.tolist()]
+        assert (read.doc_lengths == documents.lengths()[whole]).all() and len(whole) == len(documents)
+        assert 1 < len(blocks) < len(whole)
+        assert (np.add.reduceat(pixels[whole], read.doc_offsets[:-1]) <= PACK["max_pixels"]).all()
+    assert verify(cache, level="full").ok
+    for rules in ({}, {"media": {"images": "read"}, "pack": {"mode": "eos"}}):
+        with pytest.raises(RecipeError, match="only blocks with images"):
+            make_recipe(rules, ["pack.max_pixels=100"])
 
 
 def test_a_view_of_a_batch_needs_no_processor(cache):

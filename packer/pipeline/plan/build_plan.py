@@ -111,7 +111,7 @@ def plan_build(
     refuse_absent(row_rules, [(number, file) for _, file, number in opened], progress.note)
     asked, recipe = recipe.pack, suited(recipe, inputs)
     if recipe.pack != asked != Pack():
-        what = "a cache with images" if recipe.reads_images else "preference data"
+        what = "a cache with images, without pack.max_pixels," if recipe.reads_images else "preference data"
         progress.note(f"{what} is not packed: `pack` has no effect; to leave out long rows, filter by `tokens`")
     record = model_record(model)
     BlockForm.of(recipe.pack, pad_id=record.pad_id, eos_id=record.eos_id, stop_ids=record.stop_ids)
@@ -196,7 +196,7 @@ def refuse_untemplated(file: InputFile, model: Model, recipe: Recipe) -> None:
 
 def suited(recipe: Recipe, inputs: Sequence[Input]) -> Recipe:
     """Return the recipe for these inputs: preference data, whose answers are compared whole, has no blocks, nor have
-    documents with images, whose pixels are made when they are read.
+    documents with images, unless it limits the pixels of a block.
 
     Raises:
         RecipeError: a cache of several kinds of rows, or of preference data with a mode that cuts or joins documents.
@@ -209,7 +209,7 @@ def suited(recipe: Recipe, inputs: Sequence[Input]) -> Recipe:
         raise RecipeError(
             f"{named}; a cache has one kind of rows", hint="build a cache of each: trainers read one kind"
         )
-    if (EXAMPLES in first_of or not first_of) and not recipe.reads_images:
+    if (EXAMPLES in first_of or not first_of) and (not recipe.reads_images or recipe.pack.max_pixels is not None):
         return recipe
     if recipe.pack.mode in {"eos", "stream"}:
         whole = (
