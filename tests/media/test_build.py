@@ -318,7 +318,7 @@ def test_the_fingerprint_is_of_what_decides_about_images_and_not_of_their_folder
 
 def test_a_cache_in_a_bucket_has_its_images(model, data, in_memory):
     rows = [{"messages": chat} for chat in CHATS.values()]
-    pack = {"block_len": 256, "max_pixels": 100_000}
+    pack = {"block_len": 256, "max_pixels": 60_000}
     here = build(model, data, rows, pack=pack)
     options = {"tokenizer": str(model), "media": {"images": "read"}, "progress": None, "pack": pack}
     packer.build(str(data / "rows.jsonl"), "s3://bucket/cache", **options)
