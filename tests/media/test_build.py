@@ -1,6 +1,7 @@
 """Rows with images become documents with the ids of the model's own processor, and images that are stored once."""
 
 import base64
+import io
 import json
 import re
 import shutil
@@ -13,9 +14,12 @@ from bucket_objects import put
 from command_line import run
 from fingerprint_oracle import recomputed
 from image_models import answer, model_folder, picture, user, with_pixels, write_rows
+from report_page import Page
 
 pytest.importorskip("PIL", reason="IMAGES ARE NOT TESTED: pillow is not installed")
 pytest.importorskip("transformers", reason="IMAGES ARE NOT TESTED: transformers is not installed")
+
+from PIL import Image as Pillow
 
 import packer
 from packer.audit import verify
@@ -24,6 +28,7 @@ from packer.load import PackedLoader
 from packer.media.decoder import decode
 from packer.media.processor import processor_of
 from packer.pipeline.images import RowImages
+from packer.report import report
 from packer.store.cache import Cache
 from packer.store.fingerprint import fingerprint
 from packer.store.manifest import read_manifest
@@ -254,6 +259,25 @@ def test_commands_show_images_with_their_sizes_and_tokens(model, data):
     assert "image 60 x 90" in " ".join(run("preview", data / "rows.jsonl", *keys).stdout.split())
     found = run("preview", data / "rows.jsonl", "--tokenizer", model).stdout
     assert "multimodal" in found
+
+
+def test_a_report_shows_thumbnails_of_images_within_its_limits(model, data, monkeypatch):
+    cache = build(model, data, [{"messages": CHATS["between"]}, {"messages": CHATS["twice"]}])
+
+    def images():
+        report(cache, data.parent / "page.html")
+        page = Page((data.parent / "page.html").read_bytes())
+        assert page.policy()["img-src"] == "data:" and not page.of("img")
+        return [image for _, item, _ in page.items() for document in item["documents"] for image in document["images"]]
+
+    shown = images()
+    sizes = {(60, 90): (60, 90), (200, 40): (128, 26)}
+    assert {(each["width"], each["height"]) for each in shown} == sizes.keys()
+    for each in shown:
+        opened = Pillow.open(io.BytesIO(base64.b64decode(each["jpeg"])))
+        assert (opened.format, opened.size) == ("JPEG", sizes[each["width"], each["height"]]) and each["tokens"] > 0
+    monkeypatch.setattr("packer.report.thumbnails._MOST_BYTES", len(shown[0]["jpeg"]) + 1)
+    assert [each["jpeg"] is None for each in images()] == [False] + [True] * (len(shown) - 1)
 
 
 def many(data: Path) -> list[dict[str, Any]]:
