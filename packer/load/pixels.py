@@ -85,7 +85,9 @@ class BatchImages:
         made = []
         for micro_batch, part in zip(micro_batches, parts, strict=True):
             own = [document for row in part.tolist() if row != PADDING_ROW for document in next(rows)]
-            images = [[decode(self._bytes(each.sha256)) for each in document] for document in own if document]
+            digests = {each.sha256 for document in own for each in document}  # both answers of a pair show the same
+            decoded = {digest: decode(self._bytes(digest)) for digest in digests}
+            images = [[decoded[each.sha256] for each in document] for document in own if document]
             if not images and self._fills:
                 micro_batch = self._filled(micro_batch)  # noqa: PLW2901 - with the filler
                 images = [[self._small]]

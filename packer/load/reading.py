@@ -63,7 +63,8 @@ class StepReader:
         self._shifted = form.shifted
         self._sums_weights = form.weighted and source.rows.weighted  # else every target has weight 1
         self._pin = options.device.type == "cuda"
-        self._max_rows = max(int(_MAX_TOKENS * options.world_size / source.rows.lengths.mean()), 1)
+        most_tokens = 0 if self.has_images else _MAX_TOKENS  # pixels take a thousand times as much memory as ids
+        self._max_rows = max(int(most_tokens * options.world_size / source.rows.lengths.mean()), 1)
 
     def steps(self, plans: Iterator[StepPlan], state: ReaderState) -> Iterator[tuple[Step, ReaderState]]:
         """Yield the steps of consecutive plans from a state on, each with the loader's state after returning it.

@@ -161,6 +161,17 @@ def test_documents_with_images_are_not_cut(cache):
             make_recipe(rules, ["pack.max_pixels=100"])
 
 
+def test_images_are_decoded_for_the_step_that_is_next_and_each_once(cache, monkeypatch):
+    decoded = []
+    monkeypatch.setattr("packer.load.pixels.decode", lambda data: decoded.append(data) or decode(data))
+    with PackedLoader(cache, batching="padded", order="sequential", prefetch=0) as loader:
+        counts = [len(decoded) for step in loader if len(step)]
+    assert counts == [1, 3, 5, 5, 5]
+    decoded.clear()
+    micro_batches(cache, batching="padded", micro_batch_size=3, end="short")
+    assert len(decoded) == 3
+
+
 def test_a_view_of_a_batch_needs_no_processor(cache):
     view = view_batch(cache, batching="padded", micro_batch_size=2)
     assert view.check and "pixel_values" not in view.micro_batch
