@@ -118,8 +118,8 @@ class RowImages:
             completion_tokens=before + ends[first + tokens.completion_tokens] - ends[first],
         )
 
-    def column(self, documents: DocumentBatch, texts: Int32, turns: TurnBatch) -> tuple[Media, dict[bytes, Image]]:
-        """Return the images of documents, each made of one of the `texts`, and the images themselves by digest."""
+    def column(self, documents: DocumentBatch, texts: Int32, turns: TurnBatch) -> tuple[Media, tuple[Image, ...]]:
+        """Return the images of documents, each made of one of the `texts`, and the images themselves."""
         offsets, places, used = [0], list[tuple[int, ...]](), list[Image]()
         for number, text in enumerate(texts.tolist()):
             ids = documents.input_ids[documents.offsets[number] : documents.offsets[number + 1]]
@@ -134,7 +134,7 @@ class RowImages:
                 sha256=np.frombuffer(digests, np.uint8).reshape(-1, 32),
                 places=np.array(places, np.int32).reshape(-1, 5),
             ),
-            {image.sha256: image for image in used},
+            tuple(used),
         )
 
     def _spans(self, ids: Int32, turns: TurnBatch, text: int) -> list[tuple[DrawnImage, int, int]]:

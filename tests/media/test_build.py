@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -24,6 +25,7 @@ from PIL import Image as Pillow
 import packer
 from packer.audit import verify
 from packer.errors import InputError, PackerError
+from packer.host.regular_file import open_descriptor
 from packer.load import PackedLoader
 from packer.media.decoder import decode
 from packer.media.processor import processor_of
@@ -147,6 +149,9 @@ def test_an_image_is_the_same_document_in_every_form(model, data, row):
         ([user("@../outside.png", "?"), answer("A.")], "media_outside"),
         ([user("@link.png", "?"), answer("A.")], "media_outside"),
         ([user("@/dev/zero", "?"), answer("A.")], "media_outside"),
+        ([user("@pipe.png", "?"), answer("A.")], "media_missing"),
+        ([user("@.", "?"), answer("A.")], "media_missing"),
+        ([user("@a.png\0.png", "?"), answer("A.")], "media_missing"),
         ([user("@http://127.0.0.1:1/a.png", "?"), answer("A.")], "media_url"),
         ([user("@data:image/png;base64,!", "?"), answer("A.")], "media_unreadable"),
         ([user("@cut.png", "?"), answer("A.")], "media_unreadable"),
@@ -162,6 +167,7 @@ def test_an_image_is_the_same_document_in_every_form(model, data, row):
 def test_what_cannot_be_used_is_rejected_with_its_code(model, data, row, code):
     (data.parent / "outside.png").write_bytes((data / "a.png").read_bytes())
     (data / "link.png").symlink_to(data.parent / "outside.png")
+    os.mkfifo(data / "pipe.png")
     (data / "cut.png").write_bytes((data / "a.png").read_bytes()[:-40])
     (data / "text.png").write_bytes(b"<html>not found</html>")
     (data / "huge.gif").write_bytes(b"GIF89a\xff\xff\xff\xff\x00\x00\x00,\x00\x00\x00\x00\xff\xff\xff\xff\x00\x02\x00;")
@@ -207,6 +213,45 @@ def test_building_again_does_nothing_until_an_image_changes(model, data):
     (data / "a.png").unlink()
     with pytest.raises(InputError):
         again()
+
+
+def test_the_same_bytes_under_two_names_are_stored_once_and_both_files_are_watched(model, data):
+    shutil.copy(data / "a.png", data / "copy.png")
+    rows = [{"messages": [user(f"@{name}", "What?"), answer("A.")]} for name in ("a.png", "copy.png")]
+    shards = MediaShards(build(model, data, rows), read_manifest(data.parent / "cache").media)
+    assert {name for name, _ in shards.names()} == {"a.png", "copy.png"} and len([*shards.digests()]) == 1
+    first, second = documents(data.parent / "cache")
+    assert first.doc_id == second.doc_id and first.media == second.media
+    (data / "copy.png").write_bytes(picture(60, 90, seed=5))
+    build(model, data, rows)
+    first, second = documents(data.parent / "cache")
+    assert (
+        first.doc_id != second.doc_id
+        and len([*MediaShards(data.parent / "cache", read_manifest(data.parent / "cache").media).digests()]) == 2
+    )
+
+
+@pytest.mark.parametrize("first", [None, b"<html>", picture(4000, 10)], ids=["missing", "text", "refused"])
+def test_an_image_that_was_not_usable_is_looked_at_again(model, data, first):
+    if first is not None:
+        (data / "new.png").write_bytes(first)
+    rows = [{"messages": [user("@new.png", "What?"), answer("A.")]}, {"messages": CHATS["first"]}]
+    assert len(rejected(build(model, data, rows))) == 1
+    (data / "new.png").write_bytes(picture(40, 40))
+    assert not rejected(build(model, data, rows)) and len(documents(data.parent / "cache")) == 2
+
+
+def test_a_file_that_becomes_a_link_while_it_is_opened_is_not_followed(model, data, monkeypatch):
+    (data.parent / "secret.png").write_bytes(picture(30, 30))
+
+    def swapped(place, flags):
+        place.unlink()
+        place.symlink_to(data.parent / "secret.png")
+        return open_descriptor(place, flags)
+
+    monkeypatch.setattr("packer.media.places.open_descriptor", swapped)
+    with pytest.raises(PackerError, match="media_missing"):
+        build(model, data, [{"messages": CHATS["alone"]}], jobs=1)
 
 
 def test_bytes_do_not_depend_on_the_order_of_work(model, data):
