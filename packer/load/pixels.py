@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from packer.batches import Int64
 from packer.display import repair_hint
@@ -128,6 +129,24 @@ class BatchImages:
             return {}
         types = self.processor.own.create_mm_token_type_ids(micro_batch["input_ids"].tolist())
         return {name: torch.tensor(types)}
+
+    def probe(self) -> tuple[MicroBatch, MicroBatch]:
+        """Return three short documents, two of them with images, packed and padded: a model says the same of both."""
+        image = self._filler
+        text = torch.tensor(self.processor.own.tokenizer("What is this?", add_special_tokens=False)["input_ids"])
+        documents = [torch.cat([image, text]), text, torch.cat([text, image, text])]
+        places = [torch.arange(len(each)) for each in documents]
+        ends = torch.tensor([0, *map(len, documents)]).cumsum(0).int()
+        packed: MicroBatch = {"input_ids": torch.cat(documents)[None], "position_ids": torch.cat(places)[None]}
+        for side in "qk":
+            packed |= {f"cu_seq_lens_{side}": ends, f"max_length_{side}": max(map(len, documents))}
+        mask = pad_sequence([torch.ones_like(each) for each in documents], batch_first=True)
+        padded = {"input_ids": pad_sequence(documents, batch_first=True), "attention_mask": mask}
+        pixels = self.processor.tensors([[self._small], [self._small]])
+        first, second = (
+            {**each, "labels": each["input_ids"], **self.types(each)} | pixels for each in (packed, padded)
+        )
+        return first, second
 
     def _filled(self, micro_batch: MicroBatch) -> MicroBatch:
         """Return a micro-batch with the filler as its last document."""

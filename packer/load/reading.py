@@ -58,12 +58,11 @@ class StepReader:
         self._dealer, self._counts_tokens = Dealer(source.rows, options), options.batching == "token_budget"
         most = source.rows.most_sequences() * options.micro_batch_size if form.static else None
         self._layout = Layout(options.padded, block_len=block_len, pad_id=pad_id, form=form, most_sequences=most)
-        self._images = images_of(source, options, pad_id=pad_id) if options.images else None
-        self.has_images = self._images is not None
+        self.images = images_of(source, options, pad_id=pad_id) if options.images else None
         self._shifted = form.shifted
         self._sums_weights = form.weighted and source.rows.weighted  # else every target has weight 1
         self._pin = options.device.type == "cuda"
-        most_tokens = 0 if self.has_images else _MAX_TOKENS  # pixels take a thousand times as much memory as ids
+        most_tokens = 0 if self.images else _MAX_TOKENS  # pixels take a thousand times as much memory as ids
         self._max_rows = max(int(most_tokens * options.world_size / source.rows.lengths.mean()), 1)
 
     def steps(self, plans: Iterator[StepPlan], state: ReaderState) -> Iterator[tuple[Step, ReaderState]]:
@@ -123,8 +122,8 @@ class StepReader:
         else:
             sizes = np.concatenate([self._rows.lengths_of_each(each).T.reshape(-1) for each in rows])
         micro_batches = self._layout.micro_batches(found, parts, sizes)
-        if self._images is not None:
-            micro_batches = self._images.added(found, parts, micro_batches)
+        if self.images is not None:
+            micro_batches = self.images.added(found, parts, micro_batches)
         if self._rows.content != "examples":
             micro_batches = with_sides(micro_batches, parts, self._rows)
         if self._shifted:
