@@ -193,7 +193,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if half["rows"].get("call_ids") == "as_given":
             del half["rows"]["call_ids"]
         if self.reads_images:
-            half["media"] = whole["media"]
+            half["media"] = {name: value for name, value in whole["media"].items() if name != "root"}
         return half
 
     def blocks_half(self) -> dict[str, Any]:

@@ -361,6 +361,8 @@ def test_verifying_reads_no_image_outside_of_the_named_roots(model, data):
     assert not [each for each in verify(cache, sources=[data.parent], **options).findings if each.what != "tokenizer"]
     (told,) = [each for each in verify(cache, sources=[data], **options).findings if each.what == "re-encoded"]
     assert "below no --sources" in told.found
+    with pytest.raises(PackerError, match="media_outside"):  # without the root, nothing of the cache is reused
+        build(model, data, [{"messages": chat}])
 
 
 def test_the_fingerprint_is_of_what_decides_about_images_and_not_of_their_folder(model, data, tmp_path):
@@ -373,7 +375,9 @@ def test_the_fingerprint_is_of_what_decides_about_images_and_not_of_their_folder
 
     cache = data.parent / "cache"
     assert kept("first") == recomputed(cache) and verify(cache, expect=made["first"], level="full").ok
+    whole = (cache / "manifest.json").read_bytes()
     assert made.pop("first") == kept("with its folder named", root=str(data))
+    assert (cache / "manifest.json").read_bytes() == whole  # it is up to date
     kept("damaged images stop a training run", check="header")
     other = tmp_path / "other"
     shutil.copytree(model, other)

@@ -210,6 +210,44 @@ def test_a_trainer_trains_on_images_and_resumes(cache, model, tmp_path):
     assert losses(again) == pytest.approx(losses(whole), rel=1e-4) and len(losses(whole)) == 3
 
 
+@pytest.mark.filterwarnings("ignore")  # TRL uses what transformers deprecated
+def test_trainers_of_transformers_and_of_trl_train_blocks_alike(cache, processor, model, tmp_path):
+    trl = pytest.importorskip("trl", reason="TRL MISSING: its SFTTrainer is not tested with images")
+    from packer.load.trainers import PackedSFTTrainer
+
+    losses = []
+    for kind, config in ((PackedTrainer, transformers.TrainingArguments), (PackedSFTTrainer, trl.SFTConfig)):
+        options = {
+            "max_steps": 2,
+            "logging_steps": 1,
+            "report_to": [],
+            "use_cpu": True,
+            "bf16": False,
+            "learning_rate": 1e-4,
+        }
+        args = config(str(tmp_path / "out"), save_strategy="no", **options)
+        loader = PackedLoader(cache, micro_batch_size=1, global_batch_size=1, order="sequential")
+        given = {"processing_class": processor.tokenizer} if kind is PackedSFTTrainer else {}
+        trainer = kind(copy.deepcopy(model), args, train_dataset=loader, **given)
+        trainer.train()
+        losses.append([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
+    assert len(losses[0]) == 2 and losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_a_trainer_refuses_a_model_that_gets_packed_images_wrong(cache, model, tmp_path):
+    def adapter(micro_batch):
+        arguments = huggingface(micro_batch, **model_arguments(model))
+        if "pixel_values" in micro_batch and "cu_seq_lens_q" in micro_batch:
+            arguments["position_ids"] = arguments["position_ids"].clone()
+            arguments["position_ids"][1:] = arguments["position_ids"][:1]  # of text, where images have others
+        return arguments
+
+    args = transformers.TrainingArguments(str(tmp_path / "out"), max_steps=1, report_to=[], use_cpu=True)
+    trainer = PackedTrainer(copy.deepcopy(model), args, train_dataset=PackedLoader(cache), adapter=adapter)
+    with pytest.raises(UsageError, match="gets packed documents with images wrong"):
+        trainer.train()
+
+
 def test_no_micro_batch_has_more_pixels_than_its_budget(cache):
     def pixels(micro_batch):
         return micro_batch["pixel_values"].numel() // 3 if "pixel_values" in micro_batch else 0
