@@ -16,7 +16,7 @@ import packer  # noqa: E402
 from packer.audit import verify  # noqa: E402
 from packer.errors import CheckError, RecipeError, UsageError  # noqa: E402
 from packer.export.run import export  # noqa: E402
-from packer.load import PackedDataset, PackedLoader, poison_test, view_batch  # noqa: E402
+from packer.load import Mixture, PackedDataset, PackedLoader, poison_test, view_batch  # noqa: E402
 from packer.load.adapters import huggingface, model_arguments  # noqa: E402
 from packer.load.image_positions import rope_index_of  # noqa: E402
 from packer.load.trainers.huggingface import PackedTrainer  # noqa: E402
@@ -170,6 +170,18 @@ def test_images_are_decoded_for_the_step_that_is_next_and_each_once(cache, monke
     decoded.clear()
     micro_batches(cache, batching="padded", micro_batch_size=3, end="short")
     assert len(decoded) == 3
+
+
+@pytest.mark.parametrize("batching", ["padded", "packed"])
+def test_a_mixture_of_images_and_text_has_pixels_on_every_rank(cache, tmp_path, batching):
+    rows = write_rows(tmp_path / "rows.jsonl", [{"messages": chat} for chat in WRITTEN * 4])
+    pack = {"block_len": PACK["block_len"], "max_documents": 2}
+    packer.build(str(rows), tmp_path / "text", tokenizer=str(cache.parent / "model"), pack=pack, progress=None)
+    mixed = Mixture({str(cache): 1, str(tmp_path / "text"): 1})
+    for rank in range(2):
+        with PackedLoader(mixed, batching=batching, global_batch_size=2, rank=rank, world_size=2, prefetch=0) as loader:
+            steps = [["pixel_values" in micro_batch for micro_batch in step] for step in loader]
+        assert len(steps) > 2 and all(map(all, steps))
 
 
 def test_a_view_of_a_batch_needs_no_processor(cache):
