@@ -18,7 +18,7 @@ from msgspec import Meta
 from packer.errors import RecipeError
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.names import SplitName, is_address, refuse_credentials
-from packer.recipe.media_rules import MediaRules, check_pixels
+from packer.recipe.media_rules import MediaRules
 from packer.recipe.named_options import is_about_sources
 from packer.recipe.read_rules import MAX_BLOCK_LEN, Read, Tokens, check_read
 from packer.recipe.row_rules import Condition, Decontaminate, Deduplicate, Filter, RowRules, Split, Take
@@ -296,8 +296,6 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
         )
     _check_names(recipe, where)
     _check_pack(recipe.pack, where)
-    if recipe.pack.max_pixels is not None:
-        check_pixels(recipe.media, recipe.pack.mode, where)
     check_read(recipe.read, where)
     check_rules(recipe.row_rules, where)
     try:

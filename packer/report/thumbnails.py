@@ -10,8 +10,8 @@ from packer.media.decoder import thumbnail
 from packer.store.cache import Cache
 from packer.store.media_shards import MediaShards
 
-_MOST_BYTES, _MOST = 1_500_000, 400
-"""Limits of all thumbnails of a page; further images are listed without one."""
+_MOST_BYTES = 1_500_000
+"""Of all thumbnails of a page, which are some 400; further images are listed without one."""
 
 
 class Thumbnails:
@@ -35,7 +35,7 @@ class Thumbnails:
         ]
 
     def _jpeg(self, sha256: str) -> str | None:
-        if sha256 not in self._made and self._can_decode and self._room > 0 and len(self._made) < _MOST:
+        if sha256 not in self._made and self._can_decode and self._room > 0:
             made = thumbnail(self._shards.read(bytes.fromhex(sha256)))
             self._made[sha256] = None if made is None else base64.b64encode(made).decode()
         found = self._made.get(sha256)

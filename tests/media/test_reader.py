@@ -22,7 +22,6 @@ from packer.load.image_positions import rope_index_of  # noqa: E402
 from packer.load.trainers.huggingface import PackedTrainer  # noqa: E402
 from packer.media.decoder import decode  # noqa: E402
 from packer.media.processor import processor_of  # noqa: E402
-from packer.recipe.recipe import make_recipe  # noqa: E402
 from packer.store.manifest import read_manifest  # noqa: E402
 from packer.store.media_shards import MediaShards  # noqa: E402
 
@@ -156,9 +155,9 @@ def test_documents_with_images_are_not_cut(cache):
         assert 1 < len(blocks) < len(whole)
         assert (np.add.reduceat(pixels[whole], read.doc_offsets[:-1]) <= PACK["max_pixels"]).all()
     assert verify(cache, level="full").ok
-    for rules in ({}, {"media": {"images": "read"}, "pack": {"mode": "eos"}}):
-        with pytest.raises(RecipeError, match="only blocks with images"):
-            make_recipe(rules, ["pack.max_pixels=100"])
+    rules = {"tokenizer": str(cache.parent / "model"), "media": {"images": "read"}, "pack": PACK | {"mode": "eos"}}
+    with pytest.raises(RecipeError, match="is not for documents with images"):
+        packer.build(str(cache.parent / "rows.jsonl"), cache.parent / "other", progress=None, **rules)
 
 
 def test_images_are_decoded_for_the_step_that_is_next_and_each_once(cache, monkeypatch):

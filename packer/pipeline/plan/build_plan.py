@@ -209,13 +209,16 @@ def suited(recipe: Recipe, inputs: Sequence[Input]) -> Recipe:
         raise RecipeError(
             f"{named}; a cache has one kind of rows", hint="build a cache of each: trainers read one kind"
         )
-    if (EXAMPLES in first_of or not first_of) and (not recipe.reads_images or recipe.pack.max_pixels is not None):
+    has_examples = EXAMPLES in first_of or not first_of
+    if has_examples and not recipe.reads_images:
         return recipe
     if recipe.pack.mode in {"eos", "stream"}:
         whole = (
             "documents with images, which are" if recipe.reads_images else "preference data, whose answers are compared"
         )
         raise RecipeError(f"pack.mode={recipe.pack.mode} is not for {whole} whole", hint="--set pack.mode=none")
+    if has_examples and recipe.pack.max_pixels is not None:
+        return recipe
     return msgspec.structs.replace(recipe, pack=msgspec.structs.replace(recipe.pack, mode="none"))
 
 
