@@ -16,6 +16,9 @@ from packer.load.trainers.evaluation import Adapter
 Probe: TypeAlias = Callable[[], tuple[MicroBatch, MicroBatch] | None]
 """Makes documents with images, packed and padded; None if a loader has no images."""
 
+_TOLD = 0.75
+"""Fewer than a quarter of the tokens may differ: in low precision, rounding may lead a token to another expert."""
+
 _LENGTHS = (12, 9, 15)
 """Of the documents that are tested: together they take five forward passes of 36 tokens."""
 
@@ -56,9 +59,13 @@ def refuse_leaks(model: Any, adapter: Adapter, micro_batch: MicroBatch, probe: P
             hint="train one document a row, PackedLoader(..., batching='padded'); "
             "print(poison_test(model, micro_batch)) shows which leaks where",
         )
-    if of_images and (apart := float((of_images[0] - of_images[1]).abs().max())) > rounding(of_images[1]):
+    if not of_images:
+        return
+    of_tokens = (of_images[0] - of_images[1]).abs().amax(-1).float()
+    apart = float(of_tokens.quantile(_TOLD))
+    if apart > rounding(of_images[1]):
         raise UsageError(
-            f"{name} gets packed documents with images wrong: their logits are off by up to {apart:.2g}",
+            f"{name} gets packed documents with images wrong: a quarter of the tokens has logits off by {apart:.2g}",
             hint="train one document a row, PackedLoader(..., batching='padded')",
         )
 
