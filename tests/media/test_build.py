@@ -29,6 +29,7 @@ from packer.host.regular_file import open_descriptor
 from packer.load import PackedLoader
 from packer.media.decoder import decode
 from packer.media.processor import processor_of
+from packer.pack import select
 from packer.pipeline.images import RowImages
 from packer.report import report
 from packer.store.cache import Cache
@@ -271,6 +272,13 @@ def test_a_flipped_bit_of_an_image_is_found(model, data, place):
     (cache / table.path).write_bytes(content)
     assert verify(cache, level="full").findings
     assert verify(cache).findings
+
+
+def test_verifying_finds_a_document_with_images_that_was_cut(model, data, monkeypatch):
+    monkeypatch.setattr("packer.pipeline.blocks.select", lambda lengths, pack, _: select(lengths, pack))
+    pack = {"block_len": 24, "max_pixels": 10**6, "overlong": "split"}
+    cache = build(model, data, [{"messages": CHATS["between"]}], jobs=1, pack=pack, fail_above=1)
+    assert any("with images" in finding.found for finding in verify(cache, level="full").findings)
 
 
 def test_a_processor_that_disagrees_fails_the_build(model, data, monkeypatch):
