@@ -58,7 +58,8 @@ def _print(found: "Stats") -> None:
         ("tokens", number(found.tokens), f"{number(found.trained)} trained ({percent(found.trained_share)})"),
     ]
     if found.images:
-        facts.append(("images", number(found.images), f"{number(found.image_tokens)} tokens"))
+        read = f"{number(found.image_tokens)} tokens, {number(found.image_pixels)} pixels for a vision tower"
+        facts.append(("images", number(found.images), read))
     if found.mode != "none":
         facts += [
             ("blocks", number(found.blocks), f"of {number(found.block_len)} tokens, {percent(found.fill)} full"),

@@ -139,6 +139,9 @@ class Stats:
     """Images in all documents, as often as they show them. Rows that rules leave out count too."""
 
     image_tokens: int
+    image_pixels: int
+    """What a vision tower reads for all of them: `pack.max_pixels` and the reader's `max_pixels` count the same."""
+
     documents_bytes: int
     blocks_bytes: int
     other_bytes: int
@@ -188,7 +191,7 @@ def stats(folder: Path | str) -> Stats:
         manifest = cache.manifest
         totals = manifest.totals
         splits = tuple(_split_stats(cache, split) for split in cache.splits("documents"))
-        shown = _image_tokens(cache)
+        shown = _images(cache)
         of_splits = ("documents", "tokens", "trained")
         as_they_are = {*Stats.__slots__} - {"rejected", "cut", *of_splits}
         return Stats(
@@ -203,7 +206,8 @@ def stats(folder: Path | str) -> Stats:
             left_out=token_losses(cache.folder, manifest),
             rewriting=_rewriting(manifest.shards),
             images=len(shown),
-            image_tokens=sum(shown),
+            image_tokens=int(shown[:, 1].sum(dtype=np.int64)),
+            image_pixels=int(shown[:, 4].sum(dtype=np.int64)),
             documents_bytes=_num_bytes(manifest, "documents"),
             blocks_bytes=_num_bytes(manifest, "blocks"),
             other_bytes=_other_bytes(cache),
@@ -311,12 +315,13 @@ def _num_bytes(manifest: Manifest, kind: str) -> int:
     return sum(shard.num_bytes for shard in manifest.shards if shard.kind == kind)
 
 
-def _image_tokens(cache: Cache) -> list[int]:
-    """Return the tokens of each image that a document shows."""
+def _images(cache: Cache) -> Int32:
+    """Return the places of each image that a document shows, as `Media` has them.  # int32[M, 5]"""
+    none = np.zeros((0, 5), np.int32)
     if cache.manifest.media is None:
-        return []
+        return none
     chunks = DocumentShards(cache.folder, cache.manifest.document_shards).chunks()
-    return [int(length) for rows, _ in chunks if rows.media is not None for length in rows.media.places[:, 1]]
+    return np.concatenate([none, *(rows.media.places for rows, _ in chunks if rows.media is not None)])
 
 
 def _other_bytes(cache: Cache) -> int:

@@ -101,7 +101,7 @@ def _positions_with_images(
         return {"position_ids": None} if is_spatial else {}
     refused = {
         "a model that attends to both sides within an image, as Gemma 3: transformers takes the images of packed "
-        "documents for others": "token_type_ids" in micro_batch,
+        "documents for others": "token_type_ids" in micro_batch or _is_bidirectional(config),
         "a model whose layers carry a state, which packed images disturb": _carries_state(config),
         "a model with positions in three dimensions, without its get_rope_index": is_spatial and rope_index is None,
     }
@@ -168,6 +168,10 @@ def _text_config(config: Any) -> Any:
 def _has_positions_in_3d(config: Any) -> bool:
     text = _text_config(config)
     return any("mrope_section" in (getattr(text, name, None) or {}) for name in ("rope_parameters", "rope_scaling"))
+
+
+def _is_bidirectional(config: Any) -> bool:
+    return bool(getattr(_text_config(config), "use_bidirectional_attention", None))
 
 
 def _carries_state(config: Any) -> bool:

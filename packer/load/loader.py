@@ -22,7 +22,7 @@ from packer.load.ordering import OrderKind
 from packer.load.reading import EpochSummary, Prefetch, StepReader
 from packer.load.row_source import RowSource, StepPlan
 from packer.load.state import UNCHANGED, Counters, ReaderState, restore
-from packer.load.step import Step
+from packer.load.step import MicroBatch, Step
 from packer.store.cache import Cache
 from packer.withdrawn import WORKERS, refuse_withdrawn, withdraws
 
@@ -190,7 +190,11 @@ class PackedLoader:
     @property
     def has_images(self) -> bool:
         """Whether micro-batches have the tensors of images."""
-        return self._reader.has_images
+        return self._reader.images is not None
+
+    def image_probe(self) -> tuple[MicroBatch, MicroBatch] | None:
+        """Return short documents with images, packed and padded, to see whether a model says the same of both."""
+        return None if self._reader.images is None else self._reader.images.probe()
 
     @property
     def world_size(self) -> int:

@@ -7,13 +7,16 @@ the vision tower would have no gradient on one rank, and the others would wait f
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from packer.batches import Int64
-from packer.errors import UsageError
+from packer.display import repair_hint
+from packer.errors import CheckError, UsageError
 from packer.layout import MASKED
 from packer.load.arguments import LoaderOptions
 from packer.load.batching import Padded
@@ -23,9 +26,11 @@ from packer.load.step import MicroBatch
 from packer.media.columns import ImageSpan
 from packer.media.decoder import decode
 from packer.media.processor import Processor, processor_of
-from packer.store.cache import Cache, FoundDocuments
+from packer.store.cache import Cache, FoundBlocks, FoundDocuments
 from packer.store.files import CacheFiles
 from packer.store.media_shards import MediaShards
+
+Found: TypeAlias = FoundBlocks | FoundDocuments
 
 _TYPES = ("mm_token_type_ids", "token_type_ids")
 _FILLER_SIZE = (64, 64)
@@ -41,8 +46,10 @@ def images_of(source: RowSource, options: LoaderOptions, *, pad_id: int) -> "Bat
         return None
     if options.cutoff_len is not None:
         raise UsageError("cutoff_len would cut images apart", hint="leave out long rows: a filter on `tokens`")
-    fills = source.rows.content == "examples" and options.batching != "packed"
-    return BatchImages(source.caches, options.padded, pad_id=pad_id, fills=fills)
+    if options.batching == "packed" and (options.form.static or not options.form.flatten):
+        raise UsageError("blocks with images have other shapes each time", hint="leave static_shapes and flatten out")
+    fills = source.rows.content == "examples"
+    return BatchImages(source.caches, split=options.split, padded=options.padded, pad_id=pad_id, fills=fills)
 
 
 class BatchImages:
@@ -50,31 +57,42 @@ class BatchImages:
 
     Args:
         caches: with images, all for one model.
-        padded: how documents are padded; None if they are concatenated.
+        split: of them, that blocks are of.
+        padded: how a small image is padded, if it is added; None if documents are concatenated.
         pad_id: of padding.
         fills: whether micro-batches without images get a small one.
     """
 
-    def __init__(self, caches: Sequence[Cache], padded: Padded | None, *, pad_id: int, fills: bool) -> None:
-        self._caches, self._padded, self._pad_id, self._fills = caches, padded, pad_id, fills
+    def __init__(
+        self,
+        caches: Sequence[Cache],
+        *,
+        split: str = "train",
+        padded: Padded | None = None,
+        pad_id: int = 0,
+        fills: bool,
+    ) -> None:
+        self._caches, self._split, self._padded, self._pad_id, self._fills = caches, split, padded, pad_id, fills
 
-    def added(self, found: FoundDocuments, parts: Sequence[Int64], micro_batches: list[MicroBatch]) -> list[MicroBatch]:
+    def added(self, found: Found, parts: Sequence[Int64], micro_batches: list[MicroBatch]) -> list[MicroBatch]:
         """Return micro-batches with their images.
 
         Args:
-            found: the documents of all of them, in order.
+            found: the documents or blocks of all of them, in order.
             parts: rows of each micro-batch, PADDING_ROW for padding.
             micro_batches: of tokens.
         """
-        spans = iter(_spans(found))
+        rows = iter(self._spans(found))
         made = []
         for micro_batch, part in zip(micro_batches, parts, strict=True):
-            own = [next(spans) for row in part.tolist() if row != PADDING_ROW]
-            images = [[decode(self._bytes(each.sha256)) for each in of_document] for of_document in own if of_document]
+            own = [document for row in part.tolist() if row != PADDING_ROW for document in next(rows)]
+            digests = {each.sha256 for document in own for each in document}  # both answers of a pair show the same
+            decoded = {digest: decode(self._bytes(digest)) for digest in digests}
+            images = [[decoded[each.sha256] for each in document] for document in own if document]
             if not images and self._fills:
                 micro_batch = self._filled(micro_batch)  # noqa: PLW2901 - with the filler
                 images = [[self._small]]
-            made.append(micro_batch | self._types(micro_batch) | (self.processor.tensors(images) if images else {}))
+            made.append(micro_batch | self.types(micro_batch) | (self.processor.tensors(images) if images else {}))
         return made
 
     @cached_property
@@ -104,13 +122,31 @@ class BatchImages:
     def _filler(self) -> Tensor:
         return torch.tensor(self.processor.ids(self.processor.token, [self._small]))
 
-    def _types(self, micro_batch: MicroBatch) -> MicroBatch:
+    def types(self, micro_batch: MicroBatch) -> MicroBatch:
         """Return which tokens are images, under the name that the family has for it."""
         name = next((name for name in _TYPES if name in self.processor.own.model_input_names), None)
         if name is None:
             return {}
         types = self.processor.own.create_mm_token_type_ids(micro_batch["input_ids"].tolist())
         return {name: torch.tensor(types)}
+
+    def probe(self) -> tuple[MicroBatch, MicroBatch]:
+        """Return three short documents, two of them with images, packed and padded: a model says the same of both."""
+        image = self._filler
+        text = torch.tensor(self.processor.own.tokenizer("What is this?", add_special_tokens=False)["input_ids"])
+        documents = [torch.cat([image, text]), text, torch.cat([text, image, text])]
+        places = [torch.arange(len(each)) for each in documents]
+        ends = torch.tensor([0, *map(len, documents)]).cumsum(0).int()
+        packed: MicroBatch = {"input_ids": torch.cat(documents)[None], "position_ids": torch.cat(places)[None]}
+        for side in "qk":
+            packed |= {f"cu_seq_lens_{side}": ends, f"max_length_{side}": max(map(len, documents))}
+        mask = pad_sequence([torch.ones_like(each) for each in documents], batch_first=True)
+        padded = {"input_ids": pad_sequence(documents, batch_first=True), "attention_mask": mask}
+        pixels = self.processor.tensors([[self._small], [self._small]])
+        first, second = (
+            {**each, "labels": each["input_ids"], **self.types(each)} | pixels for each in (packed, padded)
+        )
+        return first, second
 
     def _filled(self, micro_batch: MicroBatch) -> MicroBatch:
         """Return a micro-batch with the filler as its last document."""
@@ -145,8 +181,18 @@ class BatchImages:
             for name in own.keys() & micro_batch
         }
 
+    def _spans(self, found: Found) -> list[list[tuple[ImageSpan, ...]]]:
+        """Return the images of each document of each row. Blocks name their documents, which name their images."""
+        if isinstance(found, FoundDocuments):
+            pairs = zip(found.opened, found.rows, strict=True)
+            return [[() if opened.media is None else opened.media[row]] for opened, row in pairs]
+        return [[self._of_document(doc_id) for doc_id in doc_ids.tolist()] for doc_ids in found.doc_ids()]
 
-def _spans(found: FoundDocuments) -> list[tuple[ImageSpan, ...]]:
-    """Return the images of each document."""
-    pairs = zip(found.opened, found.rows, strict=True)
-    return [() if opened.media is None else opened.media[row] for opened, row in pairs]
+    def _of_document(self, doc_id: int) -> tuple[ImageSpan, ...]:
+        for cache in self._caches:
+            documents = cache.documents(self._split)
+            if (number := documents.find(doc_id)) is not None:
+                ((spans,),) = self._spans(documents.locate(np.array([number])))
+                return spans
+        hint = repair_hint(self._caches[0].folder)
+        raise CheckError(f"no document has the id {doc_id}, which a block names", hint=hint)

@@ -213,7 +213,7 @@ def poison_test(
             "this micro-batch holds one sequence, so there is no boundary to test",
             hint="take another one, or a larger micro_batch_size",
         )
-    with _evaluating(model):
+    with evaluating(model):
         runs = _Runs(logits or _huggingface_logits(model), micro_batch, spans, _cuda_devices(model, micro_batch))
         moved = torch.stack([runs.logit_changes(at) for at in range(len(spans))])  # [source, target]
         return PoisonReport(
@@ -235,9 +235,15 @@ def poison_test(
             alone={at: runs.difference_alone(at) for at, span in enumerate(spans) if not span.is_padding}
             if alone
             else None,
-            alone_tolerance=_ROUNDING.get(runs.dtype, _ROUNDING[torch.bfloat16]) * runs.largest_logit,
+            alone_tolerance=runs.rounding,
             attention=getattr(getattr(model, "config", None), "_attn_implementation", None),
         )
+
+
+def rounding(logits: Tensor) -> float:
+    """Return how far apart logits may be that are the same but for other shapes and kernels."""
+    share = _ROUNDING.get(logits.dtype, _ROUNDING[torch.bfloat16])
+    return share * float(logits.nan_to_num(0, 0, 0).abs().max())
 
 
 def spans_of(micro_batch: MicroBatch) -> tuple[Span, ...]:
@@ -275,7 +281,7 @@ class _Runs:
         self.noise = float(self._difference_by_sequence(micro_batch)[real].max())
         clean = torch.cat([self._slice(self._baseline, spans[at]).flatten() for at in real])
         self.has_nan = bool(clean.isnan().any())
-        self.largest_logit = float(clean.nan_to_num(0, 0, 0).abs().max())
+        self.rounding = rounding(clean)
 
     def logit_changes(self, at: int) -> Tensor:
         """Return the largest difference of a logit of each sequence when sequence `at` is changed.  # float64[S]"""
@@ -369,7 +375,7 @@ def _huggingface_logits(model: Any) -> Logits:
 
 
 @contextmanager
-def _evaluating(model: Any) -> Iterator[None]:
+def evaluating(model: Any) -> Iterator[None]:
     """Switch to eval mode, and restore every module's own mode afterwards, which may differ between modules."""
     modes = [(module, module.training) for module in model.modules()] if isinstance(model, nn.Module) else []
     if modes:

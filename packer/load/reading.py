@@ -27,7 +27,6 @@ from packer.load.row_source import RowSource, StepPlan
 from packer.load.sides import with_sides
 from packer.load.state import Counters, ReaderState
 from packer.load.step import MicroBatch, Step, shift_labels
-from packer.store.cache import FoundDocuments
 from packer.store.manifest import Manifest
 
 T = TypeVar("T")
@@ -60,13 +59,13 @@ class StepReader:
         self._dealer, self._counts_tokens = Dealer(source.rows, options), options.batching == "token_budget"
         most = source.rows.most_sequences() * options.micro_batch_size if form.static else None
         self._layout = Layout(options.padded, block_len=block_len, pad_id=pad_id, form=form, most_sequences=most)
-        self._images = images_of(source, options, pad_id=pad_id) if options.images else None
-        self.has_images = self._images is not None
+        self.images = images_of(source, options, pad_id=pad_id) if options.images else None
         self._columns = BatchColumns(source, options) if options.columns else None
         self._shifted = form.shifted
         self._sums_weights = form.weighted and source.rows.weighted  # else every target has weight 1
         self._pin = options.device.type == "cuda"
-        self._max_rows = max(int(_MAX_TOKENS * options.world_size / source.rows.lengths.mean()), 1)
+        most_tokens = 0 if self.images else _MAX_TOKENS  # pixels take a thousand times as much memory as ids
+        self._max_rows = max(int(most_tokens * options.world_size / source.rows.lengths.mean()), 1)
 
     def steps(self, plans: Iterator[StepPlan], state: ReaderState) -> Iterator[tuple[Step, ReaderState]]:
         """Yield the steps of consecutive plans from a state on, each with the loader's state after returning it.
@@ -128,8 +127,8 @@ class StepReader:
         micro_batches = self._layout.micro_batches(found, parts, sizes, beside)
         for each in micro_batches if beside else ():
             each["columns"] = {name.removeprefix(PREFIX): each.pop(name) for name in beside}
-        if self._images is not None and isinstance(found, FoundDocuments):
-            micro_batches = self._images.added(found, parts, micro_batches)
+        if self.images is not None:
+            micro_batches = self.images.added(found, parts, micro_batches)
         if self._rows.content != "examples":
             micro_batches = with_sides(micro_batches, parts, self._rows)
         if self._shifted:

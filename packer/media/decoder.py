@@ -97,14 +97,32 @@ def examine(data: bytes, *, is_decoded: bool) -> Image:
     return Image(sha256=sha256(data).digest(), height=height, width=width, data=data)
 
 
-def decode(data: bytes) -> "Pixels":
-    """Return the pixels of an image that was examined: upright, RGB, on white."""
+def thumbnail(data: bytes, side: int = 128) -> bytes | None:
+    """Return an image that was examined as a JPEG of at most `side` pixels a side; None if it cannot be decoded."""
+    try:
+        shown = decode(data, least=side)
+    except (OSError, ValueError, SyntaxError):
+        return None
+    shown.thumbnail((side, side))
+    file = io.BytesIO()
+    shown.save(file, "JPEG", quality=60)
+    return file.getvalue()
+
+
+def decode(data: bytes, *, least: int | None = None) -> "Pixels":
+    """Return the pixels of an image that was examined: upright, RGB, on white.
+
+    With `least`, a JPEG may come out smaller than it is, but not below that on both sides, which takes less time.
+    """
     from PIL import Image as Pillow  # noqa: PLC0415 - part of the extra
     from PIL import ImageOps  # noqa: PLC0415 - part of the extra
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        shown: Any = ImageOps.exif_transpose(Pillow.open(io.BytesIO(data), formats=FORMATS))
+        opened: Any = Pillow.open(io.BytesIO(data), formats=FORMATS)
+        if least is not None:
+            opened.draft("RGB", (least, least))
+        shown: Any = ImageOps.exif_transpose(opened)
     if "A" in shown.getbands() or shown.info.get("transparency") is not None:
         shown = shown.convert("RGBA")
         shown = Pillow.alpha_composite(Pillow.new("RGBA", shown.size, (255, 255, 255, 255)), shown)

@@ -13,7 +13,7 @@ from typing import Any, Self
 from packer.host.regular_file import open_descriptor
 from packer.media.decoder import MAX_IMAGE_BYTES, Image, UnusableImageError, examine
 
-OF_FILES = frozenset({"media_missing", "media_outside", "media_unreadable", "media_too_large"})
+OF_FILES = frozenset({"media_missing", "media_outside", "media_unreadable", "media_too_large", "media_refused"})
 """Codes of rejections that another file under the same name may end."""
 
 _NOWHERE = "/nowhere"

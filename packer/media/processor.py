@@ -246,13 +246,18 @@ def _loaded(files: Mapping[str, bytes]) -> Any:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Leave out warnings of transformers about empty images, such as that one of 1 x 1 has ambiguous channels."""
-    logger = logging.getLogger("transformers")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
+    handlers = logging.getLogger("transformers").handlers  # another level would empty the caches of all loggers
+    for handler in handlers:
+        handler.addFilter(_is_error)
     try:
         yield
     finally:
-        logger.setLevel(before)
+        for handler in handlers:
+            handler.removeFilter(_is_error)
+
+
+def _is_error(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.ERROR
 
 
 @contextmanager

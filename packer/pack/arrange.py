@@ -38,7 +38,8 @@ def arrange(
         return stream(selected, pack, count_trained, group=group)
     pieces, dropped = cut(selected, pack, count_trained)
     slots = _with_separators(pieces, pack.block_len, ends_open) if pack.mode == "eos" else None
-    return plan(pieces, pack, slots=slots, group=group), dropped
+    pixels = None if selected.pixels is None else selected.pixels[pieces.document]
+    return plan(pieces, pack, slots=slots, pixels=pixels, group=group), dropped
 
 
 def _with_separators(pieces: Pieces, block_len: int, ends_open: EndsOpen) -> Int32:

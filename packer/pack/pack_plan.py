@@ -1,7 +1,9 @@
 """The packing plan: which piece of which document goes into which block.
 
 The plan is a pure function of its arguments. With ``align``, a piece takes a multiple of that many slots: it is packed
-by its padded length.
+by its padded length. With ``max_pixels``, it is packed by the larger of its shares of a block's slots and pixels, which
+keeps both limits. Worked example, blocks of 100 slots and 1,000 pixels: pieces of 30 slots and 50 pixels, and of 20
+slots and 600 pixels, are packed as 30 and 60.
 
 ``sequential`` keeps documents and blocks in source order. ``best_fit`` and ``first_fit`` pack a histogram of sizes in
 slots, which determines how many pieces of which size go into which bin: the *fills*. The pieces, by decreasing size and
@@ -26,18 +28,24 @@ from packer.pack.overlong import Pieces
 from packer.recipe.pack_rules import Pack
 
 
-def plan(pieces: Pieces, pack: Pack, *, slots: Int32 | None = None, group: int = 0) -> PackPlan:
+def plan(
+    pieces: Pieces, pack: Pack, *, slots: Int32 | None = None, pixels: Int64 | None = None, group: int = 0
+) -> PackPlan:
     """Place pieces of documents in blocks. Every piece is in exactly one.
 
     Args:
         pieces: from :func:`packer.pack.overlong.cut`; none is longer than a block.
         pack: the recipe's packing rules; the mode is ``isolated`` or ``eos``.
         slots: of each piece, if it needs more than its length; at most those of a block.  # int32[P]
+        pixels: of each piece, if the rules limit those of a block; at most that limit.  # int64[P]
         group: number of these documents among those that are packed separately; part of the key.
     """
     align = np.int32(pack.align)
     units = -(-(pieces.length if slots is None else slots) // align)
-    piece, num_pieces = _place(units, pack, group)
+    room = units
+    if pixels is not None and pack.max_pixels is not None:
+        room = np.maximum(units, -(-pixels * (pack.block_len // pack.align) // pack.max_pixels)).astype(np.int32)
+    piece, num_pieces = _place(room, pack, group)
     return PackPlan(
         document=pieces.document[piece],
         start=pieces.start[piece],

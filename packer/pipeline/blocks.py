@@ -255,7 +255,8 @@ def _packed(group: GroupTask, pack: Pack, stop_ids: Sequence[int]) -> tuple[Pack
     documents, (first, end) = group.documents, group.bounds
     lengths = np.concatenate([values for _, (values,) in documents.by_shard({"length": np.int32})])[first:end]
     count_trained, ends_open = _trained_in(documents, first), _ends_open(documents, first, stop_ids)
-    planned, left_out = arrange(select(lengths, pack), pack, count_trained, ends_open, group=group.number)
+    pixels = None if pack.max_pixels is None else documents.pixels()[first:end]
+    planned, left_out = arrange(select(lengths, pack, pixels), pack, count_trained, ends_open, group=group.number)
     planned = replace(planned, document=planned.document + first)
     left_out = replace(left_out, document=left_out.document + first)
     is_packed = np.zeros(len(documents), np.bool_)

@@ -4,7 +4,7 @@ Texts have each run of a processor's token once, so that tokenizing a page of 2,
 that of one. An added token never merges with its neighbors, so repeating its id gives the ids of the whole text.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
 
@@ -41,19 +41,13 @@ def with_processor(model: Model) -> Model:
     )
 
 
-@dataclass(slots=True)
-class _Counter:
-    last_row: int = -1
-    seen: int = 0
-
-
 class RowImages:
     """The images of the rows that one process works on."""
 
     def __init__(self, recipe: Recipe, model: Model) -> None:
         self._rules = recipe.media
         self._model = model
-        self._seen = _Counter()
+        self._last_row, self._num_seen = -1, 0  # of those that were checked, or might have been
 
     @property
     def processor(self) -> Processor:
@@ -118,8 +112,8 @@ class RowImages:
             completion_tokens=before + ends[first + tokens.completion_tokens] - ends[first],
         )
 
-    def column(self, documents: DocumentBatch, texts: Int32, turns: TurnBatch) -> tuple[Media, dict[bytes, Image]]:
-        """Return the images of documents, each made of one of the `texts`, and the images themselves by digest."""
+    def column(self, documents: DocumentBatch, texts: Int32, turns: TurnBatch) -> tuple[Media, tuple[Image, ...]]:
+        """Return the images of documents, each made of one of the `texts`, and the images themselves."""
         offsets, places, used = [0], list[tuple[int, ...]](), list[Image]()
         for number, text in enumerate(texts.tolist()):
             ids = documents.input_ids[documents.offsets[number] : documents.offsets[number + 1]]
@@ -134,7 +128,7 @@ class RowImages:
                 sha256=np.frombuffer(digests, np.uint8).reshape(-1, 32),
                 places=np.array(places, np.int32).reshape(-1, 5),
             ),
-            {image.sha256: image for image in used},
+            tuple(used),
         )
 
     def _spans(self, ids: Int32, turns: TurnBatch, text: int) -> list[tuple[DrawnImage, int, int]]:
@@ -165,11 +159,9 @@ class RowImages:
         guarded = np.searchsorted(turns.text_offsets, turns.guarded[:, 0], side="right") - 1
         for text, images in turns.images.items():
             row = int(turns.sample[text])
-            if row < self._seen.last_row:
-                self._seen = _Counter()
-            self._seen.last_row = row
-            self._seen.seen += 1
-            if self._seen.seen > _CHECKED_FIRST and row % _CHECKED_EVERY:
+            self._num_seen = 1 if row < self._last_row else self._num_seen + 1
+            self._last_row = row
+            if self._num_seen > _CHECKED_FIRST and row % _CHECKED_EVERY:
                 continue
             if text in guarded:  # the processor would take what a person typed for its own tokens
                 continue

@@ -245,7 +245,7 @@ def _run_partition(
         documents.append(done.documents)
         if done.images:
             images = images or opened.enter_context(MediaWriter(folder, key=task.key))
-            images.add(done.images.values())
+            images.add(done.images)
         rejected += (
             RejectedRow(r.row, r.code, r.reason, None if rows.lines is None else rows.lines[r.row - num_rows])
             for r in done.rejections

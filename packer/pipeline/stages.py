@@ -2,10 +2,10 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -38,8 +38,8 @@ class SupervisedRows:
 
     num_merged: int
     num_skipped: int
-    images: Mapping[bytes, Image] = field(default_factory=dict)
-    """The images of the documents, by digest."""
+    images: tuple[Image, ...] = ()
+    """The images of the documents, as often as they show them."""
 
 
 class Stages:
@@ -117,7 +117,7 @@ class Stages:
         done = self._supervisor.supervise(turns, tokens, sample_ids)
         self._confirm(turns, done.rejections)
         documents, rejections = done.documents, (*turns.rejections, *done.rejections)
-        images: Mapping[bytes, Image] = {}
+        images: tuple[Image, ...] = ()
         if self._images is not None and turns.images:
             media, images = self._images.column(documents, done.texts, turns)
             documents = replace(documents, media=media)

@@ -23,6 +23,7 @@ class Pack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     overlong: Literal["reject", "truncate_left", "truncate_right", "split"] = "reject"
     min_length: PositiveInt = 1
     max_documents: PositiveInt | None = None
+    max_pixels: PositiveInt | None = None
     align: Tokens = 1
     """Round the slots of each document up to a multiple of this: 2·cp for context parallelism, tp for sequence
     parallelism."""

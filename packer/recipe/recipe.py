@@ -36,9 +36,9 @@ RowBytes = Annotated[int, Meta(ge=1, le=2**30)]
 SCHEMA_CHOICES = ("auto", *ROW_SCHEMAS)
 
 _RULE_KEYS = ("media", "token_columns", "document_columns", "filters", "decontaminate", "deduplicate", "split", "read")
-_LATER_KEYS = ("name", "call_ids", "wrapped", "roles", "where", "take", "ignore", "fim", "parts")
-"""Keys added later, to the recipe, its sources, `template`, `rows`, `supervision` or `text`. They are written only if
-set, so that older manifests keep their bytes."""
+_LATER_KEYS = ("name", "call_ids", "wrapped", "roles", "where", "take", "ignore", "fim", "parts", "max_pixels")
+"""Keys added later, to the recipe, its sources, `template`, `rows`, `supervision`, `text` or `pack`. They are written
+only if set, so that older manifests keep their bytes."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -142,7 +142,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if half["rows"].get("call_ids") == "as_given":
             del half["rows"]["call_ids"]
         if self.reads_images:
-            half["media"] = whole["media"]
+            half["media"] = {name: value for name, value in whole["media"].items() if name != "root"}
         return half | self._columns(of_rows=True)
 
     def blocks_half(self) -> dict[str, Any]:
@@ -163,7 +163,7 @@ def to_json(value: msgspec.Struct) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
     if not isinstance(value, Recipe):
         return plain
-    later = (*(plain[group] for group in ("template", "rows", "supervision", "text")), *plain["sources"])
+    later = (*(plain[group] for group in ("template", "rows", "supervision", "text", "pack")), *plain["sources"])
     groups = [(group, _LATER_KEYS) for group in later]
     for group, keys in [(plain, _RULE_KEYS), *groups]:
         for key in [key for key in keys if not group.get(key, True)]:

@@ -23,6 +23,7 @@ from packer.report.facts import (
 )
 from packer.report.items import Item, Name, ReportContents, names_of, read_item, sample
 from packer.report.shell import check_place, fill, write_page
+from packer.report.thumbnails import Thumbnails
 from packer.report.tokens import PackedTokens, pack_tokens
 from packer.store.cache import Cache
 from packer.store.manifest import Manifest
@@ -120,7 +121,8 @@ def report(folder: Path | str, output: Path | str, *, chosen: ReportContents | N
         found = _read(cache, names)
         empty = PackedTokens("", "", 0)
         shell = len(cache_page(facts, found, note=_note(0, len(names), sampled=not chosen), packed=empty))
-        packed = pack_tokens(token_texts(cache), cache.manifest.model.control_ids, found, MAX_BYTES - shell)
+        control_ids, room = cache.manifest.model.control_ids, MAX_BYTES - shell
+        packed = pack_tokens(token_texts(cache), control_ids, found, room, Thumbnails(cache))
     held = found[: packed.num_items]
     note = _note(len(held), len(names), sampled=not chosen)
     page = cache_page(facts, held, note=note, packed=packed)

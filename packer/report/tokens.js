@@ -108,6 +108,22 @@
     pick.add(new Option(`${title}${kind === "doc" && note ? ` · ${note}` : ""}`.replace(UNSEEN, named), key));
   }
 
+  function listed(images) {
+    const list = make("ul", "images");
+    for (const { width, height, tokens, jpeg } of images) {
+      const entry = make("li"), about = `${width} x ${height}, ${plural(tokens, "token")}`;
+      if (jpeg) {
+        const image = make("img");
+        image.src = `data:image/jpeg;base64,${jpeg}`;
+        image.alt = `image ${about}`;
+        entry.append(image);
+      }
+      entry.append(make("span", "", about));
+      list.append(entry);
+    }
+    return list;
+  }
+
   async function display(key, token = -1) {
     let found;
     try {
@@ -128,6 +144,7 @@
       const part = owner.length < owner.document_length
         ? ` · tokens ${grouped.format(owner.piece_start)} to ${grouped.format(owner.piece_start + owner.length - 1)} of ${grouped.format(owner.document_length)}` : "";
       section.append(show(make("p"), `${owner.source} row ${grouped.format(owner.row)}${owner.side ? ` · ${owner.side}` : ""} · ${plural(owner.length, "token")}, ${grouped.format(owner.num_trained)} trained${part}`));
+      if (owner.images.length) section.append(listed(owner.images));
       const end = number + 1 < item.documents.length ? item.documents[number + 1].at : item.num_tokens;
       for (let from = owner.at; from < end;) {
         // Extend a chunk to the end of a line if one is near: chunks are block elements, which break lines.

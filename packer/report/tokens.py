@@ -22,6 +22,7 @@ from packer.audit.token_texts import TokenTexts
 from packer.batches import Int32
 from packer.display import visible
 from packer.report.items import Item
+from packer.report.thumbnails import Thumbnails
 
 _ITEM_FIELDS = ("key", "kind", "title", "note", "num_tokens", "num_trained", "num_padding")
 
@@ -35,7 +36,9 @@ class PackedTokens(NamedTuple):
     """Number of items that fit, counted from the first."""
 
 
-def pack_tokens(texts: TokenTexts, control_ids: Collection[int], items: Sequence[Item], room: int) -> PackedTokens:
+def pack_tokens(
+    texts: TokenTexts, control_ids: Collection[int], items: Sequence[Item], room: int, thumbnails: Thumbnails
+) -> PackedTokens:
     """Compress as many items as fit into `room` bytes, but at least one."""
     numbers = [_numbers(texts, item) for item in items]
     tokens = texts.tokens
@@ -50,7 +53,7 @@ def pack_tokens(texts: TokenTexts, control_ids: Collection[int], items: Sequence
     deflate, num_bytes = _deflate(), 0
     parts: list[bytes] = []
     for item, own in zip(items, numbers, strict=True):
-        header, content = _header(item), place[own].astype(dtype).tobytes()
+        header, content = _header(item, thumbnails), place[own].astype(dtype).tobytes()
         longer = deflate.copy()
         part = longer.compress(len(header).to_bytes(4, "little") + header + content + bytes(-len(content) % 4))
         with_end = num_bytes + len(part) + len(longer.copy().flush())
@@ -76,7 +79,7 @@ def _numbers(texts: TokenTexts, item: Item) -> Int32:
     return np.concatenate(numbers)
 
 
-def _header(item: Item) -> bytes:
+def _header(item: Item, thumbnails: Thumbnails) -> bytes:
     """Encode an item's data other than its tokens, padded so that the tokens begin at a multiple of four."""
     documents, at = [], 0
     for document in item.documents:
@@ -94,6 +97,7 @@ def _header(item: Item) -> bytes:
                 "piece_start": document.piece_start,
                 "document_length": document.document_length,
                 "num_trained": document.num_trained,
+                "images": thumbnails.of(document.images),
                 "spans": [(run.kind[0], run.num_tokens, run.message, run.weight) for run in document.slots],
             }
         )

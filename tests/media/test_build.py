@@ -1,7 +1,9 @@
 """Rows with images become documents with the ids of the model's own processor, and images that are stored once."""
 
 import base64
+import io
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -12,18 +14,24 @@ import pytest
 from bucket_objects import put
 from command_line import run
 from fingerprint_oracle import recomputed
-from image_models import answer, model_folder, picture, user, write_rows
+from image_models import answer, model_folder, picture, user, with_pixels, write_rows
+from report_page import Page
 
 pytest.importorskip("PIL", reason="IMAGES ARE NOT TESTED: pillow is not installed")
 pytest.importorskip("transformers", reason="IMAGES ARE NOT TESTED: transformers is not installed")
 
+from PIL import Image as Pillow
+
 import packer
 from packer.audit import verify
 from packer.errors import InputError, PackerError
+from packer.host.regular_file import open_descriptor
 from packer.load import PackedLoader
 from packer.media.decoder import decode
 from packer.media.processor import processor_of
+from packer.pack import select
 from packer.pipeline.images import RowImages
+from packer.report import report
 from packer.store.cache import Cache
 from packer.store.fingerprint import fingerprint
 from packer.store.manifest import read_manifest
@@ -63,18 +71,8 @@ def rejected(cache: Path) -> list[str]:
 
 def own_ids(model: Path, data: Path, messages: list[dict[str, Any]]) -> list[int]:
     """What transformers says."""
-    shown = [
-        {
-            **message,
-            "content": [
-                {"type": "image", "image": decode((data / part["image"]).read_bytes())} if "image" in part else part
-                for part in message["content"]
-            ],
-        }
-        for message in messages
-    ]
     processor = processor_of({file.name: file.read_bytes() for file in model.iterdir()}).own
-    return list(map(int, processor.apply_chat_template(shown, tokenize=True)[0]))
+    return list(map(int, processor.apply_chat_template(with_pixels(messages, data), tokenize=True)[0]))
 
 
 CHATS = {
@@ -152,6 +150,9 @@ def test_an_image_is_the_same_document_in_every_form(model, data, row):
         ([user("@../outside.png", "?"), answer("A.")], "media_outside"),
         ([user("@link.png", "?"), answer("A.")], "media_outside"),
         ([user("@/dev/zero", "?"), answer("A.")], "media_outside"),
+        ([user("@pipe.png", "?"), answer("A.")], "media_missing"),
+        ([user("@.", "?"), answer("A.")], "media_missing"),
+        ([user("@a.png\0.png", "?"), answer("A.")], "media_missing"),
         ([user("@http://127.0.0.1:1/a.png", "?"), answer("A.")], "media_url"),
         ([user("@data:image/png;base64,!", "?"), answer("A.")], "media_unreadable"),
         ([user("@cut.png", "?"), answer("A.")], "media_unreadable"),
@@ -167,6 +168,7 @@ def test_an_image_is_the_same_document_in_every_form(model, data, row):
 def test_what_cannot_be_used_is_rejected_with_its_code(model, data, row, code):
     (data.parent / "outside.png").write_bytes((data / "a.png").read_bytes())
     (data / "link.png").symlink_to(data.parent / "outside.png")
+    os.mkfifo(data / "pipe.png")
     (data / "cut.png").write_bytes((data / "a.png").read_bytes()[:-40])
     (data / "text.png").write_bytes(b"<html>not found</html>")
     (data / "huge.gif").write_bytes(b"GIF89a\xff\xff\xff\xff\x00\x00\x00,\x00\x00\x00\x00\xff\xff\xff\xff\x00\x02\x00;")
@@ -214,6 +216,45 @@ def test_building_again_does_nothing_until_an_image_changes(model, data):
         again()
 
 
+def test_the_same_bytes_under_two_names_are_stored_once_and_both_files_are_watched(model, data):
+    shutil.copy(data / "a.png", data / "copy.png")
+    rows = [{"messages": [user(f"@{name}", "What?"), answer("A.")]} for name in ("a.png", "copy.png")]
+    shards = MediaShards(build(model, data, rows), read_manifest(data.parent / "cache").media)
+    assert {name for name, _ in shards.names()} == {"a.png", "copy.png"} and len([*shards.digests()]) == 1
+    first, second = documents(data.parent / "cache")
+    assert first.doc_id == second.doc_id and first.media == second.media
+    (data / "copy.png").write_bytes(picture(60, 90, seed=5))
+    build(model, data, rows)
+    first, second = documents(data.parent / "cache")
+    assert (
+        first.doc_id != second.doc_id
+        and len([*MediaShards(data.parent / "cache", read_manifest(data.parent / "cache").media).digests()]) == 2
+    )
+
+
+@pytest.mark.parametrize("first", [None, b"<html>", picture(4000, 10)], ids=["missing", "text", "refused"])
+def test_an_image_that_was_not_usable_is_looked_at_again(model, data, first):
+    if first is not None:
+        (data / "new.png").write_bytes(first)
+    rows = [{"messages": [user("@new.png", "What?"), answer("A.")]}, {"messages": CHATS["first"]}]
+    assert len(rejected(build(model, data, rows))) == 1
+    (data / "new.png").write_bytes(picture(40, 40))
+    assert not rejected(build(model, data, rows)) and len(documents(data.parent / "cache")) == 2
+
+
+def test_a_file_that_becomes_a_link_while_it_is_opened_is_not_followed(model, data, monkeypatch):
+    (data.parent / "secret.png").write_bytes(picture(30, 30))
+
+    def swapped(place, flags):
+        place.unlink()
+        place.symlink_to(data.parent / "secret.png")
+        return open_descriptor(place, flags)
+
+    monkeypatch.setattr("packer.media.places.open_descriptor", swapped)
+    with pytest.raises(PackerError, match="media_missing"):
+        build(model, data, [{"messages": CHATS["alone"]}], jobs=1)
+
+
 def test_bytes_do_not_depend_on_the_order_of_work(model, data):
     rows = [{"messages": chat} for chat in CHATS.values()]
     cache = build(model, data, rows)
@@ -231,6 +272,13 @@ def test_a_flipped_bit_of_an_image_is_found(model, data, place):
     (cache / table.path).write_bytes(content)
     assert verify(cache, level="full").findings
     assert verify(cache).findings
+
+
+def test_verifying_finds_a_document_with_images_that_was_cut(model, data, monkeypatch):
+    monkeypatch.setattr("packer.pipeline.blocks.select", lambda lengths, pack, _: select(lengths, pack))
+    pack = {"block_len": 24, "max_pixels": 10**6, "overlong": "split"}
+    cache = build(model, data, [{"messages": CHATS["between"]}], jobs=1, pack=pack, fail_above=1)
+    assert any("with images" in finding.found for finding in verify(cache, level="full").findings)
 
 
 def test_a_processor_that_disagrees_fails_the_build(model, data, monkeypatch):
@@ -264,6 +312,25 @@ def test_commands_show_images_with_their_sizes_and_tokens(model, data):
     assert "image 60 x 90" in " ".join(run("preview", data / "rows.jsonl", *keys).stdout.split())
     found = run("preview", data / "rows.jsonl", "--tokenizer", model).stdout
     assert "multimodal" in found
+
+
+def test_a_report_shows_thumbnails_of_images_within_its_limits(model, data, monkeypatch):
+    cache = build(model, data, [{"messages": CHATS["between"]}, {"messages": CHATS["twice"]}])
+
+    def images():
+        report(cache, data.parent / "page.html")
+        page = Page((data.parent / "page.html").read_bytes())
+        assert page.policy()["img-src"] == "data:" and not page.of("img")
+        return [image for _, item, _ in page.items() for document in item["documents"] for image in document["images"]]
+
+    shown = images()
+    sizes = {(60, 90): (60, 90), (200, 40): (128, 26)}
+    assert {(each["width"], each["height"]) for each in shown} == sizes.keys()
+    for each in shown:
+        opened = Pillow.open(io.BytesIO(base64.b64decode(each["jpeg"])))
+        assert (opened.format, opened.size) == ("JPEG", sizes[each["width"], each["height"]]) and each["tokens"] > 0
+    monkeypatch.setattr("packer.report.thumbnails._MOST_BYTES", len(shown[0]["jpeg"]) + 1)
+    assert [each["jpeg"] is None for each in images()] == [False] + [True] * (len(shown) - 1)
 
 
 def many(data: Path) -> list[dict[str, Any]]:
@@ -302,6 +369,8 @@ def test_verifying_reads_no_image_outside_of_the_named_roots(model, data):
     assert not [each for each in verify(cache, sources=[data.parent], **options).findings if each.what != "tokenizer"]
     (told,) = [each for each in verify(cache, sources=[data], **options).findings if each.what == "re-encoded"]
     assert "below no --sources" in told.found
+    with pytest.raises(PackerError, match="media_outside"):  # without the root, nothing of the cache is reused
+        build(model, data, [{"messages": chat}])
 
 
 def test_the_fingerprint_is_of_what_decides_about_images_and_not_of_their_folder(model, data, tmp_path):
@@ -314,7 +383,9 @@ def test_the_fingerprint_is_of_what_decides_about_images_and_not_of_their_folder
 
     cache = data.parent / "cache"
     assert kept("first") == recomputed(cache) and verify(cache, expect=made["first"], level="full").ok
+    whole = (cache / "manifest.json").read_bytes()
     assert made.pop("first") == kept("with its folder named", root=str(data))
+    assert (cache / "manifest.json").read_bytes() == whole  # it is up to date
     kept("damaged images stop a training run", check="header")
     other = tmp_path / "other"
     shutil.copytree(model, other)
@@ -328,19 +399,19 @@ def test_the_fingerprint_is_of_what_decides_about_images_and_not_of_their_folder
 
 def test_a_cache_in_a_bucket_has_its_images(model, data, in_memory):
     rows = [{"messages": chat} for chat in CHATS.values()]
-    here = build(model, data, rows)
-    options = {"tokenizer": str(model), "media": {"images": "read"}, "progress": None}
+    pack = {"block_len": 256, "max_pixels": 60_000}
+    here = build(model, data, rows, pack=pack)
+    options = {"tokenizer": str(model), "media": {"images": "read"}, "progress": None, "pack": pack}
     packer.build(str(data / "rows.jsonl"), "s3://bucket/cache", **options)
     pinned = fingerprint(read_manifest(here))
     assert verify("s3://bucket/cache", expect=pinned, level="full").ok
     assert sorted(in_memory.sizes("media")) == [table.path for table in read_manifest(here).media]
     shown = []
     for place in (str(here), "s3://bucket/cache"):
-        with PackedLoader(place, batching="padding_free", order="sequential", prefetch=0) as loader:
-            shown.append(
-                [batch["pixel_values"].tolist() for step in loader for batch in step if "pixel_values" in batch]
-            )
-    assert shown[0] == shown[1] and len(shown[0]) == len(CHATS)
+        for batching in ("padding_free", "packed"):
+            with PackedLoader(place, batching=batching, order="sequential", prefetch=0) as loader:
+                shown.append([batch["pixel_values"].tolist() for step in loader for batch in step])
+    assert shown[:2] == shown[2:] and len(shown[0]) == len(CHATS) and 1 < len(shown[1]) < len(CHATS)
 
 
 def test_rows_in_a_bucket_hold_their_images_or_are_told_where_paths_lead(model, data, in_memory):

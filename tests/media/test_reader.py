@@ -4,18 +4,20 @@ import copy
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
-from image_models import answer, model_folder, picture, user, write_rows
+from image_models import answer, logps_alone, model_folder, picture, tiny_qwen, user, write_rows
 
 pytest.importorskip("PIL", reason="IMAGES ARE NOT TESTED: pillow is not installed")
 transformers = pytest.importorskip("transformers", reason="IMAGES ARE NOT TESTED: transformers is not installed")
 torch = pytest.importorskip("torch")
 
 import packer  # noqa: E402
-from packer.errors import CheckError, UsageError  # noqa: E402
+from packer.audit import verify  # noqa: E402
+from packer.errors import CheckError, RecipeError, UsageError  # noqa: E402
 from packer.export.run import export  # noqa: E402
-from packer.load import PackedDataset, PackedLoader, poison_test, view_batch  # noqa: E402
-from packer.load.adapters import huggingface  # noqa: E402
+from packer.load import Mixture, PackedDataset, PackedLoader, poison_test, view_batch  # noqa: E402
+from packer.load.adapters import huggingface, model_arguments  # noqa: E402
 from packer.load.image_positions import rope_index_of  # noqa: E402
 from packer.load.trainers.huggingface import PackedTrainer  # noqa: E402
 from packer.media.decoder import decode  # noqa: E402
@@ -31,6 +33,10 @@ SHOWN = [
 WRITTEN = [[user("Hello"), answer("Hi, how are you?")], [user("2+2?"), answer("Four.")]]
 
 
+PACK = {"block_len": 160, "max_pixels": 60_000, "strategy": "sequential", "max_documents": 2}
+"""The last block has no image."""
+
+
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("vl")
@@ -38,7 +44,8 @@ def cache(tmp_path_factory) -> Path:
     for number, size in enumerate([(60, 90), (120, 40), (64, 64)]):
         (folder / f"{number}.png").write_bytes(picture(*size, seed=number))
     file = write_rows(folder / "rows.jsonl", [{"messages": chat} for chat in (*SHOWN, *WRITTEN)])
-    packer.build(str(file), folder / "cache", tokenizer=str(folder / "model"), media={"images": "read"}, progress=None)
+    rules = {"media": {"images": "read"}, "pack": PACK}
+    packer.build(str(file), folder / "cache", tokenizer=str(folder / "model"), progress=None, **rules)
     return folder / "cache"
 
 
@@ -50,49 +57,7 @@ def processor(cache):
 
 @pytest.fixture(scope="module")
 def model(processor):
-    tokenizer = processor.tokenizer
-    torch.manual_seed(0)
-    config = transformers.Qwen2_5_VLConfig(
-        text_config={
-            "vocab_size": len(tokenizer), "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
-            "num_key_value_heads": 2, "initializer_range": 0.3,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 3, 3]},
-        },
-        vision_config={
-            "depth": 2, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "out_hidden_size": 64, "window_size": 56, "fullatt_block_indexes": [1],
-        },
-        **{f"{name}_token_id": tokenizer.convert_tokens_to_ids(f"<|{text}|>") for name, text in {"image": "image_pad", "video": "video_pad", "vision_start": "vision_start", "vision_end": "vision_end"}.items()},
-    )  # fmt: skip
-    return transformers.Qwen2_5_VLForConditionalGeneration(config).eval()
-
-
-def loss_alone(model, processor, cache, chat, num_trained):
-    """The summed loss of a chat by transformers alone, with the labels of the chat's document."""
-    shown = [
-        {
-            **message,
-            "content": [
-                {"type": "image", "image": decode((cache.parent / part["image"]).read_bytes())}
-                if "image" in part
-                else part
-                for part in message["content"]
-            ],
-        }
-        for message in chat
-    ]
-    batch = processor.apply_chat_template(shown, tokenize=True, return_dict=True, return_tensors="pt")
-    labels = torch.full_like(batch["input_ids"], -100)
-    ids, end = batch["input_ids"][0].tolist(), processor.tokenizer.convert_tokens_to_ids("<|im_end|>")
-    prompts = [
-        processor.apply_chat_template(shown[:k], add_generation_prompt=True, tokenize=True)[0]
-        for k in (1, 3)
-        if k < len(chat)
-    ]
-    for prompt in map(list, prompts):
-        stop = ids.index(end, len(prompt)) + 1
-        labels[0, len(prompt) : stop] = batch["input_ids"][0, len(prompt) : stop]
-    assert int((labels >= 0).sum()) == num_trained
-    return model(**batch, labels=labels, num_items_in_batch=1).loss
+    return tiny_qwen(processor)
 
 
 def micro_batches(cache, **options):
@@ -100,21 +65,18 @@ def micro_batches(cache, **options):
         return [micro_batch for step in loader for micro_batch in step]
 
 
-@pytest.mark.parametrize("batching", ["padded", "padding_free"])
+@pytest.mark.parametrize("batching", ["padded", "padding_free", "packed"])
 def test_losses_and_gradients_are_those_of_the_processors_own_batches(cache, processor, model, batching):
     model.zero_grad()
-    documents = micro_batches(cache, batching="padded")
-    expected = sum(
-        loss_alone(model, processor, cache, chat, int((document["labels"] >= 0).sum()))
-        for chat, document in zip((*SHOWN, *WRITTEN), documents, strict=True)
-    )
+    expected = -sum(logps_alone(model, processor, cache.parent, chat) for chat in (*SHOWN, *WRITTEN))
     expected.backward()
     gradients = {name: each.grad.clone() for name, each in model.named_parameters() if each.grad is not None}
     model.zero_grad()
-    (micro_batch,) = micro_batches(cache, batching=batching, micro_batch_size=5)
-    arguments = huggingface(micro_batch, model.config, num_items_in_batch=1, rope_index=rope_index_of(model))
-    loss = model(**arguments).loss
+    made = micro_batches(cache, batching=batching, micro_batch_size=2, end="short")
+    losses = [model(**huggingface(each, num_items_in_batch=1, **model_arguments(model))).loss for each in made]
+    loss = sum(losses)
     loss.backward()
+    assert len(losses) == (2 if batching == "packed" else 3)
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
     norm = sum(each.norm() ** 2 for each in gradients.values()) ** 0.5
     assert len(gradients) > 20
@@ -123,12 +85,11 @@ def test_losses_and_gradients_are_those_of_the_processors_own_batches(cache, pro
             assert (each.grad - gradients[name]).norm() < 1e-4 * norm, name
 
 
-@pytest.mark.parametrize("batching", ["padded", "padding_free"])
+@pytest.mark.parametrize("batching", ["padded", "padding_free", "packed"])
 def test_micro_batches_without_images_get_one_that_changes_no_loss(cache, model, batching):
-    *_, first, second = micro_batches(cache, batching=batching)
-    for micro_batch, plain in zip(
-        (first, second), micro_batches(cache, batching=batching, images=False)[-2:], strict=True
-    ):
+    number = 1 if batching == "packed" else 2
+    without = micro_batches(cache, batching=batching, images=False)[-number:]
+    for micro_batch, plain in zip(micro_batches(cache, batching=batching)[-number:], without, strict=True):
         arguments = huggingface(micro_batch, model.config, num_items_in_batch=1, rope_index=rope_index_of(model))
         model.zero_grad()
         loss = model(**arguments).loss
@@ -182,6 +143,44 @@ def test_models_that_transformers_packs_wrongly_are_refused(cache):
 def test_documents_with_images_are_not_cut(cache):
     with pytest.raises(UsageError, match="images apart"):
         PackedLoader(cache, batching="padded", cutoff_len=1000)
+    for options in ({"static_shapes": True}, {"flatten": False}):
+        with pytest.raises(UsageError, match="other shapes"):
+            PackedLoader(cache, batching="packed", **options)
+    with packer.Cache.open(cache) as opened:
+        documents, blocks = opened.documents("train"), opened.blocks("train")
+        read = blocks.read(np.arange(len(blocks)))
+        pixels = documents.pixels()
+        whole = [documents.find(doc_id) for doc_id in read.doc_ids.tolist()]
+        assert (read.doc_lengths == documents.lengths()[whole]).all() and len(whole) == len(documents)
+        assert 1 < len(blocks) < len(whole)
+        assert (np.add.reduceat(pixels[whole], read.doc_offsets[:-1]) <= PACK["max_pixels"]).all()
+    assert verify(cache, level="full").ok
+    rules = {"tokenizer": str(cache.parent / "model"), "media": {"images": "read"}, "pack": PACK | {"mode": "eos"}}
+    with pytest.raises(RecipeError, match="is not for documents with images"):
+        packer.build(str(cache.parent / "rows.jsonl"), cache.parent / "other", progress=None, **rules)
+
+
+def test_images_are_decoded_for_the_step_that_is_next_and_each_once(cache, monkeypatch):
+    decoded = []
+    monkeypatch.setattr("packer.load.pixels.decode", lambda data: decoded.append(data) or decode(data))
+    with PackedLoader(cache, batching="padded", order="sequential", prefetch=0) as loader:
+        counts = [len(decoded) for step in loader if len(step)]
+    assert counts == [1, 3, 5, 5, 5]
+    decoded.clear()
+    micro_batches(cache, batching="padded", micro_batch_size=3, end="short")
+    assert len(decoded) == 3
+
+
+@pytest.mark.parametrize("batching", ["padded", "packed"])
+def test_a_mixture_of_images_and_text_has_pixels_on_every_rank(cache, tmp_path, batching):
+    rows = write_rows(tmp_path / "rows.jsonl", [{"messages": chat} for chat in WRITTEN * 4])
+    pack = {"block_len": PACK["block_len"], "max_documents": 2}
+    packer.build(str(rows), tmp_path / "text", tokenizer=str(cache.parent / "model"), pack=pack, progress=None)
+    mixed = Mixture({str(cache): 1, str(tmp_path / "text"): 1})
+    for rank in range(2):
+        with PackedLoader(mixed, batching=batching, global_batch_size=2, rank=rank, world_size=2, prefetch=0) as loader:
+            steps = [["pixel_values" in micro_batch for micro_batch in step] for step in loader]
+        assert len(steps) > 2 and all(map(all, steps))
 
 
 def test_a_view_of_a_batch_needs_no_processor(cache):
@@ -220,6 +219,44 @@ def test_a_trainer_trains_on_images_and_resumes(cache, model, tmp_path):
     again = trainer(type(model).from_pretrained(saved))
     again.train(resume_from_checkpoint=saved)
     assert losses(again) == pytest.approx(losses(whole), rel=1e-4) and len(losses(whole)) == 3
+
+
+@pytest.mark.filterwarnings("ignore")  # TRL uses what transformers deprecated
+def test_trainers_of_transformers_and_of_trl_train_blocks_alike(cache, processor, model, tmp_path):
+    trl = pytest.importorskip("trl", reason="TRL MISSING: its SFTTrainer is not tested with images")
+    from packer.load.trainers import PackedSFTTrainer
+
+    losses = []
+    for kind, config in ((PackedTrainer, transformers.TrainingArguments), (PackedSFTTrainer, trl.SFTConfig)):
+        options = {
+            "max_steps": 2,
+            "logging_steps": 1,
+            "report_to": [],
+            "use_cpu": True,
+            "bf16": False,
+            "learning_rate": 1e-4,
+        }
+        args = config(str(tmp_path / "out"), save_strategy="no", **options)
+        loader = PackedLoader(cache, micro_batch_size=1, global_batch_size=1, order="sequential")
+        given = {"processing_class": processor.tokenizer} if kind is PackedSFTTrainer else {}
+        trainer = kind(copy.deepcopy(model), args, train_dataset=loader, **given)
+        trainer.train()
+        losses.append([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
+    assert len(losses[0]) == 2 and losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_a_trainer_refuses_a_model_that_gets_packed_images_wrong(cache, model, tmp_path):
+    def adapter(micro_batch):
+        arguments = huggingface(micro_batch, **model_arguments(model))
+        if "pixel_values" in micro_batch and "cu_seq_lens_q" in micro_batch:
+            arguments["position_ids"] = arguments["position_ids"].clone()
+            arguments["position_ids"][1:] = arguments["position_ids"][:1]  # of text, where images have others
+        return arguments
+
+    args = transformers.TrainingArguments(str(tmp_path / "out"), max_steps=1, report_to=[], use_cpu=True)
+    trainer = PackedTrainer(copy.deepcopy(model), args, train_dataset=PackedLoader(cache), adapter=adapter)
+    with pytest.raises(UsageError, match="gets packed documents with images wrong"):
+        trainer.train()
 
 
 def test_no_micro_batch_has_more_pixels_than_its_budget(cache):

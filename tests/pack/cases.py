@@ -68,7 +68,7 @@ def packs(draw, modes=("isolated", "eos", "stream"), max_block_len=24):
     )
 
 
-def arranged(corpus, pack, dtype=np.int32):
+def arranged(corpus, pack, dtype=np.int32, pixels=None):
     """The plan and the ledger of a corpus."""
     lengths, trained, stops = corpus
 
@@ -77,7 +77,7 @@ def arranged(corpus, pack, dtype=np.int32):
             [(d, e - 1) not in stops for d, e in zip(document.tolist(), end.tolist(), strict=True)], np.bool_
         )
 
-    return arrange(select(np.array(lengths, dtype), pack), pack, counter_of(lengths, trained), ends_open)
+    return arrange(select(np.array(lengths, dtype), pack, pixels), pack, counter_of(lengths, trained), ends_open)
 
 
 def make_documents(lengths, seed=0):

@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import fields
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -84,6 +85,25 @@ def test_blocks_hold_what_they_may(corpus, pack):
     assert not (packed.slots % pack.align).any()
     assert pack.max_documents is None or max(map(len, blocks), default=0) <= pack.max_documents
     assert all(lengths[d] >= pack.min_length for block in blocks for d, _, _ in block)
+
+
+@given(corpora(), packs(modes=("isolated",)), st.integers(1, 1000), st.data())
+def test_documents_with_images_are_whole_and_blocks_keep_the_limit_of_pixels(corpus, pack, most, data):
+    pack = msgspec.structs.replace(pack, max_pixels=most)
+    of_each = st.just(0) | st.integers(1, 1500)
+    pixels = np.array([data.draw(of_each) if length else 0 for length in corpus[0]], np.int64)
+    packed, left_out = arranged(corpus, pack, pixels=pixels)
+    blocks = pieces_of_blocks(packed)
+    assert all(pixels[[d for d, _, _ in block]].sum() <= most for block in blocks)
+    assert all(sum(slots) <= pack.block_len for slots in slots_of_blocks(packed))
+    pieces = [piece for block in blocks for piece in block if pixels[piece[0]]]
+    assert all((start, length) == (0, corpus[0][d]) for d, start, length in pieces)
+    fits = [
+        d for d, length in enumerate(corpus[0]) if pack.min_length <= length <= pack.block_len and 0 < pixels[d] <= most
+    ]
+    assert sorted(d for d, _, _ in pieces) == fits
+    lost = [d for d in left_out.document.tolist() if pixels[d]]
+    assert sorted(lost + fits) == [d for d, length in enumerate(corpus[0]) if length and pixels[d]]
 
 
 @given(corpora(), placing)

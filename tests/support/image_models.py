@@ -70,3 +70,56 @@ def answer(text: str) -> dict[str, Any]:
 def write_rows(file: Path, rows: list[dict[str, Any]]) -> Path:
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return file
+
+
+def tiny_qwen(processor: Any) -> Any:
+    """Return a small random Qwen2.5-VL for a processor."""
+    import torch
+    from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+
+    tokenizer = processor.tokenizer
+    torch.manual_seed(0)
+    config = Qwen2_5_VLConfig(
+        text_config={
+            "vocab_size": len(tokenizer), "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "initializer_range": 0.3,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 3, 3]},
+        },
+        vision_config={
+            "depth": 2, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "out_hidden_size": 64, "window_size": 56, "fullatt_block_indexes": [1],
+        },
+        **{f"{name}_token_id": tokenizer.convert_tokens_to_ids(f"<|{text}|>") for name, text in {"image": "image_pad", "video": "video_pad", "vision_start": "vision_start", "vision_end": "vision_end"}.items()},
+    )  # fmt: skip
+    return Qwen2_5_VLForConditionalGeneration(config).eval()
+
+
+def with_pixels(chat: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
+    """Return a conversation as transformers takes it: its images decoded."""
+    from packer.media.decoder import decode
+
+    return [
+        {
+            **message,
+            "content": [
+                {"type": "image", "image": decode((folder / part["image"]).read_bytes())} if "image" in part else part
+                for part in message["content"]
+            ],
+        }
+        for message in chat
+    ]
+
+
+def logps_alone(model: Any, processor: Any, folder: Path, chat: list[dict[str, Any]]) -> Any:
+    """Return the log-probability of all answers of a chat up to their stop tokens, by transformers alone."""
+    import torch
+
+    shown = with_pixels(chat, folder)
+    batch = processor.apply_chat_template(shown, tokenize=True, return_dict=True, return_tensors="pt")
+    ids, end = batch["input_ids"][0].tolist(), processor.tokenizer.convert_tokens_to_ids("<|im_end|>")
+    labels = torch.full_like(batch["input_ids"], -100)
+    for place in (place for place, message in enumerate(chat) if message["role"] == "assistant"):
+        prompt = list(processor.apply_chat_template(shown[:place], add_generation_prompt=True, tokenize=True)[0])
+        stop = ids.index(end, len(prompt)) + 1
+        labels[0, len(prompt) : stop] = batch["input_ids"][0, len(prompt) : stop]
+    logits = model(**batch).logits[0, :-1]
+    return -torch.nn.functional.cross_entropy(logits, labels[0, 1:], reduction="sum")

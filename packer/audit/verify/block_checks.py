@@ -73,6 +73,7 @@ class _Comparison:
         self._blocks = BlockShards(documents.folder, blocks)
         self._documents = documents
         self._columns = self._documents.columns()
+        self._pixels = None if manifest.media is None else documents.pixels()
         self.doc_id, self.length = self._columns.doc_id, self._columns.length
         self._order = np.argsort(self.doc_id, kind="stable")
         self.packed: list[Int64] = [np.zeros((0, 3), np.int64)]
@@ -123,6 +124,8 @@ class _Comparison:
             raise ValueError(f"document {doc_id[missing[0]]}, which is in no document shard")
         if (start + length > self.length[document]).any():
             raise ValueError("a piece that is not inside its document")
+        if self._pixels is not None and (length < self.length[document])[self._pixels[document] > 0].any():
+            raise ValueError("a piece of a document with images, which are not cut")
         slots = self._slots(document, start, length)
         plan = PackPlan(
             document=document,

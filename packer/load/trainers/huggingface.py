@@ -199,7 +199,8 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         if not self._is_tested:
             is_spread = self.is_deepspeed_enabled or self.is_fsdp_enabled  # parameters, over all ranks
             own = self.accelerator.unwrap_model(model, keep_torch_compile=False)
-            refuse_leaks(model if is_spread else own, self._adapter, next(iter(inputs)), name=type(own).__name__)
+            tested, probe = model if is_spread else own, self._reader.image_probe
+            refuse_leaks(tested, self._adapter, next(iter(inputs)), probe, name=type(own).__name__)
             self._is_tested = True
         self.current_gradient_accumulation_steps = len(inputs)  # divides losses that are means, such as router losses
         losses = []

@@ -22,6 +22,7 @@ from packer.errors import UsageError
 from packer.layout import MASKED, crossed, partners
 from packer.load.arguments import check_instance, check_integer, open_cache
 from packer.load.ordered_rows import documents_of_pairs
+from packer.load.pixels import BatchImages
 from packer.load.step import MicroBatch
 from packer.permute import permutation_key, permute
 from packer.store.cache import Cache
@@ -52,7 +53,6 @@ class PreferenceData:
         self.cache = open_cache(cache)
         self.documents = documents = self.cache.documents(split)
         folder = self.cache.folder
-        self.cache.refuse_images("a trainer of pairs")
         if not self.cache.is_preference:
             raise UsageError(
                 f"{folder} holds examples to imitate; expected pairs or rated answers",
@@ -68,6 +68,8 @@ class PreferenceData:
                 hint="build it without weights",
             )
         self._key = None if seed is None else permutation_key("preference", split, check_integer("seed", seed))
+        has_images = self.cache.manifest.media is not None
+        self.images = BatchImages((self.cache,), fills=False) if has_images else None
 
     def order(self, num_rows: int) -> Int64:
         """Return the row numbers in order.  # int64[N]"""
@@ -95,16 +97,23 @@ class _Collator:
         data = self.data[number]
         columns = {name: [row[name] for row in rows] for name in rows[0]}
         if "pair" in columns:
-            batch = self._padded(data, data.read(documents_of_pairs(np.array(columns["pair"], np.int64))))
+            batch = self._read(data, documents_of_pairs(np.array(columns["pair"], np.int64)))
         else:
             own = np.array(columns["answer"], np.int64)
-            batch = self._padded(data, data.read(own))
+            batch = self._read(data, own)
             if "partner" in columns:  # KTO compares an answer with the model's estimate for answers to other requests
                 answers = data.read(np.array(columns["partner"], np.int64))
                 mismatched = self._padded(data, map(crossed, data.read(own), answers))
+                mismatched |= {} if data.images is None else data.images.types(mismatched)  # of the same images
                 batch |= {f"KL_{name}": column for name, column in mismatched.items()}
         passed_through = columns.keys() - {"data", "pair", "answer", "partner", "length"}
         return batch | {name: torch.tensor(columns[name]) for name in passed_through}
+
+    def _read(self, data: PreferenceData, numbers: Int64) -> MicroBatch:
+        batch = self._padded(data, data.read(numbers))
+        if data.images is None:
+            return batch
+        return data.images.added(data.documents.locate(numbers), [numbers], [batch])[0]
 
     def _padded(self, data: PreferenceData, documents: Iterable[tuple[Int32, Int32]]) -> MicroBatch:
         """Pad documents to one length: ids, 1 for tokens and 1 for trained tokens.  # int64[R, L] each
@@ -286,6 +295,14 @@ class PackedKTOTrainer(_CacheTrainer, KTOTrainer):  # type: ignore[misc]
     """
 
     _config = KTOConfig
+
+    def _check(self, data: PreferenceData, args: Any) -> None:
+        super()._check(data, args)
+        if data.images is not None and args.precompute_ref_log_probs:
+            raise UsageError(
+                "precompute_ref_log_probs=True of a KTOTrainer leaves images out",
+                hint="leave it out: the reference model then answers in every step",
+            )
 
     def _columns(self, data: PreferenceData, args: Any) -> dict[str, Any]:
         documents = data.documents

@@ -112,7 +112,7 @@ def plan_build(
     refuse_absent(row_rules, [(number, file) for _, file, number in opened], progress.note)
     asked, recipe = recipe.pack, suited(recipe, inputs)
     if recipe.pack != asked != Pack():
-        what = "a cache with images" if recipe.reads_images else "preference data"
+        what = "a cache with images, without pack.max_pixels," if recipe.reads_images else "preference data"
         progress.note(f"{what} is not packed: `pack` has no effect; to leave out long rows, filter by `tokens`")
     record = model_record(model)
     BlockForm.of(recipe.pack, pad_id=record.pad_id, eos_id=record.eos_id, stop_ids=record.stop_ids)
@@ -197,7 +197,7 @@ def refuse_untemplated(file: InputFile, model: Model, recipe: Recipe) -> None:
 
 def suited(recipe: Recipe, inputs: Sequence[Input]) -> Recipe:
     """Return the recipe for these inputs: preference data, whose answers are compared whole, has no blocks, nor have
-    documents with images, whose pixels are made when they are read.
+    documents with images, unless it limits the pixels of a block.
 
     Raises:
         RecipeError: a cache of several kinds of rows, or of preference data with a mode that cuts or joins documents.
@@ -210,13 +210,16 @@ def suited(recipe: Recipe, inputs: Sequence[Input]) -> Recipe:
         raise RecipeError(
             f"{named}; a cache has one kind of rows", hint="build a cache of each: trainers read one kind"
         )
-    if (EXAMPLES in first_of or not first_of) and not recipe.reads_images:
+    has_examples = EXAMPLES in first_of or not first_of
+    if has_examples and not recipe.reads_images:
         return recipe
     if recipe.pack.mode in {"eos", "stream"}:
         whole = (
             "documents with images, which are" if recipe.reads_images else "preference data, whose answers are compared"
         )
         raise RecipeError(f"pack.mode={recipe.pack.mode} is not for {whole} whole", hint="--set pack.mode=none")
+    if has_examples and recipe.pack.max_pixels is not None:
+        return recipe
     return msgspec.structs.replace(recipe, pack=msgspec.structs.replace(recipe.pack, mode="none"))
 
 
