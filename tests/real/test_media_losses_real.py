@@ -119,6 +119,7 @@ def cache(real, tmp_path, request) -> Path:
         media={"images": "read"},
         supervision={"stop": stop},
         progress=None,
+        engine="reference",
         jobs=1,
     )
     return tmp_path / "cache"
