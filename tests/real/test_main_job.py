@@ -1,9 +1,7 @@
 """The main job on real corpora: files in, a verified cache out, every promise looked at on the way."""
 
-import hashlib
 import itertools
 import json
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -170,4 +168,3 @@ def test_every_listed_corpus_is_built_or_rejected_with_reasons(
             )
     print("", *table, sep="\n")
     assert kept > least_kept
-
