@@ -42,7 +42,7 @@ def test_short_ids_end_what_mistrals_templates_say_of_ids(number: int, real: Pat
     names = [name for name, source in templates(real).items() if NINE.search(source)]
     assert len(names) > 15
     kept: Counter[tuple[str, bool]] = Counter()
-    for name in names if number > 2 else names[::6]:
+    for name in names if number > 2 else names[::9]:
         plain, short = fitted.stages(name), fitted.stages(name, "rows.call_ids=short")
         for corpus, schema in CORPORA:
             for sample in calling(real, corpus, schema, number):

@@ -28,6 +28,9 @@ BROKEN = {
 FOLDERS = ("gemma3", "gemma3-pan-and-scan", "internvl3", "llava-1.5", "llava-next", "llava-onevision", "qwen2-vl", "qwen2_5-vl",
            "qwen3-vl", "smolvlm")  # fmt: skip
 
+ALIKE = ("gemma3", "llava-1.5", "qwen2-vl", "qwen2_5-vl")
+"""Of each of these a later folder lays images out in the same way, and more of them."""
+
 OWN_KEYS: dict[str, dict[str, Any]] = {
     "gemma3": {"stop": ["<end_of_turn>"]},
     "gemma3-pan-and-scan": {"stop": ["<end_of_turn>"]},
@@ -94,7 +97,7 @@ def decoded(images: Path, messages: list[dict[str, Any]]) -> list[dict[str, Any]
     ]
 
 
-@pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ALIKE)) for name in FOLDERS])
 def test_documents_have_the_ids_of_the_processor(media, folders, name):
     if name == "smolvlm":
         pytest.importorskip("num2words", reason="SMOLVLM IS NOT TESTED: its processor needs num2words")
