@@ -4,6 +4,7 @@ PYTHON ?= python3
 CONSTRAINTS := tests/constraints.txt
 CORE := .venv/.core
 DEV := .venv/.dev
+WHEELS := .venv/.wheels
 MINIMUMS := .venv/minimums
 SITE := .venv/site
 
@@ -98,9 +99,18 @@ $(CORE): .venv/bin/python pyproject.toml
 	.venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint $(CONSTRAINTS) --editable ".[hub]"
 	@touch $@
 
-# torch first and pinned: a range would bring gigabytes of CUDA to a machine without a GPU.
-$(DEV): $(CORE) $(CONSTRAINTS) tests/requirements.txt
-	.venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint $(CONSTRAINTS) torch
+# pip asks a server for one package after the other, and waits: here for six at once, and beside $(CORE). Only for a new .venv; what
+# cannot be had like this (another system or Python) is left to pip's own way below.
+$(WHEELS): | .venv/bin/python
+	@test -e $(DEV) || grep -v '^#' $(CONSTRAINTS) | xargs -P 6 -n 16 .venv/bin/python -m pip download --quiet --no-deps \
+	  --only-binary :all: --disable-pip-version-check --dest .venv/wheels 2> /dev/null || true
+	@touch $@
+
+# torch is pinned: a range would bring gigabytes of CUDA to a machine without a GPU.
+$(DEV): $(CORE) $(CONSTRAINTS) tests/requirements.txt | $(WHEELS)
+	@test ! -d .venv/wheels || .venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --no-deps \
+	  .venv/wheels/*.whl || true
+	@rm -rf .venv/wheels
 	.venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint $(CONSTRAINTS) --requirement tests/requirements.txt
 	@touch $@
 

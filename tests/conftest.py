@@ -9,12 +9,14 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from packer.render.clear.extension import Extension, Kind, MarkedTemplate
 from packer.store.bucket import Bucket
 
 # Tests start many processes, and their asserts are rewritten: each process would compile all modules again.
@@ -94,7 +96,24 @@ def _few_rows_are_made_as_many_are() -> Iterator[None]:
         patch.setattr("packer.render.clear.rows.WORTH_A_TRIAL", 0)
         patch.setattr("packer.render.clear.filling.WORTH_FILLING", 1)
         patch.setattr("packer.tokenize.fast._RUNS_PER_TEXT", (8,) * 100)
+        patch.setattr("packer.render.clear.rows.tried", _tried_once())
         yield
+
+
+def _tried_once() -> Callable[..., Any]:
+    """Builds of tests share few templates, and two fifths of their time went into trying the same again."""
+    from packer.render.clear.trial import tried
+
+    found: dict[Any, Any] = {}
+
+    def remembered(marked: MarkedTemplate, kind: Kind, kwargs: Mapping[str, Any]) -> Extension | None:
+        of = marked.plain
+        key = (of.source, of.date, of.max_bytes, kind, repr((of.variables, of._recipe_kwargs, kwargs)))
+        if key not in found:
+            found[key] = tried(marked, kind, kwargs)
+        return found[key]
+
+    return remembered
 
 
 @pytest.fixture

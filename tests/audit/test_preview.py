@@ -350,36 +350,6 @@ def facts(error):
     return type(error), error.message, in_python(error.hint or "", RecipeKeys.__annotations__)
 
 
-REAL = [
-    ("taubench_airline_gpt4o.jsonl", "minimind"),
-    ("sgd_train_tools_600.jsonl", "minimind"),
-    ("alpaca_en_52k.jsonl", "llama-3"),
-    ("alpaca_en_52k.jsonl", "qwen3"),
-    ("sgd_train_tools_600.jsonl", "llama-3"),
-    ("sgd_train_tools_600.jsonl", "qwen3"),
-    ("taubench_airline_gpt4o.jsonl", "llama-3"),
-    ("kdconv_zh_devtest.jsonl", "llama-3"),
-    ("kdconv_zh_devtest.jsonl", "qwen3"),
-]
-
-
-@pytest.mark.slow
-@pytest.mark.real
-@pytest.mark.parametrize(("corpus", "tokenizer"), REAL)
-def test_what_is_shown_of_real_rows_is_what_a_build_contains(real, corpus, tokenizer, tmp_path):
-    recipe = make_recipe(
-        {
-            "sources": [{"path": str(real / "corpora" / corpus), "limit": 8}],
-            "tokenizer": str(real / "tokenizers" / tokenizer),
-            "supervision": {"history_rewrite": "exact"},
-            "pack": {"block_len": 8192},
-        }
-    )
-    found = assert_preview_is_what_is_built(recipe, tmp_path / "cache", rows=8)
-    assert len(found.rows) == 8
-    assert found.totals.trained > 0
-
-
 def test_the_hint_against_a_loss_keeps_the_losses_that_are_allowed_and_names_all_that_must_be(recipe_of, tmp_path):
     """The key is set as a whole: a list of the new kind alone would take back the old ones."""
     asked = {"role": "system", "content": "Be brief."}

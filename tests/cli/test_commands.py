@@ -163,17 +163,6 @@ def test_a_wrong_type_is_reported_with_the_path_of_the_first(tmp_path, starter, 
     assert "at $.messages[0].content" in told
 
 
-def test_control_characters_of_texts_do_not_reach_the_terminal(tmp_path, starter):
-    text = "red \x1b[31m bell \x07 back \x08 c1 \x9b31m right \u202e to left"
-    row = {"messages": [{"role": "user", "content": text}, {"role": "assistant", "content": "ok"}]}
-    (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n")
-    run("build", tmp_path / "a.jsonl", "--tokenizer", starter / "tokenizer", "-o", tmp_path / "cache", "-j", "1")
-    shown = run("inspect", tmp_path / "cache", env={"FORCE_COLOR": None, "NO_COLOR": "1"}).stdout
-    assert r"red \x1b[31m bell \x07 back \x08 c1 \x9b31m right \u202e to left" in shown
-    assert all(character.isprintable() or character == "\n" for character in shown)
-    assert text in fields("inspect", tmp_path / "cache")["block"]["documents"][0]["runs"][0]["text"]
-
-
 def test_inspect_ids_gives_ids_and_labels(cache):
     block = fields("inspect", cache, "--block", "1", "--ids")["block"]
     runs = [one for document in block["documents"] for one in document["runs"]]

@@ -139,10 +139,6 @@ def test_lines_keep_within_the_columns(starter_cache, changed, columns, more):
     assert not any(line.endswith(" ") for line in lines)
 
 
-def test_nothing_steers_the_terminal(starter_cache, changed):
-    assert "\x1b" not in run(starter_cache, changed, "-v", exit_code=1).stdout
-
-
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "words"),
     [

@@ -243,31 +243,6 @@ def test_files_of_one_glob_may_differ_in_their_columns(tmp_path, starter):
     assert "2 kept, 1 rejected" in output and "unknown_schema" in output
 
 
-def test_a_field_that_a_late_row_lacks_rejects_that_row_by_number_and_name(tmp_path, starter):
-    rows = [{"prompt": "a", "completion": "b"}] * 400
-    rows[350] = {"prompt": "a", "completion": None}
-    (tmp_path / "rows.parquet").write_bytes(as_parquet(rows, row_group_size=100))
-    assert "399 kept, 1 rejected" in build(tmp_path / "rows.parquet", tmp_path / "cache", starter).stdout
-    line = json.loads((tmp_path / "cache" / "rejected.jsonl").read_text("utf-8"))
-    assert (line["row"], line["reason"]) == (350, "no field `completion`, which schema completion needs")
-
-
-def test_a_table_that_changes_between_plan_and_reading_is_reported(tmp_path, starter, monkeypatch):
-    from packer.pipeline import run as run_module
-
-    path = tmp_path / "rows.parquet"
-    path.write_bytes(as_parquet(CHATS))
-    plan = run_module.plan_build
-
-    def planned(*arguments, **options):
-        made = plan(*arguments, **options)
-        path.write_bytes(as_parquet(CHATS[:5]))
-        return made
-
-    monkeypatch.setattr(run_module, "plan_build", planned)
-    assert f"{path}: " in build(path, tmp_path / "cache", starter, exit_code=3).output
-
-
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "inputs.md"
 
 

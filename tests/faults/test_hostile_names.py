@@ -116,18 +116,6 @@ def test_an_index_of_a_data_set_names_files_of_its_own_folder_alone(tmp_path: Pa
             read(folder)
 
 
-def test_a_forged_journal_is_as_good_as_none(starter_cache: Path, tmp_path: Path) -> None:
-    """What a build that was killed left behind names shards, too."""
-    from packer.pipeline.partition import JOURNALS, PartitionResult, read_journal, write_journal
-
-    shard = next(shard for shard in read_manifest(starter_cache).shards if shard.key and not shard.num_rejected)
-    for number, change in enumerate(({}, {"path": "../../secret.arrow"}, {"split": "../x"}, {"sha256": "ab\n"})):
-        result = PartitionResult(shard=msgspec.structs.replace(shard, key=f"{number}", **change), rejected=())
-        write_journal(tmp_path, f"{number}", result)
-    assert (tmp_path / JOURNALS[PartitionResult]).is_dir()
-    assert list(read_journal(tmp_path, PartitionResult, dict.fromkeys("0123", shard.num_input_rows))) == ["0"]
-
-
 def test_every_value_that_ends_in_a_newline_is_another_value(starter: Path) -> None:
     for key, value in (("sources", [{"path": "a.jsonl", "split": "train\n"}]), ("template", {"date": "2026-01-01\n"})):
         with pytest.raises(PackerError, match=key):

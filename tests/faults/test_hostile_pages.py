@@ -105,10 +105,10 @@ def is_read(cache: Path, manifest: dict[str, Any]) -> bool:
 
 
 def test_every_text_of_a_manifest_is_text_wherever_it_is_shown(cache: Path, hostile: Path) -> None:
-    """Each alone: the schema says where."""
+    """Each alone: the schema says where. In the small part a third of them; all at once are in the next test."""
     manifest = manifest_of(cache)
     found = places(manifest, EVIL)
-    for place in found:
+    for place in found[:: 1 if FULL else 3]:
         write(cache, put(manifest, place))
         look(cache, hostile, every=FULL)
     assert len(found) > 60 and {"schema", "versions"} <= {key for place in found for key in place.keys}

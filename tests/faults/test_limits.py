@@ -3,8 +3,6 @@
 import errno
 import json
 import os
-import resource
-import signal
 import subprocess
 import sys
 import tracemalloc
@@ -18,6 +16,7 @@ import pytest
 from faults.amount import amount
 from faults.jobs import Job
 from faults.test_kill import CODE
+from worker_tasks import aborting
 
 from packer.errors import CheckError, InputError, RecipeError, ResourceError
 from packer.host.limits import out_of, path_errors, storage_errors
@@ -73,19 +72,10 @@ def test_threads_that_cannot_be_started_are_reported_and_other_errors_are_left_a
     assert out_of(FileNotFoundError(errno.ENOENT, "no")) is None
 
 
-def aborts() -> object:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-    def work(_: int) -> None:
-        signal.raise_signal(signal.SIGABRT)
-
-    return work
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system does not tell how a copy ended")
 def test_a_worker_that_is_aborted_is_reported_by_its_signal() -> None:
     with pytest.raises(WorkerDiedError, match="was ended by SIGABRT, most often for lack of memory or threads"):
-        list(run_tasks(aborts, (), [1, 2, 3, 4], jobs=2))
+        list(run_tasks(aborting, (), [1, 2, 3, 4], jobs=2))
 
 
 def test_a_small_parquet_file_that_decodes_to_gigabytes_is_refused_before_it_is_decoded(

@@ -5,12 +5,11 @@ import json
 import os
 import random
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from processes import run_forked
 
 from packer.model.model import FOLDER_FILES
 from packer.source.files import matches
@@ -154,13 +153,7 @@ def test_links_that_lead_in_circles_end_a_pattern(pattern: str, received: Path) 
         (received / "data" / name).symlink_to(".")
     (received / "axolotl.yaml").write_text(f"base_model: tokenizer\ndatasets: [{{path: '{pattern}', type: alpaca}}]\n")
     for command in (["preview", pattern, "--tokenizer", "tokenizer"], ["init", "new", "--from", "axolotl.yaml"]):
-        ended = subprocess.run(
-            [sys.executable, "-c", "from packer_cli.main import cli; cli()", *command],
-            timeout=60,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        ended = run_forked("from packer_cli.main import cli; cli()", *command)
         assert ended.returncode in (0, 2, 3), ended.stderr
 
 

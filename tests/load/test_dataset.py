@@ -13,7 +13,6 @@ from torch.utils.data import DataLoader  # noqa: E402
 
 from packer.errors import CheckError, UsageError  # noqa: E402
 from packer.load import PackedDataset, PackedLoader, collate, shift_labels  # noqa: E402
-from packer.load.adapters import huggingface  # noqa: E402
 
 
 def test_an_item_is_the_block_as_stored():
@@ -106,28 +105,6 @@ def test_a_pickled_dataset_opens_the_same_bytes_or_nothing(tmp_path):
         pickle.loads(saved)
 
 
-@pytest.mark.parametrize("prefetch", [0, 2])
-def test_a_flipped_bit_reaches_neither_dataset_nor_loader(tmp_path, prefetch):
-    write_cache(tmp_path, [random_blocks(4)])
-    (path,) = (tmp_path / "blocks").iterdir()
-    dataset = PackedDataset(tmp_path)
-    row = dataset[2]["input_ids"].numpy().astype("<i4").tobytes()
-    content = bytearray(path.read_bytes())
-    content[content.index(row)] ^= 1
-    path.write_bytes(content)
-    reopened = PackedDataset(tmp_path)
-    assert reopened[1]["input_ids"].tolist()
-    with pytest.raises(CheckError, match="row 2"):
-        reopened[2]
-    loader = PackedLoader(
-        tmp_path, micro_batch_size=1, global_batch_size=1, rank=0, world_size=1, order="sequential", prefetch=prefetch
-    )
-    seen = []
-    with pytest.raises(CheckError, match="row 2"):
-        seen.extend(step.block_ids.tolist() for step in loader)
-    assert seen == [[0], [1]][: len(seen)] and seen  # the second is read together with the third
-
-
 def test_weights_are_refused_or_used():
     cache = small_cache(3, weighted=True)
     with pytest.raises(UsageError, match="loss weights"):
@@ -150,18 +127,3 @@ def test_labels_are_not_shifted_twice():
         shift_labels(shifted)
     with pytest.raises(ValueError, match="no labels"):
         shift_labels({"input_ids": batch["input_ids"]})
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"flatten": False}, "several rows"),
-        ({"labels": "shifted"}, "shift them again"),
-        ({"weights": "use"}, "without loss_weights"),
-    ],
-)
-def test_the_hugging_face_adapter_refuses_what_its_models_would_misread(options, message):
-    loader = PackedLoader(small_cache(4), micro_batch_size=2, global_batch_size=4, rank=0, world_size=1, **options)
-    with pytest.raises(UsageError, match=message):
-        huggingface(next(iter(loader))[0], None)
-    loader.close()

@@ -92,20 +92,6 @@ def test_many_interruptions_two_in_a_row_leave_every_step_as_it_was(end, schedul
     assert len(sizes) > 10
 
 
-def test_under_pad_and_wrap_every_block_comes_once_an_epoch_and_under_drop_all_but_those_named():
-    cache = small_cache(NUM_BLOCKS)
-    for end in ("drop", "pad", "short", "wrap"):
-        (loader,) = loaders_of(cache, 1, 1, end=end)
-        for epoch in range(EPOCHS):
-            taken = [block for step in loader for block in step.block_ids.tolist() if block >= 0]
-            if end == "drop":
-                assert len(loader.left_out) == NUM_BLOCKS % UNIT
-                taken += loader.left_out.tolist()
-            if end != "wrap" or epoch == 0:
-                assert sorted(taken[:NUM_BLOCKS]) == list(range(NUM_BLOCKS))
-        assert loader.epoch >= EPOCHS
-
-
 def test_drop_names_what_it_left_out_of_the_epoch_before_in_an_endless_run_too():
     (loader,) = loaders_of(small_cache(NUM_BLOCKS), 1, 1)
     taken = {0: [], 1: [], 2: []}

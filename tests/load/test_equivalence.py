@@ -11,7 +11,7 @@ from whole_documents import plan_whole  # noqa: E402
 
 from packer.batches import DocumentColumns  # noqa: E402
 from packer.load import PackedLoader  # noqa: E402
-from packer.load.attention import block_diagonal_mask, document_ids, document_mask_mod  # noqa: E402
+from packer.load.attention import block_diagonal_mask, document_ids  # noqa: E402
 from packer.pack import gather  # noqa: E402
 
 BLOCK_LEN = 24
@@ -120,61 +120,3 @@ def test_weighted_loss_equals_that_of_documents_run_one_by_one(tmp_path):
         num_items += step.num_items_in_batch
     assert abs(actual - expected) < 1e-9
     assert num_items == sum(float(document.weights.sum(dtype=np.float64)) for document in documents)
-
-
-@pytest.mark.parametrize("flatten", [True, False])
-def test_poison_in_a_document_reaches_no_neighbor_and_does_under_a_plain_causal_mask(tmp_path, flatten):
-    """Change the ids of document A; no logit of any other may move. The plain causal mask shows that the test can fail."""
-    documents, model = sample_documents(), TinyDecoder()
-    clean = packed(documents)
-    block = int(np.flatnonzero(np.diff(clean.doc_offsets) > 1)[0])
-    poisoned = int(clean.doc_ids[clean.doc_offsets[block]])
-    other_ids = documents[poisoned].input_ids % 49 + 1
-    assert (other_ids != documents[poisoned].input_ids).all()
-    documents[poisoned] = type(documents[poisoned])(other_ids, documents[poisoned].labels, documents[poisoned].weights)
-    loaders = [
-        loader_of(tmp_path / name, blocks, flatten=flatten, micro_batch_size=1, global_batch_size=1, order="sequential")
-        for name, blocks in (("clean", clean), ("poisoned", packed(documents)))
-    ]
-    (before,), (after,) = (list(loader)[block] for loader in loaders)
-    length = len(other_ids)
-    assert torch.equal(before["input_ids"][0, length:], after["input_ids"][0, length:])
-    assert not torch.equal(before["input_ids"][0, :length], after["input_ids"][0, :length])
-
-    def moved(mask):
-        logits = [model(batch["input_ids"], batch["position_ids"], mask) for batch in (before, after)]
-        return (logits[0] != logits[1]).any(-1)[0]
-
-    held = moved(mask_of(before))
-    assert held[:length].any()
-    assert not held[length:].any()
-    assert moved(causal(BLOCK_LEN))[length:].all()
-
-
-def test_positions_restart_where_the_mask_has_its_boundaries(tmp_path):
-    num_seen = 0
-    for step in loader_of(tmp_path, packed(sample_documents())):
-        for micro_batch in step:
-            starts = torch.nonzero(micro_batch["position_ids"][0] == 0).flatten()
-            assert starts.tolist() == micro_batch["cu_seq_lens_q"][:-1].tolist()
-            num_seen += len(starts)
-    assert num_seen > 20
-
-
-def test_the_flex_attention_rule_is_the_block_diagonal_mask():
-    documents = torch.tensor([[0, 0, 1, 1, 1], [0, 1, 2, 2, 3]], dtype=torch.int32)
-    rule = document_mask_mod(documents)
-    batch, query, key = torch.meshgrid(torch.arange(2), torch.arange(5), torch.arange(5), indexing="ij")
-    mask = block_diagonal_mask(documents)
-    assert torch.equal(rule(batch, torch.tensor(0), query, key), mask)
-    assert mask[0].int().tolist() == [
-        [1, 0, 0, 0, 0],
-        [1, 1, 0, 0, 0],
-        [0, 0, 1, 0, 0],
-        [0, 0, 1, 1, 0],
-        [0, 0, 1, 1, 1],
-    ]
-
-
-def test_document_numbers_come_from_cumulative_lengths():
-    assert document_ids(torch.tensor([0, 3, 5], dtype=torch.int32)).tolist() == [0, 0, 0, 1, 1]

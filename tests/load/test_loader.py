@@ -103,24 +103,6 @@ def test_any_interruptions_with_other_sizes_give_each_epoch_in_order_and_every_b
     assert state["counters"]["steps"] == num_steps > 0
 
 
-@given(
-    num_blocks=st.integers(1, 40), world_size=st.integers(1, 4), micro=st.integers(1, 3), accumulation=st.integers(1, 3)
-)
-def test_world_size_and_micro_batches_never_change_which_blocks_a_step_holds(
-    num_blocks, world_size, micro, accumulation
-):
-    size = world_size * micro * accumulation
-    cache = small_cache(num_blocks)
-    loaders = ranks_of(cache, world_size, micro_batch_size=micro, global_batch_size=size, end="wrap", prefetch=0)
-    alone = loader_of(cache, global_batch_size=size, end="wrap", prefetch=0)
-    num_steps = 0
-    for whole, *parts in zip(alone, *loaders, strict=True):
-        assert sorted(np.concatenate([part.block_ids for part in parts])) == sorted(whole.block_ids)
-        assert {part.num_items_in_batch for part in parts} == {whole.num_items_in_batch}
-        num_steps += 1
-    assert num_steps == -(-num_blocks // size)
-
-
 @pytest.mark.parametrize("flatten", [True, False])
 def test_micro_batches_hold_the_blocks_the_step_names(flatten):
     cache = small_cache(12, 8)
@@ -294,15 +276,6 @@ def test_endless_runs_from_epoch_to_epoch():
     assert [block for step in steps[:4] for block in step.block_ids] == omega(4) + omega(4, epoch=1)
 
 
-@pytest.mark.parametrize("end", ["drop", "pad", "short", "wrap"])
-@pytest.mark.parametrize("schedule", [None, lambda step, size: size])
-def test_steps_left_is_the_number_of_steps_iterating_gives(end, schedule):
-    loader = loader_of(small_cache(7), end=end, schedule=schedule)
-    for _ in range(3):
-        expected = loader.steps_left
-        assert expected == len(list(loader)) > 0
-
-
 # Resume
 
 
@@ -335,48 +308,7 @@ def test_a_state_counts_what_was_returned_not_what_was_made_ahead():
         assert loader.state_dict()["counters"]["steps"] == 1
 
 
-def test_leaving_an_iteration_and_beginning_another_repeats_nothing_and_skips_nothing():
-    loader = loader_of(small_cache(8), prefetch=3)
-    taken = []
-    for step in loader:
-        taken += step.block_ids.tolist()
-        break
-    for step in loader:
-        taken += step.block_ids.tolist()
-    assert taken == omega(8)
-
-
-def test_a_state_of_other_content_or_another_seed_is_refused():
-    state = loader_of(small_cache(4)).state_dict()
-    with pytest.raises(CheckError, match="fingerprint"):
-        loader_of(small_cache(4, fingerprint="beef")).load_state_dict(state)
-    with pytest.raises(CheckError, match="seed"):
-        loader_of(small_cache(4), seed=1).load_state_dict(state)
-
-
-def test_a_refused_state_leaves_the_loader_where_it_was():
-    loader = loader_of(small_cache(4))
-    next(iter(loader))
-    before = loader.state_dict()
-    with pytest.raises(CheckError):
-        loader.load_state_dict({**before, "cursor": 5})
-    assert loader.state_dict() == before
-
-
 # The size of a step may change
-
-
-@pytest.mark.parametrize("prefetch", [0, 1, 4])
-def test_a_new_batch_size_holds_from_the_next_step_on(prefetch):
-    loader = loader_of(small_cache(12), prefetch=prefetch)
-    sizes, taken = [], []
-    for step in loader:
-        sizes.append(len(step.block_ids))
-        taken += step.block_ids.tolist()
-        if step.index == 1:
-            loader.set_global_batch_size(4)
-    assert sizes == [2, 2, 4, 4]
-    assert taken == omega(12)
 
 
 @pytest.mark.parametrize("prefetch", [0, 3])

@@ -9,7 +9,7 @@ from packed_again import packed_again  # noqa: E402
 from packed_caches import table  # noqa: E402
 from tiny_decoder import TinyDecoder, causal, summed_loss  # noqa: E402
 
-from packer.load import PackedDataset, PackedLoader, collate  # noqa: E402
+from packer.load import PackedLoader  # noqa: E402
 from packer.load.attention import block_diagonal_mask, document_ids  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
 
@@ -104,12 +104,3 @@ def test_micro_batches_hold_the_runs_of_the_stored_blocks(name, flatten, caches)
         else:
             numbers = np.repeat(np.arange(len(row["seq_lengths"])), row["seq_lengths"])
             assert micro_batch["document_ids"][0].tolist() == numbers.tolist()
-
-
-@pytest.mark.parametrize("name", ["aligned", "eos", "stream"])
-def test_a_data_set_of_blocks_gives_the_same_runs(name, caches):
-    items = PackedDataset(caches / name, "eval")
-    batch = collate([items[0], items[1]])
-    rows = table(caches / name, "blocks", "eval")[:2]
-    assert batch["cu_seq_lens_q"].diff().tolist() == rows[0]["seq_lengths"] + rows[1]["seq_lengths"]
-    assert batch["input_ids"][0].tolist() == rows[0]["input_ids"] + rows[1]["input_ids"]

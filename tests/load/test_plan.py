@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from packer.errors import UsageError
 from packer.load.dealing import filled, split_by_tokens
-from packer.load.ordered_rows import PADDING_ROW
 from packer.load.ordering import EpochOrder
 from packer.load.row_source import check_batch_size, plan_step, steps_left
 
@@ -137,12 +136,6 @@ def test_coverage_is_the_share_of_the_epoch_taken():
     assert plan_step(order, epoch=0, cursor=8, size=4, end="wrap").coverage == 1.0
 
 
-def test_padding_rows_stand_at_the_end_of_a_step():
-    plan = plan_step(order_of(10), epoch=0, cursor=8, size=4, end="pad")
-    assert (plan.rows == PADDING_ROW).tolist() == [False, False, True, True]
-    assert plan.num_rows == 2
-
-
 @pytest.mark.parametrize(
     ("size", "nearest"), [(10, "nearest: 8 or 16"), (3, "nearest: 8"), (0, "nearest: 8"), (-8, "nearest: 8")]
 )
@@ -150,10 +143,6 @@ def test_a_batch_size_that_cannot_be_dealt_names_the_nearest_that_can(size, near
     with pytest.raises(UsageError, match="not a positive multiple") as caught:
         check_batch_size(size, micro_batch_size=2, world_size=4)
     assert caught.value.hint == nearest
-
-
-def test_a_batch_size_that_can_be_dealt_is_accepted():
-    assert check_batch_size(16, micro_batch_size=2, world_size=4) is None
 
 
 def test_rows_of_just_over_half_a_budget_are_divided_at_once():

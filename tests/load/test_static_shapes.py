@@ -7,7 +7,6 @@ torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not te
 from small_blocks import small_cache  # noqa: E402
 from small_documents import small_document_cache  # noqa: E402
 from tiny_decoder import TinyDecoder, summed_loss  # noqa: E402
-from torch._dynamo.testing import CompileCounter  # noqa: E402
 
 from packer.errors import UsageError  # noqa: E402
 from packer.load import PackedLoader, check_batch, poison_test  # noqa: E402
@@ -39,6 +38,8 @@ def test_all_micro_batches_have_one_shape_and_the_sequences_they_have_otherwise(
 
 def test_a_compiled_model_is_compiled_once_and_gives_the_losses_of_a_plain_one():
     """Without static shapes it is compiled for each number of documents."""
+    from torch._dynamo.testing import CompileCounter  # a second that workers which do not run this need not take
+
     torch.manual_seed(0)
     model = TinyDecoder()
     numbers = {}

@@ -102,13 +102,6 @@ def test_set_epoch_goes_to_the_beginning_of_another_epoch_and_lets_this_one_go_o
             next(steps)
 
 
-def test_the_first_step_is_there_for_the_asking():
-    loader = PackedLoader(small_cache(4), rank=0, world_size=1)
-    assert next(iter(loader)).index == 0
-    assert next(iter(loader)).index == 1
-    loader.close()
-
-
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_next_gives_the_steps_of_an_epoch_one_by_one_and_goes_on_where_a_loop_stopped(prefetch):
     def opened():

@@ -50,12 +50,6 @@ def test_workers_give_the_same_batches_and_items_as_no_workers():
     assert all(same(one, other) for one, other in zip(alone, apart, strict=True))
 
 
-def test_items_of_a_forked_worker_are_those_of_the_parent_one_by_one():
-    dataset = PackedDataset(small_cache(NUM_BLOCKS))
-    items = DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context="fork")
-    assert sum(same(dataset[i], item) for i, item in enumerate(items)) == NUM_BLOCKS
-
-
 # Fork
 
 READING = """

@@ -196,15 +196,6 @@ def test_no_block_has_two_pieces_of_one_document(corpus, pack):
         assert len(set(ids)) == len(ids)
 
 
-@given(corpora(), packs(modes=("eos", "stream")))
-def test_in_eos_and_stream_a_block_is_one_run_and_its_padding(corpus, pack):
-    _, batch = gathered(corpus, pack)
-    for row in range(batch.num_blocks):
-        runs = batch.seq_lengths[batch.seq_offsets[row] : batch.seq_offsets[row + 1]].tolist()
-        padding = batch.input_ids[row].tolist().count(PAD)
-        assert runs == [n for n in (pack.block_len - padding, padding) if n]
-
-
 @pytest.mark.parametrize("mode", FORMS)
 def test_blocks_of_one_token(mode):
     """A document of one token is a block that trains nothing; a stream leaves it out."""

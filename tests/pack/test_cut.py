@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pack.cases import OVERLONG, counter_of, trained_documents
 from pack.oracles import literal_cut
-from whole_documents import cut_documents, plan_pieces
+from whole_documents import cut_documents
 
 from packer.pack import REASONS
 from packer.pack.overlong import DropCount
@@ -35,39 +35,6 @@ def test_pieces_and_ledger_are_those_of_the_literal_cut(case, block_len, overlon
     assert left_out.length.sum() == len(reasons)
 
 
-@given(trained_documents(), st.integers(1, 12), overlongs, st.integers(1, 5))
-def test_each_token_and_each_trained_token_is_accounted_for_once(case, block_len, overlong, min_length):
-    lengths, trained = case
-    pieces, left_out = cut_all(case, block_len, overlong, min_length)
-    everything = sorted((d, t) for d, length in enumerate(lengths) for t in range(length))
-    covered = [(d, t) for d, start, length in rows(pieces) + rows(left_out) for t in range(start, start + length)]
-    assert sorted(covered) == everything
-    losses = left_out.counts(np.zeros(len(lengths), np.bool_))
-    in_pieces = sum(len(trained[d] & set(range(start + 1, start + length))) for d, start, length in rows(pieces))
-    in_ledger = sum(loss.num_trained for loss in losses.values())
-    assert in_pieces + in_ledger + left_out.num_piece_start == sum(map(len, trained))
-    assert pieces.length.sum() + sum(loss.num_tokens for loss in losses.values()) == len(everything)
-    assert [len(trained[d] & set(range(s, s + n))) for d, s, n in rows(left_out)] == left_out.trained.tolist()
-
-
-@given(trained_documents(), st.integers(1, 12), overlongs)
-def test_every_piece_of_a_cut_document_trains_something(case, block_len, overlong):
-    lengths, trained = case
-    pieces, _ = cut_all(case, block_len, overlong)
-    for document, start, length in rows(pieces):
-        assert length <= block_len
-        assert length == lengths[document] or trained[document] & set(range(start + 1, start + length))
-
-
-@given(trained_documents(), st.integers(1, 12), overlongs, st.integers(1, 5))
-def test_pieces_are_in_source_order_and_can_be_placed(case, block_len, overlong, min_length):
-    pieces, _ = cut_all(case, block_len, overlong, min_length)
-    assert rows(pieces) == sorted(rows(pieces))
-    packed = plan_pieces(pieces, block_len)
-    assert sorted(rows(packed)) == rows(pieces)
-    assert [getattr(pieces, name).dtype for name in ("document", "start", "length")] == [np.int64, np.int64, np.int32]
-
-
 @given(trained_documents(), st.integers(1, 12), overlongs, st.integers(1, 14))
 def test_a_document_that_is_nowhere_counts_once_under_the_reason_that_decided(case, block_len, overlong, min_length):
     pieces, left_out = cut_all(case, block_len, overlong, min_length)
@@ -83,47 +50,6 @@ def test_a_document_that_is_nowhere_counts_once_under_the_reason_that_decided(ca
     assert {name: loss.num_documents for name, loss in losses.items()} == expected
     tokens = {name: list(reasons.values()).count(name) for name in REASONS}
     assert {name: loss.num_tokens for name, loss in losses.items()} == tokens
-
-
-def ten_tokens(trained):
-    return [10], [set(trained)]
-
-
-def test_truncate_right_keeps_the_first_tokens_and_appends_nothing():
-    pieces, left_out = cut_all(ten_tokens(range(1, 10)), 4, "truncate_right")
-    assert rows(pieces) == [(0, 0, 4)]
-    assert rows(left_out) == [(0, 4, 6)]
-    assert left_out.trained.tolist() == [6]
-    assert left_out.num_piece_start == 0
-
-
-def test_truncate_left_keeps_the_last_tokens_and_counts_the_label_of_the_first():
-    pieces, left_out = cut_all(ten_tokens(range(1, 10)), 4, "truncate_left")
-    assert rows(pieces) == [(0, 6, 4)]
-    assert rows(left_out) == [(0, 0, 6)]
-    assert left_out.trained.tolist() == [5]
-    assert left_out.num_piece_start == 1
-
-
-def test_split_cuts_consecutive_pieces_the_last_one_shorter():
-    pieces, left_out = cut_all(ten_tokens(range(1, 10)), 4, "split")
-    assert rows(pieces) == [(0, 0, 4), (0, 4, 4), (0, 8, 2)]
-    assert rows(left_out) == []
-    assert left_out.num_piece_start == 2
-
-
-def test_a_piece_trained_at_its_first_token_alone_is_left_out_with_that_token():
-    pieces, left_out = cut_all(([9], [{1, 2, 4}]), 4, "split")
-    assert rows(pieces) == [(0, 0, 4)]
-    assert rows(left_out) == [(0, 4, 4), (0, 8, 1)]
-    assert left_out.counts(np.array([True]))["untrained"].num_trained == 1
-    assert left_out.num_piece_start == 0
-
-
-def test_a_split_that_ends_with_a_block_has_no_empty_piece():
-    pieces, left_out = cut_all(([8], [set(range(1, 8))]), 4, "split")
-    assert rows(pieces) == [(0, 0, 4), (0, 4, 4)]
-    assert rows(left_out) == []
 
 
 def test_a_whole_document_that_is_kept_is_not_asked_about():

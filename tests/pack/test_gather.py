@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pack.cases import DOCUMENT_STRIDE, PAD, make_columns, make_documents
+from pack.cases import PAD, make_columns, make_documents
 from pack.oracles import literal_blocks
 from whole_documents import cut_documents, plan_pieces, plan_whole
 
@@ -87,62 +87,12 @@ def test_blocks_with_slots_behind_pieces_are_those_of_the_literal_layout(case, b
     assert_is_literal(batch, packed, documents, block_len, **form)
 
 
-def test_padding_behind_a_piece_belongs_to_its_run():
-    documents = make_documents([3, 4, 5])
-    packed = plan_of(documents, 16, align=4, strategy="sequential")
-    batch = gather_all(packed, make_columns(documents, [0, 0, 0]), 16)
-    assert batch.num_blocks == 1
-    assert batch.seq_lengths.tolist() == packed.slots.tolist() == [4, 4, 8]
-    assert batch.doc_lengths.tolist() == packed.length.tolist() == [3, 4, 5]
-    assert batch.position_ids.tolist() == [[0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 7]]
-    assert (batch.input_ids[0] == PAD).nonzero()[0].tolist() == [3, 13, 14, 15]
-    assert (batch.labels[0, [0, 3, 4, 8, 13, 14, 15]] == -100).all()
-    assert batch.length.tolist() == [12]
-
-
 def test_large_blocks_of_many_documents_are_those_of_the_literal_layout():
     random = np.random.default_rng(5)
     documents = make_documents(random.integers(1, 300, 600).tolist())
     packed = plan_of(documents, 512, seed=9)
     columns = make_columns(documents, random.integers(0, 3, 600).tolist())
     assert_is_literal(gather_all(packed, columns, 512), packed, documents, 512)
-
-
-@given(cases())
-def test_each_token_of_each_kept_document_is_in_exactly_one_block(case):
-    documents, block_len, chunks = case
-    batch = gather_all(plan_of(documents, block_len), make_columns(documents, chunks), block_len)
-    found = sorted(token for token in batch.input_ids.reshape(-1).tolist() if token != PAD)
-    assert found == sorted(token for ids, _, _ in documents if len(ids) <= block_len for token in ids)
-    assert batch.length.sum() == len(found)
-
-
-@given(cases())
-def test_positions_restart_at_zero_at_each_piece(case):
-    documents, block_len, chunks = case
-    batch = gather_all(plan_of(documents, block_len), make_columns(documents, chunks), block_len)
-    for ids, positions in zip(batch.input_ids.tolist(), batch.position_ids.tolist(), strict=True):
-        for t, (token, position) in enumerate(zip(ids, positions, strict=True)):
-            same = (
-                t > 0
-                and (token == PAD) == (ids[t - 1] == PAD)
-                and token // DOCUMENT_STRIDE == ids[t - 1] // DOCUMENT_STRIDE
-            )
-            assert position == (positions[t - 1] + 1 if same else 0)
-
-
-@given(cases())
-def test_no_target_is_predicted_from_another_documents_token(case):
-    """Read as rows, and flattened to one row: a trained token's predecessor is the token before it in its document."""
-    documents, block_len, chunks = case
-    batch = gather_all(plan_of(documents, block_len), make_columns(documents, chunks), block_len)
-    for shape in (batch.input_ids.shape, (1, -1)):
-        ids, labels = batch.input_ids.reshape(shape), batch.labels.reshape(shape)
-        assert (labels[:, :1] == -100).all()
-        targets, context = labels[:, 1:], ids[:, :-1]
-        trained = targets != -100
-        assert np.array_equal(targets[trained], context[trained] + 1)
-        assert np.count_nonzero(trained) == batch.num_trained.sum()
 
 
 @given(cases(), st.data())

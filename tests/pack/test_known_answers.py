@@ -1,10 +1,9 @@
 """What other packers are known to answer, as values: packer gives the same fill and the same borders.
 
+TRL itself is run beside packer in tests/conformance/test_packing_libraries.py.
+
 | source | what it is |
 | --- | --- |
-| TRL bfd | `trl.pack_dataset(…, strategy="bfd")` and `"bfd_split"`, as its tests have it |
-| TRL wrapped | `trl.pack_dataset(…, strategy="wrapped")` |
-| TRL collator | `DataCollatorForLanguageModeling(padding_free=True)` of TRL |
 | LLaMA-Factory v1 | its padding-free collator, with `cutoff_len` |
 | LLaMA-Factory mask | `get_seqlens_in_batch` and `get_unpad_data`, which read masks that number the documents |
 | NeMo Automodel | `pack_dataset` and its variant for context parallel (`cp_size`) |
@@ -21,7 +20,6 @@ Where packer differs, on purpose:
 """
 
 import numpy as np
-import pytest
 from whole_documents import cut_documents, plan_pieces, stream_of
 
 from packer.batches import DocumentColumns
@@ -87,51 +85,12 @@ def rows(batch):
 FOUR = [[1, 2, 3, 4, 5], [6, 7], [8, 9, 10, 11], [12]]
 
 
-@pytest.mark.parametrize("strategy", ["best_fit", "first_fit"])
-@pytest.mark.parametrize(
-    ("documents", "block_len", "overlong", "expected"),
-    [
-        ([[1, 2, 3], [4, 5, 6, 7], [8]], 4, "reject", [([4, 5, 6, 7], [4]), ([1, 2, 3, 8], [3, 1])]),
-        (FOUR, 4, "truncate_right", [([1, 2, 3, 4], [4]), ([8, 9, 10, 11], [4]), ([6, 7, 12], [2, 1])]),
-        (FOUR, 4, "split", [([1, 2, 3, 4], [4]), ([8, 9, 10, 11], [4]), ([6, 7, 5, 12], [2, 1, 1])]),
-        (
-            [[1, 2, 3, 4, 5], [6], [7, 8, 9, 10], [11, 12, 13]],
-            5,
-            "reject",
-            [([1, 2, 3, 4, 5], [5]), ([7, 8, 9, 10, 6], [4, 1]), ([11, 12, 13], [3])],
-        ),
-    ],
-)
-def test_trl_bfd(documents, block_len, overlong, expected, strategy):
-    batch = packed(documents, block_len, overlong=overlong, strategy=strategy)
-    assert sorted(rows(batch)) == sorted(expected)
-
-
-def test_trl_wrapped():
-    """Wrapping lays the documents one behind another and cuts every ``seq_length`` tokens: packer's stream, in order.
-
-    Its rows are sequences of their own, with a label at every token but the first. Packer masks the first token of
-    the third document too, in the middle of a row.
-    """
-    batch = streamed([[1, 2, 3], [4, 5, 6, 7], [8]], 3)
-    assert rows(batch) == [([1, 2, 3], [3]), ([4, 5, 6], [3]), ([7, 8], [2])]
-    assert batch.doc_lengths.tolist() == [3, 3, 1, 1]
-    assert batch.labels.tolist() == [[-100, 2, 3], [-100, 5, 6], [-100, -100, -100]]
-
-
 def test_what_trains_nothing_is_left_out():
     """The rest of the document of five tokens; and the row that ends one document and begins another."""
     batch = packed(FOUR, 4, overlong="split", count_trained=tokens)
     assert sorted(rows(batch)) == [([1, 2, 3, 4], [4]), ([6, 7, 12], [2, 1]), ([8, 9, 10, 11], [4])]
     batch = streamed([[1, 2, 3], [4, 5, 6, 7], [8]], 3, count_trained=tokens)
     assert rows(batch) == [([1, 2, 3], [3]), ([4, 5, 6], [3])]
-
-
-def test_trl_padding_free_collator():
-    batch = packed([[1, 2, 3], [4, 5]], 5, strategy="sequential")
-    assert batch.input_ids.tolist() == [[1, 2, 3, 4, 5]]
-    assert batch.position_ids.tolist() == [[0, 1, 2, 0, 1]]
-    assert batch.labels.tolist() == [[-100, 2, 3, -100, 5]]
 
 
 def test_llama_factory_v1():

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,14 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 from hints import arguments_in
-from processes import run_forked
 
 from packer.audit import verify
 from packer.errors import (
-    BusyError,
     CheckError,
     InputError,
     NothingKeptError,
@@ -34,8 +30,6 @@ from packer.recipe.recipe import Recipe, Source, load_recipe, make_recipe
 from packer.rejections import CODES
 from packer.source.file_bytes import read_chunks
 from packer.starter import write_starter
-from packer.store.cache import Cache
-from packer.store.folder import lock
 from packer.store.manifest import read_manifest
 from packer.store.rejected import read_rejected
 
@@ -152,78 +146,6 @@ def test_a_template_that_changed_makes_the_cache_stale(starter: Path, tmp_path: 
         build_one(starter, tmp_path / "cache")
 
 
-KILLED = """
-import importlib, os, signal, sys
-from pathlib import Path
-from packer.pipeline.from_python import build
-from packer.recipe.recipe import load_recipe
-
-module, name, calls = sys.argv[3], sys.argv[4], int(sys.argv[5])
-owner = importlib.import_module(module)
-*parents, name = name.split(".")
-for parent in parents:
-    owner = getattr(owner, parent)
-original = getattr(owner, name)
-
-def dying(*arguments, **options):
-    global calls
-    calls -= 1
-    if calls == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return original(*arguments, **options)
-
-setattr(owner, name, dying)
-build(load_recipe(Path(sys.argv[1]), ["partition_bytes=4KiB"]), sys.argv[2], jobs=1)
-"""
-
-# Where a build dies: (module, function, at which call), and how many partitions a new build finds at least. The first
-# rows of the five inputs are looked at before the first partition, so call 9 is in the middle of the fourth.
-DEATHS = [
-    ("packer.pipeline.stages", "Stages.run", 9, 3),
-    ("packer.pipeline.blocks", "gather", 2, 10),
-    ("packer.pipeline.commit", "write_manifest", 1, 10),
-]
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    """A starter folder, and the files of its cache in many partitions."""
-    folder = tmp_path_factory.mktemp("whole")
-    write_starter(folder / "starter")
-    build_one(folder / "starter", folder / "cache", "partition_bytes=4KiB")
-    return folder / "starter", digests(folder / "cache")
-
-
-@pytest.mark.parametrize(
-    ("module", "function", "call", "reused"),
-    [pytest.param(*death, id=death[1], marks=[pytest.mark.slow] * (death is not DEATHS[0])) for death in DEATHS],
-)
-def test_a_killed_build_is_resumed_to_the_same_bytes(
-    uninterrupted: tuple[Path, dict[str, str]], tmp_path: Path, module: str, function: str, call: int, reused: int
-) -> None:
-    starter, whole = uninterrupted
-    run = run_forked(KILLED, starter / "recipe.yaml", tmp_path / "killed", module, function, call)
-    assert run.returncode == -signal.SIGKILL
-    with pytest.raises(InputError, match="not a cache"):
-        Cache.open(tmp_path / "killed")
-    resumed = build_one(starter, tmp_path / "killed", "partition_bytes=4KiB")
-    assert resumed.num_partitions_reused >= reused
-    assert digests(tmp_path / "killed") == whole
-    left = [path.name for path in (tmp_path / "killed" / ".packer").rglob("*") if path.is_file()]
-    assert left == ["lock"], "the journal of a finished build is gone"
-
-
-def test_a_second_writer_is_kept_out(starter: Path, tmp_path: Path) -> None:
-    with lock(tmp_path / "cache"), pytest.raises(BusyError):
-        build_one(starter, tmp_path / "cache")
-
-
-def test_a_dry_run_writes_nothing(starter: Path, tmp_path: Path) -> None:
-    result = build_one(starter, tmp_path / "cache", dry_run=True)
-    assert not result.built and result.num_partitions_built == 5
-    assert not (tmp_path / "cache").exists()
-
-
 def test_of_rows_that_must_all_be_kept_the_first_that_is_not_is_named(starter: Path, tmp_path: Path) -> None:
     shards = []
     for _ in range(2):  # the second time the partitions are there already, and not in doubt
@@ -292,51 +214,6 @@ def test_a_build_reads_every_byte_twice_whatever_it_rejects(
     assert again.num_partitions_built == 0 and sum(read) == path.stat().st_size
 
 
-def test_mode_none_keeps_documents_only(starter: Path, tmp_path: Path) -> None:
-    result = build_one(starter, tmp_path / "cache", "pack.mode=none")
-    assert result.manifest is not None
-    assert {shard.kind for shard in result.manifest.shards} == {"documents"}
-    assert Cache.open(tmp_path / "cache").splits("blocks") == ()
-
-
-def test_overlong_documents_are_in_the_ledger(starter: Path, tmp_path: Path) -> None:
-    result = build_one(starter, tmp_path / "cache", "pack.block_len=128", "pack.min_length=30", fail_above=1)
-    assert result.manifest is not None
-    totals = result.manifest.totals
-    lines = [
-        line
-        for line in read_rejected(tmp_path / "cache", read_manifest(tmp_path / "cache"))
-        if line.document is not None
-    ]
-    assert len(lines) == sum(cut.documents for cut in totals.cut.values()) > 0
-    for line in lines:
-        assert line.tokens is not None
-        assert (line.start, line.code) == (0, "overlong" if line.tokens > 128 else "too_short")
-        assert line.tokens > 128 or line.tokens < 30
-        assert line.reason.endswith(f"({line.tokens} tokens)")
-    assert totals.cut_tokens == sum(line.tokens or 0 for line in lines)
-
-
-@pytest.mark.parametrize("strategy", ["best_fit", "first_fit", "sequential"])
-def test_every_strategy_packs_every_document_and_no_more_than_allowed_in_a_block(
-    strategy: str, starter: Path, tmp_path: Path
-) -> None:
-    folder = tmp_path / "cache"
-    keys = (f"pack.strategy={strategy}", "pack.max_documents=2", "pack.block_len=2048")
-    result = build_one(starter, folder, *keys)
-    assert result.manifest is not None
-    totals = result.manifest.totals
-    assert totals.cut == {}
-    assert verify(folder, level="full").ok
-    with Cache.open(folder) as cache:
-        blocks, documents = cache.blocks("train"), cache.documents("train")
-        batch = blocks.read(np.arange(len(blocks)))
-        held = [documents.read(number).doc_id for number in range(len(documents))]
-    assert np.diff(batch.doc_offsets).max() == 2
-    assert sorted(batch.doc_ids.tolist()) == sorted(held)
-    assert (batch.doc_ids.tolist() == held) == (strategy == "sequential")
-
-
 BAD = [
     (["tokenizer=missing"], InputError, "no such file or folder"),
     (["tokenizer=data"], InputError, "no tokenizer.json"),
@@ -384,23 +261,6 @@ def test_bad_input_is_one_clear_error_and_leaves_no_cache(
     assert error is NothingKeptError or not (tmp_path / "cache").exists()
 
 
-def test_a_wrong_type_deep_in_a_row_is_named_by_its_path(starter: Path, tmp_path: Path) -> None:
-    row = {
-        "messages": [
-            {"role": "user", "content": "a"},
-            {"role": "assistant", "content": "b"},
-            {"role": "user", "content": 5},
-        ]
-    }
-    good = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
-    path = tmp_path / "rows.jsonl"
-    path.write_text(json.dumps(good) + "\n" + json.dumps(row) + "\n")
-    recipe = make_recipe({"sources": [{"path": str(path)}], "tokenizer": str(starter / "tokenizer")})
-    build(recipe, tmp_path / "cache", jobs=1)
-    (line,) = read_rejected(tmp_path / "cache", read_manifest(tmp_path / "cache"))
-    assert (line.row, line.code) == (1, "wrong_type") and "$.messages[2].content" in line.reason
-
-
 def test_a_folder_with_other_things_in_it_is_not_taken_for_a_cache(starter: Path, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "thesis.txt").write_text("years of work")
@@ -421,77 +281,6 @@ def test_a_cache_knows_its_tokenizer_and_template(starter: Path, tmp_path: Path)
     }
     assert kept["tokenizer.json"] == (starter / "tokenizer" / "tokenizer.json").read_bytes()
     assert kept["chat_template.jinja"] == (starter / "tokenizer" / "chat_template.jinja").read_bytes()
-
-
-def test_fractional_weights_become_loss_weights(starter: Path, tmp_path: Path) -> None:
-    rows = [
-        {
-            "messages": [
-                {"role": "user", "content": "a"},
-                {"role": "assistant", "content": "half of this", "weight": 0.5},
-            ]
-        },
-        {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "all of this"}]},
-    ]
-    path = tmp_path / "rows.jsonl"
-    path.write_bytes(b"\n".join(map(msgspec.json.encode, rows)))
-    recipe = make_recipe(
-        {"sources": [{"path": str(path)}], "tokenizer": str(starter / "tokenizer")}, ["pack.block_len=64"]
-    )
-    build(recipe, tmp_path / "cache", jobs=1)
-    documents = Cache.open(tmp_path / "cache").documents("train")
-    weights = [set(weights.tolist()) for i in range(2) if (weights := documents.read(i).loss_weights) is not None]
-    assert weights == [{0.0, 0.5}, {0.0, 1.0}]
-
-
-def test_an_input_that_changes_under_the_build_is_noticed(starter: Path, tmp_path: Path) -> None:
-    from packer.pipeline.partition import PartitionWork
-    from packer.pipeline.plan.build_plan import plan_build
-    from packer.progress import Silent
-
-    plan = plan_build(recipe_of(starter), Silent())
-    path = starter / "data" / "chat.jsonl"
-    before = path.read_bytes()
-    path.write_bytes(before.replace(b"Practice", b"Patience"))  # as many bytes, as many rows
-    (tmp_path / "cache" / ".packer").mkdir(parents=True)
-    with pytest.raises(InputError, match="changed while being read"):
-        PartitionWork(tmp_path / "cache", plan.recipe, plan.model)(plan.tasks[0])
-    assert list((tmp_path / "cache" / "documents").glob("*")) == []
-    path.write_bytes(before)
-    build_one(starter, tmp_path / "cache")
-    build_one(starter, tmp_path / "clean")
-    assert digests(tmp_path / "cache") == digests(tmp_path / "clean")
-
-
-@pytest.mark.parametrize(
-    "step",
-    [
-        "write_manifest",
-        "make_manifest",
-        *(pytest.param(step, marks=pytest.mark.slow) for step in ("stage_rejected", "check_conservation")),
-    ],
-)
-def test_a_build_that_fails_at_the_commit_leaves_the_cache_that_was_there(
-    starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    from packer.audit import verify
-    from packer.errors import StorageError
-    from packer.pipeline import commit
-
-    def fail(*_: object, **__: object) -> None:
-        raise StorageError("no space left on device")
-
-    first = build_one(starter, tmp_path / "cache")
-    with (starter / "data" / "chat.jsonl").open("a", encoding="utf-8") as file:
-        file.write("not json\n")
-    monkeypatch.setattr(commit, step, fail)
-    with pytest.raises(StorageError):
-        build_one(starter, tmp_path / "cache")
-    monkeypatch.undo()
-    report = verify(tmp_path / "cache", level="full")
-    assert report.ok and report.fingerprint == first.fingerprint
-    again = build_one(starter, tmp_path / "cache")
-    assert again.num_partitions_built == 0, "what was finished is found again"
 
 
 def test_content_fingerprint_does_not_depend_on_how_inputs_are_cut(starter: Path, tmp_path: Path) -> None:
@@ -523,13 +312,6 @@ def test_a_block_that_loses_tokens_breaks_the_ledger(
     with pytest.raises(CheckError, match="breaks the rule tokens = packed"):
         build_one(starter, tmp_path / "cache")
     assert not (tmp_path / "cache" / "manifest.json").exists()
-
-
-def test_the_engine_by_name_is_the_engine_by_default(starter: Path, tmp_path: Path) -> None:
-    first = build_one(starter, tmp_path / "cache")
-    assert first.manifest is not None
-    again = build_one(starter, tmp_path / "cache", f"engine={first.manifest.engine}")
-    assert not again.built and again.fingerprint == first.fingerprint
 
 
 def test_a_template_that_only_closes_whole_chats_has_a_finding_with_the_token_that_ends_a_turn(

@@ -131,8 +131,10 @@ def named_schemas(values, folder):
         source |= {"schema": schema, "format": "jsonl"}
 
 
-@pytest.mark.parametrize("rules", ["ruled", "plain"])
-@pytest.mark.parametrize("change", [None, renamed, inside_the_tokenizer, named_schemas])
+@pytest.mark.parametrize(
+    ("change", "rules"),
+    [(None, "plain"), (renamed, "ruled"), (inside_the_tokenizer, "ruled"), (named_schemas, "plain")],
+)
 def test_two_people_get_the_same_in_other_folders_under_other_names(starter, caches, tmp_path, change, rules):
     folder = copied_place(starter, tmp_path / "there")
     values = values_at(folder)

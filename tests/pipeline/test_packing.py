@@ -6,10 +6,9 @@ from itertools import product
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import pytest
 from packed_again import packed_again
-from packed_caches import check_packing, ledger, table
+from packed_caches import check_packing, table
 from rejected_lines import write_rejected
 
 from packer.audit import verify
@@ -266,27 +265,6 @@ def test_a_full_audit_finds_a_ledger_that_names_other_tokens(starter_cache, tmp_
     assert verify(folder).ok
     findings = verify(folder, level="full").findings
     assert [(finding.what, finding.found.split()[0]) for finding in findings] == [("documents", "1")]
-
-
-def test_a_split_document_is_whole_again_from_its_pieces(starter_cache, tmp_path):
-    packed_again(starter_cache, tmp_path / "again", {"block_len": 64, "overlong": "split"})
-    from packer.store.cache import Cache
-
-    with Cache.open(tmp_path / "again") as cache:
-        documents, blocks = cache.documents("train"), cache.blocks("train")
-        batch = blocks.read(np.arange(len(blocks)))
-        longest = int(np.argmax(documents.lengths()))
-        document = documents.read(longest)
-    rows = np.repeat(np.arange(len(batch.length)), np.diff(batch.doc_offsets))
-    parts = {}
-    for piece in np.flatnonzero(batch.doc_ids == document.doc_id).tolist():
-        place, length = int(batch.doc_places[piece]), int(batch.doc_lengths[piece])
-        parts[int(batch.doc_starts[piece])] = batch.input_ids[rows[piece], place : place + length].tolist()
-    for doc_id, start, tokens, _ in ledger(tmp_path / "again", "train"):
-        if doc_id == document.doc_id:
-            parts[start] = document.input_ids[start : start + tokens].tolist()
-    assert len(parts) == -(-document.length // 64)
-    assert [token for start in sorted(parts) for token in parts[start]] == document.input_ids.tolist()
 
 
 def test_packing_that_keeps_nothing_takes_nothing_from_a_folder_that_was_not_empty(starter, tmp_path, monkeypatch):

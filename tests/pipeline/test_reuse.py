@@ -16,7 +16,7 @@ from packer import __version__
 from packer.audit import verify
 from packer.display import repair_hint
 from packer.errors import InputError, StorageError
-from packer.pipeline import commit, record, run
+from packer.pipeline import commit, run
 from packer.pipeline.commit import finish_if_free
 from packer.pipeline.engine import Engine
 from packer.pipeline.from_python import build
@@ -29,7 +29,6 @@ from packer.recipe.recipe import load_recipe, make_recipe, to_json
 from packer.source.partition import FileStatus
 from packer.store import files
 from packer.store.digest import digest_file
-from packer.store.fingerprint import fingerprint
 from packer.store.folder import lock
 from packer.store.manifest import read_manifest, write_manifest
 from packer.store.rejected import is_pending, read_rejected
@@ -271,31 +270,6 @@ def test_repair_makes_the_damaged_file_again_and_no_other_document(kind, harm, s
     assert 0 < len(rejecting) < len(manifest.shards) // 4
     assert written == (rejecting if kind == "rejected" else {name})
     assert result.num_partitions_built == {"documents": 1, "rejected": len(rejecting)}.get(kind, 0)
-
-
-def test_adding_a_file_to_many_tokenizes_one_and_another_block_length_none(starter, tmp_path):
-    lines = (starter / "data" / "chat.jsonl").read_text("utf-8").splitlines()[:20]
-    (tmp_path / "data").mkdir()
-    for number in range(40):
-        (tmp_path / "data" / f"{number:03d}.jsonl").write_text(f"{lines[number % 20]}{' ' * (number // 20)}\n", "utf-8")
-    values = {"sources": [{"path": str(tmp_path / "data" / "*.jsonl")}], "tokenizer": str(starter / "tokenizer")}
-    first = build(make_recipe(values), tmp_path / "cache", jobs=1)
-    assert (first.num_partitions_built, first.num_partitions_reused) == (40, 0)
-    (tmp_path / "data" / "020a.jsonl").write_text(f"{lines[3]}      \n", "utf-8")
-    second = build(make_recipe(values), tmp_path / "cache", jobs=1)
-    assert (second.num_partitions_built, second.num_partitions_reused) == (1, 40)
-    third = build(make_recipe(values, ["pack.block_len=1024"]), tmp_path / "cache", jobs=1, force=True)
-    assert (third.num_partitions_built, third.num_partitions_reused) == (0, 41)
-
-
-def test_versions_of_software_change_the_manifest_and_no_fingerprint(starter, starter_cache, tmp_path, monkeypatch):
-    monkeypatch.setattr(record, "library_version", lambda name: f"99.{len(name)}")
-    changed = again(starter, tmp_path / "cache").manifest
-    before = read_manifest(starter_cache)
-    assert changed is not None and changed.versions["numpy"] == "99.5" != before.versions["numpy"]
-    assert changed.recipe_fingerprint == before.recipe_fingerprint
-    assert changed.content_fingerprint == before.content_fingerprint
-    assert fingerprint(changed) == fingerprint(before)
 
 
 def test_a_cache_alone_answers_where_it_came_from_and_what_was_left_out(starter, starter_cache, tmp_path):

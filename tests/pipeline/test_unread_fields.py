@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +87,16 @@ QUESTIONS: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-@pytest.mark.parametrize("name", QUESTIONS)
+def each_with_a_kind(cases: Iterable[Any], kinds: Sequence[str]) -> list[Any]:
+    """Every case beside one kind of file in turn; beside the others in `make deep`."""
+    return [
+        pytest.param(case, kind, marks=[pytest.mark.slow] * (kinds.index(kind) != number % len(kinds)))
+        for number, case in enumerate(cases)
+        for kind in kinds
+    ]
+
+
+@pytest.mark.parametrize(("name", "kind"), each_with_a_kind(QUESTIONS, ["jsonl", "parquet"]))
 def test_each_way_that_a_question_prints_builds_and_reads_what_it_says(
     tokenizer: Path, tmp_path: Path, name: str, kind: str
 ) -> None:
@@ -267,24 +276,24 @@ def flagged(*flags: Any) -> list[dict[str, Any]]:
     return [turn | (flag or {}) for turn, flag in zip(turns, flags, strict=True)]
 
 
+FLAGS: list[tuple[dict[str, Any], list[int]]] = [
+    ({"messages": flagged(None, {"learn": False}, None, {"learn": True})}, [2]),
+    ({"messages": flagged({"mask": True}, {"mask": True}, {"mask": True}, {"mask": False})}, [1]),
+    ({"messages": flagged(None, {"keep": "yes"}, None, None)}, [1]),
+    ({"messages": flagged(None, {"keep": "No"}, None, None)}, [2]),
+    ({"messages": flagged(None, {"meta": {"keep": 0}}, None, {"meta": {"keep": 1}})}, [2]),
+    ({"messages": flagged(None, None, None, None), "loss_mask": [0, 0, 0, 1]}, [2]),
+    ({"messages": flagged(None, {"label": "ignore"}, None, {"label": "Train"})}, [1]),
+    ({"messages": flagged(None, {"loss_scale": 0.1}, None, {"loss_scale": 1.0})}, [1, 2]),
+]
+
+
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
-@pytest.mark.parametrize("kind", ["jsonl", "json", "parquet"])
-@pytest.mark.parametrize(
-    ("row", "yes"),
-    [
-        ({"messages": flagged(None, {"learn": False}, None, {"learn": True})}, [2]),
-        ({"messages": flagged({"mask": True}, {"mask": True}, {"mask": True}, {"mask": False})}, [1]),
-        ({"messages": flagged(None, {"keep": "yes"}, None, None)}, [1]),
-        ({"messages": flagged(None, {"keep": "No"}, None, None)}, [2]),
-        ({"messages": flagged(None, {"meta": {"keep": 0}}, None, {"meta": {"keep": 1}})}, [2]),
-        ({"messages": flagged(None, None, None, None), "loss_mask": [0, 0, 0, 1]}, [2]),
-        ({"messages": flagged(None, {"label": "ignore"}, None, {"label": "Train"})}, [1]),
-        ({"messages": flagged(None, {"loss_scale": 0.1}, None, {"loss_scale": 1.0})}, [1, 2]),
-    ],
-)
+@pytest.mark.parametrize(("flag", "kind"), each_with_a_kind(FLAGS, ["jsonl", "json", "parquet"]))
 def test_each_way_on_for_a_flag_trains_what_it_says(
-    tokenizer: Path, tmp_path: Path, row: dict[str, Any], yes: list[int], kind: str
+    tokenizer: Path, tmp_path: Path, flag: tuple[dict[str, Any], list[int]], kind: str
 ) -> None:
+    row, yes = flag
     path = tmp_path / f"rows.{kind}"
     written(path, row) if kind != "json" else path.write_text(json.dumps([row], indent=1), "utf-8")
     error = fields("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "asked", exit_code=3)["error"]
@@ -348,8 +357,7 @@ KEYS: dict[str, tuple[dict[str, Any], list[list[str]]]] = {
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-@pytest.mark.parametrize("name", KEYS)
+@pytest.mark.parametrize(("name", "kind"), each_with_a_kind(KEYS, ["jsonl", "parquet"]))
 def test_each_way_on_for_a_key_of_messages_reads_it_where_it_says(
     tokenizer: Path, tmp_path: Path, name: str, kind: str
 ) -> None:

@@ -1,9 +1,7 @@
 """The main job on real corpora: files in, a verified cache out, every promise looked at on the way."""
 
-import hashlib
 import itertools
 import json
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -41,14 +39,6 @@ def build_real(
         "tokenizer": str(real / "tokenizers" / tokenizer),
     }
     return build(make_recipe(values, overrides), folder, jobs=jobs, fail_above=1)
-
-
-def digests(folder: Path) -> dict[str, str]:
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and ".packer" not in path.parts
-    }
 
 
 MEASURED = """
@@ -178,70 +168,3 @@ def test_every_listed_corpus_is_built_or_rejected_with_reasons(
             )
     print("", *table, sep="\n")
     assert kept > least_kept
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("limit", "engine"), [(12, "reference"), (WHOLE, "auto")])
-def test_plain_chat_under_a_rewriting_template_asks_before_it_pays(
-    limit: int | None, engine: str, real: Path, tmp_path: Path
-) -> None:
-    corpus, keys = "kdconv_zh_devtest.jsonl", f"engine={engine}"
-    with pytest.raises(PackerError, match="times the tokens") as caught:
-        build_real(real, corpus, "qwen3", tmp_path / "cache", keys, limit=limit)
-    assert caught.value.exit_code == 2 and "supervision.history_rewrite" in str(caught.value.hint)
-    assert not (tmp_path / "cache" / "manifest.json").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("tokenizer", "limit", "partition_bytes"), [("minimind", 120, "16KiB"), ("llama-3", WHOLE, "300KiB")]
-)
-def test_one_and_two_processes_give_the_same_bytes_and_building_again_does_nothing(
-    tokenizer: str, limit: int | None, partition_bytes: str, real: Path, tmp_path: Path
-) -> None:
-    def harmless(folder: str, jobs: int) -> BuildResult:
-        keys = (f"partition_bytes={partition_bytes}", "pack.block_len=2048", "supervision.history_rewrite=as_rendered")
-        corpus = "hh_harmless_test_messages.jsonl"
-        return build_real(real, corpus, tokenizer, tmp_path / folder, *keys, limit=limit, jobs=jobs)
-
-    one = harmless("one", 1)
-    harmless("two", 2)
-    assert one.num_partitions_built > 4
-    assert digests(tmp_path / "one") == digests(tmp_path / "two")
-    again = harmless("one", 1)
-    assert not again.built and again.fingerprint == one.fingerprint
-
-
-KILLED = """
-import json, os, signal, sys, threading
-from packer.pipeline import partition
-from packer.pipeline.from_python import build
-from packer.recipe.recipe import make_recipe
-made, original = [], partition.run_partition
-
-def counted(*arguments, **options):
-    made.append(1)
-    if len(made) == 4:  # somewhere inside the fourth partition, or soon after
-        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGKILL)).start()
-    return original(*arguments, **options)
-
-partition.run_partition = counted
-build(make_recipe(json.loads(sys.argv[1])), sys.argv[2], jobs=1, fail_above=1)
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_build_goes_on_to_the_same_bytes(real: Path, tmp_path: Path) -> None:
-    values = {
-        "sources": [{"path": str(real / "corpora" / "sgd_train_chat_1800.jsonl")}],
-        "tokenizer": str(real / "tokenizers" / "llama-3"),
-        "supervision": {"history_rewrite": "as_rendered"},
-        "partition_bytes": 200_000,
-    }
-    command = [sys.executable, "-c", KILLED, json.dumps(values), str(tmp_path / "killed")]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
-    assert not (tmp_path / "killed" / "manifest.json").exists()
-    resumed = build(make_recipe(values), tmp_path / "killed", jobs=1, fail_above=1)
-    build(make_recipe(values), tmp_path / "whole", jobs=1, fail_above=1)
-    assert resumed.num_partitions_reused >= 3
-    assert digests(tmp_path / "killed") == digests(tmp_path / "whole")

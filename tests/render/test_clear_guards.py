@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import twins
-from rendered_twice import assert_same, batch, hold, literal
+from rendered_twice import hold
 from supervision_stages import Stages, assistant, call, chat, result, system, user
 
 from packer.recipe.recipe import make_recipe
@@ -328,14 +328,6 @@ def test_a_row_for_which_one_rendering_does_not_serve_is_not_taken_for_clear(nam
     taken = hold(renderer, usual).cut
     assert taken == 2 or right is None, name
     hold(renderer, [chat(*wrong, row=9), chat(*wrong, row=9)])
-
-
-@pytest.mark.parametrize("name", GUARDS)
-def test_such_a_row_among_others_is_rendered_as_by_the_letter(name: str, base: Stages) -> None:
-    template, wrong, _ = GUARDS[name]
-    renderer = base.with_template(template, make_recipe({}, [])).renderer
-    rows = batch([chat(*(wrong if row % 5 == 4 else TALK[: 2 + 2 * (row % 2)]), row=row) for row in range(12)])
-    assert_same(renderer.render(rows), literal(renderer).render(rows))
 
 
 CLOSING = (

@@ -16,6 +16,7 @@ from hostile_templates import ALL, LARGE, OVERRUNS, STUCK, Hostile
 from hypothesis import given
 from hypothesis import strategies as st
 from processes import HANG_S, in_a_process, run_forked, start
+from search_effort import percent_of_examples
 
 from packer.host.watchdog import TemplateOverrunError, watched
 from packer.rejections import CODES
@@ -308,6 +309,7 @@ def test_a_single_step_that_takes_gigabytes_ends_the_rendering_before_it_has_the
 
 
 @on_linux
+@percent_of_examples(40)
 @given(st.lists(GROWING, min_size=8, max_size=8))
 def test_no_template_takes_more_memory_than_a_rendering_may(sources: list[str]) -> None:
     found = in_a_process(MEASURED, json.dumps(sources))

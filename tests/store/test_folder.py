@@ -207,27 +207,6 @@ def test_a_disk_that_refuses_at_the_end_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-LIMITED = """
-import resource, sys
-from pathlib import Path
-from packer.errors import StorageError
-from packer.store.folder import write_atomically
-resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-try:
-    write_atomically(Path(sys.argv[1]) / "a.bin", b"x" * 5_000_000)
-except StorageError as error:
-    print(error)
-"""
-
-
-def test_a_limit_of_the_kernel_is_a_storage_error_and_leaves_nothing(tmp_path: Path) -> None:
-    process = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(tmp_path)], cwd=REPOSITORY, check=True, capture_output=True, text=True
-    )
-    assert "File too large" in process.stdout
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_sweep_removes_what_the_manifest_does_not_name_and_nothing_else(tmp_path: Path) -> None:
     cache, outside = tmp_path / "cache", tmp_path / "outside"
     manifest = small_cache(cache)
@@ -373,26 +352,6 @@ def test_a_work_folder_is_real_and_its_own_and_leftovers_of_its_path_alone_are_r
         found = {path.name for path in tmp_path.iterdir()}
     assert found == {"outside", f"{shared}-link", second.name}
     assert (outside / "new").is_dir() and not second.exists()
-
-
-def test_a_killed_writer_leaves_no_visible_shard(tmp_path: Path) -> None:
-    code = (
-        "import sys; sys.path[:0] = ['tests', 'tests/support']\n"
-        "from pathlib import Path\n"
-        "from store.samples import *\n"
-        "def more():\n"
-        "    while True:\n"
-        "        yield block_batch(5000)\n"
-        "        print('more', flush=True)\n"
-        "writing.write_blocks(Path(sys.argv[1]), more(), block_len=32, weighted=False, split='train', index=0)\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path)], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
-    ) as process:
-        for _ in range(5):
-            assert process.stdout.readline() == "more\n"
-        process.kill()
-    assert [path.name[:5] for path in (tmp_path / "blocks").iterdir()] == [".tmp-"]
 
 
 @pytest.mark.parametrize(("number", "told"), [(errno.EINVAL, None), (errno.EIO, "Input/output error")])

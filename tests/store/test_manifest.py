@@ -16,7 +16,6 @@ from packer.store.manifest import (
     ModelFile,
     decode_manifest,
     encode_manifest,
-    manifest_bytes,
     read_manifest,
     sealed,
     write_manifest,
@@ -58,20 +57,6 @@ def test_keys_of_the_recipe_are_sorted_and_text_is_utf8(tmp_path: Path) -> None:
     second = encode_manifest(small_manifest(recipe={"a": 2, "b": {"a": "ü", "z": 1}}))
     assert first == second
     assert "ü".encode() in first
-
-
-def test_flipping_any_bit_of_the_manifest_is_detected(tmp_path: Path) -> None:
-    write_manifest(tmp_path, small_manifest())
-    content = manifest_bytes(tmp_path)
-    refused = 0
-    for bit in range(len(content) * 8):
-        damaged = bytearray(content)
-        damaged[bit // 8] ^= 1 << bit % 8
-        try:
-            decode_manifest(tmp_path, bytes(damaged))
-        except CheckError:
-            refused += 1
-    assert refused == len(content) * 8 > 8_000
 
 
 @pytest.mark.parametrize("folder", ["", "missing", "file", "my cache"])

@@ -1,6 +1,7 @@
 """Work for worker processes. They import this module to run it, so it imports little."""
 
 import os
+import resource
 import signal
 import threading
 import time
@@ -57,6 +58,11 @@ def dying(folder: Path, end: int) -> Callable[[int], None]:
         time.sleep(600)
 
     return work
+
+
+def aborting() -> Callable[[int], None]:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    return lambda _: signal.raise_signal(signal.SIGABRT)
 
 
 def dying_midway(_: str) -> Callable[[int], bytes]:
