@@ -91,6 +91,7 @@ WITHDRAWN: Final = {
     "packer build --on-error": _ALL_KEPT,
     "packer build --profile": "--json has it, under profile",
     "packer build --share": "--on ray builds on many machines",
+    "packer check --against": "decontaminate.against in a recipe; build --force keeps documents and lists such rows",
     "packer check --foreign": "build SOURCE... -o CACHE reads chats and prepared rows; then check CACHE --sources",
     "packer diff --documents": "diff names the first three rows; inspect --row FILE:N shows one in each cache",
     "packer diff --html": _LESS,

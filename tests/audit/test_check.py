@@ -9,7 +9,8 @@ import twins
 from compared_rows import chat, counts, levels, prompt, some_rows, with_copies
 
 from packer import audit
-from packer.audit.check import record_checks, row_checks
+from packer.audit.check import check as record_checks
+from packer.audit.check import row_checks
 from packer.errors import InputError
 from packer.pipeline.from_python import build
 from packer.pipeline.messages.row_report import row_report
@@ -216,46 +217,6 @@ def test_without_an_input_the_rest_is_checked_and_the_loss_is_named(caches):
     report = check(cache)
     assert levels(report)["inputs"] == "skipped" and "copies_between_splits" not in levels(report)
     assert levels(report)["splits"] == "ok" and report.ok
-
-
-def test_questions_of_a_benchmark_are_found_in_rows(caches):
-    rows = some_rows(100)
-    held = [prompt(row) for row in rows[:20]]
-    (caches.folder / "bench.csv").write_text(
-        "question\n" + "".join(f"{text}\n" for text in [*held, "One two?"]), "utf-8"
-    )
-    asked = [read_benchmark(str(caches.folder / "bench.csv"))]
-    cache = caches.build(train=[*rows[20:], chat(f"Please, tell me: {held[4].upper()}!", "No.")])
-    report = check(cache, against=asked)
-    (found,) = [each for each in report.checks if each.code == "benchmark"]
-    assert found.level == "failure" and found.count == 1
-    assert found.message == "1 row holds a question of bench: 1 of its 21; 1 are short, and were compared whole"
-    (pair,) = found.pairs
-    assert pair.second.text == held[4] and pair.similarity == 1
-    assert not report.ok and check(caches.build(train=rows[20:]), against=asked).ok
-
-
-def test_a_row_with_questions_of_several_benchmarks_is_counted_for_each(caches):
-    rows = some_rows(40)
-    texts = [prompt(row) for row in rows[:6]]
-    asked = []
-    for name, own in (("one", [*texts[:4], texts[0]]), ("two", texts[3:]), ("none", [prompt(rows[9])])):
-        path = caches.folder / f"{name}.jsonl"
-        path.write_text("".join(json.dumps({"question": text}) + "\n" for text in own), "utf-8")
-        asked.append(read_benchmark(str(path)))
-    both, last = chat(" ".join([texts[0], texts[2], *texts[4].split()[:10]]), "No."), chat(texts[3], "Yes.")
-    report = check(caches.build(train=[*rows[10:], both, last]), near=True, against=asked)
-    found = [each for each in report.checks if each.code == "benchmark"]
-    assert [(each.message, each.count, each.level) for each in found] == [
-        ("2 rows hold a question of one: 4 of its 5", 2, "failure"),
-        ("2 rows hold a question of two: 2 of its 3", 2, "failure"),
-        ("no row contains one of the 1 questions of none", 0, "ok"),
-    ]
-    assert [[pair.second.text for pair in each.pairs] for each in found] == [
-        [texts[0], texts[3]],
-        [texts[3], texts[4]],
-        [],
-    ]
 
 
 def test_a_benchmark_without_the_column_is_refused_with_near_names(tmp_path):
