@@ -126,7 +126,13 @@ class _ProcessLimits:
 _PROCESS: _ProcessLimits | None = None
 """None in an application."""
 
-os.register_at_fork(after_in_child=lambda: _PROCESS and _PROCESS.reopen())
+
+def _after_fork() -> None:
+    if _PROCESS is not None:
+        _PROCESS.reopen()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def limit_process() -> None:
