@@ -33,7 +33,7 @@ def command(
     on: str | None,
     reply: Reply,
 ) -> None:
-    """Check which rows a cache has: copies, leaks, sizes of splits.
+    """Check which rows a cache has: copies, and leaks between splits.
 
     Rows are compared by their inputs, which are read again below --sources; without it, only what CACHE itself says is
     checked. Exit code 1 if a check fails. With -v, all examples are shown, with their whole texts.

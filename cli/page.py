@@ -4,7 +4,7 @@ A document is written in two columns. The text is on the right, unchanged except
 has a bar where the text is trained, and the message number where a run begins. So the page reads the same without
 color and in a pipe.
 
-A finding has a heading, example texts with carets below the marked place, and a hint. Examples are single lines,
+A finding has a heading, example texts with signs around the marked place, and a hint. Examples are single lines,
 wrapped if too long, with newlines as signs.
 """
 
@@ -232,6 +232,9 @@ _INDENT = 2
 _BEFORE, _AFTER = 60, 120
 """Characters shown before the start of a mark, and after it. A text without a mark gets the sum of both."""
 
+_MARK = "¦"
+"""Sign before and after a marked part; two together are a place between two characters."""
+
 _LABEL = 26
 """Most columns for labels; a longer label gets a line of its own."""
 
@@ -280,58 +283,38 @@ class FindingsPage:
         self._examples(examples, indent=_INDENT)
 
     def _examples(self, examples: "Sequence[Example]", *, indent: int) -> None:
-        for line, is_mark in self.example_lines(examples, indent=indent):
-            self.out.line((line, "green" if is_mark else ""))
+        for line in self.example_lines(examples, indent=indent):
+            self.out.line(line)
 
-    def example_lines(self, examples: "Sequence[Example]", *, indent: int) -> Iterator[tuple[str, bool]]:
-        """Return the lines of examples, each with whether it is a line of carets."""
+    def example_lines(self, examples: "Sequence[Example]", *, indent: int) -> Iterator[str]:
+        """Return the lines of examples: labels on the left, excerpts on the right."""
         column = max((len(example.label) for example in examples if len(example.label) <= _LABEL), default=0)
         for example in examples:
             label = visible(example.label)
             if len(label) > column:
                 for part in wrap_words(label, self.out.width - indent):
-                    yield " " * indent + part, False
+                    yield " " * indent + part
                 label = ""
-            for number, (line, is_mark) in enumerate(self._example(example, self.out.width - indent - column - 2)):
-                yield f"{'':{indent}}{'' if number else label:{column}}  {line}".rstrip(), is_mark
+            for line in wrap(self._excerpt(example) or " ", max(self.out.width - indent - column - 2, 20)):
+                yield f"{'':{indent}}{label:{column}}  {line}".rstrip()
+                label = ""
 
-    def _example(self, example: "Example", width: int) -> Iterator[tuple[str, bool]]:
-        characters = self._characters(example)
-        marked = iter([is_marked for sign, is_marked in characters for _ in sign])
-        rows = []
-        for line in wrap("".join(sign for sign, _ in characters) or " ", max(width, 20)):
-            carets = "".join(("^" if next(marked, False) else " ") * cells(character) for character in line)
-            rows.append((line, carets.rstrip()))
-        last = max((number for number, (_, carets) in enumerate(rows) if carets), default=None)
-        for number, (line, carets) in enumerate(rows):
-            yield line, False
-            note = example.note if number == last else ""
-            if note and len(carets) + 1 + len(note) > width:
-                yield carets, True
-                yield note.rjust(min(len(carets), width)) if len(note) <= len(carets) else note, True
-            elif carets:
-                yield f"{carets} {note}".rstrip(), True
-
-    def _characters(self, example: "Example") -> list[tuple[str, bool]]:
-        """Return the displayed characters, each with whether it is marked, plus one more if the mark is at the end."""
-        text = example.text
+    def _excerpt(self, example: "Example") -> str:
+        """Return a text on one line, with signs around the marked part of it."""
+        text, first, last = example.text, 0, len(example.text)
         start, stop = example.mark or (0, 0)
-        first, last = 0, len(text)
-        if not self._whole and len(text) > _BEFORE + _AFTER:
-            first = max(0, min(start, len(text)) - _BEFORE) if example.mark else 0
-            last = min(len(text), first + _BEFORE + _AFTER)
-        stop = max(stop, start + 1) if example.mark else stop
-        shown = [(self._sign(text[place]), start <= place < stop) for place in range(first, last)]
-        if last < len(text):
-            shown.append((GAP, False))
-        elif example.mark and start >= len(text):
-            shown.append((" ", True))
-        return [(GAP, False)] * bool(first) + shown
+        if not self._whole and last > _BEFORE + _AFTER:
+            first = max(0, start - _BEFORE) if example.mark else 0
+            last = min(last, first + _BEFORE + _AFTER)
+        start, stop = min(start, last), min(stop, last)
+        parts = [_on_one_line(text[begin:end]) for begin, end in ((first, start), (start, stop), (stop, last))]
+        shown = _MARK.join(parts) if example.mark else "".join(parts)
+        note = f" ({example.note})" if example.note else ""
+        return GAP * bool(first) + shown + GAP * (last < len(text)) + note
 
-    def _sign(self, character: str) -> str:
-        if character == "\n":
-            return NEWLINE
-        return "\\t" if character == "\t" else visible(character)
+
+def _on_one_line(text: str) -> str:
+    return visible(text).replace("\n", NEWLINE).replace("\t", "\\t")
 
 
 def failed(report: "Findings", what: object) -> str | None:

@@ -8,14 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from packer.audit.check.check_report import Check, CheckReport, RowPair, RowText
-from packer.audit.check.row_checks import FEW_ROWS, NEAR_BETWEEN, CheckResult, compare_rows
+from packer.audit.check.row_checks import NEAR_BETWEEN, CheckResult, compare_rows
 from packer.audit.check.row_facts import RowFacts, read_facts
 from packer.audit.input_parts import InputPart, cut_input, map_inputs
-from packer.audit.stats import kept_rows
-from packer.batches import Int32, Sample, numbers_of
+from packer.batches import Sample, numbers_of
 from packer.curate.texts import utterances
 from packer.errors import PackerError
-from packer.pipeline.messages.row_report import requested_splits
 from packer.pipeline.plan.source_roots import SourceRoots
 from packer.pipeline.selecting import read_traits
 from packer.pipeline.workers.executor import Workers
@@ -28,9 +26,6 @@ from packer.store.manifest import Input
 from packer.store.selected import read_selection
 
 _PIPE = "it was standard input, and its rows are not piped in"
-
-_OTHER_LENGTH = 1.5
-"""Ratio of median lengths from which on a held-out split is not like the rows to train on."""
 
 
 def check(
@@ -76,7 +71,7 @@ def check(
             most = recipe.rows.max_bytes
             facts = read_facts(cache, parts, workers, progress, trained=trained, max_row_bytes=most, near=near)
             checks += _with_texts(compare_rows(facts), facts, parts, most)
-        checks += [_check_sizes(cache, recipe, trained), _check_lengths(cache, trained), _check_groups(cache, recipe)]
+        checks.append(_check_groups(cache, recipe))
         return CheckReport(
             folder=cache.folder,
             fingerprint=cache.fingerprint,
@@ -174,21 +169,6 @@ def _trained_on(sizes: dict[str, int]) -> tuple[str, ...]:
     return named or tuple(sorted(sizes, key=lambda name: -sizes[name])[:1])
 
 
-def _check_sizes(cache: Cache, recipe: Recipe, trained: Sequence[str]) -> Check:
-    """Look for splits that are empty, though a rule asks for them, or too small to be meaningful."""
-    kept = {split: kept_rows(cache, split) for split in cache.splits("documents")}
-    if recipe.split is not None and cache.manifest.selection is not None:
-        kept = dict.fromkeys(requested_splits(cache.manifest, recipe.split), 0) | kept
-    empty = [name for name, number in kept.items() if not number]
-    small = [name for name, number in kept.items() if 0 < number < FEW_ROWS and name not in trained]
-    sizes = ", ".join(f"{number:,} in {name}" for name, number in kept.items())
-    if empty:
-        return Check.of("splits", f"no row is left of {' and '.join(empty)}: {sizes}", "failure")
-    if small:
-        return Check.of("splits", f"{' and '.join(small)}: a loss over so few rows says little: {sizes}", "warning")
-    return Check.of("splits", f"rows: {sizes}{'; nothing is held out' if len(kept) == 1 else ''}", None)
-
-
 def _check_groups(cache: Cache, recipe: Recipe) -> Check | None:
     """Count groups of `split.group` that are in more than one split; None if the recipe has no such rule."""
     selection = cache.manifest.selection
@@ -209,20 +189,3 @@ def _check_groups(cache: Cache, recipe: Recipe) -> Check | None:
         count=number,
         hint='sources with a split of their own hold rows of these groups, or the field holds 7 and "7"',
     )
-
-
-def _check_lengths(cache: Cache, trained: Sequence[str]) -> Check:
-    """Look for held-out splits whose documents are much longer or shorter than the training documents."""
-    lengths = {name: cache.documents(name).lengths() for name in cache.splits("documents")}
-    typical = _median(np.concatenate([lengths[name] for name in trained if name in lengths]))
-    held = {name: _median(own) for name, own in lengths.items() if name not in trained and len(own)}
-    others = [name for name, own in held.items() if not typical / _OTHER_LENGTH <= own <= typical * _OTHER_LENGTH]
-    medians = ", ".join(
-        [f"{typical:,} tokens in {' and '.join(trained)}", *(f"{own:,} in {name}" for name, own in held.items())]
-    )
-    hint = "a held-out split that is not like the rows to train on measures something else"
-    return Check.of("lengths", f"typical length: {medians}", "warning" if others else None, hint=hint)
-
-
-def _median(lengths: Int32) -> int:
-    return int(np.median(lengths)) if len(lengths) else 0

@@ -29,7 +29,7 @@ NEAR_BETWEEN = "near_between_splits"
 SHOWN = 5
 
 FEW_ROWS = 100
-"""With fewer held-out rows, the mean loss varies by over a tenth of its spread from one sample of rows to another."""
+"""Of an input with fewer rows, a share says little."""
 
 _MANY = 0.01
 """Share of rows from which on copies, or prompts shared with training rows, matter."""
