@@ -185,8 +185,7 @@ def view_row(cache: Cache, source: str, row: int) -> RowView:
         for split in (own,) if cache.manifest.selection is None else cache.splits("documents"):
             views += _documents_of_row(cache, split, cache.documents(split), number, row)
     if not views and cache.manifest.selection is not None:  # a rule left the row out; its documents are still there
-        shards = [shard for shard in cache.manifest.shards if shard.kind == "documents"]
-        left_out = DocumentShards(cache.folder, shards)
+        left_out = DocumentShards(cache.folder, cache.manifest.document_shards)
         views = [view for number in numbers for view in _documents_of_row(cache, "", left_out, number, row)]
     rejected = tuple(
         line for line in read_rejected(cache.folder, cache.manifest) if (line.source, line.row) == (first.path, row)

@@ -347,7 +347,7 @@ def _check_bounds(manifest: Manifest) -> None:
             raise ValueError(f"{entry.path} has rows of an unknown schema, '{entry.schema}'")
         if entry.part is not None and entry.part >= num_sources:
             raise ValueError(f"{entry.path} is named by source {entry.part} of {num_sources}")
-    documents = [shard for shard in manifest.shards if shard.kind == "documents"]
+    documents = manifest.document_shards
     if manifest.totals.documents and not documents:
         raise ValueError("it names no shards of its documents")
     for shard in documents:

@@ -90,12 +90,12 @@ def find_places(path: Path) -> tuple[Place, ...]:
     first_row = 0
     for number in range(reader.num_record_batches):
         batch = reader.get_batch(number)
-        places.append(input_path(batch, base=mapped.address, first_row=first_row))
+        places.append(place_of(batch, base=mapped.address, first_row=first_row))
         first_row += batch.num_rows
     return tuple(places)
 
 
-def input_path(batch: pa.RecordBatch, *, base: int, first_row: int) -> Place:
+def place_of(batch: pa.RecordBatch, *, base: int, first_row: int) -> Place:
     """Return the Place of one record batch of a file mapped at address ``base``; ValueError if it has no values.
 
     The values of a column are its last buffer: buffers are [validity, values]; of a list, its validity, perhaps

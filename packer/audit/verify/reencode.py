@@ -143,7 +143,7 @@ def _tasks(
         for source, own in parts.items()
         for part in own
     }
-    shards = [shard for shard in manifest.shards if shard.kind == "documents"]
+    shards = manifest.document_shards
     traits = () if manifest.selection is None else manifest.selection.traits
     tasks: list[_Task] = []
     findings: list[Finding] = []
@@ -328,7 +328,7 @@ def _rejected_codes(folder: Path, manifest: Manifest) -> list[dict[int, str]]:
     assign them, as an input may be listed once for each split.
     """
     lines = (line for line in read_rejected(folder, manifest) if line.document is None)
-    shards = (shard for shard in manifest.shards if shard.kind == "documents")
+    shards = manifest.document_shards
     return [{line.row - shard.first_row: line.code for line in islice(lines, shard.num_rejected)} for shard in shards]
 
 

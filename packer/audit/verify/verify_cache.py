@@ -30,9 +30,8 @@ from packer.audit.verify.file_checks import (
     check_tokenizer,
     find_strays,
 )
-from packer.audit.verify.media_checks import check_media
 from packer.audit.verify.reencode import Reencoded, compare_reencoded
-from packer.audit.verify.shard_checks import shard_auditor
+from packer.audit.verify.shard_checks import check_media, shard_auditor
 from packer.audit.verify.verify_report import Checked, Finding, Level, VerifyReport, differing
 from packer.display import in_shell
 from packer.errors import CheckError, PackerError, RecipeError, UsageError, url_of
