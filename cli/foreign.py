@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from packer.display import in_shell, plural
+from packer.display import plural
 from packer_cli.page import FindingsPage, failed
 from packer_cli.reply import Reply, fields_of, listener
 
@@ -12,19 +12,16 @@ if TYPE_CHECKING:
     from packer.audit.foreign.foreign_report import ForeignReport
 
 
-def verify_foreign(
-    path: Path, *, tokenizer: str | None, template: Path | None, sample: int | None, reply: Reply
-) -> None:
+def verify_foreign(path: Path, *, tokenizer: str, template: Path | None, sample: int | None, reply: Reply) -> None:
     """Check foreign rows and print the findings; exit code 1 if there are errors."""
     from packer.audit.foreign import audit_foreign  # noqa: PLC0415 - not for --help
 
     with listener(quiet=reply.quiet) as progress:
         report = audit_foreign(path, tokenizer=tokenizer, template=template, sample=sample, progress=progress)
-    fields, has_tokenizer = {"ok": report.ok, **fields_of(report)}, tokenizer is not None
-    reply.verdict(fields, lambda: _print(report, reply, has_tokenizer=has_tokenizer), failed(report, path))
+    reply.verdict({"ok": report.ok, **fields_of(report)}, lambda: _print(report, reply), failed(report, path))
 
 
-def _print(report: "ForeignReport", reply: Reply, *, has_tokenizer: bool) -> None:
+def _print(report: "ForeignReport", reply: Reply) -> None:
     page = FindingsPage(whole=reply.verbose)
     if not reply.quiet:
         page.out.line(str(report.path))
@@ -38,11 +35,6 @@ def _print(report: "ForeignReport", reply: Reply, *, has_tokenizer: bool) -> Non
         page.words(f"not checked: {entry.what} ({entry.why})")
     left = len(report.not_looked_at)
     not_checked = f"; {plural(left, 'question')} not checked" if left else ""
-    if not has_tokenizer:
-        not_checked = ", but only shapes were checked, as no tokenizer was named"
     if report.ok:
         found = report.counted if report.findings else "nothing wrong in what was checked"
         page.words(f"ok: {found}{not_checked}")
-    if not has_tokenizer:
-        command = f"packer verify --foreign {in_shell(report.path)} --tokenizer DIR checks the rest"
-        page.words(f"hint: {command}; --template FILE too, if the tokenizer has no chat template", 2)

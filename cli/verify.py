@@ -98,11 +98,12 @@ def command(
         and not asked["reencode"],
         "--reencode reads the inputs again: add --sources . if they are below this folder": asked["reencode"]
         and not roots,
+        "--foreign needs --tokenizer, with which the rows were made": foreign is not None and tokenizer is None,
     }
     for usage, is_wrong in refused.items():
         if is_wrong:
             raise click.UsageError(usage)
-    if foreign is not None:
+    if foreign is not None and tokenizer is not None:
         wanted = None if full else sample or _SAMPLE
         verify_foreign(foreign, tokenizer=tokenizer, template=template, sample=wanted, reply=reply)
         return

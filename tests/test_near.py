@@ -84,7 +84,6 @@ def test_a_home_folder_that_no_shell_filled_in_is_named(folder):
         (("inspect", "first/cach"), "first/cache"),
         (("inspect", "first"), "first/cache"),
         (("inspect", "first/cache", "--row", "chats.jsonl:0"), "data/chat.jsonl"),
-        (("verify", "--foreign", "first/cachet"), "first/cache"),
         (("inspekt", "first/cache"), "packer inspect"),
         (("explain", "dropped_contents"), "dropped_content"),
     ],

@@ -257,7 +257,7 @@ def manifest_bytes(folder: Path) -> bytes:
     if size is None:
         named = in_shell(folder)
         caches = [*near_paths(folder), *(str(found.parent) for found in sorted(folder.glob(f"*/{MANIFEST_NAME}")))]
-        hint = f"packer build SOURCE... -o {named} makes one; packer verify --foreign {named} reads what others made"
+        hint = f"packer build SOURCE... -o {named} makes one; packer verify --foreign reads what other tools made"
         raise InputError(
             f"{folder} is not a cache, or its build did not finish: it has no {MANIFEST_NAME}",
             hint=did_you_mean(caches, hint),
