@@ -115,7 +115,7 @@ sources_option = click.option(
     "roots",
     metavar="ROOT",
     multiple=True,
-    help="Folder, file or address (hf://, s3://) below which files that CACHE names may be read; - for standard input. "
+    help="Folder, file or address (hf://, s3://) below which files that CACHE names may be read. "
     "May be repeated. Without it, nothing outside of CACHE is opened.",
 )
 

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 _LISTED = 12
 """Most messages whose numbers are listed."""
 
-_REPEATED = 8
-"""If a row's documents share more leading lines than this, the lines are shown only once."""
-
 
 class ViewPage:
     """Writes views to stdout."""
@@ -59,19 +56,13 @@ class ViewPage:
                 self._ids(view.padding, 2)
 
     def row(self, view: "RowView", *, was: str = "was") -> None:
-        """Print why a row was left out, then its documents; `was` is the verb in the headings of the reasons.
-
-        Documents of one row begin alike: of the lines shared with the previous document, only the last ones are
-        repeated.
-        """
+        """Print why a row was left out, then its documents; `was` is the verb in the headings of the reasons."""
         self.reasons(view, was=was)
-        before = ""
         for place, document in enumerate(view.documents):
             if place or view.rejected:
                 self.blank()
             prefix = f"{place + 1}/{len(view.documents)} " if len(view.documents) > 1 else ""
-            self.document(document, prefix, before)
-            before = "".join(run.text for run in document.runs)
+            self.document(document, prefix)
 
     def reasons(self, view: "RowView", *, was: str) -> None:
         """Print why a row, or one of its documents, was left out."""
@@ -114,7 +105,7 @@ class ViewPage:
     def blank(self) -> None:
         self._line("", "", "")
 
-    def document(self, view: "DocumentView", prefix: str = "", before: str = "") -> None:
+    def document(self, view: "DocumentView", prefix: str = "") -> None:
         piece = (
             []
             if view.length == view.document_length
@@ -140,9 +131,8 @@ class ViewPage:
             facts.append(f"trains {trained_messages(trained)}")
         self.note(facts)
         width = max(2, *(len(str(run.message)) for run in trained)) if trained else 2
-        for place, run in enumerate(view.runs):
-            shown = replace(run, text=_REPEATED_TOKEN.sub(_counted, run.text)) if view.images else run
-            self._run(shown, width, "" if place else before)
+        for run in view.runs:
+            self._run(replace(run, text=_REPEATED_TOKEN.sub(_counted, run.text)) if view.images else run, width)
 
     def _filler(self, run: "Run") -> None:
         """Print the separator or padding after a document of a block."""
@@ -154,15 +144,11 @@ class ViewPage:
         if self._with_ids:
             self._ids(run, 2)
 
-    def _run(self, run: "Run", width: int, before: str = "") -> None:
+    def _run(self, run: "Run", width: int) -> None:
         if run.kind == "trained":
             self.text(run.text, mark=BAR, number=run.message, style="green", width=width)
         else:
-            at = repeated(before, run.text)
-            if at:
-                lines = plural(run.text.count("\n", 0, at), "line")
-                self._line(" " * (width + 2), f"[... {lines} as in the document before ...]", "dim")
-            self.text(run.text[at:], width=width)
+            self.text(run.text, width=width)
         if self._with_ids:
             self._ids(run, width)
 
@@ -193,16 +179,6 @@ def trained_messages(runs: "Sequence[Run]") -> str:
         return f"{len(runs)} messages, {runs[0].message} to {runs[-1].message}"
     listed = [f"{run.message}" if run.weight == 1 else f"{run.message} (weight {run.weight})" for run in runs]
     return f"message{'s' * (len(runs) > 1)} {', '.join(listed)}"
-
-
-def repeated(before: str, text: str) -> int:
-    """Return the length of the whole lines at the start of `text` that repeat `before`, except the last three; 0 if
-    few.
-    """
-    from packer.render.common_prefix import common_length  # noqa: PLC0415 - not for --help
-
-    lines = text[: common_length(before, text)].split("\n")[:-1]
-    return sum(len(line) + 1 for line in lines[:-3]) if len(lines) > _REPEATED + 3 else 0
 
 
 def view_fields(view: "BlockView | DocumentView | RowView", *, with_ids: bool = False) -> dict[str, Any]:

@@ -64,12 +64,14 @@ ZONE: Final = "split.zone"
 BUDGET_OF_PADDED: Final = "read.batching: token_budget with padding"
 
 WORKERS: Final = "a PackedLoader or StepDataset in workers of a DataLoader"
+PIPED: Final = "--sources -"
 RAY_CLIENT: Final = "--on ray://HOST:PORT"
 
 _OF_STEPS = ("step", "state", "epoch", "rank", "world-size", "micro-batch", "micro-batch-size", "global-batch-size",
              "batching", "balance", "order", "seed")  # fmt: skip
 
 WITHDRAWN: Final = {
+    PIPED: "build from a file: what was piped in is not read again, and counts as not compared",
     RAY_CLIENT: "run the command on a machine of the cluster, with --on ray: ray job submit -- packer build …",
     LANGUAGE: "write the language that a detector finds to a field of the rows: {name: german, field: lang, in: [de]}",
     ZONE: "a time that names no zone is in UTC; write other offsets into times and cutoffs: 2026-01-01T00:00:00+02:00",

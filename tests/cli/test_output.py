@@ -9,7 +9,7 @@ import pytest
 from packer.display import duration, percent, plural, rate, size, visible
 from packer.progress import Lines
 from packer_cli.output import cells, lines_of, wrap
-from packer_cli.page import ViewPage, repeated
+from packer_cli.page import ViewPage
 from packer_cli.reply import print_error
 from packer_cli.result import print_lines
 
@@ -100,14 +100,6 @@ def test_lines_show_every_newline():
     assert list(lines_of("a\n\nb")) == ["a↵", "↵", "b"]
     assert list(lines_of("a\n")) == ["a↵"]
     assert list(lines_of("")) == [""]
-
-
-def test_only_whole_lines_are_taken_for_repeated_and_the_last_of_them_are_shown_again():
-    same = "".join(f"line {i}\n" for i in range(20))
-    assert repeated(same + "old", same + "new") == len("".join(f"line {i}\n" for i in range(17)))
-    assert repeated(same + "old", same + "old and more") == repeated(same + "old", same + "new")
-    assert repeated("".join(f"line {i}\n" for i in range(11)) + "a", same) == 0
-    assert repeated("", same) == repeated(same, "") == 0
 
 
 def test_joiners_of_emoji_and_scripts_stay():

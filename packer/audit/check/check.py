@@ -20,12 +20,9 @@ from packer.pipeline.workers.executor import Workers
 from packer.pipeline.workers.ray_workers import workers_on
 from packer.progress import Progress, Silent
 from packer.recipe.recipe import Recipe, make_recipe
-from packer.source.files import STANDARD_INPUT
 from packer.store.cache import Cache
 from packer.store.manifest import Input
 from packer.store.selected import read_selection
-
-_PIPE = "it was standard input, and its rows are not piped in"
 
 
 def check(
@@ -96,7 +93,7 @@ def _parts_of(partition_bytes: int, roots: SourceRoots, task: tuple[int, Input])
     try:
         return cut_input(entry, source, partition_bytes, roots)
     except PackerError as error:
-        return _PIPE if entry.path == STANDARD_INPUT else error.message.removeprefix(f"{entry.path}: ")
+        return error.message.removeprefix(f"{entry.path}: ")
 
 
 def _check_inputs(

@@ -176,7 +176,6 @@ def _worker(cache: Path | str, recipe: Recipe, model: Model) -> Callable[[_Task]
             with fresh_place(cache) as folder, overruns_at(lambda row: named_row(task.part.partition, row, recipe)):
                 return _compare_partition(task, folder, stages, recipe.rows.max_bytes)
         except InputError as error:
-            # The error names the temporary file of standard input; report the input's own name.
             entry = task.part.entry
             reason = error.message.replace(str(task.part.partition.path), entry.path)
             findings = differing(entry.path, ("input", f"sha256 {entry.sha256}", reason))
