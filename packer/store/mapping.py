@@ -51,6 +51,7 @@ class MappedShard:
         expected = self.shard.places[number]
         with as_damage(self._folder, self.shard):
             batch = self._reader.get_batch(number)
+            batch.validate()
             if place_of(batch, base=self._mapped.address, first_row=expected.first_row) != expected:
                 raise ValueError(f"record batch {number} is not where the manifest says")
         return batch

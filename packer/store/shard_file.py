@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_128
 
-from packer.store.arrow_columns import digest_values, flat_view, shard_rows
+from packer.batches import numbers_of
+from packer.store.arrow_columns import digest_values, shard_rows
 from packer.store.digest import FileDigest
 from packer.store.files import CacheFiles
 from packer.store.manifest import Place, Shard
@@ -51,9 +52,9 @@ def write_shard(
             for batch in batches:
                 writer.write_batch(batch)
                 num_rows += batch.num_rows
-                num_tokens += int(flat_view(batch, "length", np.int32, batch.num_rows).sum(dtype=np.int64))
-                num_trained += int(flat_view(batch, "num_trained", np.int32, batch.num_rows).sum(dtype=np.int64))
-                row_digests.update(flat_view(batch, "digest", np.uint64, batch.num_rows).data)
+                num_tokens += int(numbers_of(batch.column("length")).sum(dtype=np.int64))
+                num_trained += int(numbers_of(batch.column("num_trained")).sum(dtype=np.int64))
+                row_digests.update(numbers_of(batch.column("digest")).data)
                 digest_values(values, shard_rows(batch, kind))
         file.flush()
         places = find_places(file.path)

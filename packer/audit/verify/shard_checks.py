@@ -14,7 +14,7 @@ from packer.batches import Bool, Int64, UInt64
 from packer.errors import InputError, PackerError, ResourceError
 from packer.host.limits import out_of
 from packer.layout import MASKED, last_of_rows, misplaced_sides
-from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, digest_values, flat_view, shard_rows
+from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, digest_values, numbers, shard_rows
 from packer.store.block_shards import BlockShards
 from packer.store.bounds import OutOfBounds, check_blocks, check_documents
 from packer.store.digest import digest_file, digest_file_xxh3, document_ids
@@ -97,7 +97,7 @@ def _batches(folder: Path, shard: Shard) -> Iterator[tuple[Place, DocumentRows |
     )
     for number, place in enumerate(shard.places):
         batch = opened.mapped(0).batch(number)
-        yield place, shard_rows(batch, shard.kind), flat_view(batch, "digest", np.uint64, batch.num_rows), batch
+        yield place, shard_rows(batch, shard.kind), numbers(batch.column("digest")), batch
 
 
 def _check_bounds(shard: Shard, place: Place, rows: DocumentRows | BlockRows) -> list[Finding]:
