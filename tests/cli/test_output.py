@@ -8,10 +8,9 @@ import pytest
 
 from packer.display import duration, percent, plural, rate, size, visible
 from packer.progress import Lines
-from packer_cli.output import cells, lines_of, wrap
+from packer_cli.output import cells, lines_of, stdout, wrap
 from packer_cli.page import ViewPage
 from packer_cli.reply import print_error
-from packer_cli.result import print_lines
 
 
 @pytest.mark.parametrize(
@@ -88,7 +87,7 @@ def test_on_a_terminal_facts_begin_a_line_and_the_last_column_hangs(monkeypatch)
     for stream in (piped, shown):
         monkeypatch.setattr(sys, "stdout", stream)
         ViewPage().heading(facts)
-        print_lines(["rows", "  12  overlong  the document is longer than any block of this cache"])
+        stdout().lines(["rows", "  12  overlong  the document is longer than any block of this cache"])
     told, lines = piped.getvalue().splitlines(), shown.getvalue().splitlines()
     assert len(told) == 3 and len(lines) == 6 and max(map(len, lines)) <= 40
     assert lines[1] == "   4,096 of 4,096 tokens"
