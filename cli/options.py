@@ -257,12 +257,6 @@ def recipe_options(function: Function) -> Function:
 def file_and_row(text: str) -> tuple[str, int]:
     """Split `--row FILE:N`."""
     source, _, digits = text.rpartition(":")
-    row = number_of(digits)
-    if not source or row is None:
+    if not source or not digits.isdecimal() or len(digits) > _MOST_DIGITS:
         raise click.UsageError(f"--row {text}: expected FILE:N, for example --row data/chat.jsonl:0")
-    return source, row
-
-
-def number_of(digits: str) -> int | None:
-    """Return the number of a row or a block; None if the text is no such number. No cache has 10^18 of them."""
-    return int(digits) if digits.isdecimal() and len(digits) <= _MOST_DIGITS else None
+    return source, int(digits)

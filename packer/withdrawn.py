@@ -41,6 +41,8 @@ _PAGER = "long output goes straight to the terminal; | less shows it by the page
 
 _ALL_KEPT = "--fail-above 0 commits nothing if a row is rejected, or a token is in no block, and names the first row"
 
+_ONE = "inspect shows any block, row or document: --block N, --row FILE:N, --doc ID, with --ids its ids"
+
 _PAGED = ("check", "diff", "explain", "inspect", "lint", "preview", "stats")
 
 _REFUSED = "it is template_refused, which says why in the words of a build"
@@ -131,11 +133,14 @@ WITHDRAWN: Final = {
     "packer pack": _REBUILD,
     "packer preview --block-len": "build names the block lengths that keep all documents, if more than 1 % is lost",
     "packer push": _UPLOAD,
+    "packer report --block": _ONE,
+    "packer report --doc": _ONE,
+    "packer report --rows": _ONE,
     "packer stats --foreign": "packer verify --foreign has its numbers",
     "packer stats --head": "| head shows the first lines",
     "packer stats --splits": "stats has a table of the splits, and what each rule leaves out",
     "packer verify --quick": "verify reads every byte; stats fails on a file that is missing or of another size",
-    "packer view": "packer report CACHE -o FILE writes the page; --rows, --block and --doc choose what it holds",
+    "packer view": f"packer report CACHE -o FILE writes the page; {_ONE}",
     "packer.load.Reference": _REFERENCE,
     "packer.load.trainers.BlockSource": "ten lines over Cache.open(folder).blocks(): docs/how-to/trainers/grain.md",
     "packer.load.trainers.PackedDataModule": "a LightningDataModule of your own: docs/how-to/trainers/lightning.md",

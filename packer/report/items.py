@@ -1,30 +1,28 @@
-"""The contents of the token view: blocks, rows and documents, chosen by name or as a sample."""
+"""The contents of the token view: a sample of blocks and documents."""
 
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Literal, NamedTuple, TypeAlias
 from urllib.parse import urlencode
 
 import numpy as np
 
-from packer.audit import view_block, view_document, view_row
+from packer.audit import view_block, view_document
 from packer.audit.view import DocumentView
-from packer.errors import UsageError
 from packer.report.facts import Documents
 from packer.store.cache import Cache
 
-Kind: TypeAlias = Literal["block", "row", "doc"]
+Kind: TypeAlias = Literal["block", "doc"]
 
 SAMPLE_BLOCKS, SAMPLE_TOKENS = 32, 300_000
-"""Limits of the default sample: blocks, and approximately their tokens; at least one block of each split is shown."""
+"""Limits of the sample: blocks, and approximately their tokens; at least one block of each split is shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """A block, a row or a document, with its tokens."""
+    """A block or a document, with its tokens."""
 
     key: str
-    """Its name in links: `block=train:0`, `row=chats.jsonl:7`, `doc=-123`."""
+    """Its name in links: `block=train:0`, `doc=-123`."""
 
     kind: Kind
     title: str
@@ -46,27 +44,6 @@ class Item:
         return sum(document.num_slots for document in self.documents)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportContents:
-    """The blocks, rows and documents that a report includes.
-
-    If all are empty, it includes a sample: blocks spread over the cache, and the longest, shortest, most trained and
-    least trained documents.
-    """
-
-    blocks: tuple[tuple[str | None, int], ...] = ()
-    """(split, block from 0); None is the first split."""
-
-    rows: tuple[tuple[str, int], ...] = ()
-    """(input as for :func:`packer.audit.view_row`, row from 0)."""
-
-    documents: tuple[int, ...] = ()
-    """doc_ids."""
-
-    def __bool__(self) -> bool:
-        return bool(self.blocks or self.rows or self.documents)
-
-
 class Name(NamedTuple):
     """Identifies an item that has not been read."""
 
@@ -77,17 +54,6 @@ class Name(NamedTuple):
     @property
     def key(self) -> str:
         return urlencode([(self.kind, self.value)])
-
-
-def names_of(chosen: ReportContents, cache: Cache) -> list[Name]:
-    """Return the names of the chosen items, without duplicates."""
-    splits = cache.splits("blocks")
-    if chosen.blocks and not splits:
-        raise UsageError(f"{cache.folder} has no blocks: pack.mode is 'none'", hint="--rows and --doc show documents")
-    names = [Name("block", f"{split or splits[0]}:{index}") for split, index in chosen.blocks]
-    names += [Name("row", f"{source}:{row}") for source, row in chosen.rows]
-    names += [Name("doc", str(doc_id)) for doc_id in chosen.documents]
-    return list(dict.fromkeys(names))
 
 
 def sample(cache: Cache, documents: Documents) -> list[Name]:
@@ -130,13 +96,6 @@ def read_item(cache: Cache, name: Name) -> Item:
             num_padding=0 if block.padding is None else block.padding.num_tokens,
             positions_run_on=cache.manifest.recipe["pack"]["mode"] in {"eos", "stream"},
         )
-    if name.kind == "row":
-        source, _, number = name.value.rpartition(":")
-        row = view_row(cache, source, int(number))
-        title = f"{PurePosixPath(row.source).name} row {row.row:,}"
-        rejected = (f"left out, {line.code}: {line.reason}" for line in row.rejected)
-        note = "; ".join(filter(None, (name.note, *rejected)))
-        return Item(key=name.key, kind=name.kind, title=title, note=note, documents=row.documents)
     document = view_document(cache, int(name.value))
     title = f"document {document.doc_id}"
     return Item(key=name.key, kind=name.kind, title=title, note=name.note, documents=(document,))
