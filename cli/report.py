@@ -19,8 +19,8 @@ def command(*, cache: Path, output: Path, reply: Reply) -> None:
     """Write a page about CACHE: facts, plots, rows left out, tokens.
 
     The page is one file of at most 5 MB that loads nothing. It holds excerpts of the rows; share it with those who may
-    read them. Its tokens are a sample: blocks spread over each split, and the longest, shortest, most and
-    least trained documents.
+    read them. Its tokens are a sample: blocks spread over each split, and the longest, shortest, most and least trained
+    documents.
     """
     from packer.report import report  # noqa: PLC0415 - not for --help
 

@@ -1,7 +1,7 @@
 """The contents of the token view: a sample of blocks and documents."""
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal
 from urllib.parse import urlencode
 
 import numpy as np
@@ -10,8 +10,6 @@ from packer.audit import view_block, view_document
 from packer.audit.view import DocumentView
 from packer.report.facts import Documents
 from packer.store.cache import Cache
-
-Kind: TypeAlias = Literal["block", "doc"]
 
 SAMPLE_BLOCKS, SAMPLE_TOKENS = 32, 300_000
 """Limits of the sample: blocks, and approximately their tokens; at least one block of each split is shown."""
@@ -24,7 +22,7 @@ class Item:
     key: str
     """Its name in links: `block=train:0`, `doc=-123`."""
 
-    kind: Kind
+    kind: Literal["block", "doc"]
     title: str
     note: str
     documents: tuple[DocumentView, ...]
@@ -44,29 +42,20 @@ class Item:
         return sum(document.num_slots for document in self.documents)
 
 
-class Name(NamedTuple):
-    """Identifies an item that has not been read."""
+def sample(cache: Cache, documents: Documents) -> list[Item]:
+    """Read blocks spread evenly over each split, and the longest, shortest, most and least trained documents.
 
-    kind: Kind
-    value: str
-    note: str = ""
-
-    @property
-    def key(self) -> str:
-        return urlencode([(self.kind, self.value)])
-
-
-def sample(cache: Cache, documents: Documents) -> list[Name]:
-    """Name blocks spread evenly over each split, and the longest, shortest, most and least trained documents."""
+    Digests are checked.
+    """
     splits = cache.splits("blocks")
     total = sum(len(cache.blocks(split)) for split in splits)
-    names = []
+    items = []
     for split in splits:
         number = len(cache.blocks(split))
         most = min(SAMPLE_BLOCKS, SAMPLE_TOKENS // cache.blocks(split).block_len)
         wanted = max(1, most * number // total)
         places = np.linspace(0, number - 1, min(wanted, number)).round().astype(int).tolist()
-        names += [Name("block", f"{split}:{index}") for index in dict.fromkeys(places)]
+        items += [_block(cache, split, index) for index in dict.fromkeys(places)]
     if len(documents.length):
         share = documents.trained / np.maximum(documents.length, 1)
         edges = {
@@ -75,27 +64,27 @@ def sample(cache: Cache, documents: Documents) -> list[Name]:
             "most trained": np.argmax(share),
             "least trained": np.argmin(share),
         }
-        notes: dict[str, list[str]] = {}
+        notes: dict[int, list[str]] = {}
         for note, place in edges.items():
-            notes.setdefault(str(documents.doc_id[place]), []).append(note)
-        names += [Name("doc", doc_id, ", ".join(own)) for doc_id, own in notes.items()]
-    return names
+            notes.setdefault(int(documents.doc_id[place]), []).append(note)
+        items += [_document(cache, doc_id, ", ".join(own)) for doc_id, own in notes.items()]
+    return items
 
 
-def read_item(cache: Cache, name: Name) -> Item:
-    """Read the item with this name; digests are checked."""
-    if name.kind == "block":
-        split, _, index = name.value.rpartition(":")
-        block = view_block(cache, split, int(index))
-        return Item(
-            key=name.key,
-            kind=name.kind,
-            title=f"{split} block {block.index:,}",
-            note=f"{block.path} row {block.shard_row:,}",
-            documents=block.documents,
-            num_padding=0 if block.padding is None else block.padding.num_tokens,
-            positions_run_on=cache.manifest.recipe["pack"]["mode"] in {"eos", "stream"},
-        )
-    document = view_document(cache, int(name.value))
-    title = f"document {document.doc_id}"
-    return Item(key=name.key, kind=name.kind, title=title, note=name.note, documents=(document,))
+def _block(cache: Cache, split: str, index: int) -> Item:
+    block = view_block(cache, split, index)
+    return Item(
+        key=urlencode({"block": f"{split}:{index}"}),
+        kind="block",
+        title=f"{split} block {block.index:,}",
+        note=f"{block.path} row {block.shard_row:,}",
+        documents=block.documents,
+        num_padding=0 if block.padding is None else block.padding.num_tokens,
+        positions_run_on=cache.manifest.recipe["pack"]["mode"] in {"eos", "stream"},
+    )
+
+
+def _document(cache: Cache, doc_id: int, note: str) -> Item:
+    document = view_document(cache, doc_id)
+    key = urlencode({"doc": doc_id})
+    return Item(key=key, kind="doc", title=f"document {doc_id}", note=note, documents=(document,))

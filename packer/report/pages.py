@@ -20,7 +20,7 @@ from packer.report.facts import (
     reasons,
     source_facts,
 )
-from packer.report.items import Item, read_item, sample
+from packer.report.items import Item, sample
 from packer.report.shell import check_place, fill, write_page
 from packer.report.tokens import PackedTokens, pack_tokens
 from packer.store.cache import Cache
@@ -109,7 +109,7 @@ def report(folder: Path | str, output: Path | str) -> Report:
     check_place(output, folder)
     with Cache.open(folder) as cache:
         facts = PageFacts.of(cache)
-        found = [read_item(cache, name) for name in sample(cache, facts.documents)]
+        found = sample(cache, facts.documents)
         empty = PackedTokens("", "", 0)
         shell = len(cache_page(facts, found, note=_note(0, len(found)), packed=empty))
         packed = pack_tokens(token_texts(cache), cache.manifest.model.control_ids, found, MAX_BYTES - shell)
