@@ -38,8 +38,10 @@ _PASSED = re.compile(r"/dev/(?:stdin|fd/[0-9]+)")
 """Names of files that the shell has opened: `<(command)`, `cat file | packer … /dev/stdin`."""
 
 
-def open_descriptor(path: Path | str, flags: int = os.O_RDONLY) -> int:
+def open_descriptor(path: Path | str, flags: int = os.O_RDONLY, *, dir_fd: int | None = None) -> int:
     """Open a regular file and return its descriptor; with `O_NOFOLLOW` in `flags`, one that is not a link either.
+
+    `dir_fd`: of the folder that the path is relative to.
 
     Raises:
         OSError: as `os.open`; with ENXIO, it is not a regular file.
@@ -47,8 +49,8 @@ def open_descriptor(path: Path | str, flags: int = os.O_RDONLY) -> int:
     with suppress(FileNotFoundError):  # os.open says so, or creates it
         # Before it is opened, since opening some devices acts on them.
         follows = not flags & os.O_NOFOLLOW
-        _refuse_special(Path(path).stat(follow_symlinks=follows).st_mode, path)
-    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o666)
+        _refuse_special(os.stat(path, dir_fd=dir_fd, follow_symlinks=follows).st_mode, path)
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o666, dir_fd=dir_fd)
     try:
         _refuse_special(os.fstat(descriptor).st_mode, path)
         _refuse_boundless(descriptor, path)

@@ -24,7 +24,7 @@ from packer.store.bucket import CONNECTIONS, MAX_READ_BYTES
 from packer.store.digest import FileDigest, digest_file, digest_file_xxh3
 from packer.store.folder import AtomicFile, inside, write_atomically
 from packer.store.mirror import mirror_of
-from packer.store.own_files import make_folder, sync_folder
+from packer.store.own_files import opened_folder, sync, sync_folder
 
 T = TypeVar("T")
 
@@ -224,11 +224,14 @@ class CacheFiles:
     def rename(self, old: str, new: str) -> None:
         """Rename a finished file, replacing any file of the new name; in a bucket, write an object of the new name."""
         source, target = inside(self.folder, old), inside(self.folder, new)
-        with storage_errors("write", target):
-            make_folder(target.parent, below=self.folder)
-            source.replace(target)
-            sync_folder(target.parent)
-            sync_folder(source.parent)
+        with (
+            storage_errors("write", target),
+            opened_folder(target.parent, below=self.folder) as there,
+            opened_folder(source.parent, below=self.folder) as here,
+        ):
+            os.replace(source.name, target.name, src_dir_fd=here, dst_dir_fd=there)
+            sync(there)
+            sync(here)
         if (mirror := mirror_of(self.folder)) is not None:
             mirror.bucket.replace(new, target)
 

@@ -29,7 +29,7 @@ from packer.host.limits import storage_errors
 from packer.host.regular_file import open_descriptor, walk
 from packer.names import is_file_path
 from packer.store.digest import FileDigest
-from packer.store.own_files import make_folder, sync_folder
+from packer.store.own_files import make_folder, open_folder, opened_folder, sync
 
 PRIVATE = ".packer"
 """Folder within a cache for what is not part of it: the lock, and parts of an unfinished build."""
@@ -56,9 +56,8 @@ def lock(folder: Path) -> Iterator[None]:
         StorageError: the folder cannot be written, or its file system has no locks, or there is something else than a
             lock of this folder under its name.
     """
-    with storage_errors("lock", folder):
-        make_folder(folder / PRIVATE, below=folder)
-        descriptor = open_descriptor(folder / PRIVATE / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+    with storage_errors("lock", folder), opened_folder(folder / PRIVATE, below=folder) as private:
+        descriptor = open_descriptor(LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, dir_fd=private)
     try:
         with storage_errors("lock", folder):
             _take(descriptor, folder, fcntl.LOCK_EX)
@@ -126,8 +125,12 @@ class AtomicFile:
         self.folder = folder
         self.digest = FileDigest()
         with storage_errors("write into", folder):
-            make_folder(folder, below=below)
-            self.path, descriptor = _new_temporary(folder)
+            self._folder = open_folder(folder, below)
+            try:
+                self.path, descriptor = _new_temporary(folder, self._folder)
+            except BaseException:
+                os.close(self._folder)
+                raise
         self._file = os.fdopen(descriptor, "wb", buffering=_BUFFER_BYTES)
         self._live = True
 
@@ -152,10 +155,11 @@ class AtomicFile:
             self._file.flush()
             os.fsync(self._file.fileno())
             # Rename before closing: the lock marks the file as in use.
-            self.path.replace(target)
+            os.replace(self.path.name, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
             self._file.close()
             self._live = False
-            sync_folder(self.folder)
+            sync(self._folder)
+        os.close(self._folder)
         return target
 
     def abort(self) -> None:
@@ -167,7 +171,8 @@ class AtomicFile:
         with suppress(OSError):
             self._file.close()
         with suppress(OSError):
-            self.path.unlink()
+            os.unlink(self.path.name, dir_fd=self._folder)
+        os.close(self._folder)
 
     def __enter__(self) -> Self:
         return self
@@ -183,10 +188,10 @@ def temporary_path(folder: Path) -> Path:
     return folder / f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
 
 
-def _new_temporary(folder: Path) -> tuple[Path, int]:
+def _new_temporary(folder: Path, opened: int) -> tuple[Path, int]:
     while True:
         path = temporary_path(folder)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(path.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=opened)
         with suppress(OSError):  # a file system without locks: what is left behind stays there
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if os.fstat(descriptor).st_nlink:
@@ -207,7 +212,7 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes], *, below: Pat
         with suppress(OSError):  # no such folder yet, or one whose files may not be listed or removed
             for left in [each for each in path.parent.iterdir() if _TEMPORARY.fullmatch(each.name)]:
                 if left.is_file() and not left.is_symlink():
-                    _remove_unused(left)
+                    _remove_unused(left, below=left.parent)
     with AtomicFile(path.parent, below=below) as file:
         for chunk in (content,) if isinstance(content, bytes) else content:
             file.write(chunk)
@@ -285,12 +290,12 @@ def sweep(cache: Path, named: Collection[str]) -> tuple[str, ...]:
     removed = [path for path in found if path.relative_to(cache).as_posix() not in kept]
     removed += _temporaries(cache)
     for folder, paths in groupby(sorted(removed), lambda path: path.parent):
-        for path in paths:
-            with storage_errors("remove", path):
-                path.unlink(missing_ok=True)
-        with storage_errors("remove", folder):
+        with storage_errors("remove", folder), opened_folder(folder, below=cache) as opened:
+            for path in paths:
+                with storage_errors("remove", path), suppress(FileNotFoundError):
+                    os.unlink(path.name, dir_fd=opened)
             # The next step marks the commit as finished, so a power failure must not bring removed files back.
-            sync_folder(folder)
+            sync(opened)
     return tuple(path.relative_to(cache).as_posix() for path in removed)
 
 
@@ -304,7 +309,7 @@ def sweep_temporary(cache: Path) -> tuple[str, ...]:
     removed = []
     for path in [path for folder in folders for path in _temporaries(folder)]:
         with storage_errors("remove", path):
-            removed += [path] if _remove_unused(path) else []
+            removed += [path] if _remove_unused(path, below=cache) else []
     return tuple(path.relative_to(cache).as_posix() for path in removed)
 
 
@@ -338,19 +343,21 @@ def _temporaries(folder: Path) -> list[Path]:
         )
 
 
-def _remove_unused(path: Path) -> bool:
+def _remove_unused(path: Path, *, below: Path) -> bool:
     """Remove a temporary file unless a process has it locked; return whether it was removed.
 
     Raises:
         OSError: it cannot be removed.
     """
     with ExitStack() as held:
+        folder = held.enter_context(opened_folder(path.parent, below=below))
         try:
-            descriptor = open_descriptor(path, os.O_RDONLY | os.O_NOFOLLOW)
+            descriptor = open_descriptor(path.name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
             held.callback(os.close, descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno != errno.ENXIO:
                 return False  # in use, gone, or somebody else's
-        path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(path.name, dir_fd=folder)
     return True

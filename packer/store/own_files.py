@@ -1,4 +1,8 @@
-"""Locks, and folders that are made and flushed: a link in one could lead to any file of the user."""
+"""Files, locks and folders that are opened before anything is done in them: somebody else may fill them.
+
+A link there could lead to any file of the user, and a pipe would make packer wait forever. A path may lead elsewhere
+each time it is used: what is done through the descriptor of a folder is done in it.
+"""
 
 import errno
 import fcntl
@@ -30,20 +34,49 @@ def locked(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def make_folder(folder: Path, *, below: Path | None = None) -> None:
-    """Create a folder and its parents so that they survive a power failure.
+@contextmanager
+def opened_folder(folder: Path, *, below: Path | None) -> Iterator[int]:
+    """Create a folder if necessary, and open it: what is done through its descriptor is done there.
 
-    `below` is `folder` or a folder above it: nothing between the two is a link.
+    `below` is `folder` or a folder above it: nothing between the two is a link, whoever exchanges them meanwhile.
 
     Raises:
         OSError: the disk cannot be written, or there is a link.
     """
-    if below is not None:
-        place = below
-        for name in folder.relative_to(below).parts:
-            place /= name
+    opened = open_folder(folder, below)
+    try:
+        yield opened
+    finally:
+        os.close(opened)
+
+
+def open_folder(folder: Path, below: Path | None) -> int:
+    """Return the descriptor of :func:`opened_folder`, which the caller closes."""
+    place = folder if below is None else below
+    make_folder(place)
+    opened = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    for name in folder.relative_to(place).parts:
+        parent, place = opened, place / name
+        try:
+            with suppress(FileExistsError):
+                os.mkdir(name, dir_fd=parent)
+                sync(parent)
+            opened = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        except OSError:
             if place.is_symlink():
-                raise special_file_error(place, "a symbolic link")
+                raise special_file_error(place, "a symbolic link") from None
+            raise
+        finally:
+            os.close(parent)
+    return opened
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder and its parents so that they survive a power failure.
+
+    Raises:
+        OSError: the disk cannot be written.
+    """
     if folder.is_dir():
         return
     make_folder(folder.parent)
@@ -61,10 +94,16 @@ def sync_folder(folder: Path) -> None:
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        sync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync(folder: int) -> None:
+    """Flush an open folder, as :func:`sync_folder`."""
+    try:
+        os.fsync(folder)
     except OSError as error:
         # Some file systems (network, FUSE) cannot flush a folder and report EINVAL.
         if error.errno != errno.EINVAL:
             raise
-    finally:
-        os.close(descriptor)
