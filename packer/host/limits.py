@@ -49,6 +49,21 @@ _NO_THREAD = re.compile("can't start new thread|ThreadPoolBuildError|failed to s
 """How Python, rayon and Rust say that no thread could be started."""
 
 
+MAX_JSON_VALUES = 10_000_000
+"""Limit for the values of received JSON that may have any form: `{},` takes 72 bytes for 3, so 720 MB. The largest
+published `tokenizer.json` has some two million."""
+
+
+def refuse_many_values(content: bytes) -> None:
+    """Refuse JSON of too many values before it is decoded, by an upper bound that takes no decoding.
+
+    Raises:
+        ValueError: it may have more than `MAX_JSON_VALUES`.
+    """
+    if sum(content.count(mark) for mark in (b",", b"[", b"{")) > MAX_JSON_VALUES:
+        raise ValueError(f"more than {MAX_JSON_VALUES:,} values")
+
+
 _HINTS: dict[int, str | None] = {
     errno.ENOSPC: "free some space, or build into a folder on another disk",
     errno.EDQUOT: "the disk quota is used up: free some space, or build into a folder on another disk",

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import msgspec
 from tokenizers import Tokenizer
 
-from packer.host.limits import is_panic, out_of
-from packer.model.tokenizer_folder import MAX_TOKENIZER_BYTES, read_regular
+from packer.host.limits import is_panic, out_of, refuse_many_values
+from packer.model.tokenizer_folder import MAX_TOKENIZER_BYTES, read_regular, refuse_growth, refuse_long_pieces
 from packer.model.trials import is_known_fast
 
 
@@ -25,8 +25,10 @@ def load_backend(model_json: bytes) -> Tokenizer:
     Truncation and padding are turned off, whatever the file says: packer never truncates silently.
 
     Raises:
-        Exception: it cannot be loaded.
+        Exception: it cannot be loaded, it can multiply a text, or it would take too much memory.
     """
+    refuse_growth(definition_of(model_json))
+    refuse_long_pieces(definition_of(model_json))
     backend = Tokenizer.from_str(model_json.decode())
     backend.no_truncation()
     backend.no_padding()
@@ -144,6 +146,7 @@ def warm_up(model_json: bytes, *, engine: str) -> threading.Thread | None:
 @functools.lru_cache(maxsize=2)
 def definition_of(model_json: bytes) -> dict[str, Any]:
     """Return a `tokenizer.json` as parsed JSON, cached: copy it before changing anything."""
+    refuse_many_values(model_json)
     definition: dict[str, Any] = msgspec.json.decode(model_json)
     return definition
 

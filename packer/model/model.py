@@ -15,7 +15,7 @@ import msgspec
 from tokenizers import Tokenizer
 
 from packer.errors import InputError, RecipeError
-from packer.host.limits import is_panic, out_of
+from packer.host.limits import is_panic, out_of, refuse_many_values
 from packer.media.processor import PROCESSOR_FILES, processor_of
 from packer.model.backend import definition_of, load_backend
 from packer.model.tokenizer_folder import MAX_IDS, MAX_TEMPLATE_BYTES, checked_vocab_size, read_folder, read_regular
@@ -256,6 +256,7 @@ def _read_json(files: Mapping[str, bytes], name: str, where: Path) -> dict[str, 
     if name not in files:
         return {}
     try:
+        refuse_many_values(files[name])
         value = json.loads(files[name])
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:

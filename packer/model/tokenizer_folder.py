@@ -4,9 +4,12 @@ Only regular files of a plausible size are read. The same text must always give 
 to one token.
 """
 
+import base64
 import errno
 import os
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Iterator, Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +104,108 @@ def _unreadable(what: str, path: Path, error: OSError) -> PackerError:
         f"{what}: {path.name} cannot be read: {error.strerror or error}",
         hint="the path must lead to a regular file that this user can read",
     )
+
+
+MAX_GROWTH = 256
+"""Limit for how many times as long the components of a `tokenizer.json` may make a text.
+
+Those of a SentencePiece model may reach 72: a character that stands for eighteen, and spaces.
+"""
+
+
+def refuse_growth(definition: Any) -> None:
+    """Refuse a `tokenizer.json` that can multiply a text: `tokenizers` would take all memory, and abort the process.
+
+    The growth of each step of the normalizer and the pre-tokenizer is the length of what it writes for one character.
+    One step after the other multiplies it.
+
+    Raises:
+        ValueError: more than `MAX_GROWTH`.
+    """
+    if not isinstance(definition, Mapping):
+        return
+    steps = [*_steps(definition.get("normalizer")), *_steps(definition.get("pre_tokenizer"))]
+    model = definition.get("model")
+    unknown = model.get("unk_token") if isinstance(model, Mapping) else None
+    for what, growth in (
+        ("normalizer and pre_tokenizer make of one character", prod(map(_growth, steps))),
+        ("decoder makes of one character", prod(map(_growth, _steps(definition.get("decoder"))))),
+        ("model writes for an unknown one", len(str(unknown))),
+        ("post_processor adds to a text", sum(map(_num_added, _steps(definition.get("post_processor"))))),
+    ):
+        if growth > MAX_GROWTH:
+            raise ValueError(f"what its {what} may have the length {growth}; packer takes up to {MAX_GROWTH}")
+
+
+MAX_PIECE_LENGTH = 1024
+"""Limit for the text of a token, which a text of ids may repeat. The longest of published tokenizers have 128."""
+
+MAX_PIECE_BYTES = 4 * 2**20
+"""Limit for all pieces of a Unigram model together, as `tokenizers` takes up to 340 bytes of memory for each of theirs.
+A quarter of a million pieces of published ones have some two million."""
+
+
+def refuse_long_pieces(definition: Any) -> None:
+    """Refuse tokens that stand for so much text, or a Unigram model of so many pieces, that they would take gigabytes.
+
+    Raises:
+        ValueError: more than `MAX_PIECE_LENGTH`, or `MAX_PIECE_BYTES`.
+    """
+    if not isinstance(definition, Mapping):
+        return
+    model = definition.get("model")
+    pieces = model.get("vocab") if isinstance(model, Mapping) else None
+    if isinstance(pieces, list):
+        pieces = [piece[0] for piece in pieces if isinstance(piece, list) and piece and isinstance(piece[0], str)]
+        if (size := sum(len(text.encode("utf-8", "surrogatepass")) for text in pieces)) > MAX_PIECE_BYTES:
+            raise ValueError(f"its pieces have {size} bytes together; packer takes up to {MAX_PIECE_BYTES}")
+    added = [str(token.get("content")) for token in definition.get("added_tokens") or () if isinstance(token, Mapping)]
+    if (length := max(map(len, [*(pieces or ()), *added]), default=0)) > MAX_PIECE_LENGTH:
+        raise ValueError(f"one of its tokens has the length {length}; packer takes up to {MAX_PIECE_LENGTH}")
+
+
+_SEQUENCES = ("normalizers", "pretokenizers", "processors", "decoders")
+
+
+def _steps(component: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the steps of a component: itself, or those of a sequence."""
+    if isinstance(component, list):
+        for member in component:
+            yield from _steps(member)
+    elif isinstance(component, Mapping):
+        lists = [component[name] for name in _SEQUENCES if name in component]
+        yield from _steps(lists) if lists else iter([component])
+
+
+def _growth(step: Mapping[str, Any]) -> int:
+    """Return the number of characters that a step writes for one.
+
+    Unicode's own forms count as one: they only decompose a character, once, and what a step writes is counted as
+    decomposed here.
+    """
+    written = unicodedata.normalize("NFKD", str(step.get("content") or step.get("prepend") or ""))
+    match step.get("type"):
+        case "Replace" if "String" in step["pattern"]:
+            return max(len(written), 1)
+        case "Replace" | "Prepend":  # a regular expression may match between two characters
+            return len(written) + 1
+        case "Precompiled":  # the texts behind the trie, each closed by a zero
+            charsmap = base64.b64decode(step["precompiled_charsmap"] or "")
+            texts = charsmap[4 + int.from_bytes(charsmap[:4], "little") :].decode(errors="replace")
+            return max(len(unicodedata.normalize("NFKD", text)) for text in [*texts.split("\0"), "?"])
+        case "ByteLevel":
+            return 4
+        case "BertNormalizer":  # spaces around a Chinese character
+            return 3
+        case "Metaspace":
+            return 2
+    return 1
+
+
+def _num_added(step: Mapping[str, Any]) -> int:
+    """Return the number of ids that a step of a post-processor adds to a text."""
+    names = [piece["SpecialToken"]["id"] for piece in step.get("single") or () if "SpecialToken" in piece]
+    return sum(len(step["special_tokens"][name]["ids"]) for name in names)
 
 
 MAX_IDS = 2**24

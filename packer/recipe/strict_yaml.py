@@ -1,4 +1,4 @@
-"""Read hand-written YAML and JSON strictly: no duplicate keys, no implicit dates.
+"""Read hand-written YAML and JSON strictly: no duplicate keys, no implicit dates, no alias bombs.
 
 Also translates msgspec's validation errors into messages in terms of the recipe's keys.
 """
@@ -6,6 +6,7 @@ Also translates msgspec's validation errors into messages in terms of the recipe
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -22,6 +23,8 @@ _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "M
 
 _PLACE = re.compile(r"\[[^]]*\]")
 """The place of an entry in a list: `[...]`."""
+
+_MOST_REPEATED = 1_000_000
 
 
 def load_mapping(path: Path, *, what: str = "", hint: str | None = None) -> dict[str, Any]:
@@ -71,7 +74,7 @@ def parse_yaml(text: str, where: str) -> Any:
     """Parse a YAML value.
 
     Raises:
-        RecipeError: not YAML, or a duplicate key.
+        RecipeError: not YAML, a duplicate key, or aliases that expand to too many values.
     """
     try:
         return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
@@ -94,8 +97,29 @@ def _no_yaml(error: yaml.MarkedYAMLError, text: str, where: str) -> RecipeError:
     return RecipeError(f"{where}: not valid YAML: line {line + 1}: {error.problem}: {shown}", hint=_AS_YAML)
 
 
+def _num_values(node: yaml.Node, known: dict[int, int]) -> int:
+    """Count the values of a node, aliased ones each time; a node that contains itself counts once."""
+    found = known.get(id(node))
+    if found is None:
+        known[id(node)] = found = 1
+        if isinstance(node, yaml.CollectionNode):
+            parts = chain.from_iterable(node.value) if isinstance(node, yaml.MappingNode) else node.value
+            found += sum(_num_values(part, known) for part in parts)
+            known[id(node)] = found
+    return found
+
+
 class _StrictLoader(yaml.SafeLoader):
-    """YAML without duplicate keys and without dates: ``date: 2026-01-01`` stays a string."""
+    """YAML without duplicate keys and without dates: ``date: 2026-01-01`` stays a string.
+
+    Aliases are allowed, but may expand to at most `_MOST_REPEATED` values: a few lines can expand to billions.
+    """
+
+    def compose_document(self) -> yaml.Node | None:
+        node: yaml.Node | None = super().compose_document()
+        if node is not None and _num_values(node, {}) > _MOST_REPEATED:
+            raise RecipeError(f"its aliases (*name) stand for too many values, more than {_MOST_REPEATED:,}")
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - yaml's signature
         seen = set()

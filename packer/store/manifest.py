@@ -18,6 +18,7 @@ from xxhash import xxh3_128_hexdigest
 
 from packer.display import in_shell
 from packer.errors import CheckError, InputError, UsageError
+from packer.host.limits import refuse_many_values
 from packer.host.regular_file import MAX_SMALL_BYTES, ContainedPaths
 from packer.names import FilePath, SplitName, in_words
 from packer.near import did_you_mean, near_paths
@@ -168,6 +169,13 @@ def pending_name(sha256: str) -> str:
     return f"rejected-{sha256[:12]}.jsonl"
 
 
+class _FreeMappings(msgspec.Struct, frozen=True):
+    """The keys of a manifest that may hold anything, as bytes."""
+
+    recipe: msgspec.Raw = msgspec.Raw(b"{}")
+    versions: msgspec.Raw = msgspec.Raw(b"{}")
+
+
 class _ReaderPack(msgspec.Struct, frozen=True):
     mode: Literal["isolated", "eos", "stream", "none"]
     block_len: Tokens
@@ -278,7 +286,10 @@ def decode_manifest(folder: Path, content: bytes) -> Manifest:
     hint = f"it was changed or damaged after the build; packer build -c RECIPE -o {in_shell(folder)} fixes it"
     try:
         _check_seal(content)
-        manifest = msgspec.json.decode(_without_seal(content), type=Manifest)
+        plain = _without_seal(content)
+        for free in msgspec.structs.astuple(msgspec.json.decode(plain, type=_FreeMappings)):
+            refuse_many_values(bytes(free))
+        manifest = msgspec.json.decode(plain, type=Manifest)
         root = ContainedPaths(folder)
         _check_paths(root, "shards[{}].path", [(shard.path, shard.kind) for shard in manifest.shards])
         _check_paths(root, "selection {}: path", [(table.path, "rows") for table in manifest.tables])

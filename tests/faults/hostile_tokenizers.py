@@ -160,6 +160,7 @@ SPECIALS = {
     "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
     "special_tokens": {"<s>": {"id": "<s>", "ids": [999_999_999], "tokens": ["<s>"]}},
 }
+DOUBLES = {"type": "Replace", "pattern": {"String": "e"}, "content": "ee"}
 LOADED = "tokenizer.json cannot be loaded"
 GOOD = "not_json 2"
 
@@ -206,11 +207,14 @@ FOLDERS: dict[str, Folder] = {
         ("post-processor without the text", tokenizer(post_processor=SPECIALS | {"single": []}), 3, "does not write a text exactly once"),
         ("normalizer that removes everything", tokenizer(normalizer={"type": "Replace", "pattern": {"Regex": "[\\s\\S]"}, "content": ""}), 3, "nothing kept"),
         ("normalizer that writes a control token", tokenizer(normalizer={"type": "Replace", "pattern": {"String": "e"}, "content": "<|im_end|>"}), 3, "nothing kept"),
+        ("normalizer that doubles twelve times", tokenizer(normalizer={"type": "Sequence", "normalizers": [DOUBLES] * 12}), 3, "of one character may have the length 16384; packer takes up to 256"),
         ("pre-tokenizer missing", tokenizer(pre_tokenizer=None), 3, "nothing kept"),
         # added tokens
         ("added token: a space", added(content=" ", special=True), 3, "nothing kept"),
         ("added token: a newline", added(content="\n", special=True), 0, GOOD),
         ("added token: takes the space around it", added(content="the", id=1428, lstrip=True, rstrip=True), 0, GOOD),
+        ("added token: 100,000 letters", added(content="x" * 10**5), 3, "one of its tokens has the length 100000; packer takes up to 1024"),
+        ("decoder that multiplies", tokenizer(decoder={"type": "Sequence", "decoders": [DOUBLES] * 12}), 3, "decoder makes of one character may have the length 4096"),
         ("added token: private use", added(content="\ue0f2\ue200\ue0f3", special=True), 0, GOOD),
         ("added token: NUL", added(content="\0", special=True), 0, GOOD),
         ("added token: half a pair", lambda folder: (folder / "tokenizer.json").write_text((folder / "tokenizer.json").read_text().replace("<|im_end|>", "\\ud800")), 3, LOADED),

@@ -251,6 +251,17 @@ def test_small_files_of_gigabytes_are_refused_without_being_held(tmp_path: Path,
     tally("small files of gigabytes", tried=5, held=5)
 
 
+@pytest.mark.parametrize("form", ["[{}]", "{{a: {0}, b: {0}, c: {0}, d: {0}, e: {0}, f: {0}, g: {0}, h: {0}}}"])
+def test_aliases_that_stand_for_billions_of_values_are_refused(form: str, tmp_path: Path) -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x]"]
+    for i in range(1, 12):
+        parts = form.format(f"*a{i - 1}" if "0" in form else ", ".join([f"*a{i - 1}"] * 8))
+        lines.append(f"a{i}: &a{i} {parts}")
+    (tmp_path / "recipe.yaml").write_text("\n".join(lines))
+    with pytest.raises(RecipeError, match=r"its aliases \(\*name\) stand for too many values, more than 1,000,000"):
+        load_recipe(tmp_path / "recipe.yaml")
+
+
 @pytest.mark.parametrize("zeros", [10, 100, 10**9])
 def test_a_decimal_that_python_has_not_is_no_value_or_one_error(zeros: int, tmp_path: Path, tally) -> None:
     content = pa.py_buffer((5).to_bytes(16, "little"))

@@ -429,6 +429,7 @@ def test_the_recipe_says_in_comments_what_it_does_not_carry_and_loads_as_what_it
         ("a: 1\nb: [\n", "c.yaml", "c.yaml: not valid YAML: line 3: "),
         ("datasets: []\nseed: &a [*a]", "c.yaml", "contains itself"),
         ("datasets: []\nseed: &a {b: *a}", "c.yaml", "contains itself"),
+        ("a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]\n" for old, new in zip("abcdef", "bcdefg", strict=True)), "c.yaml", "too many values"),
         (f"datasets: []\nsequence_len: {'9' * 5000}", "c.yaml", "not valid YAML: .*5000 digits"),
         (f'{{"datasets": [], "sequence_len": {"9" * 5000}}}', "c.json", "not valid YAML: .*5000 digits"),
         (f"datasets: []\nsequence_len: 0x{'f' * 5000}", "c.yaml", "is too large"),

@@ -10,6 +10,7 @@ import pytest
 from store.samples import small_cache, small_manifest
 
 from packer.errors import CheckError, InputError, StorageError
+from packer.host import limits
 from packer.store import manifest as manifest_module
 from packer.store.manifest import (
     ModelFile,
@@ -159,6 +160,19 @@ def test_what_is_not_json_is_refused(tmp_path: Path) -> None:
 def test_the_checksum_is_compared_before_anything_is_decoded(tmp_path: Path) -> None:
     _write(tmp_path, json.dumps(_damaged(lambda v: v.update(extra=1))))
     with pytest.raises(CheckError, match="its checksum"):
+        read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize("key", ["recipe", "versions"])
+def test_a_free_mapping_of_too_many_values_is_refused_before_it_is_decoded(
+    tmp_path: Path, key: str, monkeypatch
+) -> None:
+    _write(tmp_path, _damaged(lambda v: v[key].update(x="y")))
+    read_manifest(tmp_path)
+    monkeypatch.setattr(limits, "MAX_JSON_VALUES", 1000)
+    read_manifest(tmp_path)
+    _write(tmp_path, _damaged(lambda v: v[key].update(x=[{}] * 600)))
+    with pytest.raises(CheckError, match="more than 1,000 values"):
         read_manifest(tmp_path)
 
 
