@@ -35,8 +35,6 @@ _PADDED = "batching='padded' with order='length_bucketed' pads little; 'token_bu
 
 _BY_NAME = "batching is one of 'packed', 'padded', 'padding_free', 'token_budget', or a Padded(...)"
 
-_BATCH = "packer.load.view_batch(CACHE, step=N) has the batch of a step and its contract; inspect --doc ID its texts"
-
 _PAGER = "long output goes straight to the terminal; | less shows it by the page, FORCE_COLOR=1 … | less -R in color"
 
 _ALL_KEPT = "--fail-above 0 commits nothing if a row is rejected, or a token is in no block, and names the first row"
@@ -68,9 +66,6 @@ BUDGET_OF_PADDED: Final = "read.batching: token_budget with padding"
 WORKERS: Final = "a PackedLoader or StepDataset in workers of a DataLoader"
 PIPED: Final = "--sources -"
 RAY_CLIENT: Final = "--on ray://HOST:PORT"
-
-_OF_STEPS = ("step", "state", "epoch", "rank", "world-size", "micro-batch", "micro-batch-size", "global-batch-size",
-             "batching", "balance", "order", "seed")  # fmt: skip
 
 WITHDRAWN: Final = {
     PIPED: "build from a file: what was piped in is not read again, and counts as not compared",
@@ -126,8 +121,8 @@ WITHDRAWN: Final = {
     "packer init --dataset": _NAMED,
     "packer init --schema": "packer explain recipe lists every key; a wrong one is an error that names it",
     "packer inspect --foreign": "packer preview PATH --tokenizer DIR shows prepared rows as a build would train them",
-    **{f"packer inspect --{name}": _BATCH for name in _OF_STEPS},
     "packer inspect --head": "| head shows the first lines",
+    "packer inspect --order windowed": _ALL_HERE,
     "packer inspect --why": "--row shows the row with the reason, which names the row that it lost to",
     "packer lint --html": _LESS,
     "packer pack": _REBUILD,

@@ -200,23 +200,11 @@ def test_the_example_of_a_seed_runs(few_blocks: Path, tmp_path: Path, monkeypatc
 
 def test_the_check_of_a_collator_prints_what_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("trl")
-    _, code = blocks_of("docs/how-to/check.md")
+    (code,) = blocks_of("docs/how-to/check.md")
     exec(code, {})
     printed = capsys.readouterr().out
     assert "✗ mask" in printed
     assert f"```\n{printed}```" in (REPOSITORY / "docs" / "how-to" / "check.md").read_text("utf-8")
-
-
-def test_the_view_of_a_step_holds_the_contract(
-    starter_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("torch")
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "first").mkdir()
-    (tmp_path / "first" / "cache").symlink_to(starter_cache)
-    code, _ = blocks_of("docs/how-to/check.md")
-    exec(code, {})
-    assert "✓ padding_targets" in capsys.readouterr().out
 
 
 def test_the_boundary_check_of_the_documentation_recognizes_a_model_that_leaks(

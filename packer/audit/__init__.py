@@ -6,7 +6,7 @@ from packer.audit.lint.lint_report import lint
 from packer.audit.preview import preview
 from packer.audit.stats import rows_of_split, stats
 from packer.audit.verify.verify_cache import verify
-from packer.audit.view import view_block, view_document, view_row
+from packer.audit.view import view_block, view_document, view_pieces, view_row
 
 __all__ = [
     "check",
@@ -18,5 +18,6 @@ __all__ = [
     "verify",
     "view_block",
     "view_document",
+    "view_pieces",
     "view_row",
 ]
