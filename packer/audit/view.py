@@ -176,7 +176,7 @@ def view_pieces(cache: Cache, split: str, pieces: Iterable[tuple[int, int, Int32
     """
     reader = _Reader(cache, split)
     for doc_id, start, input_ids, labels in pieces:
-        yield reader.piece(doc_id, start, input_ids, labels)
+        yield reader.piece(doc_id, start, input_ids, labels, input_ids[:0])
 
 
 def view_row(cache: Cache, source: str, row: int) -> RowView:
