@@ -17,10 +17,11 @@ from packer_cli.options import (
     recipe_options,
     sources_option,
 )
+from packer_cli.output import stdout
 from packer_cli.reply import Reply, listener
-from packer_cli.result import print_lines, result_fields
 
 if TYPE_CHECKING:
+    from packer.pipeline.messages.build_result import BuildResult
     from packer.recipe.recipe import Recipe
 
 
@@ -71,7 +72,7 @@ def command(
             result = build_recipe_with(recipe, output, progress, **rules)
     seconds = time.monotonic() - began
 
-    reply.summary(result_fields(result, seconds), lambda: print_lines(result.lines(seconds, verbose=reply.verbose)))
+    reply.summary(_fields(result, seconds), lambda: stdout().lines(result.lines(seconds, verbose=reply.verbose)))
 
 
 def _recipe(options: RecipeOptions, cache: Path, roots: tuple[str, ...]) -> "Recipe":
@@ -97,3 +98,27 @@ def _recipe(options: RecipeOptions, cache: Path, roots: tuple[str, ...]) -> "Rec
 
     recipe = options.resolve(base=read_manifest(folder).recipe)
     return SourceRoots.of(roots).recipe(recipe, trusted=options.typed)
+
+
+def _fields(result: "BuildResult", seconds: float) -> dict[str, Any]:
+    from dataclasses import asdict  # noqa: PLC0415 - beside its only use
+
+    from packer.names import shown  # noqa: PLC0415 - as above
+    from packer.recipe.recipe import to_json  # noqa: PLC0415 - not for --help
+
+    manifest = result.manifest
+    return {
+        "folder": shown(result.folder),
+        "built": result.built,
+        "seconds": round(seconds, 3),
+        "partitions_built": result.num_partitions_built,
+        "partitions_reused": result.num_partitions_reused,
+        "fingerprint": result.fingerprint,
+        "content_fingerprint": manifest and manifest.content_fingerprint,
+        "recipe_fingerprint": manifest and manifest.recipe_fingerprint,
+        "replaced": result.replaced and asdict(result.replaced),
+        "settled_keys": [*result.settled_keys],
+        "left_out": result.left_out and asdict(result.left_out),
+        "totals": manifest and to_json(manifest.totals),
+        "profile": {name: round(took, 4) for name, took in result.seconds.items()},
+    } | ({} if result.rows is None else {"rows": asdict(result.rows)})

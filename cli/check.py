@@ -22,12 +22,6 @@ _SIDE_BY_SIDE, _FEW = "near_between_splits", 2
 @cache_argument
 @sources_option
 @click.option("--near", is_flag=True, help="Also look for near duplicates between splits and within them.")
-@click.option(
-    "--against",
-    metavar="FILE|COLUMN=FILE",
-    multiple=True,
-    help="A benchmark whose questions must not be in the rows, and their COLUMN [question, prompt, ...].",
-)
 @jobs_option
 @on_option
 def command(
@@ -35,12 +29,11 @@ def command(
     cache: Path,
     roots: tuple[str, ...],
     near: bool,
-    against: tuple[str, ...],
     jobs: int | None,
     on: str | None,
     reply: Reply,
 ) -> None:
-    """Check which rows a cache has: copies, leaks, benchmark questions.
+    """Check which rows a cache has: copies, and leaks between splits.
 
     Rows are compared by their inputs, which are read again below --sources; without it, only what CACHE itself says is
     checked. Exit code 1 if a check fails. With -v, all examples are shown, with their whole texts.
@@ -48,11 +41,9 @@ def command(
     from packer.audit import check  # noqa: PLC0415 - not for --help
     from packer.audit.check.check_report import Level  # noqa: PLC0415 - as above
     from packer.names import shown  # noqa: PLC0415 - as above
-    from packer.pipeline.plan.benchmarks import read_benchmark  # noqa: PLC0415 - as above
 
-    benchmarks = [read_benchmark(path, column=column) for column, path in map(_name_and_path, against)]
     with listener(quiet=reply.quiet) as progress:
-        report = check(cache, sources=roots, near=near, against=benchmarks, jobs=jobs, on=on, progress=progress)
+        report = check(cache, sources=roots, near=near, jobs=jobs, on=on, progress=progress)
     failed = [each.code for each in report.checks if each.level == "failure"]
     message = f"{shown(report.folder)}: {plural(len(failed), 'check')} failed: {', '.join(failed)}" if failed else None
     fields = {
@@ -63,12 +54,6 @@ def command(
         "counts": {level: report.count(level) for level in get_args(Level)},
     }
     reply.verdict(fields, lambda: _print(report, whole=reply.verbose, summary=not reply.quiet), message)
-
-
-def _name_and_path(text: str) -> tuple[str | None, str]:
-    """Split `--against COLUMN=FILE`; an existing path is a path, even if it contains `=`."""
-    name, separator, path = text.partition("=")
-    return (name, path) if separator and path and not Path(text).exists() else (None, text)
 
 
 def _print(report: "CheckReport", *, whole: bool, summary: bool) -> None:

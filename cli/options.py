@@ -19,8 +19,6 @@ from packer.version import __version__
 from packer_cli.reply import Reply
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from packer.recipe.recipe import Recipe
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -99,23 +97,15 @@ fail_above_option = click.option(
 )
 
 
-def completes_files(*names: str) -> Callable[[click.Context, click.Parameter, str], "list[CompletionItem]"]:
-    """Shell completion for a text that may be one of some names or a file; offers the names first."""
-
-    def complete(_context: click.Context, _parameter: click.Parameter, begun: str) -> "list[CompletionItem]":
-        from click.shell_completion import CompletionItem  # noqa: PLC0415 - for a shell alone
-
-        return [CompletionItem(begun, type="file"), *(CompletionItem(name) for name in names if name.startswith(begun))]
-
-    return complete
-
+_FILE = click.Path(readable=False)
+"""A text that may name a file, which a shell completes; whatever else it is, the build says what is wrong with it."""
 
 sources_option = click.option(
     "--sources",
     "roots",
     metavar="ROOT",
     multiple=True,
-    help="Folder, file or address (hf://, s3://) below which files that CACHE names may be read; - for standard input. "
+    help="Folder, file or address (hf://, s3://) below which files that CACHE names may be read. "
     "May be repeated. Without it, nothing outside of CACHE is opened.",
 )
 
@@ -199,17 +189,17 @@ class RecipeOptions:
 
 
 _recipe_options = options(
-    click.argument("sources", nargs=-1, metavar="[SOURCE]...", shell_complete=completes_files()),
+    click.argument("sources", nargs=-1, metavar="[SOURCE]...", type=_FILE),
     click.option(
         "--tokenizer",
         metavar="DIR|FILE|HUB_ID",
-        shell_complete=completes_files(),
+        type=_FILE,
         help="Folder of the model's tokenizer, its tokenizer.json, or ORG/NAME[@REVISION] on the Hub.",
     ),
     click.option(
         "--template",
         metavar="NAME|FILE",
-        shell_complete=completes_files(*NAMED_TEMPLATES),
+        type=_FILE,
         help=f"Chat template to use instead of the tokenizer's own: a file, or {', '.join(NAMED_TEMPLATES)}.",
     ),
     click.option(
@@ -257,12 +247,6 @@ def recipe_options(function: Function) -> Function:
 def file_and_row(text: str) -> tuple[str, int]:
     """Split `--row FILE:N`."""
     source, _, digits = text.rpartition(":")
-    row = number_of(digits)
-    if not source or row is None:
+    if not source or not digits.isdecimal() or len(digits) > _MOST_DIGITS:
         raise click.UsageError(f"--row {text}: expected FILE:N, for example --row data/chat.jsonl:0")
-    return source, row
-
-
-def number_of(digits: str) -> int | None:
-    """Return the number of a row or a block; None if the text is no such number. No cache has 10^18 of them."""
-    return int(digits) if digits.isdecimal() and len(digits) <= _MOST_DIGITS else None
+    return source, int(digits)

@@ -31,6 +31,9 @@ _DOC_ID = re.compile(r'("(?:doc_id|document)": )(-?\d+)')
 """Matches doc_ids in JSON written by Python; lines of rejected.jsonl call them `document`. Within strings, quotes are
 escaped and do not match."""
 
+_LAST_COLUMN = re.compile(r" {2}.{,40}\S {2,}(?=\S)")
+"""Matches what is before the last cell of a table line, if that cell begins in the left half of a terminal."""
+
 _NARROWEST, _WIDTH, _WIDTH_OF_PIPES = 20, 80, 100
 """Widths in cells: the least to wrap text to, of a terminal that does not report its width, and of pages in a pipe."""
 
@@ -166,6 +169,17 @@ class Output:
             self.words(text, label=label, indent=indent, hanging=hanging, style=style, width=self.edge)
         else:
             self.line(" " * indent, label, (text, style))
+
+    def lines(self, lines: Iterable[str]) -> None:
+        """Print a report of the library: warnings in color, and on a terminal wrapped with matching indentation."""
+        for line in lines:
+            if line.startswith("warning: "):
+                self.sentence(line.removeprefix("warning: "), label=("warning: ", "bold yellow"))
+            elif line.startswith("  "):
+                last = _LAST_COLUMN.match(line)
+                self.sentence(line[2:], indent=2, hanging=2 if last is None else last.end() - 2)
+            else:
+                self.line(line)
 
     def table(self, rows: Sequence[Sequence[str]], *columns: str, heading: str = "") -> None:
         """Print cells two spaces apart, without rules or trailing blanks; the last one wraps, only at the edge.

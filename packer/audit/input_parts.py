@@ -13,7 +13,6 @@ from packer.pipeline.plan.source_roots import SourceRoots
 from packer.pipeline.workers.executor import ALONE, Workers
 from packer.progress import Progress
 from packer.source.file_cuts import partition_file
-from packer.source.files import STANDARD_INPUT
 from packer.source.partition import Format, Partition
 from packer.source.rows import read_rows
 from packer.source.schema import SCHEMAS
@@ -65,12 +64,11 @@ def map_inputs(
     function: Callable[[tuple[int, Input]], Result], inputs: Sequence[Input], workers: Workers, progress: Progress
 ) -> list[Result]:
     """Apply a function, which other processes can load, to each (number, input); large inputs in parallel."""
-    if sum(entry.num_bytes for entry in inputs) < MIN_PARALLEL_BYTES or any(
-        each.path == STANDARD_INPUT for each in inputs
-    ):
-        workers = ALONE  # small inputs are not worth it, and other processes do not see standard input
-    progress.stage("inputs", sum(entry.num_bytes for entry in inputs), "bytes")
-    return read_whole(function, list(enumerate(inputs)), [entry.num_bytes for entry in inputs], workers, progress)
+    sizes = [entry.num_bytes for entry in inputs]
+    progress.stage("inputs", sum(sizes), "bytes")
+    return read_whole(
+        function, list(enumerate(inputs)), sizes, ALONE if sum(sizes) < MIN_PARALLEL_BYTES else workers, progress
+    )
 
 
 def cut_input(entry: Input, source: int, partition_bytes: int, roots: SourceRoots) -> tuple[InputPart, ...]:
@@ -78,7 +76,6 @@ def cut_input(entry: Input, source: int, partition_bytes: int, roots: SourceRoot
 
     Raises:
         InputError: it is below none of the roots, cannot be read, or has changed since the build.
-        UsageError: it was standard input, and nothing is piped in.
     """
     if entry.format not in get_args(Format) or entry.schema not in SCHEMAS:
         raise InputError(f"{entry.path}: schema '{entry.schema}' in format '{entry.format}' is not known")

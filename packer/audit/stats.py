@@ -204,7 +204,7 @@ def stats(folder: Path | str) -> Stats:
             rejected=_reasons(totals.rejected),
             cut=_cut(totals.cut),
             left_out=token_losses(cache.folder, manifest),
-            rewriting=_rewriting(manifest.shards),
+            rewriting=_rewriting(manifest.document_shards),
             images=len(shown),
             image_tokens=int(shown[:, 1].sum(dtype=np.int64)),
             image_pixels=int(shown[:, 4].sum(dtype=np.int64)),
@@ -290,10 +290,9 @@ def kept_rows(cache: Cache, split: str) -> int:
     return int((read_selection(cache.folder, selection).split == selection.splits.index(split)).sum())
 
 
-def _rewriting(shards: tuple[Shard, ...]) -> float:
-    documents = [shard for shard in shards if shard.kind == "documents"]
-    last = sum(shard.num_last_tokens for shard in documents)
-    return _ratio(sum(shard.num_tokens for shard in documents), last) or 1.0
+def _rewriting(shards: list[Shard]) -> float:
+    last = sum(shard.num_last_tokens for shard in shards)
+    return _ratio(sum(shard.num_tokens for shard in shards), last) or 1.0
 
 
 def _cut(cuts: dict[str, Cut]) -> tuple[CutReason, ...]:

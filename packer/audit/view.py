@@ -131,8 +131,8 @@ def view_block(cache: Cache, split: str, index: int) -> BlockView:
         [*batch.doc_places[1:].tolist(), filled],
         strict=True,
     ):
-        piece, behind = slice(place, place + length), ids[place + length : end]
-        views.append(reader.piece(doc_id, start, ids[piece], labels[piece], behind=behind))
+        piece = slice(place, place + length)
+        views.append(reader.piece(doc_id, start, ids[piece], labels[piece], ids[place + length : end]))
     path, shard_row = shards.place(index)
     return BlockView(
         split=split,
@@ -176,7 +176,7 @@ def view_pieces(cache: Cache, split: str, pieces: Iterable[tuple[int, int, Int32
     """
     reader = _Reader(cache, split)
     for doc_id, start, input_ids, labels in pieces:
-        yield reader.piece(doc_id, start, input_ids, labels)
+        yield reader.piece(doc_id, start, input_ids, labels, input_ids[:0])
 
 
 def view_row(cache: Cache, source: str, row: int) -> RowView:
@@ -192,15 +192,17 @@ def view_row(cache: Cache, source: str, row: int) -> RowView:
     paths = [entry.path for entry in cache.manifest.inputs]
     numbers = find_inputs(paths, source, missing=f"{cache.folder} was not built from '{source}'")
     first = cache.manifest.inputs[numbers[0]]
-    refuse_row(first.path, row, [cache.manifest.inputs[number].num_rows for number in numbers])
+    # Sources that name the same file may read different numbers of rows.
+    num_rows = max(cache.manifest.inputs[number].num_rows for number in numbers)
+    if not 0 <= row < num_rows:
+        raise UsageError(f"no row {row} in {first.path}", hint=f"rows are numbered 0 to {num_rows - 1}")
     views: list[DocumentView] = []
     for number in numbers:
         own = cache.manifest.inputs[number].split
         for split in (own,) if cache.manifest.selection is None else cache.splits("documents"):
             views += _documents_of_row(cache, split, cache.documents(split), number, row)
     if not views and cache.manifest.selection is not None:  # a rule left the row out; its documents are still there
-        shards = [shard for shard in cache.manifest.shards if shard.kind == "documents"]
-        left_out = DocumentShards(cache.folder, shards)
+        left_out = DocumentShards(cache.folder, cache.manifest.document_shards)
         views = [view for number in numbers for view in _documents_of_row(cache, "", left_out, number, row)]
     rejected = tuple(
         line for line in read_rejected(cache.folder, cache.manifest) if (line.source, line.row) == (first.path, row)
@@ -240,19 +242,8 @@ class _Reader:
         self._inputs, self._rows = self._documents.origins()
         self._texts = token_texts(cache)
 
-    def piece(
-        self,
-        doc_id: int,
-        start: int,
-        input_ids: Int32,
-        labels: Int32,
-        *,
-        behind: Int32 | None = None,
-    ) -> DocumentView:
-        """View a piece as it appears in a block.
-
-        `behind` are the ids between it and the next piece.
-        """
+    def piece(self, doc_id: int, start: int, input_ids: Int32, labels: Int32, behind: Int32) -> DocumentView:
+        """View a piece as it appears in a block; `behind` are the ids between it and the next piece."""
         index = self._documents.find(doc_id)
         if index is None:
             raise UsageError(
@@ -260,7 +251,7 @@ class _Reader:
                 hint=f"packer verify {in_shell(self._cache.folder)} --full",
             )
         view = self.view(index, (start, input_ids, labels))
-        return view if behind is None or not len(behind) else replace(view, behind=self._filler(len(input_ids), behind))
+        return replace(view, behind=self._filler(len(input_ids), behind)) if len(behind) else view
 
     def view(self, index: int, piece: tuple[int, Int32, Int32] | None = None) -> DocumentView:
         """View a document by its index in the split, or a piece of it."""
@@ -338,16 +329,6 @@ def _padding(cache: Cache, batch: BlockBatch) -> int:
     one_run = cache.manifest.recipe["pack"]["mode"] in {"eos", "stream"}
     needed = 1 if one_run else len(batch.doc_ids)
     return int(batch.seq_lengths[-1]) if len(batch.seq_lengths) > needed else 0
-
-
-def refuse_row(path: str, row: int, num_rows: Sequence[int]) -> None:
-    """Refuse a row that an input does not have; sources that name the same file may read different numbers of rows.
-
-    Raises:
-        UsageError: no such row.
-    """
-    if not 0 <= row < max(num_rows):
-        raise UsageError(f"no row {row} in {path}", hint=f"rows are numbered 0 to {max(num_rows) - 1}")
 
 
 def find_inputs(paths: Sequence[str], source: str, *, missing: str) -> list[int]:

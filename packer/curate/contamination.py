@@ -27,27 +27,10 @@ class Hits:
     question: Int64  # [H] number among the questions of all benchmarks
     cover: npt.NDArray[np.float64]  # [H] fraction of the question's n-grams that the row has
 
-    def of(self, first: int, stop: int) -> "Hits":
-        """Return the pairs with the questions `first` … `stop - 1`."""
-        return self._where((self.question >= first) & (self.question < stop))
-
     def best(self) -> "Hits":
         """Return the first pair of each row."""
-        return self._where(begins_run(self.row))
-
-    def _where(self, wanted: Bool) -> "Hits":
-        return Hits(row=self.row[wanted], question=self.question[wanted], cover=self.cover[wanted])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counted:
-    """How many questions of one benchmark are searched for in a special way, or not at all."""
-
-    num_short: int
-    """Questions of fewer than n words, which are compared as a whole."""
-
-    num_untestable: int
-    """Questions without words, or with only n-grams that other questions have too: never found."""
+        first = begins_run(self.row)
+        return Hits(row=self.row[first], question=self.question[first], cover=self.cover[first])
 
 
 class Questions:
@@ -66,22 +49,13 @@ class Questions:
         is_short = (lengths > 0) & (lengths < ngram)
         first = _first_alike(words, benchmark)  # a file may have each question once for every answer to it
         is_new = first == np.arange(len(counts))
-        self.num_alike = np.bincount(first, minlength=len(counts))
-        """Of each question, the questions of its benchmark with the same words; 0 unless it is the first of them."""
-
         counted = is_short[question] | (_occurrences(grams, benchmark[question], is_new[question]) < common)
         is_long = counted & ~is_short[question]
         self._size = np.bincount(question[is_long], minlength=len(counts))
         searched = [chosen & is_new[question] for chosen in (is_long, is_short[question])]
         self._grams, self._short = (_Postings(grams[chosen], question[chosen]) for chosen in searched)
-        self.counted = tuple(
-            Counted(
-                num_short=int((own & is_short).sum()),
-                num_untestable=int((own & ~is_short & (self._size == 0)).sum()),
-            )
-            for own in (benchmark == number for number in range(len(benchmarks)))
-        )
-        """One entry for each benchmark."""
+        self.num_untestable = int((~is_short & (self._size == 0)).sum())
+        """Questions without words, or with only n-grams that other questions have too: never found."""
 
     def find(self, words: Words, rows: Int64) -> Hits:
         """Search rows for the questions; of those with the same words in one benchmark, only the first is found.

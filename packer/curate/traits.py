@@ -33,7 +33,6 @@ from packer.curate.filters import ConditionTester
 from packer.curate.signatures import Signatures, Words, signature_columns, signature_types, signatures, words_of
 from packer.curate.texts import content_key, integral_as_int, prompt_key, utterances, value_key
 from packer.curate.trait_rules import TraitRules
-from packer.layout import offsets_of
 from packer.recipe.rule_checks import microseconds
 
 NO_TIME = -(2**63)
@@ -69,11 +68,10 @@ class TraitMaker:
         RecipeError: a regular expression that RE2 does not support.
     """
 
-    def __init__(self, rules: TraitRules, questions: Questions | None = None, *, every_question: bool = False) -> None:
-        """`questions`: those of benchmarks. `every_question`: record all that a row contains, as lists."""
+    def __init__(self, rules: TraitRules, questions: Questions | None = None) -> None:
+        """`questions`: those of benchmarks."""
         self._rules = rules
         self._questions = questions
-        self._every_question = every_question
         self._testers = [ConditionTester(*each) for each in rules.conditions]
 
     def make(self, rows: RowBatch, first: int) -> pa.RecordBatch:
@@ -113,7 +111,7 @@ class TraitMaker:
             columns |= signature_columns(words.signatures(of, ngram).at(place, number), of, ngram)
         if self._questions is not None:
             hits = self._questions.find(words.words, words.rows)
-            columns |= _every_hit(hits, place, number) if self._every_question else _best_hit(hits, place, number)
+            columns |= _best_hit(hits, place, number)
         return columns
 
     def _failed(
@@ -149,12 +147,6 @@ def _best_hit(hits: Hits, place: Int64, number: int) -> dict[str, pa.Array]:
     question, cover = np.full(number, -1, np.int32), np.zeros(number, np.float32)
     question[place[hits.row]], cover[place[hits.row]] = hits.question, hits.cover
     return {"question": array_of(question), "cover": array_of(cover)}
-
-
-def _every_hit(hits: Hits, place: Int64, number: int) -> dict[str, pa.Array]:
-    offsets = array_of(offsets_of(np.bincount(place[hits.row], minlength=number)))
-    values = {"questions": hits.question, "covers": hits.cover}
-    return {name: pa.LargeListArray.from_arrays(offsets, array_of(own)) for name, own in values.items()}
 
 
 def _as_text(value: Any) -> str:

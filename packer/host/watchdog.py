@@ -6,29 +6,23 @@ Rows are only rejected for reasons that depend on the row alone. How long a rend
 exceeding a limit does not reject the row: it fails the command with an error that names the template and the row. The
 limits are constants. No recipe sets them, and no byte of a cache depends on them.
 
-While templates run, one thread checks every `TICK_S` how much processor time (not wall time: a machine may be busy or
-suspended) and memory each rendering thread has used since its rendering began. To stop a rendering, it raises an
-exception in the rendering thread. This needs no signal handler, so it does not interfere with the application's
-handlers, and works in any thread. Python raises the exception between two bytecode instructions.
+A timer of processor time (not wall time: a machine may be busy or suspended) sends a signal while a template runs in
+the main thread, whose handler raises an exception there, between two bytecode instructions. Signals and limits of a
+process are its owner's. So an application gets its own handler back after each rendering, and packer sets no limit of
+memory in it; in another thread, a rendering that took too long is noticed when it ends.
 
-A single instruction cannot be interrupted this way: it holds the GIL, and the watching thread does not run. One may
-take forever, such as comparing two lists that contain themselves sixty times over, or allocate without bound, such as
-`'a'.ljust(6*10**9)`. In processes of packer's own, the operating system therefore enforces both limits: see
-:func:`limit_process`. An application's limits are its own, and packer does not change them.
-
-Memory is measured for the whole process, so memory that other threads of an application allocate during a long
-rendering counts as well.
+A single instruction cannot be interrupted. One may take forever, such as comparing two lists that contain themselves
+sixty times over, or allocate without bound, such as `'a'.ljust(6*10**9)`. In processes of packer's own, the operating
+system therefore enforces both limits: see :func:`limit_process`.
 """
 
-import ctypes
 import os
 import resource
 import signal
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar, Self, TypeVar
 
@@ -37,19 +31,13 @@ from packer.errors import UsageError
 MAX_CPU_S = 2.0
 MAX_GROWTH_BYTES = 512 * 2**20
 TICK_S = 0.05
+"""Processor time after which a rendering that did not end is interrupted again."""
+
 MAX_STUCK_S = 60.0
 """Processor time of the process during one rendering after which the operating system kills it."""
 
-_TOO_MUCH = f"takes more than {MAX_GROWTH_BYTES // 2**20} MiB of memory"
-
-
-def _too_long() -> str:
-    return f"takes more than {MAX_CPU_S:g} s of processor time"
-
-
-COUNT, ROW = range(2)
-"""What the numbers of a place are: beginnings and ends of renderings, so that it is odd while a template runs; the row
-of the partition, or -1."""
+ROW = 0
+"""What the number of a place is: the row of the partition that is being rendered, or -1."""
 
 Result = TypeVar("Result")
 
@@ -78,128 +66,20 @@ class TemplateOverrunError(UsageError):
         return error
 
 
-def _resident_bytes() -> int:
-    """Return the private memory of this process."""
-    if _STATM.exists():
-        _, resident, shared, *_ = _STATM.read_text().split()
-        return (int(resident) - int(shared)) * resource.getpagesize()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # the most there was, in bytes on a Mac
+class _Interrupt(BaseException):
+    """Raised in the main thread where its rendering has to stop."""
 
 
 _STATM = Path("/proc/self/statm")
 
-
-class _Interrupt(BaseException):
-    """Raised asynchronously in a thread whose rendering has to stop."""
-
-
-class _Thread:
-    """A thread that renders, as seen by the watching thread."""
-
-    def __init__(self) -> None:
-        self.place = [0, -1]
-        self.struck: str | None = None
-        """Why the rendering has to stop; set just before the exception is sent and cleared once it has arrived."""
-
-        self.sent = True
-        """False while the watching thread is sending the exception."""
-
-        self._seen = 0
-        self._cpu_s = 0.0
-        self._least_resident = 0
-        self._ident = threading.get_ident()
-        has_clocks = hasattr(time, "pthread_getcpuclockid")
-        self._clock = time.pthread_getcpuclockid(self._ident) if has_clocks else time.CLOCK_PROCESS_CPUTIME_ID
-
-    def check(self, count: int, resident: int) -> None:
-        """Interrupt the current rendering if it has used too much since the check that first saw it.
-
-        Memory that the process took before that check does not count: it may be the application's. `count` was read
-        before `resident`: if it is still the same, `resident` was measured during this rendering.
-        """
-        is_new, self._seen = count != self._seen, count
-        if not count % 2 or count != self.place[COUNT]:
-            return
-        cpu_s = time.clock_gettime(self._clock)
-        if is_new:
-            self._cpu_s, self._least_resident = cpu_s, resident
-        self._least_resident = min(self._least_resident, resident)
-        if cpu_s - self._cpu_s > MAX_CPU_S:
-            self._interrupt(count, _too_long())
-        elif resident - self._least_resident > MAX_GROWTH_BYTES:
-            self._interrupt(count, _TOO_MUCH)
-
-    def _interrupt(self, count: int, used: str) -> None:
-        """Send the exception.
-
-        The order matters: a rendering that ends meanwhile sees that an exception may be on its way, and waits for it.
-        """
-        struck_before = self.struck is not None
-        self.sent = False
-        self.struck = used
-        if self.place[COUNT] == count:
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._ident), ctypes.py_object(_Interrupt))
-        elif not struck_before:
-            self.struck = None
-        self.sent = True
-
-    def settle(self) -> None:
-        """Wait, after a rendering, for an exception that is on its way, so that it is not raised somewhere else."""
-        while True:
-            sent = self.sent
-            if self.struck is None:
-                return
-            if sent:
-                raise _Interrupt
-            time.sleep(0.001)
-
-    def await_interrupt(self) -> str:
-        """Return why this thread was interrupted, once no further exception can arrive."""
-        while True:
-            try:
-                self.place[COUNT] += self.place[COUNT] % 2
-                while not self.sent:
-                    time.sleep(0.001)
-                time.sleep(0.001)  # what is still to arrive arrives here
-                used, self.struck = self.struck, None
-            except _Interrupt:
-                continue
-            return used or "takes too much"
+_begun_s: float | None = None
+"""Processor time of the main thread when the rendering began that now runs in it; None beside renderings."""
 
 
-class _Local(threading.local):
-    def __init__(self) -> None:
-        self.thread = _Thread()
-        with _WATCH.lock:
-            _WATCH.threads.add(self.thread)
-
-
-class _Watch:
-    """The watching thread."""
-
-    def __init__(self) -> None:
-        self.threads: weakref.WeakSet[_Thread] = weakref.WeakSet()
-        self.lock = threading.Lock()
-        self.running = False
-
-    def start(self) -> None:
-        with self.lock:
-            if not self.running:
-                self.running = True
-                threading.Thread(target=self._run, name="packer-watchdog", daemon=True).start()
-
-    def _run(self) -> None:
-        while True:
-            time.sleep(TICK_S)
-            with suppress(MemoryError, OSError):  # memory or file handles may be used up; the next check is soon
-                self._check()
-
-    def _check(self) -> None:
-        with self.lock:
-            counts = [(thread, thread.place[COUNT]) for thread in self.threads]
-        resident = _resident_bytes()
-        for thread, count in counts:
-            thread.check(count, resident)
+def _interrupt(_number: int, _frame: object) -> None:
+    """Handle the timer's signal; it counts all threads, and comes again every `TICK_S`."""
+    if _begun_s is not None and time.thread_time() - _begun_s > MAX_CPU_S:
+        raise _Interrupt
 
 
 class _ProcessLimits:
@@ -210,7 +90,6 @@ class _ProcessLimits:
     """
 
     def __init__(self) -> None:
-        self._has_timer = hasattr(signal, "setitimer")
         self._statm = os.open(_STATM, os.O_RDONLY) if _STATM.exists() else None
         self._soft, self._hard = resource.getrlimit(resource.RLIMIT_DATA)
 
@@ -219,8 +98,7 @@ class _ProcessLimits:
         return self._statm is not None
 
     def begin(self) -> None:
-        if self._has_timer:
-            signal.setitimer(signal.ITIMER_PROF, MAX_STUCK_S)
+        signal.setitimer(signal.ITIMER_PROF, MAX_STUCK_S)
         self.bound_memory(MAX_GROWTH_BYTES)
 
     def bound_memory(self, num_bytes: int) -> None:
@@ -231,8 +109,7 @@ class _ProcessLimits:
                 resource.setrlimit(resource.RLIMIT_DATA, (most, self._hard))
 
     def end(self) -> None:
-        if self._has_timer:
-            signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         self.free_memory()
 
     def free_memory(self) -> None:
@@ -246,23 +123,16 @@ class _ProcessLimits:
             self._statm = os.open(_STATM, os.O_RDONLY)
 
 
-_WATCH = _Watch()
-_LOCAL = _Local()
 _PROCESS: _ProcessLimits | None = None
 """None in an application."""
 
 
-def _forget() -> None:
-    """Reset the state in a forked process, which has none of the parent's threads, and different clocks and memory."""
-    global _WATCH, _LOCAL  # noqa: PLW0603 - made again, as importing makes them
-    _WATCH = _Watch()
-    _LOCAL = _Local()
+def _after_fork() -> None:
     if _PROCESS is not None:
         _PROCESS.reopen()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def limit_process() -> None:
@@ -301,9 +171,17 @@ def bounded_memory(num_bytes: int) -> Iterator[None]:
         limits.free_memory()
 
 
+class _Local(threading.local):
+    def __init__(self) -> None:
+        self.place = [-1]
+
+
+_LOCAL = _Local()
+
+
 def place() -> list[int]:
-    """Return the progress of the calling thread; see :data:`COUNT`."""
-    return _LOCAL.thread.place
+    """Return the progress of the calling thread; see :data:`ROW`."""
+    return _LOCAL.place
 
 
 def watched(render: Callable[[], Result]) -> Result:
@@ -312,30 +190,34 @@ def watched(render: Callable[[], Result]) -> Result:
     Raises:
         TemplateOverrunError: it exceeded a limit.
     """
-    thread = _LOCAL.thread
-    numbers = thread.place
-    limits = _PROCESS
+    global _begun_s  # noqa: PLW0603 - of the main thread
+    limits, is_timed = _PROCESS, False
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGVTALRM) == signal.SIG_DFL:
+        is_timed = True
+        signal.signal(signal.SIGVTALRM, _interrupt)
+        signal.setitimer(signal.ITIMER_VIRTUAL, MAX_CPU_S, TICK_S)
+    begun_s = time.thread_time()
     try:
-        numbers[COUNT] += 1
-        if not _WATCH.running:
-            _WATCH.start()
         if limits is not None:
             limits.begin()
-        begun_s = time.thread_time()
         try:
+            _begun_s = begun_s if is_timed else _begun_s
             result = render()
-        finally:
-            numbers[COUNT] += 1
-            if thread.struck is not None:
-                thread.settle()
-        if time.thread_time() - begun_s <= MAX_CPU_S:
-            return result
-        used = _too_long()  # in a single step, during which the watching thread did not run
+        finally:  # Python looks for signals in calls and loops, of which there is none until this is done
+            _begun_s = None if is_timed else _begun_s
+        is_over = time.thread_time() - begun_s > MAX_CPU_S  # in a single step, or in another thread
     except _Interrupt:
-        used = thread.await_interrupt()
+        is_over = True
     except MemoryError:
-        used = _TOO_MUCH if limits is not None and limits.of_memory else "takes more memory than there is"
-    finally:  # no interrupt can arrive any more
+        is_bounded = limits is not None and limits.of_memory
+        most = f"{MAX_GROWTH_BYTES // 2**20} MiB of memory" if is_bounded else "memory than there is"
+        raise TemplateOverrunError.of(f"takes more {'than ' * is_bounded}{most}", _LOCAL.place[ROW]) from None
+    finally:
         if limits is not None:
             limits.end()
-    raise TemplateOverrunError.of(used, numbers[ROW])
+        if is_timed:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
+    if is_over:
+        raise TemplateOverrunError.of(f"takes more than {MAX_CPU_S:g} s of processor time", _LOCAL.place[ROW])
+    return result

@@ -20,11 +20,10 @@ from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.names import SplitName, is_address, refuse_credentials
 from packer.recipe.column_rules import ColumnRules, check_columns, declared
 from packer.recipe.infilling import Infilling
-from packer.recipe.media_rules import MediaRules
 from packer.recipe.named_options import is_about_sources
 from packer.recipe.pack_rules import EVERY_KEY, Pack, PositiveInt, check_pack
 from packer.recipe.read_rules import Read, check_read
-from packer.recipe.row_rules import Condition, Decontaminate, Deduplicate, Filter, RowRules, Split, Take
+from packer.recipe.row_rules import Condition, Decontaminate, Deduplicate, Filter, MediaRules, RowRules, Split, Take
 from packer.recipe.row_schemas import ROW_SCHEMAS
 from packer.recipe.rule_checks import check_rules
 from packer.recipe.strict_yaml import explain, load_mapping, parse_size, parse_yaml

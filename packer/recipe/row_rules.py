@@ -187,6 +187,19 @@ class Split(Rule, frozen=True, kw_only=True):
     """If set, training rows that are near duplicates of a held-out row are dropped."""
 
 
+class MediaRules(Rule, frozen=True, kw_only=True):
+    """What to do about images of rows."""
+
+    images: Literal["reject", "read"] = "reject"
+    """``read``: the tokenizer is the folder of a model with a processor."""
+
+    root: str | None = None
+    """The folder below which rows may name images; None means the folder of the file with the rows."""
+
+    check: Literal["decode", "header"] = "decode"
+    """How an image is examined. ``decode``: whole, so that a damaged one cannot stop a training run."""
+
+
 class RowRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All rules of a recipe that choose rows."""
 

@@ -82,44 +82,19 @@ def parse_yaml(text: str, where: str) -> Any:
         raise _no_yaml(error, text, where) from None
     except (yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
         # ValueError: a number of thousands of digits, a day that is in no calendar.
-        raise RecipeError(f"{where}: not valid YAML: {' '.join(str(error).split())}", hint=_QUOTES) from None
+        raise RecipeError(f"{where}: not valid YAML: {' '.join(str(error).split())}", hint=_AS_YAML) from None
     except RecipeError as error:
         raise RecipeError(f"{where}: {error.message}") from None
 
 
-_QUOTES = "put text in quotes"
+_AS_YAML = "text with : # [ { or * in it needs quotes, brackets are closed, and what belongs together is indented alike"
 
 
 def _no_yaml(error: yaml.MarkedYAMLError, text: str, where: str) -> RecipeError:
-    """Return the error for text that is no YAML: the line at which it ends to be, and what was probably meant by it."""
-    problem, mark, begun = str(error.problem), error.problem_mark, error.context_mark
-    if where.startswith("--set") or mark is None:
-        return RecipeError(f"{where}: not valid YAML: {problem}", hint=f"{_QUOTES}: --set 'a.b=\"text\"'")
-    lines = [*text.splitlines(), ""]
-    line = lines[min(mark.line, len(lines) - 1)]
-    joined = next((each.strip() for each in (line, *lines[: mark.line][::-1]) if _JOINED.match(each)), None)
-    if "\t" in line[: mark.column + 1]:
-        hint = "indent with spaces, not with a tab"
-    elif joined is not None:
-        hint = f"write a blank after the colon: {joined.replace(':', ': ', 1)}"
-    elif begun is not None and "flow" in str(error.context):
-        opened = next((n for n in range(mark.line, -1, -1) if _opens(lines[n])), begun.line)
-        hint = f"close the bracket of line {opened + 1}, or put a comma between what it contains"
-    elif begun is not None and "block" in str(error.context):
-        hint = f"indent it like line {begun.line + 1}, with which it belongs together"
-    else:
-        key, colon, value = line.partition(": ")
-        hint = _QUOTES + (f": {key.strip()}: '{value.strip()}'" if colon and "'" not in value else "")
-    shown = f": {line.strip()}" * bool(line.strip())
-    return RecipeError(f"{where}: not valid YAML: line {mark.line + 1}: {problem}{shown}", hint=hint)
-
-
-def _opens(line: str) -> bool:
-    return line.count("[") + line.count("{") > line.count("]") + line.count("}")
-
-
-_JOINED = re.compile(r"\s*(?:- )?\w+:[^\s/]")
-"""A key and its value without a blank between them, which is a text; but for addresses."""
+    """Return the error for text that is no YAML, with the line at which it ends to be."""
+    line = 0 if error.problem_mark is None else error.problem_mark.line
+    shown = [*text.splitlines(), ""][line].strip()
+    return RecipeError(f"{where}: not valid YAML: line {line + 1}: {error.problem}: {shown}", hint=_AS_YAML)
 
 
 def _num_values(node: yaml.Node, known: dict[int, int]) -> int:
@@ -215,18 +190,7 @@ def explain(message: str, recipe: type[msgspec.Struct], every_key: str) -> tuple
         values = [str(value) for value in get_args(_kind_of(recipe, key))]
         hint = did_you_mean(near(invalid[1].strip("'"), values), every_key)
         return f"{key}: expected {' | '.join(values)}, found {invalid[1]}", hint
-    return f"{key}: {text[0].lower()}{text[1:]}" if separator and key else text, _form_of(
-        text, recipe, key
-    ) or every_key
-
-
-def _form_of(text: str, recipe: type[msgspec.Struct], key: str) -> str | None:
-    """Say how a value of another type is written."""
-    if text.startswith("Expected `object`"):
-        names = getattr(_kind_of(recipe, key), "__struct_encode_fields__", ())
-        return f"its keys are {', '.join(names)}" if names else None
-    forms = {"Expected `array`": f"write a list: {key}: [...]", "Expected `int`, got `str`": "leave the quotes out"}
-    return next((form for start, form in forms.items() if text.startswith(start)), None)
+    return f"{key}: {text[0].lower()}{text[1:]}" if separator and key else text, every_key
 
 
 def _places_of(recipe: type[msgspec.Struct], name: str) -> Iterator[str]:

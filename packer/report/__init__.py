@@ -1,6 +1,5 @@
 """HTML reports, written to one file: a cache's facts, plots and the tokens of a sample of documents."""
 
-from packer.report.items import ReportContents
 from packer.report.pages import Report, report
 
-__all__ = ["Report", "ReportContents", "report"]
+__all__ = ["Report", "report"]

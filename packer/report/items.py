@@ -1,32 +1,28 @@
-"""The contents of the token view: blocks, rows and documents, chosen by name or as a sample."""
+"""The contents of the token view: a sample of blocks and documents."""
 
 from dataclasses import dataclass
-from pathlib import PurePosixPath
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal
 from urllib.parse import urlencode
 
 import numpy as np
 
-from packer.audit import view_block, view_document, view_row
+from packer.audit import view_block, view_document
 from packer.audit.view import DocumentView
-from packer.errors import UsageError
 from packer.report.facts import Documents
 from packer.store.cache import Cache
 
-Kind: TypeAlias = Literal["block", "row", "doc"]
-
 SAMPLE_BLOCKS, SAMPLE_TOKENS = 32, 300_000
-"""Limits of the default sample: blocks, and approximately their tokens; at least one block of each split is shown."""
+"""Limits of the sample: blocks, and approximately their tokens; at least one block of each split is shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """A block, a row or a document, with its tokens."""
+    """A block or a document, with its tokens."""
 
     key: str
-    """Its name in links: `block=train:0`, `row=chats.jsonl:7`, `doc=-123`."""
+    """Its name in links: `block=train:0`, `doc=-123`."""
 
-    kind: Kind
+    kind: Literal["block", "doc"]
     title: str
     note: str
     documents: tuple[DocumentView, ...]
@@ -46,61 +42,20 @@ class Item:
         return sum(document.num_slots for document in self.documents)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportContents:
-    """The blocks, rows and documents that a report includes.
+def sample(cache: Cache, documents: Documents) -> list[Item]:
+    """Read blocks spread evenly over each split, and the longest, shortest, most and least trained documents.
 
-    If all are empty, it includes a sample: blocks spread over the cache, and the longest, shortest, most trained and
-    least trained documents.
+    Digests are checked.
     """
-
-    blocks: tuple[tuple[str | None, int], ...] = ()
-    """(split, block from 0); None is the first split."""
-
-    rows: tuple[tuple[str, int], ...] = ()
-    """(input as for :func:`packer.audit.view_row`, row from 0)."""
-
-    documents: tuple[int, ...] = ()
-    """doc_ids."""
-
-    def __bool__(self) -> bool:
-        return bool(self.blocks or self.rows or self.documents)
-
-
-class Name(NamedTuple):
-    """Identifies an item that has not been read."""
-
-    kind: Kind
-    value: str
-    note: str = ""
-
-    @property
-    def key(self) -> str:
-        return urlencode([(self.kind, self.value)])
-
-
-def names_of(chosen: ReportContents, cache: Cache) -> list[Name]:
-    """Return the names of the chosen items, without duplicates."""
-    splits = cache.splits("blocks")
-    if chosen.blocks and not splits:
-        raise UsageError(f"{cache.folder} has no blocks: pack.mode is 'none'", hint="--rows and --doc show documents")
-    names = [Name("block", f"{split or splits[0]}:{index}") for split, index in chosen.blocks]
-    names += [Name("row", f"{source}:{row}") for source, row in chosen.rows]
-    names += [Name("doc", str(doc_id)) for doc_id in chosen.documents]
-    return list(dict.fromkeys(names))
-
-
-def sample(cache: Cache, documents: Documents) -> list[Name]:
-    """Name blocks spread evenly over each split, and the longest, shortest, most and least trained documents."""
     splits = cache.splits("blocks")
     total = sum(len(cache.blocks(split)) for split in splits)
-    names = []
+    items = []
     for split in splits:
         number = len(cache.blocks(split))
         most = min(SAMPLE_BLOCKS, SAMPLE_TOKENS // cache.blocks(split).block_len)
         wanted = max(1, most * number // total)
         places = np.linspace(0, number - 1, min(wanted, number)).round().astype(int).tolist()
-        names += [Name("block", f"{split}:{index}") for index in dict.fromkeys(places)]
+        items += [_block(cache, split, index) for index in dict.fromkeys(places)]
     if len(documents.length):
         share = documents.trained / np.maximum(documents.length, 1)
         edges = {
@@ -109,34 +64,27 @@ def sample(cache: Cache, documents: Documents) -> list[Name]:
             "most trained": np.argmax(share),
             "least trained": np.argmin(share),
         }
-        notes: dict[str, list[str]] = {}
+        notes: dict[int, list[str]] = {}
         for note, place in edges.items():
-            notes.setdefault(str(documents.doc_id[place]), []).append(note)
-        names += [Name("doc", doc_id, ", ".join(own)) for doc_id, own in notes.items()]
-    return names
+            notes.setdefault(int(documents.doc_id[place]), []).append(note)
+        items += [_document(cache, doc_id, ", ".join(own)) for doc_id, own in notes.items()]
+    return items
 
 
-def read_item(cache: Cache, name: Name) -> Item:
-    """Read the item with this name; digests are checked."""
-    if name.kind == "block":
-        split, _, index = name.value.rpartition(":")
-        block = view_block(cache, split, int(index))
-        return Item(
-            key=name.key,
-            kind=name.kind,
-            title=f"{split} block {block.index:,}",
-            note=f"{block.path} row {block.shard_row:,}",
-            documents=block.documents,
-            num_padding=0 if block.padding is None else block.padding.num_tokens,
-            positions_run_on=cache.manifest.recipe["pack"]["mode"] in {"eos", "stream"},
-        )
-    if name.kind == "row":
-        source, _, number = name.value.rpartition(":")
-        row = view_row(cache, source, int(number))
-        title = f"{PurePosixPath(row.source).name} row {row.row:,}"
-        rejected = (f"left out, {line.code}: {line.reason}" for line in row.rejected)
-        note = "; ".join(filter(None, (name.note, *rejected)))
-        return Item(key=name.key, kind=name.kind, title=title, note=note, documents=row.documents)
-    document = view_document(cache, int(name.value))
-    title = f"document {document.doc_id}"
-    return Item(key=name.key, kind=name.kind, title=title, note=name.note, documents=(document,))
+def _block(cache: Cache, split: str, index: int) -> Item:
+    block = view_block(cache, split, index)
+    return Item(
+        key=urlencode({"block": f"{split}:{index}"}),
+        kind="block",
+        title=f"{split} block {block.index:,}",
+        note=f"{block.path} row {block.shard_row:,}",
+        documents=block.documents,
+        num_padding=0 if block.padding is None else block.padding.num_tokens,
+        positions_run_on=cache.manifest.recipe["pack"]["mode"] in {"eos", "stream"},
+    )
+
+
+def _document(cache: Cache, doc_id: int, note: str) -> Item:
+    document = view_document(cache, doc_id)
+    key = urlencode({"doc": doc_id})
+    return Item(key=key, kind="doc", title=f"document {doc_id}", note=note, documents=(document,))

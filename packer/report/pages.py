@@ -21,7 +21,7 @@ from packer.report.facts import (
     reasons,
     source_facts,
 )
-from packer.report.items import Item, Name, ReportContents, names_of, read_item, sample
+from packer.report.items import Item, sample
 from packer.report.shell import check_place, fill, write_page
 from packer.report.thumbnails import Thumbnails
 from packer.report.tokens import PackedTokens, pack_tokens
@@ -80,9 +80,6 @@ def cache_page(facts: PageFacts, items: Sequence[Item], *, note: str, packed: Pa
 MAX_BYTES = 5_000_000
 """Maximum size of a page: small enough to mail, and opened by a browser without delay."""
 
-_MOST_ITEMS, _MOST_TOKENS = 1000, 5_000_000
-"""Maximum numbers of items and tokens read to fill a page; more would not fit."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
@@ -91,67 +88,50 @@ class Report:
     path: Path
     num_bytes: int
     items: int
-    """Blocks, rows and documents whose tokens the page includes."""
+    """Blocks and documents whose tokens the page includes."""
 
     chosen: int
-    """Blocks, rows and documents that were requested."""
+    """Blocks and documents of the sample."""
 
     tokens: int
     """Tokens that the page includes."""
 
 
-def report(folder: Path | str, output: Path | str, *, chosen: ReportContents | None = None) -> Report:
+def report(folder: Path | str, output: Path | str) -> Report:
     """Write a page about a cache: one file of at most :data:`MAX_BYTES`, written atomically.
 
     Args:
         folder: the cache.
         output: the file; an existing page is replaced.
-        chosen: the blocks, rows and documents whose tokens to include; by default a sample.
 
     Raises:
-        UsageError: a chosen item is not in the cache; `output` is inside the cache, or an existing file that is not a
-            page.
+        UsageError: `output` is inside the cache, or an existing file that is not a page.
         InputError, CheckError, StorageError: as :meth:`packer.Cache.open`; or the disk refuses.
     """
     output = Path(output)
     check_place(output, folder)
     with Cache.open(folder) as cache:
         facts = PageFacts.of(cache)
-        names = names_of(chosen, cache) if chosen else sample(cache, facts.documents)
-        found = _read(cache, names)
+        found = sample(cache, facts.documents)
         empty = PackedTokens("", "", 0)
-        shell = len(cache_page(facts, found, note=_note(0, len(names), sampled=not chosen), packed=empty))
+        shell = len(cache_page(facts, found, note=_note(0, len(found)), packed=empty))
         control_ids, room = cache.manifest.model.control_ids, MAX_BYTES - shell
         packed = pack_tokens(token_texts(cache), control_ids, found, room, Thumbnails(cache))
     held = found[: packed.num_items]
-    note = _note(len(held), len(names), sampled=not chosen)
-    page = cache_page(facts, held, note=note, packed=packed)
+    page = cache_page(facts, held, note=_note(len(held), len(found)), packed=packed)
     write_page(page, output)
     return Report(
         path=output,
         num_bytes=len(page),
         items=len(held),
-        chosen=len(names),
+        chosen=len(found),
         tokens=sum(item.num_tokens for item in held),
     )
 
 
-def _read(cache: Cache, names: list[Name]) -> list[Item]:
-    found: list[Item] = []
-    num_tokens = 0
-    for name in names[:_MOST_ITEMS]:
-        found.append(read_item(cache, name))
-        num_tokens += found[-1].num_tokens
-        if num_tokens > _MOST_TOKENS:
-            break
-    return found
-
-
-def _note(held: int, chosen: int, *, sampled: bool) -> str:
+def _note(held: int, chosen: int) -> str:
     if held < chosen:
         return f"The first {held:,} of {chosen:,} that were chosen; a page has no room for more."
     return (
         "A sample: blocks spread evenly over each split, and the longest, shortest, most and least trained documents."
-        if sampled
-        else ""
     )

@@ -1,7 +1,7 @@
 """The rows of one record batch as flat arrays: built by the writers, viewed by the readers, digested by both.
 
 A reader's arrays are views of the record batch's own memory. Arrow keeps no checksums, so a flipped bit in a file's
-metadata can result in any length and any offset: every view is checked against the bounds of its buffer. The values
+metadata can result in any length and any offset: a batch of a file is validated before it is viewed. The values
 themselves are checked by the digests.
 """
 
@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from xxhash import xxh3_64
 
+from packer.arrow_arrays import numbers_of
 from packer.batches import BlockBatch, Float32, Int8, Int32, Int64, UInt64
 from packer.layout import MASKED
 from packer.media.columns import Media
@@ -244,129 +245,82 @@ def flat_array(kind: pa.DataType, values: npt.NDArray[Any]) -> pa.Array:
 
 
 def shard_rows(batch: pa.RecordBatch, kind: Literal["documents", "blocks"]) -> DocumentRows | BlockRows:
-    """Return the rows of a record batch of a shard.
+    """Return the rows of a record batch of a shard, which Arrow has validated.
 
     Raises:
-        ValueError: a buffer is missing, too small, or marks nulls in a column without nulls.
+        ValueError: a column without nulls marks nulls, or has not as many values as its schema says.
     """
     return document_rows(batch) if kind == "documents" else block_rows(batch)
 
 
 def document_rows(batch: pa.RecordBatch) -> DocumentRows:
-    """Return the rows of a record batch of a document shard.
-
-    Raises:
-        ValueError: a buffer is missing, too small, or marks nulls in a column without nulls.
-    """
-    validity, offsets, text = batch.column("sample_id").buffers()
-    absent = {"loss_weights": None, "side": None, "margin": None}
+    """Return the rows of a record batch of a document shard; ValueError as in :func:`shard_rows`."""
+    span_offsets, (message, start, end) = _structs(batch.column("spans"))
+    validity, text_offsets, text = batch.column("sample_id").buffers()
+    has_sample_id = np.ones(batch.num_rows, np.uint8)
+    if validity is not None:
+        has_sample_id = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little", count=batch.num_rows)
     values = {each.name: each for each in value_fields(batch.schema)}
+    columns = _columns(batch)
     return DocumentRows(
-        **absent | {name: _column(batch, name) for name in batch.schema.names if name not in {*_APART, *values}},
-        **_spans(batch),
-        values={name: _column(batch, name) for name in values},
+        values={name: columns.pop(name) for name in values},
         joined=frozenset(name for name, each in values.items() if each.metadata == OF_FILES),
-        media=_media(batch) if "media" in batch.schema.names else None,
-        sample_id=Ragged(values=_whole(text, np.uint8), offsets=_checked(offsets, np.int32, batch.num_rows + 1)),
-        has_sample_id=_validity(validity, batch.num_rows),
+        **{"loss_weights": None, "side": None, "margin": None} | columns,
+        span_offsets=span_offsets,
+        span_message=numbers_of(message),
+        span_start=numbers_of(start),
+        span_end=numbers_of(end),
+        media=_media(batch.column("media")) if "media" in batch.schema.names else None,
+        sample_id=Ragged(
+            values=np.frombuffer(text or b"", np.uint8),
+            offsets=np.frombuffer(text_offsets, np.int32, batch.num_rows + 1),
+        ),
+        has_sample_id=has_sample_id.view(np.bool_),
     )
 
 
 def block_rows(batch: pa.RecordBatch) -> BlockRows:
-    """Return the rows of a record batch of a block shard.
-
-    Raises:
-        ValueError: a buffer is missing, too small, or marks nulls in a column without nulls.
-    """
-    absent = {"loss_weights": None}
-    return BlockRows(**absent | {name: _column(batch, name) for name in batch.schema.names if name not in _APART})
+    """Return the rows of a record batch of a block shard; ValueError as in :func:`shard_rows`."""
+    return BlockRows(**{"loss_weights": None} | _columns(batch))
 
 
-_APART = ("spans", "sample_id", "media", "digest")
-"""Columns that are no array of numbers for each row, or not part of the rows."""
+def _columns(batch: pa.RecordBatch) -> dict[str, Any]:
+    apart = ("spans", "sample_id", "media", "digest")  # of another kind, or not part of the rows
+    return {name: _column(batch.column(name)) for name in batch.schema.names if name not in apart}
 
 
-def _column(batch: pa.RecordBatch, name: str) -> Any:
-    """Return a column as an array of one value or L values per row, or of lists."""
-    kind, num_rows = batch.schema.field(name).type, batch.num_rows
-    if pa.types.is_fixed_size_list(kind):
-        return flat_view(batch, name, DTYPES[kind.value_type], num_rows * kind.list_size).reshape(num_rows, -1)
-    if pa.types.is_primitive(kind):
-        return flat_view(batch, name, DTYPES[kind], num_rows)
-    buffers = batch.column(name).buffers()
-    _refuse_nulls(buffers[2:-1])
-    width = np.int64 if pa.types.is_large_list(kind) else np.int32
-    offsets, inner = _bounds(buffers, num_rows, width), kind.value_type
-    if not pa.types.is_fixed_size_list(inner):
-        return Ragged(values=_whole(buffers[-1], DTYPES[inner]), offsets=offsets)
-    flat = _whole(buffers[-1], DTYPES[inner.value_type])
-    whole = len(flat) // inner.list_size * inner.list_size
-    return Ragged(values=flat[:whole].reshape(-1, inner.list_size), offsets=offsets)
+def _column(column: pa.Array) -> Any:
+    """Return a column of numbers: an array of one value or L values per row, or lists of either."""
+    if pa.types.is_primitive(column.type):
+        return numbers(column)
+    values = _column(_filled(column).values)
+    if pa.types.is_fixed_size_list(column.type):
+        return values.reshape(len(column), column.type.list_size)
+    return Ragged(values=values, offsets=numbers_of(column.offsets))
 
 
-def flat_view(batch: pa.RecordBatch, name: str, dtype: type[np.generic], count: int) -> npt.NDArray[Any]:
-    """Return the values of a fixed-width column.
-
-    Raises:
-        ValueError: the column has nulls, or its buffer is too small.
-    """
-    *validities, values = batch.column(name).buffers()
-    _refuse_nulls(validities)
-    return _checked(values, dtype, count)
-
-
-def _bounds(buffers: list[pa.Buffer | None], num_rows: int, dtype: type[np.generic]) -> npt.NDArray[Any]:
-    """Return the offsets of a list column, refusing nulls."""
-    _refuse_nulls(buffers[:1])
-    return _checked(buffers[1], dtype, num_rows + 1)
-
-
-def _spans(batch: pa.RecordBatch) -> dict[str, Any]:
-    """Return the span columns of a record batch of documents, named as in `DocumentRows`."""
-    # Validity and offsets of the list, validity of the struct, validity and values of each field.
-    buffers = batch.column("spans").buffers()
-    _refuse_nulls([buffers[2], buffers[3], buffers[5], buffers[7]])
-    names = ("span_message", "span_start", "span_end")
-    values = {name: _whole(buffers[place], np.int32) for name, place in zip(names, (4, 6, 8), strict=True)}
-    return {"span_offsets": _bounds(buffers, batch.num_rows, np.int32), **values}
-
-
-def _media(batch: pa.RecordBatch) -> Media:
-    # Buffers are those of spans; the first field of the struct is the sha256.
-    buffers = batch.column("media").buffers()
-    _refuse_nulls([buffers[2], *buffers[3::2]])
-    digests, *places = buffers[4::2]
-    columns = [_whole(place, np.int32) for place in places]
-    number = min(map(len, columns))
+def _media(column: pa.Array) -> Media:
+    offsets, (sha256, *places) = _structs(column)
+    digests = np.frombuffer(sha256.buffers()[1] or b"", np.uint8, 32 * len(sha256))
     return Media(
-        offsets=_bounds(buffers, batch.num_rows, np.int32).astype(np.int64),
-        sha256=_checked(digests, np.uint8, number * 32).reshape(number, 32),
-        places=np.stack([column[:number] for column in columns], axis=1),
+        offsets=offsets.astype(np.int64),
+        sha256=digests.reshape(-1, 32),
+        places=np.stack([numbers_of(place) for place in places], axis=1),
     )
 
 
-def _validity(bits: pa.Buffer | None, num_rows: int) -> npt.NDArray[np.bool_]:
-    if bits is None:
-        return np.ones(num_rows, np.bool_)
-    packed = _checked(bits, np.uint8, (num_rows + 7) // 8)
-    return np.unpackbits(packed, bitorder="little", count=num_rows).view(np.bool_)
+def _structs(column: pa.Array) -> tuple[npt.NDArray[Any], list[pa.Array]]:
+    """Return the offsets of a column of lists of structs, and the values of each field."""
+    structs = _filled(_filled(column).values)
+    return numbers_of(column.offsets), [_filled(structs.field(place)) for place in range(structs.type.num_fields)]
 
 
-def _refuse_nulls(validities: list[pa.Buffer | None]) -> None:
-    if any(buffer is not None for buffer in validities):
+def numbers(column: pa.Array) -> npt.NDArray[Any]:
+    """Return the values of a column of numbers; ValueError if it marks nulls."""
+    return numbers_of(_filled(column))
+
+
+def _filled(column: pa.Array) -> pa.Array:
+    if column.null_count:
         raise ValueError("a column without nulls marks nulls")
-
-
-def _checked(buffer: pa.Buffer | None, dtype: type[np.generic], count: int) -> npt.NDArray[Any]:
-    """Return a view of `count` values; raise ValueError if the buffer is smaller."""
-    if count == 0:
-        return np.zeros(0, dtype)
-    if buffer is None or buffer.size < count * np.dtype(dtype).itemsize:
-        raise ValueError(f"a buffer has fewer than {count} values")
-    values: npt.NDArray[Any] = np.frombuffer(buffer, dtype, count)
-    return values
-
-
-def _whole(buffer: pa.Buffer | None, dtype: type[np.generic]) -> npt.NDArray[Any]:
-    """Return all values that fit into a buffer."""
-    return _checked(buffer, dtype, 0 if buffer is None else buffer.size // np.dtype(dtype).itemsize)
+    return column

@@ -101,8 +101,7 @@ class Cache:
     @cached_property
     def is_preference(self) -> bool:
         """Whether the documents are sides of pairs, or rated answers; a split without documents does not show it."""
-        shards = (shard for shard in self.manifest.shards if shard.kind == "documents")
-        return any("side" in place.columns for shard in shards for place in shard.places)
+        return any("side" in place.columns for shard in self.manifest.document_shards for place in shard.places)
 
     @cached_property
     def is_paired(self) -> bool:
@@ -176,7 +175,7 @@ def check_conservation(manifest: Manifest) -> None:
         CheckError: a law is violated; names it with both sides.
     """
     totals = manifest.totals
-    documents = partial(_sum, [shard for shard in manifest.shards if shard.kind == "documents"])
+    documents = partial(_sum, manifest.document_shards)
     blocks = partial(_sum, [shard for shard in manifest.shards if shard.kind == "blocks"])
     cut = partial(_sum, totals.cut.values())
     rejected = sum(totals.rejected.values())

@@ -268,7 +268,7 @@ def manifest_bytes(folder: Path) -> bytes:
     if size is None:
         named = in_shell(folder)
         caches = [*near_paths(folder), *(str(found.parent) for found in sorted(folder.glob(f"*/{MANIFEST_NAME}")))]
-        hint = f"packer build SOURCE... -o {named} makes one; packer verify --foreign {named} reads what others made"
+        hint = f"packer build SOURCE... -o {named} makes one; packer verify --foreign reads what other tools made"
         raise InputError(
             f"{folder} is not a cache, or its build did not finish: it has no {MANIFEST_NAME}",
             hint=did_you_mean(caches, hint),
@@ -361,7 +361,7 @@ def _check_bounds(manifest: Manifest) -> None:
             raise ValueError(f"{entry.path} has rows of an unknown schema, '{entry.schema}'")
         if entry.part is not None and entry.part >= num_sources:
             raise ValueError(f"{entry.path} is named by source {entry.part} of {num_sources}")
-    documents = [shard for shard in manifest.shards if shard.kind == "documents"]
+    documents = manifest.document_shards
     if manifest.totals.documents and not documents:
         raise ValueError("it names no shards of its documents")
     for shard in documents:

@@ -25,7 +25,7 @@ from packer.store.bounds import check_column
 from packer.store.files import CacheFiles
 from packer.store.manifest import Place, Shard, StoredTable
 from packer.store.schema import block_len_of, blocks_schema, documents_schema, value_fields
-from packer.store.shard_file import input_path
+from packer.store.shard_file import place_of
 
 
 class MappedShard:
@@ -51,7 +51,8 @@ class MappedShard:
         expected = self.shard.places[number]
         with as_damage(self._folder, self.shard):
             batch = self._reader.get_batch(number)
-            if input_path(batch, base=self._mapped.address, first_row=expected.first_row) != expected:
+            batch.validate()
+            if place_of(batch, base=self._mapped.address, first_row=expected.first_row) != expected:
                 raise ValueError(f"record batch {number} is not where the manifest says")
         return batch
 

@@ -1,7 +1,7 @@
 """A local folder that mirrors a cache in a bucket: the rest of packer sees an ordinary folder.
 
 A folder is a mirror only in a process that was given its URL, and in those that this process hands the URL to. Nothing
-in a folder makes it one, since a folder may come from anybody; nor does packer follow links in one.
+in a folder makes it one, since a folder may come from anybody. The folder for copies is the user's own.
 
 A file that is not in the folder is downloaded whole on first access. A shard's name contains the beginning of its
 sha256, which is checked during the download. So processes share what one of them has downloaded, a second run downloads
@@ -14,7 +14,6 @@ bucket, as a build cannot know whether another one is about to refer to an objec
 """
 
 import hashlib
-import os
 import re
 import socket
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -28,9 +27,10 @@ from zlib import crc32
 from packer.display import repair_hint
 from packer.errors import BusyError, CheckError, StorageError, UsageError, show_as_url, url_of
 from packer.host.limits import hint_at_disk, storage_errors
+from packer.host.regular_file import open_regular
 from packer.store.bucket import CONNECTIONS, Bucket, GoneError
-from packer.store.folder import PRIVATE, AtomicFile, inside, write_atomically
-from packer.store.own_files import locked, make_folder, read_own
+from packer.store.folder import PRIVATE, AtomicFile, write_atomically
+from packer.store.own_files import locked, make_folder
 
 _OWN = ".mirror"
 """Folder within a mirror for locks, which are not part of the cache."""
@@ -69,7 +69,7 @@ class Mirror:
         Raises:
             CheckError: its bytes do not match the digest in its name.
         """
-        target = inside(self.folder, name) if not name.startswith(f"{PRIVATE}/") else self.folder / name
+        target = self.folder / name
         with hint_at_disk(OTHER_DISK), self._locked(_lock_of(name)):
             if not target.exists():
                 self._download(name, target)
@@ -141,19 +141,23 @@ class Mirror:
             )
 
     def refresh(self, name: str) -> bytes | None:
-        """Update the local copy of a small file, and return its bytes; None if the bucket has no such file.
-
-        The copy is whatever somebody has left there until it was compared.
-        """
+        """Update the local copy of the manifest, and return its bytes; None if the bucket has none."""
         path = self.folder / name
         with self._locked(_lock_of(name)):
             found = self.bucket.read(name)
             if found is None:
                 path.unlink(missing_ok=True)
                 return None
-            if read_own(path) != found:
+            if self.kept(name) != found:
                 write_atomically(path, found)
             return found
+
+    def kept(self, name: str) -> bytes | None:
+        """Return the bytes of a local copy; None if there is none."""
+        path = self.folder / name
+        with storage_errors("read", path), suppress(FileNotFoundError), open_regular(path) as file:
+            return file.read()
+        return None
 
     def _download(self, name: str, target: Path) -> None:
         """Download a file, if the bucket has it; call it with the file's lock held."""
@@ -180,20 +184,6 @@ class Mirror:
         with locked(path):
             yield
 
-    def refuse_links(self) -> None:
-        """Refuse a folder that contains links, by which others would be written.
-
-        Raises:
-            StorageError: there is one, or the folder cannot be listed.
-        """
-        with storage_errors("list", self.folder), os.scandir(self.folder) as entries:
-            for entry in entries:
-                if entry.is_symlink():
-                    raise StorageError(
-                        f"{entry.path} is a link, and a copy of {self.bucket.url} has none",
-                        hint="remove it, or the folder that it is in: what is needed is downloaded again",
-                    )
-
 
 def _lock_of(name: str) -> str:
     return f"fetching-{crc32(name.encode()) % _LOCKS}"
@@ -209,12 +199,11 @@ def make_mirror(folder: Path, url: str) -> Mirror:
     """Make a folder the mirror of a URL, for this process.
 
     Raises:
-        StorageError: the disk cannot be written, or the folder contains links.
+        StorageError: the disk cannot be written.
     """
     mirror = Mirror(folder, Bucket(url))
     with storage_errors("write into", folder):
         make_folder(folder)
-        mirror.refuse_links()
         make_folder(folder / _OWN)
     show_as_url(folder, url)
     return mirror

@@ -20,7 +20,7 @@ from packer.batches import Bool, Int64, UInt64
 from packer.display import repair_hint
 from packer.errors import CheckError
 from packer.layout import MASKED, offsets_of
-from packer.store.arrow_columns import BlockRows, DocumentRows, flat_view
+from packer.store.arrow_columns import BlockRows, DocumentRows, numbers
 from packer.store.bounds import OutOfBounds
 from packer.store.manifest import Shard
 from packer.store.mapping import MappedShard, check_bytes, map_shard, read_columns
@@ -212,7 +212,7 @@ class NumberedRows(Generic[Rows]):
             mapped = self.mapped(self._shard_of[number])
             batch = mapped.batch(self._place_of[number])
             try:
-                digests = flat_view(batch, "digest", np.uint64, batch.num_rows)
+                digests = numbers(batch.column("digest"))
                 opened = self._opened[number] = self._view(batch, mapped), digests
             except OutOfBounds as error:
                 raise self.damaged(number, f"row {self.row_in_shard(number, error.row)}: {error}") from None

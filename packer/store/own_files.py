@@ -11,35 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from packer.errors import StorageError
 from packer.host.limits import storage_errors
 from packer.host.regular_file import open_descriptor, special_file_error
-
-
-def open_own(path: Path, flags: int) -> int:
-    """Open a regular file, and return its descriptor; no link is followed, and anything else counts as not there.
-
-    Raises:
-        FileNotFoundError: there is no regular file of this name.
-        OSError: it cannot be opened.
-    """
-    try:
-        return open_descriptor(path, flags | os.O_NOFOLLOW)
-    except OSError as error:
-        if error.errno not in (errno.ENXIO, errno.EISDIR):
-            raise
-    raise FileNotFoundError(errno.ENOENT, "not a regular file", os.fspath(path))
-
-
-def read_own(path: Path) -> bytes | None:
-    """Read a small regular file; None if there is none of this name.
-
-    Raises:
-        StorageError: it cannot be read.
-    """
-    with storage_errors("read", path), suppress(FileNotFoundError), os.fdopen(open_own(path, os.O_RDONLY), "rb") as own:
-        return own.read()
-    return None
 
 
 @contextmanager
@@ -50,10 +23,7 @@ def locked(path: Path) -> Iterator[None]:
         StorageError: what has this name is no file, or the disk has no locks.
     """
     with storage_errors("lock", path):
-        try:
-            descriptor = open_own(path, os.O_RDWR | os.O_CREAT)
-        except FileNotFoundError:
-            raise StorageError(f"{path} is a link, a pipe or a device, and no lock", hint="remove it") from None
+        descriptor = open_descriptor(path, os.O_RDWR | os.O_CREAT)
     try:
         with storage_errors("lock", path):
             fcntl.flock(descriptor, fcntl.LOCK_EX)

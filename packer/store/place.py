@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote
 
-from packer.errors import CheckError, InputError, StorageError, UsageError, show_as_url
+from packer.errors import CheckError, InputError, UsageError, show_as_url
 from packer.host.cache_dir import cache_dir
 from packer.host.limits import hint_at_disk, path_errors, storage_errors
 from packer.hub import SCHEME, HubName, data_name, pin, snapshot
@@ -19,7 +19,6 @@ from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE
 from packer.store.manifest import MANIFEST_NAME, decode_manifest, read_manifest
 from packer.store.mirror import OTHER_DISK, Mirror, is_shard, make_mirror, mirror_of
-from packer.store.own_files import read_own
 from packer.withdrawn import refuse_withdrawn
 
 _MOST_NAME_BYTES = 200
@@ -135,7 +134,7 @@ def _refuse_other_files(folder: Path) -> None:
 
 def _refresh(mirror: Mirror) -> None:
     """Download the current manifest, and remove downloaded shards that it does not name."""
-    before = read_own(mirror.folder / MANIFEST_NAME)
+    before = mirror.kept(MANIFEST_NAME)
     content = mirror.refresh(MANIFEST_NAME)
     if content is None:
         next(mirror.bucket.listed(), None)  # says so if there is no such bucket
@@ -152,20 +151,12 @@ def folder_of(url: str, kind: str, keep_in: Path | str | None = None) -> Path:
 
     Raises:
         UsageError: the URL has an empty part, or one of dots.
-        StorageError: a link on the way leads elsewhere. The folder for copies may have been received from somebody,
-            and packer removes and replaces files in it.
     """
     scheme, _, rest = url.partition("://")
     parts = rest.split("/")
     if any(part in ("", ".", "..") for part in parts):
         raise UsageError(f"{url}: expected names between its slashes", hint="such as s3://BUCKET/FOLDER")
-    root, below = cache_dir(keep_in), Path(kind, scheme, *map(_folder_name, parts))
-    if Path(os.path.realpath(root / below)) != Path(os.path.realpath(root), below):
-        raise StorageError(
-            f"{root / below}: a link below {root} leads elsewhere, and packer follows none there",
-            hint="for copies on another disk, name a folder there: another cache_dir, or PACKER_CACHE_DIR",
-        )
-    return root / below
+    return cache_dir(keep_in).joinpath(kind, scheme, *map(_folder_name, parts))
 
 
 def _folder_name(part: str) -> str:

@@ -98,6 +98,5 @@ def documents_of(cache: Path, manifest: Manifest) -> Mapping[str, DocumentShards
     Raises:
         CheckError: the selection or a shard is not what the manifest says.
     """
-    shards = [shard for shard in manifest.shards if shard.kind == "documents"]
     selected = None if manifest.selection is None else read_selection(cache, manifest.selection)
-    return split_documents(cache, shards, selected)
+    return split_documents(cache, manifest.document_shards, selected)

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_128
 
-from packer.store.arrow_columns import digest_values, flat_view, shard_rows
+from packer.arrow_arrays import numbers_of
+from packer.store.arrow_columns import digest_values, shard_rows
 from packer.store.digest import FileDigest
 from packer.store.files import CacheFiles
 from packer.store.manifest import Place, Shard
@@ -51,9 +52,9 @@ def write_shard(
             for batch in batches:
                 writer.write_batch(batch)
                 num_rows += batch.num_rows
-                num_tokens += int(flat_view(batch, "length", np.int32, batch.num_rows).sum(dtype=np.int64))
-                num_trained += int(flat_view(batch, "num_trained", np.int32, batch.num_rows).sum(dtype=np.int64))
-                row_digests.update(flat_view(batch, "digest", np.uint64, batch.num_rows).data)
+                num_tokens += int(numbers_of(batch.column("length")).sum(dtype=np.int64))
+                num_trained += int(numbers_of(batch.column("num_trained")).sum(dtype=np.int64))
+                row_digests.update(numbers_of(batch.column("digest")).data)
                 digest_values(values, shard_rows(batch, kind))
         file.flush()
         places = find_places(file.path)
@@ -90,12 +91,12 @@ def find_places(path: Path) -> tuple[Place, ...]:
     first_row = 0
     for number in range(reader.num_record_batches):
         batch = reader.get_batch(number)
-        places.append(input_path(batch, base=mapped.address, first_row=first_row))
+        places.append(place_of(batch, base=mapped.address, first_row=first_row))
         first_row += batch.num_rows
     return tuple(places)
 
 
-def input_path(batch: pa.RecordBatch, *, base: int, first_row: int) -> Place:
+def place_of(batch: pa.RecordBatch, *, base: int, first_row: int) -> Place:
     """Return the Place of one record batch of a file mapped at address ``base``; ValueError if it has no values.
 
     The values of a column are its last buffer: buffers are [validity, values]; of a list, its validity, perhaps

@@ -237,30 +237,22 @@ def test_a_plain_answer_that_only_a_prompt_for_reasoning_fits_is_an_error_with_i
     report = of(folder)
     assert codes(report) == ["prompt_diverges"]
     assert places(report, "prompt_diverges") == ["<think></think>", ""]
-    assert hinted(report, "prompt_diverges") == ["supervision.on_prompt_mismatch=continue"]
-    assert of(folder, "supervision.on_prompt_mismatch=continue").ok
-
-
-def test_of_two_errors_the_second_is_reported_when_the_first_is_mended(tmp_path: Path) -> None:
-    template = twins.NO_TERMINATOR.replace("'assistant:'", "'assistant - '")
-    folder = twins.byte_level(tmp_path / "tokenizer", template=template)
-    first = hinted(of(folder), "prompt_diverges")[0]
-    second = hinted(of(folder, first), "no_terminator")[0]
-    assert (first, second) == ("supervision.on_prompt_mismatch=common_prefix", "supervision.no_terminator=append")
-    assert of(folder, first, second).ok
+    ways = hinted(report, "prompt_diverges")
+    assert ways == [f"supervision.on_prompt_mismatch={value}" for value in ("continue", "common_prefix")]
+    assert all(of(folder, way).ok for way in ways)
 
 
 def test_a_variable_the_template_misses_is_named_with_what_gives_it(tmp_path: Path) -> None:
     folder = twins.byte_level(tmp_path / "tokenizer", template="{{- 'rules: ' + rules }}" + FULL)
     report = of(folder)
     assert "'rules' is undefined" in finding(report, "plain_chat_refused").message
-    assert hinted(report, "plain_chat_refused") == ['template.kwargs.rules=""']
+    assert "give the template a rules in template.kwargs" in (finding(report, "plain_chat_refused").hint or "")
     assert of(folder, 'template.kwargs.rules=""').ok
 
 
 def test_the_token_that_ends_a_turn_is_proposed_as_a_stop(tmp_path: Path) -> None:
     folder = with_eos(FULL, "<|endoftext|>")(tmp_path / "tokenizer")
-    (override,) = hinted(of(folder), "no_terminator")
+    override, _ = hinted(of(folder), "no_terminator")
     assert override == 'supervision.stop=["<|im_end|>"]'
     assert of(folder, override).ok
 
@@ -514,29 +506,3 @@ def test_the_price_is_reported_first_and_of_each_file(tmp_path: Path) -> None:
     labels = [(each.label, each.text) for each in finding(report, "rows_price").examples]
     assert [Path(label).name for label, _ in labels] == ["b.jsonl", "a.jsonl"]
     assert labels[1][1] == "1.00 times"
-
-
-def test_tools_are_only_recommended_where_they_help(tmp_path: Path) -> None:
-    """Here it is the length of the answer that counts, and the chat with tools has a shorter one."""
-    cut = changed(CONTENT, "{{- (m.content or '')[:12] }}")
-    found = finding(of(twins.byte_level(tmp_path, template=cut)), "plain_chat_refused")
-    assert "tool definitions" not in (found.hint or "")
-
-
-CHANNELED = r"""{%- set on = enable_thinking is defined and enable_thinking %}
-{%- if on %}{{ '<|im_start|>system\nReason.<|im_end|>\n' }}{% endif %}
-{%- for m in messages %}
-{{- '<|im_start|>' + m.role + '\n' }}
-{%- if m.reasoning_content %}{{ '<|channel>thought\n' + m.reasoning_content + '\n<channel|>' }}{% endif %}
-{{- m.content + '<|im_end|>\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}
-{{- '<|im_start|>assistant\n' + ('' if on else '<|channel>thought\n<channel|>') }}
-{%- endif %}"""
-"""As Gemma 4."""
-
-
-def test_answers_with_tags_are_not_said_to_be_trained_beside_markers_of_the_template(tmp_path: Path) -> None:
-    report = of(byte_level(CHANNELED)(tmp_path), "supervision.markers=text")
-    assert codes(report) == ["prompt_diverges"]
-    assert report.findings[0].message.endswith("; answers with reasoning in a field can be trained on")

@@ -5,7 +5,7 @@ import random
 
 import pytest
 import twins
-from command_line import assert_refused, fields, run
+from command_line import fields, run
 
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import make_recipe
@@ -52,15 +52,3 @@ def test_json_has_what_is_printed(leaking):
 def test_quiet_prints_what_is_wrong_alone(leaking):
     told = run("check", leaking / "cache", "--sources", "/", "-q", exit_code=1)
     assert "copies between splits" in told.stdout and "tokenizer" not in told.stdout
-
-
-def test_a_benchmark_names_its_column(leaking):
-    (leaking / "bench.jsonl").write_text(json.dumps({"ask": "one two three four five six seven eight"}) + "\n", "utf-8")
-    found = fields(
-        "check", leaking / "cache", "--sources", "/", "--against", f"ask={leaking / 'bench.jsonl'}", exit_code=1
-    )
-    (benchmark,) = [each for each in found["checks"] if each["code"] == "benchmark"]
-    assert benchmark["level"] == "ok" and benchmark["message"] == "no row contains one of the 1 questions of bench"
-    assert_refused(
-        "ask", "check", leaking / "cache", "--sources", "/", "--against", leaking / "bench.jsonl", exit_code=3
-    )

@@ -240,8 +240,6 @@ def test_verify_compares_with_a_pinned_fingerprint(cache):
         ("inspect {cache} --why chat.jsonl:1", 2, "usage"),
         ("build -o {cache}", 2, "usage"),
         ("verify {cache} --reencode", 2, "usage"),
-        ("report {cache} -o {new} --rows chat.jsonl:0-{huge}", 2, "usage"),
-        ("report {cache} -o {new} --block {huge}", 2, "usage"),
         ("lint -c {cache}", 2, "recipe"),
     ],
 )

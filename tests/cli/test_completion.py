@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from click.shell_completion import ShellComplete
 
-from packer.named_templates import NAMED_TEMPLATES
 from packer.rejections import CODES
 from packer.starter import FAMILIES
 from packer_cli.main import COMMANDS, cli
@@ -29,7 +28,6 @@ def test_commands_options_codes_and_names_are_completed() -> None:
     assert completed("explain", "unknown_r") == [("plain", "unknown_role")]
     assert {*CODES} <= {value for _, value in completed("explain", "")}
     assert ("plain", "datasets") in completed("export", "c", "--to", "d")
-    assert completed("build", "--template", "ch")[1:] == [("plain", n) for n in NAMED_TEMPLATES if n.startswith("ch")]
     for words in (["build", "x"], ["build", "--tokenizer", "x"], ["build", "--template", "x"], ["verify", "x"]):
         assert completed(*words) == [("file", "x")], words
 

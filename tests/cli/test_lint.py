@@ -16,8 +16,6 @@ from packer.audit.lint.codes import CODES
 from packer_cli.main import cli
 from packer_cli.page import FindingsPage
 
-CARETS = re.compile(r" *(\^+)( .*)?")
-
 
 def run(*arguments, exit_code=0, env=None):
     result = CliRunner(env={"COLUMNS": "80", **(env or {})}).invoke(cli, ["lint", *map(str, arguments)])
@@ -118,7 +116,7 @@ def test_a_terminal_of_hardly_any_width_gets_every_word(columns, folder, monkeyp
     monkeypatch.setenv("COLUMNS", str(columns))
     examples = [Example(label="a/long/name/of/a/part row 1", text="x")]
     (label, *_) = FindingsPage(whole=False).example_lines(examples, indent=4)
-    assert label == ("    a/long/name/of/a/part", False)
+    assert label == "    a/long/name/of/a/part"
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
@@ -131,12 +129,10 @@ def test_no_line_is_wider_than_the_terminal(columns, which, request):
     assert max(map(len, lines)) <= columns
 
 
-def test_carets_stand_below_the_place(folder):
-    lines = run("--tokenizer", folder, env={"COLUMNS": "200"}).stdout.splitlines()
-    (number,) = (n for n, line in enumerate(lines) if line.endswith("^ only while it is the last"))
-    match = CARETS.fullmatch(lines[number])
-    assert match is not None
-    assert lines[number - 1][match.start(1) : match.end(1)] == "first thoughts"
+def test_signs_stand_around_the_marked_place(folder):
+    out = run("--tokenizer", folder, env={"COLUMNS": "2000"}).stdout
+    assert re.search(r"<think>↵¦first thoughts¦↵.*\(only while it is the last\)", out)
+    assert re.search(r"¦¦.*\(differs from here\)", out)
 
 
 def test_color_is_off_where_it_is_not_wanted(folder):

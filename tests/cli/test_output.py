@@ -8,10 +8,9 @@ import pytest
 
 from packer.display import duration, percent, plural, rate, size, visible
 from packer.progress import Lines
-from packer_cli.output import cells, lines_of, wrap
-from packer_cli.page import ViewPage, repeated
+from packer_cli.output import cells, lines_of, stdout, wrap
+from packer_cli.page import ViewPage
 from packer_cli.reply import print_error
-from packer_cli.result import print_lines
 
 
 @pytest.mark.parametrize(
@@ -88,7 +87,7 @@ def test_on_a_terminal_facts_begin_a_line_and_the_last_column_hangs(monkeypatch)
     for stream in (piped, shown):
         monkeypatch.setattr(sys, "stdout", stream)
         ViewPage().heading(facts)
-        print_lines(["rows", "  12  overlong  the document is longer than any block of this cache"])
+        stdout().lines(["rows", "  12  overlong  the document is longer than any block of this cache"])
     told, lines = piped.getvalue().splitlines(), shown.getvalue().splitlines()
     assert len(told) == 3 and len(lines) == 6 and max(map(len, lines)) <= 40
     assert lines[1] == "   4,096 of 4,096 tokens"
@@ -100,14 +99,6 @@ def test_lines_show_every_newline():
     assert list(lines_of("a\n\nb")) == ["a↵", "↵", "b"]
     assert list(lines_of("a\n")) == ["a↵"]
     assert list(lines_of("")) == [""]
-
-
-def test_only_whole_lines_are_taken_for_repeated_and_the_last_of_them_are_shown_again():
-    same = "".join(f"line {i}\n" for i in range(20))
-    assert repeated(same + "old", same + "new") == len("".join(f"line {i}\n" for i in range(17)))
-    assert repeated(same + "old", same + "old and more") == repeated(same + "old", same + "new")
-    assert repeated("".join(f"line {i}\n" for i in range(11)) + "a", same) == 0
-    assert repeated("", same) == repeated(same, "") == 0
 
 
 def test_joiners_of_emoji_and_scripts_stay():

@@ -9,7 +9,7 @@ from command_line import fields, run
 
 from packer.pipeline.messages.build_result import BuildResult
 from packer.store.manifest import read_manifest
-from packer_cli.result import print_lines
+from packer_cli.output import stdout
 
 
 def built(starter, folder, *options):
@@ -36,7 +36,7 @@ def test_rewritten_history_is_reported_where_it_costs_anything(starter_cache, ca
         folder=Path("cache"), manifest=changed, built=True,
         num_partitions_built=1, num_partitions_reused=0,
     )  # fmt: skip
-    print_lines(result.lines(1.0))
+    stdout().lines(result.lines(1.0))
     printed = capsys.readouterr().out
     assert ("history is rewritten" in printed) == is_told
     assert ("1.50 times the tokens" in printed) == is_told

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 
@@ -106,23 +105,6 @@ def test_rejected_rows_alone(rows, tokenizer):
     found = fields("preview", rows, "--tokenizer", tokenizer, "--rejected")
     assert [entry["row"] for entry in found["rows"]] == [1]
     assert "would be left out" not in run("preview", rows, "--tokenizer", tokenizer, "--row", f"{rows}:0").stdout
-
-
-def test_repeated_history_is_shown_once(tokenizer, tmp_path):
-    """A template that writes every answer but the last in capitals makes a document of every turn."""
-    (tmp_path / "own.jinja").write_text(
-        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}"
-        "{{ m.content | upper if m.role == 'assistant' and not loop.last else m.content }}{{ '<|im_end|>\n' }}"
-        "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-    )
-    (tmp_path / "a.jsonl").write_text(row(*(f"text {i}" for i in range(10))))
-    arguments = ("--tokenizer", tokenizer, "--template", tmp_path / "own.jinja")
-    allowed = ("--set", "supervision.allow_dropped=[content]")
-    shown = run("preview", tmp_path / "a.jsonl", *arguments, *allowed).stdout
-    assert [re.findall(r"trains (message \d)$", shown, re.MULTILINE)] == [[f"message {i}" for i in (1, 3, 5, 7, 9)]]
-    # The fifth document begins with 15 lines of the fourth; the fourth with 11 of the third, too few to leave out.
-    assert re.findall(r"^ {4}\[\.\.\. (\d+) lines as in the document before \.\.\.\]$", shown, re.MULTILINE) == ["12"]
-    assert shown.count("text 0") == 4
 
 
 def test_many_messages_are_counted_and_weights_are_reported(tokenizer, tmp_path):

@@ -12,7 +12,7 @@ import transformers
 from conformance.conversations import DAY, SHAPES
 from supervision_stages import aliased, assistant, user
 
-from packer.audit.lint.prompts import as_llama_tokenizer
+from packer.audit.lint.template_checks import as_llama_tokenizer
 from packer.model.model import load_model
 from packer.render import ChatTemplate, RenderError
 from packer.tokenize import ReferenceEncoder

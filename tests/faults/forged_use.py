@@ -40,7 +40,7 @@ _COMMANDS = (
     "inspect --step 0 {cache}",
     "check {cache}",
     "check --near {cache}",
-    "report {cache} -o {out}/page.html --rows 9",
+    "report {cache} -o {out}/page.html",
     "diff {cache} {whole}",
     "diff {whole} {cache}",
     "export {cache} --to datasets -o {out}/datasets",

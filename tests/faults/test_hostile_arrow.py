@@ -59,6 +59,7 @@ def with_right_row_digests(content):
         base = pa.py_buffer(content).address
         for i in range(reader.num_record_batches):
             batch = reader.get_batch(i)
+            batch.validate()
             rows = shard_rows(batch, kind)
             stored = batch.column("digest").buffers()[-1]
             start = stored.address - base

@@ -70,7 +70,7 @@ def test_no_name_of_a_file_steers_a_terminal(starter: Path, tmp_path: Path, run:
         ("build", pattern, "--tokenizer", tokenizer, "-o", folder / "cache", "-j", "1", "-v"),
         ("build", pattern, "--tokenizer", tokenizer, "-o", folder / "cache"), ("inspect", folder / "cache"),
         ("inspect", folder / "cache", "--row", f"{rows}:20"), ("verify", folder / "cache", "--sources", "/", "--full", "-v"),
-        ("export", folder / "cache", "--to", "datasets", "-o", folder / "saved", "-v"), ("verify", "--foreign", folder / "saved"),
+        ("export", folder / "cache", "--to", "datasets", "-o", folder / "saved", "-v"), ("verify", "--foreign", folder / "saved", "--tokenizer", tokenizer),
         ("init", folder / "new", "-v"), ("build", pattern, "--tokenizer", tokenizer, "-o", folder / "packed", "--block-len", "256", "--fail-above", "1"),
         ("diff", folder / "cache", folder / "packed"), ("verify", folder), ("stats", rows), ("build", "-c", rows, "-o", "x"),
         ("verify", folder / NO_TEXT), ("build", folder / NO_TEXT, "--tokenizer", tokenizer, "-o", folder / "cache"),

@@ -4,7 +4,6 @@ They have what a copy of a cache in a bucket has, in the forms of all versions, 
 that takes the folder of a cache.
 """
 
-import os
 import pickle
 import shutil
 import subprocess
@@ -18,7 +17,7 @@ import pytest
 from bucket_objects import put
 from click.testing import CliRunner
 
-from packer.errors import PackerError, StorageError
+from packer.errors import PackerError
 from packer.names import shown
 from packer.store import bucket as buckets
 from packer.store.bucket import Bucket
@@ -216,65 +215,6 @@ def test_a_forged_manifest_in_a_folder_for_copies_is_fetched_again(
     (folder / MANIFEST_NAME).write_text("{}")
     with Cache.open(in_memory.url, cache_dir=tmp_path / "sent") as cache:
         assert (cache.folder, cache.fingerprint) == (folder, Cache.open(starter_cache).fingerprint)
-
-
-@pytest.mark.parametrize(
-    "link", ["", "..", "../..", "blocks", "documents", ".mirror", ".packer", "model", MANIFEST_NAME]
-)
-def test_a_link_in_a_folder_for_copies_is_refused_and_what_it_leads_to_stays(
-    link: str, in_memory: Bucket, starter_cache: Path, tmp_path: Path
-) -> None:
-    put(in_memory, starter_cache)
-    own = Path(shutil.copytree(starter_cache, tmp_path / "own"))
-    for kind in ("blocks", "documents"):  # as of an earlier build, which a copy would remove
-        shard = next((own / kind).iterdir())
-        (own / kind / "train-00099-0123456789ab.arrow").write_bytes(shard.read_bytes())
-    (own / ".mirror").mkdir()
-    (own / "bucket" / "cache").mkdir(parents=True)
-    place = Path(os.path.normpath(folder_of(in_memory.url, "caches", tmp_path / "sent") / link))
-    place.parent.mkdir(parents=True)
-    place.symlink_to(own / link if link and ".." not in link else own)
-    before = everything(own)
-    with pytest.raises(StorageError, match="link") as caught:
-        Cache.open(in_memory.url, cache_dir=tmp_path / "sent")
-    assert caught.value.hint
-    assert everything(own) == before
-
-
-def victims(folder: Path, make: Callable[[Path], None]) -> None:
-    """In place of every file that packer keeps in a copy for itself."""
-    (folder / ".mirror").mkdir(parents=True)
-    for name in (*(f"fetching-{number}" for number in range(1024)), "origin"):
-        make(folder / ".mirror" / name)
-
-
-@pytest.mark.parametrize("kind", ["link", "dangling link", "pipe"])
-def test_locks_that_are_links_or_pipes_are_refused_and_not_opened(
-    kind: str, in_memory: Bucket, starter_cache: Path, tmp_path: Path
-) -> None:
-    put(in_memory, starter_cache)
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "kept").write_text("kept")
-    make: dict[str, Callable[[Path], None]] = {
-        "link": lambda path: path.symlink_to(outside / "kept"),
-        "dangling link": lambda path: path.symlink_to(outside / "new"),
-        "pipe": os.mkfifo,
-    }
-    victims(folder_of(in_memory.url, "caches", tmp_path / "sent"), make[kind])
-    with pytest.raises(StorageError, match="is a link, a pipe or a device, and no lock") as caught:
-        Cache.open(in_memory.url, cache_dir=tmp_path / "sent")
-    assert caught.value.hint
-    assert everything(outside) == {"kept": b"kept"}
-
-
-def test_a_manifest_that_is_a_pipe_counts_as_missing(in_memory: Bucket, starter_cache: Path, tmp_path: Path) -> None:
-    put(in_memory, starter_cache)
-    folder = folder_of(in_memory.url, "caches", tmp_path / "sent")
-    folder.mkdir(parents=True)
-    os.mkfifo(folder / MANIFEST_NAME)
-    with Cache.open(in_memory.url, cache_dir=tmp_path / "sent") as cache:
-        assert cache.blocks("train").read([0])
 
 
 def test_of_shards_that_are_links_the_links_are_removed_alone(

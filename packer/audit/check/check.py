@@ -1,39 +1,29 @@
 """Checks of a cache's rows: what to find out before training from it."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from packer.audit.check import record_checks, row_checks
+import numpy as np
+
+from packer.arrow_arrays import numbers_of
 from packer.audit.check.check_report import Check, CheckReport, RowPair, RowText
-from packer.audit.check.row_checks import BENCHMARK, NEAR_BETWEEN, CheckResult
-from packer.audit.check.row_facts import (
-    RowFacts,
-    Rows,
-    facts_of,
-    read_parts,
-    read_rows_at,
-    splits_of,
-    trained_on,
-)
+from packer.audit.check.row_checks import NEAR_BETWEEN, CheckResult, compare_rows
+from packer.audit.check.row_facts import RowFacts, read_facts
 from packer.audit.input_parts import InputPart, cut_input, map_inputs
 from packer.batches import Sample
-from packer.curate.contamination import Questions
 from packer.curate.texts import utterances
 from packer.errors import PackerError
-from packer.pipeline.plan.benchmarks import BenchmarkQuestions
 from packer.pipeline.plan.source_roots import SourceRoots
+from packer.pipeline.selecting import read_traits
 from packer.pipeline.workers.executor import Workers
 from packer.pipeline.workers.ray_workers import workers_on
 from packer.progress import Progress, Silent
-from packer.recipe.recipe import make_recipe
-from packer.source.files import STANDARD_INPUT
+from packer.recipe.recipe import Recipe, make_recipe
 from packer.store.cache import Cache
 from packer.store.manifest import Input
-
-_PIPE = "it was standard input, and its rows are not piped in"
-_ROW_CHECKS = ("copies", "prompts", "near copies", "benchmarks")
+from packer.store.selected import read_selection
 
 
 def check(
@@ -41,7 +31,6 @@ def check(
     *,
     sources: str | Path | Iterable[str | Path] = (),
     near: bool = False,
-    against: Sequence[BenchmarkQuestions] = (),
     jobs: int | None = None,
     on: str | None = None,
     progress: Progress | None = None,
@@ -56,7 +45,6 @@ def check(
         sources: what the names of its inputs are below; see :mod:`packer.pipeline.plan.source_roots`. By default no
             input is read.
         near: also look for near duplicates, by word shingles.
-        against: benchmarks whose questions must not be among the rows.
         jobs: processes that read rows; by default as many as are worthwhile.
         on: a Ray cluster to read inputs on, as for :func:`packer.build`; the facts of their rows are returned to this
             process.
@@ -71,23 +59,17 @@ def check(
     """
     progress = progress or Silent()
     with Cache.open(folder) as cache, workers_on(on, jobs, progress.note) as workers:
-        manifest, splits = cache.manifest, cache.splits("documents")
-        recipe = make_recipe(manifest.recipe, where="the manifest's recipe")
-        trained = trained_on({name: len(cache.documents(name)) for name in splits})
+        inputs = cache.manifest.inputs
+        recipe = make_recipe(cache.manifest.recipe, where="the manifest's recipe")
+        trained = _trained_on({name: len(cache.documents(name)) for name in cache.splits("documents")})
         roots = SourceRoots.of(sources)
-        parts, missing = _find_inputs(manifest.inputs, recipe.partition_bytes, roots, workers, progress)
-        checks: list[Check | None] = [_check_inputs(parts, missing, len(manifest.inputs), roots)]
+        parts, missing = _find_inputs(inputs, recipe.partition_bytes, roots, workers, progress)
+        checks: list[Check | None] = [_check_inputs(parts, missing, len(inputs), roots)]
         if parts:
-            search = _Search(parts, recipe.rows.max_bytes, near=near, against=against)
-            progress.stage("rows", sum(part.partition.num_rows for part in parts), "rows")
-            rows = search.read(workers, progress)
-            files = [entry.path for entry in manifest.inputs]
-            checks += search.checks(facts_of(rows, splits_of(cache, rows), files=files, splits=splits, trained=trained))
-        checks += [
-            record_checks.check_sizes(cache, recipe, trained),
-            record_checks.check_lengths(cache, trained),
-            record_checks.check_groups(cache, recipe),
-        ]
+            most = recipe.rows.max_bytes
+            facts = read_facts(cache, parts, workers, progress, trained=trained, max_row_bytes=most, near=near)
+            checks += _with_texts(compare_rows(facts), facts, parts, most)
+        checks.append(_check_groups(cache, recipe))
         return CheckReport(
             folder=cache.folder,
             fingerprint=cache.fingerprint,
@@ -112,7 +94,7 @@ def _parts_of(partition_bytes: int, roots: SourceRoots, task: tuple[int, Input])
     try:
         return cut_input(entry, source, partition_bytes, roots)
     except PackerError as error:
-        return _PIPE if entry.path == STANDARD_INPUT else error.message.removeprefix(f"{entry.path}: ")
+        return error.message.removeprefix(f"{entry.path}: ")
 
 
 def _check_inputs(
@@ -128,7 +110,7 @@ def _check_inputs(
         return Check(code="inputs", level="ok", message="every input is unchanged since the build")
     named = "; ".join(f"{path}: {why}" for path, why in missing[:3])
     more = f"; and {len(missing) - 3} more" if len(missing) > 3 else ""
-    left_out = "" if parts else f"; not checked without them: {', '.join(_ROW_CHECKS)}"
+    left_out = "" if parts else "; not checked without them: copies, prompts, near copies"
     return Check(
         code="inputs",
         level="warning" if parts else "skipped",
@@ -138,75 +120,38 @@ def _check_inputs(
     )
 
 
-class _Search:
-    """Reads rows from parts of files, and compares them with each other and with the questions of benchmarks."""
+def _with_texts(
+    results: Sequence[CheckResult], facts: RowFacts, parts: Sequence[InputPart], max_row_bytes: int
+) -> list[Check]:
+    """Return the checks with the texts of their examples, which are read again."""
+    wanted = {facts.place(row) for _, pairs in results for pair in pairs for row in pair[:2]}
+    samples = {
+        (part.source, row): sample
+        for part in parts
+        for row, sample in part.samples({row for source, row in wanted if source == part.source}, max_row_bytes)
+    }
 
-    def __init__(
-        self, parts: Sequence[InputPart], max_row_bytes: int, *, near: bool, against: Sequence[BenchmarkQuestions]
-    ) -> None:
-        self._parts, self._max_row_bytes, self._near, self._against = parts, max_row_bytes, near, against
-        self._questions = Questions([each.questions for each in against]) if against else None
+    def shown(row: int, code: str) -> RowText:
+        source, number = place = facts.place(row)
+        texts = _texts(samples[place]) if place in samples else []
+        prompt = [text for role, text in texts if role == "user"][:1] if code == NEAR_BETWEEN else []
+        return RowText(
+            input=facts.files[source],
+            row=number,
+            split=facts.splits[int(facts.split[row])],
+            text="\n".join(prompt or [text for _, text in texts]),
+        )
 
-    def read(self, workers: Workers, progress: Progress) -> Rows:
-        """Read all rows."""
-        return read_parts(self._parts, self._max_row_bytes, self._questions, workers, progress, near=self._near)
-
-    def checks(self, facts: RowFacts) -> list[Check]:
-        """Compare the rows that are in a split; the results include the texts of example rows."""
-        found = [each for each in (*self._compare(facts), *self._benchmarks(facts)) if each is not None]
-        rows = {first for _, pairs in found for first, _, _ in pairs}
-        rows |= {second for check, pairs in found for _, second, _ in pairs if check.code != BENCHMARK}
-        samples = read_rows_at(self._parts, {facts.place(row) for row in rows}, self._max_row_bytes)
-        questions = [
-            RowText(input=each.path, row=row, split=each.name, text=question)
-            for each in self._against
-            for row, question in enumerate(each.questions)
-        ]
-
-        def shown(row: int, check: Check) -> RowText:
-            source, number = place = facts.place(row)
-            texts = _texts(samples[place]) if place in samples else []
-            prompt = [text for role, text in texts if role == "user"][:1] if check.code == NEAR_BETWEEN else []
-            return RowText(
-                input=facts.files[source],
-                row=number,
-                split=facts.splits[int(facts.split[row])],
-                text="\n".join(prompt or [text for _, text in texts]),
-            )
-
-        return [
-            replace(
-                check,
-                pairs=tuple(
-                    RowPair(
-                        first=shown(first, check),
-                        second=questions[second] if check.code == BENCHMARK else shown(second, check),
-                        similarity=similarity,
-                    )
-                    for first, second, similarity in pairs
-                ),
-            )
-            for check, pairs in found
-        ]
-
-    def _compare(self, facts: RowFacts) -> Iterator[CheckResult | None]:
-        near = self._near
-        if near and facts.conversations is not None and not len(facts.conversations.shingles):
-            message, near = "rows that bring their ids have no words to compare", False
-            yield Check(code="near_copies", level="skipped", message=message), ()
-        if len(facts.splits) > 1:
-            yield from row_checks.between_splits(facts, near=near)
-        yield row_checks.copies_within(facts)
-        if near:
-            yield row_checks.near_within(facts)
-
-    def _benchmarks(self, facts: RowFacts) -> Iterator[CheckResult]:
-        if self._questions is None:
-            return
-        first = 0
-        for asked, counted in zip(self._against, self._questions.counted, strict=True):
-            yield row_checks.benchmark(facts, asked, counted, first, self._questions.num_alike)
-            first += len(asked.questions)
+    return [
+        replace(
+            check,
+            pairs=tuple(
+                RowPair(first=shown(first, check.code), second=shown(second, check.code), similarity=similarity)
+                for first, second, similarity in pairs
+            ),
+        )
+        for check, pairs in results
+    ]
 
 
 def _texts(sample: Sample) -> list[tuple[str, str]]:
@@ -214,3 +159,31 @@ def _texts(sample: Sample) -> list[tuple[str, str]]:
     if sample.pretokenized is None:
         return list(utterances(sample))
     return [("", " ".join(map(str, sample.pretokenized.input_ids.tolist())))]
+
+
+def _trained_on(sizes: dict[str, int]) -> tuple[str, ...]:
+    """Return the splits whose names begin with `train`; if there are none, the largest split."""
+    named = tuple(name for name in sizes if name.startswith("train"))
+    return named or tuple(sorted(sizes, key=lambda name: -sizes[name])[:1])
+
+
+def _check_groups(cache: Cache, recipe: Recipe) -> Check | None:
+    """Count groups of `split.group` that are in more than one split; None if the recipe has no such rule."""
+    selection = cache.manifest.selection
+    if selection is None or recipe.split is None or recipe.split.group is None:
+        return None
+    traits = read_traits(cache.folder, selection.traits, recipe.row_rules)
+    split, group = read_selection(cache.folder, selection).split, numbers_of(traits.column("group_text"))
+    known = (split >= 0) & (group != 0)  # rows of other sources need no group
+    own = np.unique(np.stack([group[known].view(np.int64), split[known]], axis=1), axis=0)
+    values, counts = np.unique(own[:, 0], return_counts=True)
+    number = int((counts > 1).sum())
+    field = recipe.split.group
+    found = f"{number:,} of {len(values):,} values of {field} are in more than one split"
+    return Check.of(
+        "groups",
+        found if number else f"each of {len(values):,} values of {field} is in one split",
+        "failure" if number else None,
+        count=number,
+        hint='sources with a split of their own have rows of these groups, or the field has both 7 and "7"',
+    )

@@ -1,4 +1,4 @@
-"""Checks that compare rows: copies and near duplicates between and within splits, and benchmarks.
+"""Checks that compare rows: copies and near duplicates between and within splits.
 
 Held-out splits are compared with training splits, not with each other.
 """
@@ -9,14 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.audit.check.check_report import Check, Level
-from packer.audit.check.record_checks import FEW_ROWS
 from packer.audit.check.row_facts import RowFacts
 from packer.batches import Int64
-from packer.curate.contamination import Counted
 from packer.curate.near import DroppedRows, exact_duplicates, near_duplicates, nearest
 from packer.curate.select import NAMES
 from packer.display import plural
-from packer.pipeline.plan.benchmarks import BenchmarkQuestions
 
 JACCARD = 0.8
 """Similarity from which on rows count as near duplicates."""
@@ -28,8 +25,12 @@ _LEAKAGE = (
 
 _OTHER_NAME = "with sources.split: train for what is trained on, as rules take all other splits for held out, "
 
-NEAR_BETWEEN, BENCHMARK = "near_between_splits", "benchmark"
+NEAR_BETWEEN = "near_between_splits"
 SHOWN = 5
+
+FEW_ROWS = 100
+"""Of an input with fewer rows, a share says little."""
+
 _MANY = 0.01
 """Share of rows from which on copies, or prompts shared with training rows, matter."""
 
@@ -38,12 +39,23 @@ _TEMPLATED = 0.1
 ExamplePairs = tuple[tuple[int, int, float], ...]
 """Pairs of rows that illustrate a finding: their indices among the facts, and their similarity."""
 
-
 CheckResult = tuple[Check, ExamplePairs]
-"""A check, with pairs of rows as examples; in those of a benchmark, the second element is the number of a question."""
 
 
-def between_splits(facts: RowFacts, *, near: bool) -> Iterator[CheckResult]:
+def compare_rows(facts: RowFacts) -> list[CheckResult]:
+    """Compare the rows of all splits; also nearly, if the facts have what that needs."""
+    found: list[CheckResult] = []
+    near = facts.conversations is not None
+    if facts.conversations is not None and not len(facts.conversations.shingles):
+        message, near = "rows that bring their ids have no words to compare", False
+        found.append((Check(code="near_copies", level="skipped", message=message), ()))
+    if len(facts.splits) > 1:
+        found += _between_splits(facts, near=near)
+    found.append(_copies_within(facts))
+    return [*found, _near_within(facts)] if near else found
+
+
+def _between_splits(facts: RowFacts, *, near: bool) -> Iterator[CheckResult]:
     """Find held-out rows that are also training rows, or whose prompt is that of one, or nearly (`near`)."""
 
     def copied(rows: Int64, among: Int64) -> ExamplePairs:
@@ -68,7 +80,7 @@ def between_splits(facts: RowFacts, *, near: bool) -> Iterator[CheckResult]:
         yield check, tuple(pair for pair in pairs if not _is_plain(facts, pair))  # the check before shows those
 
 
-def copies_within(facts: RowFacts) -> CheckResult:
+def _copies_within(facts: RowFacts) -> CheckResult:
     """Find rows that occur more than once in their split."""
     rows, pairs = 0, list[tuple[int, int, float]]()
     for name in facts.splits:
@@ -87,7 +99,7 @@ def copies_within(facts: RowFacts) -> CheckResult:
     )
 
 
-def near_within(facts: RowFacts) -> CheckResult:
+def _near_within(facts: RowFacts) -> CheckResult:
     """Find near duplicates among the training rows: a sign of a corpus generated from templates."""
     conversations = facts.conversations
     assert conversations is not None, "asked for"
@@ -116,30 +128,6 @@ def near_within(facts: RowFacts) -> CheckResult:
         hint=f"--set deduplicate.near.jaccard={JACCARD} keeps the first of them",
         is_many=share >= _TEMPLATED,
     )
-
-
-def benchmark(
-    facts: RowFacts, asked: BenchmarkQuestions, counted: Counted, first: int, num_alike: Int64
-) -> CheckResult:
-    """Find rows that contain questions of a benchmark.
-
-    `first` is the number of its first question, `num_alike` as in :class:`packer.curate.contamination.Questions`.
-    """
-    total, hits = len(asked.questions), facts.questions.of(first, first + len(asked.questions))
-    best, questions = hits.best(), int(num_alike[np.unique(hits.question)].sum())
-    number = len(best.row)
-    message = f"no row contains one of the {total:,} questions of {asked.name}"
-    if number:
-        held = "holds" if number == 1 else "hold"
-        message = f"{plural(number, 'row')} {held} a question of {asked.name}: {questions:,} of its {total:,}"
-    if counted.num_short:
-        message += f"; {counted.num_short:,} are short, and were compared whole"
-    if counted.num_untestable:
-        message += f"; {counted.num_untestable:,} could not be searched for"
-    bad: Level | None = "failure" if number else None
-    check = Check.of(BENCHMARK, message, bad, count=number, hint="decontaminate.against leaves such rows out")
-    pairs = zip(best.row.tolist(), best.question.tolist(), best.cover.tolist(), strict=True)
-    return check, tuple(sorted(pairs, key=lambda pair: -pair[2])[:SHOWN])
 
 
 def _between(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from packer.audit.findings import CodedFinding, Example, Findings, in_order
-from packer.audit.foreign.row_checks import CODES, WITHOUT_TOKENIZER, Hit, check
+from packer.audit.foreign.row_checks import CODES, OF_ANY_TOKENIZER, Hit, check
 from packer.audit.foreign.row_parts import MASKS, TokenRow, find_parts
 from packer.audit.foreign.tables import open_foreign
 from packer.audit.foreign.tokenizer_facts import TokenizerFacts, load_facts
@@ -83,7 +83,7 @@ class ForeignReport(Findings):
 def audit_foreign(
     path: Path | str,
     *,
-    tokenizer: Path | str | None = None,
+    tokenizer: Path | str,
     template: Path | str | None = None,
     sample: int | None = 1000,
     progress: Progress | None = None,
@@ -92,14 +92,12 @@ def audit_foreign(
 
     Args:
         path: a folder written by save_to_disk, a Parquet or Arrow file, or a folder of such files.
-        tokenizer: folder of the model's tokenizer, its tokenizer.json, or its name on the Hub; without it only shapes
-            are checked.
+        tokenizer: folder of the model's tokenizer, its tokenizer.json, or its name on the Hub.
         template: chat template that the rows were made with, instead of the tokenizer's own.
         sample: number of rows checked, spread evenly over each part, the same ones every time; None checks all.
         progress: receives progress; counts rows.
 
     Raises:
-        UsageError: a template without a tokenizer.
         InputError: nothing at the path can be audited, or it cannot be read.
         TemplateError: the template is not valid Jinja.
     """
@@ -170,7 +168,7 @@ class _Tally:
                 self.examples.setdefault(hit.code, []).append(self._excerpt(row, hit, part))
 
     def _excerpt(self, row: TokenRow, hit: Hit, part: str) -> Example:
-        """Show some tokens of a row in their context; without a tokenizer, as ids."""
+        """Show some tokens of a row in their context."""
         where = f"{part} row {row.number:,}".strip()
         if hit.shown is None:
             return Example(label=where, text="")
@@ -185,10 +183,10 @@ class _Tally:
     @property
     def has_foreign_ids(self) -> bool:
         """Whether most rows contain ids unknown to the tokenizer, so that checks based on it are meaningless."""
-        return self.facts.model is not None and 2 * self.rows["ids_outside"] > self.num_rows
+        return 2 * self.rows["ids_outside"] > self.num_rows
 
     def findings(self) -> Iterator[ForeignFinding]:
-        reported = WITHOUT_TOKENIZER & self.rows.keys() if self.has_foreign_ids else {*self.rows}
+        reported = OF_ANY_TOKENIZER & self.rows.keys() if self.has_foreign_ids else {*self.rows}
         for code in sorted(reported, key=lambda code: in_order(CODES, code, CODES[code].level)):
             kind, count = CODES[code], self.counts[code]
             detail = None
@@ -225,13 +223,11 @@ def _unchecked(columns: tuple[str, ...], facts: TokenizerFacts, tally: _Tally) -
         return
     if not len(facts.header):
         yield Unchecked(what="whether prompts are trained", why=facts.no_header)
-    if facts.model is None:
-        yield Unchecked(what="stop tokens, padding and BOS, ids of the vocabulary", why="no tokenizer was named")
-    elif not facts.stops:
+    if not facts.stops:
         yield Unchecked(what="whether stop tokens are trained", why="the tokenizer names no stop token")
     are_marked = tally.sequences > tally.num_rows or {"seq_lengths", "position_ids"}.intersection(columns)
     if not facts.bos_opens and not are_marked:
         why = "no column says where sequences begin"
-        if facts.model is not None and facts.model.template is not None:
+        if facts.model.template is not None:
             why += ", and no token of this template marks only beginnings"
         yield Unchecked(what="whether rows contain several conversations", why=why)

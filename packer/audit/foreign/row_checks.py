@@ -51,23 +51,11 @@ CODES: dict[str, Code] = {
         "answer",
         "often a collator that masks the pad token, which is the EOS too; axolotl: train_on_eos: turn",
     ),
-    "bos_doubled": Code(
-        "error",
-        "sequences begin with two BOS tokens, which no prompt at inference does",
-        "sequence",
-        "tokenize rendered text with add_special_tokens=False",
-    ),
     "borders_missing": Code(
         "error",
         "rows contain several conversations and nothing says where they begin, so they attend to each other",
         "border",
         "keep seq_lengths, or position_ids that begin again at 0",
-    ),
-    "borders_joined": Code(
-        "warning",
-        "position_ids begin again beside an attention_mask of ones, so SDPA and eager attention join the sequences",
-        "border",
-        "leave the attention_mask out; LLaMA-Factory: neat_packing: true",
     ),
     "padding_trained": Code("error", "padding is trained", "token", "set the labels of padding to -100"),
     "no_terminator": Code(
@@ -85,9 +73,7 @@ CODES: dict[str, Code] = {
 }
 """Code → level, meaning, unit and hint, in the order of a report."""
 
-WITHOUT_TOKENIZER = frozenset(
-    {"columns_differ", "ids_outside", "labels_shifted", "labels_foreign", "nothing_trained", "borders_joined"}
-)
+OF_ANY_TOKENIZER = frozenset({"columns_differ", "ids_outside", "labels_shifted", "labels_foreign", "nothing_trained"})
 """Codes that do not depend on the tokenizer, and the code for ids outside its vocabulary."""
 
 _SHOWN = 12
@@ -109,7 +95,7 @@ def check(row: TokenRow, parts: RowParts, facts: TokenizerFacts) -> Iterator[Hit
     """Yield all findings in a row whose columns have equal lengths."""
     ids, labels, trained = row.input_ids, row.labels, parts.trained
     begin = (0, min(_SHOWN, len(ids))) if len(ids) else None
-    yield from _tokens("ids_outside", (ids < 0) | (ids >= facts.model.vocab_size if facts.model is not None else False))
+    yield from _tokens("ids_outside", (ids < 0) | (ids >= facts.model.vocab_size))
     if not trained[1:].any():  # no position predicts a row's first token, so its label does not count
         yield Hit("nothing_trained", 1, begin)
     counted = trained & ~parts.padding
@@ -128,7 +114,8 @@ def check(row: TokenRow, parts: RowParts, facts: TokenizerFacts) -> Iterator[Hit
         yield Hit("no_header", 1, begin)
     if facts.stops:
         yield from _terminators(parts, counted)
-    yield from _borders(row, parts, facts)
+    missing = np.flatnonzero(parts.openings & ~parts.starts).tolist()
+    yield from _ranges("borders_missing", [(max(place - 4, 0), place + 1) for place in missing])
 
 
 def _terminators(parts: RowParts, trained: Bool) -> Iterator[Hit]:
@@ -152,23 +139,6 @@ def _terminators(parts: RowParts, trained: Bool) -> Iterator[Hit]:
     yield from _ranges("terminator_masked", [(end, end + 1) for end in ends[is_open & is_masked].tolist()])
     cut = zip(begins[is_open & ~is_masked].tolist(), ends[is_open & ~is_masked].tolist(), strict=True)
     yield from _ranges("no_terminator", [(max(begin, end - 8), end) for begin, end in cut])
-
-
-def _borders(row: TokenRow, parts: RowParts, facts: TokenizerFacts) -> Iterator[Hit]:
-    """Check that sequences within a row begin with one BOS, and are marked for every implementation of attention."""
-    begins = parts.starts | parts.openings
-    begins[: parts.content + 1] = np.arange(len(begins[: parts.content + 1])) == parts.content
-    if facts.bos_id is not None:
-        is_bos = row.input_ids == facts.bos_id
-        doubled = np.flatnonzero(is_bos[:-1] & is_bos[1:] & begins[:-1]).tolist()
-        yield from _ranges("bos_doubled", [(place, place + 2) for place in doubled])
-    found = {"borders_missing": np.flatnonzero(parts.openings & ~parts.starts).tolist()}
-    mask = row.columns.get("attention_mask")
-    if row.seq_lengths is None and mask is not None and mask.max(initial=0) == 1:  # marked by position_ids alone
-        joined = np.flatnonzero(parts.starts & ~parts.padding).tolist()
-        found["borders_joined"] = [place for place in joined if place > parts.content]
-    for code, places in found.items():
-        yield from _ranges(code, [(max(place - 4, 0), place + 1) for place in places])
 
 
 def _tokens(code: str, mask: Bool) -> Iterator[Hit]:

@@ -87,7 +87,6 @@ class RowParts(NamedTuple):
     is_stop: Bool  # [n]
     is_space: Bool  # [n]
     padding: Bool  # [n]
-    content: int  # index of the first token that is not padding; n if there is none
     starts: Bool  # [n] where sequences begin according to the columns, including the first token
     openings: Bool  # [n] where, by the ids, a conversation begins after the beginning of the row
 
@@ -114,7 +113,7 @@ def find_parts(row: TokenRow, facts: TokenizerFacts) -> RowParts:
     openings = np.zeros(len(ids), np.bool_)
     if facts.bos_opens:  # a BOS directly after another is a duplicate, and does not begin a conversation
         openings[content + 1 :] = (ids[content + 1 :] == facts.bos_id) & (ids[content:-1] != facts.bos_id)
-    return RowParts(kinds, bool(headers), row.trained, is_stop, is_space, padding, content, starts, openings)
+    return RowParts(kinds, bool(headers), row.trained, is_stop, is_space, padding, starts, openings)
 
 
 def next_true(mask: Bool) -> Int64:
@@ -174,7 +173,7 @@ def _padding(row: TokenRow, facts: TokenizerFacts) -> Bool:
     padding = np.zeros(len(row.input_ids), np.bool_)
     if mask is not None and (mask == 0).any():
         padding = mask == 0
-    elif facts.model is not None:
+    else:
         other = np.flatnonzero(row.input_ids != facts.model.pad_id)
         is_stop = facts.model.pad_id in facts.model.stop_ids
         if len(other):  # a row of pad ids only is not treated as padding

@@ -9,15 +9,16 @@ suffix, as in templates that write roles as plain text, prompts cannot be recogn
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
+from itertools import groupby, takewhile
 from pathlib import Path
 
 import numpy as np
 
+from packer.audit.token_texts import TokenTexts
 from packer.batches import Bool, Int64
-from packer.errors import UsageError
 from packer.model.backend import load_backend
 from packer.model.model import TOKENIZER_FILE, Model, load_model
+from packer.model.token_bytes import TokenBytes
 from packer.pipeline.plan.input_resolution import pin_recipe, tokenizer_place
 from packer.pipeline.stages import compile_template
 from packer.recipe.recipe import make_recipe
@@ -27,67 +28,49 @@ from packer.tokenize import ReferenceEncoder
 _QUESTION, _ANSWER, _SYSTEM = "first question", "first answer", "rules of the row"
 _NEXT_QUESTION, _NEXT_ANSWER = "second question", "second answer"
 
-_SPACES = str.maketrans("", "", "ĠĊĉčċ▁ \n\t\r")
-"""White space as vocabularies write it: bytes mapped to letters, and SentencePiece's own character."""
-
 _REASONING = re.compile(r"[<\[][^<>\[\]\s]*(?:think|thought|reason)", re.IGNORECASE)
 """Start of a reasoning block. Some prompts include an empty block; the content of others belongs to the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerFacts:
-    """Facts about a tokenizer and template; all are empty without a tokenizer. Ids are int64."""
+    """Facts about a tokenizer and template. Ids are int64."""
 
-    model: Model | None = None
-    stops: tuple[int, ...] = ()
-    spaces: Bool = field(default_factory=lambda: np.zeros(2, np.bool_))
+    model: Model
+    texts: TokenTexts
+    stops: tuple[int, ...]
+    spaces: Bool
     """[V + 2] which ids consist of white space only; the first and the last entry are for ids out of range."""
 
+    bos_id: int | None
     openings: tuple[int, ...] = ()
     """Ids that begin a conversation, and markers that follow its BOS; empty if it begins with text of a message."""
 
-    bos_id: int | None = None
     header: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
     """The end of an answer's header, without trailing white space; empty if it is unknown."""
 
     bos_opens: bool = False
     """Whether the template writes the BOS only at the beginning of a conversation; then a BOS in a row begins one."""
 
-    no_header: str = "no tokenizer was named"
+    no_header: str = "the tokenizer has no chat template: --template names one"
     """Why the header is unknown."""
 
     def text(self, ids: Int64) -> str:
         """Decode ids, including special tokens; ids outside the vocabulary are written as numbers."""
-        if self.model is None:
-            return "".join(f"{i} " for i in ids.tolist())
-        backend = load_backend(self.model.files[TOKENIZER_FILE])
-        text, known = "", list[int]()
-        for token in [*ids.tolist(), None]:
-            if token is not None and 0 <= token < self.model.vocab_size:
-                known.append(token)
-            else:
-                text += backend.decode(known, skip_special_tokens=False) + f"[{token}]" * (token is not None)
-                known = []
-        return text
+        groups = groupby(ids.tolist(), lambda token: 0 <= token < self.model.vocab_size)
+        return "".join(
+            self.texts.decode(np.array([*own], np.int32)) if known else "".join(f"[{token}]" for token in own)
+            for known, own in groups
+        )
 
 
 def load_facts(
-    tokenizer: Path | str | None, template: Path | None, note: Callable[[str], None] = lambda _: None
+    tokenizer: Path | str, template: Path | None, note: Callable[[str], None] = lambda _: None
 ) -> TokenizerFacts:
     """Load a tokenizer and derive facts from it and its template.
 
     `note` is called with the commit that a name on the Hub resolves to.
-
-    Raises:
-        UsageError: a template without a tokenizer.
     """
-    if tokenizer is None:
-        if template is not None:
-            raise UsageError(
-                f"template {template}: it needs a tokenizer, which turns its texts into ids",
-                hint="pass --tokenizer DIR, the tokenizer that the rows were made with",
-            )
-        return TokenizerFacts()
     pinned = pin_recipe(make_recipe({"tokenizer": str(tokenizer)}), note).tokenizer
     assert pinned is not None
     return facts_of(load_model(tokenizer_place(pinned), template=template))
@@ -95,27 +78,19 @@ def load_facts(
 
 def facts_of(model: Model) -> TokenizerFacts:
     """Return the facts of a tokenizer and of its template, if it has one."""
-    backend = load_backend(model.files[TOKENIZER_FILE])
-    control = {token.id for token in model.added_tokens if not token.is_text}
-    spaces = [
-        token
-        for piece, token in backend.get_vocab(with_added_tokens=True).items()
-        if piece and token not in control and (not piece.translate(_SPACES) or piece in {"<0x0A>", "<0x20>", "<0x09>"})
-    ]
-    is_space = np.zeros(model.vocab_size + 2, np.bool_)
-    is_space[np.array(spaces, np.int64) + 1] = True
+    is_space = [False, *(entry is not None and entry.isspace() for entry in TokenBytes(model).table), False]
     bos = model.named_tokens.get("bos_token")
     facts = TokenizerFacts(
         model=model,
+        texts=TokenTexts(model),
         stops=model.stop_ids,
-        spaces=is_space,
-        bos_id=None if bos is None else backend.token_to_id(bos),
-        no_header="the tokenizer has no chat template: --template names one",
+        spaces=np.array(is_space, np.bool_),
+        bos_id=None if bos is None else load_backend(model.files[TOKENIZER_FILE]).token_to_id(bos),
     )
-    return facts if model.template is None else _with_template(facts, model, model.template, control)
+    return facts if model.template is None else _with_template(facts, model, model.template)
 
 
-def _with_template(facts: TokenizerFacts, model: Model, source: str, control: set[int]) -> TokenizerFacts:
+def _with_template(facts: TokenizerFacts, model: Model, source: str) -> TokenizerFacts:
     """Add the facts of a template to those of its tokenizer."""
     template, encoder = compile_template(source, model, make_recipe({})), ReferenceEncoder(model.files[TOKENIZER_FILE])
 
@@ -141,7 +116,7 @@ def _with_template(facts: TokenizerFacts, model: Model, source: str, control: se
     # The text after a question, up to the start of a reasoning block.
     endings = [ids(_REASONING.split(text.partition(_QUESTION)[2])[0]) for text in (prompt, chat, plain)]
     same = [group[0] for group in takewhile(lambda group: len({*group}) == 1, zip(*endings, strict=False))]
-    control |= {*model.stop_ids}
+    control = {token.id for token in model.added_tokens if not token.is_text} | {*model.stop_ids}
     header = _distinct(same, [each for each in (first, following, system) if each], control)
     while header and facts.spaces[header[-1] + 1]:
         header = header[:-1]

@@ -12,10 +12,11 @@ from pathlib import Path
 from packer.audit.findings import LEVELS, CodedFinding, Example, Findings, in_order
 from packer.audit.lint.buildable import prepare_probes
 from packer.audit.lint.codes import CODES, finding
-from packer.audit.lint.history import find_forgotten_reasoning, find_rewriting
 from packer.audit.lint.probed_template import ProbedTemplate
-from packer.audit.lint.prompts import (
+from packer.audit.lint.template_checks import (
+    find_forgotten_reasoning,
     find_openings,
+    find_rewriting,
     find_tokenizer_difference,
 )
 from packer.batches import RowBatch

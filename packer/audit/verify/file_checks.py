@@ -107,7 +107,7 @@ def check_selection(folder: Path, manifest: Manifest, *, is_whole: bool) -> list
     findings = [each for table in manifest.tables for each in check_kept(folder, table.path, table)]
     if findings or not is_whole:
         return findings
-    shards = [shard for shard in manifest.shards if shard.kind == "documents"]
+    shards = manifest.document_shards
     try:
         rules = make_recipe(manifest.recipe).row_rules
         stored = read_selection(folder, selection)

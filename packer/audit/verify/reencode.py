@@ -144,7 +144,7 @@ def _tasks(
         for source, own in parts.items()
         for part in own
     }
-    shards = [shard for shard in manifest.shards if shard.kind == "documents"]
+    shards = manifest.document_shards
     traits = () if manifest.selection is None else manifest.selection.traits
     tasks: list[_Task] = []
     findings: list[Finding] = []
@@ -177,7 +177,6 @@ def _worker(cache: Path | str, recipe: Recipe, model: Model) -> Callable[[_Task]
             with fresh_place(cache) as folder, overruns_at(lambda row: named_row(task.part.partition, row, recipe)):
                 return _compare_partition(task, folder, stages, RowColumns(recipe), recipe.rows.max_bytes)
         except InputError as error:
-            # The error names the temporary file of standard input; report the input's own name.
             entry = task.part.entry
             reason = error.message.replace(str(task.part.partition.path), entry.path)
             findings = differing(entry.path, ("input", f"sha256 {entry.sha256}", reason))
@@ -334,7 +333,7 @@ def _rejected_codes(folder: Path, manifest: Manifest) -> list[dict[int, str]]:
     assign them, as an input may be listed once for each split.
     """
     lines = (line for line in read_rejected(folder, manifest) if line.document is None)
-    shards = (shard for shard in manifest.shards if shard.kind == "documents")
+    shards = manifest.document_shards
     return [{line.row - shard.first_row: line.code for line in islice(lines, shard.num_rejected)} for shard in shards]
 
 

@@ -1,4 +1,4 @@
-"""Checks of one shard: its bytes, structure and row digests, and the rules that its documents must satisfy."""
+"""Checks of one shard: its bytes, structure and row digests, the rules that its documents must satisfy, its images."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_128_hexdigest
 
-from packer.audit.verify.file_checks import check_size
-from packer.audit.verify.media_checks import images_are_elsewhere
+from packer.audit.verify.file_checks import check_kept, check_size
 from packer.audit.verify.verify_report import Finding, Level, differing, unreadable
 from packer.batches import Bool, Int64, UInt64
 from packer.errors import InputError, PackerError, ResourceError
@@ -20,7 +19,7 @@ from packer.store.arrow_columns import (
     DocumentRows,
     Ragged,
     digest_values,
-    flat_view,
+    numbers,
     shard_rows,
     value_pieces,
 )
@@ -29,7 +28,8 @@ from packer.store.bounds import OutOfBounds, check_blocks, check_documents
 from packer.store.digest import digest_file, digest_file_xxh3, document_ids
 from packer.store.document_shards import DocumentShards
 from packer.store.files import CacheFiles
-from packer.store.manifest import MANIFEST_NAME, ModelRecord, Place, Shard
+from packer.store.manifest import MANIFEST_NAME, Manifest, ModelRecord, Place, Shard, StoredTable
+from packer.store.media_shards import MediaShards
 from packer.store.place import fresh_place
 
 MAX_ROWS = 20
@@ -105,7 +105,7 @@ def _batches(folder: Path, shard: Shard) -> Iterator[tuple[Place, DocumentRows |
     )
     for number, place in enumerate(shard.places):
         batch = opened.mapped(0).batch(number)
-        yield place, shard_rows(batch, shard.kind), flat_view(batch, "digest", np.uint64, batch.num_rows), batch
+        yield place, shard_rows(batch, shard.kind), numbers(batch.column("digest")), batch
 
 
 def _check_bounds(shard: Shard, place: Place, rows: DocumentRows | BlockRows) -> list[Finding]:
@@ -217,7 +217,7 @@ def document_rules(rows: DocumentRows, model: ModelRecord) -> Iterator[Rule]:
     yield "num_trained", "the number of labels", rows.num_trained != np.bincount(of_token[trained], minlength=num_rows)
     yield "spans", "exactly the trained runs", _spans_differ(rows, trained, of_token, start)
     yield "doc_id", "the digest of ids, labels, weights, images and values", _doc_ids(rows) != rows.doc_id
-    yield "media", "spans of exactly the tokens of images", images_are_elsewhere(rows, model.image_ids)
+    yield "media", "spans of exactly the tokens of images", _images_are_elsewhere(rows, model.image_ids)
     if rows.loss_weights is None:
         return
     elsewhere = _misaligned(rows.loss_weights, ids)
@@ -277,3 +277,56 @@ def _spans_differ(rows: DocumentRows, trained: Bool, of_token: Int64, start: int
     covered = np.cumsum(steps[:-1])
     differ |= _rows_with(covered != trained, of_token, num_rows)
     return differ
+
+
+def check_media(folder: Path, manifest: Manifest, *, is_whole: bool) -> list[Finding]:
+    """Check the shards of images; `is_whole`: whether those of documents are intact, so that they can be read."""
+    tables = manifest.media or ()
+    findings = [each for table in tables for each in check_kept(folder, table.path, table)]
+    if findings:
+        return findings
+    stored: set[bytes] = set()
+    for table in tables:
+        found, digests = _images(folder, table)
+        findings += found
+        stored |= digests
+    for shard in manifest.document_shards if is_whole and not findings else ():
+        try:
+            named = {
+                media.sha256[number].tobytes()
+                for rows, _ in DocumentShards(folder, (shard,)).chunks()
+                if (media := rows.media) is not None
+                for number in range(int(media.offsets[0]), int(media.offsets[-1]))
+            }
+        except PackerError as error:
+            findings.append(unreadable(shard.path, error))
+            continue
+        if missing := len(named - stored):
+            findings += differing(shard.path, ("images", "images that the cache has", f"{missing} that it lacks"))
+    return findings
+
+
+def _images(folder: Path, table: StoredTable) -> tuple[list[Finding], set[bytes]]:
+    shard, digests = MediaShards(folder, [table]), set[bytes]()
+    try:
+        for digest in shard.digests():
+            shard.read(digest)
+            digests.add(digest)
+    except PackerError as error:
+        return [unreadable(table.path, error)], digests
+    return differing(table.path, ("images", table.num_rows, len(digests))), digests
+
+
+def _images_are_elsewhere(rows: DocumentRows, image_ids: tuple[int, ...]) -> Bool:
+    """Return the documents whose repeated tokens are not exactly those from the ends of their images.  # bool[R]"""
+    broken = np.zeros(len(rows.row), np.bool_)
+    if rows.media is None:
+        return broken
+    for number in range(len(rows.row)):
+        is_image = np.isin(rows.input_ids[number], image_ids)
+        for image in rows.media[number]:
+            last = image.start + image.length - 1
+            broken[number] |= not (is_image[image.start] and is_image[last])
+            is_image[image.start : last + 1] = False
+        broken[number] |= bool(is_image.any())
+    return broken

@@ -30,12 +30,10 @@ from packer.audit.verify.file_checks import (
     check_tokenizer,
     find_strays,
 )
-from packer.audit.verify.media_checks import check_media
 from packer.audit.verify.reencode import Reencoded, compare_reencoded
-from packer.audit.verify.shard_checks import shard_auditor
+from packer.audit.verify.shard_checks import check_media, shard_auditor
 from packer.audit.verify.verify_report import Checked, Finding, Level, VerifyReport, differing
-from packer.display import in_shell
-from packer.errors import CheckError, PackerError, RecipeError, UsageError, url_of
+from packer.errors import CheckError, PackerError, RecipeError, url_of
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.plan.source_roots import SourceRoots
 from packer.pipeline.workers.executor import Workers
@@ -43,7 +41,6 @@ from packer.pipeline.workers.ray_workers import workers_on
 from packer.progress import Progress, Silent
 from packer.recipe.recipe import make_recipe
 from packer.source.file_bytes import file_sha256
-from packer.source.files import STANDARD_INPUT, input_path
 from packer.store.cache import content_fingerprint
 from packer.store.document_shards import DocumentShards
 from packer.store.fingerprint import fingerprint
@@ -96,8 +93,7 @@ def verify(
         InputError: there is no manifest: not a cache, or its build did not finish.
         StorageError: the manifest cannot be read.
         WorkerDiedError: a process that re-encoded rows was killed.
-        UsageError: inputs are to be compared, one was standard input, and nothing is piped in; or a node has different
-            software than this machine.
+        UsageError: a node has different software than this machine.
         ValueError: another level; a sample without `reencode`, or of no rows; `reencode` without `sources`.
     """
     if level not in get_args(Level):
@@ -116,7 +112,6 @@ def verify(
             found = fingerprint(manifest)
         except CheckError as error:
             return _unreadable(named, level, content, error, expect)
-        _need_standard_input(place, manifest, roots)
         audit = _Audit(
             folder=place,
             fetched=named,
@@ -151,23 +146,6 @@ def verify(
             notes=(*notes, *(() if reencoded is None else reencoded.notes)),
             num_reencoded=None if reencoded is None else reencoded.num_rows,
         )
-
-
-def _need_standard_input(folder: Path, manifest: Manifest, roots: SourceRoots) -> None:
-    """Raise a UsageError if standard input must be compared and nothing is piped in: the cache is not damaged."""
-    if STANDARD_INPUT not in roots.roots or all(
-        entry.path != STANDARD_INPUT or not entry.num_bytes for entry in manifest.inputs
-    ):
-        return
-    try:
-        if input_path(STANDARD_INPUT).stat().st_size:
-            return
-    except UsageError:
-        pass
-    raise UsageError(
-        f"{folder} was built from standard input, but nothing is piped in: its inputs were not compared",
-        hint=f"pipe in the rows it was built from: zcat ... | packer verify {in_shell(folder)} --sources -",
-    )
 
 
 @dataclass(slots=True, kw_only=True)

@@ -79,6 +79,20 @@ def _remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Mode
     hint = _about_reading(code, reason, file) or _columns_of(code, reason)
     if hint is not None:
         return hint
+    return tried_hint(code, reason, (row.batch for row in file.rows()), recipe, model, lost=lost)
+
+
+def tried_hint(
+    code: str,
+    reason: str,
+    rows: Iterable[RowBatch],
+    recipe: Recipe,
+    model: Model,
+    *,
+    lost: Iterable[str] = (),
+    advice: str | None = None,
+) -> str:
+    """Suggest keys that were tried on some of these rows, which are rejected; `advice` replaces the code's."""
     if code == "template_error" and _ONE_CALL.search(reason):
         return PARALLEL_CALLS
     about = next((each for each in _ABOUT_VARIABLES if each in reason), "")
@@ -90,10 +104,10 @@ def _remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Mode
         ways = {f'template.kwargs.{name}="{word}"': "trains them under this effort" for name, word in found}
     elif about:
         ways = {way: effect for way, effect in ways.items() if "kwargs" in way}
-    rows = _rejected_rows(code, about, file, recipe, model) if ways else []
-    if rows:
-        ways = dict(_that_help(ways, rows, recipe, model))
-    return rejection_hint(code, ways, advice=_ABOUT_VARIABLES.get(about))
+    rejected = _rejected_rows(code, about, rows, recipe, model) if ways else []
+    if rejected:
+        ways = dict(_that_help(ways, rejected, recipe, model))
+    return rejection_hint(code, ways, advice=_ABOUT_VARIABLES.get(about, advice))
 
 
 def _stops(recipe: Recipe, model: Model) -> dict[str, str]:
@@ -188,13 +202,13 @@ def _from_system(message: Message) -> Message:
 _TRIED_ROWS, _SEARCHED_ROWS = 8, 200
 
 
-def _rejected_rows(code: str, about: str, file: InputFile, recipe: Recipe, model: Model) -> list[RowBatch]:
+def _rejected_rows(code: str, about: str, rows: Iterable[RowBatch], recipe: Recipe, model: Model) -> list[RowBatch]:
     """Return some of the first rows that are rejected with a code, for a reason with these words."""
     stages = Stages(recipe, model)
     found = []
-    for row in islice(file.rows(), _SEARCHED_ROWS):
-        if any(each.code == code and about in each.reason for each in stages.run(row.batch).rejections):
-            found.append(row.batch)
+    for batch in islice(rows, _SEARCHED_ROWS):
+        if any(each.code == code and about in each.reason for each in stages.run(batch).rejections):
+            found.append(batch)
         if len(found) == _TRIED_ROWS:
             break
     return found

@@ -92,7 +92,7 @@ def pin_benchmarks(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
     against = []
     for rule in asked.against:
         found = read_rule(rule)
-        number = Questions([found.questions], ngram=asked.ngram, common=asked.common).counted[0].num_untestable
+        number = Questions([found.questions], ngram=asked.ngram, common=asked.common).num_untestable
         if number:
             note(
                 f"{number:,} of {len(found.questions):,} questions of {found.name} are not searched for: they have no "

@@ -5,8 +5,8 @@ so these names are only words: what they lead to is opened if it is below a root
 here or on another machine. Then its bytes are compared with the digest in the manifest before any of them is shown.
 
 A root is a folder or a file of this machine, a dataset of the Hub (`hf://datasets/ORG/NAME`), a tokenizer of the Hub
-(`hf://ORG/NAME`), a folder of a bucket (`s3://BUCKET/FOLDER`), or `-` for standard input. With the roots `data` and
-`/mnt/chats`, and `/home/me` as the current folder:
+(`hf://ORG/NAME`), or a folder of a bucket (`s3://BUCKET/FOLDER`). What was standard input is not read again. With the
+roots `data` and `/mnt/chats`, and `/home/me` as the current folder:
 
     name in the manifest       is read from
     data/a.jsonl               /home/me/data/a.jsonl: a relative name is looked up from the current folder,
@@ -34,6 +34,7 @@ from packer.recipe.column_rules import with_rules
 from packer.recipe.recipe import Recipe
 from packer.source.file_bytes import FilePath
 from packer.source.files import STANDARD_INPUT
+from packer.withdrawn import PIPED, WITHDRAWN, refuse_withdrawn
 
 
 class BelowNoRootError(InputError):
@@ -51,11 +52,13 @@ class SourceRoots:
         """Return roots by their names.
 
         Raises:
-            UsageError: one is empty.
+            UsageError: one is empty, or standard input.
         """
         roots = tuple(os.fspath(root) for root in ([named] if isinstance(named, str | Path) else named))
         if "" in roots:  # an unset variable of a shell, which would stand for the current folder
             raise UsageError("--sources names nothing", hint="--sources . is the current folder")
+        if STANDARD_INPUT in roots:
+            refuse_withdrawn(PIPED)
         return cls(roots)
 
     def __bool__(self) -> bool:
@@ -67,7 +70,6 @@ class SourceRoots:
         Raises:
             BelowNoRootError: it is below no root.
             InputError: a symbolic link leads to it; or it is on the Hub or in a bucket, and cannot be had.
-            UsageError: it is standard input, and nothing is piped in.
         """
         return input_place(self.place(name))
 
@@ -78,7 +80,9 @@ class SourceRoots:
             BelowNoRootError: it is below no root.
             InputError: a symbolic link leads to it.
         """
-        if name == STANDARD_INPUT or is_address(name):
+        if name == STANDARD_INPUT:
+            raise BelowNoRootError(f"{name}: not read: it was standard input", hint=WITHDRAWN[PIPED])
+        if is_address(name):
             if any(_is_at(name, root) for root in self.roots):
                 return name
             raise _refused(name)
@@ -101,7 +105,7 @@ class SourceRoots:
 
         From a root, a name is looked up only if something is there, so that what is missing is called so by its name.
         """
-        roots = [root for root in self.roots if not is_address(root) and root != STANDARD_INPUT and "\0" not in name]
+        roots = [root for root in self.roots if not is_address(root) and "\0" not in name]
         there = [root for root in roots if glob.has_magic(name) or os.path.lexists(Path(root, name))]
         for path, root in [(Path(name), root) for root in roots] + [(Path(root, name), root) for root in there]:
             if _absolute(path).is_relative_to(_absolute(root)):
@@ -161,7 +165,7 @@ class SourceRoots:
 
 
 def _refused(name: str) -> BelowNoRootError:
-    where = name if is_address(name) or name == STANDARD_INPUT else Path(name).parent
+    where = name if is_address(name) else Path(name).parent
     return BelowNoRootError(
         f"{name}: not read: it is below no --sources",
         hint=f"what a cache names is read only where you say so; if you trust this name: --sources {in_shell(where)}",
@@ -174,8 +178,8 @@ def _absolute(path: Path | str) -> Path:
 
 def _is_at(name: str, root: str) -> bool:
     """Whether an address is a root or below it. A root of the Hub without a revision stands for all of them."""
-    if not (is_address(name) and is_address(root)):
-        return name == root
+    if not is_address(root):
+        return False
     top = root.rstrip("/").split("/")
     return any({".", ".."}.isdisjoint(own) and own[: len(top)] == top for own in _paths(name))
 

@@ -4,6 +4,7 @@ import functools
 import json
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from tokenizers import Tokenizer
 
 from packer.audit.foreign import CODES, audit_foreign
 from packer.audit.foreign.row_parts import LEFT, TokenRow, find_parts
-from packer.audit.foreign.tokenizer_facts import TokenizerFacts, load_facts
+from packer.audit.foreign.tokenizer_facts import load_facts
 
 QUESTIONS = ("why is the sky blue?", "and at night?\nwhy", "\n\nhm", "count: 1 2 3")
 ANSWERS = ("light is scattered", "it is dark\n\n1. no sun", "well", "x " * 30, "\nfirst a newline")
@@ -120,7 +121,7 @@ def bos_doubled(data, rows, words):
         rows[number].ids.insert(0, words.bos)
         rows[number].labels.insert(0, -100)
         rows[number].kinds.insert(0, BOS)
-    return {"bos_doubled": (len(some), len(some))}
+    return {}  # the second is no beginning
 
 
 def bos_missing(data, rows, words):
@@ -271,7 +272,7 @@ def test_words_behind_the_marker_of_a_role_begin_no_conversation(starter, tmp_pa
 
 
 @pytest.mark.parametrize("pads", [1, 5])
-@pytest.mark.parametrize("how", ["pad", "stop", "mask", "no tokenizer", "trained"])
+@pytest.mark.parametrize("how", ["pad", "stop", "mask", "trained"])
 def test_lengths_that_leave_out_the_padding_fit_their_rows(scratch, words, pads, how):
     rows = [Row(*[words.conversation([(question, "yes")]) for question in ("why?", "how?")]) for _ in range(2)]
     for row in rows:
@@ -282,46 +283,18 @@ def test_lengths_that_leave_out_the_padding_fit_their_rows(scratch, words, pads,
     columns = {"seq_lengths": [row.seq_lengths for row in rows], "position_ids": [row.positions() for row in rows]}
     if how == "mask":
         columns["attention_mask"] = [row.mask + [0] * pads for row in rows]
-    counts, _ = found(
-        write(new(scratch), rows, **columns), words, **{"tokenizer": None} if how == "no tokenizer" else {}
-    )
+    counts, _ = found(write(new(scratch), rows, **columns), words)
     assert counts == ({"padding_trained": (1, 1)} if how == "trained" else {})
 
 
 def test_numbers_in_the_attention_mask_are_borders(scratch, words):
     rows = [Row(words.conversation([("a", "b")]), words.conversation([("c", "d")])) for _ in range(2)]
     mask = [[1] * row.seq_lengths[0] + [2] * row.seq_lengths[1] for row in rows]
-    counts, report = found(write(new(scratch), rows, attention_mask=mask), words)
+    counts, _ = found(write(new(scratch), rows, attention_mask=mask), words)
     assert counts == {}
-    _, report = found(write(new(scratch), rows, attention_mask=mask), words, tokenizer=None)
-    assert not any("several conversations" in entry.what for entry in report.not_looked_at), "the mask numbers them"
     ones = [[1] * len(row.ids) for row in rows]
     counts, _ = found(write(new(scratch), rows, attention_mask=ones), words)
     assert counts == {"borders_missing": (2, 2)}
-
-
-def test_a_mask_of_ones_joins_what_position_ids_part(scratch, words):
-    """As LLaMA-Factory packs without neat_packing; collators that read seq_lengths make a mask of their own."""
-    rows = [Row(words.conversation([("a", "b")]), words.conversation([("c", "d")])) for _ in range(2)]
-    ones, positions = [[1] * len(row.ids) for row in rows], [row.positions() for row in rows]
-    for tokenizer in (None, words.folder):
-        counts, _ = found(
-            write(new(scratch), rows, attention_mask=ones, position_ids=positions), words, tokenizer=tokenizer
-        )
-        assert counts == {"borders_joined": (2, 2)}
-    padded = [Row(words.conversation([("a", "b")]), words.conversation([("c", "d")]))]
-    padded[0].ids += [words.pad] * 3
-    padded[0].labels += [-100] * 3
-    columns = {"attention_mask": [[1] * len(padded[0].ids)], "position_ids": [[*positions[0], 0, 0, 0]]}
-    assert found(write(new(scratch), padded, **columns), words)[0] == {"borders_joined": (1, 1)}
-    lengths = [row.seq_lengths for row in rows]
-    folder = write(new(scratch), rows, attention_mask=ones, position_ids=positions, seq_lengths=lengths)
-    assert found(folder, words)[0] == {}
-    numbers = [[1] * row.seq_lengths[0] + [2] * row.seq_lengths[1] for row in rows]
-    assert found(write(new(scratch), rows, attention_mask=numbers, position_ids=positions), words)[0] == {}
-    single = [Row(words.conversation([("a", "b")]))]
-    masks, own = [[1] * len(single[0].ids)], [single[0].positions()]
-    assert found(write(new(scratch), single, attention_mask=masks, position_ids=own), words)[0] == {}
 
 
 def test_a_stop_token_that_is_masked_as_padding_is_found_where_pad_is_eos(scratch, starter, words):
@@ -363,16 +336,6 @@ def test_masks_say_what_is_trained_where_there_are_no_labels(scratch, words):
     assert found(write(new(scratch), rows, labels=None, **both), words)[0] == {}
     counts, report = found(write(new(scratch), rows, labels=None), words)
     assert "prompt_trained" in counts and "nothing" in report.labels_from
-
-
-def test_without_a_tokenizer_shapes_are_examined_and_the_rest_is_said_not_to_be(scratch, words):
-    rows = [Row(words.conversation([("a", "b")])) for _ in range(3)]
-    rows[0].labels = list(rows[0].ids)
-    rows[1].labels = [-100] * len(rows[1].ids)
-    rows[2].labels = [*rows[2].labels[1:], -100]
-    counts, report = found(write(new(scratch), rows), words, tokenizer=None)
-    assert counts == {"nothing_trained": (1, 1), "labels_shifted": (1, 1)}
-    assert [entry.why for entry in report.not_looked_at][:2] == ["no tokenizer was named"] * 2
 
 
 def test_a_template_that_writes_roles_as_text_leaves_prompts_not_examined(scratch, words, tmp_path):
@@ -442,7 +405,7 @@ def test_rows_of_another_template_are_not_said_to_begin_within_a_message(scratch
 
 
 def test_codes_have_a_meaning_and_a_hint():
-    assert len(CODES) == 13
+    assert len(CODES) == 11
     for code, kind in CODES.items():
         assert kind.meaning and kind.hint and code == code.lower()
 
@@ -514,9 +477,9 @@ def test_no_rows_and_rows_without_tokens_have_nothing_to_tell(scratch, words):
     assert found(write(new(scratch), rows, **columns), words)[0] == {"nothing_trained": (2, 2)}
 
 
-def test_many_sequences_that_begin_within_a_message_take_linear_work():
+def test_many_sequences_that_begin_within_a_message_take_linear_work(words):
     """Searching the whole row for the end of each would take minutes."""
     number = 150_000
-    facts = TokenizerFacts(openings=(0,), stops=(6,))
+    facts = replace(load_facts(words.folder, None), openings=(0,), stops=(6,), bos_opens=False)
     row = TokenRow(number=0, input_ids=np.full(2 * number, 3), columns={}, seq_lengths=np.full(number, 2))
     assert (find_parts(row, facts).kinds == LEFT).all()

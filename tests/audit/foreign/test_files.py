@@ -11,18 +11,25 @@ import pyarrow.parquet as pq
 import pytest
 from packed_again import packed_again
 
-from packer.audit.foreign import audit_foreign
+from packer.audit import foreign
 from packer.audit.foreign.tokenizer_facts import load_facts
 from packer.errors import InputError
 from packer.export.run import export
 
+TOKENIZER = {}
+
 
 @pytest.fixture(scope="module", autouse=True)
-def known_once():
+def known_once(starter):
     """Tokenizer and template are asked once for all of these tests."""
+    TOKENIZER["tokenizer"] = starter / "tokenizer"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("packer.audit.foreign.foreign_report.load_facts", functools.cache(load_facts))
         yield
+
+
+def audit_foreign(path, **asked):
+    return foreign.audit_foreign(path, **TOKENIZER | asked)
 
 
 @pytest.fixture(scope="module")
@@ -49,19 +56,15 @@ def caches(starter_cache, tmp_path_factory):
 
 
 @pytest.mark.parametrize(("mode", "unit"), CASES)
-def test_whatever_export_writes_is_taken_as_a_folder_and_has_no_finding(caches, starter, tmp_path, mode, unit):
+def test_whatever_export_writes_is_taken_as_a_folder_and_has_no_finding(caches, tmp_path, mode, unit):
     out = export(caches[mode], tmp_path / "out", to="datasets", unit=unit)
-    with_tokenizer, without = (
-        audit_foreign(out.folder, tokenizer=named, sample=None) for named in (starter / "tokenizer", None)
-    )
+    report = audit_foreign(out.folder, sample=None)
     # Blocks of one stream are cut where a block is full, and that is said; some hold the middle of an answer alone.
     cut = {(code, "warning") for code in ("no_terminator", "no_header")} if mode == "stream" else set()
-    assert {(finding.code, finding.level) for finding in with_tokenizer.findings} == cut
-    assert without.findings == ()
-    for report in (with_tokenizer, without):
-        assert report.trained == sum(split.num_trained for split in out.splits) > 0
-        assert report.tokens_looked_at == sum(split.num_tokens for split in out.splits)
-        assert report.num_rows == report.rows_looked_at == sum(split.num_rows for split in out.splits)
+    assert {(finding.code, finding.level) for finding in report.findings} == cut
+    assert report.trained == sum(split.num_trained for split in out.splits) > 0
+    assert report.tokens_looked_at == sum(split.num_tokens for split in out.splits)
+    assert report.num_rows == report.rows_looked_at == sum(split.num_rows for split in out.splits)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow stream", "arrow file", "folder of parquet", "splits of any name"])
