@@ -5,11 +5,14 @@ has other parts than texts.
 """
 
 import json
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
-from packer.source.file_bytes import FilePath, jq_command
+from packer.source.file_bytes import FilePath, jq_command, quoted
+from packer.source.prose import is_text
 from packer.source.roles import ROLES, SPEAKERS, guess_roles, is_role
 from packer.source.row import ID_FIELDS
 
@@ -17,6 +20,11 @@ _OWN_KEYS = ({"role", "content"}, {"from", "value"})
 
 _PARTS = "if . then map(select(length > 1)) else . end"
 """Parts of a message without those that have nothing but a type, as the `step-start` of the AI SDK."""
+
+_MOST_SAID = 4
+
+_HEADER = re.compile(r"^[^\S\n]*([^\W\d_][\w -]{0,30}):", re.MULTILINE)
+"""The name of a speaker at the beginning of a line."""
 
 EACH_ROW = 'if type == "array" then .[] else . end | '
 
@@ -75,7 +83,10 @@ class _Export(NamedTuple):
     """None if nothing in the file makes rows of it."""
 
     slurps: bool = False
-    """Whether all lines of the file together are one row."""
+    """Whether the program takes all lines of the file together."""
+
+    folder: bool = False
+    """Whether it takes those of all files in a folder."""
 
 
 def _has(*names: str) -> Callable[[Mapping[str, Any]], bool]:
@@ -114,9 +125,15 @@ _EXPORTS = (
     _Export("a file of transcripts, with tools in their system texts", _is_transcript, _GLAIVE),
     _Export("an export of Label Studio, which this writes as its JSON-MIN", _has("annotations", "data"), _LABEL_STUDIO),
     _Export(
-        "one half of a log: its requests without the answers, or the answers alone. Rows with both, as `request` and "
-        "`response`, are read; those of a batch have the same `custom_id`",
-        lambda row: row.get("custom_id") is not None or row.get("object") in ("response", "chat.completion"),
+        "one half of a log, a batch's requests or its answers. With both files in one folder",
+        _has("custom_id"),
+        "map(select(.custom_id?)) | group_by(.custom_id)[] | add",
+        slurps=True,
+        folder=True,
+    ),
+    _Export(
+        "one half of a log: the answers without their requests. Rows with both, as `request` and `response`, are read",
+        lambda row: row.get("object") in ("response", "chat.completion"),
         None,
     ),
     _Export("a file of traces, of which this takes those without branches", _is_trace, _TRACE),
@@ -130,8 +147,12 @@ def export_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | None
             if export.program is None:
                 return f"this is {export.what}"
             program = export.program if export.slurps else f"{EACH_ROW}{export.program}"
-            return _step(f"this is {export.what}", jq_command(path, program, slurps=export.slurps))
-    return dialogue_hint(path, rows)
+            return _step(
+                f"this is {export.what}", jq_command(path, program, slurps=export.slurps, folder=export.folder)
+            )
+    messages = single_messages(path, rows)
+    single = f"each row is a single message; {messages.way}" if messages else None
+    return dialogue_hint(path, rows) or single or _transcript_hint(path, rows)
 
 
 def _step(what: str, command: str | None) -> str:
@@ -161,6 +182,86 @@ def dialogue_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str 
     return None
 
 
+def _transcript_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the step that makes messages of a text of which the lines begin with roles, such as `Customer:`."""
+    for name in rows[0]:
+        found = [dict.fromkeys(filter(is_role, _HEADER.findall(str(row.get(name) or "")))) for row in rows]
+        names = dict.fromkeys(name for each in found for name in each)
+        roles = _roles("role", [{"role": each} for each in names])
+        if roles is None or 2 * sum(len(each) > 1 for each in found) < len(rows):
+            continue
+        at, header = _at(name), f"(?:{'|'.join(map(re.escape, names))}):"
+        role = f"({json.dumps(roles, ensure_ascii=False)}[.] // .)" if roles else "."
+        begins, divides = json.dumps(rf"^\s*{header}"), json.dumps(rf"(?:^|\n)\s*(?={header})")
+        program = (
+            f"select({at} | test({begins}))"
+            f' | {{messages: [{at} | splits({divides}) | select(. != "")'
+            f' | {{role: (sub(":[\\\\s\\\\S]*$"; "") | {role}),'
+            r' content: (sub("^[^:]*:\\s*"; "") | sub("\\s+$"; ""))}]}'
+            f" + del({at})"
+        )
+        return _step(f"{quoted(name)} has a conversation in one text", jq_command(path, f"{EACH_ROW}{program}"))
+    return None
+
+
+class SingleMessages(NamedTuple):
+    """Rows that are messages, not conversations: as texts, what users say would be trained as well."""
+
+    speaker: str
+    """The field that names who speaks."""
+
+    says: str
+    way: str
+    """How they become conversations."""
+
+
+def single_messages(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> SingleMessages | None:
+    """Recognize rows that are single messages, by a field that names a role in all of them."""
+    for speaker in dict.fromkeys(key for row in rows for key in row):
+        names = [row.get(speaker) for row in rows]
+        if not all(isinstance(name, str) and is_role(name) for name in names):
+            continue
+        roles = _roles(speaker, rows) or {}
+        sides = [ROLES.get(str(name).lower()) or roles.get(str(name)) for name in names]
+        said = [key for key in _text_keys(rows, but=speaker) if any(is_text(str(row.get(key))) for row in rows)]
+        shared = _shared_by_conversation(rows, sides, but=(speaker, *said))
+        if shared is not None and len(said) == 1:
+            at, message = _at(shared), _as_message(speaker, said, rows, roles)
+            program = f"group_by({at})[] | {{id: (.[0] | {at} | tostring), messages: map({message} | del({at}))}}"
+            way = f"if those with the same {quoted(shared)} are one conversation"
+            command = jq_command(path, program, slurps=True)
+        elif not SPEAKERS.isdisjoint(speaker.lower().split("_")):
+            way, command = "join those of each conversation to `messages`", None
+        else:
+            continue
+        says = " or ".join(sorted({str(name) for name in names})[:_MOST_SAID])
+        return SingleMessages(speaker, says, f"{way}: {command}" if command else way)
+    return None
+
+
+def _shared_by_conversation(
+    rows: Sequence[Mapping[str, Any]], sides: Sequence[str | None], but: Collection[str]
+) -> str | None:
+    """Return the field in which the rows of a conversation agree: among them, users and assistants take turns.
+
+    Of several it is the one that makes the most conversations, as a day or a channel has more than one.
+    """
+    found: Counter[str] = Counter()
+    for key in (key for key in rows[0] if key not in but):
+        values = [row.get(key) for row in rows]
+        if not all(isinstance(value, str | int) for value in values):
+            continue
+        shared: dict[Any, list[str | None]] = {}
+        for value, side in zip(values, sides, strict=True):
+            shared.setdefault(value, []).append(side)
+        runs = 1 + sum(one != other for one, other in pairwise(values))
+        turns = all(one != other or one == "tool" for each in shared.values() for one, other in pairwise(each))
+        answered = sum({"user", "assistant"} <= {*each} for each in shared.values())
+        if turns and runs == len(shared) > 1 and 2 * answered > len(shared):
+            found[key] = len(shared)
+    return found.most_common(1)[0][0] if found else None
+
+
 def _dialogue(lists: Sequence[Any]) -> str | None:
     """Return the program for one message of some lists, or None if they are not all made of messages.
 
@@ -184,14 +285,21 @@ def _message(turns: Sequence[Mapping[str, Any]], *, are_own: bool) -> str | None
         if roles is not None and texts:
             if len(texts) == 1 and {speaker, *texts} in _OWN_KEYS:
                 return "." if are_own else None  # `columns` and `roles` read them
-            role = _at(speaker)
-            if roles:
-                role = f"({json.dumps(roles, ensure_ascii=False)}[{role}] // {role})"
-            said = [f"({_at(key)} | {_PARTS})" if _has_parts(turns, key) else _at(key) for key in texts]
-            dropped = ", ".join(_at(key) for key in (speaker, *texts) if key not in ("role", "content"))
-            deleted = f" | del({dropped})" if dropped else ""
-            return f". + {{role: {role}, content: ({' // '.join(said)})}}{deleted}"
+            return _as_message(speaker, texts, turns, roles)
     return None
+
+
+def _as_message(
+    speaker: str, texts: Sequence[str], turns: Sequence[Mapping[str, Any]], roles: Mapping[str, str]
+) -> str:
+    """Return the program that gives a message the keys `role` and `content`, and keeps its others."""
+    role = _at(speaker)
+    if roles:
+        role = f"({json.dumps(roles, ensure_ascii=False)}[{role}] // {role})"
+    said = [f"({_at(key)} | {_PARTS})" if _has_parts(turns, key) else _at(key) for key in texts]
+    dropped = ", ".join(_at(key) for key in (speaker, *texts) if key not in ("role", "content"))
+    deleted = f" | del({dropped})" if dropped else ""
+    return f". + {{role: {role}, content: ({' // '.join(said)})}}{deleted}"
 
 
 def _has_parts(turns: Sequence[Mapping[str, Any]], key: str) -> bool:

@@ -60,6 +60,8 @@ _CONTINUES = ("previous_response_id", "conversation")
 _LOGS = (
     ("request", "response"),
     ("request.body", "response.body"),
+    ("request", "response.body"),
+    ("request.body", "response"),
     ("body", "response.body"),
     ("input.inputBodyJson", "output.outputBodyJson"),
     ("inputs", "outputs"),

@@ -158,14 +158,6 @@ def test_options_that_no_column_reads_are_written_into_the_question(name, tmp_pa
     assert all(text in written["Question"] for text in ("Which?", "owl", "curlew", "B"))
 
 
-def test_no_step_of_jq_is_named_for_csv(tmp_path):
-    path = tmp_path / "rows.csv"
-    path.write_text("Question,A,B,Answer\nWhich?,an owl of the woods,a curlew of the shore,B\n", "utf-8")
-    with pytest.raises(InputError) as caught:
-        detect_schema(path, format="csv", columns={})
-    assert "if `A`, `B` belong to the question, write them into `Question`; --" in caught.value.hint
-
-
 @pytest.mark.parametrize(
     ("row", "said"),
     [
