@@ -132,6 +132,19 @@ def test_a_field_that_only_names_others_or_is_the_same_in_all_rows_is_no_answer(
     assert "run_type" not in columns_hint(runs, {})
 
 
+def test_ids_and_paths_are_no_question_and_no_answer():
+    rows = [
+        {
+            "content": f'"""The tides of Oban."""\nHIGH = {n}\n',
+            "path": f"src/m{n}.py",
+            "blob": f"a{n}",
+            "lang": "Python",
+        }
+        for n in range(2)
+    ]
+    assert columns_hint(rows, {}).endswith("which: if `content` is trained whole, --columns text=content")
+
+
 OPTIONS = {
     "letters": {"Question": "Which?", "A": "an owl of the woods", "B": "a curlew of the shore", "Answer": "B"},
     "a list": {
