@@ -8,8 +8,9 @@ from typing import Any
 from packer.errors import InputError
 from packer.near import did_you_mean, near
 from packer.recipe.named_options import as_option, flow_mapping
+from packer.source.conversations import EACH_ROW
 from packer.source.decode import Refused
-from packer.source.exports import EACH_ROW, export_hint
+from packer.source.exports import export_hint
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, jq_command, quoted
 from packer.source.proposals import Proposal, Reading, propose

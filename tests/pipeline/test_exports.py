@@ -262,6 +262,18 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         [ASKED, SAID, MORE, REST],
         [SAID, REST],
     ),
+    "texts that take turns": (
+        "rows.jsonl",
+        [{"id": "a", "data": [ASKED, SAID, MORE, REST]}],
+        [ASKED, MORE],
+        [SAID, REST],
+    ),
+    "columns of messages": (
+        "rows.parquet",
+        [{"dialog": {"role": ["user", "assistant"], "content": [ASKED, SAID]}}],
+        [ASKED, SAID],
+        [SAID],
+    ),
     "a dialogue": ("rows.jsonl", [DIALOGUE], [ASKED, SAID], [SAID]),
     "opus": (
         "rows.jsonl",
@@ -321,6 +333,13 @@ def test_the_step_for_an_export_makes_rows_that_say_what_it_says(name: str, tmp_
     assert learned == [each + "<|im_end|>" for each in trained]
     places = [text.index(each) for each in context]
     assert places == sorted(places)
+
+
+def test_a_text_that_ends_where_another_field_answers_is_no_transcript(tmp_path: Path) -> None:
+    row = {"input": f"User: {ASKED}\nAssistant: {SAID}\nUser: {MORE}\nAssistant:", "output": REST}
+    with pytest.raises(InputError) as caught:
+        packer.build([row], tmp_path / "cache", tokenizer=twins.byte_level(tmp_path / "model"), progress=False)
+    assert caught.value.hint == "say which field is which: columns={'instruction': 'input'}"
 
 
 def test_rows_without_texts_are_told_plainly(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ from packer.recipe.strict_yaml import parse_yaml
 from packer.rejections import rejection_hint, ways_out
 from packer.render import ChatTemplate
 from packer.render.asked_modes import CONTRADICTS, SEVERAL_EFFORTS
+from packer.source.conversations import dialogue_hint
 from packer.source.detect import first_rows
-from packer.source.exports import dialogue_hint
 from packer.source.roles import roles_hint
 from packer.source.row import composed
 from packer.source.rows import InputFile

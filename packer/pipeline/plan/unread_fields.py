@@ -20,8 +20,8 @@ from packer.pipeline.stages import compile_template
 from packer.recipe.recipe import Recipe, Source, for_one_source
 from packer.recipe.row_rules import fields_of
 from packer.render.environment import RenderError
+from packer.source.conversations import EACH_ROW, SingleMessages, single_messages
 from packer.source.detect import whole_rows
-from packer.source.exports import EACH_ROW, SingleMessages, single_messages
 from packer.source.file_bytes import jq_command, quoted
 from packer.source.message_keys import programs_for_key
 from packer.source.proposals import Proposal, Reading, propose
