@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from packer.source.file_bytes import FilePath, jq_command, quoted
-from packer.source.prose import is_text
+from packer.source.prose import has_word, is_text
 from packer.source.roles import ROLES, SPEAKERS, guess_roles, is_role
 from packer.source.row import ID_FIELDS
 
@@ -99,7 +99,7 @@ def _transcript_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str |
 
 def _turns_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | None:
     """Return the step that makes messages of a list of texts, if rows have no other text."""
-    fields = {name for row in rows for name, value in row.items() if any(map(is_text, _texts(value)))}
+    fields = {name for row in rows for name in row.keys() - {*ID_FIELDS} if any(map(has_word, _texts(row[name])))}
     name = next(iter(fields), "")
     if len(fields) != 1 or not all(len(_texts(row.get(name))) > 1 for row in rows):
         return None
@@ -172,7 +172,7 @@ def _shared_by_conversation(
 
 def _rows_of(value: Any) -> list[dict[str, Any]]:
     """Return the rows of an object of columns, as `datasets` has a sequence of objects; none of anything else."""
-    if not isinstance(value, dict) or not all(isinstance(each, list) for each in value.values()):
+    if not isinstance(value, dict) or len(value) < 2 or not all(isinstance(each, list) for each in value.values()):
         return []
     return [dict(zip(value, row, strict=False)) for row in zip(*value.values(), strict=False)]
 

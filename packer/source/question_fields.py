@@ -104,7 +104,7 @@ class Fields:
         )
         yield from ((f"if `{a}` answers `{q}`, ", {"instruction": q, "output": a}) for a, q in pairs[:_MOST_NAMES])
         whole = unknown or answers
-        is_alone = not pairs and self._sentences.issuperset(whole)
+        is_alone = not pairs and self.paths == whole and self._sentences.issuperset(whole)
         if whole and not self._asked and (is_alone or answers == questions == unknown):
             yield f"if `{whole[0]}` is trained whole, ", {"text": whole[0]}
 

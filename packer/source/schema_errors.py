@@ -134,17 +134,17 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     when, first = best[0]
     choices = [] if when or rivals else [each for each in propose(sampled, first.reading).choices if not each.left]
     read = [f"{each.when}, {each.reading.setting()}" for each in choices]
-    read = read or ([] if rivals else _into_question(first, path))
+    read = read or ([] if rivals else _into_question(first, sampled, path))
     ways = "; ".join([*read, joint.join(f"{when}{each.reading.setting(each.left)}" for when, each in best)])
     differs = _DIFFERS if when and "rejected" in first.reading.columns else ""
     return f"say which field is which: {ways}{_LEFT_OUT if first.left else differs}{_OR * bool(rivals)}"
 
 
-def _into_question(proposal: Proposal, path: FilePath | None) -> list[str]:
+def _into_question(proposal: Proposal, rows: Sequence[Mapping[str, Any]], path: FilePath | None) -> list[str]:
     """Return the step that makes fields which no column reads, such as the options of a question, part of it."""
     question = proposal.reading.columns.get("instruction") or "instruction"
     fields = list(dict.fromkeys(map(first_name, proposal.left)))
-    if not fields or "prompt" in proposal.reading.columns:
+    if not fields or "prompt" in proposal.reading.columns or not any(question in row for row in rows):
         return []
     at, names = json.dumps(question), ", ".join(map(json.dumps, fields))
     said = '"\\n\\($name): " + ([.[$name] | .. | scalars | tostring] | join(", "))'
