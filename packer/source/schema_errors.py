@@ -19,6 +19,7 @@ from packer.source.question_fields import Fields, list_names
 from packer.source.roles import SPEAKERS, guess_roles
 from packer.source.row import Columns, composed, first_name, rename
 from packer.source.schema import SCHEMAS, fields_read, schema_of
+from packer.source.training_flags import ITEMS
 from packer.source.unsupported_rows import SUSPECT_FIELDS
 
 _TRIED_ROWS = 64
@@ -135,9 +136,15 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     choices = [] if when or rivals else [each for each in propose(sampled, first.reading).choices if not each.left]
     read = [f"{each.when}, {each.reading.setting()}" for each in choices]
     read = read or ([] if rivals else _into_question(first, sampled, path))
-    ways = "; ".join([*read, joint.join(f"{when}{each.reading.setting(each.left)}" for when, each in best)])
+    ways = "; ".join([*read, joint.join(f"{when}{each.reading.setting(_left_out(each))}" for when, each in best)])
     differs = _DIFFERS if when and "rejected" in first.reading.columns else ""
-    return f"say which field is which: {ways}{_LEFT_OUT if first.left else differs}{_OR * bool(rivals)}"
+    return f"say which field is which: {ways}{_LEFT_OUT if _left_out(first) else differs}{_OR * bool(rivals)}"
+
+
+def _left_out(proposal: Proposal) -> list[str]:
+    """Return what is to be ignored, but for keys of messages: a build has commands for these."""
+    messages = {proposal.reading.columns.get(field) or field for field in ("messages", "conversations", "prompt")}
+    return [path for path in proposal.left if ITEMS not in path or path.partition(ITEMS)[0] not in messages]
 
 
 def _into_question(proposal: Proposal, rows: Sequence[Mapping[str, Any]], path: FilePath | None) -> list[str]:

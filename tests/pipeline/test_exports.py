@@ -274,6 +274,19 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         [ASKED, SAID],
         [SAID],
     ),
+    "thoughts beside answers": (
+        "rows.jsonl",
+        [
+            {
+                "history": [
+                    {"role": "user", "content": ASKED},
+                    {"role": "assistant", "content": SAID, "thought": "I should look at the table."},
+                ]
+            }
+        ],
+        [ASKED, "[I should look at the table.]" + SAID],
+        ["[I should look at the table.]" + SAID],
+    ),
     "a dialogue": ("rows.jsonl", [DIALOGUE], [ASKED, SAID], [SAID]),
     "opus": (
         "rows.jsonl",
