@@ -93,7 +93,8 @@ def _transcript_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str |
             r' content: (sub("^[^:]*:\\s*"; "") | sub("\\s+$"; ""))}]}'
             f" + del({at})"
         )
-        return step(f"{quoted(name)} has a conversation in one text", jq_command(path, f"{EACH_ROW}{program}"))
+        what = f"{quoted(name)} has a conversation in one text; of those that begin with a speaker"
+        return step(what, jq_command(path, f"{EACH_ROW}{program}"))
     return None
 
 
