@@ -266,7 +266,9 @@ def _check_preference(content: Content, kind: RowKind, cutoff_len: int | None) -
         raise UsageError("cutoff_len would cut answers that are compared whole", hint="leave it out")
     if kind == "blocks":
         raise UsageError(
-            f"there are no blocks of {content}", hint="batching='padding_free', 'padded' or 'token_budget'"
+            f"there are no blocks of {content}",
+            hint="trainers of pairs and rated answers are in packer.load.trainers, and read PreferenceData; in a loop "
+            "of your own, batching='padding_free', 'padded' or 'token_budget'",
         )
 
 

@@ -377,7 +377,7 @@ def check_fits(*, size: int, num_items: int, unit: str) -> None:
     if size > num_items:
         raise UsageError(
             f"global_batch_size {size} exceeds the {num_items} {unit} of an epoch; end='drop' would drop them all",
-            hint="use a smaller global_batch_size, or end='pad', 'short' or 'wrap'",
+            hint=f"global_batch_size={num_items} or less, or end='pad', 'short' or 'wrap'",
         )
 
 

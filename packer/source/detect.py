@@ -5,21 +5,25 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from itertools import islice
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 import pyarrow as pa
 
 from packer.errors import InputError
+from packer.names import data_ending
 from packer.source.decode import Refused, decode_json
 from packer.source.file_bytes import (
     BLANK,
     BYTE_ORDER_MARK,
+    PIPED,
     FilePath,
     codec_of,
     decompressed,
+    delimiter_of,
     no_rows_error,
     read_chunks,
+    texts_as_rows,
 )
 from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, Format
 from packer.source.row import Columns, rename
@@ -28,7 +32,7 @@ from packer.source.schema import SCHEMAS, VOTING_FIELDS, columns_read, schema_of
 from packer.source.schema_errors import no_object, no_schema
 from packer.source.table_files import ARROW_CONTINUATION, ARROW_MAGIC, table_schema
 from packer.source.tables import holds_messages, is_foreign, is_searched, table_rows
-from packer.source.text_rows import cells_of, delimiter_of, read_csv
+from packer.source.text_rows import cells_of, read_csv
 from packer.source.unsupported_rows import MEDIA_FIELDS
 
 _SAMPLED_ROWS = 1000
@@ -125,6 +129,8 @@ def _unknown_format(path: FilePath, head: bytes) -> InputError:
     what, hint = "text that is not JSON", _MAY_BE_CSV
     if b"\x00" in head:
         what, hint = "binary data", "convert it to JSON lines first: one object a line, UTF-8"
+    elif isinstance(path, Path) and path.name != PIPED and path.suffix and data_ending(path.name) is None:
+        hint = f"{texts_as_rows(path.parent, path.suffix)}; {hint}"
     return InputError(f"{path}: expected {_EXPECTED}, found {what}", hint=hint)
 
 

@@ -5,20 +5,11 @@ has other parts than texts.
 """
 
 import json
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from packer.source.conversations import EACH_ROW, conversation_hint, step
 from packer.source.file_bytes import FilePath, jq_command
-from packer.source.roles import ROLES, SPEAKERS, guess_roles, is_role
-from packer.source.row import ID_FIELDS
-
-_OWN_KEYS = ({"role", "content"}, {"from", "value"})
-
-_PARTS = "if . then map(select(length > 1)) else . end"
-"""Parts of a message without those that have nothing but a type, as the `step-start` of the AI SDK."""
-
-EACH_ROW = 'if type == "array" then .[] else . end | '
 
 _CHATGPT = (
     ".mapping as $nodes"
@@ -77,7 +68,6 @@ _LM_STUDIO = (
     ' | .content[]? | if $style == "thinking" then {type: "thinking", thinking: .text} else . end]'
     " else .content end)})]}"
 )
-_IN_TURN = 'to_entries[] | {role: (if .key % 2 == 0 then "user" else "assistant" end), content: (.value | values)}'
 
 _TRACE = (
     "select([.nodes[].parent] == [null, range(0; (.nodes | length) - 1)])"
@@ -93,7 +83,10 @@ class _Export(NamedTuple):
     """None if nothing in the file makes rows of it."""
 
     slurps: bool = False
-    """Whether all lines of the file together are one row."""
+    """Whether the program takes all lines of the file together."""
+
+    folder: bool = False
+    """Whether it takes those of all files in a folder."""
 
 
 def _has(*names: str) -> Callable[[Mapping[str, Any]], bool]:
@@ -138,9 +131,15 @@ _EXPORTS = (
     _Export("a file of transcripts, with tools in their system texts", _is_transcript, _GLAIVE),
     _Export("an export of Label Studio, which this writes as its JSON-MIN", _has("annotations", "data"), _LABEL_STUDIO),
     _Export(
-        "one half of a log: its requests without the answers, or the answers alone. Rows with both, as `request` and "
-        "`response`, are read; those of a batch have the same `custom_id`",
-        lambda row: row.get("custom_id") is not None or row.get("object") in ("response", "chat.completion"),
+        "one half of a log, a batch's requests or its answers. With both files in one folder",
+        _has("custom_id"),
+        "map(select(.custom_id?)) | group_by(.custom_id)[] | add",
+        slurps=True,
+        folder=True,
+    ),
+    _Export(
+        "one half of a log: the answers without their requests. Rows with both, as `request` and `response`, are read",
+        lambda row: row.get("object") in ("response", "chat.completion"),
         None,
     ),
     _Export("an export of the AI SDK, with calls and results in parts", _in_messages("parts", "toolCallId"), _AI_SDK),
@@ -159,135 +158,5 @@ def export_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | 
             if export.program is None:
                 return f"this is {export.what}"
             program = export.program if export.slurps else f"{EACH_ROW}{export.program}"
-            return _step(f"this is {export.what}", jq_command(path, program, slurps=export.slurps))
-    return _dialogue_hint(path, rows, field)
-
-
-def turns_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | None = None) -> str | None:
-    """Return the step for a list of texts, or of pairs of them, that may be a dialogue; None if there is none."""
-    for name in dict.fromkeys(name for row in rows for name in row) if field is None else (field,):
-        at = f".[{json.dumps(name, ensure_ascii=False)}]"
-        lists = [row[name] for row in rows if row.get(name)]
-        items = [item for each in lists if isinstance(each, list) and len(each) > 1 for item in each]
-        are_pairs = all(isinstance(item, list) and len(item) == 2 and isinstance(item[1], str) for item in items)
-        if not items or not (are_pairs or all(isinstance(item, str) for item in items)):
-            continue
-        what, said = f"if the texts in `{name}` are a user's and the assistant's in turn", f"{at} | {_IN_TURN}"
-        if are_pairs:
-            what, said = f"if the pairs in `{name}` are questions and answers", f"[{at}[][]] | {_IN_TURN}"
-        if are_pairs and all(str(one).lower() in ROLES for one, _ in items):
-            what, said = f"the messages in `{name}` are pairs", f"{at}[] | {{role: .[0], content: .[1]}}"
-        return _step(what, jq_command(path, f"{EACH_ROW}{{messages: [{said}]}} + del({at})"))
-    return None
-
-
-def _step(what: str, command: str | None) -> str:
-    return f"{what}: {command}" if command else f"{what}: unpack it, or save it to a file, and packer names the command"
-
-
-def _dialogue_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | None) -> str | None:
-    """Return the step that gives the messages in a list the keys `role` and `content`.
-
-    None if there is no list of which each object has a speaker and a text. The list `field` keeps its name; one that is
-    searched for is called `messages`.
-    """
-    for name in dict.fromkeys(name for row in rows for name in row) if field is None else (field,):
-        found = _dialogue([row[name] for row in rows if row.get(name)])
-        if found is not None:
-            key = json.dumps(name, ensure_ascii=False)
-            rest = f" + del(.[{key}])" if field is None else ""
-            program = f"{{messages: [.[{key}][] | {found}]}}{rest}" if field is None else f".[{key}] |= map({found})"
-            return _step(
-                f"the messages in `{name}` need the keys `role` and `content`", jq_command(path, f"{EACH_ROW}{program}")
-            )
-    return None
-
-
-def _dialogue(lists: Sequence[Any]) -> str | None:
-    """Return the program for one message of some lists, or None if they are not all made of messages.
-
-    What a message says may be in an object within it, as in LangChain's dumps.
-    """
-    turns = [turn for each in lists if isinstance(each, list) for turn in each]
-    if not turns or not all(isinstance(turn, dict) for turn in turns):
-        return None
-    inner = [key for key in turns[0] if all(isinstance(turn.get(key), dict) for turn in turns)]
-    for key in (None, *inner):
-        own = [turn if key is None else turn | turn[key] for turn in turns]
-        if (found := _message(own, are_own=key is not None)) is not None:
-            return found if key is None else f". + {_at(key)} | del({_at(key)}) | {found}"
-    return None
-
-
-def _message(turns: Sequence[Mapping[str, Any]], *, are_own: bool) -> str | None:
-    for speaker in dict.fromkeys(key for turn in turns for key in turn):
-        roles = _roles(speaker, turns)
-        texts = _text_keys(turns, but=speaker) if roles is not None else []
-        if roles is not None and texts:
-            if len(texts) == 1 and {speaker, *texts} in _OWN_KEYS:
-                return "." if are_own else None  # `columns` and `roles` read them
-            role = _at(speaker)
-            if roles:
-                role = f"({json.dumps(roles, ensure_ascii=False)}[{role}] // {role})"
-            said = [f"({_at(key)} | {_PARTS})" if _has_parts(turns, key) else _at(key) for key in texts]
-            dropped = ", ".join(_at(key) for key in (speaker, *texts) if key not in ("role", "content"))
-            deleted = f" | del({dropped})" if dropped else ""
-            return f". + {{role: {role}, content: ({' // '.join(said)})}}{deleted}"
-    return None
-
-
-def _has_parts(turns: Sequence[Mapping[str, Any]], key: str) -> bool:
-    """Whether messages have parts with types under a key, all of which are read or refused."""
-    lists = [value for turn in turns if (value := turn.get(key))]
-    return all(
-        isinstance(each, list) and all(isinstance(part, dict) and "type" in part for part in each) for each in lists
-    )
-
-
-def _at(key: str) -> str:
-    return f".[{json.dumps(key, ensure_ascii=False)}]"
-
-
-def _roles(speaker: str, turns: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:
-    """Return what the names under a key mean, if they are names of speakers; of those that packer knows, nothing.
-
-    They are if the key says so, or if one of them is a role: two models, or two thoughts, are no user and assistant.
-    """
-    names = [turn.get(speaker) for turn in turns]
-    if speaker.lower() not in SPEAKERS and not any(is_role(name) for name in names if isinstance(name, str)):
-        return None
-    if not all(isinstance(name, str) and name for name in names):
-        return None
-    guessed = guess_roles([{"messages": [{"role": name} for name in names]}])
-    known = {name: ROLES.get(str(name).lower()) or guessed.get(str(name)) for name in names}
-    if not {"user", "assistant"} <= {*known.values()} or None in known.values():
-        return None
-    return {str(name): guessed[name] for name in known if name in guessed}
-
-
-def _text_keys(turns: Sequence[Mapping[str, Any]], *, but: str) -> list[str]:
-    """Return the keys of which each message has a text under one: first the one with the longest texts."""
-    keys: list[str] = []
-    left = list(turns)
-    while left:
-        lengths = Counter(dict(_lengths(left, but)))
-        if not lengths:
-            return []
-        keys.append(max(lengths, key=lambda key: lengths[key]))
-        left = [turn for turn in left if not turn.get(keys[-1]) and not any(map(_is_nested, turn.values()))]
-    return keys
-
-
-def _is_nested(value: Any) -> bool:
-    """Whether a value may be calls, beside which a message needs no text."""
-    return bool(value) and isinstance(value, list | dict)
-
-
-def _lengths(turns: Sequence[Mapping[str, Any]], but: str) -> Iterator[tuple[str, int]]:
-    for key in dict.fromkeys(key for turn in turns for key in turn if key not in (but, *ID_FIELDS)):
-        texts = [value for turn in turns if isinstance(value := turn.get(key), str)]
-        if not texts and _has_parts(turns, key):
-            texts = [str(part.get("text") or "") for turn in turns for part in turn.get(key) or ()]
-        length = sum(map(len, texts))
-        if length:
-            yield key, length
+            return step(f"this is {export.what}", jq_command(path, program, slurps=export.slurps, folder=export.folder))
+    return conversation_hint(path, rows, field)

@@ -22,6 +22,7 @@ from packer.host.regular_file import open_regular
 READ_BYTES = 2**20
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 BLANK = b" \t\r\n"
+_DELIMITERS = b",;\t|"
 
 PIPED = "standard-input"
 """Name of the file that keeps what was piped in. It is removed when the process ends."""
@@ -112,10 +113,10 @@ def codec_of(path: FilePath) -> Codec | None:
     return next((codec for signature, codec in _SIGNATURES if head.startswith(signature)), None)
 
 
-def jq_command(path: FilePath, program: str, *, slurps: bool = False) -> str | None:
+def jq_command(path: FilePath, program: str, *, slurps: bool = False, folder: bool = False) -> str | None:
     """Return the command that writes the results of a program of jq as JSON lines; None if jq cannot read the file.
 
-    `slurps`: the program gets all lines of the file as one list.
+    `slurps`: the program gets all lines of the file as one list. `folder`: those of its neighbors, too.
 
     The output has another name than the file, which the shell would empty otherwise.
     """
@@ -125,10 +126,13 @@ def jq_command(path: FilePath, program: str, *, slurps: bool = False) -> str | N
     head = next(read_chunks(path, 0, None), b"")
     if head.startswith(b"PAR1"):
         command = f"python -c {shlex.quote(_PARQUET_AS_LINES)} {shlex.quote(str(path))} | {command}"
-    elif head.lstrip()[:1] not in (b"{", b"["):  # CSV
-        return None
+    elif b"\x00" in head:
+        return None  # Arrow
+    elif head.removeprefix(BYTE_ORDER_MARK).lstrip()[:1] not in (b"{", b"["):
+        read = f"python -c {shlex.quote(_CSV_AS_LINES)} {shlex.quote(str(path))} {shlex.quote(delimiter_of(head))}"
+        command = f"{read} | {command}"
     else:
-        command += f" {shlex.quote(str(path))}"
+        command += f" {shlex.quote(str(path.parent))}/*{path.suffix}" if folder else f" {shlex.quote(str(path))}"
     return f"{command} > {shlex.quote(f'{path.stem}_lines.jsonl')}"
 
 
@@ -136,6 +140,25 @@ _PARQUET_AS_LINES = (
     "import json, sys, pyarrow.parquet as parquet; [print(json.dumps(row, default=str))"
     " for batch in parquet.ParquetFile(sys.argv[1]).iter_batches() for row in batch.to_pylist()]"
 )
+
+
+def texts_as_rows(folder: Path, ending: str) -> str:
+    """Return the hint for files that are a text each: a command of jq makes a row of each of them."""
+    found = f"find {shlex.quote(str(folder))} -name {shlex.quote(f'*{ending}')}"
+    return f"if each file is a text, to be trained whole: {found} -exec jq -Rsc '{{text: .}}' {{}} \\; > texts.jsonl"
+
+
+_CSV_AS_LINES = (
+    "import csv, json, sys; [print(json.dumps(row)) for row in"
+    " csv.DictReader(open(sys.argv[1], newline='', encoding='utf-8-sig'), delimiter=sys.argv[2])]"
+)
+
+
+def delimiter_of(head: bytes) -> str:
+    """Return the delimiter that is most frequent in the first line outside of quotes."""
+    first = head.lstrip(BLANK).split(b"\n", 1)[0]
+    plain = b"".join(first.split(b'"')[::2])
+    return max((chr(each) for each in _DELIMITERS), key=lambda each: plain.count(each.encode()))
 
 
 def text_stream(

@@ -29,6 +29,8 @@ _PLACES = {
 _FORMS: tuple[Columns, ...] = ({}, {"instruction": "prompt", "output": "completion"}, {"instruction": "prompt"})
 """Columns that give a row the form of a chat, which has these places."""
 
+_ANSWERS = ("output", "response", "completion")
+
 _MOST_FIELDS = 12
 _MOST_SOURCES = 8
 _MOST_ASKED = 2
@@ -105,12 +107,15 @@ def propose(rows: Sequence[dict[str, Any]], reading: Reading, *, asks: bool = Tr
     assert before is not None, "the rows have a schema"
     places: dict[str, str] = {}
     others: list[tuple[str, Sequence[str]]] = []
+    answers: list[str] = []
     for unread in before.fields[:_MOST_FIELDS]:
         for source in unread.inner[:_MOST_SOURCES] if "[]" not in unread.path else ():
             meant = meant_field(source) or ("tools" if unread.example.startswith("{") else None)
             found = next(_readings(rows, reading, source, [meant]), None) if meant else None
             if found is not None:
                 places[source], reading, _ = found
+            elif meant == "output":
+                answers.append(source)
             elif meant == "input" or (meant is None and (is_text(unread.example) or is_phrase(unread.example))):
                 # A chat has no input, and a single word, such as an option, is no prompt.
                 others.append((source, [*_PLACES] if meant is None else ["system"]))
@@ -119,6 +124,7 @@ def propose(rows: Sequence[dict[str, Any]], reading: Reading, *, asks: bool = Tr
         for source, could in (others[:_MOST_ASKED] if asks else ())
         for place, then, left in _readings(rows, reading, source, could)
     ]
+    choices += [choice for source in answers if asks for choice in _instead(rows, reading, source)]
     after = reading.unread(rows)
     assert after is not None, "it was tried"
     left = tuple(each.path for each in after.fields if each.flag is None)
@@ -139,13 +145,30 @@ def _readings(
             place, forms = "completion", [{"prompt": "messages", "completion": source}] if asks else []  # noqa: PLW2901
         elif place == "rejected":
             names = {name for row in rows for name in rename(row, reading.columns)}
-            answers = [answer for answer in ("output", "response", "completion") if answer in names]
-            forms = [*({"chosen": answer, "rejected": source} for answer in answers), {"rejected": source}]
+            forms = [
+                *({"chosen": each, "rejected": source} for each in _ANSWERS if each in names),
+                {"rejected": source},
+            ]
         elif place == "instruction":
             continue  # the rows have a question
         found = next(filter(None, (_tried(rows, reading, before, columns, source) for columns in forms)), None)
         if found is not None:
             yield place, *found
+
+
+def _instead(rows: Sequence[dict[str, Any]], reading: Reading, source: str) -> Iterator[Choice]:
+    """Yield the columns that train an answer in place of the one that is read, such as a corrected one."""
+    before = reading.unread(rows)
+    assert before is not None, "the rows have a schema"
+    for answer in _ANSWERS:
+        if answer in reading.columns or not all(isinstance(row.get(answer), str) for row in rows):
+            continue
+        columns = composed(reading.columns, {answer: source})
+        then = Reading(schema=reading.schema, columns=columns, roles=reading.roles, known=(*reading.known, answer))
+        after = then.unread(rows)
+        if after is not None and after.num_read >= before.num_read:
+            left = tuple(each.path for each in after.fields)
+            yield Choice(f"if {quoted(source)} is the answer", then, (*left, answer))
 
 
 def ends_in_question(value: Any) -> bool:

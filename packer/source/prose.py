@@ -55,6 +55,11 @@ def is_phrase(*texts: str) -> bool:
     return sum(_measured(text)[0] for text in texts if not any(map(str.isdigit, text))) > 1
 
 
+def has_word(text: str) -> bool:
+    """Whether a text has a word that is no id, address, number or date."""
+    return _measured(text)[0] > 0
+
+
 def _measured(text: str) -> tuple[float, int]:
     """Return how many words a text has, and how many columns they take."""
     spaced, num_han = _HAN.subn("", text)

@@ -7,7 +7,7 @@ from packer.source.comparisons import other_side
 from packer.source.field_names import is_setting, meant_field
 from packer.source.file_bytes import quoted
 from packer.source.proposals import ends_in_question
-from packer.source.prose import is_text
+from packer.source.prose import has_word, is_text
 from packer.source.roles import ROLES
 from packer.source.row import ID_FIELDS, Columns
 from packer.source.unsupported_rows import SUSPECT_FIELDS, is_preference
@@ -34,6 +34,7 @@ class Fields:
 
         self._lists = {path: values[0] for path, values in found.items() if isinstance(values[0], list)}
         says = {path for path, values in found.items() if not _says_nothing(path, values, found)}
+        says -= {path for path in says if meant_field(path) is None and not any(map(_has_word, found[path]))}
         texts = {path: len("".join(map(str, found[path]))) for path in says if isinstance(found[path][0], str)}
         self._sentences = {path for path in texts if is_text(found[path][0])}
         self._texts = sorted(texts, key=lambda path: -texts[path])
@@ -105,8 +106,10 @@ class Fields:
             (f"if `{a}` answers `{q}`, ", {"prompt": q, "completion": a}) for q in self._asked for a in answers[:1]
         )
         yield from ((f"if `{a}` answers `{q}`, ", {"instruction": q, "output": a}) for a, q in pairs[:_MOST_NAMES])
-        if answers == questions == unknown and unknown and not self._asked:
-            yield f"if `{unknown[0]}` is trained whole, ", {"text": unknown[0]}
+        whole = unknown or answers
+        is_alone = not pairs and self.paths == whole and self._sentences.issuperset(whole)
+        if whole and not self._asked and (is_alone or answers == questions == unknown):
+            yield f"if `{whole[0]}` is trained whole, ", {"text": whole[0]}
 
 
 def _says_nothing(path: str, values: Sequence[Any], paths: Collection[str]) -> bool:
@@ -114,6 +117,11 @@ def _says_nothing(path: str, values: Sequence[Any], paths: Collection[str]) -> b
     if meant_field(path) is None and len(values) > 1 and all(value == values[0] for value in values):
         return True
     return all(isinstance(value, str) and len(value) > 1 and value != path and value in paths for value in values)
+
+
+def _has_word(value: Any) -> bool:
+    """Whether a value is no id, path, number or date: nobody asks with one, or answers, unless the name says so."""
+    return not isinstance(value, str) or has_word(value)
 
 
 def _is_other(value: Any) -> bool:

@@ -48,7 +48,7 @@ _MAX_ROLE_LENGTH = 40
 """Maximum length of a role's name, in characters; longer values are texts in the wrong place."""
 
 _USERS = re.compile(
-    "advisee|asker|caller|client|customer|guest|inquirer|learner|member|patient|questioner|seeker|student|usr|visitor"
+    "advisee|asker|caller|client|customer|guest|inquirer|learner|member|patient|prompter|questioner|seeker|student|usr|visitor"
 )
 _ASSISTANTS = re.compile(
     "adviser|advisor|agent|ai|answerer|chatbot|clinician|coach|consultant|counsell?or|doctor|expert|helper|instructor|"
@@ -130,22 +130,30 @@ def guess_roles(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
     Unknown names, and names that would all mean the same side, are told apart by position: the one that opens most rows
     is the user, the other the assistant. If there are more such names than roles left to assign, they are omitted.
+    A name that is the only other one beside users, or beside assistants, in all of its rows is the side they lack.
     Nobody is a tool unless others can be the user and the assistant: a row that only a tool answers trains nothing.
     """
     num_opened: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
     known: set[str] = set()
+    lacked: dict[str, set[str]] = {}
     for row in rows:
         row_roles = [*dict.fromkeys(_roles_of(row))]
         num_opened.update([name for name in row_roles if ROLES.get(name.lower()) not in {"system", "developer"}][:1])
         unknown.update(name for name in row_roles if not _is_known(name) and len(name) <= _MAX_ROLE_LENGTH)
         known |= {ROLES[name.lower()] for name in row_roles if name.lower() in ROLES}
+        lacks = {"user", "assistant"}.difference(ROLES.get(name.lower(), "") for name in row_roles)
+        for name in (others := [name for name in row_roles if not _is_known(name)]):
+            lacked.setdefault(name, set()).update(lacks if len(lacks) == len(others) == 1 else [""])
     guessed = {name: role for name in unknown if (role := _guess_role(name)) is not None}
     sides = {"user", "assistant"} - known - {*guessed.values()}
     if len(unknown) - len(guessed) < len(sides):
         guessed = {name: role for name, role in guessed.items() if role != "tool"}
     if len(guessed) > 1 and not {"user", "assistant"} <= known | {*guessed.values()}:
         guessed = {}
+    for name in unknown.keys() - guessed:
+        if lacked[name] in ({"user"}, {"assistant"}):
+            guessed[name] = next(iter(lacked[name]))
     unclear = sorted((name for name in unknown if name not in guessed), key=lambda name: -num_opened[name])
     unassigned = [role for role in ("user", "assistant") if role not in known | {*guessed.values()}]
     if len(unclear) <= len(unassigned):

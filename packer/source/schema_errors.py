@@ -8,8 +8,9 @@ from typing import Any
 from packer.errors import InputError
 from packer.near import did_you_mean, near
 from packer.recipe.named_options import as_option, flow_mapping
+from packer.source.conversations import EACH_ROW, turns_hint
 from packer.source.decode import Refused
-from packer.source.exports import EACH_ROW, export_hint, turns_hint
+from packer.source.exports import export_hint
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, jq_command, quoted
 from packer.source.proposals import Proposal, Reading, propose
@@ -18,6 +19,7 @@ from packer.source.question_fields import Fields, list_names
 from packer.source.roles import SPEAKERS, guess_roles
 from packer.source.row import Columns, composed, first_name, rename
 from packer.source.schema import SCHEMAS, fields_read, schema_of
+from packer.source.training_flags import ITEMS
 from packer.source.unsupported_rows import SUSPECT_FIELDS
 
 _TRIED_ROWS = 64
@@ -134,18 +136,25 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     when, first = best[0]
     choices = [] if when or rivals else [each for each in propose(sampled, first.reading).choices if not each.left]
     read = [f"{each.when}, {each.reading.setting()}" for each in choices]
-    read = read or ([] if _rivals(best) else _into_question(first, path))
-    ways = "; ".join([*read, joint.join(f"{when}{each.reading.setting(each.left)}" for when, each in best)])
+    read = read or ([] if _rivals(best) else _into_question(first, sampled, path))
+    ways = "; ".join([*read, joint.join(f"{when}{each.reading.setting(_left_out(each))}" for when, each in best)])
     is_pair = bool(when) and "rejected" in first.reading.columns
-    left_out = any(each.left for _, each in best)
+    left_out = any(_left_out(each) for _, each in best)
     return f"say which field is which: {ways}{_DIFFERS * is_pair}{_LEFT_OUT * left_out}{_OR * bool(rivals)}"
 
 
-def _into_question(proposal: Proposal, path: FilePath | None) -> list[str]:
+def _left_out(proposal: Proposal) -> list[str]:
+    """Return what is to be ignored, but for keys of messages: a build has commands for these."""
+    messages = {proposal.reading.columns.get(field) or field for field in ("messages", "conversations", "prompt")}
+    return [path for path in proposal.left if ITEMS not in path or path.partition(ITEMS)[0] not in messages]
+
+
+def _into_question(proposal: Proposal, rows: Sequence[Mapping[str, Any]], path: FilePath | None) -> list[str]:
     """Return the step that makes fields which no column reads, such as the options of a question, part of it."""
     question = proposal.reading.columns.get("instruction") or "instruction"
     fields = list(dict.fromkeys(map(first_name, proposal.left)))
-    if not fields or not proposal.reading.columns.keys().isdisjoint({"prompt", "text"}):
+    is_whole = not proposal.reading.columns.keys().isdisjoint({"prompt", "text"})
+    if not fields or is_whole or not any(question in row for row in rows):
         return []
     at, names = json.dumps(question), ", ".join(map(json.dumps, fields))
     said = '"\\n\\($name): " + ([.[$name] | if type == "object" then to_entries[] | "\\(.key): \\(.value)"'

@@ -28,7 +28,16 @@ import numpy.typing as npt
 
 from packer.errors import InputError
 from packer.source.decode import Refused
-from packer.source.file_bytes import BLANK, READ_BYTES, FilePath, jq_command, no_rows_error, quoted, skip_blank_lines
+from packer.source.file_bytes import (
+    BLANK,
+    READ_BYTES,
+    FilePath,
+    delimiter_of,
+    jq_command,
+    no_rows_error,
+    quoted,
+    skip_blank_lines,
+)
 from packer.source.partition import CSV_FORMATS, Format
 from packer.source.row import Columns, FileRow, row_too_large_error
 from packer.source.schema import columns_with_fields
@@ -37,7 +46,6 @@ from packer.source.unsupported_rows import MEDIA_FIELDS
 MAX_RECORD_BYTES = 256 * 2**20
 """A record is held in memory until its quotes are closed; a file with a longer one is refused."""
 
-_DELIMITERS = b",;\t|"
 
 csv.field_size_limit(2**31 - 1)  # Applies to the whole process. Here `rows.max_bytes` is the limit.
 
@@ -138,13 +146,6 @@ def csv_rows(
             except Refused as refused:
                 row = refused
         yield FileRow(row, line, num_bytes)
-
-
-def delimiter_of(head: bytes) -> str:
-    """Return the delimiter that is most frequent in the first line outside of quotes."""
-    first = head.lstrip(BLANK).split(b"\n", 1)[0]
-    plain = b"".join(first.split(b'"')[::2])
-    return max((chr(each) for each in _DELIMITERS), key=lambda each: plain.count(each.encode()))
 
 
 def cells_of(line: str, delimiter: str) -> list[str]:

@@ -2,9 +2,9 @@
 
 Tools call it `mask`, `learn`, `is_trainable`, and no list of such names is ever complete. What they have in common is
 a yes or no beside each answer, or one of two words, or a number from 0 to 1, and answers that differ in it: a flag that
-all answers share says nothing about one of them. Words and numbers have to differ within a conversation. A flag is a
-key of the messages or of their parts, at any depth of objects, or a list of the row with one for each message. A field
-of the row whose value is the role of the answers may say it too.
+all answers share says nothing about one of them. Why an answer ended is no flag. Words and numbers have to differ
+within a conversation. A flag is a key of the messages or of their parts, at any depth of objects, or a list of the row
+with one for each message. A field of the row whose value is the role of the answers may say it too.
 """
 
 import json
@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from packer.source.read_texts import MESSAGE_FIELDS, decoded_json
 from packer.source.roles import is_answer
 from packer.source.row import NO, TRAIN_FIELDS, YES, as_flag
+from packer.source.unsupported_rows import may_say_end
 
 Path: TypeAlias = tuple[str, ...]
 """Keys that lead to a value; ``[]`` stands for the items of a list."""
@@ -112,7 +113,7 @@ class Flags:
             at, value = stack.pop()
             if isinstance(value, dict):
                 stack += [((*at, str(key)), each) for key, each in value.items()]
-            elif value is not None:
+            elif value is not None and not may_say_end(at[-1]):
                 yield at, _value(value)
         parts = message.get("content")
         for part in parts if isinstance(parts, list) and path[-2:] != ("content", ITEMS) else ():

@@ -168,6 +168,7 @@ def test_what_is_not_there_is_refused_with_what_is(arguments, words):
     with pytest.raises(UsageError, match=words) as caught:
         view_batch(small_cache(20), **arguments)
     assert caught.value.hint
+    assert "global_batch_size" not in arguments or caught.value.hint.startswith("global_batch_size=20 or less")
 
 
 def test_a_state_of_other_data_or_with_another_order_is_refused():

@@ -261,4 +261,4 @@ def test_preference_data_is_in_no_blocks_and_a_reader_says_how_it_is_batched(nam
         assert cache.splits("blocks") == () and cache.manifest.recipe["pack"]["mode"] == "none"
     with pytest.raises(UsageError, match="there are no blocks of") as caught:
         loader_of(caches / name)
-    assert "batching='padding_free'" in caught.value.hint
+    assert "batching='padding_free'" in caught.value.hint and "packer.load.trainers" in caught.value.hint

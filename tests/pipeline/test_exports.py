@@ -1,5 +1,6 @@
 """Exports that are no rows yet: the step that a build names is followed letter by letter, and its rows are read back."""
 
+import csv
 import json
 import re
 import shlex
@@ -147,6 +148,13 @@ TRAJECTORY = {
 DIALOGUE = {"title": "x", "turns": [{"speaker": "client", "utterance": ASKED}, {"speaker": "agent", "utterance": SAID}]}
 
 
+SINGLE = [
+    [{"role": "user", "content": ASKED}, {"role": "assistant", "content": SAID}],
+    [{"role": "user", "content": MORE}, {"role": "assistant", "content": REST}],
+]
+SENDERS = {"user": "guest", "assistant": "support"}
+
+
 def dumped(name: str, text: str, kind: str) -> dict[str, Any]:
     of = ["langchain", "schema", "messages", name]
     return {"lc": 1, "type": "constructor", "id": of, "kwargs": {"content": text, "type": kind}}
@@ -238,10 +246,11 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
                         "data": {
                             "content": "",
                             "tool_calls": [{"name": "tide", "args": {"harbor": "Oban"}, "id": "call_1"}],
+                            "response_metadata": {"finish_reason": "tool_calls"},
                         },
                     },
                     {"type": "tool", "data": {"content": "06:12", "tool_call_id": "call_1"}},
-                    {"type": "ai", "data": {"content": SAID}},
+                    {"type": "ai", "data": {"content": SAID, "response_metadata": {"finish_reason": "stop"}}},
                 ],
             }
         ],
@@ -305,6 +314,47 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         [SYSTEM, ASKED, SAID],
         [SAID],
     ),
+    "single messages": (
+        "rows.jsonl",
+        [{"chat": chat, "day": "Monday", **each} for chat, talk in enumerate(SINGLE) for each in talk],
+        [ASKED, SAID],
+        [SAID],
+    ),
+    "single messages in a table": (
+        "rows.csv",
+        [
+            {"day": "Monday", "chat_id": f"c{chat}", "sent by": SENDERS[each["role"]], "text": each["content"]}
+            for chat, talk in enumerate(SINGLE)
+            for each in talk
+        ],
+        [ASKED, SAID],
+        [SAID],
+    ),
+    "a transcript": (
+        "rows.csv",
+        [{"call": "C1", "transcript": f"Customer: {ASKED}\nAgent: {SAID}\n\nCustomer:\t{MORE}\nAgent: {REST}\n"}],
+        [ASKED, SAID, MORE, REST],
+        [SAID, REST],
+    ),
+    "columns of messages": (
+        "rows.parquet",
+        [{"dialog": {"role": ["user", "assistant"], "content": [ASKED, SAID]}}],
+        [ASKED, SAID],
+        [SAID],
+    ),
+    "thoughts beside answers": (
+        "rows.jsonl",
+        [
+            {
+                "history": [
+                    {"role": "user", "content": ASKED},
+                    {"role": "assistant", "content": SAID, "thought": "I should look at the table."},
+                ]
+            }
+        ],
+        [ASKED, "[I should look at the table.]" + SAID],
+        ["[I should look at the table.]" + SAID],
+    ),
     "a dialogue": ("rows.jsonl", [DIALOGUE], [ASKED, SAID], [SAID]),
     "opus": (
         "rows.jsonl",
@@ -319,6 +369,11 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
 def write(path: Path, value: Any) -> Path:
     if path.suffix == ".parquet":
         pq.write_table(pa.Table.from_pylist(value), path)
+    elif path.suffix == ".csv":
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, [*value[0]], delimiter=";")
+            writer.writeheader()
+            writer.writerows(value)
     elif path.suffix == ".json":
         path.write_text(json.dumps(value, indent=1), "utf-8")
     else:
@@ -337,7 +392,7 @@ def follow(path: Path, tokenizer: Path, cache: Path) -> tuple[Path, list[str]]:
             hint = error.hint or ""
             assert "FIELD" not in hint and "NAME" not in hint
             followed.append(hint)
-            if found := re.search(r": ((?:jq|python) -s?c .*)", hint):
+            if found := re.search(r": ((?:jq|python) -s?c .*?> \S+_lines\.jsonl)", hint):
                 command = found[1].replace("python -c", f"{shlex.quote(sys.executable)} -c", 1)
                 subprocess.run(["bash", "-euc", f"set -o pipefail; {command}"], check=True, cwd=path.parent)
                 path = path.parent / shlex.split(command)[-1]
@@ -359,6 +414,13 @@ def test_the_step_for_an_export_makes_rows_that_say_what_it_says(name: str, tmp_
     assert learned == [each + "<|im_end|>" for each in trained]
     places = [text.index(each) for each in context]
     assert places == sorted(places)
+
+
+def test_a_text_that_ends_where_another_field_answers_is_no_transcript(tmp_path: Path) -> None:
+    row = {"input": f"User: {ASKED}\nAssistant: {SAID}\nUser: {MORE}\nAssistant:", "output": REST}
+    with pytest.raises(InputError) as caught:
+        packer.build([row], tmp_path / "cache", tokenizer=twins.byte_level(tmp_path / "model"), progress=False)
+    assert caught.value.hint == "say which field is which: columns={'instruction': 'input'}"
 
 
 def test_rows_without_texts_are_told_plainly(tmp_path: Path) -> None:
@@ -383,6 +445,33 @@ def test_one_half_of_a_log_is_told_what_is_missing(row: dict[str, Any], tmp_path
     with pytest.raises(InputError) as caught:
         packer.build(path, tmp_path / "cache", tokenizer=twins.byte_level(tmp_path / "model"), progress=False)
     assert (caught.value.hint or "").startswith("this is one half of a log")
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.parametrize("half", ["sent", "received"])
+def test_the_halves_of_a_batch_in_one_folder_are_joined_by_the_step(half: str, tmp_path: Path) -> None:
+    """The answers are in another order than their requests, as in what OpenAI returns."""
+    (asked, said), (more, rest) = SINGLE
+    sent = [{"custom_id": each["content"], "body": {"messages": [each]}} for each in (asked, more)]
+    bodies = [(more, {"choices": [{"message": rest}]}), (asked, {"choices": [{"message": said}]})]
+    received = [{"custom_id": each["content"], "response": {"body": body}, "error": None} for each, body in bodies]
+    write(tmp_path / "sent.jsonl", sent)
+    write(tmp_path / "received.jsonl", received)
+    tokenizer = twins.byte_level(tmp_path / "model", template=TEMPLATE)
+    path, (_,) = follow(tmp_path / f"{half}.jsonl", tokenizer, tmp_path / "cache")
+    ((text, learned),) = read_back(tmp_path / "cache", path.name)
+    assert MORE in text and learned == [REST + "<|im_end|>"]
+
+
+@pytest.mark.parametrize("rows", [[(0, "user"), (0, "user")], [(0, "user"), (1, "assistant")], [(0, "user")] * 2])
+def test_no_step_joins_single_messages_that_nothing_shows_to_be_one_conversation(
+    rows: list[tuple[int, str]], tmp_path: Path
+) -> None:
+    texts = [{"chat": chat, "role": role, "text": f"{ASKED} {number}"} for number, (chat, role) in enumerate(rows)]
+    path, model = write(tmp_path / "rows.jsonl", texts), twins.byte_level(tmp_path / "model")
+    with pytest.raises(InputError) as caught:
+        packer.build(path, tmp_path / "cache", tokenizer=model, progress=False)
+    assert (caught.value.hint or "").endswith("conversation to `messages`; ignore=['role'] leaves it out")
 
 
 def test_no_hint_leaves_a_name_to_be_filled_in() -> None:

@@ -364,6 +364,22 @@ def test_the_request_and_the_answer_may_be_json_in_cells(tmp_path: Path) -> None
     assert learned == [each + "<|im_end|>" for each in trained] and CALL in text
 
 
+def test_a_request_may_be_the_row_itself_unless_its_messages_have_the_answer(tmp_path: Path) -> None:
+    row, trained = TRAINED["a log of chats"]
+    ((_, learned),) = read_back(built(tmp_path, row["request"] | {"response": row["response"]}), "rows.jsonl")
+    assert learned == [each + "<|im_end|>" for each in trained]
+    whole = [*CHAT[1:2], {"role": "assistant", "content": SAID}]
+    assert form_of({"messages": whole, "response": row["response"]}) is None
+
+
+@pytest.mark.parametrize("enveloped", ["request", "response"])
+def test_a_body_may_be_in_either_of_a_request_and_its_answer(enveloped: str, tmp_path: Path) -> None:
+    row, trained = TRAINED["a log of chats"]
+    body = {"request_id": "a", "method": "POST", "status_code": 200, "body": row[enveloped]}
+    ((_, learned),) = read_back(built(tmp_path, row | {enveloped: body}), "rows.jsonl")
+    assert learned == [each + "<|im_end|>" for each in trained]
+
+
 JUNK: tuple[Any, ...] = (
     None,
     1,

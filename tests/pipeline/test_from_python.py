@@ -7,6 +7,7 @@ import random
 import re
 import shutil
 from collections import UserDict
+from contextlib import nullcontext
 from decimal import Decimal
 from pathlib import Path
 from typing import get_type_hints
@@ -533,10 +534,11 @@ def test_long_texts_are_searched_for_headers_in_one_pass(tokenizer, tmp_path, ca
     assert "look like dialogues" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("role", "is_noted"), [("prompter", True), ("user", True), ("editor", False), (3, False)])
-def test_texts_that_are_single_messages_are_reported(tokenizer, tmp_path, capsys, role, is_noted):
+@pytest.mark.parametrize(("role", "stops"), [("prompter", True), ("user", True), ("editor", False), (3, False)])
+def test_a_build_asks_about_texts_that_are_single_messages(tokenizer, tmp_path, role, stops):
     rows = [{"text": f"1+{number}?", "role": role, "parent_id": None} for number in range(8)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
     for source in (rows, tmp_path / "rows.parquet"):
-        packer.build(source, tmp_path / "cache", force=True, **{**options_of(tokenizer), "progress": True})
-        assert ("its rows are single messages" in capsys.readouterr().err) is is_noted
+        with pytest.raises(InputError, match="`role`") if stops else nullcontext():
+            packer.build(source, tmp_path / "cache", force=True, **options_of(tokenizer))
+        packer.build(source, tmp_path / "cache", force=True, ignore=["role"], **options_of(tokenizer))

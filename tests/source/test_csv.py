@@ -16,10 +16,10 @@ from packer.source import file_bytes as chunks_module
 from packer.source import text_rows
 from packer.source.decode import Refused
 from packer.source.detect import detect_format, detect_schema
-from packer.source.file_bytes import text_stream
+from packer.source.file_bytes import delimiter_of, text_stream
 from packer.source.file_cuts import partition_file
 from packer.source.rows import read_rows
-from packer.source.text_rows import csv_rows, delimiter_of, read_csv
+from packer.source.text_rows import csv_rows, read_csv
 
 cells = st.text(alphabet='a",;\t \n', max_size=8)
 tables = st.lists(st.lists(cells, min_size=2, max_size=3), max_size=6)

@@ -2,11 +2,14 @@
 
 import json
 import shlex
+import shutil
+import subprocess
 
 import pytest
 from written_formats import as_arrow
 
 from packer.errors import InputError
+from packer.source.detect import detect_format
 from packer.source.files import data_set_files, expand, is_data_set
 
 ROWS = [{"text": str(i)} for i in range(5)]
@@ -94,7 +97,6 @@ def test_a_dict_that_is_not_whole_is_an_error(tmp_path, splits, said):
         (["data/train.jsonl", "data/validation.jsonl", "data/train_2.jsonl"], "data/train*.jsonl"),
         (["train/0.parquet", "test/0.parquet", "test/1.parquet"], "train/*.parquet"),
         (["test.jsonl", "latest.jsonl"], "latest.jsonl"),
-        (["dataset_info.txt"], "*.jsonl"),
     ],
 )
 def test_any_other_folder_is_an_error_that_names_a_pattern_for_its_files(tmp_path, files, pattern):
@@ -109,6 +111,24 @@ def test_any_other_folder_is_an_error_that_names_a_pattern_for_its_files(tmp_pat
     held_out = [file for file in files if file.startswith(("test", "data/val"))]
     assert ("held out by their names" in caught.value.hint) is bool(held_out)
     assert not {tmp_path / file for file in held_out}.intersection(tmp_path.glob(pattern))
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+def test_texts_of_a_folder_become_rows_by_the_command_that_is_named(tmp_path):
+    texts = {"it's/a.txt": "One.\n", "it's/b.txt": 'A "second"\nline.', "c.txt": "Three."}
+    for file, text in texts.items():
+        (tmp_path / "corpus" / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "corpus" / file).write_text(text)
+    with pytest.raises(InputError) as of_folder:
+        expand([str(tmp_path / "corpus")])
+    with pytest.raises(InputError) as of_file:
+        detect_format(tmp_path / "corpus" / "it's" / "a.txt")
+    for caught, num_rows in ((of_folder, 3), (of_file, 2)):
+        command = caught.value.hint[caught.value.hint.index("find ") :].partition("; if it is CSV")[0]
+        subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+        rows = [json.loads(line) for line in (tmp_path / "texts.jsonl").read_text().splitlines()]
+        assert len(rows) == num_rows
+        assert {row["text"] for row in rows} <= {*texts.values()}
 
 
 @pytest.mark.parametrize("name", ["it's", "a [1]", "what? *"])

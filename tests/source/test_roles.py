@@ -99,6 +99,15 @@ def test_names_say_who_is_who_and_else_the_order(spoken, expected):
     assert guess_roles([{"messages": [{"role": name, "content": "x"} for name in spoken]}]) == expected
 
 
+def test_names_that_take_the_same_place_in_different_rows_are_the_same_role():
+    """Dumps of several chatbots name each by its own name."""
+    rows = [
+        {"messages": [{"role": name} for name in names]} for names in (["user", "gpt"], ["user", "Bo"], ["human", "Cy"])
+    ]
+    assert guess_roles(rows) == {"Bo": "assistant", "Cy": "assistant"}
+    assert guess_roles([*rows, {"messages": [{"role": name} for name in ("gpt", "Cy")]}]) == {"Bo": "assistant"}
+
+
 def test_a_role_that_is_none_is_refused_with_those_there_are(tmp_path: Path):
     with pytest.raises(Exception, match=r"expected system \| developer \| user \| assistant \| tool, found 'usr'"):
         make_recipe({"sources": [{"path": "x", "roles": {"client": "usr"}}]})

@@ -153,6 +153,19 @@ def test_a_field_that_only_names_others_or_is_the_same_in_all_rows_is_no_answer(
     assert "run_type" not in columns_hint(runs, {})
 
 
+def test_ids_and_paths_are_no_question_and_no_answer():
+    rows = [
+        {
+            "content": f'"""The tides of Oban."""\nHIGH = {n}\n',
+            "path": f"src/m{n}.py",
+            "blob": f"a{n}",
+            "lang": "Python",
+        }
+        for n in range(2)
+    ]
+    assert columns_hint(rows, {}).endswith("which: if `content` is trained whole, --columns text=content")
+
+
 OPTIONS = {
     "letters": {"Question": "Which?", "A": "an owl of the woods", "B": "a curlew of the shore", "Answer": "B"},
     "a list": {
@@ -177,14 +190,6 @@ def test_options_that_no_column_reads_are_written_into_the_question(name, tmp_pa
     written = json.loads((tmp_path / "rows_lines.jsonl").read_text("utf-8"))
     assert written.keys() == {"Question", [*row][-1]}
     assert all(text in written["Question"] for text in ("Which?", "owl", "curlew", "B"))
-
-
-def test_no_step_of_jq_is_named_for_csv(tmp_path):
-    path = tmp_path / "rows.csv"
-    path.write_text("Question,A,B,Answer\nWhich?,an owl of the woods,a curlew of the shore,B\n", "utf-8")
-    with pytest.raises(InputError) as caught:
-        detect_schema(path, format="csv", columns={})
-    assert "if `A`, `B` belong to the question, write them into `Question`; --" in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,9 @@ from packer.rejections import rejection_hint, ways_out
 from packer.render import ChatTemplate
 from packer.render.asked_modes import CONTRADICTS, SEVERAL_EFFORTS
 from packer.render.reasoning import ANY_TAG
+from packer.source.conversations import turns_hint
 from packer.source.detect import first_rows
-from packer.source.exports import export_hint, turns_hint
+from packer.source.exports import export_hint
 from packer.source.roles import roles_hint
 from packer.source.row import composed
 from packer.source.rows import InputFile

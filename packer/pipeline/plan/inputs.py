@@ -51,10 +51,6 @@ _ANSWER = re.compile(r"[^\w,;]((?:assistant|gpt|bot|response|answer)[^\w\n]{0,8}
 _LONGEST_QUESTION = 20_000
 """Characters after the header of a question among which that of an answer is searched for."""
 
-_SPEAKERS = ("user", "human", "prompter", "assistant", "gpt")
-"""Roles of messages that are rows of their own, as those of OpenAssistant's trees."""
-
-
 _ANSWERS_OF_PROMPTS = {"completion": "completion", "preference": "chosen", "rated": "completion"}
 """The answer to a prompt that is a text, by the schema of its row."""
 
@@ -221,7 +217,7 @@ def note_later_fields(
 
 
 def note_dialogues(entry: InputFile, note: Callable[[str], None]) -> None:
-    """Report a file of texts most of whose first rows are dialogues, or messages: their questions are trained, too."""
+    """Report a file of texts most of whose first rows are dialogues: their questions are trained, too."""
     if entry.schema != "text":
         return
     try:
@@ -230,11 +226,6 @@ def note_dialogues(entry: InputFile, note: Callable[[str], None]) -> None:
     except InputError:
         return  # reading the whole file will report the error
     found = [_headers(row["text"]) for row in rows if isinstance(row.get("text"), str)]
-    if 2 * sum(str(row.get("role")) in _SPEAKERS for row in rows) > len(rows):
-        note(
-            f"{entry.name}: its rows are single messages, with a `role` beside the `text`, and texts are trained "
-            "whole, questions too; to train only the answers, join the rows of each conversation to `messages`"
-        )
     headers = [each for each in found if each is not None]
     if 2 * len(headers) > len(found):
         asked, answered = headers[0]

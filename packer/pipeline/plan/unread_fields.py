@@ -7,7 +7,7 @@ source says that it may be left out. See :mod:`packer.source.unread_text` for wh
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -20,12 +20,13 @@ from packer.pipeline.stages import compile_template
 from packer.recipe.recipe import Recipe, Source, for_one_source
 from packer.recipe.row_rules import fields_of
 from packer.render.environment import RenderError
+from packer.source.conversations import EACH_ROW, SingleMessages, single_messages
 from packer.source.detect import whole_rows
-from packer.source.exports import EACH_ROW
 from packer.source.file_bytes import jq_command, quoted
 from packer.source.message_keys import programs_for_key
 from packer.source.proposals import Proposal, Reading, propose
 from packer.source.rows import InputFile
+from packer.source.training_flags import Flag
 from packer.source.unread_text import Unread, UnreadField, find_unread
 
 _SAMPLED_ROWS = 1000
@@ -78,6 +79,11 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_file
     unread = find_unread(
         whole_rows(entry, max_rows), schema=entry.schema, columns=entry.columns, roles=entry.roles, known=known
     )
+    if entry.schema == "text" and (messages := _single_messages(file, entry, known)) is not None:
+        flag = Flag(path=(messages.speaker,), num_rows=unread.num_rows, says=messages.says, programs=())
+        field = UnreadField(path=messages.speaker, num_rows=unread.num_rows, example=messages.says, inner=(), flag=flag)
+        way = f"each row is a single message, and texts are trained whole, questions too; {messages.way}"
+        return FileQuestion(unread=replace(unread, fields=(*unread.fields, field)), proposal=None, ways=(way,))
     if not unread.fields:
         return FileQuestion(unread=unread, proposal=None)
     rows = whole_rows(entry, max_rows)
@@ -91,6 +97,12 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_file
         proposal=propose(tried, reading) if texts and reading.unread(tried) else None,
         ways=tuple(f"{when}: {command}" for when, command in commands if command is not None),
     )
+
+
+def _single_messages(file: SourceFile, entry: InputFile, known: Collection[str]) -> SingleMessages | None:
+    rows = [*islice(whole_rows(entry, _FEWEST_ROWS), _FEWEST_ROWS)]
+    found = single_messages(file.path, rows) if rows else None
+    return None if found is None or found.speaker in {*known, *entry.columns, *entry.columns.values()} else found
 
 
 def _top(path: str) -> str:

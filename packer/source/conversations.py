@@ -1,0 +1,275 @@
+"""Recognizes conversations that are no rows of messages, and gives the one command that makes rows of them.
+
+They may be messages under other keys, in columns, one in each row, in the lines of one text, or texts that take turns.
+What a program of jq does not read, it passes on, so that a build asks about it.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from packer.source.file_bytes import FilePath, jq_command, quoted
+from packer.source.prose import is_text
+from packer.source.roles import ROLES, SPEAKERS, guess_roles, is_role
+from packer.source.row import ID_FIELDS
+
+_OWN_KEYS = ({"role", "content"}, {"from", "value"})
+
+_PARTS = "if . then map(select(length > 1)) else . end"
+"""Parts of a message without those that have nothing but a type, as the `step-start` of the AI SDK."""
+
+_MOST_SAID = 4
+
+_TRANSPOSED = "(to_entries | map(.key as $key | .value | map({($key): .})) | transpose | map(add))"
+
+_HEADER = re.compile(r"^[^\S\n]*([^\W\d_][\w -]{0,30}):", re.MULTILINE)
+"""The name of a speaker at the beginning of a line."""
+
+_IN_TURN = 'to_entries[] | {role: (if .key % 2 == 0 then "user" else "assistant" end), content: (.value | values)}'
+
+EACH_ROW = 'if type == "array" then .[] else . end | '
+
+
+def conversation_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | None = None) -> str | None:
+    """Return the step that makes rows of messages; None if nothing in these rows, or their list, is a conversation."""
+    dialogue = _dialogue_hint(path, rows, field)
+    if dialogue is not None or field is not None:
+        return dialogue
+    messages = single_messages(path, rows)
+    return f"each row is a single message; {messages.way}" if messages else _transcript_hint(path, rows)
+
+
+def step(what: str, command: str | None) -> str:
+    """Return a hint with a command, or how to get one."""
+    return f"{what}: {command}" if command else f"{what}: unpack it, or save it to a file, and packer names the command"
+
+
+def _dialogue_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | None) -> str | None:
+    """Return the step that gives the messages in a list the keys `role` and `content`.
+
+    None if there is no list of which each object has a speaker and a text. The list `field` keeps its name; one that is
+    searched for is called `messages`.
+    """
+    for name in dict.fromkeys(name for row in rows for name in row) if field is None else (field,):
+        values = [row[name] for row in rows if row.get(name)]
+        columns = [_rows_of(value) for value in values]
+        found = _dialogue(values) or (_dialogue(columns, are_own=True) if all(columns) else None)
+        if found is not None:
+            key = json.dumps(name, ensure_ascii=False)
+            rest = f" + del(.[{key}])" if field is None else ""
+            turns = "" if isinstance(values[0], list) else f" | {_TRANSPOSED}"
+            program = (
+                f"{{messages: [.[{key}]{turns}[] | {found}]}}{rest}" if field is None else f".[{key}] |= map({found})"
+            )
+            return step(
+                f"the messages in `{name}` need the keys `role` and `content`", jq_command(path, f"{EACH_ROW}{program}")
+            )
+    return None
+
+
+def _transcript_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the step that makes messages of a text of which the lines begin with roles, such as `Customer:`."""
+    for name in rows[0]:
+        turns = [_HEADER.split(str(row.get(name) or ""))[1:] for row in rows]
+        names = dict.fromkeys(each for row in turns for each in row[::2] if is_role(each))
+        roles = _roles("role", [{"role": each} for each in names])
+        if roles is None:
+            continue
+        said = {each: roles.get(each) or ROLES.get(each.lower()) for each in names}
+        answered = [said.get(row[-2]) == "assistant" and bool(row[-1].strip()) for row in turns if len(row) > 2]
+        if 2 * sum(answered) < len(rows):
+            continue
+        at, header = _at(name), f"(?:{'|'.join(map(re.escape, names))}):"
+        role = f"({json.dumps(roles, ensure_ascii=False)}[.] // .)" if roles else "."
+        begins, divides = json.dumps(rf"^\s*{header}"), json.dumps(rf"(?:^|\n)\s*(?={header})")
+        program = (
+            f"select({at} | test({begins}))"
+            f' | {{messages: [{at} | splits({divides}) | select(. != "")'
+            f' | {{role: (sub(":[\\\\s\\\\S]*$"; "") | {role}),'
+            r' content: (sub("^[^:]*:\\s*"; "") | sub("\\s+$"; ""))}]}'
+            f" + del({at})"
+        )
+        what = f"{quoted(name)} has a conversation in one text; of those that begin with a speaker"
+        return step(what, jq_command(path, f"{EACH_ROW}{program}"))
+    return None
+
+
+def turns_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | None = None) -> str | None:
+    """Return the step for a list of texts, or of pairs of them, that may be a dialogue; None if there is none."""
+    for name in dict.fromkeys(name for row in rows for name in row) if field is None else (field,):
+        at, lists = _at(name), [row[name] for row in rows if row.get(name)]
+        items = [item for each in lists if isinstance(each, list) and len(each) > 1 for item in each]
+        are_pairs = all(isinstance(item, list) and len(item) == 2 and isinstance(item[1], str) for item in items)
+        if not items or not (are_pairs or all(isinstance(item, str) for item in items)):
+            continue
+        what, said = f"if the texts in `{name}` are a user's and the assistant's in turn", f"{at} | {_IN_TURN}"
+        if are_pairs:
+            what, said = f"if the pairs in `{name}` are questions and answers", f"[{at}[][]] | {_IN_TURN}"
+        if are_pairs and all(str(one).lower() in ROLES for one, _ in items):
+            what, said = f"the messages in `{name}` are pairs", f"{at}[] | {{role: .[0], content: .[1]}}"
+        return step(what, jq_command(path, f"{EACH_ROW}{{messages: [{said}]}} + del({at})"))
+    return None
+
+
+class SingleMessages(NamedTuple):
+    """Rows that are messages, not conversations: as texts, what users say would be trained as well."""
+
+    speaker: str
+    """The field that names who speaks."""
+
+    says: str
+    way: str
+    """How they become conversations."""
+
+
+def single_messages(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> SingleMessages | None:
+    """Recognize rows that are single messages, by a field that names a role in all of them."""
+    for speaker in dict.fromkeys(key for row in rows for key in row):
+        names = [row.get(speaker) for row in rows]
+        if not all(isinstance(name, str) and is_role(name) for name in names):
+            continue
+        roles = _roles(speaker, rows) or {}
+        sides = [ROLES.get(str(name).lower()) or roles.get(str(name)) for name in names]
+        said = [key for key in _text_keys(rows, but=speaker) if any(is_text(str(row.get(key))) for row in rows)]
+        shared = _shared_by_conversation(rows, sides, but=(speaker, *said))
+        way = "join those of each conversation to `messages`"
+        if shared is not None and len(said) == 1:
+            at, message = _at(shared), _as_message(speaker, said, rows, roles)
+            program = f"group_by({at})[] | {{id: (.[0] | {at} | tostring), messages: map({message} | del({at}))}}"
+            if (command := jq_command(path, program, slurps=True)) is not None:
+                way = f"if those with the same {quoted(shared)} are one conversation: {command}"
+        elif SPEAKERS.isdisjoint(speaker.lower().split("_")):
+            continue
+        says = " or ".join(sorted({str(name) for name in names})[:_MOST_SAID])
+        return SingleMessages(speaker, says, way)
+    return None
+
+
+def _shared_by_conversation(
+    rows: Sequence[Mapping[str, Any]], sides: Sequence[str | None], but: Collection[str]
+) -> str | None:
+    """Return the field in which the rows of a conversation agree: among them, users and assistants take turns.
+
+    Of several it is the one that makes the most conversations, as a day or a channel has more than one.
+    """
+    found: Counter[str] = Counter()
+    for key in (key for key in rows[0] if key not in but):
+        values = [row.get(key) for row in rows]
+        if not all(isinstance(value, str | int) for value in values):
+            continue
+        shared: dict[Any, list[str | None]] = {}
+        for value, side in zip(values, sides, strict=True):
+            shared.setdefault(value, []).append(side)
+        runs = 1 + sum(one != other for one, other in pairwise(values))
+        turns = all(one != other or one == "tool" for each in shared.values() for one, other in pairwise(each))
+        answered = sum({"user", "assistant"} <= {*each} for each in shared.values())
+        if turns and runs == len(shared) > 1 and 2 * answered > len(shared):
+            found[key] = len(shared)
+    return found.most_common(1)[0][0] if found else None
+
+
+def _rows_of(value: Any) -> list[dict[str, Any]]:
+    """Return the rows of an object of columns, as `datasets` has a sequence of objects; none of anything else."""
+    if not isinstance(value, dict) or len(value) < 2 or not all(isinstance(each, list) for each in value.values()):
+        return []
+    return [dict(zip(value, row, strict=False)) for row in zip(*value.values(), strict=False)]
+
+
+def _dialogue(lists: Sequence[Any], *, are_own: bool = False) -> str | None:
+    """Return the program for one message of some lists, or None if they are not all made of messages.
+
+    What a message says may be in an object within it, as in LangChain's dumps.
+    """
+    turns = [turn for each in lists if isinstance(each, list) for turn in each]
+    if not turns or not all(isinstance(turn, dict) for turn in turns):
+        return None
+    inner = [key for key in turns[0] if all(isinstance(turn.get(key), dict) for turn in turns)]
+    for key in (None, *inner):
+        own = [turn if key is None else turn | turn[key] for turn in turns]
+        if (found := _message(own, are_own=are_own or key is not None)) is not None:
+            return found if key is None else f". + {_at(key)} | del({_at(key)}) | {found}"
+    return None
+
+
+def _message(turns: Sequence[Mapping[str, Any]], *, are_own: bool) -> str | None:
+    for speaker in dict.fromkeys(key for turn in turns for key in turn):
+        roles = _roles(speaker, turns)
+        texts = _text_keys(turns, but=speaker) if roles is not None else []
+        if roles is not None and texts:
+            if len(texts) == 1 and {speaker, *texts} in _OWN_KEYS:
+                return "." if are_own else None  # `columns` and `roles` read them
+            return _as_message(speaker, texts, turns, roles)
+    return None
+
+
+def _as_message(
+    speaker: str, texts: Sequence[str], turns: Sequence[Mapping[str, Any]], roles: Mapping[str, str]
+) -> str:
+    """Return the program that gives a message the keys `role` and `content`, and keeps its others."""
+    role = _at(speaker)
+    if roles:
+        role = f"({json.dumps(roles, ensure_ascii=False)}[{role}] // {role})"
+    said = [f"({_at(key)} | {_PARTS})" if _has_parts(turns, key) else _at(key) for key in texts]
+    dropped = ", ".join(_at(key) for key in (speaker, *texts) if key not in ("role", "content"))
+    deleted = f" | del({dropped})" if dropped else ""
+    return f". + {{role: {role}, content: ({' // '.join(said)})}}{deleted}"
+
+
+def _has_parts(turns: Sequence[Mapping[str, Any]], key: str) -> bool:
+    """Whether messages have parts with types under a key, all of which are read or refused."""
+    lists = [value for turn in turns if (value := turn.get(key))]
+    return all(
+        isinstance(each, list) and all(isinstance(part, dict) and "type" in part for part in each) for each in lists
+    )
+
+
+def _at(key: str) -> str:
+    return f".[{json.dumps(key, ensure_ascii=False)}]"
+
+
+def _roles(speaker: str, turns: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:
+    """Return what the names under a key mean, if they are names of speakers; of those that packer knows, nothing.
+
+    They are if the key says so, or if one of them is a role: two models, or two thoughts, are no user and assistant.
+    """
+    names = [turn.get(speaker) for turn in turns]
+    if speaker.lower() not in SPEAKERS and not any(is_role(name) for name in names if isinstance(name, str)):
+        return None
+    if not all(isinstance(name, str) and name for name in names):
+        return None
+    guessed = guess_roles([{"messages": [{"role": name} for name in names]}])
+    known = {name: ROLES.get(str(name).lower()) or guessed.get(str(name)) for name in names}
+    if not {"user", "assistant"} <= {*known.values()} or None in known.values():
+        return None
+    return {str(name): guessed[name] for name in known if name in guessed}
+
+
+def _text_keys(turns: Sequence[Mapping[str, Any]], *, but: str) -> list[str]:
+    """Return the keys of which each message has a text under one: first the one with the longest texts."""
+    keys: list[str] = []
+    left = list(turns)
+    while left:
+        lengths = Counter(dict(_lengths(left, but)))
+        if not lengths:
+            return []
+        keys.append(max(lengths, key=lambda key: lengths[key]))
+        left = [turn for turn in left if not turn.get(keys[-1]) and not any(map(_is_nested, turn.values()))]
+    return keys
+
+
+def _is_nested(value: Any) -> bool:
+    """Whether a value may be calls, beside which a message needs no text."""
+    return bool(value) and isinstance(value, list | dict)
+
+
+def _lengths(turns: Sequence[Mapping[str, Any]], but: str) -> Iterator[tuple[str, int]]:
+    for key in dict.fromkeys(key for turn in turns for key in turn if key not in (but, *ID_FIELDS)):
+        texts = [value for turn in turns if isinstance(value := turn.get(key), str)]
+        if not texts and _has_parts(turns, key):
+            texts = [str(part.get("text") or "") for turn in turns for part in turn.get(key) or ()]
+        length = sum(map(len, texts))
+        if length:
+            yield key, length
