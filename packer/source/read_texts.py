@@ -33,7 +33,7 @@ class ReadTexts:
 
     Args:
         sample: the row.
-        texts: those of :func:`texts_read`. Most rows need no more than that, so what is made of them is made when asked.
+        texts: those of :func:`texts_read`. Most rows need no more, so what is made of them is made when asked for.
     """
 
     def __init__(self, sample: Sample, texts: Collection[str]) -> None:
@@ -143,9 +143,7 @@ def strings(value: Any) -> list[str]:
 def texts_read(sample: Sample) -> list[str]:
     """Return the texts that are read from a row."""
     fields = [value for each in sample.all_messages for key, value in each.fields.items() if key in MESSAGE_FIELDS]
-    texts = strings(
-        [*fields, sample.tools, sample.template_kwargs, sample.prompt, sample.text, sample.sample_id]
-    )
+    texts = strings([*fields, sample.tools, sample.template_kwargs, sample.prompt, sample.text, sample.sample_id])
     if sample.preference is not None and sample.preference.rejected is not None:
         texts += texts_read(sample.preference.rejected)
     return texts

@@ -105,9 +105,9 @@ class _Row:
     """The unread texts of one row."""
 
     def __init__(
-        self, row: Mapping[str, Any], texts: ReadTexts, own: Collection[str], said: Collection[Path], tools: set[str]
+        self, row: Mapping[str, Any], read: ReadTexts, own: Collection[str], said: Collection[Path], tools: set[str]
     ) -> None:
-        self._texts = texts
+        self._texts = read
         self._own = own
         self._said = said
         self._uncalled = tools
