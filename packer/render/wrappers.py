@@ -114,8 +114,9 @@ class Wrappers:
         """Return the texts that already have their wrapper without it, by the number of their message."""
         found = {}
         for k, message in enumerate(messages):
-            wrapper, text = self.roles.get(message.role), message.fields.get("content")
-            inner = wrapper.unwrapped(text) if wrapper and isinstance(text, str) else None
+            wrapper, text = self.roles.get(message.fields["role"]), message.fields.get("content")
+            is_tagged = isinstance(text, str) and ("<" in text or "[" in text)  # nearly none is
+            inner = wrapper.unwrapped(text) if wrapper and is_tagged else None
             if inner is not None:
                 found[k] = inner
         return found
