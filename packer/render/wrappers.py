@@ -115,8 +115,9 @@ class Wrappers:
         found = {}
         for k, message in enumerate(messages):
             wrapper, text = self.roles.get(message.fields["role"]), message.fields.get("content")
-            is_tagged = isinstance(text, str) and ("<" in text or "[" in text)  # nearly none is
-            inner = wrapper.unwrapped(text) if wrapper and is_tagged else None
+            if wrapper is None or not isinstance(text, str) or not ("<" in text or "[" in text):
+                continue  # nearly always
+            inner = wrapper.unwrapped(text)
             if inner is not None:
                 found[k] = inner
         return found
