@@ -51,10 +51,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 def has_content(message: Mapping[str, Any]) -> bool:
     """Whether a message contains any text, tool call or reasoning."""
-    content = message.get("content")
-    if isinstance(content, str) and content.strip():  # nearly always
-        return True
-    texts = (message.get(name) for name in REASONING_FIELDS)
+    texts = map(message.get, ("content", *REASONING_FIELDS))
     return any(isinstance(text, str) and text.strip() for text in texts) or bool(message.get("tool_calls"))
 
 
