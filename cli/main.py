@@ -136,7 +136,7 @@ def _refuse_credentials(arguments: Sequence[str]) -> None:
 def main() -> None:
     """Entry point of the `packer` command."""
     # A command imports and reads a vocabulary before anything is garbage; looking for it takes a tenth of its start.
-    gc.set_threshold(50_000, 20, 100)
+    gc.set_threshold(300_000, 20, 100)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's threads for matrices, of which there are none here
     signal.signal(signal.SIGTERM, _terminate)
     limit_process()

@@ -52,7 +52,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 def has_content(message: Mapping[str, Any]) -> bool:
     """Whether a message contains any text, tool call or reasoning."""
-    texts = (message.get(name) for name in ("content", *REASONING_FIELDS))
+    texts = map(message.get, ("content", *REASONING_FIELDS))
     return any(isinstance(text, str) and text.strip() for text in texts) or bool(message.get("tool_calls"))
 
 

@@ -30,10 +30,7 @@ FOREIGN_ENDS = (
     *("<|return|>", "<|eot|>", "<turn|>", "[EOS]", "[|endofturn|]", "<end_of_utterance>"),
     *("<|endoftext|>", "<|end_of_text|>", "<|END_OF_TURN_TOKEN|>", "<\uff5cend\u2581of\u2581sentence\uff5c>"),
 )
-"""Texts of the stop tokens of common model families."""
-
-_FOREIGN_END = re.compile(f"(?:{longest_of(FOREIGN_ENDS)})\\s*\\Z")
-"""Matches a text that ends with one of them: if the tokenizer has no such token, the text was
+"""Texts of the stop tokens of common model families. If a text ends with one that the tokenizer does not have, it was
 prepared for another model."""
 
 FOREIGN_MARKS = ("<|", "<\uff5c", "<start_of_turn>")
@@ -160,8 +157,7 @@ class TypedControl:
         if header and header[0] in trained:
             reason = f"{where} begins with '{header[0].strip()}', the header of an answer under other models"
             raise RenderError(reason, code="control_token", message=message)
-        found = _FOREIGN_END.search(text)
-        end = found[0].rstrip() if found else ""
+        end = next(filter(text.rstrip().endswith, FOREIGN_ENDS), "")
         is_html = end == "</s>" and "<s>" in text and not text.lstrip().startswith("<s>")  # struck through
         if end and not is_html:
             reason = f"{where} ends with '{end}', the end of a turn or text under other models"

@@ -12,6 +12,8 @@ from packer.batches import REASONING_FIELDS
 
 Reasoning = Literal["as_given", "field", "inline"]
 
+_REASONING = frozenset(REASONING_FIELDS)
+
 _NAME = r"(?:[\w:.-]{0,40}?(?i:think|thought|reasoning)[\w:.-]{0,40}|(?i:reason))"
 _CAPITALS = r"(?:[A-Z_]{0,40}?(?:THINK|THOUGHT|REASONING)[A-Z_]{0,40}|(?<![\w\\}]\[)(?i:think)|(?<=/)(?i:think))"
 _ATTRIBUTES = r"(?:(?:[\"']|\s[\w:.-]{1,20}=)[^<>\n]{0,80}(?<!/))?"
@@ -269,6 +271,8 @@ def has_two_reasonings(message: Message) -> bool:
 
 def reasoning_fields(message: Message) -> list[str]:
     """Return the names of the fields in which a message has reasoning."""
+    if _REASONING.isdisjoint(message):  # nearly always
+        return []
     return [name for name in REASONING_FIELDS if isinstance(message.get(name), str) and message[name].strip()]
 
 
@@ -284,7 +288,8 @@ def with_reasoning_as(message: Message, form: Reasoning) -> dict[str, Any]:
     """Return the message; an assistant's has its reasoning where `supervision.reasoning` wants it, without tags."""
     changed = dict(message)
     content = changed.get("content")
-    if changed.get("role") != "assistant":
+    is_plain = _REASONING.isdisjoint(changed) and not (isinstance(content, str) and has_tag(content))
+    if is_plain or changed.get("role") != "assistant":
         return changed
     fields = reasoning_fields(changed)
     for name in fields:

@@ -114,8 +114,10 @@ class Wrappers:
         """Return the texts that already have their wrapper without it, by the number of their message."""
         found = {}
         for k, message in enumerate(messages):
-            wrapper, text = self.roles.get(message.role), message.fields.get("content")
-            inner = wrapper.unwrapped(text) if wrapper and isinstance(text, str) else None
+            wrapper, text = self.roles.get(message.fields["role"]), message.fields.get("content")
+            if wrapper is None or not isinstance(text, str) or not ("<" in text or "[" in text):
+                continue  # nearly always
+            inner = wrapper.unwrapped(text)
             if inner is not None:
                 found[k] = inner
         return found

@@ -22,19 +22,23 @@ def with_ids_of_results(messages: Sequence[Message]) -> Sequence[Message]:
     """Return the messages with the ids of results where templates look for them, such as those under `toolCallId`."""
     made: set[str] = set()
     found: list[Message] = []
-    of_others = {key for message in messages if message.role != "tool" for key in message.fields}
     for message in messages:
         fields = message.fields
-        made.update(str(call["id"]) for call in fields.get("tool_calls") or () if call.get("id"))
-        if made and message.role == "tool" and not fields.get("tool_call_id"):
+        if calls := fields.get("tool_calls"):
+            made.update(str(call["id"]) for call in calls if call.get("id"))
+        if made and fields["role"] == "tool" and not fields.get("tool_call_id"):
             own = {key: str(value) for key, value in fields.items() if key not in _NO_IDS}
             keys = [key for key, value in own.items() if value in made]
-            keys = keys or [key for key in own if key.lower().endswith("id") and key not in of_others]
+            keys = keys or [key for key in own if key.lower().endswith("id") and key not in _keys_of_others(messages)]
             others = {key: value for key, value in fields.items() if key not in keys}
             ids = {"tool_call_id": str(fields[keys[0]])} if keys else {}
             message = Message(fields={**others, **ids}, weight=message.weight)  # noqa: PLW2901 - moved
         found.append(message)
     return found
+
+
+def _keys_of_others(messages: Sequence[Message]) -> set[str]:
+    return {key for message in messages if message.role != "tool" for key in message.fields}
 
 
 def refuse_stray_results(messages: Iterable[Mapping[str, Any]]) -> None:
@@ -49,7 +53,8 @@ def refuse_stray_results(messages: Iterable[Mapping[str, Any]]) -> None:
     tools_of: defaultdict[str, set[str]] = defaultdict(set)
     num_calls, results, is_answered = 0, list[tuple[str, Any]](), False
     for number, message in enumerate(messages):
-        if message["role"] == "tool":
+        role, calls = message["role"], message.get("tool_calls") or ()
+        if role == "tool":
             results.append((str(message.get("tool_call_id") or ""), message.get("content")))
         elif results:
             (made, text), *others = results
@@ -58,14 +63,14 @@ def refuse_stray_results(messages: Iterable[Mapping[str, Any]]) -> None:
                 reason = f"{len(results)} of {num_calls} calls have a result before $.messages[{number}]"
                 raise Refused("bad_tools", f"{reason}, so that a template without ids gives it to another call")
             num_calls, results = 0, []
-        num_calls += len(message.get("tool_calls") or ())
-        for call in message.get("tool_calls") or ():
+        num_calls += len(calls)
+        for call in calls:
             made, tool = str(call.get("id") or ""), call["function"]["name"]
             unanswered["id", made] += 1
             unanswered["tool", tool] += 1
             tools_of[made].add(tool)
-        is_answered |= message["role"] == "assistant"
-        if message["role"] != "tool":
+        is_answered |= role == "assistant"
+        if role != "tool":
             continue
         made, tool = str(message.get("tool_call_id") or ""), str(message.get("name") or "")
         known = made in tools_of

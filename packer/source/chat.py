@@ -364,8 +364,9 @@ def chat_sample(row: dict[str, Any], fields: RowFields, messages: Sequence[Messa
     messages = with_ids_of_results(messages)
     refuse_stray_results(message.fields for message in messages)
     messages = _one_turn_each(messages)
-    for message in messages if definitions else ():
-        refuse_wrong_calls(message.fields.get("tool_calls") or (), definitions or ())
+    if definitions:
+        calls = [call for message in messages for call in message.fields.get("tool_calls") or ()]
+        refuse_wrong_calls(calls, definitions)
     return Sample(
         kind="chat",
         row=number,

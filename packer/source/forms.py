@@ -154,15 +154,20 @@ def _answers(answer: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield path, value
 
 
+_WITHOUT_PARTS = {str, type(None)}
+
+
 def with_known_parts(messages: Any) -> Any:
     """Return messages with parts of Bedrock and Gemini as those that packer reads."""
     if not isinstance(messages, list):
         return messages
-    return [_with_known_parts(message) for message in messages]
+    contents = [message.get("content") if isinstance(message, dict) else None for message in messages]
+    if {*map(type, contents)} <= _WITHOUT_PARTS:  # nearly always
+        return messages
+    return [_with_known_parts(*each) for each in zip(messages, contents, strict=True)]
 
 
-def _with_known_parts(message: Any) -> Any:
-    content = message.get("content") if isinstance(message, dict) else None
+def _with_known_parts(message: Any, content: Any) -> Any:
     if not isinstance(content, list) or all(isinstance(part, dict) and "type" in part for part in content):
         return message
     return message | {"content": known_parts(content)}

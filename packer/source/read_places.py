@@ -51,17 +51,19 @@ class ReadPlaces:
             place, each = stack.pop()
             if isinstance(each, str):
                 if each in said:
-                    places.append(place)
+                    if place not in self._known:
+                        places.append(place)
                 elif (decoded := _decoded(each)) is not None:
                     stack.append((place, decoded))
                 elif each.strip():
                     return False
-            elif isinstance(each, dict | Mapping):
-                stack += [(place.below.get(key) or place.under(key), item) for key, item in each.items()]
             elif isinstance(each, list | tuple):
                 items = place.under(ITEMS)
                 stack += [(items, item) for item in each]
-        for place in {*places} - self._known:
+            elif type(each) is dict or isinstance(each, Mapping):
+                below = place.below
+                stack += [(below.get(key) or place.under(key), item) for key, item in each.items()]
+        for place in {*places}:
             self._known.add(place)
             self.paths.update(place.path[:end] for end in range(1, len(place.path) + 1))
         return True

@@ -5,7 +5,7 @@ rendered copy of a conversation is.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -29,18 +29,37 @@ _MOST_MISSES = 8
 
 
 class ReadTexts:
-    """What is read from a row."""
+    """What is read from a row.
 
-    def __init__(self, sample: Sample) -> None:
-        texts = [text for each in texts_read(sample) if (text := spaced(each))]
-        in_json = (
-            spaced(each) for text in texts if (value := decoded_json(text)) is not None for each in strings(value)
-        )
-        self.whole = frozenset(texts).union(in_json)
-        self.joined = "\n".join(dict.fromkeys(texts))
+    Args:
+        sample: the row.
+        texts: those of :func:`texts_read`. Most rows need no more, so what is made of them is made when asked for.
+    """
+
+    def __init__(self, sample: Sample, texts: Collection[str]) -> None:
+        self._sample = sample
+        self._texts = texts
         last = sample.messages[-1] if sample.messages else None
         self.lacks_answer = last is not None and last.role != "assistant"
-        self.answer = spaced(sample.text if last is None else last.fields.get("content") or "")
+
+    @cached_property
+    def answer(self) -> str:
+        messages = self._sample.messages
+        return spaced((messages[-1].fields.get("content") or "") if messages else self._sample.text)
+
+    @cached_property
+    def _spaced(self) -> dict[str, None]:
+        return dict.fromkeys(text for each in self._texts if (text := spaced(each)))
+
+    @cached_property
+    def whole(self) -> frozenset[str]:
+        """The texts, and those in the JSON that some of them are."""
+        values = [value for text in self._spaced if (value := decoded_json(text)) is not None]
+        return frozenset(self._spaced).union(map(spaced, strings(values)))
+
+    @cached_property
+    def joined(self) -> str:
+        return "\n".join(self._spaced)
 
     @cached_property
     def _words(self) -> frozenset[str]:
@@ -107,25 +126,27 @@ def spaced(text: str) -> str:
     return " ".join(text.split())
 
 
-def strings(value: Any) -> Iterator[str]:
-    stack = [value]
+def strings(value: Any) -> list[str]:
+    """Return all texts in a value, at any depth."""
+    found, stack = list[str](), [value]
     while stack:
         each = stack.pop()
         if isinstance(each, str):
-            yield each
+            found.append(each)
         elif isinstance(each, Mapping):
             stack += each.values()
         elif isinstance(each, list | tuple):
             stack += each
+    return found
 
 
-def texts_read(sample: Sample) -> Iterator[str]:
-    """Yield the texts that are read from a row."""
-    for message in sample.all_messages:
-        yield from strings([value for key, value in message.fields.items() if key in MESSAGE_FIELDS])
-    yield from strings([sample.tools, sample.template_kwargs, sample.prompt, sample.text, sample.sample_id])
+def texts_read(sample: Sample) -> list[str]:
+    """Return the texts that are read from a row."""
+    fields = [value for each in sample.all_messages for key, value in each.fields.items() if key in MESSAGE_FIELDS]
+    texts = strings([*fields, sample.tools, sample.template_kwargs, sample.prompt, sample.text, sample.sample_id])
     if sample.preference is not None and sample.preference.rejected is not None:
-        yield from texts_read(sample.preference.rejected)
+        texts += texts_read(sample.preference.rejected)
+    return texts
 
 
 def decoded_json(text: str) -> Any:

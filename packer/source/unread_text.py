@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import Any
+from typing import Any, Literal
 
 from packer.batches import Sample
 from packer.source.decode import Refused
@@ -104,17 +104,18 @@ def _uncalled_tools(sample: Sample) -> set[str]:
 class _Row:
     """The unread texts of one row."""
 
-    def __init__(self, row: Mapping[str, Any], sample: Sample, own: Collection[str], said: Collection[Path]) -> None:
+    def __init__(
+        self, row: Mapping[str, Any], read: ReadTexts, own: Collection[str], said: Collection[Path], tools: set[str]
+    ) -> None:
+        self._texts = read
         self._own = own
         self._said = said
+        self._uncalled = tools
         self.unread: dict[Path, str] = {}
         self.read: set[Path] = set()
         self.phrases: dict[Path, list[str]] = {}
         """Short texts, which are labels if they repeat."""
 
-        self._texts = ReadTexts(sample)
-        tools = _uncalled_tools(sample)
-        self._uncalled = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, sorted(tools)))})(?!\w)") if tools else None
         self._short: dict[Path, list[str]] = {}
         self._options: set[Path] = set()
         stack: list[tuple[Path, Any]] = [((name,), row[name]) for name in sorted(row, reverse=True)]
@@ -130,13 +131,22 @@ class _Row:
                 stack += [((*path, str(key)), value[key]) for key in sorted(value, key=str, reverse=True)]
         self._sibling_options()
         for path, texts in self._short.items():
-            others = [text for text in dict.fromkeys(texts[:_MOST_ITEMS]) if not self._texts.hold(text)]
-            are_items = path[-1] == ITEMS or path in self._options
-            letters = _LETTERS[: len(texts)] if are_items and len(texts) > 1 else ""
-            if others and (self._texts.answer in (*texts, *letters) or (ITEMS in path and is_text(*others))):
-                self.unread.setdefault(path, ", ".join(others))  # answers that were not taken, or cells of a table
-            elif any(map(is_phrase, others)) or (are_items and is_phrase(*others)):
+            some = [*dict.fromkeys(texts[:_MOST_ITEMS])]
+            if not self._says(path, texts, some):
+                continue  # nor would fewer of them: nearly always
+            others = [text for text in some if not self._texts.hold(text)]
+            if (says := self._says(path, texts, others)) == "more":
+                self.unread.setdefault(path, ", ".join(others))
+            elif says == "phrases":
                 self.phrases[path] = others
+
+    def _says(self, path: Path, texts: Sequence[str], others: Sequence[str]) -> Literal["more", "phrases"] | None:
+        """Return what some of the short texts of a place are, taken together; None if they are labels."""
+        are_items = path[-1] == ITEMS or path in self._options
+        letters = _LETTERS[: len(texts)] if are_items and len(texts) > 1 else ""
+        if others and (self._texts.answer in (*texts, *letters) or (ITEMS in path and is_text(*others))):
+            return "more"  # answers that were not taken, or cells of a table
+        return "phrases" if any(map(is_phrase, others)) or (are_items and is_phrase(*others)) else None
 
     def _text(self, path: Path, value: str) -> Any:
         """Note a text; return what is to be searched if it is JSON that is not read as a text."""
@@ -144,17 +154,22 @@ class _Row:
             self.read.add(path)  # as text, or as calls
             return None
         text = spaced(value)
-        if self._uncalled and self._names_tool(path, text):
+        if self._names_tool(path, text):
             self.unread[path] = text
             return None
-        if text in self._texts.whole:
-            if path[0] in self._own or is_text(text):
+        is_known = path in self.unread or not text or len(self.unread) >= _MOST_UNREAD
+        is_long, is_own = is_text(text), path[0] in self._own
+        is_label = not (is_long or self._is_meant(path, text))
+        if is_label and not is_known and not is_own and decoded_json(value) is None:
+            pass  # nearly always, and whether it is read or not
+        elif text in self._texts.whole:
+            if is_own or is_long:
                 self.read.add(path)
         elif (decoded := decoded_json(value)) is not None:
             return decoded
-        elif path in self.unread or not text or len(self.unread) >= _MOST_UNREAD:
+        elif is_known:
             return None
-        elif is_text(text) or self._is_meant(path, text):
+        elif not is_label:
             if self._texts.hold(text) and not (self._texts.lacks_answer and len(text) < WHOLE_CHARACTERS):
                 self.read.add(path)
             else:
@@ -177,7 +192,10 @@ class _Row:
 
     def _names_tool(self, path: Path, text: str) -> bool:
         is_key = (*path[:2], "content") in self._said and _READ_KEYS.isdisjoint(path[2:3])
-        return is_key and not is_text(text) and self._uncalled is not None and bool(self._uncalled.search(text))
+        if not (is_key and self._uncalled) or is_text(text):
+            return False
+        names = "|".join(map(re.escape, sorted(self._uncalled)))
+        return re.search(rf"(?<!\w)(?:{names})(?!\w)", text) is not None
 
     def _is_meant(self, path: Path, text: str) -> bool:
         """Whether the name of a field says that even a label in it is part of the prompt, or of the answer."""
@@ -265,8 +283,9 @@ def find_unread(
         num_read += 1
         shown = {name: value for name, value in row.items() if name not in hidden}
         as_it_stands = {text for text in texts_read(sample) if text and not text.isspace()}
-        left = places.left(shown, own - tools, as_it_stands - _uncalled_tools(sample))
-        texts = _Row(places.left(left, tools, as_it_stands), sample, own, said)
+        uncalled = _uncalled_tools(sample)
+        left = places.left(places.left(shown, own - tools, as_it_stands - uncalled), tools, as_it_stands)
+        texts = _Row(left, ReadTexts(sample, as_it_stands), own, said, uncalled)
         flags.add(shown)
         read |= {path[:end] for path in texts.read for end in range(1, len(path) + 1)}
         if texts.unread or texts.phrases:

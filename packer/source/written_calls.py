@@ -97,6 +97,8 @@ def refuse_calls_in_text(sample: Sample) -> None:
     functions = {tool["function"]["name"]: tool["function"] for tool in sample.tools}
     is_named = _name_any(sample.messages, functions)
     for number, message in enumerate(sample.messages):
+        if message.fields["role"] != "assistant":
+            continue
         text = _answer(message, functions) if is_named else ""
         _refuse_undefined(message, functions, where=f"$.messages[{number}]")
         is_called = bool(message.fields.get("tool_calls"))
@@ -110,7 +112,7 @@ def refuse_calls_in_text(sample: Sample) -> None:
 def _refuse_undefined(message: Message, functions: Mapping[str, Any], *, where: str) -> None:
     """Refuse an answer that calls, behind a mark of calls, what is no tool of the row."""
     text = message.fields.get("content")
-    said = split_thought(text)[1] if message.role == "assistant" and isinstance(text, str) else ""
+    said = split_thought(text)[1] if isinstance(text, str) else ""
     for value in _values(said[mark.start() :]) if (mark := _CALL_MARK.search(said)) else ():
         call = value.get("function", value) if isinstance(value, dict) else None
         name = call.get("name") if isinstance(call, dict) and not call.keys().isdisjoint(_ARGUMENTS) else None
@@ -159,9 +161,15 @@ def _answer(message: Message, functions: Mapping[str, Any]) -> str:
 
 def _named(text: str, functions: Mapping[str, Any]) -> list[str]:
     """Return the tools whose names a text may have, in letters of any size."""
-    words = {*_WORD.findall(text.lower())}
-    found = (name for name in functions if words.issuperset(_WORD.findall(name.lower())))
-    return [*itertools.islice(found, _MOST_TOOLS)]
+    text = text.lower()
+    likely = [name for name in functions if all(word in text for word in _words(name))]  # nearly always none
+    words = {*_WORD.findall(text)} if likely else set[str]()
+    return [*itertools.islice((name for name in likely if words.issuperset(_words(name))), _MOST_TOOLS)]
+
+
+@functools.lru_cache(maxsize=1024)
+def _words(name: str) -> tuple[str, ...]:
+    return tuple(_WORD.findall(name.lower()))
 
 
 def _read(message: Message, functions: Mapping[str, Any], *, where: str) -> Message:

@@ -148,17 +148,22 @@ class AtomicFile:
         with storage_errors("write", self.path):
             self._file.flush()
 
-    def commit(self, name: str) -> Path:
-        """Flush to disk and rename to ``name`` in the same folder, replacing any existing file."""
+    def commit(self, name: str, *, is_lasting: bool = True) -> Path:
+        """Flush to disk and rename to ``name`` in the same folder, replacing any existing file.
+
+        Without `is_lasting`, the disk is not waited for: after a power failure the file may be missing or torn.
+        """
         target = self.folder / name
         with storage_errors("write", target):
             self._file.flush()
-            os.fsync(self._file.fileno())
+            if is_lasting:
+                os.fsync(self._file.fileno())
             # Rename before closing: the lock marks the file as in use.
             os.replace(self.path.name, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
             self._file.close()
             self._live = False
-            sync(self._folder)
+            if is_lasting:
+                sync(self._folder)
         os.close(self._folder)
         return target
 
@@ -199,8 +204,10 @@ def _new_temporary(folder: Path, opened: int) -> tuple[Path, int]:
         os.close(descriptor)  # taken for a leftover before it was locked
 
 
-def write_atomically(path: Path, content: bytes | Iterable[bytes], *, below: Path | None = None) -> FileDigest:
-    """Write a file atomically; return the digests of its bytes.
+def write_atomically(
+    path: Path, content: bytes | Iterable[bytes], *, below: Path | None = None, is_lasting: bool = True
+) -> FileDigest:
+    """Write a file atomically; return the digests of its bytes. `is_lasting`: see :meth:`AtomicFile.commit`.
 
     With `below`, a cache that contains it, nothing on the way may be a link. Otherwise its folder is the user's own,
     and only temporary files that an earlier write left there are removed.
@@ -216,7 +223,7 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes], *, below: Pat
     with AtomicFile(path.parent, below=below) as file:
         for chunk in (content,) if isinstance(content, bytes) else content:
             file.write(chunk)
-        file.commit(path.name)
+        file.commit(path.name, is_lasting=is_lasting)
         return file.digest
 
 

@@ -6,6 +6,7 @@ uncompressed, no dictionaries, no time, no host. The name has the first digits o
 
 import hashlib
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -48,14 +49,15 @@ def write_shard(
         return shard_name(digest.sha256, split=split, index=index)
 
     with CacheFiles(cache).new_file(kind, name) as file:
-        with pa.ipc.new_file(file, schema, options=IPC_OPTIONS) as writer:
+        with pa.ipc.new_file(file, schema, options=IPC_OPTIONS) as writer, ThreadPoolExecutor(1) as aside:
             for batch in batches:
+                hashing = aside.submit(digest_values, values, shard_rows(batch, kind))  # while its bytes are hashed
                 writer.write_batch(batch)
                 num_rows += batch.num_rows
                 num_tokens += int(numbers_of(batch.column("length")).sum(dtype=np.int64))
                 num_trained += int(numbers_of(batch.column("num_trained")).sum(dtype=np.int64))
                 row_digests.update(numbers_of(batch.column("digest")).data)
-                digest_values(values, shard_rows(batch, kind))
+                hashing.result()
         file.flush()
         places = find_places(file.path)
     digest = file.digest

@@ -11,6 +11,7 @@ digests. TRL trains of a dialogue the last turn alone, where the others train ev
 which write no date; axolotl packs while it trains.
 """
 
+import compileall
 import json
 import os
 import shutil
@@ -18,7 +19,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -27,6 +28,8 @@ from rich.table import Table
 from scaling import cores_table
 from watched import run_watched
 
+import packer
+import packer_cli
 from packer.model.trials import fast_version
 from packer.pipeline.workers.fork_server import default_jobs
 
@@ -166,10 +169,18 @@ def write_rows(corpus: Path, rows: Path, copies: int) -> int:
     return len(lines) * copies
 
 
+@cache
+def _compile() -> None:
+    """Compile packer, as installing it does: where interpreters may not keep what they compile, each would do so anew."""
+    for package in (packer, packer_cli):
+        compileall.compile_dir(Path(str(package.__file__)).parent, quiet=1)
+
+
 def build_rows(rows: Path, cache: Path, tokenizer: Path, *, engine: str, jobs: int) -> Measured:
     """What `packer build` reports of rows, its profile included, and what it needed; the cache is removed."""
     if engine == "fast" and fast_version() is None:
         return "MISSING: pip install fastokens gigatoken"
+    _compile()
     command = [sys.executable, "-m", "packer", "build", rows, "--tokenizer", tokenizer, "-o", cache, "-j", jobs]
     command += ["--block-len", _BLOCK_LEN, "--fail-above", "1", "--json", "--set", f"engine={engine}"]
     command += ["--set", "supervision.history_rewrite=as_rendered"]  # Qwen3 rewrites history

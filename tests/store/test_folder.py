@@ -193,6 +193,14 @@ def test_a_full_disk_is_a_storage_error_and_leaves_nothing(tmp_path: Path, monke
     write_documents(tmp_path / "full", [document_batch(50)])
 
 
+def test_what_need_not_last_is_whole_without_waiting_for_the_disk(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda descriptor: pytest.fail("it waits for the disk"))
+    path = tmp_path / "entry.json"
+    write_atomically(path, b"{}", below=tmp_path, is_lasting=False)
+    assert path.read_bytes() == b"{}"
+    assert [*tmp_path.iterdir()] == [path]
+
+
 @pytest.mark.parametrize("step", ["fsync", "replace"])
 def test_a_disk_that_refuses_at_the_end_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str

@@ -233,7 +233,7 @@ def _serve(pipe: Connection, make: Callable[..., Callable[[Any], Any]], argument
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     threading.Thread(target=_end_with_parent, daemon=True).start()
     # Rows make many small objects and hardly a cycle: with Python's thresholds, collections take a tenth of rendering.
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(50_000, 20, 20)
 
     @cache
     def work() -> Callable[[Any], Any]:

@@ -209,15 +209,8 @@ class ClearRows:
         calls = [call for message in messages for call in message.get("tool_calls") or ()]
         forms: set[Arguments | None] = {arguments_form(call) for call in calls} or {""}
         form = forms.pop()
-        others = [calls, conversation.messages[last + 1 :]]
-        if (
-            form is None
-            or forms
-            or len(blanks) > 1
-            or self.constants.include_any(joined)
-            or self._are_odd(joined, others)
-            or (calls and tags_in(calls, self._losses.marks))
-        ):
+        others = calls, conversation.messages[last + 1 :]
+        if form is None or forms or len(blanks) > 1 or self._are_odd(joined, *others):
             return None
         forms_of = [form_of(message) for message in messages]
         kind = Kind(
@@ -235,12 +228,15 @@ class ClearRows:
         """Whether a text contains a token, a tag or the like."""
         return self._contains_odd(said) or has_tag(said)
 
-    def _are_odd(self, said: str, others: Sequence[Any]) -> bool:
-        """Whether texts, or any others of a row, contain a token or the like."""
+    def _are_odd(self, said: str, calls: Sequence[Any], others: Sequence[Any]) -> bool:
+        """Whether texts of a row, its calls or other messages contain a token or the like, or what is compared."""
+        if self.constants.include_any(said) or self.is_odd(said):
+            return True
         try:
-            return self.is_odd(said) or (any(others) and self.is_odd(msgspec.json.encode(others).decode()))
+            written = msgspec.json.encode((calls, others)).decode() if calls or others else ""
         except (TypeError, ValueError):
             return True
+        return self.is_odd(written) or ("</" in written and bool(tags_in(calls, self._losses.marks)))
 
     def _cut(
         self,
@@ -289,7 +285,7 @@ class ClearRows:
         try:
             key = msgspec.json.encode(tools)
             known = self._tools.get(key)
-            if known is None or known.tools != tools:  # to JSON, a NaN is a null
+            if known is None or (b"null" in key and known.tools != tools):  # to JSON, a NaN is a null
                 known = _Tools(tools, self.is_odd(key.decode()), {})
         except (TypeError, ValueError):
             return _Tools(tools, True, {})
