@@ -190,6 +190,9 @@ def explain(message: str, recipe: type[msgspec.Struct], every_key: str) -> tuple
         values = [str(value) for value in get_args(_kind_of(recipe, key))]
         hint = did_you_mean(near(invalid[1].strip("'"), values), every_key)
         return f"{key}: expected {' | '.join(values)}, found {invalid[1]}", hint
+    if separator and key and text.startswith("Expected `object`"):
+        keys = getattr(_kind_of(recipe, key), "__struct_encode_fields__", ())
+        every_key = f"its keys are {', '.join(keys)}" if keys else every_key
     return f"{key}: {text[0].lower()}{text[1:]}" if separator and key else text, every_key
 
 

@@ -142,6 +142,12 @@ _PARQUET_AS_LINES = (
 )
 
 
+def is_plain_text(path: Path) -> bool:
+    """Whether a file begins as text that is no JSON."""
+    head = next(read_chunks(path, 0, 256), b"").lstrip()
+    return bool(head) and head[:1] not in (b"{", b"[") and b"\0" not in head and bool(head.decode(errors="ignore"))
+
+
 def texts_as_rows(folder: Path, ending: str) -> str:
     """Return the hint for files that are a text each: a command of jq makes a row of each of them."""
     found = f"find {shlex.quote(str(folder))} -name {shlex.quote(f'*{ending}')}"

@@ -35,7 +35,7 @@ from packer.host.regular_file import open_regular, path_within, read_regular_byt
 from packer.hub import may_be_repository
 from packer.names import SPLIT_NAME, FileName, data_ending, fits, in_words, is_file_name
 from packer.near import did_you_mean, near_paths
-from packer.source.file_bytes import PIPED, no_rows_error, texts_as_rows
+from packer.source.file_bytes import PIPED, is_plain_text, no_rows_error, texts_as_rows
 
 T = TypeVar("T")
 
@@ -193,8 +193,8 @@ def _not_a_data_set(folder: Path) -> InputError:
     held_out = [path for path in files if _HELD_OUT.search(path.relative_to(folder).as_posix())]
     training = sorted({*files}.difference(held_out))
     hint = f"name its files: {in_shell(_pattern(folder, files, kind))}"
-    endings = Counter(path.suffix for path in found if path.suffix)
-    if endings and not kinds:
+    endings = Counter(path.suffix for path in found if path.suffix and not kinds and is_plain_text(path))
+    if endings:
         hint = texts_as_rows(folder, endings.most_common(1)[0][0])
     if held_out and training:
         pattern = _pattern(Path(os.path.commonpath([path.parent for path in training])), training, kind)

@@ -56,7 +56,7 @@ def test_what_ran_out_is_never_damage(error: BaseException, tmp_path: Path, monk
 
     monkeypatch.setattr("packer.source.table_files.open_parquet", fail)
     with pytest.raises(ResourceError, match=r"a\.parquet: cannot be read: (out of memory|too many open files)"):
-        list(table_rows(tmp_path / "a.parquet", "parquet", ["text"], max_row_bytes=99, columns={}))
+        list(table_rows(tmp_path / "a.parquet", "parquet", {"text": True}, max_row_bytes=99, columns={}))
     with pytest.raises(ResourceError), path_errors():
         raise error
     if isinstance(error, OSError):
@@ -88,7 +88,7 @@ def test_a_small_parquet_file_that_decodes_to_gigabytes_is_refused_before_it_is_
     assert path.stat().st_size < 60_000
     before = pa.default_memory_pool().max_memory()
     with pytest.raises(InputError, match=r"decodes to [\d,]+"):
-        list(table_rows(path, "parquet", ["text"], max_row_bytes=99, columns={}))
+        list(table_rows(path, "parquet", {"text": True}, max_row_bytes=99, columns={}))
     assert pa.default_memory_pool().max_memory() == before
     tally("decompression bombs", tried=1, held=1)
 
@@ -106,7 +106,7 @@ def test_a_small_arrow_file_that_decodes_to_gigabytes_is_refused_before_it_is_de
     assert path.stat().st_size < 60_000
     before = pa.default_memory_pool().max_memory()
     for read in (
-        lambda: [*table_rows(path, "arrow", ["input_ids"], max_row_bytes=99, columns={})],
+        lambda: [*table_rows(path, "arrow", {"input_ids": True}, max_row_bytes=99, columns={})],
         lambda: row_groups(path, "arrow"),
     ):
         with pytest.raises(InputError, match=r"decodes to [\d,]+"):
@@ -150,7 +150,7 @@ for path in map(Path, sys.argv[1:]):
         if path.stem == "ids":
             found = sum(1 for _ in open_foreign(path)[1][0].read([0]))
         else:
-            found = sum(1 for _ in tables.table_rows(path, path.suffix[1:], ["text"], max_row_bytes=2**22, columns={}))
+            found = sum(1 for _ in tables.table_rows(path, path.suffix[1:], {"text": True}, max_row_bytes=2**22, columns={}))
     except InputError as error:
         found = str(error)
     print(json.dumps([path.stem, found]))
@@ -260,12 +260,12 @@ def test_a_decimal_that_python_has_not_is_no_value_or_one_error(zeros: int, tmp_
     with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as writer:
         writer.write_table(table)
     read = partial(table_rows, tmp_path / "a.arrow", "arrow", max_row_bytes=2**20, columns={})
-    (row,) = read(["text"], fields=["score"])
+    (row,) = read({"text": True}, fields=["score"])
     assert row.fields == ({"score": 5 * 10**10} if zeros == 10 else {})
     if zeros == 10:
-        (row,) = read(["score"])
+        (row,) = read({"score": True})
         assert isinstance(row.content, Refused)
     else:
         with pytest.raises(InputError, match="cannot be read as an Arrow file"):
-            list(read(["score"]))
+            list(read({"score": True}))
     tally("decimals with zeros", tried=1, held=1)

@@ -57,7 +57,7 @@ def test_questions_of_gsm8k_are_found_however_they_are_wrapped_and_in_no_row_of_
     with (real / "corpora" / "gsm8k_1319.jsonl").open(encoding="utf-8") as file:
         asked = [json.loads(line)["question"] for line in file]
     questions = Questions([asked])
-    assert questions.counted[0].num_short == questions.counted[0].num_untestable == 0
+    assert questions.num_untestable == 0
     forms = [
         asked,
         [f"Solve this. Think step by step.\n\n{each}\n\nGive a number." for each in asked],

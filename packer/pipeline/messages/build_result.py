@@ -143,7 +143,8 @@ class BuildResult:
             full = percent((totals.slots - totals.separators - totals.padding) / max(totals.slots, 1))
             facts.append(("blocks", number(totals.blocks), f"of {number(pack['block_len'])} tokens, {full} full"))
         yield from aligned("<><", facts)
-        if manifest.recipe["supervision"]["turns"] == "conversation":
+        supervision = manifest.recipe.get("supervision")
+        if isinstance(supervision, dict) and supervision.get("turns") == "conversation":
             yield "warning: supervision.turns=conversation trains whole documents, what users and tools say, too"
         last = sum(shard.num_last_tokens for shard in manifest.shards)
         if totals.tokens > _WORTH_A_LINE * last:
