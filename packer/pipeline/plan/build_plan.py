@@ -10,6 +10,7 @@ import msgspec
 
 from packer.curate.trait_rules import TraitRules
 from packer.errors import InputError, RecipeError
+from packer.model.backend import load_backend
 from packer.model.model import TOKENIZER_FILE, Model, load_model
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.engine import Engine, resolve_engine
@@ -242,12 +243,24 @@ def load_recipe_model(recipe: Recipe) -> Model:
 
 
 def _check_infilling(recipe: Recipe, model: Model) -> None:
-    """Refuse tokens that the tokenizer would write as letters."""
-    added = [token.content for token in model.added_tokens]
-    if missing := [text for text in (recipe.text.fim.tokens if recipe.text.fim else ()) if text not in added]:
-        named = ", ".join(text for text in added if "fim" in text.lower())
-        hint = f"those with fim in their names: {named}" if named else "its model was not trained to fill in"
-        raise RecipeError(f"text.fim.tokens: '{missing[0]}' is no added token of {recipe.tokenizer}", hint=hint)
+    """Refuse tokens that end texts, that the tokenizer would write as letters, or beside which it changes a text."""
+    if recipe.text.fim is None:
+        return
+    added, backend = [token.content for token in model.added_tokens], load_backend(model.files[TOKENIZER_FILE])
+    for text in recipe.text.fim.tokens:
+        if text not in added:
+            named = ", ".join(text for text in added if "fim" in text.lower())
+            hint = f"those with fim in their names: {named}" if named else "its model was not trained to fill in"
+            raise RecipeError(f"text.fim.tokens: '{text}' is no added token of {recipe.tokenizer}", hint=hint)
+        around = f"x {text} x{text}x"
+        ids = backend.encode(around, add_special_tokens=False).ids
+        is_kept = backend.decode(ids, skip_special_tokens=False) == around
+        if text in model.stops or not is_kept or ids.count(backend.token_to_id(text)) != 2:
+            what = "ends texts" if text in model.stops else "changes the text beside it, such as white space"
+            raise RecipeError(
+                f"text.fim.tokens: '{text}' of {recipe.tokenizer} {what}",
+                hint="take other added tokens, or leave texts whole with --set text.fim=null",
+            )
 
 
 def _note_engine(engine: Engine, before: Manifest | None, progress: Progress) -> None:
