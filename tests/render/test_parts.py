@@ -311,15 +311,25 @@ def test_the_tokens_that_begin_in_a_span_are_trained(base: Stages, data: st.Data
 
 
 def test_spans_count_the_letters_of_the_row_and_leave_reasoning_and_calls_untrained(base: Stages) -> None:
-    stages = under(base, template_of("tags", "tags", "(message.content or '') | trim"))
     row = of_spans("  one two one  ", (6, 9), (9, 15), reasoning_content="one two one",
                    tool_calls=[call("look", {"at": "one two one"})])  # fmt: skip
-    for rules in ((), (of_parts(["reasoning"]),)):
+    for rules in ((), *((of_parts(parts),) for parts in SUBSETS)):
         stages = under(base, template_of("tags", "tags", "(message.content or '') | trim"), *rules)
         (found,) = stages.outcomes([row])
-        assert stages.round_trip.decode(trained(found)) == b" two one"
+        if rules and "text" not in rules[0]:
+            assert found == "nothing_trained", "the recipe trains no text, and the row nothing else"
+        else:
+            assert stages.round_trip.decode(trained(found)) == b" two one"
     (reason,) = under(base, twins.CHATML, "supervision.turns=conversation").reasons([of_spans("one two", (0, 3))])
     assert reason[0] == "wrong_type" and "conversation" in reason[1]
+
+
+def test_parts_are_looked_for_in_no_message_but_that_with_spans(base: Stages) -> None:
+    detail = [{"begin_offset": 4, "end_offset": 6, "train": True}]
+    messages = [user("How?"), assistant("one two", train_detail=detail), user("How?"), assistant("a \U000f1d02 b")]
+    row = read_row({"messages": messages}, number=0, schema="messages", columns={})
+    (found,) = under(base, twins.CHATML).outcomes([row])
+    assert base.round_trip.decode(trained(found)).decode() == " two<|im_end|>a \U000f1d02 b<|im_end|>"
 
 
 # -- whole conversations, recipes, caches --------------------------------------------------------------------------------
