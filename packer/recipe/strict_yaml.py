@@ -225,8 +225,11 @@ def _form_of(text: str, recipe: type[msgspec.Struct], key: str) -> str | None:
     if text.startswith("Expected `object`"):
         names = getattr(_kind_of(recipe, key), "__struct_encode_fields__", ())
         return f"its keys are {', '.join(names)}" if names else None
-    forms = {"Expected `array`": f"write a list: {key}: [...]", "Expected `int`, got `str`": "leave the quotes out"}
-    return next((form for start, form in forms.items() if text.startswith(start)), None)
+    forms = {
+        r"Expected `array( \| null)?`, got": f"write a list: {key}: [...]",
+        "Expected `int`, got `str`": "leave the quotes out",
+    }
+    return next((form for start, form in forms.items() if re.match(start, text)), None)
 
 
 def _places_of(recipe: type[msgspec.Struct], name: str) -> Iterator[str]:
