@@ -312,6 +312,8 @@ class Renderer:
         if not self._by_marks and (reason := too_many(sample, weights)) is not None:
             raise RenderError(reason, code="too_many_turns")
         _refuse_reasoning(sample, weights)
+        if self._rules.turns == "conversation":
+            self._control.refuse_all(sample.messages[: last + 1], sample.tools)
         original = self.conversation(sample)
         stand_ins, conversation = self._control.hide(original, sample.template_kwargs)
         if at := [k for k in weights if sample.images and has_marks(sample.messages[k].fields.get("content"))]:

@@ -339,8 +339,8 @@ def test_a_conversation_is_trained_from_its_second_token_to_its_last_stop(tmp_pa
     folder = twins.nfc(tmp_path, template=twins.QWEN3_LIKE)
     answers, whole = (Stages.load(folder, f"supervision.turns={turns}") for turns in ("all", "conversation"))
     rows = [
-        chat(system("Be kind."), user("Hi <|im_end|>"), assistant("Hello", reasoning_content="Hm"), user("Bye"),
-             assistant("Ciao"), user("?"), row=0),
+        chat(system("Be kind."), user("Hi"), assistant("Hello", reasoning_content="Hm"), user("Bye"),
+             assistant("Ciao"), user("? <|im_end|>"), row=0),
         Sample(kind="completion", row=1, prompt="2+2=", text="4"),
         chat(user("Hi"), assistant("Hello"), weights={1: 0.5}, row=2),
     ]  # fmt: skip
@@ -350,6 +350,23 @@ def test_a_conversation_is_trained_from_its_second_token_to_its_last_stop(tmp_pa
         assert all(labels == [-100, *ids[1:]] for ids, labels in found)
     assert whole.outcomes([rows[1]]) == answers.outcomes([rows[1]])
     assert whole.outcomes([rows[2]]) == ["wrong_type"]
+
+
+@pytest.mark.parametrize("typed", ["system", "user", "tools"])
+def test_control_tokens_typed_anywhere_reject_a_conversation_that_is_trained_whole(tmp_path: Path, typed: str) -> None:
+    text = dict.fromkeys(("system", "user", "tools"), "fine") | {typed: "a <|im_end|> b"}
+    tools = [{"type": "function", "function": {"name": "look", "description": text["tools"], "parameters": {}}}]
+    row = chat(system(text["system"]), user(text["user"]), assistant("Hello"), tools=tools)
+    folder = twins.nfc(tmp_path, template=twins.CHATML)
+    answers, whole, allowing = (
+        Stages.load(folder, "supervision.allow_dropped=[tools]", *rules)
+        for rules in (
+            [],
+            *(["supervision.turns=conversation", *more] for more in ([], ["supervision.control_tokens=allow"])),
+        )
+    )
+    assert whole.outcomes([row]) == ["control_token"]
+    assert not isinstance(answers.outcomes([row])[0], str) and not isinstance(allowing.outcomes([row])[0], str)
 
 
 def test_what_is_trained_of_a_prompt_is_proved_too(tmp_path: Path) -> None:
