@@ -320,6 +320,8 @@ def test_spans_count_the_letters_of_the_row_and_leave_reasoning_and_calls_untrai
             assert found == "nothing_trained", "the recipe trains no text, and the row nothing else"
         else:
             assert stages.round_trip.decode(trained(found)) == b" two one"
+    (reason,) = under(base, twins.CHATML).reasons([of_spans("  one", (0, 1))])
+    assert reason[0] == "nothing_trained" and "spans" in reason[1]
     (reason,) = under(base, twins.CHATML, "supervision.turns=conversation").reasons([of_spans("one two", (0, 3))])
     assert reason[0] == "wrong_type" and "conversation" in reason[1]
 
