@@ -200,7 +200,8 @@ def suited(recipe: Recipe, inputs: Sequence[Input]) -> Recipe:
     documents with images, whose pixels are made when they are read.
 
     Raises:
-        RecipeError: a cache of several kinds of rows, or of preference data with a mode that cuts or joins documents.
+        RecipeError: a cache of several kinds of rows, or of preference data with a mode that cuts or joins documents or trains
+            what is asked.
     """
     first_of: dict[str, Input] = {}
     for entry in inputs:
@@ -212,6 +213,11 @@ def suited(recipe: Recipe, inputs: Sequence[Input]) -> Recipe:
         )
     if (EXAMPLES in first_of or not first_of) and not recipe.reads_images:
         return recipe
+    if EXAMPLES not in first_of and first_of and recipe.supervision.turns == "conversation":
+        raise RecipeError(
+            "supervision.turns=conversation is not for preference data, of which answers are compared, not questions",
+            hint="--set supervision.turns=all",
+        )
     if recipe.pack.mode in {"eos", "stream"}:
         whole = (
             "documents with images, which are" if recipe.reads_images else "preference data, whose answers are compared"
