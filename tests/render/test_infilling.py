@@ -64,17 +64,17 @@ def tokenizer(request):
     return request.getfixturevalue("real") / "tokenizers" / request.param, REAL[request.param]
 
 
-def built(folder, tokenizer, tokens, *, rows=(), **rates):
+def built(folder, tokenizer, tokens, *, rows=(), schema="text", **rates):
     rows = rows or [{"text": text} for text in CODE[:40]]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     recipe = {
-        "sources": [{"path": str(folder / "rows.jsonl"), "schema": "text"}],
+        "sources": [{"path": str(folder / "rows.jsonl"), "schema": schema}],
         "tokenizer": str(tokenizer),
         "engine": "reference",
         "text": {"fim": {"tokens": list(tokens), **rates}},
         "pack": {"mode": "none"},
     }
-    build(make_recipe(recipe), folder / "cache", jobs=1)
+    build(make_recipe(recipe), folder / "cache", jobs=1, progress=True)
     return folder / "cache"
 
 
@@ -130,6 +130,13 @@ def test_texts_that_are_cut_already_or_masked_in_part_stay_whole(real, tmp_path)
     backend = Tokenizer.from_file(str(real / "tokenizers" / "qwen3" / "tokenizer.json"))
     found = [backend.decode(ids[:-1], skip_special_tokens=False) for ids, _ in cache_documents(cache, "train")]
     assert found == [cut, "masked code\ntrained code"]
+
+
+@pytest.mark.parametrize("schema", ["text", "completion"])
+def test_it_is_said_if_no_row_is_a_text(schema, starter, tmp_path, capsys):
+    tokens, text = ("<think>", "<tool_call>", "</tool_call>"), {"text": "ab", "prompt": "a", "completion": "b"}
+    built(tmp_path, starter / "tokenizer", tokens, rows=[text], schema=schema)
+    assert ("`text.fim` has no effect" in capsys.readouterr().err) == (schema == "completion")
 
 
 def test_without_it_a_recipe_is_what_it_was():

@@ -114,6 +114,8 @@ def plan_build(
     if recipe.pack != asked != Pack():
         what = "a cache with images" if recipe.reads_images else "preference data"
         progress.note(f"{what} is not packed: `pack` has no effect; to leave out long rows, filter by `tokens`")
+    if recipe.text.fim is not None and not any(entry.schema == "text" for entry in inputs):
+        progress.note("no input has rows of schema text: `text.fim` has no effect")
     record = model_record(model)
     BlockForm.of(recipe.pack, pad_id=record.pad_id, eos_id=record.eos_id, stop_ids=record.stop_ids)
     return BuildPlan(
