@@ -171,7 +171,9 @@ def _mismatch(
             f"{ids[1][at]} before the rejected one"
         )
         return Rejection(row=row, code="pair_prompt_differs", reason=reason)
-    return Rejection(row=row, code="pair_identical", reason="both sides are the same tokens, up to the last trained one")
+    return Rejection(
+        row=row, code="pair_identical", reason="both sides are the same tokens, as far as they are trained"
+    )
 
 
 def _prompts(turns: TurnBatch) -> dict[int, tuple[int, bytes]]:

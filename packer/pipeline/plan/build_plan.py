@@ -202,8 +202,8 @@ def suited(recipe: Recipe, inputs: Sequence[Input]) -> Recipe:
     documents with images, whose pixels are made when they are read.
 
     Raises:
-        RecipeError: a cache of several kinds of rows, or of preference data with a mode that cuts or joins documents or trains
-            what is asked.
+        RecipeError: a cache of several kinds of rows, or of preference data with a mode that cuts or joins documents,
+            or that trains what is asked.
     """
     first_of: dict[str, Input] = {}
     for entry in inputs:
@@ -254,7 +254,8 @@ def _check_infilling(recipe: Recipe, model: Model) -> None:
     """Refuse tokens that end texts, that the tokenizer would write as letters, or beside which it changes a text."""
     if recipe.text.fim is None:
         return
-    added, backend = [token.content for token in model.added_tokens], load_backend(model.files[TOKENIZER_FILE])
+    added = {token.content: token.id for token in model.added_tokens}
+    backend = load_backend(model.files[TOKENIZER_FILE])
     for text in recipe.text.fim.tokens:
         if text not in added:
             named = ", ".join(text for text in added if "fim" in text.lower())
@@ -263,7 +264,7 @@ def _check_infilling(recipe: Recipe, model: Model) -> None:
         around = f"x {text} x{text}x"
         ids = backend.encode(around, add_special_tokens=False).ids
         is_kept = backend.decode(ids, skip_special_tokens=False) == around
-        if text in model.stops or not is_kept or ids.count(backend.token_to_id(text)) != 2:
+        if text in model.stops or not is_kept or ids.count(added[text]) != 2:
             what = "ends texts" if text in model.stops else "changes the text beside it, such as white space"
             raise RecipeError(
                 f"text.fim.tokens: '{text}' of {recipe.tokenizer} {what}",
