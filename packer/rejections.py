@@ -87,7 +87,7 @@ CODES: dict[str, str] = {
     "mangled_text": "a text or the tool definitions are not rendered as the row has them, but escaped (`&lt;`, `\\n`, "
     "U+FFFD), cut or changed",
     "open_reasoning": "an answer was cut off within its reasoning: it does not close it, or nothing follows it",
-    "control_token": "an assistant turn, or under supervision.control_tokens=reject any message, contains the text of "
+    "control_token": "a trained message, or under supervision.control_tokens=reject any, contains the text of "
     "a control token; or a trained text has a header or a stop token of another model",
     "control_render": "a control token typed in a message changes how the template renders the row",
     # supervised

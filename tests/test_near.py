@@ -142,3 +142,19 @@ def test_an_error_in_yaml_names_the_file_and_the_line(tmp_path, text, line):
     found = fields("build", "-c", recipe, "-o", tmp_path / "cache", exit_code=2)["error"]
     assert found["message"].startswith(f"{recipe}: not valid YAML: line {line}: ")
     assert "needs quotes" in found["hint"]
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("sources: a.jsonl", "write a list: sources: [...]"),
+        ("supervision: {parts: text}", "write a list: supervision.parts: [...]"),
+        ("text: {fim: {tokens: [a, b]}}", "packer explain recipe"),
+        ("pack: 512", "its keys are mode, block_len,"),
+        ("pack: {block_len: '512'}", "leave the quotes out"),
+    ],
+)
+def test_a_value_of_another_type_says_how_it_is_written(tmp_path, text, hint):
+    (tmp_path / "recipe.yaml").write_text(text)
+    found = fields("build", "-c", tmp_path / "recipe.yaml", "-o", tmp_path / "cache", exit_code=2)["error"]
+    assert found["hint"].startswith(hint)

@@ -177,8 +177,9 @@ def _refuse(to: str, form: Format, rows: Sequence[SplitRows]) -> None:
             hint="build it without weights",
         )
     needed = {rows[0].unit: True, "preference": cache.is_preference, "weights": weighted}
-    for name in (name for name, is_needed in needed.items() if is_needed and name not in form.holds):
-        able = ", ".join(f"--to {other}" for other, each in FORMATS.items() if name in each.holds)
+    wanted = [name for name, is_needed in needed.items() if is_needed]
+    for name in (name for name in wanted if name not in form.holds):
+        able = ", ".join(f"--to {other}" for other, each in FORMATS.items() if {*wanted} <= {*each.holds})
         raise UsageError(f"{to} has no place for {PLACES[name]}", hint=f"for {cache.folder}: {able}")
 
 

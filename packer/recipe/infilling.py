@@ -18,3 +18,7 @@ class Infilling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     spm: Share = 0.5
     """Share of these whose suffix comes first (SPM); the others have the prefix first (PSM)."""
+
+    def __post_init__(self) -> None:
+        if len({*self.tokens}) < len(self.tokens):
+            raise ValueError("`tokens` are three different ones")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from packer.batches import Message
 from packer.literals import longest_of
 from packer.render.conversation import Conversation
 from packer.render.environment import RenderError
@@ -142,6 +143,16 @@ class TypedControl:
                 code="control_token",
                 message=message,
             )
+
+    def refuse_all(self, messages: Sequence[Message], tools: Any) -> None:
+        """Refuse a conversation all of which would be trained, as :meth:`refuse` does.
+
+        Raises:
+            RenderError: `control_token`.
+        """
+        self.refuse(tools, "tools")
+        for k, message in enumerate(messages):
+            self.refuse(typed_fields(message.fields), f"messages[{k}]", k)
 
     def refuse_foreign(self, text: str, where: str, *, trained: str, message: int | None = None) -> None:
         """Refuse a text with a header or a stop token of other models, which it would teach as letters.

@@ -3,6 +3,8 @@
 What happens to a text depends on its bytes alone: not on its file, its place or the texts beside it.
 """
 
+import functools
+
 import xxhash
 
 from packer.recipe.infilling import Infilling
@@ -31,3 +33,8 @@ def infilled(text: str, rule: Infilling | None) -> str:
     if order < rule.spm * _ALL:
         return f"{before_prefix}{before_suffix}{suffix}{before_middle}{prefix}{middle}"
     return f"{before_prefix}{prefix}{before_suffix}{suffix}{before_middle}{middle}"
+
+
+def without_tokens(text: str, rule: Infilling | None) -> str:
+    """Return what a text says beside the tokens of the rule, with which it may come cut already."""
+    return functools.reduce(lambda said, token: said.replace(token, ""), rule.tokens if rule else (), text)

@@ -123,6 +123,8 @@ class TrainedParts:
         Raises:
             RenderError: `part_not_found`.
         """
+        if self.sample.messages[turn.message].spans is None and set(self.trained) == set(PARTS):
+            return turn  # spans of another message are why the row is here
         places = self._marks_in(turn)
         parts = self._parts(turn, {part: places[mark] for mark, part in _MARKS.items() if places[mark]})
         trained = [(start, end) for start, end, part in parts if part in self.trained]

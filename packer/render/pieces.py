@@ -30,14 +30,15 @@ _NOTHING = 2.0**-150
 def turn_weights(sample: Sample, turns: Turns, parts: Collection[Part] | None) -> dict[int, float]:
     """Return the loss weight of every assistant message to be trained, by message number.
 
-    A message's own weight takes precedence over the rule; one that has none of the parts is not trained.
+    A message's own weight takes precedence over the rule; one that has none of the parts is not trained, nor is one
+    with spans, which are of its text, unless that is one of them.
     """
     weights = {k: max([weight for _, weight in pieces]) for k, pieces in _weights_of_pieces(sample, turns)}
     weights = {k: weight for k, weight in weights.items() if weight > _NOTHING}
     if parts is None:
         return weights
-    own = {k: sample.messages[k] for k in weights}
-    return {k: weights[k] for k, each in own.items() if each.spans or not parts_of(each.fields).isdisjoint(parts)}
+    own = {k: {"text"} if sample.messages[k].spans else parts_of(sample.messages[k].fields) for k in weights}
+    return {k: weights[k] for k, each in own.items() if not each.isdisjoint(parts)}
 
 
 def _weights_of_pieces(sample: Sample, turns: Turns) -> Iterator[tuple[int, list[tuple[int, float]]]]:

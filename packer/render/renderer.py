@@ -24,7 +24,7 @@ from packer.render.conversation import Conversation, RenderedTurn, TurnRules
 from packer.render.drawn import Drawing, with_drawing
 from packer.render.dropped import ConversationLosses, LossCheck, refusal
 from packer.render.environment import ChatTemplate, RenderError
-from packer.render.infilling import infilled
+from packer.render.infilling import infilled, without_tokens
 from packer.render.marks import marked_turns
 from packer.render.message_form import renderable
 from packer.render.parts import TrainedParts, marked
@@ -294,9 +294,10 @@ class Renderer:
         if completion:
             self._control.refuse(sample.text, "completion")
         guarded = self._control.guarded(sample.prompt + sample.text)
-        self._control.refuse_foreign(sample.text, sample.kind, trained=sample.text)
-        fim = None if completion or guarded else self._recipe.text.fim
-        whole = f"{sample.prompt}{infilled(sample.text, fim)}{close}"
+        fim = None if completion else self._recipe.text.fim
+        said = without_tokens(sample.text, fim)
+        self._control.refuse_foreign(said, sample.kind, trained=said)
+        whole = f"{sample.prompt}{infilled(sample.text, None if guarded or sample.prompt else fim)}{close}"
         return encoded(whole, ((0, len(sample.prompt), len(whole), 1.0),), raw=True, guarded=guarded)
 
     def _render_chat(self, sample: Sample, losses: LossCheck) -> RenderedRow:
@@ -311,6 +312,8 @@ class Renderer:
         if not self._by_marks and (reason := too_many(sample, weights)) is not None:
             raise RenderError(reason, code="too_many_turns")
         _refuse_reasoning(sample, weights)
+        if self._rules.turns == "conversation":
+            self._control.refuse_all(sample.messages[: last + 1], sample.tools)
         original = self.conversation(sample)
         stand_ins, conversation = self._control.hide(original, sample.template_kwargs)
         if at := [k for k in weights if sample.images and has_marks(sample.messages[k].fields.get("content"))]:

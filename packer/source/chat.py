@@ -180,9 +180,10 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
     weight = _message_weight(shape, content, where=where)
     refuse_cut(raw if role == "assistant" and weight != 0 else {}, where=where)
     spans = None
-    if shape.train_detail and role == "assistant" and weight != 0:
+    names_some = shape.train_detail or (shape.train_detail is not None and weight is None)  # an empty list names none
+    if names_some and role == "assistant" and weight != 0:
         given = shape.content if shape.content == text else None
-        spans = trained_spans(shape.train_detail, given, where=f"{where}.train_detail")
+        spans = trained_spans(shape.train_detail or (), given, where=f"{where}.train_detail")
         weight = weight if weight is not None and spans else float(bool(spans))
     return Message(fields=_merge_reasoning(fields, content.reasoning, where=where), weight=weight, spans=spans or None)
 

@@ -22,7 +22,7 @@ def trained_spans(details: Sequence[TrainDetail], text: Any, *, where: str) -> t
     Raises:
         Refused: `bad_spans`; a range is not one of the text, two overlap, or the content is not one text.
     """
-    if not isinstance(text, str):
+    if details and not isinstance(text, str):
         raise Refused("bad_spans", f"the content beside {where} is not one text")
     ranges, free = sorted((each.begin_offset, each.end_offset + 1, each.train) for each in details), 0
     for start, end, _ in ranges:

@@ -147,7 +147,9 @@ def _mismatch(
     row, other_side = sample.row, _preference(sample).rejected
     assert other_side is not None
     starts = [int(documents.run_start[documents.run_offsets[number]]) for number in numbers]
-    ids = [documents.input_ids[documents.offsets[number] : documents.offsets[number + 1]] for number in numbers]
+    ends = [int(documents.run_end[documents.run_offsets[number + 1] - 1]) for number in numbers]
+    places = zip(documents.offsets[numbers].tolist(), ends, strict=True)
+    ids = [documents.input_ids[at : at + end] for at, end in places]  # up to the last that is trained
     same_prompt = np.array_equal(ids[0][: starts[0]], ids[1][: starts[1]])
     if same_prompt and not np.array_equal(ids[0], ids[1]):
         return None
@@ -169,7 +171,9 @@ def _mismatch(
             f"{ids[1][at]} before the rejected one"
         )
         return Rejection(row=row, code="pair_prompt_differs", reason=reason)
-    return Rejection(row=row, code="pair_identical", reason="both sides are the same tokens")
+    return Rejection(
+        row=row, code="pair_identical", reason="both sides are the same tokens, as far as they are trained"
+    )
 
 
 def _prompts(turns: TurnBatch) -> dict[int, tuple[int, bytes]]:

@@ -16,6 +16,9 @@ from packer.layout import concatenated_ranges, offsets_of
 from packer.supervise.masked_turns import Runs, runs_of_masked_turns
 from packer.supervise.round_trip import RoundTrip
 
+_FIRST_ONLY = "the only token to train on is the first of a document"
+_ALL_MASKED = "no token belongs to the parts, pieces or spans that are trained"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supervised:
@@ -56,11 +59,10 @@ class Supervisor:
             else Rejection(row=int(row), code="proof_failed", reason="the ids do not decode to the rendered completion")
             for row in failed
         ]
+        of_pieces = np.isin(empty, sample_of_turn[list(masked)])
         rejections += [
-            Rejection(
-                row=int(row), code="nothing_trained", reason="the only token to train on is the first of a document"
-            )
-            for row in empty
+            Rejection(row=int(row), code="nothing_trained", reason=_ALL_MASKED if is_masked else _FIRST_ONLY)
+            for row, is_masked in zip(empty, of_pieces, strict=True)
         ]
         runs = {turn: of_turn for turn, of_turn in masked.items() if of_turn}
         documents, texts = _documents(turns, tokens, np.flatnonzero(trained), runs, sample_ids)

@@ -154,6 +154,10 @@ def test_a_cache_has_one_kind_of_rows_and_answers_are_whole(starter: Path, tmp_p
         with pytest.raises(RecipeError, match=f"pack.mode={mode} is not for preference data") as caught:
             build(recipe_of(starter, [pairs], pack={"mode": mode}), tmp_path / "cache", jobs=1)
         assert caught.value.hint == "pack={'mode': 'none'}"
+    rated = write(tmp_path / "rated.jsonl", [{"prompt": "q", "completion": "a", "label": False}])
+    for inputs in ([pairs], [rated]):
+        with pytest.raises(RecipeError, match="conversation is not for preference data"):
+            build(recipe_of(starter, inputs, supervision={"turns": "conversation"}), tmp_path / "cache", jobs=1)
 
 
 def test_rated_answers_keep_their_rating(starter: Path, tmp_path: Path) -> None:

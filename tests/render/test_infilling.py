@@ -1,12 +1,13 @@
 """Texts that are trained to be filled in: nothing is lost, each part is where its token says, real tokens are read."""
 
 import json
+import shutil
 
 import pytest
 from export.readers import cache_documents
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 
 from packer import verify_cache
 from packer.errors import RecipeError
@@ -63,16 +64,17 @@ def tokenizer(request):
     return request.getfixturevalue("real") / "tokenizers" / request.param, REAL[request.param]
 
 
-def built(folder, tokenizer, tokens, **rates):
-    (folder / "rows.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in CODE[:40]), "utf-8")
+def built(folder, tokenizer, tokens, *, rows=(), schema="text", **rates):
+    rows = rows or [{"text": text} for text in CODE[:40]]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     recipe = {
-        "sources": [{"path": str(folder / "rows.jsonl"), "schema": "text"}],
+        "sources": [{"path": str(folder / "rows.jsonl"), "schema": schema}],
         "tokenizer": str(tokenizer),
         "engine": "reference",
         "text": {"fim": {"tokens": list(tokens), **rates}},
         "pack": {"mode": "none"},
     }
-    build(make_recipe(recipe), folder / "cache", jobs=1)
+    build(make_recipe(recipe), folder / "cache", jobs=1, progress=True)
     return folder / "cache"
 
 
@@ -100,6 +102,41 @@ def test_tokens_that_the_tokenizer_does_not_have_are_refused(starter, tmp_path):
     assert "not trained to fill in" in caught.value.hint
     with pytest.raises(RecipeError, match="rate"):
         built(tmp_path, starter / "tokenizer", TOKENS, rate=1.5)
+
+
+@pytest.mark.parametrize("trait", [{"lstrip": True}, {"rstrip": True}, {"single_word": True}, {"is_stop": True}])
+def test_tokens_that_change_or_end_the_text_beside_them_are_refused(trait, starter, tmp_path):
+    backend, folder = Tokenizer.from_file(str(starter / "tokenizer" / "tokenizer.json")), tmp_path / "tokenizer"
+    shutil.copytree(starter / "tokenizer", folder)
+    is_stop = trait.pop("is_stop", False)
+    backend.add_tokens([AddedToken("<P>", **trait), "<S>", "<M>"])
+    backend.save(str(folder / "tokenizer.json"))
+    tokens = ("<|im_end|>", S, M) if is_stop else TOKENS
+    with pytest.raises(RecipeError, match="ends texts" if is_stop else "changes the text beside it"):
+        built(tmp_path, folder, tokens)
+
+
+def test_tokens_are_three():
+    with pytest.raises(RecipeError, match="three different"):
+        make_recipe({"text": {"fim": {"tokens": [P, S, P]}}})
+
+
+def test_texts_that_are_cut_already_or_masked_in_part_stay_whole(real, tmp_path):
+    tokens = REAL["qwen3"]
+    before_prefix, before_suffix, before_middle = tokens
+    cut = f"{before_prefix}a{before_suffix}c{before_middle}b"
+    segments = [{"text": "masked code\n", "label": False}, {"text": "trained code", "label": True}]
+    cache = built(tmp_path, real / "tokenizers" / "qwen3", tokens, rows=[{"text": cut}, {"segments": segments}], rate=1)
+    backend = Tokenizer.from_file(str(real / "tokenizers" / "qwen3" / "tokenizer.json"))
+    found = [backend.decode(ids[:-1], skip_special_tokens=False) for ids, _ in cache_documents(cache, "train")]
+    assert found == [cut, "masked code\ntrained code"]
+
+
+@pytest.mark.parametrize("schema", ["text", "completion"])
+def test_it_is_said_if_no_row_is_a_text(schema, starter, tmp_path, capsys):
+    tokens, text = ("<think>", "<tool_call>", "</tool_call>"), {"text": "ab", "prompt": "a", "completion": "b"}
+    built(tmp_path, starter / "tokenizer", tokens, rows=[text], schema=schema)
+    assert ("`text.fim` has no effect" in capsys.readouterr().err) == (schema == "completion")
 
 
 def test_without_it_a_recipe_is_what_it_was():

@@ -311,15 +311,27 @@ def test_the_tokens_that_begin_in_a_span_are_trained(base: Stages, data: st.Data
 
 
 def test_spans_count_the_letters_of_the_row_and_leave_reasoning_and_calls_untrained(base: Stages) -> None:
-    stages = under(base, template_of("tags", "tags", "(message.content or '') | trim"))
     row = of_spans("  one two one  ", (6, 9), (9, 15), reasoning_content="one two one",
                    tool_calls=[call("look", {"at": "one two one"})])  # fmt: skip
-    for rules in ((), (of_parts(["reasoning"]),)):
+    for rules in ((), *((of_parts(parts),) for parts in SUBSETS)):
         stages = under(base, template_of("tags", "tags", "(message.content or '') | trim"), *rules)
         (found,) = stages.outcomes([row])
-        assert stages.round_trip.decode(trained(found)) == b" two one"
+        if rules and "text" not in rules[0]:
+            assert found == "nothing_trained", "the recipe trains no text, and the row nothing else"
+        else:
+            assert stages.round_trip.decode(trained(found)) == b" two one"
+    (reason,) = under(base, twins.CHATML).reasons([of_spans("  one", (0, 1))])
+    assert reason[0] == "nothing_trained" and "spans" in reason[1]
     (reason,) = under(base, twins.CHATML, "supervision.turns=conversation").reasons([of_spans("one two", (0, 3))])
     assert reason[0] == "wrong_type" and "conversation" in reason[1]
+
+
+def test_parts_are_looked_for_in_no_message_but_that_with_spans(base: Stages) -> None:
+    detail = [{"begin_offset": 4, "end_offset": 6, "train": True}]
+    messages = [user("How?"), assistant("one two", train_detail=detail), user("How?"), assistant("a \U000f1d02 b")]
+    row = read_row({"messages": messages}, number=0, schema="messages", columns={})
+    (found,) = under(base, twins.CHATML).outcomes([row])
+    assert base.round_trip.decode(trained(found)).decode() == " two<|im_end|>a \U000f1d02 b<|im_end|>"
 
 
 # -- whole conversations, recipes, caches --------------------------------------------------------------------------------
@@ -329,8 +341,8 @@ def test_a_conversation_is_trained_from_its_second_token_to_its_last_stop(tmp_pa
     folder = twins.nfc(tmp_path, template=twins.QWEN3_LIKE)
     answers, whole = (Stages.load(folder, f"supervision.turns={turns}") for turns in ("all", "conversation"))
     rows = [
-        chat(system("Be kind."), user("Hi <|im_end|>"), assistant("Hello", reasoning_content="Hm"), user("Bye"),
-             assistant("Ciao"), user("?"), row=0),
+        chat(system("Be kind."), user("Hi"), assistant("Hello", reasoning_content="Hm"), user("Bye"),
+             assistant("Ciao"), user("? <|im_end|>"), row=0),
         Sample(kind="completion", row=1, prompt="2+2=", text="4"),
         chat(user("Hi"), assistant("Hello"), weights={1: 0.5}, row=2),
     ]  # fmt: skip
@@ -340,6 +352,23 @@ def test_a_conversation_is_trained_from_its_second_token_to_its_last_stop(tmp_pa
         assert all(labels == [-100, *ids[1:]] for ids, labels in found)
     assert whole.outcomes([rows[1]]) == answers.outcomes([rows[1]])
     assert whole.outcomes([rows[2]]) == ["wrong_type"]
+
+
+@pytest.mark.parametrize("typed", ["system", "user", "tools"])
+def test_control_tokens_typed_anywhere_reject_a_conversation_that_is_trained_whole(tmp_path: Path, typed: str) -> None:
+    text = dict.fromkeys(("system", "user", "tools"), "fine") | {typed: "a <|im_end|> b"}
+    tools = [{"type": "function", "function": {"name": "look", "description": text["tools"], "parameters": {}}}]
+    row = chat(system(text["system"]), user(text["user"]), assistant("Hello"), tools=tools)
+    folder = twins.nfc(tmp_path, template=twins.CHATML)
+    answers, whole, allowing = (
+        Stages.load(folder, "supervision.allow_dropped=[tools]", *rules)
+        for rules in (
+            [],
+            *(["supervision.turns=conversation", *more] for more in ([], ["supervision.control_tokens=allow"])),
+        )
+    )
+    assert whole.outcomes([row]) == ["control_token"]
+    assert not isinstance(answers.outcomes([row])[0], str) and not isinstance(allowing.outcomes([row])[0], str)
 
 
 def test_what_is_trained_of_a_prompt_is_proved_too(tmp_path: Path) -> None:

@@ -501,7 +501,10 @@ def test_characters_that_are_trained_are_those_of_axolotls_ranges(refusal, sampl
         assert (read.spans, read.weight, "train_detail" in read.fields) == (((4, 5),), 1.0, False)
     assert answer(sample, content="hello", train_detail=detail, weight=0.5).weight == 0.5
     assert answer(sample, content="hello", train_detail=detail[1:]) == answer(sample, content="hello", train=False)
-    assert answer(sample, train_detail=[]) == answer(sample, train_detail=None) == answer(sample)
+    for fields in ({}, {"content": [{"type": "text", "text": "a"}]}):
+        assert answer(sample, train_detail=[], **fields) == answer(sample, train=False, **fields)
+    assert answer(sample, train_detail=[], train=True) == answer(sample, train=True)
+    assert answer(sample, train_detail=None) == answer(sample)
     for untrained in ({"train": False}, {"weight": 0}, {"masked": 1}):
         assert answer(sample, content="hello", train_detail=detail, **untrained) == answer(
             sample, content="hello", **untrained

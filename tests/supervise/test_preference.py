@@ -135,6 +135,17 @@ def test_a_later_turn_alone_is_no_answer_to_the_same_request(tmp_path: Path) -> 
     assert "turns of the answers" in rejection.reason
 
 
+def test_sides_that_differ_in_nothing_trained_are_no_pair(tmp_path: Path) -> None:
+    both = sides([user("Hello!")], *([assistant(said, reasoning_content="hm")] for said in ("fox", "dog")))
+    folder = twins.byte_level(tmp_path)
+    kept = run(stages_of(folder, "supervision.parts=[text]", template=twins.QWEN3_LIKE), pair(*both))
+    assert not kept.rejections
+    (rejection,) = run(
+        stages_of(folder, "supervision.parts=[reasoning]", template=twins.QWEN3_LIKE), pair(*both)
+    ).rejections
+    assert rejection.code == "pair_identical"
+
+
 def test_rated_answers_keep_their_rating(tmp_path: Path) -> None:
     stages = stages_of(twins.byte_level(tmp_path))
     ratings = [True, False, True]

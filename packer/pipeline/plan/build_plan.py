@@ -10,6 +10,7 @@ import msgspec
 
 from packer.curate.trait_rules import TraitRules
 from packer.errors import InputError, RecipeError
+from packer.model.backend import load_backend
 from packer.model.model import TOKENIZER_FILE, Model, load_model
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.engine import Engine, resolve_engine
@@ -114,6 +115,8 @@ def plan_build(
     if recipe.pack != asked != Pack():
         what = "a cache with images, without pack.max_pixels," if recipe.reads_images else "preference data"
         progress.note(f"{what} is not packed: `pack` has no effect; to leave out long rows, filter by `tokens`")
+    if recipe.text.fim is not None and not any(entry.schema == "text" for entry in inputs):
+        progress.note("no input has rows of schema text: `text.fim` has no effect")
     record = model_record(model)
     BlockForm.of(recipe.pack, pad_id=record.pad_id, eos_id=record.eos_id, stop_ids=record.stop_ids)
     return BuildPlan(
@@ -200,7 +203,8 @@ def suited(recipe: Recipe, inputs: Sequence[Input]) -> Recipe:
     documents with images, unless it limits the pixels of a block.
 
     Raises:
-        RecipeError: a cache of several kinds of rows, or of preference data with a mode that cuts or joins documents.
+        RecipeError: a cache of several kinds of rows, or of preference data with a mode that cuts or joins documents,
+            or that trains what is asked.
     """
     first_of: dict[str, Input] = {}
     for entry in inputs:
@@ -213,6 +217,11 @@ def suited(recipe: Recipe, inputs: Sequence[Input]) -> Recipe:
     has_examples = EXAMPLES in first_of or not first_of
     if has_examples and not recipe.reads_images:
         return recipe
+    if EXAMPLES not in first_of and first_of and recipe.supervision.turns == "conversation":
+        raise RecipeError(
+            "supervision.turns=conversation is not for preference data, of which answers are compared, not questions",
+            hint="--set supervision.turns=all",
+        )
     if recipe.pack.mode in {"eos", "stream"}:
         whole = (
             "documents with images, which are" if recipe.reads_images else "preference data, whose answers are compared"
@@ -246,12 +255,25 @@ def load_recipe_model(recipe: Recipe) -> Model:
 
 
 def _check_infilling(recipe: Recipe, model: Model) -> None:
-    """Refuse tokens that the tokenizer would write as letters."""
-    added = [token.content for token in model.added_tokens]
-    if missing := [text for text in (recipe.text.fim.tokens if recipe.text.fim else ()) if text not in added]:
-        named = ", ".join(text for text in added if "fim" in text.lower())
-        hint = f"those with fim in their names: {named}" if named else "its model was not trained to fill in"
-        raise RecipeError(f"text.fim.tokens: '{missing[0]}' is no added token of {recipe.tokenizer}", hint=hint)
+    """Refuse tokens that end texts, that the tokenizer would write as letters, or beside which it changes a text."""
+    if recipe.text.fim is None:
+        return
+    added = {token.content: token.id for token in model.added_tokens}
+    backend = load_backend(model.files[TOKENIZER_FILE])
+    for text in recipe.text.fim.tokens:
+        if text not in added:
+            named = ", ".join(text for text in added if "fim" in text.lower())
+            hint = f"those with fim in their names: {named}" if named else "its model was not trained to fill in"
+            raise RecipeError(f"text.fim.tokens: '{text}' is no added token of {recipe.tokenizer}", hint=hint)
+        around = f"x {text} x{text}x"
+        ids = backend.encode(around, add_special_tokens=False).ids
+        is_kept = backend.decode(ids, skip_special_tokens=False) == around
+        if text in model.stops or not is_kept or ids.count(added[text]) != 2:
+            what = "ends texts" if text in model.stops else "changes the text beside it, such as white space"
+            raise RecipeError(
+                f"text.fim.tokens: '{text}' of {recipe.tokenizer} {what}",
+                hint="take other added tokens, or leave texts whole with --set text.fim=null",
+            )
 
 
 def _note_engine(engine: Engine, before: Manifest | None, progress: Progress) -> None:
