@@ -198,7 +198,7 @@ class _Row:
                     self.unread.setdefault((*path, key), json.dumps(item, ensure_ascii=False, default=str))
         elif _is_named(value) and any(self._texts.lack(text) for text in strings(_of_call(value))):
             self.unread.setdefault(path, json.dumps(value, ensure_ascii=False, default=str))
-        if all(len(str(key)) <= _OPTION_CHARACTERS and isinstance(each, str) for key, each in value.items()):
+        if value and all(len(str(key)) <= _OPTION_CHARACTERS and isinstance(each, str) for key, each in value.items()):
             options = [spaced(value[key]) for key in sorted(value)]  # such as {"A": "06:12", "B": "07:00"}
             if self._texts.answer in options or not any(map(is_text, options)):
                 self._short.setdefault(path, []).extend(options)
