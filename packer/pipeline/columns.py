@@ -46,7 +46,7 @@ def _of_row(value: Any, sample: Sample, column: Declared) -> npt.NDArray[Any]:
     """Return the values of a row; ValueError says what is wrong with them."""
     tokens = sample.pretokenized
     if not column.of_tokens:
-        return numbers([value], column)
+        return numbers([None if value == "" else value], column)  # CSV has no other null
     if tokens is None:
         raise ValueError(f"{column.name}: only rows that are tokenized already have values of tokens")
     value = [None] * tokens.num_given if value is None else value
@@ -71,9 +71,8 @@ def numbers(values: pa.Array | list[Any], column: Declared) -> npt.NDArray[Any]:
         leaf = given.type
         while hasattr(leaf, "value_type"):
             leaf = leaf.value_type
-        # Arrow would read numbers from "1", true and dates.
-        if not (pa.types.is_integer(leaf) or pa.types.is_floating(leaf) or pa.types.is_null(leaf)):
-            raise ValueError(f"{column.name}: expected integers or floats, found {leaf}")
+        if pa.types.is_boolean(leaf) or pa.types.is_temporal(leaf):  # Arrow would read these as numbers, too
+            raise ValueError(f"{column.name}: expected numbers, found {leaf}")
         typed = given.cast(kind if column.rule.width is None else pa.list_(kind, column.rule.width))
     except (pa.ArrowException, OverflowError) as error:
         raise ValueError(f"{column.name}: {error}") from None

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +51,10 @@ def pin_columns(recipe: Recipe) -> Recipe:
     def pinned(rule: Column) -> Column:
         if rule.file is None:
             return rule
-        if rule.sha256 not in {None, digest(rule.file)}:
-            raise InputError(
-                f"{rule.file}: expected sha256 {rule.sha256}, found {digest(rule.file)}", hint="it was another file"
-            )
-        return msgspec.structs.replace(rule, sha256=digest(rule.file))
+        found = digest(rule.file)
+        if rule.sha256 not in {None, found}:
+            raise InputError(f"{rule.file}: expected sha256 {rule.sha256}, found {found}", hint="it was another file")
+        return msgspec.structs.replace(rule, sha256=found)
 
     return with_rules(recipe, pinned)
 
@@ -70,14 +69,12 @@ class Joined:
 
     def refuse_lacking(self, documents: Iterable[DocumentShards]) -> None:
         """Raise InputError if one of these documents lacks a value; those of no split need none."""
-        for column, ids in self.lacking if any(len(ids) for _, ids in self.lacking) else ():
-            for doc_ids in (each.stored("doc_id", np.int64) for each in documents):
-                if (lacks := np.isin(doc_ids, ids)).any():
-                    raise InputError(
-                        f"{column.rule.file}: document {doc_ids[lacks.argmax()]} has no {column.name}, or not one for "
-                        "each of its tokens",
-                        hint="give it one, or declare as `missing` what stands for none",
-                    )
+        for split, (column, ids) in product(documents if self.lacking else (), self.lacking):
+            if len(found := np.intersect1d(split.stored("doc_id", np.int64), ids)):
+                raise InputError(
+                    f"{column.rule.file}: document {found[0]} has no {column.name}, or not one for each of its tokens",
+                    hint="give it one, or declare as `missing` what stands for none",
+                )
 
 
 def join_columns(folder: Path, recipe: Recipe, shards: Sequence[Shard]) -> Joined:
@@ -107,7 +104,7 @@ def join_columns(folder: Path, recipe: Recipe, shards: Sequence[Shard]) -> Joine
 
     return Joined(
         shards=[rewrite_documents(folder, shard, with_values, joined=bool(columns)) for shard in shards],
-        lacking=[(each.column, each.lacking()) for each in filled if each.column.rule.missing is None],
+        lacking=[(each.column, ids) for each in filled if len(ids := each.lacking())],
     )
 
 
@@ -171,9 +168,9 @@ class _Filled:
             raise InputError(f"{where}: {error}", hint=_HINT) from None
 
     def lacking(self) -> Int64:
-        """Return the ids of documents that lack a value."""
-        lacking: Int64 = self._ids[~np.logical_and.reduceat(self._is_given, self._starts[:-1])]
-        return lacking
+        """Return the ids of documents that lack a value for which nothing stands."""
+        is_whole = np.logical_and.reduceat(self._is_given, self._starts[:-1])
+        return self._ids[~is_whole & (self.column.rule.missing is None)]
 
     def of(self, doc_ids: Int64) -> npt.NDArray[Any] | Ragged:
         """Return the values of some documents."""
