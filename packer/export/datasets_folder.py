@@ -80,7 +80,7 @@ class MaskWriter(Writer):
         names += ("loss_weights",) if self.rows.weighted else ()
         columns: dict[str, pa.DataType] = {name: pa.list_(_TYPES.get(name, pa.int32())) for name in names}
         for each in self._declared:
-            number = {"int32": pa.int32(), "float32": pa.float32()}[each.rule.kind]
+            number = pa.type_for_alias(each.rule.kind)
             inner = number if each.rule.width is None else pa.list_(number)
             columns[each.name] = pa.list_(inner) if each.of_tokens or self.unit == "blocks" else inner
         if self.rows.cache.is_paired:

@@ -144,7 +144,10 @@ class _Filled:
         ids, values = _integers(where, batch, "doc_id"), batch.column(column.field)
         at = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
         if (unknown := self._ids[at] != ids).any():
-            raise InputError(f"{where}: no document has the doc_id {ids[unknown.argmax()]}", hint=_HINT)
+            raise InputError(
+                f"{where}: no document has the doc_id {ids[unknown.argmax()]}",
+                hint="a document whose ids, labels or weights change gets another doc_id: leave its old values out",
+            )
         is_there, begin = np.array(values.is_valid(), np.bool_), np.zeros_like(ids)
         length, is_whole = is_there.astype(np.int64), is_there
         if of_tokens:

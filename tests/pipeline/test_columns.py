@@ -273,6 +273,9 @@ def test_documents_of_no_split_need_no_value_until_a_rule_lets_them_in(built, tm
     assert [row["at"] for row in found] == [row["at"] for row in rows[2:]]
     with pytest.raises(InputError, match=r"document -?\d+ has no at, or not one for each of its tokens"):
         built(rows, **declared, force=True)
+    assert verify(tmp_path / "cache", threads=1).ok
+    assert not built(rows, **rules, **declared).built
+    assert not verify(tmp_path / "cache", threads=1).strays
 
 
 def test_an_unsigned_doc_id_names_the_document_of_the_same_bits(built, tmp_path):
