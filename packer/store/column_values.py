@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from packer.display import repair_hint
 from packer.errors import CheckError
-from packer.layout import concatenated_ranges, offsets_of
+from packer.layout import concatenated_ranges
 from packer.recipe.column_rules import Declared
 from packer.store.arrow_columns import Ragged
 from packer.store.block_shards import FoundBlocks
@@ -57,18 +57,18 @@ def block_values(
     doc_id, start, length, place = (np.concatenate([np.zeros(0, np.int64), *each]) for each in pieces)
     numbers = documents.find_all(doc_id)
     found = documents.locate(numbers) if (numbers >= 0).all() else None
-    if found is None or (start + length > (of_whole := np.array(found.values("length"), np.int64))).any():
+    if found is None or (start + length > np.array(found.values("length"), np.int64)).any():
         raise CheckError(
             f"{documents.folder} is damaged: a block has a piece that no document has",
             hint=repair_hint(documents.folder),
         )
     block = np.repeat(np.arange(len(blocks)), [len(each) for each in pieces[0]])
-    tokens = concatenated_ranges(offsets_of(of_whole)[:-1] + start, length)
     slots = concatenated_ranges(block * block_len + place, length)
-    made = {}
+    bounds, made = [*zip(start.tolist(), (start + length).tolist(), strict=True)], {}
     for column in columns:
         none = np.zeros((0, *column.inner), column.rule.kind)
         flat = np.full((len(blocks) * block_len, *column.inner), column.fill, column.rule.kind)
-        flat[slots] = np.concatenate([none, *token_values(found, column)])[tokens]
+        values = zip(token_values(found, column), bounds, strict=True)
+        flat[slots] = np.concatenate([none, *(each[first:last] for each, (first, last) in values)])
         made[column.name] = flat.reshape(len(blocks), block_len, *column.inner)
     return made
