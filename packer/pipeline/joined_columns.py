@@ -126,6 +126,8 @@ def _read(file: str, filled: Sequence["_Filled"]) -> None:
             first += batch.num_rows
     if file_sha256(path) != filled[0].column.rule.sha256:
         raise changed_error(path, "while it was read")
+    if empty := [each.column for each in filled if not each.is_given.any()]:
+        raise InputError(f"{file}: {empty[0].field}: it has no value for any document", hint=_HINT)
 
 
 class _Filled:
@@ -136,7 +138,7 @@ class _Filled:
         size = int(self._starts[-1])
         self._values = _on_disk(folder, (size, *column.inner), column.rule.kind)
         self._values[...] = column.fill
-        self._is_given = _on_disk(folder, (size,), "bool")
+        self.is_given = _on_disk(folder, (size,), "bool")
 
     def put(self, where: str, batch: pa.RecordBatch) -> None:
         """Put the values of a record batch at their places."""
@@ -162,9 +164,9 @@ class _Filled:
             said = f"{length[row]} values of {column.name} from token {begin[row]} on"
             raise InputError(f"{where}: {said}, but document {ids[row]} has {sizes[row]} tokens", hint=_HINT)
         places = concatenated_ranges(self._starts[at] + begin, length)
-        if self._is_given[places].any() or len(np.unique(places)) < len(places):
+        if self.is_given[places].any() or len(np.unique(places)) < len(places):
             raise InputError(f"{where}: a value of {column.name} is given twice", hint=_HINT)
-        self._is_given[places] = True
+        self.is_given[places] = True
         try:
             self._values[places] = numbers(values.flatten() if of_tokens else values.drop_null(), column)
         except ValueError as error:
@@ -172,7 +174,7 @@ class _Filled:
 
     def lacking(self) -> Int64:
         """Return the ids of documents that lack a value for which nothing stands."""
-        is_whole = np.logical_and.reduceat(self._is_given, self._starts[:-1])
+        is_whole = np.logical_and.reduceat(self.is_given, self._starts[:-1])
         return self._ids[~is_whole & (self.column.rule.missing is None)]
 
     def of(self, doc_ids: Int64) -> npt.NDArray[Any] | Ragged:

@@ -181,6 +181,7 @@ WRONG_FILES = {
     "large": (lambda rows: rows[3]["at"].__setitem__(0, 2**31), "at: "),
     "no doc_id": (lambda rows: [row.pop("doc_id") for row in rows], "it has no column doc_id"),
     "null doc_id": (lambda rows: rows[3].update(doc_id=None), "doc_id: expected integers"),
+    "no value": (lambda rows: [row.update(reward=None) for row in rows], "reward: it has no value for any document"),
     "no column": (lambda rows: [row.pop("logp") for row in rows], "it has no column logp"),
     "a null in a list": (lambda rows: rows[3]["top"].__setitem__(0, [1, None, 2]), "top: a value is null"),
 }
@@ -404,8 +405,15 @@ def test_padding_of_a_row_takes_its_values_along_and_chats_have_none_of_tokens(b
     chat = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "reward": 2}
     built([chat], document_columns=COLUMNS["document_columns"], force=True)
     assert columns_of(tmp_path / "cache", ["reward"]) == [{"reward": 2}]
-    with pytest.raises(InputError, match=r"nothing|every row"):
-        built([{**chat, "at": [1]}], **COLUMNS, force=True)
+    with pytest.raises(InputError, match="only rows that are tokenized already have values of tokens"):
+        built([{**chat, "at": [1], "logp": [1], "top": [1]}], **COLUMNS, force=True)
+
+
+@pytest.mark.parametrize("group", COLUMNS)
+def test_a_column_of_a_field_that_no_row_has_is_refused_though_something_stands_for_none(built, group):
+    absent = {name: {**rule, "field": "nope.x"} for name, rule in COLUMNS[group].items()}
+    with pytest.raises(InputError, match=r"column '\w+': no row has a field 'nope\.x'"):
+        built(rows_of(LENGTHS), **COLUMNS | {group: absent})
 
 
 @pytest.mark.parametrize(
