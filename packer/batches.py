@@ -193,8 +193,11 @@ class RowBatch:
     lines: tuple[int, ...] | None = None
     """Line of the file, from 1, on which each of these rows begins; None for formats that are not line-based."""
 
+    first: int = 0
+    """Number of the first row that was read."""
+
     fields: tuple[tuple[Any, ...], ...] = ()
-    """For each requested field, its value in each row as in the file, or None if it is absent."""
+    """For each requested field, its value in each row from `first` on as in the file, or None if it is absent."""
 
     names: frozenset[str] = frozenset()
     """Names of fields that any of these rows has; of a table, only of those that are decoded."""
@@ -248,30 +251,6 @@ class TokenBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Columns:
-    """Values beside the ids of documents, in columns that the recipe names. K tokens, D documents."""
-
-    tokens: Mapping[str, npt.NDArray[Any]]  # [K], or [K, width]
-    documents: Mapping[str, npt.NDArray[Any]]  # [D]
-
-    def take(self, tokens: Int64, documents: Int64) -> "Columns":
-        """Return the values of some documents, given their tokens and their numbers."""
-        return Columns(
-            tokens={name: values[tokens] for name, values in self.tokens.items()},
-            documents={name: values[documents] for name, values in self.documents.items()},
-        )
-
-    @classmethod
-    def join(cls, parts: "Sequence[Columns]") -> "Columns":
-        """Concatenate the columns of consecutive batches."""
-        first = parts[0]
-        return cls(
-            tokens={name: np.concatenate([each.tokens[name] for each in parts]) for name in first.tokens},
-            documents={name: np.concatenate([each.documents[name] for each in parts]) for name in first.documents},
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentBatch:
     """Documents with their trained runs. D documents, U runs."""
 
@@ -287,7 +266,9 @@ class DocumentBatch:
     side: Int8 | None = None  # [D] index into SIDES; None if the rows are not preference data
     margin: Float32 | None = None  # [D] of its row, NaN where that has none; None where `side` is
     media: Media | None = None  # None if no document has images
-    columns: Columns | None = None  # None if the recipe takes none from rows
+    token_values: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)  # [K], or [K, width]
+    values: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)  # [D]
+    """Columns that the recipe takes from rows: of tokens, and of documents."""
 
     @property
     def num_documents(self) -> int:

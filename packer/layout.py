@@ -98,7 +98,8 @@ def select_documents(documents: DocumentBatch, numbers: Int64) -> DocumentBatch:
         side=None if documents.side is None else documents.side[numbers],
         margin=None if documents.margin is None else documents.margin[numbers],
         media=None if documents.media is None else documents.media.take(numbers),
-        columns=None if documents.columns is None else documents.columns.take(tokens, numbers),
+        token_values={name: values[tokens] for name, values in documents.token_values.items()},
+        values={name: values[numbers] for name, values in documents.values.items()},
     )
 
 

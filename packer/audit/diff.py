@@ -103,7 +103,8 @@ class CacheDiff:
         if self.content_fingerprint[0] == self.content_fingerprint[1]:
             data = "the same data"
         elif not self.documents:
-            data = "the same documents in other blocks"
+            has_columns = any(change.key.startswith(("token_columns", "document_columns")) for change in self.recipe)
+            data = "the same documents " + ("with other columns" if has_columns else "in other blocks")
         elif any(entry.only_old or entry.only_new for entry in self.documents):
             data = "other documents"
         if self.recipe_fingerprint[0] == self.recipe_fingerprint[1]:

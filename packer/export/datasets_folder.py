@@ -38,12 +38,10 @@ class MaskWriter(Writer):
 
     conventions: ClassVar[Mapping[str, Any]] = {"loss_mask": "unshifted: 1 where a token is trained"}
     _of_documents: ClassVar[tuple[str, ...]] = ("input_ids", "loss_mask")
-    _has_columns: ClassVar[bool] = False
-    """Whether it writes the columns that the recipe declares."""
 
     def __init__(self, files: Files, rows: SplitRows) -> None:
         super().__init__(files, rows)
-        self._declared = declared(rows.cache.manifest.recipe) if self._has_columns else ()
+        self._declared = declared(rows.cache.manifest.recipe) if self.writes_columns else ()
         self._first = 0
         self._folder = "" if rows.is_alone else f"{self.split}/"
         columns = self._columns()
@@ -82,7 +80,7 @@ class MaskWriter(Writer):
         names += ("loss_weights",) if self.rows.weighted else ()
         columns: dict[str, pa.DataType] = {name: pa.list_(_TYPES.get(name, pa.int32())) for name in names}
         for each in self._declared:
-            number = {"int32": pa.int32(), "float32": pa.float32()}[each.rule.kind]
+            number = pa.type_for_alias(each.rule.kind)
             inner = number if each.rule.width is None else pa.list_(number)
             columns[each.name] = pa.list_(inner) if each.of_tokens or self.unit == "blocks" else inner
         if self.rows.cache.is_paired:
@@ -135,7 +133,7 @@ class DatasetsWriter(MaskWriter):
 
     conventions: ClassVar[Mapping[str, Any]] = Writer.conventions
     _of_documents: ClassVar[tuple[str, ...]] = ("input_ids", "attention_mask", "labels")
-    _has_columns: ClassVar[bool] = True
+    writes_columns: ClassVar[bool] = True
 
     def blocks(self, batch: BlockBatch) -> None:
         B, L = batch.input_ids.shape

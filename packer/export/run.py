@@ -22,6 +22,7 @@ from packer.host.limits import storage_errors
 from packer.layout import MASKED
 from packer.names import refuse_address
 from packer.progress import Progress, Silent
+from packer.recipe.column_rules import declared
 from packer.store.cache import Cache
 from packer.store.folder import work_folder
 from packer.store.own_files import sync_folder
@@ -138,6 +139,9 @@ def export(
             with Files(folder) as files:
                 writers = [kind(files, each) for each in rows]
                 written = tuple(_write_split(writer, progress) for writer in writers)
+                notes = dict.fromkeys(note for writer in writers for note in writer.notes())
+                if not kind.writes_columns and (names := [each.name for each in declared(opened.manifest.recipe)]):
+                    notes[f"left out: the columns {', '.join(names)}, which only --to datasets writes"] = None
                 kind.write_index(files, {each.split: each.details for each in written})
             found = Exported(
                 folder=out,
@@ -145,7 +149,7 @@ def export(
                 unit=unit,
                 splits=written,
                 files=files.written(),
-                notes=tuple(dict.fromkeys(note for writer in writers for note in writer.notes())),
+                notes=tuple(notes),
                 fingerprint=opened.fingerprint,
             )
             with Files(folder) as record:

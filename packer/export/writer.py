@@ -164,6 +164,9 @@ class Writer:
     conventions: ClassVar[Mapping[str, Any]] = {"labels": "unshifted", "masked": MASKED}
     """For export.json: what a reader of the columns has to know."""
 
+    writes_columns: ClassVar[bool] = False
+    """Whether the columns that a recipe declares are written."""
+
     def __init__(self, files: Files, rows: SplitRows) -> None:
         self.files, self.rows = files, rows
         self.split, self.unit = rows.split, rows.unit

@@ -48,8 +48,9 @@ class BatchColumns:
         else:
             for (places, shards, numbers), documents in zip(self._rows.by_part(rows), self._documents, strict=True):
                 own = block_values(shards.locate(numbers), self._rows.block_len, documents, self._columns)
-                for name, place, number in ((name, *at) for name in own for at in enumerate(places.tolist())):
-                    made[name][number] = own[name][place]
+                for name, blocks in own.items():
+                    for place, block in zip(places.tolist(), blocks, strict=True):
+                        made[name][place] = block
         size = self._rows.block_len or 1
         return {
             f"{PREFIX}{each.name}": (made[each.name], np.full((size, *each.inner), each.fill, each.rule.kind))

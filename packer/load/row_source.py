@@ -228,8 +228,9 @@ class RowSource:
 
         A loader that prefetches no step, as for a look at one, gets the shards when it reads them.
         """
-        for part in self.rows.parts if self._options.prefetch else ():
-            CacheFiles(part.shards.folder).fetch_all(shard.path for shard in part.shards.shards)
+        for part, cache in zip(self.rows.parts, self.caches, strict=True) if self._options.prefetch else ():
+            documents = cache.documents(self._options.split).shards if self._options.columns else ()
+            CacheFiles(part.shards.folder).fetch_all(shard.path for shard in (*part.shards.shards, *documents))
 
     def _order(self, epoch: int = 0, cursor: int = 0, taken: tuple[int, ...] | None = None) -> Order:
         order, mixture = self._options.order, self._mixture

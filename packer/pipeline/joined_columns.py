@@ -7,10 +7,10 @@ nothing is left however the build ends.
 
 import os
 import tempfile
-from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import replace
-from itertools import groupby
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from packer.arrow_arrays import numbers_of
-from packer.batches import Int64
+from packer.batches import Int32, Int64
 from packer.errors import InputError
 from packer.host.limits import storage_errors
 from packer.layout import concatenated_ranges, offsets_of
@@ -46,11 +46,12 @@ def pin_columns(recipe: Recipe) -> Recipe:
     Raises:
         InputError: a file cannot be read, or its digest is not the one in the recipe.
     """
+    digest = cache(lambda file: file_sha256(input_place(file)))  # often several columns are in one file
 
     def pinned(rule: Column) -> Column:
         if rule.file is None:
             return rule
-        found = file_sha256(input_place(rule.file))
+        found = digest(rule.file)
         if rule.sha256 not in {None, found}:
             raise InputError(f"{rule.file}: expected sha256 {rule.sha256}, found {found}", hint="it was another file")
         return msgspec.structs.replace(rule, sha256=found)
@@ -58,123 +59,144 @@ def pin_columns(recipe: Recipe) -> Recipe:
     return with_rules(recipe, pinned)
 
 
-def join_columns(folder: Path, recipe: Recipe, shards: Sequence[Shard]) -> list[Shard]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """Document shards with the values that files have for them."""
+
+    shards: Sequence[Shard]
+    lacking: Sequence[tuple[Declared, Int64]] = ()
+    """Columns that declare nothing as missing, each with the doc_ids that its file has no value for, or too few."""
+
+    def refuse_lacking(self, documents: Iterable[DocumentShards]) -> None:
+        """Raise InputError if one of these documents lacks a value; those of no split need none."""
+        for split, (column, ids) in product(documents if self.lacking else (), self.lacking):
+            if len(found := np.intersect1d(split.stored("doc_id", np.int64), ids)):
+                raise InputError(
+                    f"{column.rule.file}: document {found[0]} has no {column.name}, or not one for each of its tokens",
+                    hint="give it one, or declare as `missing` what stands for none",
+                )
+
+
+def join_columns(folder: Path, recipe: Recipe, shards: Sequence[Shard]) -> Joined:
     """Write document shards again with the values that files have for their documents; without any, if they have some.
 
     Raises:
-        InputError: a file cannot be read, names a document that is not there, or has none for one; names both.
+        InputError: a file cannot be read, names a document that is not there, or has a wrong value; names both.
         CheckError: a shard is damaged.
         StorageError: the disk cannot be written.
     """
     columns = [each for each in declared(recipe) if each.rule.file is not None]
     if not columns and not any(shard.joined for shard in shards):
-        return [*shards]
-    with ExitStack() as opened:
-        joined = _Joined(folder, DocumentShards(folder, shards), opened)
-        for file, own in groupby(sorted(columns, key=lambda each: each.rule.file or ""), lambda each: each.rule.file):
-            joined.read(file or "", [*own])
-        return [rewrite_documents(folder, shard, joined.added, joined=bool(columns)) for shard in shards]
+        return Joined(shards=shards)
+    doc_ids, lengths = DocumentShards(folder, shards).stored_together({"doc_id": np.int64, "length": np.int32})
+    ids, first = np.unique(doc_ids, return_index=True)  # documents that are equal have the same values
+    filled = [
+        _Filled(each, folder, ids, lengths[first] if each.of_tokens else np.ones(len(first), np.int32))
+        for each in sorted(columns, key=lambda each: each.rule.file or "")
+    ]
+    for file, own in groupby(filled, lambda each: each.column.rule.file or ""):
+        _read(file, [*own])
+
+    def with_values(rows: DocumentRows) -> DocumentRows:
+        own = {each.column.name: each.of(rows.doc_id) for each in filled}
+        values = {**rows.without_joined().values, **own}
+        return replace(rows, values=dict(sorted(values.items())), joined=frozenset(own))
+
+    return Joined(
+        shards=[rewrite_documents(folder, shard, with_values, joined=bool(columns)) for shard in shards],
+        lacking=[(each.column, ids) for each in filled if len(ids := each.lacking())],
+    )
 
 
-class _Joined:
-    """Values of files, at the places of the documents they name: once for documents that are equal."""
+def _read(file: str, filled: Sequence["_Filled"]) -> None:
+    """Fill some columns from their file."""
+    path = input_place(file)
+    if (kind := detect_format(path)) not in TABLE_FORMATS:
+        raise InputError(f"{file}: values of columns are read from Parquet or Arrow", hint=_HINT)
+    fields = dict.fromkeys(each.column.field for each in filled)
+    with read_errors(path, kind):
+        names = table_schema(path, kind).names
+        if lacks := [name for name in ("doc_id", *fields) if name not in names]:
+            raise InputError(f"{file}: it has no column {lacks[0]}", hint=_HINT)
+        asked = dict.fromkeys(name for name in ("doc_id", "start", *fields) if name in names)
+        first = 0
+        for batch in record_batches(path, kind, [*asked]):
+            for each in filled:
+                each.put(f"{file}: rows {first} to {first + batch.num_rows - 1}", batch)
+            first += batch.num_rows
+    if file_sha256(path) != filled[0].column.rule.sha256:
+        raise changed_error(path, "while it was read")
+    if empty := [each.column for each in filled if not each.is_given.any()]:
+        raise InputError(f"{file}: {empty[0].field}: it has no value for any document", hint=_HINT)
 
-    def __init__(self, folder: Path, documents: DocumentShards, opened: ExitStack) -> None:
-        self._folder, self._opened = folder, opened
-        doc_ids, lengths = documents.stored_together({"doc_id": np.int64, "length": np.int32})
-        self._ids, first = np.unique(doc_ids, return_index=True)
-        self._starts = {True: offsets_of(lengths[first]), False: np.arange(len(first) + 1)}  # of tokens, of documents
-        self._spread: list[tuple[Declared, npt.NDArray[Any]]] = []
 
-    def read(self, file: str, columns: Sequence[Declared]) -> None:
-        """Read some columns from a file."""
-        path = input_place(file)
-        if (kind := detect_format(path)) not in TABLE_FORMATS:
-            raise InputError(f"{file}: values of columns are read from Parquet or Arrow", hint=_HINT)
-        spread = []
-        for each in columns:
-            size = int(self._starts[each.of_tokens][-1])
-            spread.append((each, self._empty((size, *each.inner), each.rule.kind), self._empty((size,), "bool")))
-            spread[-1][1][...] = each.fill
-        with read_errors(path, kind):
-            names = table_schema(path, kind).names
-            if lacks := [name for name in ("doc_id", *(each.field for each in columns)) if name not in names]:
-                raise InputError(f"{file}: it has no column {lacks[0]}", hint=_HINT)
-            asked = [name for name in ("doc_id", "start") if name in names] + [each.field for each in columns]
-            first = 0
-            for batch in record_batches(path, kind, asked):
-                for each, values, is_given in spread:
-                    self._put(f"{file}: rows {first} to {first + batch.num_rows - 1}", batch, each, values, is_given)
-                first += batch.num_rows
-        if file_sha256(path) != columns[0].rule.sha256:
-            raise changed_error(path, "while it was read")
-        for each, values, is_given in spread:
-            if each.rule.missing is None and not is_given.all():
-                starts = self._starts[each.of_tokens]
-                lacking = self._ids[np.searchsorted(starts, is_given.argmin(), side="right") - 1]
-                raise InputError(
-                    f"{file}: document {lacking} has no {each.name}, or not one for each of its tokens",
-                    hint="give it one, or declare as `missing` what stands for none",
-                )
-            self._spread.append((each, values))
+class _Filled:
+    """The values of a column, at the places of some documents in the order of their ids."""
 
-    def added(self, rows: DocumentRows) -> DocumentRows:
-        """Return documents with their values, and without those of files before."""
-        at = np.searchsorted(self._ids, rows.doc_id)
-        own = dict(rows.without_joined().values)
-        for each, values in self._spread:
-            if each.of_tokens:
-                tokens = concatenated_ranges(self._starts[True][at], rows.length)
-                own[each.name] = Ragged(values=values[tokens], offsets=offsets_of(rows.length))
-            else:
-                own[each.name] = values[at]
-        joined = frozenset(each.name for each, _ in self._spread)
-        return replace(rows, values=dict(sorted(own.items())), joined=joined)
+    def __init__(self, column: Declared, folder: Path, ids: Int64, sizes: Int32) -> None:
+        self.column, self._ids, self._sizes, self._starts = column, ids, sizes, offsets_of(sizes)
+        size = int(self._starts[-1])
+        self._values = _on_disk(folder, (size, *column.inner), column.rule.kind)
+        self._values[...] = column.fill
+        self.is_given = _on_disk(folder, (size,), "bool")
 
-    def _put(
-        self, where: str, batch: pa.RecordBatch, column: Declared, into: npt.NDArray[Any], is_given: npt.NDArray[Any]
-    ) -> None:
+    def put(self, where: str, batch: pa.RecordBatch) -> None:
         """Put the values of a record batch at their places."""
+        column, of_tokens = self.column, self.column.of_tokens
         ids, values = _integers(where, batch, "doc_id"), batch.column(column.field)
-        starts = self._starts[column.of_tokens]
         at = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
-        sizes = np.diff(starts)[at]
-        is_there = np.array(values.is_valid(), np.bool_)
-        begin, length, is_whole = np.zeros_like(ids), is_there.astype(np.int64), is_there & column.of_tokens
-        if column.of_tokens:
+        if (unknown := self._ids[at] != ids).any():
+            raise InputError(
+                f"{where}: no document has the doc_id {ids[unknown.argmax()]}",
+                hint="a document whose ids, labels or weights change gets another doc_id: leave its old values out",
+            )
+        is_there, begin = np.array(values.is_valid(), np.bool_), np.zeros_like(ids)
+        length, is_whole = is_there.astype(np.int64), is_there
+        if of_tokens:
             if not hasattr(values, "value_lengths"):
                 raise InputError(f"{where}: {column.field} is {values.type}; expected lists", hint=_HINT)
-            length *= np.array(values.value_lengths().fill_null(0), np.int64)
+            length = np.array(values.value_lengths().fill_null(0), np.int64) * is_there
             if "start" in batch.schema.names:
                 begin, is_whole = _integers(where, batch, "start"), np.zeros_like(is_there)
-        values = values.flatten() if column.of_tokens else values.drop_null()
-        if (unknown := self._ids[at] != ids).any():
-            raise InputError(f"{where}: no document has the doc_id {ids[unknown.argmax()]}", hint=_HINT)
-        if (wrong := (begin < 0) | (begin + length > sizes) | (is_whole & (length != sizes))).any():
+        sizes = self._sizes[at]
+        if (wrong := (begin < 0) | (length > sizes - begin) | (is_whole & (length != sizes))).any():
             row = int(wrong.argmax())
             said = f"{length[row]} values of {column.name} from token {begin[row]} on"
             raise InputError(f"{where}: {said}, but document {ids[row]} has {sizes[row]} tokens", hint=_HINT)
-        places = concatenated_ranges(starts[at] + begin, length)
-        if is_given[places].any() or len(np.unique(places)) < len(places):
+        places = concatenated_ranges(self._starts[at] + begin, length)
+        if self.is_given[places].any() or len(np.unique(places)) < len(places):
             raise InputError(f"{where}: a value of {column.name} is given twice", hint=_HINT)
-        is_given[places] = True
+        self.is_given[places] = True
         try:
-            into[places] = numbers(values, column)
+            self._values[places] = numbers(values.flatten() if of_tokens else values.drop_null(), column)
         except ValueError as error:
             raise InputError(f"{where}: {error}", hint=_HINT) from None
 
-    def _empty(self, shape: tuple[int, ...], kind: str) -> npt.NDArray[Any]:
-        """Return an array of zeros on the disk of the cache."""
-        with storage_errors("write", self._folder):
-            file = self._opened.enter_context(tempfile.TemporaryFile(dir=self._folder))  # noqa: SIM115
-            # What is mapped and has no room on the disk would kill the process.
-            os.posix_fallocate(file.fileno(), 0, max(int(np.prod(shape)) * np.dtype(kind).itemsize, 1))
-            return np.memmap(file, kind, shape=shape)
+    def lacking(self) -> Int64:
+        """Return the ids of documents that lack a value for which nothing stands."""
+        is_whole = np.logical_and.reduceat(self.is_given, self._starts[:-1])
+        return self._ids[~is_whole & (self.column.rule.missing is None)]
+
+    def of(self, doc_ids: Int64) -> npt.NDArray[Any] | Ragged:
+        """Return the values of some documents."""
+        at = np.searchsorted(self._ids, doc_ids)
+        values = self._values[concatenated_ranges(self._starts[at], self._sizes[at])]
+        return Ragged(values=values, offsets=offsets_of(self._sizes[at])) if self.column.of_tokens else values
+
+
+def _on_disk(folder: Path, shape: tuple[int, ...], kind: str) -> npt.NDArray[Any]:
+    """Return an array of zeros in a file without a name, which is gone with the array."""
+    with storage_errors("write", folder), tempfile.TemporaryFile(dir=folder) as file:
+        # What is mapped and has no room on the disk would kill the process.
+        os.posix_fallocate(file.fileno(), 0, max(int(np.prod(shape)) * np.dtype(kind).itemsize, 1))
+        return np.memmap(file, kind, shape=shape)
 
 
 def _integers(where: str, batch: pa.RecordBatch, name: str) -> Int64:
+    """Return integers of 64 bits; an unsigned doc_id has the bits of the signed one."""
     values = batch.column(name)
     if not pa.types.is_integer(values.type) or values.null_count:
-        raise InputError(f"{where}: {name}: expected integers, found {values.type} or nulls", hint=_HINT)
-    found: Int64 = numbers_of(values.cast(pa.int64()))
+        nulls = " with nulls" if values.null_count else ""
+        raise InputError(f"{where}: {name}: expected integers, found {values.type}{nulls}", hint=_HINT)
+    found: Int64 = numbers_of(values.cast(pa.int64(), safe=False))
     return found

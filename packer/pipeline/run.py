@@ -133,11 +133,12 @@ def _build(
         with _timed(seconds, "documents"):
             made = make_documents(plan, folder, found, options, progress)
         with _timed(seconds, "documents"):
-            shards = join_columns(folder, wanted.recipe, [result.shard for result in made.results])
-        results = [replace(result, shard=shard) for result, shard in zip(made.results, shards, strict=True)]
+            joined = join_columns(folder, wanted.recipe, [result.shard for result in made.results])
+        results = [replace(result, shard=shard) for result, shard in zip(made.results, joined.shards, strict=True)]
         with _timed(seconds, "rows") if wanted.recipe.row_rules.is_set else nullcontext():
             progress.stage("selecting", 0, "rows")
-            selection = select(folder, wanted, shards, made.traits)
+            selection = select(folder, wanted, joined.shards, made.traits)
+        joined.refuse_lacking(selection.documents.values())
         with _timed(seconds, "blocks"):
             packed = pack_documents(
                 folder,

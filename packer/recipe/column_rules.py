@@ -3,7 +3,7 @@
 A value comes from a field of the rows, or from a Parquet file whose rows name documents by their doc_id.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -41,6 +41,16 @@ class Column(Rule, frozen=True, kw_only=True):
     file: str | None = None
     sha256: str | None = None
     """Of the file; filled in by the build."""
+
+    def __post_init__(self) -> None:
+        if self.sha256 is not None and self.file is None:
+            raise ValueError("sha256 is of a file, and there is none")
+        if self.missing is None:
+            return
+        if self.kind == "int32" and not (-(2**31) <= self.missing < 2**31 and self.missing == int(self.missing)):
+            raise ValueError(f"missing: expected a whole number of 32 bits, found {self.missing}")
+        if not abs(self.missing) < 3.4e38:
+            raise ValueError("missing: expected a finite number of 32 bits")
 
 
 ColumnRules = dict[RuleName, Column]
@@ -104,20 +114,11 @@ def check_columns(columns: tuple[Declared, ...], where: str, *, reads_images: bo
     if columns and reads_images:
         raise RecipeError(f"{where}: columns beside images are not supported", hint="--set media.images=reject")
     for each in columns:
-        for said in _wrong(each, names):
+        said = None
+        if each.name in TAKEN or names.count(each.name) > 1:
+            said = "the name is taken"
+        elif each.rule.width is not None and not each.of_tokens:
+            said = "a width is for tokens; a document has one value"
+        if said is not None:
             group = "token_columns" if each.of_tokens else "document_columns"
             raise RecipeError(f"{where}: {group}.{each.name}: {said}", hint="docs/how-to/columns.md shows every key")
-
-
-def _wrong(each: Declared, names: list[str]) -> Iterator[str]:
-    rule, missing = each.rule, each.rule.missing
-    if each.name in TAKEN or names.count(each.name) > 1:
-        yield "the name is taken"
-    if rule.width is not None and not each.of_tokens:
-        yield "a width is for tokens; a document has one value"
-    if rule.sha256 is not None and rule.file is None:
-        yield "sha256 is of a file, and there is none"
-    if missing is not None and not abs(missing) < 3.4e38:
-        yield "missing: expected a finite number of 32 bits"
-    elif rule.kind == "int32" and missing is not None and not (missing == int(missing) and abs(missing) < 2**31):
-        yield f"missing: expected a whole number of 32 bits, found {missing}"

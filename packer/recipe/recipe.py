@@ -153,7 +153,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def _columns(self, *, of_rows: bool) -> dict[str, Any]:
         """Return the columns whose values are in the rows, or those in files, without the files' names."""
         own = [each for each in declared(self) if (each.rule.file is None) == of_rows]
-        rules = {each.name: [each.of_tokens, to_json(msgspec.structs.replace(each.rule, file=None))] for each in own}
+        rules = {each.name: [each.of_tokens, {**to_json(each.rule), "file": None}] for each in own}
         return {"columns": rules} if rules else {}
 
 

@@ -161,6 +161,7 @@ def read_batch(
         samples=tuple(samples),
         rejections=tuple(rejections),
         num_rows=len(rows),
+        first=first,
         lines=lines or None,
         fields=tuple(tuple(values) for values in found),
         names=frozenset(names),

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from packer.batches import Int32
 from packer.display import repair_hint
 from packer.errors import CheckError
+from packer.layout import concatenated_ranges
 from packer.recipe.column_rules import Declared
 from packer.store.arrow_columns import Ragged
 from packer.store.block_shards import FoundBlocks
@@ -53,25 +53,22 @@ def block_values(
     Raises:
         CheckError: a document is damaged, or a block has a piece of none.
     """
-    doc_ids = blocks.doc_ids()
-    start, length, place = (_joined(blocks.values(name)) for name in ("doc_starts", "doc_lengths", "doc_places"))
-    numbers = documents.find_all(np.concatenate([np.zeros(0, np.int64), *doc_ids]))
+    pieces = (blocks.doc_ids(), *(blocks.values(name) for name in ("doc_starts", "doc_lengths", "doc_places")))
+    doc_id, start, length, place = (np.concatenate([np.zeros(0, np.int64), *each]) for each in pieces)
+    numbers = documents.find_all(doc_id)
     found = documents.locate(numbers) if (numbers >= 0).all() else None
-    if found is None or (start.astype(np.int64) + length > np.array(found.values("length"), np.int64)).any():
+    if found is None or (start + length > np.array(found.values("length"), np.int64)).any():
         raise CheckError(
             f"{documents.folder} is damaged: a block has a piece that no document has",
             hint=repair_hint(documents.folder),
         )
-    block = np.repeat(np.arange(len(doc_ids)), [len(each) for each in doc_ids])
-    bounds = [*zip(*(each.tolist() for each in (block, start, start + length, place, place + length)), strict=True)]
-    made = {}
+    block = np.repeat(np.arange(len(blocks)), [len(each) for each in pieces[0]])
+    slots = concatenated_ranges(block * block_len + place, length)
+    bounds, made = [*zip(start.tolist(), (start + length).tolist(), strict=True)], {}
     for column in columns:
-        of_pieces = token_values(found, column)
-        slots = made[column.name] = np.full((len(blocks), block_len, *column.inner), column.fill, column.rule.kind)
-        for (number, first, last, to, end), values in zip(bounds, of_pieces, strict=True):
-            slots[number, to:end] = values[first:last]
+        none = np.zeros((0, *column.inner), column.rule.kind)
+        flat = np.full((len(blocks) * block_len, *column.inner), column.fill, column.rule.kind)
+        values = zip(token_values(found, column), bounds, strict=True)
+        flat[slots] = np.concatenate([none, *(each[first:last] for each, (first, last) in values)])
+        made[column.name] = flat.reshape(len(blocks), block_len, *column.inner)
     return made
-
-
-def _joined(parts: list[Any]) -> Int32:
-    return np.concatenate([np.zeros(0, np.int32), *parts])

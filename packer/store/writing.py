@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from packer.batches import BlockBatch, Bool, Columns, DocumentBatch
+from packer.batches import BlockBatch, Bool, DocumentBatch
 from packer.layout import MASKED, document_labels, document_weights, last_of_rows, offsets_of, select_documents
 from packer.media.columns import Media
 from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, flat_array, list_array, value_pieces
@@ -140,11 +140,8 @@ def rows_of(documents: DocumentBatch, *, weighted: bool) -> DocumentRows:
 
 
 def _values(documents: DocumentBatch) -> dict[str, npt.NDArray[Any] | Ragged]:
-    if documents.columns is None:
-        return {}
-    values: dict[str, npt.NDArray[Any] | Ragged] = {**documents.columns.documents}
-    for name, each in documents.columns.tokens.items():
-        values[name] = Ragged(values=each, offsets=documents.offsets)
+    values: dict[str, npt.NDArray[Any] | Ragged] = {**documents.values}
+    values |= {name: Ragged(values=each, offsets=documents.offsets) for name, each in documents.token_values.items()}
     return dict(sorted(values.items()))
 
 
@@ -212,12 +209,10 @@ def concatenate_documents(batches: Sequence[DocumentBatch]) -> DocumentBatch:
     """Concatenate batches."""
     if len(batches) == 1:
         return batches[0]
-    names = [field.name for field in fields(DocumentBatch) if field.name not in {"media", "columns"}]
-    columns = [batch.columns for batch in batches if batch.columns is not None]
+    names = [field.name for field in fields(DocumentBatch) if field.name != "media"]
     return DocumentBatch(
         **{name: _joined(name, [getattr(batch, name) for batch in batches]) for name in names},
         media=Media.join([(batch.media, batch.num_documents) for batch in batches]),
-        columns=Columns.join(columns) if columns else None,
     )
 
 
@@ -226,6 +221,8 @@ def _joined(name: str, columns: Sequence[Any]) -> Any:
     present = [column for column in columns if column is not None]
     if not present or isinstance(present[0], tuple):
         return tuple(chain.from_iterable(present)) if present else None
+    if isinstance(present[0], Mapping):
+        return {key: np.concatenate([column[key] for column in present]) for key in present[0]}
     if name.endswith("offsets"):
         return offsets_of(np.concatenate([np.diff(column) for column in present]))
     return np.concatenate(present)

@@ -168,6 +168,16 @@ def test_caches_of_a_mixture_have_the_same_columns(cache_of, starter, tmp_path):
         PackedLoader(Mixture({folders[0]: 0.5, tmp_path / "c": 0.5}), columns=["at"])
 
 
+@pytest.mark.parametrize("missing", ["1e39", "99999999999", "-1.5"])
+def test_a_forged_manifest_declares_no_value_that_a_column_cannot_have(cache_of, missing):
+    folder, _ = cache_of([7, 12, 13])
+    path = folder / "manifest.json"
+    text = path.read_text("utf-8").replace('"missing":-1', f'"missing":{missing}')
+    path.write_bytes(sealed(b"{\n" + text.split(",\n", 1)[1].encode()))
+    with pytest.raises(CheckError, match="expected a whole number of 32 bits"):
+        PackedLoader(folder, columns=["at"])
+
+
 def test_a_shard_without_the_columns_of_the_recipe_is_refused(cache_of):
     folder, _ = cache_of([7, 12, 13])
     path = folder / "manifest.json"

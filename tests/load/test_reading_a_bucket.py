@@ -79,6 +79,18 @@ def test_an_iteration_begins_when_all_shards_are_here_and_one_that_prefetches_no
             assert len(shards_in(kept)) == num_fetched
 
 
+def test_an_iteration_with_columns_begins_when_documents_are_here_too(in_memory, starter, tmp_path):
+    rows = [{"prompt": "a", "completion": "b", "reward": number} for number in range(3)]
+    options = {"tokenizer": starter / "tokenizer", "document_columns": {"reward": {"kind": "float32"}}}
+    packer.build(rows, tmp_path / "cache", **options, pack={"block_len": 128})
+    put(in_memory, tmp_path / "cache")
+    for columns, num_fetched in (((), 1), (["reward"], 2)):
+        kept = tmp_path / f"kept {num_fetched}"
+        with PackedLoader(in_memory.url, columns=columns, cache_dir=kept, end="short", **ALONE) as loader:
+            loader._source.fetch()
+            assert len(shards_in(kept)) == num_fetched
+
+
 def test_a_reader_whose_copy_was_removed_says_so(url, tmp_path):
     """Not that the bucket lacks something: nothing there needs a repair."""
     with Cache.open(url, cache_dir=tmp_path / "kept") as cache:

@@ -1,6 +1,8 @@
 """Columns of a recipe in a build: from rows, and joined from files by doc_id without making a document again."""
 
 import json
+import shutil
+from itertools import count
 
 import msgspec
 import numpy as np
@@ -11,9 +13,10 @@ from column_rows import COLUMNS, rows_of, values_of
 from fingerprint_oracle import recomputed
 from packed_caches import table
 
-from packer.audit import verify
+from packer.audit import diff, verify
 from packer.errors import InputError, RecipeError, UsageError
 from packer.export.run import export
+from packer.pipeline import joined_columns
 from packer.pipeline.from_python import build
 from packer.pipeline.plan.source_roots import SourceRoots
 from packer.recipe.recipe import make_recipe
@@ -164,14 +167,21 @@ WRONG_FILES = {
     "unknown document": (lambda rows: rows[3].update(doc_id=12), "no document has the doc_id 12"),
     "unknown token": (lambda rows: rows[3].update(start=40), "from token 40 on, but document {doc_id} has"),
     "before the first": (lambda rows: rows[3].update(start=-1), "from token -1 on, but document {doc_id} has"),
+    "beyond all": (lambda rows: rows[3].update(start=2**63 - 1), "from token 9223372036854775807 on, but document"),
     "twice": (lambda rows: rows.append(rows[3]), "a value of at is given twice"),
     "no list": (lambda rows: [row.update(logp=1.0) for row in rows], "logp is double; expected lists"),
     "wide": (lambda rows: [row.update(at=row["top"]) for row in rows], "at: "),
     "narrow": (lambda rows: rows[3]["top"].__setitem__(0, [1, 2]), "top: "),
     "not a number": (lambda rows: rows[3]["logp"].__setitem__(0, float("nan")), "logp: a value is NaN"),
+    "flags": (
+        lambda rows: [row.update(at=[True] * len(row["at"])) for row in rows],
+        "at: expected numbers, found bool",
+    ),
+    "infinite": (lambda rows: rows[3]["logp"].__setitem__(0, float("-inf")), "logp: a value is NaN or beyond float32"),
     "large": (lambda rows: rows[3]["at"].__setitem__(0, 2**31), "at: "),
     "no doc_id": (lambda rows: [row.pop("doc_id") for row in rows], "it has no column doc_id"),
     "null doc_id": (lambda rows: rows[3].update(doc_id=None), "doc_id: expected integers"),
+    "no value": (lambda rows: [row.update(reward=None) for row in rows], "reward: it has no value for any document"),
     "no column": (lambda rows: [row.pop("logp") for row in rows], "it has no column logp"),
     "a null in a list": (lambda rows: rows[3]["top"].__setitem__(0, [1, None, 2]), "top: a value is null"),
 }
@@ -252,6 +262,69 @@ def test_what_has_no_value_gets_what_is_declared_or_is_refused(built, tmp_path, 
         built(**declared, force=True)
 
 
+def test_documents_of_no_split_need_no_value_until_a_rule_lets_them_in(built, tmp_path):
+    rows, rules = rows_of(LENGTHS), {"filters": [{"name": "good", "field": "reward", "min": 0.5}]}
+    built(rows, **rules)
+    good = [row for row in side_rows(tmp_path / "cache") if row["reward"] >= 0.5]
+    write_side(tmp_path / "side.parquet", good, doc_id=pa.int64())
+    declared = {"token_columns": {"at": {"kind": "int32", "file": (tmp_path / "side.parquet").as_posix()}}}
+    built(rows, **rules, **declared, force=True)
+    export(tmp_path / "cache", tmp_path / "out", to="datasets", unit="documents")
+    found = pa.ipc.open_stream(tmp_path / "out" / "data-00000-of-00001.arrow").read_all().to_pylist()
+    assert [row["at"] for row in found] == [row["at"] for row in rows[2:]]
+    with pytest.raises(InputError, match=r"document -?\d+ has no at, or not one for each of its tokens"):
+        built(rows, **declared, force=True)
+    assert verify(tmp_path / "cache", threads=1).ok
+    assert not built(rows, **rules, **declared).built
+    assert not verify(tmp_path / "cache", threads=1).strays
+
+
+def test_an_unsigned_doc_id_names_the_document_of_the_same_bits(built, tmp_path):
+    built()
+    rows = side_rows(tmp_path / "cache")
+    assert min(row["doc_id"] for row in rows) < 0
+    write_side(
+        tmp_path / "side.parquet", [{**row, "doc_id": row["doc_id"] % 2**64} for row in rows], doc_id=pa.uint64()
+    )
+    built(**of_files(tmp_path / "side.parquet"), force=True)
+    assert [row["reward"] for row in columns_of(tmp_path / "cache")[:-1]] == [row / 4 for row in range(len(LENGTHS))]
+
+
+def test_caches_that_differ_in_a_file_of_values_have_other_columns_not_other_blocks(built, tmp_path):
+    built()
+    for name, seed in (("old", 0), ("new", 1)):
+        write_side(tmp_path / "side.parquet", side_rows(tmp_path / "cache", seed=seed))
+        built(**of_files(tmp_path / "side.parquet"), force=True)
+        shutil.copytree(tmp_path / "cache", tmp_path / name)
+    found = diff(tmp_path / "cache", tmp_path / "old")
+    assert found.same_bytes is False and found.content_fingerprint[0] == found.content_fingerprint[1]
+    rows = side_rows(tmp_path / "cache")
+    rows[3]["reward"] = 99.0
+    write_side(tmp_path / "side.parquet", rows)
+    built(**of_files(tmp_path / "side.parquet"), force=True)
+    found = diff(tmp_path / "old", tmp_path / "cache")
+    assert found.meaning == "the same documents with other columns by another recipe: other rules"
+
+
+def test_a_build_that_was_stopped_while_it_joined_leaves_the_cache_and_goes_on(built, tmp_path, monkeypatch):
+    built(partition_bytes=2000)
+    write_side(tmp_path / "side.parquet", side_rows(tmp_path / "cache"))
+    declared, real, number = of_files(tmp_path / "side.parquet"), joined_columns.rewrite_documents, count()
+
+    def stops(*args, **options):
+        if next(number) == 1:
+            raise KeyboardInterrupt
+        return real(*args, **options)
+
+    monkeypatch.setattr(joined_columns, "rewrite_documents", stops)
+    with pytest.raises(KeyboardInterrupt):
+        built(**declared, partition_bytes=2000, force=True)
+    assert verify(tmp_path / "cache", threads=1).ok
+    assert built(**declared, partition_bytes=2000, force=True).num_partitions_built == 0
+    report = verify(tmp_path / "cache", level="full", sources=["/"], reencode=True, threads=1)
+    assert report.ok and not report.strays
+
+
 def test_a_file_whose_digest_is_another_is_refused(built, tmp_path):
     built()
     write_side(tmp_path / "side.parquet", side_rows(tmp_path / "cache"))
@@ -279,6 +352,13 @@ WRONG_ROWS = [
     ({"logp": [{}] * 7}, "logp: "),
     ({"logp": ["a"] * 7}, "logp: "),
     ({"reward": [1]}, "reward: "),
+    ({"logp": ["a", *[1] * 6]}, "logp: "),
+    ({"at": [1, True, *[1] * 5]}, "at: "),
+    ({"at": [2**63] * 7}, "at: "),
+    ({"at": [True] * 7}, "at: expected numbers, found bool"),
+    ({"reward": {}}, "reward: "),
+    ({"reward": "high"}, "reward: "),
+    ({"reward": 1e39}, "reward: a value is NaN or beyond float32"),
 ]
 
 
@@ -300,6 +380,12 @@ def test_a_row_without_a_value_is_rejected_only_if_nothing_stands_for_it(built, 
     assert len(table(tmp_path / "cache", "documents", "train")) == len(rows) - 1
 
 
+def test_a_cell_of_csv_is_the_number_it_says(built, tmp_path):
+    (tmp_path / "rows.csv").write_text("prompt,completion,reward\nhello,there,0.5\nhi,you,\nho,ho,-25e-2\n")
+    built(tmp_path / "rows.csv", document_columns=COLUMNS["document_columns"])
+    assert columns_of(tmp_path / "cache", ["reward"]) == [{"reward": 0.5}, {"reward": -5}, {"reward": -0.25}]
+
+
 def test_nan_in_a_table_is_a_null_as_in_every_column(built, tmp_path):
     rows = rows_of(LENGTHS)
     rows[1]["logp"][3] = rows[2]["reward"] = float("nan")
@@ -319,8 +405,15 @@ def test_padding_of_a_row_takes_its_values_along_and_chats_have_none_of_tokens(b
     chat = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "reward": 2}
     built([chat], document_columns=COLUMNS["document_columns"], force=True)
     assert columns_of(tmp_path / "cache", ["reward"]) == [{"reward": 2}]
-    with pytest.raises(InputError, match=r"nothing|every row"):
-        built([{**chat, "at": [1]}], **COLUMNS, force=True)
+    with pytest.raises(InputError, match="only rows that are tokenized already have values of tokens"):
+        built([{**chat, "at": [1], "logp": [1], "top": [1]}], **COLUMNS, force=True)
+
+
+@pytest.mark.parametrize("group", COLUMNS)
+def test_a_column_of_a_field_that_no_row_has_is_refused_though_something_stands_for_none(built, group):
+    absent = {name: {**rule, "field": "nope.x"} for name, rule in COLUMNS[group].items()}
+    with pytest.raises(InputError, match=r"column '\w+': no row has a field 'nope\.x'"):
+        built(rows_of(LENGTHS), **COLUMNS | {group: absent})
 
 
 @pytest.mark.parametrize(
@@ -349,6 +442,8 @@ def test_exports_have_the_columns(built, tmp_path):
     built(rows_of(LENGTHS), **COLUMNS)
     for unit in ("documents", "blocks"):
         export(tmp_path / "cache", tmp_path / unit, to="datasets", unit=unit)
+    exported = export(tmp_path / "cache", tmp_path / "skyrl", to="skyrl")
+    assert "left out: the columns at, logp, reward, top, which only --to datasets writes" in exported.notes
     read = [
         pa.ipc.open_stream(tmp_path / unit / "data-00000-of-00001.arrow").read_all() for unit in ("documents", "blocks")
     ]

@@ -101,6 +101,7 @@ def test_labels_ids_numbers_and_dates_are_not_asked_about(asked, schema) -> None
         "embedding": str([0.25] * 30),
         "empty": "",
         "nothing": "[]",
+        "options": {},
     }
     assert asked(ROWS[schema] | labels, schema) == []
 

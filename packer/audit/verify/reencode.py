@@ -30,7 +30,7 @@ from packer.host.limits import out_of
 from packer.layout import offsets_of
 from packer.model.model import TOKENIZER_FILE, Model
 from packer.permute import permutation_key, permute
-from packer.pipeline.columns import RowColumns, row_numbers
+from packer.pipeline.columns import RowColumns
 from packer.pipeline.engine import resolve_engine
 from packer.pipeline.identity import RULES_VERSION, TRAITS_VERSION, same_traits
 from packer.pipeline.kept_tokenizer import kept_model
@@ -300,10 +300,8 @@ def _only(rows: RowBatch, numbers: Int64) -> RowBatch:
         samples=tuple(sample for sample in rows.samples if sample.row in wanted),
         rejections=tuple(rejection for rejection in rows.rejections if rejection.row in wanted),
         num_rows=len(wanted),
-        fields=tuple(
-            tuple(value for row, value in zip(row_numbers(rows), own, strict=True) if row in wanted)
-            for own in rows.fields
-        ),
+        first=rows.first,
+        fields=rows.fields,
     )
 
 

@@ -33,6 +33,7 @@ from packer.pipeline.plan.unread_fields import Questions
 from packer.pipeline.stages import named_template, overruns_at, with_role_markers
 from packer.pipeline.workers.executor import ALONE, Processes, Workers
 from packer.progress import Progress
+from packer.recipe.column_rules import declared
 from packer.recipe.pack_rules import Pack
 from packer.recipe.recipe import Recipe
 from packer.recipe.row_rules import WHERE
@@ -110,7 +111,7 @@ def plan_build(
         for (_, file, number), cut in zip(opened, cuts, strict=True)
     ]
     tasks = tuple(_tasks([file for _, file, _ in opened], cuts, inputs, documents, recipe, row_rules=row_rules))
-    refuse_absent(row_rules, [(number, file) for _, file, number in opened], progress.note)
+    refuse_absent(recipe, row_rules, [(number, file) for _, file, number in opened], progress.note)
     asked, recipe = recipe.pack, suited(recipe, inputs)
     if recipe.pack != asked != Pack():
         what = "a cache with images, without pack.max_pixels," if recipe.reads_images else "preference data"
@@ -343,9 +344,12 @@ def traits_task(
 
 
 def refuse_absent(
-    of_sources: Sequence[TraitRules], files: Sequence[tuple[int, InputFile]], note: Callable[[str], None]
+    recipe: Recipe,
+    of_sources: Sequence[TraitRules],
+    files: Sequence[tuple[int, InputFile]],
+    note: Callable[[str], None],
 ) -> None:
-    """Refuse a rule about a field that no row has, before any partition is built.
+    """Refuse a rule or a column about a field that no row has, before any partition is built.
 
     Each of `files` comes with the number of its source. Only for a field that no first row of
     any file has are the files read, and this is noted: their rows may be of several kinds, one after the other.
@@ -353,18 +357,20 @@ def refuse_absent(
     Raises:
         InputError: names the field and the rule.
     """
-    asked: dict[tuple[str, int | None], int] = {}
+    asked: dict[tuple[str, int | None], str] = {}
     for i, each in enumerate(of_sources):
         for field in each.fields:  # those of `where` are fields of the source, the others of any
-            asked.setdefault((field, i if field in each.where else None), i)
-    for (field, source), i in asked.items():
+            asked.setdefault((field, i if field in each.where else None), _named(each, field, i))
+    for column in (each for each in declared(recipe) if each.rule.file is None):
+        asked.setdefault((column.field, None), f"column '{column.name}'")
+    for (field, source), name in asked.items():
         own = [file for number, file in files if source in (None, number)]
         if any(fields_found(file.path, [field], format=file.format) for file in own):
             continue
         note(f"the first rows have no field '{field}': looking for it in all rows")
         if not any(has_field(file, field) for file in own):
             raise InputError(
-                f"{_named(of_sources[i], field, i)}: no row has a field '{field}'",
+                f"{name}: no row has a field '{field}'",
                 hint="fields are named as the files have them, as in metadata.user_id",
             )
 
