@@ -77,6 +77,17 @@ class _Item(NamedTuple):
     own: bool = False
     """Whether it must show in the completion, that is, in what is trained."""
 
+    before: str = ""
+    """The text of an answer in front of which it must show, as no placeholder tells the two apart."""
+
+    def within(self, turn: RenderedTurn) -> str:
+        """Return the part of a rendering in which it must show."""
+        if not self.own:
+            return turn.text
+        completion = turn.text[turn.prompt_end :]
+        front, found, _ = completion.rpartition(self.before) if self.before else ("", "", "")
+        return front if found else completion
+
     def shows(self, text: str) -> bool:
         shows = contains_escaped if self.loss.kind in _MAY_BE_JSON else _contains
         return all(any(shows(spelling, text) for spelling in each) for each in self.texts)
@@ -205,15 +216,14 @@ class ConversationLosses:
     def _messages(self, turn: RenderedTurn, items: Sequence[_Item], first: int) -> Loss | None:
         # Text after the terminator is not trained: some templates write a call after the stop token of a text.
         probe = functools.partial(self._replaced.probe, self.conversation, turn, self.check.stops, first=first)
-        completion = turn.text[turn.prompt_end :]
-        missing = [item for item in items if not item.shows(completion if item.own else turn.text)]
+        missing = [item for item in items if not item.shows(item.within(turn))]
         asked = probe() if missing else None
         if missing:
             really = [item for item in missing if not item.may_probe or asked is None or item.loss in asked]
             if really:
                 loss = really[0].loss
                 ends = turn.num_messages == turn.message + 1  # nothing of later messages is in the rendering
-                behind = ends and really[0].own and really[0].shows(turn.whole[turn.prompt_end :])
+                behind = ends and really[0].own and really[0].shows(really[0].within(turn._replace(text=turn.whole)))
                 return loss._replace(how=f"writes its {_named(loss)} {BEHIND}") if behind else loss
             garbled = next((item for item in missing if not self._shows_reshaped(item, turn)), None)
             if garbled is not None:
@@ -229,7 +239,7 @@ class ConversationLosses:
 
     def _shows_reshaped(self, item: _Item, turn: RenderedTurn) -> bool:
         """Whether an item shows but for its white space, or as a part of a call in Python, with escapes of its own."""
-        text = turn.text[turn.prompt_end :] if item.own else turn.text
+        text = item.within(turn)
         return item.shows_but_for_space(text) or (
             item.loss.kind == "tool_call" and all(self._reads_as_python(item.loss.message, text))
         )
@@ -320,8 +330,9 @@ def _items(message: Message, number: int, *, own: RenderedTurn | None) -> list[_
         items.append(_Item(Loss("content", number), ((text,),), own=True))
     reasoning = [message[name].strip() for name in reasoning_fields(message)]
     if own and reasoning:
-        # If packer continued the turn from the prompt, the template did not write the reasoning.
-        items.append(_Item(Loss("reasoning", number), ((reasoning[0],),), may_probe=not own.continued, own=True))
+        # If packer continued the turn from the prompt, the template did not write the reasoning, and may not have it.
+        may_probe, before = not own.continued, text if own.continued else ""
+        items.append(_Item(Loss("reasoning", number), ((reasoning[0],),), may_probe=may_probe, own=True, before=before))
     for call in message.get("tool_calls") or ():
         items += _call_items(call, Loss("tool_call", number), own=own is not None)
     return items

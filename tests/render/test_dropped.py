@@ -492,3 +492,26 @@ def test_each_part_of_a_conversation_is_read_back_once(tmp_path: Path, monkeypat
     batch = stages.render([chat(*turns)])
     assert len(batch.turn_message) == 40 and len(read) == 80
     assert sum(read) <= len(batch.text)
+
+
+MOVES = """\
+{% for message in messages if message.role != 'system' %}
+{{ '<|im_start|>' + message.role + '\\n' }}
+{%- if loop.last and message.role == 'user' and messages[0].role == 'system' %}{{ messages[0].content + '\\n' }}{% endif %}
+{{- message.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+"""The system message stands before the last question while nothing answers that; reasoning is not written."""
+
+
+@pytest.mark.parametrize("reasoning", ["It rains.", "It is raining cats and dogs.", "It is raining"])
+def test_an_answer_that_says_what_its_dropped_reasoning_says_does_not_stand_for_it(
+    tmp_path: Path, reasoning: str
+) -> None:
+    messages = (system("Be kind."), user("Weather?"), assistant("It is raining cats and dogs."))
+    reasoned = (*messages[:2], messages[2] | {"reasoning_content": reasoning})
+    rule = "supervision.on_prompt_mismatch=continue"
+    assert outcome(tmp_path / "a", MOVES, messages, rule, "supervision.allow_dropped=[system]") == [2]
+    stages = Stages.load(twins.byte_level(tmp_path / "b", template=MOVES), rule, "supervision.allow_dropped=[system]")
+    ((code, reason),) = stages.reasons([chat(*reasoned)])
+    assert (code, reason) == ("dropped_reasoning", "messages[2]: the template does not render its reasoning")
