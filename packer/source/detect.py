@@ -13,6 +13,7 @@ import pyarrow as pa
 from packer.errors import InputError
 from packer.names import data_ending
 from packer.source.decode import Refused, decode_json
+from packer.source.field_names import verdict
 from packer.source.file_bytes import (
     BLANK,
     BYTE_ORDER_MARK,
@@ -277,7 +278,7 @@ def first_rows(
 
 
 def whole_rows(file: InputFile, max_rows: int) -> Iterator[dict[str, Any]]:
-    """Yield the objects among the first rows that the recipe uses, with every field that may have a text.
+    """Yield the objects among the first rows that the recipe uses, with every field that may have a text or a verdict.
 
     Of a table, values that JSON does not have are left out.
 
@@ -288,13 +289,14 @@ def whole_rows(file: InputFile, max_rows: int) -> Iterator[dict[str, Any]]:
     if file.format in TABLE_FORMATS:
         schema = table_schema(file.path, file.format)
         names = columns_read(schema, file.schema, file.columns)
+        searched = [each.name for each in schema if is_searched(each.type) or verdict(each.name) is not None]
         rows = table_rows(
             file.path,
             file.format,
             names,
             columns=file.columns,
             max_row_bytes=_LONGEST_SAMPLED_BYTES,
-            fields=[each.name for each in schema if each.name not in MEDIA_FIELDS and is_searched(each.type)],
+            fields=[name for name in searched if name not in MEDIA_FIELDS],
         )
     else:
         rows = file_rows(

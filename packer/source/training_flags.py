@@ -4,7 +4,8 @@ Tools call it `mask`, `learn`, `is_trainable`, and no list of such names is ever
 a yes or no beside each answer, or one of two words, or a number from 0 to 1, and answers that differ in it: a flag that
 all answers share says nothing about one of them. Why an answer ended is no flag. Words and numbers have to differ
 within a conversation. A flag is a key of the messages or of their parts, at any depth of objects, or a list of the row
-with one for each message. A field of the row whose value is the role of the answers may say it too.
+with one for each message. A field of the row whose value is the role of the answers may say it too, and so may a
+verdict such as `correct`, if some rows are right and others are not.
 """
 
 import json
@@ -13,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from packer.source.field_names import verdict
 from packer.source.read_texts import MESSAGE_FIELDS, decoded_json
 from packer.source.roles import is_answer
 from packer.source.row import NO, TRAIN_FIELDS, YES, as_flag
@@ -56,6 +58,9 @@ class Flag:
     programs: tuple[tuple[str, str], ...]
     """What it may say, each with the program of jq that gives it a name that packer reads."""
 
+    keeps: str = ""
+    """The setting that trains only the rows of which a verdict says that they are right."""
+
 
 @dataclass(slots=True)
 class _Found:
@@ -69,6 +74,9 @@ class _Found:
     messages: str = ""
     """The messages to which a list of the row belongs."""
 
+    right: set[str] = field(default_factory=set)
+    """What a verdict says of rows that are right, as JSON."""
+
 
 class Flags:
     """Gathers the flags of some rows."""
@@ -81,6 +89,8 @@ class Flags:
 
     def add(self, row: Mapping[str, Any], path: Path = ()) -> None:
         """Gather those of one row, as it is in its file, and of the objects in it."""
+        if not path:
+            self._verdicts(row)
         values = {name: decoded_json(value) if isinstance(value, str) else value for name, value in row.items()}
         for name, messages in values.items():
             if isinstance(messages, dict):
@@ -102,6 +112,13 @@ class Flags:
                 if isinstance(value, str) and value.lower() in senders and other not in self._read:
                     self._note([((other,), True)])
                     self._num_answers[(other,)] += 2  # of which not all are meant
+
+    def _verdicts(self, row: Mapping[str, Any]) -> None:
+        for name, value in row.items():
+            yes, said = None if name in self._read else verdict(name), as_flag(value)
+            if yes is not None and said is not None:
+                self._note([((name,), said)])
+                self._found[(name,)].right |= {json.dumps(value)} if said == yes else set()
 
     def _of_message(self, path: Path, message: Mapping[str, Any]) -> Iterator[tuple[Path, _Value]]:
         """Yield the flags of a message, and of its parts, of which each counts as an answer."""
@@ -142,11 +159,14 @@ class Flags:
                 shown = [str(value).lower() for value in sorted(found.values, key=str)]
                 says = shown if _are_words(found) else ["a number from 0 to 1"]
                 says += ["nothing"] * are_missing
+                programs, said, keeps = (), " or ".join(says), ""
                 if ITEMS in path or found.messages:
-                    programs, said = _programs(path, found), " or ".join(says)
+                    programs = _programs(path, found)
+                elif found.right:
+                    keeps = f"sources.where.{path[0]}={{in: [{', '.join(sorted(found.right))}]}}"
                 else:
-                    programs, said = (), "the role of the answers"
-                yield Flag(path=path, num_rows=found.num_rows, says=said, programs=programs)
+                    said = "the role of the answers"
+                yield Flag(path=path, num_rows=found.num_rows, says=said, programs=programs, keeps=keeps)
 
 
 def _value(value: Any) -> _Value:

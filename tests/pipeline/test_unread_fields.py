@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 import twins
@@ -310,6 +311,41 @@ def test_each_way_on_for_a_flag_trains_what_it_says(
         assert trained == [f"assistant {each}<|im_end|>" for each in expected]
     ignored = shlex.split(error["hint"].replace("\n", " ").rpartition("; ")[2].partition(" leaves ")[0])
     run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "ignoring", *ignored)
+
+
+VERDICTS: list[tuple[str, list[Any], list[int]]] = [
+    ("correct", [True, False], [0]),
+    ("tests_passed", [0, 1, None], [1]),
+    ("isWrong", ["no", "Yes", "No"], [0, 2]),
+    ("is it valid", [False, True], [1]),
+]
+
+
+@pytest.mark.parametrize(("verdict", "kind"), each_with_a_kind(VERDICTS, ["jsonl", "parquet", "csv"]))
+def test_a_verdict_on_rows_is_asked_about_and_each_way_on_trains_what_it_says(
+    tokenizer: Path, tmp_path: Path, verdict: tuple[str, list[Any], list[int]], kind: str
+) -> None:
+    name, said, right = verdict
+    rows = [ROW | {"instruction": f"{number}?", name: each} for number, each in enumerate(said)]
+    path = tmp_path / f"rows.{kind}"
+    pacsv.write_csv(pa.Table.from_pylist(rows), path) if kind == "csv" else written(path, *rows)
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(f"tokenizer: {tokenizer}\nsources: [{{path: {path}, where: {{output: {{matches: six}}}}}}]\n")
+    error = fields("build", "--recipe", recipe, "-o", tmp_path / "asked", exit_code=3)["error"]
+    assert f"what may say which answers are trained is not read: `{name}` (in " in error["message"]
+    keeps, ignores = [*map(shlex.split, re.findall(r"--.*?(?= trains| leaves)", error["hint"].replace("\n", " ")))]
+    for number, (way, trained) in enumerate(((keeps, right), (ignores, [*range(len(rows))]))):
+        run("build", "--recipe", recipe, "-o", tmp_path / f"cache{number}", *way)
+        with Cache.open(tmp_path / f"cache{number}") as opened:
+            assert [row for row in range(len(rows)) if not view_row(opened, path.name, row).rejected] == trained
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("correct", [True, True]), ("passed", [1, 2]), ("correct_answer", ["yes", "no"])]
+)
+def test_what_judges_no_row_is_no_verdict(tokenizer: Path, tmp_path: Path, name: str, said: list[Any]) -> None:
+    path = written(tmp_path / "rows.jsonl", *(ROW | {name: each} for each in said))
+    run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache")
 
 
 def test_a_flag_that_the_template_reads_is_not_asked_about(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from packer.errors import InputError
 from packer.model.model import Model
 from packer.pipeline.plan.input_resolution import SourceFile
 from packer.pipeline.stages import compile_template
+from packer.recipe.named_options import as_option
 from packer.recipe.recipe import Recipe, Source, for_one_source
 from packer.recipe.row_rules import fields_of
 from packer.render.environment import RenderError
@@ -92,10 +93,17 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_file
     programs = [program for each in unread.fields if each.flag is not None for program in each.flag.programs]
     programs += [program for path in texts for program in programs_for_key(path, tried, entry.roles)]
     commands = [(when, jq_command(file.path, EACH_ROW + program)) for when, program in programs]
+    verdicts = [each.flag.keeps for each in unread.fields if each.flag is not None and each.flag.keeps]
     return FileQuestion(
         unread=unread,
         proposal=propose(tried, reading) if texts and reading.unread(tried) else None,
-        ways=tuple(f"{when}: {command}" for when, command in commands if command is not None),
+        ways=(
+            *(f"{when}: {command}" for when, command in commands if command is not None),
+            *(
+                f"{as_option(setting)} trains only the rows that it says are right, ignoring it all"
+                for setting in verdicts
+            ),
+        ),
     )
 
 
