@@ -17,7 +17,7 @@ import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -26,14 +26,14 @@ from packer.recipe.supervision import PARTS, Part
 from packer.render.conversation import Conversation, RenderedTurn, TurnRules
 from packer.render.environment import RenderError
 from packer.render.placeholders import text_of
-from packer.render.readback import function_of
+from packer.render.readback import function_of, strings
 from packer.render.reasoning import CLOSING, reasoning_fields, reasoning_of, split_inline
 from packer.render.rewritten_history import Range
 
-_MARKS: dict[str, Part] = {"\U000f1d01": "reasoning", "\U000f1d02": "text", "\U000f1d03": "calls"}
-_REASONING, _TEXT, _CALL = _MARKS
-_SPAN = "\U000f1d04"
-_ANY_MARK = re.compile(f"([{''.join(_MARKS)}{_SPAN}])")
+Mark = Part | Literal["span"]
+_NAMES: tuple[Mark, ...] = (*PARTS, "span")
+_FIRST_MARK = 0xF1D01
+"""Of those for private use, of which few rows have any."""
 
 _CLOSES = re.compile(
     r"\s*(?:<\|close\|>\w+<\|sep\|>|<[|\uff5c](?i:end)[^<>\s]*[|\uff5c]>|</[^<>\s]{1,60}>|\[/[A-Z_]{1,60}\]|"
@@ -41,7 +41,7 @@ _CLOSES = re.compile(
 )
 """Matches a marker that closes the part that it follows."""
 
-Marked = tuple[str, Mapping[str, Sequence[int]]]
+Marked = tuple[str, Mapping[Mark, Sequence[int]]]
 """A rendering without its marks, and where each stood in it."""
 
 
@@ -67,28 +67,39 @@ def _places(text: str, fields: Mapping[str, Any]) -> tuple[Range | None, Range |
     return (begin, begin + len(inline.reasoning)), answer
 
 
+def _marks_of(sample: Sample) -> dict[Mark, str]:
+    """Return a character for each mark, none of which the row has."""
+    given = [*(each.fields for each in sample.messages), sample.tools or [], sample.template_kwargs]
+    said = "".join(strings(given))
+    free = (chr(each) for each in itertools.count(_FIRST_MARK) if chr(each) not in said)
+    return dict(zip(_NAMES, free, strict=False))
+
+
 def marked(sample: Sample) -> Sample:
     """Return a sample with marks in the messages of the assistant."""
-    messages = [_marked(each) if each.role == "assistant" else each for each in sample.messages]
+    marks = _marks_of(sample)
+    messages = [_marked(each, marks) if each.role == "assistant" else each for each in sample.messages]
     return msgspec.structs.replace(sample, messages=tuple(messages))
 
 
-def _marked(message: Message) -> Message:
+def _marked(message: Message, marks: Mapping[Mark, str]) -> Message:
     fields = dict(message.fields)
     for name in reasoning_fields(fields):
         inline, value = split_inline(fields[name]), fields[name]
         is_block = inline is not None and not inline.answer
         place = _places(value, {})[0] if is_block else (len(value) - len(value.lstrip()), len(value.rstrip()))
-        fields[name] = _with(value, [(each, _REASONING) for each in place or ()])
+        fields[name] = _with(value, [(each, marks["reasoning"]) for each in place or ()])
     if isinstance(content := fields.get("content"), str):
         reasoning, text = _places(content, fields)
         first, last = text or (0, 0)
-        marks = [(each, _REASONING) for each in reasoning or ()] + [(each, _TEXT) for each in text or ()]
+        placed = [(each, marks["reasoning"]) for each in reasoning or ()] + [
+            (each, marks["text"]) for each in text or ()
+        ]
         bounds = [*itertools.chain(*(message.spans or ()))]  # moved out of white space around the text
-        marks += [(min(each if content[each:first].strip() else max(each, first), last), _SPAN) for each in bounds]
-        fields["content"] = _with(content, marks)
+        bounds = [min(each if content[each:first].strip() else max(each, first), last) for each in bounds]
+        fields["content"] = _with(content, [*placed, *((each, marks["span"]) for each in bounds)])
     if fields.get("tool_calls"):
-        fields["tool_calls"] = [_marked_call(call) for call in fields["tool_calls"]]
+        fields["tool_calls"] = [_marked_call(call, marks["calls"]) for call in fields["tool_calls"]]
     return msgspec.structs.replace(message, fields=fields)
 
 
@@ -98,8 +109,8 @@ def _with(text: str, marks: Iterable[tuple[int, str]]) -> str:
     return text
 
 
-def _marked_call(call: Any) -> Any:
-    function = {**function_of(call), "name": f"{_CALL}{function_of(call).get('name', '')}"}
+def _marked_call(call: Any, mark: str) -> Any:
+    function = {**function_of(call), "name": f"{mark}{function_of(call).get('name', '')}"}
     return {**call, "function": function} if "function" in call else {**call, **function}
 
 
@@ -126,13 +137,13 @@ class TrainedParts:
         if self.sample.messages[turn.message].spans is None and set(self.trained) == set(PARTS):
             return turn  # spans of another message are why the row is here
         places = self._marks_in(turn)
-        parts = self._parts(turn, {part: places[mark] for mark, part in _MARKS.items() if places[mark]})
+        parts = self._parts(turn, {part: places[part] for part in PARTS if places[part]})
         trained = [(start, end) for start, end, part in parts if part in self.trained]
         if self.sample.messages[turn.message].spans is not None:
             # What stands in front of the text and behind it goes with its first and last letter.
-            own = [(start, end) for start, end, part in parts if part == "text" and places[_SPAN]]
-            ends = dict(zip(places[_TEXT], itertools.chain(*own), strict=False))
-            bounds = [ends.get(place, place) for place in places[_SPAN]]
+            own = [(start, end) for start, end, part in parts if part == "text" and places["span"]]
+            ends = dict(zip(places["text"], itertools.chain(*own), strict=False))
+            bounds = [ends.get(place, place) for place in places["span"]]
             trained = [*zip(bounds[::2], bounds[1::2], strict=True)]
         bounds = [turn.prompt_end, *itertools.chain(*trained), len(turn.text)]
         masked = [*turn.masked, *zip(bounds[::2], bounds[1::2], strict=True)]
@@ -142,17 +153,34 @@ class TrainedParts:
         )
 
     @functools.cached_property
+    def _marks(self) -> dict[str, Mark]:
+        return {mark: name for name, mark in _marks_of(self.sample).items()}
+
+    @functools.cached_property
     def _whole(self) -> Marked:
         """The rendering of the row, which most turns are the beginnings of."""
-        return _read(lambda: self.marked.render(self.marked.messages[: self.last + 1], {}))
+        return self._read(lambda: self.marked.render(self.marked.messages[: self.last + 1], {}))
 
-    def _marks_in(self, turn: RenderedTurn) -> Mapping[str, Sequence[int]]:
+    def _marks_in(self, turn: RenderedTurn) -> Mapping[Mark, Sequence[int]]:
         text, places = self._whole
         if not text.startswith(turn.text):
-            text, places = _read(lambda: getattr(self.marked.turn(turn.message, turn.weight, self.rules), "text", ""))
+            text, places = self._read(
+                lambda: getattr(self.marked.turn(turn.message, turn.weight, self.rules), "text", "")
+            )
         if not text.startswith(turn.text):
             raise _not_found(turn, "writes it in another way when its parts are marked")
         return {mark: [each for each in at if turn.prompt_end <= each <= len(turn.text)] for mark, at in places.items()}
+
+    def _read(self, render: Callable[[], str]) -> Marked:
+        """Return a rendering without its marks; an empty one if the template raises."""
+        try:
+            pieces = re.split(f"([{''.join(self._marks)}])", render())
+        except RenderError:
+            pieces = [""]
+        places: dict[Mark, list[int]] = {name: [] for name in _NAMES}
+        for mark, place in zip(pieces[1::2], itertools.accumulate(map(len, pieces[::2])), strict=False):
+            places[self._marks[mark]].append(place)
+        return "".join(pieces[::2]), places
 
     def _parts(self, turn: RenderedTurn, at: Mapping[Part, Sequence[int]]) -> list[tuple[int, int, Part]]:
         """Return where the parts stand that a turn consists of, each up to the next.
@@ -171,18 +199,6 @@ class TrainedParts:
             cuts.append(closing.end() if closing else at[one][-1])
         parts: list[Part] = order or ["text"]
         return [*zip(cuts, [*cuts[1:], len(turn.text)], parts, strict=True)]
-
-
-def _read(render: Callable[[], str]) -> Marked:
-    """Return a rendering without its marks; an empty one if the template raises."""
-    try:
-        pieces = _ANY_MARK.split(render())
-    except RenderError:
-        pieces = [""]
-    places: dict[str, list[int]] = {mark: [] for mark in (*_MARKS, _SPAN)}
-    for mark, place in zip(pieces[1::2], itertools.accumulate(map(len, pieces[::2])), strict=False):
-        places[mark].append(place)
-    return "".join(pieces[::2]), places
 
 
 def _not_found(turn: RenderedTurn, how: str) -> RenderError:

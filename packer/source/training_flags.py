@@ -159,12 +159,11 @@ class Flags:
                 shown = [str(value).lower() for value in sorted(found.values, key=str)]
                 says = shown if _are_words(found) else ["a number from 0 to 1"]
                 says += ["nothing"] * are_missing
-                programs, said, keeps = (), " or ".join(says), ""
-                if ITEMS in path or found.messages:
-                    programs = _programs(path, found)
-                elif found.right:
+                is_told = ITEMS in path or bool(found.messages)
+                programs, said, keeps = _programs(path, found) if is_told else (), " or ".join(says), ""
+                if found.right:
                     keeps = f"sources.where.{path[0]}={{in: [{', '.join(sorted(found.right))}]}}"
-                else:
+                elif not is_told:
                     said = "the role of the answers"
                 yield Flag(path=path, num_rows=found.num_rows, says=said, programs=programs, keeps=keeps)
 

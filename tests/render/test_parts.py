@@ -328,10 +328,21 @@ def test_spans_count_the_letters_of_the_row_and_leave_reasoning_and_calls_untrai
 
 def test_parts_are_looked_for_in_no_message_but_that_with_spans(base: Stages) -> None:
     detail = [{"begin_offset": 4, "end_offset": 6, "train": True}]
-    messages = [user("How?"), assistant("one two", train_detail=detail), user("How?"), assistant("a \U000f1d02 b")]
+    messages = [user("How?"), assistant("one two", train_detail=detail), user("How?"), assistant("exact")]
     row = read_row({"messages": messages}, number=0, schema="messages", columns={})
-    (found,) = under(base, twins.CHATML).outcomes([row])
-    assert base.round_trip.decode(trained(found)).decode() == " two<|im_end|>a \U000f1d02 b<|im_end|>"
+    said = "(message.content or '')"
+    template = twins.CHATML.replace(said, said + " + ('!' if message.content == 'exact' else '')")
+    (found,) = under(base, template).outcomes([row])
+    assert base.round_trip.decode(trained(found)).decode() == " two<|im_end|>exact!<|im_end|>"
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_row_may_have_any_character_that_a_mark_might_be(base: Stages, part: str) -> None:
+    odd = "".join(map(chr, range(0xF1D00, 0xF1D20)))
+    said = assistant(f"one {odd}", reasoning_content=f"{odd} two", tool_calls=[call("f", {"at": odd})])
+    stages = under(base, template_of("tags", "tags"), of_parts([part]))
+    (found,) = stages.outcomes([chat(user(odd), said)])
+    assert stages.round_trip.decode(trained(found)).decode() == written(said, "tags", "tags")[part]
 
 
 # -- whole conversations, recipes, caches --------------------------------------------------------------------------------
