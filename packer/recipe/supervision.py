@@ -51,6 +51,10 @@ class Supervision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if self.parts is None:
             return
         parts = tuple(part for part in PARTS if part in self.parts)  # in one order
-        if not parts or self.turns == "conversation":
-            raise ValueError("`parts` are some of reasoning, text and calls; with `turns: conversation` all is trained")
+        if not parts:
+            raise ValueError(f"`parts` names none of {', '.join(PARTS)}; null trains all of an answer")
+        if self.turns == "conversation":
+            raise ValueError(
+                "`parts` of answers, beside `turns: conversation`, which trains all; leave one of them out"
+            )
         msgspec.structs.force_setattr(self, "parts", None if parts == PARTS else parts)

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -408,12 +409,12 @@ def test_all_parts_in_any_order_are_the_default_and_no_recipe_names_none() -> No
     assert make_recipe({}, [of_parts(PARTS[::-1])]) == make_recipe({})
     assert "parts" not in to_json(make_recipe({}))["supervision"]
     assert make_recipe({}, [of_parts(["calls", "text"])]) == make_recipe({}, [of_parts(["text", "calls", "text"])])
-    for overrides in (
-        [of_parts([])],
-        [of_parts(["answer"])],
-        [of_parts(["text"]), "supervision.turns=conversation"],
+    for overrides, told in (
+        ([of_parts([])], "names none of reasoning, text, calls"),
+        ([of_parts(["answer"])], "expected reasoning | text | calls, found 'answer'"),
+        ([of_parts(["text"]), "supervision.turns=conversation"], "`turns: conversation`, which trains all"),
     ):
-        with pytest.raises(RecipeError):
+        with pytest.raises(RecipeError, match=re.escape(told)):
             make_recipe({}, overrides)
 
 
