@@ -1,4 +1,4 @@
-"""The entries of `packer explain`: codes of rejected rows, codes of `lint`, and the recipe's keys with their values."""
+"""The entries of `packer explain`: codes of rejected rows and of `lint`, schemas, and the recipe's keys with values."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -10,16 +10,17 @@ from packer.errors import UsageError
 from packer.near import did_you_mean, near
 from packer.recipe.key_help import key_values, recipe_keys
 from packer.recipe.named_options import NAMED_OPTIONS, as_option
+from packer.source.schema import SCHEMAS
 from packer.withdrawn import refuse_withdrawn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """The meaning of a code, or of a key of the recipe."""
+    """The meaning of a code, of a schema, or of a key of the recipe."""
 
     name: str
     kind: str
-    """`rejected rows`, `lint: error`, `lint: warning`, `lint: note`, `key of a recipe`, or `recipe`."""
+    """`rejected rows`, `lint: ` and a level (error, warning, note), `schema of rows`, `key of a recipe` or `recipe`."""
 
     meaning: str
     values: dict[str, str] = field(default_factory=dict)
@@ -36,7 +37,16 @@ def explanations() -> list[Explanation]:
         for code, meaning in rejections.CODES.items()
     ]
     linted = [Explanation(name=name, kind=f"lint: {code.level}", meaning=code.meaning) for name, code in CODES.items()]
-    return [*rejected, *linted, Explanation(name="recipe", kind="recipe", meaning=recipe_keys()), *_keys()]
+    schemas = [
+        Explanation(
+            name=name,
+            kind="schema of rows",
+            meaning=schema.help,
+            way_out=f"{as_option(f'sources.schema={name}')} sets it",
+        )
+        for name, schema in SCHEMAS.items()
+    ]
+    return [*rejected, *linted, *schemas, Explanation(name="recipe", kind="recipe", meaning=recipe_keys()), *_keys()]
 
 
 _NEXT_LINE = re.compile(r" *\n *# ")
@@ -60,7 +70,7 @@ def _keys() -> Iterator[Explanation]:
 
 
 def explain(name: str, commands: Iterable[Explanation] = ()) -> list[Explanation]:
-    """Return the explanations of a code, a key or its end, an option that sets a key, or one of the commands.
+    """Return the explanations of a code, a schema, a key or its end, an option that sets a key, or one of the commands.
 
     Raises:
         UsageError: nothing is called so.
@@ -72,5 +82,5 @@ def explain(name: str, commands: Iterable[Explanation] = ()) -> list[Explanation
     if not found:
         refuse_withdrawn(f"packer explain {name}")
         hint = did_you_mean(near(name, {each.name for each in every}), "packer explain lists them all")
-        raise UsageError(f"no code, key or command is called '{name}'", hint=hint)
+        raise UsageError(f"no code, schema, key or command is called '{name}'", hint=hint)
     return found

@@ -21,6 +21,7 @@ from packer.pipeline.plan import open_keys
 from packer.recipe.key_help import key_values
 from packer.recipe.recipe import Recipe, load_recipe, make_recipe
 from packer.rejections import CODES, rejection_hint
+from packer.source.schema import SCHEMAS
 from packer.starter import FAMILIES
 from packer_cli.main import COMMANDS
 
@@ -312,13 +313,16 @@ def test_every_code_is_explained(tmp_path: Path) -> None:
         assert code not in CODES or "hint: " in said
     found = fields("explain")["explanations"]
     keys = {each["name"] for each in found if each["kind"] == "key of a recipe"}
-    assert {each["name"] for each in found} - keys == {*CODES, *LINT_CODES, "recipe"} and len(found) == len(
+    assert {each["name"] for each in found} - keys == {*CODES, *LINT_CODES, *SCHEMAS, "recipe"} and len(found) == len(
         explanations()
     )
     assert {"tokenizer", "sources.schema", "supervision.history_rewrite"} <= keys
     for name in ("supervision.history_rewrite", "history_rewrite", "history", "--history"):
         said = " ".join(run("explain", "--", name).stdout.split())
         assert "exact | last | as_rendered: " in said and "--history exact sets it" in said
+    for name, schema in SCHEMAS.items():
+        (told,) = [each for each in fields("explain", name)["explanations"] if each["kind"] == "schema of rows"]
+        assert told["meaning"] == schema.help and settings_in(told["way_out"]) == [f"sources.schema={name}"]
     for name in COMMANDS:
         (told,) = [each for each in fields("explain", name)["explanations"] if each["kind"] == "command"]
         assert told["meaning"] and COMMANDS[name] in told["way_out"]
