@@ -23,6 +23,11 @@ _PARTS = "if . then map(select(length > 1)) else . end"
 
 _MOST_SAID = 4
 
+_TALKS = frozenset(
+    {"thread", "channel", "conversation", "conv", "dialog", "dialogue", "chat", "session", "room", "ticket"}
+)
+"""Words for what the messages of a conversation have in common."""
+
 _TRANSPOSED = "(to_entries | map(.key as $key | .value | map({($key): .})) | transpose | map(add))"
 
 _HEADER = re.compile(r"^[^\S\n]*([^\W\d_][\w -]{0,30}):", re.MULTILINE)
@@ -126,7 +131,7 @@ class SingleMessages(NamedTuple):
 
 
 def single_messages(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> SingleMessages | None:
-    """Recognize rows that are single messages, by a field that names a role in all of them."""
+    """Recognize rows that are single messages, by a field that names a role in all of them, or who takes turns."""
     for speaker in dict.fromkeys(key for row in rows for key in row):
         names = [row.get(speaker) for row in rows]
         if not all(isinstance(name, str) and is_role(name) for name in names):
@@ -143,9 +148,45 @@ def single_messages(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> Single
                 way = f"if those with the same {quoted(shared)} are one conversation: {command}"
         elif SPEAKERS.isdisjoint(speaker.lower().split("_")):
             continue
-        says = " or ".join(sorted({str(name) for name in names})[:_MOST_SAID])
-        return SingleMessages(speaker, says, way)
+        return SingleMessages(speaker, _listed(names), way)
+    return _messages_of_ids(rows)
+
+
+def _listed(names: Sequence[Any]) -> str:
+    return " or ".join(sorted({str(name) for name in names})[:_MOST_SAID])
+
+
+def _messages_of_ids(rows: Sequence[Mapping[str, Any]]) -> SingleMessages | None:
+    """Recognize rows that are single messages of speakers with ids or names: where they meet, they take turns."""
+    for speaker in dict.fromkeys(key for row in rows for key in row):
+        names = [row.get(speaker) for row in rows]
+        if {*SPEAKERS, "user"}.isdisjoint(speaker.lower().split("_")) or not _text_keys(rows, but=speaker):
+            continue
+        for key in (key for key in rows[0] if key != speaker and all(isinstance(name, str | int) for name in names)):
+            values = [row.get(key) for row in rows]
+            if all(isinstance(value, str | int) for value in values) and _take_turns(key, values, names):
+                way = f"join those with the same {quoted(key)} to `messages` that say who is the assistant"
+                return SingleMessages(speaker, _listed(names), way)
     return None
+
+
+def _take_turns(key: str, values: Sequence[Any], names: Sequence[Any]) -> bool:
+    """Whether most rows with one value under a key are of a few speakers, some of whom speak again after another.
+
+    Where the key is not called a conversation, rows with one value have to follow each other, and values to differ.
+    """
+    shared: dict[Any, list[Any]] = {}
+    for value, name in zip(values, names, strict=True):
+        shared.setdefault(value, []).append(name)
+    if _TALKS.isdisjoint(key.lower().split("_")) and not 1 + _changes(values) == len(shared) > 1:
+        return False
+    long = [each for each in shared.values() if len(each) > 2]
+    talks = [each for each in long if 1 < len({*each}) <= min(_changes(each), (len(each) + 1) / 2)]
+    return 2 * len(talks) > len(long)
+
+
+def _changes(values: Sequence[Any]) -> int:
+    return sum(one != other for one, other in pairwise(values))
 
 
 def _shared_by_conversation(
@@ -163,7 +204,7 @@ def _shared_by_conversation(
         shared: dict[Any, list[str | None]] = {}
         for value, side in zip(values, sides, strict=True):
             shared.setdefault(value, []).append(side)
-        runs = 1 + sum(one != other for one, other in pairwise(values))
+        runs = 1 + _changes(values)
         turns = all(one != other or one == "tool" for each in shared.values() for one, other in pairwise(each))
         answered = sum({"user", "assistant"} <= {*each} for each in shared.values())
         if turns and runs == len(shared) > 1 and 2 * answered > len(shared):

@@ -542,3 +542,29 @@ def test_a_build_asks_about_texts_that_are_single_messages(tokenizer, tmp_path, 
         with pytest.raises(InputError, match="`role`") if stops else nullcontext():
             packer.build(source, tmp_path / "cache", force=True, **options_of(tokenizer))
         packer.build(source, tmp_path / "cache", force=True, ignore=["role"], **options_of(tokenizer))
+
+
+@pytest.mark.parametrize(
+    ("field", "key", "shared", "speakers", "is_talk"),
+    [
+        ("user", "thread", "000111", "010232", True),
+        ("sender_id", "topic", "000111", "010232", True),
+        ("speaker", "channel_id", "000000", "010212", True),
+        ("author", "channel", "010101", "001122", False),
+        ("author", "thread", "012345", "010101", False),
+        ("author", "category", "000000", "010101", False),
+        ("author", "category", "000111", "012345", False),
+        ("editor", "thread", "000111", "010232", False),
+    ],
+)
+def test_speakers_with_ids_who_take_turns_within_what_they_share_make_single_messages(
+    tokenizer, tmp_path, field, key, shared, speakers, is_talk
+):
+    rows = [
+        {"text": f"1+{number}?", key: f"discussion-{value}", field: f"U{name}"}
+        for number, (value, name) in enumerate(zip(shared, speakers, strict=True))
+    ]
+    with pytest.raises(InputError, match=f"`{field}`") if is_talk else nullcontext() as caught:
+        packer.build(rows, tmp_path / "cache", force=True, **options_of(tokenizer))
+    assert not is_talk or f"the same `{key}`" in caught.value.hint
+    packer.build(rows, tmp_path / "cache", force=True, ignore=[field], **options_of(tokenizer))
