@@ -162,7 +162,13 @@ class Flags:
                 is_told = ITEMS in path or bool(found.messages)
                 programs, said, keeps = _programs(path, found) if is_told else (), " or ".join(says), ""
                 if found.right:
-                    keeps = f"sources.where.{path[0]}={{in: [{', '.join(sorted(found.right))}]}}"
+                    name, says_so = path[0], f"{{in: [{', '.join(sorted(found.right))}]}}"
+                    is_plain = {".", "="}.isdisjoint(name)
+                    keeps = (
+                        f"sources.where.{name}={says_so}"
+                        if is_plain
+                        else f"sources.where={{{json.dumps(name)}: {says_so}}}"
+                    )
                 elif not is_told:
                     said = "the role of the answers"
                 yield Flag(path=path, num_rows=found.num_rows, says=said, programs=programs, keeps=keeps)

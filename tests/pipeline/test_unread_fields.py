@@ -318,6 +318,7 @@ VERDICTS: list[tuple[str, list[Any], list[int]]] = [
     ("tests_passed", [0, 1, None], [1]),
     ("isWrong", ["no", "Yes", "No"], [0, 2]),
     ("is it valid", [False, True], [1]),
+    ("eval.passed", [False, True], [1]),
 ]
 
 
@@ -329,8 +330,8 @@ def test_a_verdict_on_rows_is_asked_about_and_each_way_on_trains_what_it_says(
     rows = [ROW | {"instruction": f"{number}?", name: each} for number, each in enumerate(said)]
     path = tmp_path / f"rows.{kind}"
     pacsv.write_csv(pa.Table.from_pylist(rows), path) if kind == "csv" else written(path, *rows)
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(f"tokenizer: {tokenizer}\nsources: [{{path: {path}, where: {{output: {{matches: six}}}}}}]\n")
+    recipe, where = tmp_path / "recipe.yaml", "" if "." in name else "where: {output: {matches: six}}"
+    recipe.write_text(f"tokenizer: {tokenizer}\nsources: [{{path: {path}, {where}}}]\n")
     error = fields("build", "--recipe", recipe, "-o", tmp_path / "asked", exit_code=3)["error"]
     assert f"what may say which answers are trained is not read: `{name}` (in " in error["message"]
     keeps, ignores = [*map(shlex.split, re.findall(r"--.*?(?= trains| leaves)", error["hint"].replace("\n", " ")))]
