@@ -130,6 +130,13 @@ class ViewPage:
         if trained:
             facts.append(f"trains {trained_messages(trained)}")
         self.note(facts)
+        columns = [
+            f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+            for name, value in view.values.items()
+        ]
+        columns += [f"{name} of {plural(view.document_length, 'token')}" for name in view.token_columns]
+        if columns:
+            self.note(columns)
         width = max(2, *(len(str(run.message)) for run in trained)) if trained else 2
         for run in view.runs:
             self._run(replace(run, text=_REPEATED_TOKEN.sub(_counted, run.text)) if view.images else run, width)

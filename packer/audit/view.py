@@ -1,8 +1,8 @@
 """A block, a document or a row of a cache as runs of text, with its origin."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -15,7 +15,7 @@ from packer.errors import UsageError
 from packer.layout import MASKED
 from packer.media.columns import ImageSpan
 from packer.near import did_you_mean, near
-from packer.store.arrow_columns import DocumentRows
+from packer.store.arrow_columns import DocumentRows, Ragged
 from packer.store.cache import Cache
 from packer.store.document_shards import DocumentShards
 from packer.store.rejected import Rejected, read_rejected
@@ -61,6 +61,8 @@ class DocumentView:
 
     margin: float | None = None
     images: tuple[ImageView, ...] = ()
+    values: Mapping[str, int | float] = field(default_factory=dict)  # of the columns that the recipe declares
+    token_columns: tuple[str, ...] = ()  # those with a value for each token
     behind: Run | None = None
     """In a block: the tokens between this piece and the next, an EOS or, where documents are aligned, padding."""
 
@@ -308,6 +310,8 @@ def make_document_view(
         side=None if rows.side is None else SIDES[int(rows.side[number])],
         margin=None if rows.margin is None or np.isnan(rows.margin[number]) else float(rows.margin[number]),
         images=() if rows.media is None else tuple(map(ImageView.of, rows.media[number])),
+        values={name: each[number].item() for name, each in rows.values.items() if not isinstance(each, Ragged)},
+        token_columns=tuple(name for name, each in rows.values.items() if isinstance(each, Ragged)),
         runs=make_runs(
             texts,
             input_ids,

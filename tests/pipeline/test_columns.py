@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from column_rows import COLUMNS, rows_of, values_of
+from command_line import fields, run
 from fingerprint_oracle import recomputed
 from packed_caches import table
 
@@ -471,3 +472,15 @@ def test_a_cache_without_columns_says_nothing_of_them(built, tmp_path):
     manifest = built().manifest
     assert '"joined"' not in (tmp_path / "cache" / "manifest.json").read_text("utf-8")
     assert msgspec.to_builtins(manifest)["recipe"].keys().isdisjoint({"token_columns", "document_columns"})
+
+
+def test_a_document_is_shown_with_its_columns(built, tmp_path):
+    built(rows_of(LENGTHS), **COLUMNS)
+    document = table(tmp_path / "cache", "documents", "train")[1]
+    shown = ["inspect", tmp_path / "cache", "--doc", document["doc_id"]]
+    assert "\n   reward 0.25 · at of 12 tokens · logp of 12 tokens · top of 12 tokens\n" in run(*shown).stdout
+    found = fields(*shown)["document"]
+    assert (found["values"], found["token_columns"]) == ({"reward": 0.25}, ["at", "logp", "top"])
+    built(force=True)
+    found = fields("inspect", tmp_path / "cache", "--block", 0)["block"]["documents"]
+    assert found and not any(each["values"] or each["token_columns"] for each in found)
