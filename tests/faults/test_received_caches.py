@@ -1,6 +1,7 @@
 """A cache that somebody sent: whatever its manifest names, nothing outside of it is opened and nothing is asked for."""
 
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -25,7 +26,7 @@ from pathlib import Path
 import pyarrow as pa
 from packer_cli.main import cli
 
-root, caches = sys.argv[1], sys.argv[2:]
+pairs = list(zip(sys.argv[1::2], sys.argv[2::2]))  # a root, a cache
 opened, imports, mapped = [], builtins.__import__, pa.memory_map
 
 def watch(event, arguments):
@@ -53,7 +54,7 @@ def printed(*words):
             assert end.code in (0, 1, 2, 3, 5), f"{words}: exit {end.code}: {shown.getvalue()}"
     return shown.getvalue()
 
-def commands(cache, page):
+def commands(root, cache, page):
     name = json.loads(Path(cache, "manifest.json").read_bytes())["inputs"][0]["path"]
     yield "verify", "--full", cache
     yield "stats", cache
@@ -72,12 +73,13 @@ def commands(cache, page):
 
 time.sleep = lambda _: None  # the Hub's client waits before it tries again
 pa.memory_map, builtins.__import__ = memory_map, imported
-printed("verify", caches[0], "--sources", root, "--reencode", "-j", "1")  # everything is imported and loaded once
+root, cache = pairs[0]
+printed("verify", cache, "--sources", root, "--reencode", "-j", "1")  # everything is imported and loaded once
 sys.addaudithook(watch)
-for cache in caches:
+for root, cache in pairs:
     opened.clear()
     page = cache + ".html"
-    shown = "".join(printed(*words) for words in commands(cache, page))
+    shown = "".join(printed(*words) for words in commands(root, cache, page))
     shown += Path(page).read_text() if Path(page).exists() else ""
     print(json.dumps({"opened": sorted(set(opened)), "shown": shown}))
 """
@@ -175,11 +177,6 @@ NAMED = (
 )
 
 
-def look(root: Path | str, folders: list[Path]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = in_a_process(WATCHED, root, *folders)
-    return found
-
-
 def test_no_name_in_a_manifest_leads_out_of_the_cache(
     project: Path, cache: Path, outside: Path, tmp_path: Path, tally
 ) -> None:
@@ -192,8 +189,9 @@ def test_no_name_in_a_manifest_leads_out_of_the_cache(
     pairs += [(called, name) for called in every if called not in NAMED for name in ways] if FULL else []
     pairs = pairs if FULL else pairs[::6]
     folders = [forged(cache, *pair, tmp_path / f"cache{i}", outside) for i, pair in enumerate(pairs)]
+    looked = in_a_process(WATCHED, *itertools.chain(*((project, folder) for folder in folders)))
     held = 0
-    for pair, folder, found in zip(pairs, folders, look(project, folders), strict=True):
+    for pair, folder, found in zip(pairs, folders, looked, strict=True):
         led = [path for path in found["opened"] if Path(path).is_relative_to(outside) or path.endswith("/environ")]
         led += [event for event in found["opened"] if not event.startswith("/")]
         assert not led, f"{pair} opened {led}"
@@ -209,16 +207,19 @@ def test_what_the_user_names_is_followed(
     """And the watch sees it: with the same names as roots, files are opened and requests are sent."""
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         monkeypatch.setenv(name, "0")
-    for number, (root, seen) in enumerate(
-        {
-            str(outside / "secret.jsonl"): str(outside / "secret.jsonl"),
-            "/proc/self/environ": "/proc/",
-            f"hf://datasets/some/one@{COMMIT}/secret.jsonl": "socket.",
-            "s3://somebody/secret.jsonl": "obstore",
-        }.items()
-    ):
-        folder = forged(cache, "$.inputs[].path", root, tmp_path / f"named{number}", outside)
-        process = start(WATCHED, root, folder)  # not a copy of this one, which may have used a bucket
-        told, _ = process.communicate(timeout=HANG_S)
-        found = json.loads(told)
-        assert any(path.startswith(seen) for path in found["opened"]), (root, found["opened"])
+    leads = {
+        str(outside / "secret.jsonl"): str(outside / "secret.jsonl"),
+        "/proc/self/environ": "/proc/",
+        f"hf://datasets/some/one@{COMMIT}/secret.jsonl": "socket.",
+        "s3://somebody/secret.jsonl": "obstore",
+    }
+    folders = [
+        forged(cache, "$.inputs[].path", root, tmp_path / f"named{number}", outside)
+        for number, root in enumerate(leads)
+    ]
+    # Not a copy of this process, which may have used a bucket.
+    process = start(WATCHED, *itertools.chain(*zip(leads, folders, strict=True)))
+    told, _ = process.communicate(timeout=HANG_S)
+    for (root, seen), line in zip(leads.items(), told.splitlines(), strict=True):
+        opened = json.loads(line)["opened"]
+        assert any(path.startswith(seen) for path in opened), (root, opened)

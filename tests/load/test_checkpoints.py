@@ -160,8 +160,10 @@ def test_workers_of_a_data_loader_are_refused_by_name_before_they_read(made, per
             return iter(made(loader_of()))
 
     options = {"num_workers": 2, "persistent_workers": persistent, "multiprocessing_context": "fork"}
+    steps = iter(DataLoader(Steps(), batch_size=None, **options))
     with pytest.raises(UsageError, match=r"(?s)in workers of a DataLoader was withdrawn"):
-        next(iter(DataLoader(Steps(), batch_size=None, **options)))
+        next(steps)
+    steps._shutdown_workers()  # left to the garbage, each is waited for in vain for five seconds
 
 
 def test_a_plain_data_loader_hands_steps_through():

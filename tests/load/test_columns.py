@@ -6,8 +6,9 @@ from collections import Counter
 import numpy as np
 import pytest
 from column_rows import COLUMNS, NAMES, check_micro_batch, rows_of
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from search_effort import percent_of_examples
 
 torch = pytest.importorskip("torch", reason="TORCH MISSING: columns are not read")
 
@@ -66,7 +67,7 @@ def read(folder, rows, *, resume=None, **layout):
     return found
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@percent_of_examples(40)
 @given(st.lists(st.integers(3, 40), min_size=5, max_size=14), st.sampled_from(PACKS), st.sampled_from([None, 1]))
 def test_each_value_is_at_its_token_in_every_layout(cache_of, lengths, pack, resume):
     folder, rows = cache_of(lengths, **pack)

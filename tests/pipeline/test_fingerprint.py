@@ -155,7 +155,7 @@ def test_a_pattern_is_the_files_that_it_matches(place, tmp_path, rules):
 
 
 @pytest.mark.parametrize(
-    ("engine", "jobs"), [("fast", 1), ("reference", 4), pytest.param("fast", 4, marks=pytest.mark.slow)]
+    ("engine", "jobs"), [("fast", 1), ("reference", 2), pytest.param("fast", 4, marks=pytest.mark.slow)]
 )
 def test_engine_and_number_of_processes_do_not_change_it(place, caches, tmp_path, engine, jobs):
     if engine == "fast":

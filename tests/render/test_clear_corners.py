@@ -11,8 +11,8 @@ from conversation_shapes import TOOL
 from hypothesis import given
 from hypothesis import strategies as st
 from rendered_twice import assert_same, batch, held, hold, literal, renderers
-from search_effort import percent_of_examples
-from search_templates import SEARCHES
+from search_effort import IS_DEEP, percent_of_examples
+from search_templates import FEWER, SEARCHES
 from supervision_stages import Stages, assistant, call, chat, result, samples, system, user
 from tokenizers import Tokenizer
 
@@ -104,10 +104,6 @@ FRAMES = {
         )
         for name, asked in HEADERS.items()
     },
-    **{
-        f"search: {name}": source.replace("{% for m in messages %}{{ m.content }}{% endfor %}", framed(""))
-        for name, source in SEARCHES.items()
-    },
 }
 ALL = {name: source + ENDING for name, source in FRAMES.items()} | {
     f"a header that is {name}": framed("").replace(
@@ -118,6 +114,12 @@ ALL = {name: source + ENDING for name, source in FRAMES.items()} | {
 }
 TWINS = (twins.CHATML, twins.LLAMA2_LIKE, twins.PHI_LIKE, twins.QWEN3_LIKE, twins.MISTRAL_LIKE)
 ALL |= {f"twin {number}": source for number, source in enumerate(TWINS)}
+SEARCHING = {
+    f"search: {name}": source.replace("{% for m in messages %}{{ m.content }}{% endfor %}", framed("")) + ENDING
+    for name, source in SEARCHES.items()
+}
+SOURCES = ALL | SEARCHING
+OFTEN = sorted(SOURCES if IS_DEEP else [*ALL, *(f"search: {name}" for name in FEWER)])
 
 WORDS = (
     "What is that, and why?",
@@ -159,15 +161,15 @@ def under(base: Stages, source: str) -> Any:
 
 
 @percent_of_examples(400)
-@given(name=st.sampled_from(sorted(ALL)), seed=st.integers(0, 2**32))
+@given(name=st.sampled_from(sorted(SOURCES)), seed=st.integers(0, 2**32))
 def test_whatever_a_template_looks_at_a_row_is_refused_or_rendered_rightly(name: str, seed: int, base: Stages) -> None:
     chance = random.Random(seed)
-    hold(under(base, ALL[name]), [conversation(chance, row) for row in range(8)])
+    hold(under(base, SOURCES[name]), [conversation(chance, row) for row in range(8)])
 
 
-@pytest.mark.parametrize("name", sorted(ALL))
+@pytest.mark.parametrize("name", OFTEN)
 def test_a_batch_is_rendered_as_by_the_letter(name: str, base: Stages) -> None:
-    renderer = under(base, ALL[name])
+    renderer = under(base, SOURCES[name])
     chance = random.Random(name)
     rows = batch([conversation(chance, row) for row in range(12)])
     assert_same(renderer.render(rows), literal(renderer).render(rows))

@@ -219,3 +219,9 @@ SEARCHES = {
         f"{{{{ 'more' if r }}}}{{% for q in messages %}}{_when(_USER)}{{% endfor %}}{_AFTER}"
     ),
 }
+FEWER = [
+    name
+    for number, name in enumerate(SEARCHES)
+    if number >= len(_BODIES) * len(_LOOPS) or number % len(_LOOPS) == number // len(_LOOPS) % len(_LOOPS)
+]
+"""Each body in one loop, the loops in turn, and all that has no body."""
