@@ -217,7 +217,8 @@ def histograms(cache: Cache, found: Stats, documents: Documents) -> list[Histogr
         caption = f"half have up to {q50:.0%} trained, a tenth up to {q10:.0%}, a tenth {q90:.0%} or more"
         plots.append(_shares("Trained share of documents", caption, "trained tokens of all tokens", "document", shares))
     if found.blocks:
-        filled = np.concatenate([cache.blocks(name).stored("length", np.int32) for name in cache.splits("blocks")])
+        lengths_of_blocks = [cache.blocks(name).stored("length", np.int32) for name in cache.splits("blocks")]
+        filled = _joined(lengths_of_blocks, np.int32)  # of a forged manifest there may be none
         under = int((filled < 0.9 * found.block_len).sum())
         caption = f"{under:,} of {plural(found.blocks, 'block')} {'is' if under == 1 else 'are'} less than 90% full"
         plots.append(_shares("Fill of blocks", caption, "slots with tokens", "block", filled / found.block_len))
