@@ -4,6 +4,7 @@ import csv
 import datetime as dt
 import io
 import json
+import os
 import random
 from collections import Counter
 
@@ -470,6 +471,7 @@ def test_a_table_that_changed_after_it_was_cut_is_an_error(tmp_path, name):
         b"x" * 9999,
     ):
         (tmp_path / name).write_bytes(other)
+        os.utime(tmp_path / name, ns=(0, len(other)))  # two writes within a tick of the clock have one time
         with pytest.raises(InputError):
             list(read_rows(piece, schema="text", columns={}, max_row_bytes=99))
 
