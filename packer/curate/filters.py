@@ -24,11 +24,7 @@ _TEXTS: dict[str, Callable[[Sample], list[str]]] = {
 
 
 class ConditionTester:
-    """Tests rows for one condition: on a field, or on texts or messages.
-
-    Raises:
-        RecipeError: a regular expression that RE2 does not support.
-    """
+    """Tests rows for one condition: on a field, or on texts or messages."""
 
     def __init__(self, condition: Condition, name: str, field: str | None) -> None:
         self.field = field

@@ -62,11 +62,7 @@ def trait_schema(rules: TraitRules) -> pa.Schema:
 
 
 class TraitMaker:
-    """Computes the traits of a source's rows.
-
-    Raises:
-        RecipeError: a regular expression that RE2 does not support.
-    """
+    """Computes the traits of a source's rows."""
 
     def __init__(self, rules: TraitRules, questions: Questions | None = None) -> None:
         """`questions`: those of benchmarks."""

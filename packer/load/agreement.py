@@ -60,11 +60,7 @@ class Agreement:
         self._awaited: str | None = None  # the comparison that some ranks have not come to yet
 
     def checked(self, steps: Iterable[T], state: ReaderState) -> Iterator[T]:
-        """Yield the steps of an iteration that begins at a state.
-
-        Raises:
-            UsageError: the loaders differ, or their states.
-        """
+        """Yield the steps of an iteration that begins at a state."""
         if state != self._begun:
             self._compare(str(self._num_begun), state)
             self._begun = state

@@ -123,7 +123,6 @@ def resolve_batching(
 
     Raises:
         ValueError: unknown batching, or a cutoff out of range.
-        UsageError: no batching is named, and the caches' recipes differ.
     """
     if cutoff_len is not None:
         cutoff_len = check_integer("cutoff_len", cutoff_len, minimum=2, maximum=MAX_INT32)
@@ -184,7 +183,6 @@ def ordering_of(order: Any) -> Ordering:
 
     Raises:
         ValueError: unknown order.
-        UsageError: one that was withdrawn.
     """
     if isinstance(order, str):
         refuse_withdrawn(f"order {order}")
@@ -204,7 +202,6 @@ def resolve_device(device: Any) -> "torch.device":
 
     Raises:
         ValueError: not the name of a device, or a device other than ``cpu`` and ``cuda``.
-        UsageError: a GPU that does not exist.
     """
     import torch  # noqa: PLC0415 - orders and plans need no torch
 
@@ -226,8 +223,6 @@ def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
 
     Raises:
         ValueError: only one of the two is given, or the rank is not below the world size.
-        UsageError: the environment announces several processes, but `torch.distributed` is not initialized:
-            every process would read everything.
     """
     if (rank is None) != (world_size is None):
         raise ValueError("pass rank and world_size together, or neither")
@@ -292,9 +287,6 @@ def open_cache(cache: Any, *, cache_dir: Any = None) -> Cache:
 
     Raises:
         TypeError: neither a path nor a cache.
-        UsageError: `cache_dir` was given for a cache that is open already.
-        InputError: the folder is not a cache.
-        CheckError: the cache is damaged.
     """
     if isinstance(cache, str | os.PathLike):
         return Cache.open(os.fspath(cache), cache_dir=cache_dir)

@@ -38,11 +38,7 @@ Batching: TypeAlias = BatchingName | Padded
 
 
 def batching_from_recipe(read: Read) -> Batching:
-    """Return the batching that a recipe asks for.
-
-    Raises:
-        UsageError: one that was withdrawn.
-    """
+    """Return the batching that a recipe asks for."""
     if read.batching == "padded":
         return Padded(length=read.length, multiple_of=read.multiple_of or 1, side=read.side or "right")
     if read.padding:

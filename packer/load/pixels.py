@@ -37,11 +37,7 @@ _FILLER_SIZE = (64, 64)
 
 
 def images_of(source: RowSource, options: LoaderOptions, *, pad_id: int) -> "BatchImages | None":
-    """Return what adds the images of a source's caches to micro-batches; None if they have none.
-
-    Raises:
-        UsageError: they would be read in a way that cuts documents.
-    """
+    """Return what adds the images of a source's caches to micro-batches; None if they have none."""
     if all(cache.manifest.media is None for cache in source.caches):
         return None
     if options.cutoff_len is not None:

@@ -68,11 +68,7 @@ class StepReader:
         self._max_rows = max(int(most_tokens * options.world_size / source.rows.lengths.mean()), 1)
 
     def steps(self, plans: Iterator[StepPlan], state: ReaderState) -> Iterator[tuple[Step, ReaderState]]:
-        """Yield the steps of consecutive plans from a state on, each with the loader's state after returning it.
-
-        Raises:
-            CheckError: a row of this rank does not match its digest.
-        """
+        """Yield the steps of consecutive plans from a state on, each with the loader's state after returning it."""
         for group in group_steps(plans, max_rows=self._max_rows):
             shares = [self._dealer.share(plan.rows) for plan in group]
             counts = self._counts(group)

@@ -75,8 +75,6 @@ class RowSource:
     """The rows of a split in the order of every epoch. Safe to read from two threads: each iteration has its own order.
 
     Raises:
-        UsageError: caches that cannot be mixed; a batching, an order or sizes that do not suit the rows.
-        InputError: the split has no rows, or the cutoff leaves none.
         ValueError: invalid row numbers.
     """
 
@@ -202,11 +200,7 @@ class RowSource:
         return self._order().length(epoch) if self._is_function else self._num_items
 
     def check_size(self, batch_size: int) -> None:
-        """Refuse a size that cannot be divided among the ranks, or that no epoch fills.
-
-        Raises:
-            UsageError: a step is not a whole number of micro-batches, or every row would be dropped.
-        """
+        """Refuse a size that cannot be divided among the ranks, or that no epoch fills."""
         self._check_division(batch_size)
         if self._options.end != "drop":
             return
@@ -298,9 +292,6 @@ def plan_step(
     continues with the next epoch's order, and with the one after that if the step is larger than an epoch.
 
     Sizes count rows; if `lengths` has the tokens of every row, none longer than `size`, they count tokens.
-
-    Raises:
-        UsageError: `end` is ``drop`` and not even a whole epoch fills one step.
     """
     rows = _rows_that_fit(order, lengths, epoch, cursor, size)
     if not len(rows):
@@ -352,11 +343,7 @@ def steps_left(*, num_items: int, cursor: int, size: int, end: End, num_epochs: 
 
 
 def check_batch_size(global_batch_size: int, *, micro_batch_size: int, world_size: int) -> None:
-    """Refuse a global batch that is not a whole number of micro-batches on every rank.
-
-    Raises:
-        UsageError: names the nearest valid sizes.
-    """
+    """Refuse a global batch that is not a whole number of micro-batches on every rank."""
     unit = micro_batch_size * world_size
     if global_batch_size > 0 and global_batch_size % unit == 0:
         return
@@ -370,11 +357,7 @@ def check_batch_size(global_batch_size: int, *, micro_batch_size: int, world_siz
 
 
 def check_fits(*, size: int, num_items: int, unit: str) -> None:
-    """Refuse a step that is larger than an epoch, for ``end="drop"``.
-
-    Raises:
-        UsageError: every row would be dropped.
-    """
+    """Refuse a step that is larger than an epoch, for ``end="drop"``."""
     if size > num_items:
         raise UsageError(
             f"global_batch_size {size} exceeds the {num_items} {unit} of an epoch; end='drop' would drop them all",

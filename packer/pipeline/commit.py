@@ -34,8 +34,6 @@ def commit(
     manifest that the build began with. After the commit, the cache is opened as readers open it.
 
     Raises:
-        CheckError: a conservation law is broken, or more rows are rejected than `fail_above`.
-        UsageError: the manifest would be larger than readers accept.
         StorageError: the disk cannot be written, or did not retain what was written. Until the manifest is replaced,
             the old cache is intact; from then on the new one is complete, and the next build finishes the clean-up.
     """

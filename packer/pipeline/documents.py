@@ -67,11 +67,8 @@ def make_documents(
     """Return the result of every partition, in order, reusing finished ones and making the rest.
 
     Raises:
-        InputError: an input has changed since it was planned.
-        NothingKeptError: every row is rejected.
         RewrittenError: rewritten history costs more than the recipe allows.
         EngineDiffersError: the fast engine cannot be used.
-        StorageError: the disk cannot be written.
     """
     there, tables = reusable(folder, found, plan.tasks, repair=options.repair)
     results: dict[int, PartitionResult] = {}

@@ -179,7 +179,6 @@ def _recipe_and_rows(data: Any, options: dict[str, Any]) -> tuple[Recipe, list[A
 
     Raises:
         TypeError: `data` is neither rows, files nor a recipe, or an option is of another type than its key.
-        RecipeError: the recipe cannot be read.
     """
     if isinstance(data, Recipe) and not options:
         return data, []

@@ -53,8 +53,6 @@ def keep_rows(rows: Any, folder: Path, *, split: str, limit: int | None, note: C
 
     Raises:
         TypeError: a row is not a mapping, or contains a value that JSON cannot represent.
-        InputError: there are no rows.
-        StorageError: the disk cannot be written.
     """
     batches = _arrow_batches(rows)
     with AtomicFile(folder, below=folder.parent) as file:
@@ -71,11 +69,7 @@ def keep_rows(rows: Any, folder: Path, *, split: str, limit: int | None, note: C
 
 
 def remove_rows(folder: Path, *, but: Iterable[str] = ()) -> None:
-    """Remove the files that :func:`keep_rows` wrote into a folder, and the folder if it is empty then.
-
-    Raises:
-        StorageError: the disk cannot be written.
-    """
+    """Remove the files that :func:`keep_rows` wrote into a folder, and the folder if it is empty then."""
     kept = {Path(path).name for path in but}
     if folder.is_symlink() or not folder.is_dir():
         return

@@ -37,10 +37,6 @@ def pack_documents(
 
     Raises:
         LeftOutError: a larger share of the tokens would be in no block than `fail_above`, or a tenth.
-        NothingKeptError: no document is in a block.
-        RecipeError: mode ``eos`` without an EOS.
-        CheckError: a document is damaged.
-        StorageError: the disk cannot be read or written.
     """
     recipe, model = provenance.recipe, provenance.model
     pack = msgspec.to_builtins(recipe.pack)

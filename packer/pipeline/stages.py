@@ -193,7 +193,6 @@ def with_role_markers(model: Model, recipe: Recipe) -> Model:
     """Return the model with the role markers that its templates write added to its control tokens.
 
     Raises:
-        TemplateError: a template that is not valid Jinja.
         TemplateOverrunError: a template takes too long to render.
     """
     with overruns_at(lambda _: named_template(recipe)):
@@ -285,11 +284,7 @@ def _calling_turns() -> Iterator[dict[str, Any]]:
 
 
 def compile_template(source: str, model: Model, recipe: Recipe) -> ChatTemplate:
-    """Compile a template with the model's variables and the recipe's date.
-
-    Raises:
-        TemplateError: it is not valid Jinja.
-    """
+    """Compile a template with the model's variables and the recipe's date."""
     try:
         return ChatTemplate(
             source,

@@ -48,18 +48,13 @@ class BlockShards(NumberedRows[BlockRows]):
 
     @cached_property
     def block_len(self) -> int:
-        """Tokens per block; 0 if there are no shards.
-
-        Raises:
-            CheckError: the first shard is damaged.
-        """
+        """Tokens per block; 0 if there are no shards."""
         return self.mapped(0).block_len if self.shards else 0
 
     def read(self, indices: Int64) -> BlockBatch:
         """Read blocks by index, in any order, repeats allowed; the arrays are copies and may be written to.
 
         Raises:
-            CheckError: a row's digest does not match.
             IndexError: an index is out of range.
         """
         found = self.locate(indices)
@@ -100,7 +95,6 @@ class BlockShards(NumberedRows[BlockRows]):
         """Locate blocks, in any order, repeats allowed, and check their digests; nothing is copied yet.
 
         Raises:
-            CheckError: a row's digest does not match.
             IndexError: an index is out of range.
         """
         return FoundBlocks(*self._found(indices))

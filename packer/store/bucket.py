@@ -125,11 +125,7 @@ class Bucket:
             yield chunk
 
     def read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Read ranges of an object, each an offset and a length in bytes; neighboring ranges share a request.
-
-        Raises:
-            CheckError: the object does not exist, or is too short.
-        """
+        """Read ranges of an object, each an offset and a length in bytes; neighboring ranges share a request."""
         starts, lengths = [start for start, _ in ranges], [length for _, length in ranges]
 
         def request(obstore: Any, store: Any) -> list[bytes]:
@@ -207,11 +203,7 @@ class Bucket:
             obstore.delete(store, list(names))
 
     def refuse_unconditional(self) -> None:
-        """Test that the store honors conditional writes; without them, concurrent builds overwrite each other.
-
-        Raises:
-            StorageError: it does not.
-        """
+        """Test that the store honors conditional writes; without them, concurrent builds overwrite each other."""
         name = f".packer/probe-{token_hex(8)}"
         try:
             self._put_if(name, b"1", "create")

@@ -155,11 +155,7 @@ class Cache:
 
 
 def _refuse_withdrawn(folder: Path, manifest: Manifest) -> None:
-    """Refuse a cache that an earlier version packed in a way that this one does not read.
-
-    Raises:
-        CheckError: it has blocks of preference data.
-    """
+    """Refuse a cache that an earlier version packed in a way that this one does not read."""
     is_packed = any(shard.kind == "blocks" for shard in manifest.shards)
     if is_packed and any(entry.schema in PREFERENCE_SCHEMAS for entry in manifest.inputs):
         raise CheckError(f"{folder} has {BLOCKS_OF_PAIRS}, which were withdrawn", hint=WITHDRAWN[BLOCKS_OF_PAIRS])
@@ -170,9 +166,6 @@ def check_conservation(manifest: Manifest) -> None:
 
     rows = kept + Σ rejected; tokens = trained + masked; documents = packed + Σ cut; tokens = tokens in blocks + Σ cut;
     trained = trained in blocks + Σ cut + piece starts; slots = tokens in blocks + separators + padding.
-
-    Raises:
-        CheckError: a law is violated; names it with both sides.
     """
     totals = manifest.totals
     documents = partial(_sum, manifest.document_shards)

@@ -67,11 +67,7 @@ class FileDigest:
 
 
 def digest_file(path: Path) -> FileDigest:
-    """Compute the digests of a file.
-
-    Raises:
-        StorageError: the file cannot be read.
-    """
+    """Compute the digests of a file."""
     digest = FileDigest()
     with storage_errors("read", path), open_regular(path) as file:
         # file_digest calls only the `update` method of the digest.
@@ -80,11 +76,7 @@ def digest_file(path: Path) -> FileDigest:
 
 
 def digest_file_xxh3(path: Path) -> str:
-    """Compute the xxh3-128 of a file, several times as fast as :func:`digest_file`.
-
-    Raises:
-        StorageError: the file cannot be read.
-    """
+    """Compute the xxh3-128 of a file, several times as fast as :func:`digest_file`."""
     with storage_errors("read", path), open_regular(path) as file:
         return hashlib.file_digest(file, xxh3_128).hexdigest()
 

@@ -102,11 +102,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
         return self._doc_ids
 
     def sides(self) -> Int8:
-        """Return each document's side, an index into :data:`packer.batches.SIDES`; digests are not checked.  # int8[N]
-
-        Raises:
-            CheckError: the two answers of a pair are not adjacent.
-        """
+        """Return each document's side, an index into `SIDES`; digests are not checked here.  # int8[N]"""
         return self._answers[0]
 
     def margins(self) -> Float32:
@@ -114,11 +110,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
         return self._answers[1]
 
     def prompts(self) -> Int64:
-        """Return a digest of each document's prompt: the ids before its first trained one.  # int64[N]
-
-        Raises:
-            CheckError: a document's digest does not match.
-        """
+        """Return a digest of each document's prompt: the ids before its first trained one.  # int64[N]"""
         found = self.locate(np.arange(len(self), dtype=np.int64))
         rows = zip(found.values("input_ids"), found.values("labels"), strict=True)
         digests = [xxh3_64_intdigest(ids[: first_trained(labels)].tobytes()) for ids, labels in rows]
@@ -156,9 +148,6 @@ class DocumentShards(NumberedRows[DocumentRows]):
 
         Returns:
             offsets int64[N + 1], starts and ends int32[U]
-
-        Raises:
-            CheckError: the spans of a record batch are out of bounds.
         """
         parts = [(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int32))]
         parts += (_spans(rows.span_offsets, rows.span_start, rows.span_end) for rows, _ in self.chunks())
@@ -179,9 +168,6 @@ class DocumentShards(NumberedRows[DocumentRows]):
             most: number of tokens to look at.
             lengths: of all documents.  # int32[N]
             num_trained: of all documents.  # int32[N]
-
-        Raises:
-            CheckError: the spans of a record batch are out of bounds.
         """
         if not (lengths > most).any():
             return num_trained
@@ -196,9 +182,6 @@ class DocumentShards(NumberedRows[DocumentRows]):
         Args:
             documents: indices of documents.  # int64[Q]
             tokens: position within each document, from 0.  # int64[Q]
-
-        Raises:
-            CheckError: a length differs from the number of ids.
         """
         self.lengths()
         ids = np.empty(len(documents), np.int32)
@@ -213,9 +196,6 @@ class DocumentShards(NumberedRows[DocumentRows]):
         No digest is checked: call :meth:`verify` with the documents that are about to be used. If only some shards have
         loss weights, or `weighted` says that other documents of the split do, the missing ones are created in memory (1
         for trained tokens), at four bytes per token.
-
-        Raises:
-            CheckError: a shard's size or structure is not what the manifest says.
         """
         opened = [rows for rows, _ in self.chunks()]
         starts = [rows.input_ids.offsets[:-1].astype(np.int64) for rows in opened]
@@ -234,7 +214,6 @@ class DocumentShards(NumberedRows[DocumentRows]):
         """Locate documents, in the given order, and check their digests; nothing is copied yet.
 
         Raises:
-            CheckError: a row's digest does not match.
             IndexError: an index is out of range.
         """
         return FoundDocuments(*self._found(indices))
@@ -243,7 +222,6 @@ class DocumentShards(NumberedRows[DocumentRows]):
         """Read one document; its arrays are read-only views of the file.
 
         Raises:
-            CheckError: the row's digest does not match.
             IndexError: the index is out of range.
         """
         (rows,), (row,) = self._found(np.array([index]))

@@ -69,11 +69,7 @@ class CacheFiles:
         return {name: self._size_here(name) for name in names} if mirror is None else mirror.sizes(names)
 
     def fetch(self, name: str) -> Path:
-        """Return a file's local path, downloading it from the bucket if necessary.
-
-        Raises:
-            CheckError: its bytes do not match the digest in its name, or it is a link out of the cache.
-        """
+        """Return a file's local path, downloading it from the bucket if necessary."""
         self._refuse_outside(name)
         path = self.folder / name
         if not path.exists() and (mirror := mirror_of(self.folder)) is not None:
@@ -97,11 +93,7 @@ class CacheFiles:
             return open_regular(path)
 
     def read(self, name: str, *, max_bytes: int = MAX_SMALL_BYTES) -> bytes:
-        """Read a whole file.
-
-        Raises:
-            CheckError: it has more than `max_bytes`.
-        """
+        """Read a whole file."""
         with self.open(name) as file, storage_errors("read", self.folder / name):
             found = os.fstat(file.fileno()).st_size
             if found > max_bytes:
@@ -112,9 +104,6 @@ class CacheFiles:
         """Yield the joined ranges of each file; from a bucket, concurrently, and only these ranges are downloaded.
 
         A range is its offset and its length in bytes.
-
-        Raises:
-            CheckError: a file is too short.
         """
         mirror = mirror_of(self.folder)
 
@@ -210,9 +199,6 @@ class CacheFiles:
 
         `before` is what :meth:`standing` gave when the build began; it is compared in a bucket only, as a lock keeps
         other builds out of a folder.
-
-        Raises:
-            BusyError: another build replaced it in the bucket meanwhile.
         """
         if (mirror := mirror_of(self.folder)) is not None:
             mirror.publish_missing(named)
@@ -246,11 +232,7 @@ class CacheFiles:
 
 
 def _range(file: BufferedReader, offset: int, size: int, path: Path) -> bytes:
-    """Read exactly `size` bytes from an offset.
-
-    Raises:
-        CheckError: the file is too short.
-    """
+    """Read exactly `size` bytes from an offset."""
     file.seek(offset)
     content = file.read(size)
     if len(content) != size:

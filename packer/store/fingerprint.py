@@ -31,11 +31,7 @@ from packer.store.manifest import MANIFEST_NAME, Manifest
 
 
 def fingerprint(manifest: Manifest) -> str:
-    """Compute the fingerprint of a manifest's cache, as defined above.
-
-    Raises:
-        CheckError: its recipe is nested deeper than Python takes.
-    """
+    """Compute the fingerprint of a manifest's cache, as defined above."""
     try:
         canonical = json.dumps(_decides(manifest), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     except RecursionError:

@@ -204,11 +204,7 @@ class _ReaderKeys(msgspec.Struct, frozen=True):
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """Encode a manifest; equal manifests have equal bytes.
-
-    Raises:
-        UsageError: it is larger than readers accept.
-    """
+    """Encode a manifest; equal manifests have equal bytes."""
     fields = sorted(
         (name, value)
         for name in manifest.__struct_fields__
@@ -237,7 +233,6 @@ def write_manifest(folder: Path, manifest: Manifest, *, before: bytes | None = N
     In a bucket, the manifest that is replaced must still be `before`; with None, there must be none.
 
     Raises:
-        UsageError: it is larger than readers accept.
         StorageError: the disk cannot be written; the previous manifest is still intact.
         BusyError: another build committed to the same bucket meanwhile; its manifest stays.
     """
@@ -246,24 +241,12 @@ def write_manifest(folder: Path, manifest: Manifest, *, before: bytes | None = N
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read and check the manifest of a finished cache.
-
-    Raises:
-        InputError: there is no manifest: not a cache, or its build did not finish.
-        CheckError: it is invalid; the message names the key.
-        StorageError: it cannot be read.
-    """
+    """Read and check the manifest of a finished cache."""
     return decode_manifest(folder, manifest_bytes(folder))
 
 
 def manifest_bytes(folder: Path) -> bytes:
-    """Read the bytes of the manifest without validating them.
-
-    Raises:
-        InputError: there is none.
-        CheckError: it is too large for a manifest, or a link that leads out of the cache.
-        StorageError: it cannot be read.
-    """
+    """Read the bytes of the manifest without validating them."""
     size = CacheFiles(folder).size(MANIFEST_NAME)
     if size is None:
         named = in_shell(folder)
@@ -279,12 +262,7 @@ def manifest_bytes(folder: Path) -> bytes:
 
 
 def decode_manifest(folder: Path, content: bytes) -> Manifest:
-    """Decode and validate a manifest; ``folder`` is the cache that its paths must stay in.
-
-    Raises:
-        CheckError: not JSON, an unknown key, a wrong type or value, a path that leads out of the cache, or a wrong
-            checksum.
-    """
+    """Decode and validate a manifest; ``folder`` is the cache that its paths must stay in."""
     path = folder / MANIFEST_NAME
     hint = f"it was changed or damaged after the build; packer build -c RECIPE -o {in_shell(folder)} fixes it"
     try:

@@ -64,11 +64,7 @@ class Mirror:
     bucket: Bucket
 
     def fetch(self, name: str) -> None:
-        """Download a missing file, if the bucket has it; if another process is downloading it, wait for that.
-
-        Raises:
-            CheckError: its bytes do not match the digest in its name.
-        """
+        """Download a missing file, if the bucket has it; if another process is downloading it, wait for that."""
         target = self.folder / name
         with hint_at_disk(OTHER_DISK), self._locked(_lock_of(name)):
             if not target.exists():
@@ -130,9 +126,6 @@ class Mirror:
             name: of the manifest.
             before: the manifest that this build began with; None if there was none.
             content: the new manifest.
-
-        Raises:
-            BusyError: another build has replaced it meanwhile.
         """
         if not self.bucket.swap(name, before, content):
             raise BusyError(
@@ -196,11 +189,7 @@ def mirror_of(folder: Path) -> Mirror | None:
 
 
 def make_mirror(folder: Path, url: str) -> Mirror:
-    """Make a folder the mirror of a URL, for this process.
-
-    Raises:
-        StorageError: the disk cannot be written.
-    """
+    """Make a folder the mirror of a URL, for this process."""
     mirror = Mirror(folder, Bucket(url))
     with storage_errors("write into", folder):
         make_folder(folder)
@@ -233,11 +222,7 @@ class SentFolder:
             yield cls(folder, url, probe)
 
     def arrive(self) -> Path:
-        """Return the folder, after making it here what it is there.
-
-        Raises:
-            UsageError: this machine sees another folder, or none.
-        """
+        """Return the folder, after making it here what it is there."""
         if self.url is not None:
             make_mirror(self.folder, self.url)
         if self.probe is not None and not self.probe.exists():

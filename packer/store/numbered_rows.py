@@ -179,22 +179,14 @@ class NumberedRows(Generic[Rows]):
                 yield shard, found
 
     def verify(self, indices: Int64 | None = None) -> None:
-        """Check the digests of some rows, by default of all, including rows that were checked before.
-
-        Raises:
-            CheckError: a row's digest does not match.
-        """
+        """Check the digests of some rows, by default of all, including rows that were checked before."""
         if indices is not None:
             self._verify(self.stored_numbers(indices))
         else:
             self._verify(np.arange(len(self._checked), dtype=np.int64) if self._chosen is None else self._chosen)
 
     def verify_files(self) -> None:
-        """Check every byte of the shards, whichever rows are chosen: many times as fast as the digests of all rows.
-
-        Raises:
-            CheckError: a shard's digest, or that of its rows' digests, is not what the manifest says.
-        """
+        """Check every byte of the shards, whichever rows are chosen: many times as fast as the digests of all rows."""
         for number, shard in enumerate(self.shards):
             check_bytes(self.folder, shard)
             self._verify_row_digests(number)
@@ -202,11 +194,7 @@ class NumberedRows(Generic[Rows]):
                 raise self._other_rows(shard)
 
     def chunk(self, number: int) -> tuple[Rows, UInt64]:
-        """Return the rows of a record batch and their stored digests, without checking them.
-
-        Raises:
-            CheckError: the shard's size or structure is not what the manifest says.
-        """
+        """Return the rows of a record batch and their stored digests, without checking them."""
         opened = self._opened[number]
         if opened is None:
             mapped = self.mapped(self._shard_of[number])
@@ -259,7 +247,6 @@ class NumberedRows(Generic[Rows]):
         """Locate rows in the given order, and check the digests of those that were not checked before.
 
         Raises:
-            CheckError: a row's digest does not match.
             IndexError: an index is out of range.
         """
         numbers = self.stored_numbers(np.asarray(indices, np.int64))

@@ -17,11 +17,7 @@ from packer.host.regular_file import open_descriptor, special_file_error
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Lock out other processes and threads.
-
-    Raises:
-        StorageError: what has this name is no file, or the disk has no locks.
-    """
+    """Lock out other processes and threads."""
     with storage_errors("lock", path):
         descriptor = open_descriptor(path, os.O_RDWR | os.O_CREAT)
     try:

@@ -65,9 +65,6 @@ def stage_rejected(folder: Path, lines: Iterable[Rejected]) -> tuple[str, str]:
 
     Returns:
         its sha256, and the manifest's `rejected_content`
-
-    Raises:
-        StorageError: the disk cannot be written.
     """
     content = hashlib.sha256()
     with CacheFiles(folder).new_file(PRIVATE, lambda digest: pending_name(digest.sha256)) as file:
@@ -106,12 +103,7 @@ def rejected_path(folder: Path, manifest: Manifest) -> str:
 
 
 def read_rejected(folder: Path, manifest: Manifest) -> Iterator[Rejected]:
-    """Yield the lines; the file's digest is checked before the first.
-
-    Raises:
-        CheckError: the file is missing, its digest differs, or a line is invalid.
-        StorageError: the file cannot be read.
-    """
+    """Yield the lines; the file's digest is checked before the first."""
     decoder = msgspec.json.Decoder(Rejected)
     path, hint = folder / rejected_path(folder, manifest), repair_hint(folder)
     with storage_errors("read", path), _open(folder, manifest) as file:

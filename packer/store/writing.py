@@ -35,9 +35,6 @@ def write_documents(cache: Path, batches: Sequence[DocumentBatch], *, split: str
     """Write a document shard: all documents of a partition, in order.
 
     Return the manifest's entry, with the values that follow from the documents.
-
-    Raises:
-        StorageError: the disk cannot be written.
     """
     weighted = any((batch.run_weight != 1).any() for batch in batches)
     # A batch whose rows are all rejected has no documents, and no `side` column even for preference data.
@@ -81,12 +78,7 @@ def _record_batches(batches: Sequence[DocumentBatch], *, weighted: bool) -> Iter
 def rewrite_documents(
     cache: Path, shard: Shard, change: Callable[[DocumentRows], DocumentRows], *, joined: bool
 ) -> Shard:
-    """Write a document shard again with columns that come from files; return the manifest's entry.
-
-    Raises:
-        CheckError: the shard is damaged.
-        StorageError: the disk cannot be written.
-    """
+    """Write a document shard again with columns that come from files; return the manifest's entry."""
     documents = DocumentShards(cache, (shard,))
     documents.verify_files()
     batches = (record_batch(change(rows)) for rows, _ in documents.chunks())
@@ -265,9 +257,6 @@ def write_blocks(
         weighted: write loss_weights; a batch without weights gets 1 for trained tokens.
         split: of the blocks.
         index: index of the shard within its split.
-
-    Raises:
-        StorageError: the disk cannot be written.
     """
     return write_shard(
         cache,

@@ -37,9 +37,6 @@ class ForeignPart:
 
         `place` is the path of the part, for error messages; `name` that of the split or file, empty if there is only
         one.
-
-        Raises:
-            InputError: a file cannot be read, their columns differ, or there are no token ids.
         """
         self.name, self._place = name, place
         self._groups: list[tuple[int, Callable[[], pa.Table]]] = []

@@ -188,12 +188,7 @@ def _worker(cache: Path | str, recipe: Recipe, model: Model) -> Callable[[_Task]
 
 
 def _compare_partition(task: _Task, folder: Path, stages: Stages, columns: RowColumns, max_row_bytes: int) -> _Compared:
-    """Make every row of a partition again, or every chosen one, and compare it with what is stored.
-
-    Raises:
-        InputError: the input changed since it was partitioned.
-        CheckError, StorageError: the shard cannot be read.
-    """
+    """Make every row of a partition again, or every chosen one, and compare it with what is stored."""
     stored, weighted = _stored_documents(folder, task.shard)
     traits = None
     if task.traits is not None:

@@ -43,9 +43,6 @@ def shard_auditor(cache: Path | str, level: Level, model: ModelRecord) -> Callab
     """Return the function that checks shards of a cache, given its folder or URL.
 
     It fetches shards of a bucket one by one, each only while it is checked.
-
-    Raises:
-        InputError: there is no cache, for example because this machine does not see the disk it is on.
     """
     if isinstance(cache, Path) and not (cache / MANIFEST_NAME).exists():
         raise InputError(f"{cache} is not there", hint="--on ray needs a cache that all nodes see, or one in a bucket")

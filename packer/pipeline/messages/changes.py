@@ -62,11 +62,7 @@ class Changes:
         return sentences
 
     def refuse(self, folder: Path) -> None:
-        """Refuse changes that need `--force`.
-
-        Raises:
-            UsageError: rules change, or none of the inputs is kept.
-        """
+        """Refuse changes that need `--force`."""
         if not self.need_force:
             return
         reasons = []

@@ -104,12 +104,7 @@ class InNoBlock:
 
 
 def token_losses(folder: Path, manifest: Manifest) -> TokenLosses | None:
-    """Return what a cache leaves out of its blocks, with ways to keep it; None if it is not worth a warning.
-
-    Raises:
-        CheckError: a document shard is damaged.
-        StorageError: a shard cannot be read.
-    """
+    """Return what a cache leaves out of its blocks, with ways to keep it; None if it is not worth a warning."""
     lost, pack = InNoBlock.of(manifest.totals), manifest.recipe["pack"]
     if lost.share <= WORTH_A_WARNING:
         return None
@@ -174,7 +169,6 @@ def refuse_lost_tokens(
 
     Raises:
         LeftOutError: they do; the error names the block lengths that would not.
-        NothingKeptError: there is no block.
     """
     is_all = lost.tokens == lost.of_tokens
     if lost.share <= limit and not is_all:
@@ -253,11 +247,7 @@ class RejectedInput:
 
 
 def rejected_inputs(plan: BuildPlan, results: Sequence[PartitionResult]) -> tuple[RejectedInput, ...]:
-    """Return what a build reports about rejected rows, from the results of its plan's tasks.
-
-    Raises:
-        NothingKeptError: no row of any input is kept.
-    """
+    """Return what a build reports about rejected rows, from the results of its plan's tasks."""
     by_input: dict[int, list[tuple[PartitionTask, RejectedRow]]] = {}
     for task, result in zip(plan.tasks, results, strict=True):
         by_input.setdefault(task.source, []).extend((task, row) for row in result.rejected)

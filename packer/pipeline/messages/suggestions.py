@@ -60,9 +60,6 @@ def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Model
         recipe: the recipe of the build.
         model: the model of the build.
         lost: further kinds of dropped content for which rows were rejected.
-
-    Raises:
-        InputError: the file cannot be read.
     """
     hint = _remedy(code, reason, file, recipe, model, lost=lost)
     if code not in ("unknown_schema", "pair_no_prompt") and file.columns:

@@ -132,7 +132,6 @@ def run_tasks(
         Number of each task and its result, in order of completion.
 
     Raises:
-        WorkerDiedError: a worker was killed, or exited.
         Exception: whatever a task raised; running tasks are killed then.
     """
     waiting = iter(tasks)
