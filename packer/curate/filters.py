@@ -51,12 +51,9 @@ class ConditionTester:
         return passed
 
     def of_samples(self, samples: Sequence[Sample]) -> Bool:
-        """Return which rows pass: all texts, or the number of messages, meet the condition.
+        """Return which rows pass: all texts, or the number of messages, meet the condition.  # bool[S]
 
         A pair passes if both of its sides do.
-
-        Returns:
-            bool[S]
         """
         each = [sides(sample) for sample in samples]
         return _all_of(each, self._of_sides(list(chain(*each))))

@@ -73,9 +73,7 @@ class TraitMaker:
     def make(self, rows: RowBatch, first: int) -> pa.RecordBatch:
         """Compute the traits of a batch, one entry per row; they are 0 for a row that could not be read.
 
-        Args:
-            rows: read with the fields of the rules.
-            first: number of the batch's first row in its partition.
+        The rows are read with the fields of the rules; `first` is the number of the first one in its partition.
         """
         rules, samples, number = self._rules, rows.samples, rows.num_rows
         place = np.fromiter((sample.row - first for sample in samples), np.int64, len(samples))

@@ -65,11 +65,7 @@ class LoaderOptions:
 
 
 def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> LoaderOptions:
-    """Check the arguments of a loader and fill in defaults.
-
-    Raises:
-        UsageError, ValueError, TypeError: as the loader does.
-    """
+    """Check the arguments of a loader and fill in defaults; it documents the errors."""
     micro_batch_size = check_integer("micro_batch_size", given.micro_batch_size, minimum=1, maximum=MAX_INT32)
     rank, world_size = resolve_rank(given.rank, given.world_size)
     global_batch_size: Any = given.global_batch_size
@@ -120,9 +116,6 @@ def resolve_batching(
 
     A `batching` replaces everything the recipe says about reading, a `cutoff_len` replaces only the recipe's cutoff.
     Any departure from the recipe gives a warning.
-
-    Raises:
-        ValueError: unknown batching, or a cutoff out of range.
     """
     if cutoff_len is not None:
         cutoff_len = check_integer("cutoff_len", cutoff_len, minimum=2, maximum=MAX_INT32)
@@ -145,11 +138,7 @@ def resolve_batching(
 
 
 def as_batching(batching: Any) -> Batching:
-    """Return a batching, checked and with Python's integers.
-
-    Raises:
-        ValueError: unknown name, or an invalid value.
-    """
+    """Return a batching, checked and with Python's integers; ValueError if it is none."""
     if not isinstance(batching, Padded):
         name: BatchingName = check_choice("batching", batching, get_args(BatchingName))
         return Padded() if name == "padded" else name
@@ -166,11 +155,7 @@ def as_batching(batching: Any) -> Batching:
 
 
 def resolve_max_pixels(max_pixels: Any, batching: Batching) -> int | None:
-    """Return the limit of pixels, which only a budget has.
-
-    Raises:
-        ValueError: it is none, or the batching has no budget.
-    """
+    """Return the limit of pixels, which only a budget has; ValueError otherwise."""
     if max_pixels is None:
         return None
     if batching != "token_budget":
@@ -179,11 +164,7 @@ def resolve_max_pixels(max_pixels: Any, batching: Batching) -> int | None:
 
 
 def ordering_of(order: Any) -> Ordering:
-    """Resolve the name of an order, or return the value itself.
-
-    Raises:
-        ValueError: unknown order.
-    """
+    """Resolve the name of an order, or return the value itself; ValueError if it is none."""
     if isinstance(order, str):
         refuse_withdrawn(f"order {order}")
     value = _ORDERS.get(order) if isinstance(order, str) else order
@@ -198,11 +179,7 @@ def ordering_of(order: Any) -> Ordering:
 
 
 def resolve_device(device: Any) -> "torch.device":
-    """Return the device micro-batches are placed on; None is ``cpu``.
-
-    Raises:
-        ValueError: not the name of a device, or a device other than ``cpu`` and ``cuda``.
-    """
+    """Return the device micro-batches are placed on; None is ``cpu``. ValueError if neither ``cpu`` nor ``cuda``."""
     import torch  # noqa: PLC0415 - orders and plans need no torch
 
     name = "cpu" if device is None else str(device)
@@ -219,11 +196,7 @@ def resolve_device(device: Any) -> "torch.device":
 
 
 def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """Return rank and world size: as given, else those of `torch.distributed`, else 0 of 1.
-
-    Raises:
-        ValueError: only one of the two is given, or the rank is not below the world size.
-    """
+    """Return rank and world size: as given (ValueError if wrong), else those of `torch.distributed`, else 0 of 1."""
     if (rank is None) != (world_size is None):
         raise ValueError("pass rank and world_size together, or neither")
     if rank is not None and world_size is not None:
@@ -279,15 +252,7 @@ def check_callable(name: str, value: Any, expected: str) -> None:
 
 
 def open_cache(cache: Any, *, cache_dir: Any = None) -> Cache:
-    """Open a cache by its folder or URL, or return one that is open already.
-
-    Args:
-        cache: the cache.
-        cache_dir: of a cache in a bucket, as for :meth:`Cache.open`.
-
-    Raises:
-        TypeError: neither a path nor a cache.
-    """
+    """Open a cache by its folder or URL, or return one that is open already; TypeError for anything else."""
     if isinstance(cache, str | os.PathLike):
         return Cache.open(os.fspath(cache), cache_dir=cache_dir)
     if cache_dir is not None:

@@ -54,13 +54,10 @@ class Layout:
     def micro_batches(
         self, found: FoundRows[Any], parts: Sequence[Int64], sizes: Int64, beside: Mapping[str, Beside]
     ) -> list[MicroBatch]:
-        """Lay out the micro-batches of some rows.
+        """Lay out the micro-batches of some rows, which are `found` in order, without padding rows.
 
-        Args:
-            found: the rows in order, without padding rows.
-            parts: row numbers of each micro-batch, PADDING_ROW for padding.
-            sizes: positions of each row.  # int64[R]
-            beside: further values of the positions.
+        `parts` are the row numbers of each micro-batch, PADDING_ROW for padding; `sizes` the positions of each row,
+        int64[R]; `beside` further values of the positions.
         """
         counts, is_real = [len(part) for part in parts], np.concatenate(parts) != PADDING_ROW
         widths, shapes = self._shapes(sizes, counts)
@@ -159,10 +156,6 @@ def sequence_columns(lengths: Int32, num_sequences: list[int]) -> Columns:
     """Return the cumulative sequence lengths of each micro-batch, each from 0, and its longest sequence.
 
     Worked example: lengths [3, 2, 4], of which the first micro-batch has two: [0, 3, 5] and [0, 4]; 3 and 4.
-
-    Args:
-        lengths: of the sequences.  # int32[K]
-        num_sequences: how many each micro-batch has, at least one.
     """
     firsts = offsets_of(num_sequences)[:-1]
     bounds = np.zeros(len(lengths) + len(num_sequences), np.int32)

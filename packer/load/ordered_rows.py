@@ -69,9 +69,6 @@ class OrderedRows:
     """The rows of one split of some caches. Safe to read from two threads.
 
     Of each document `cutoff_len` tokens are read; None reads it whole.
-
-    Raises:
-        CheckError: from any method, if a file or a row does not match its digest.
     """
 
     def __init__(self, caches: Sequence[Cache], split: str, *, kind: RowKind, cutoff_len: int | None = None) -> None:
@@ -147,11 +144,7 @@ class OrderedRows:
         return np.zeros(0, np.int64) if self._cutoff_len is None else np.flatnonzero(self.num_trained == 0)
 
     def lengths_of_each(self, rows: Int64) -> Int64:
-        """Return the positions of each document of some rows, or of each block; a padding row is a pad token.
-
-        Returns:
-            int64[R, 1 or 2]
-        """
+        """Return the positions of each document or block of rows; a padding row is a pad token.  # int64[R, 1 or 2]"""
         if self.block_len:
             return np.full((len(rows), 1), self.block_len, np.int64)
         lengths = self.lengths_of_sides[rows].astype(np.int64)

@@ -72,11 +72,7 @@ _FIRST_ROWS = 64
 
 
 class RowSource:
-    """The rows of a split in the order of every epoch. Safe to read from two threads: each iteration has its own order.
-
-    Raises:
-        ValueError: invalid row numbers.
-    """
+    """The rows of a split in the order of every epoch. Safe to read from two threads: each has an order of its own."""
 
     def __init__(self, source: Cache | Mixture, options: LoaderOptions) -> None:
         self._options = options
@@ -172,8 +168,7 @@ class RowSource:
     def steps_of_epoch(self, state: ReaderState) -> int:
         """Count the steps of the state's whole epoch at the state's batch size; with ``wrap``, those that begin in it.
 
-        Raises:
-            TypeError: the number depends on what was read before: sizes vary, or steps counted in tokens wrap around.
+        TypeError if that depends on what was read before: sizes vary, or steps counted in tokens wrap around.
         """
         end, is_planned = self._options.end, self._counts_tokens or self._is_function
         is_scheduled = self._options.schedule is not None
@@ -210,11 +205,7 @@ class RowSource:
             check_fits(size=batch_size, num_items=self.rows.parts[0].num_tokens(), unit="tokens")
 
     def order_at(self, state: ReaderState) -> Order:
-        """Return the order, ready to continue from a state.
-
-        Raises:
-            ValueError: the state's record of a mixture is impossible.
-        """
+        """Return the order, ready to continue from a state; ValueError if what it took of a mixture is impossible."""
         return self._order(state.epoch, state.cursor, state.taken)
 
     def fetch(self) -> None:

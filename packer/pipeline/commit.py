@@ -75,10 +75,7 @@ def _refuse_unreadable(folder: Path, manifest: Manifest) -> None:
 def finish(folder: Path, manifest: Manifest) -> None:
     """Finish a commit after the manifest is written; a no-op if that has been done. Call it with the lock held.
 
-    rejected.jsonl is published last, so that it shows whether the previous build finished.
-
-    Raises:
-        StorageError: the disk cannot be written; the cache is complete nevertheless.
+    The cache is complete before. rejected.jsonl is published last, to show whether the previous build finished.
     """
     if is_pending(folder, manifest):
         sweep(folder, manifest.named_files)

@@ -64,12 +64,7 @@ class BuiltDocuments:
 def make_documents(
     plan: BuildPlan, folder: Path, found: Manifest | None, options: BuildOptions, progress: Progress
 ) -> BuiltDocuments:
-    """Return the result of every partition, in order, reusing finished ones and making the rest.
-
-    Raises:
-        RewrittenError: rewritten history costs more than the recipe allows.
-        EngineDiffersError: the fast engine cannot be used.
-    """
+    """Return the result of every partition, in order, reusing finished ones and making the rest."""
     there, tables = reusable(folder, found, plan.tasks, repair=options.repair)
     results: dict[int, PartitionResult] = {}
     traits: dict[int, StoredTable] = {}

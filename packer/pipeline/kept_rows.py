@@ -132,11 +132,7 @@ def _write_lines(rows: Iterable[Any], file: AtomicFile, limit: int | None) -> in
 
 
 def _line(row: Any, number: int) -> bytes:
-    """Encode a row as a line of JSON; NaN becomes null, as in tables.
-
-    Raises:
-        TypeError: it is not a mapping, or contains a value that JSON cannot represent.
-    """
+    """Encode a row as a line of JSON; NaN becomes null, as in tables. TypeError if it cannot."""
     if not isinstance(row, Mapping):
         raise _no_row(f"row {number} is {reprlib.repr(row)}; expected a dict such as {_EXAMPLE}")
     try:
@@ -175,11 +171,7 @@ def _as_builtin(value: Any) -> Any:
 
 
 def _plain(value: Any, number: int, place: str = "") -> Any:
-    """Convert a value to built-in types that JSON can represent, with None for NaN.
-
-    Raises:
-        TypeError: JSON cannot represent it; names its place.
-    """
+    """Convert a value to built-in types for JSON, with None for NaN; TypeError, naming its place, if it cannot."""
     if isinstance(value, Mapping):
         if odd := [key for key in value if not isinstance(key, str | int | float | None)]:
             raise _no_row(f"row {number}, {place}: key {reprlib.repr(odd[0])} is not a JSON value")

@@ -33,11 +33,7 @@ def pack_documents(
     progress: Progress,
     fail_above: float | None = None,
 ) -> PackedBlocks:
-    """Pack the documents of a cache, each split separately, and write its block shards.
-
-    Raises:
-        LeftOutError: a larger share of the tokens would be in no block than `fail_above`, or a tenth.
-    """
+    """Pack the documents of a cache, each split separately, and write its block shards."""
     recipe, model = provenance.recipe, provenance.model
     pack = msgspec.to_builtins(recipe.pack)
     if recipe.pack.mode == "none":

@@ -69,11 +69,7 @@ class Stages:
 
     @cached_property
     def tokenizing(self) -> TurnTokenizer:
-        """The tokenization stage, loaded on first use.
-
-        Raises:
-            EngineDiffersError: the fast encoder cannot be used for this tokenizer, or differs from the reference.
-        """
+        """The tokenization stage, loaded on first use; EngineDiffersError if the fast encoder cannot be used."""
         return TurnTokenizer(self._model, self._encoder)
 
     @cached_property

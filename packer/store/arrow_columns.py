@@ -245,11 +245,7 @@ def flat_array(kind: pa.DataType, values: npt.NDArray[Any]) -> pa.Array:
 
 
 def shard_rows(batch: pa.RecordBatch, kind: Literal["documents", "blocks"]) -> DocumentRows | BlockRows:
-    """Return the rows of a record batch of a shard, which Arrow has validated.
-
-    Raises:
-        ValueError: a column without nulls marks nulls, or has not as many values as its schema says.
-    """
+    """Return the rows of a record batch of a shard, which Arrow has validated; ValueError if it is not valid."""
     return document_rows(batch) if kind == "documents" else block_rows(batch)
 
 

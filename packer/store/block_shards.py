@@ -27,11 +27,7 @@ class FoundBlocks(FoundRows[BlockRows]):
     def copy(self, name: str, into: npt.NDArray[Any], first: int = 0) -> None:
         """Write a token column of the blocks from `first` on into the rows of an array, converting to its type.
 
-        Args:
-            name: ``input_ids``, ``labels``, ``position_ids``, or ``loss_weights``: 1 for trained tokens if none are
-                stored.
-            into: [n, L], of an integer type of 32 bits or more, or float32, contiguous; n blocks are written.
-            first: index of the first block to write.
+        `into` is [n, L], contiguous, of an integer type of 32 bits or more, or float32; n blocks are written.
         """
         if len(into):
             np.concatenate(self.values(name, first, first + len(into)), out=into.reshape(-1))
@@ -92,11 +88,7 @@ class BlockShards(NumberedRows[BlockRows]):
         return squares
 
     def locate(self, indices: Int64) -> FoundBlocks:
-        """Locate blocks, in any order, repeats allowed, and check their digests; nothing is copied yet.
-
-        Raises:
-            IndexError: an index is out of range.
-        """
+        """Locate blocks as :meth:`read` does, and check their digests; nothing is copied yet."""
         return FoundBlocks(*self._found(indices))
 
     def _view(self, batch: pa.RecordBatch, mapped: MappedShard) -> BlockRows:

@@ -28,11 +28,7 @@ class OutOfBounds(ValueError):  # noqa: N818 - a value, not the program
 
 
 def check_column(name: str, values: npt.NDArray[Any], shard: Shard) -> None:
-    """Check a fixed-width column of some rows of a shard.
-
-    Raises:
-        ValueError: a value is out of its bounds.
-    """
+    """Check a fixed-width column of some rows of a shard; ValueError if a value is out of its bounds."""
     bounds = {
         "length": (1, shard.num_tokens),
         "num_trained": (0, shard.num_trained),
@@ -47,11 +43,7 @@ def check_column(name: str, values: npt.NDArray[Any], shard: Shard) -> None:
 
 
 def check_documents(rows: DocumentRows, shard: Shard) -> None:
-    """Check the columns of a record batch of documents, all but the values of its tokens.
-
-    Raises:
-        ValueError: a value is out of its bounds.
-    """
+    """Check the columns of a record batch of documents, all but the values of its tokens, as :func:`check_column`."""
     for name in ("length", "num_trained", "row", "side"):
         if (values := getattr(rows, name)) is not None:
             check_column(name, values, shard)
@@ -85,11 +77,7 @@ def _check_media(media: Media, rows: DocumentRows) -> None:
 
 
 def check_blocks(rows: BlockRows, shard: Shard) -> None:
-    """Check the columns of a record batch of blocks, all but the values of its tokens.
-
-    Raises:
-        ValueError: a value is out of its bounds.
-    """
+    """Check the columns of a record batch of blocks, all but the values of its tokens, as :func:`check_column`."""
     block_len = rows.input_ids.shape[1]
     for name in ("length", "num_trained"):
         check_column(name, getattr(rows, name), shard)

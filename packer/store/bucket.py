@@ -186,11 +186,9 @@ class Bucket:
         self._asked("write", name, lambda obstore, store: obstore.put(store, name, content, **parts))
 
     def swap(self, name: str, before: bytes | None, content: bytes) -> bool:
-        """Replace an object by compare-and-swap with the content `before`, or with none.
+        """Replace an object of the content `before`, or none, by compare-and-swap; return False if it has another.
 
-        Returns:
-            False if the object has other content; True also if it already has the new content, as after a request whose
-            response was lost
+        True also if it already has the new content, as after a request whose response was lost.
         """
         found, etag = self._with_version(name)
         if found == content or found != before:

@@ -162,11 +162,7 @@ def _refuse_withdrawn(folder: Path, manifest: Manifest) -> None:
 
 
 def check_conservation(manifest: Manifest) -> None:
-    """Compare a manifest's totals with its shards and with each other.
-
-    rows = kept + Σ rejected; tokens = trained + masked; documents = packed + Σ cut; tokens = tokens in blocks + Σ cut;
-    trained = trained in blocks + Σ cut + piece starts; slots = tokens in blocks + separators + padding.
-    """
+    """Compare a manifest's totals with its shards and with each other, by the laws of :class:`Totals`."""
     totals = manifest.totals
     documents = partial(_sum, manifest.document_shards)
     blocks = partial(_sum, [shard for shard in manifest.shards if shard.kind == "blocks"])
@@ -208,20 +204,12 @@ def _sum(counted: Iterable[Any], name: str) -> int:
 def content_fingerprint(
     folder: Path, shards: Sequence[Shard], documents: Mapping[str, DocumentShards] | None = None
 ) -> str:
-    """Compute the sha256 over each kind and split, in row order.
+    """Compute the sha256 over each kind and split of all shards, in row order; digests are not checked here.
 
     A document contributes its doc_id (a digest of ids, labels, weights and values of its row), its row in the input
     file, for preference data also its side and margin, and with values of files its row digest; a block contributes its
     row digest. A document's row digest is not used otherwise, as it also covers the row number within the partition:
-    changing `partition_bytes` does not change the content.
-
-    Args:
-        folder: the cache.
-        shards: all of its shards.
-        documents: documents of each split; by default each shard's documents belong to the shard's split.
-
-    Raises:
-        CheckError: a column that is read is not where the manifest says; digests are not checked here.
+    changing `partition_bytes` does not change the content. By default documents belong to the split of their shard.
     """
     if documents is None:
         documents = split_documents(folder, [shard for shard in shards if shard.kind == "documents"], None)

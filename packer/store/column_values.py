@@ -41,11 +41,7 @@ def token_values(found: FoundDocuments, column: Declared) -> list[npt.NDArray[An
 def block_values(
     blocks: FoundBlocks, block_len: int, documents: DocumentShards, columns: Sequence[Declared]
 ) -> dict[str, npt.NDArray[Any]]:
-    """Return the values of the slots of blocks, by name of a column; `documents` are those of their split.
-
-    Returns:
-        [B, L], or [B, L, width] each
-    """
+    """Return the slots of blocks by name of a column, from the documents of their split.  # [B, L] or [B, L, W]"""
     pieces = (blocks.doc_ids(), *(blocks.values(name) for name in ("doc_starts", "doc_lengths", "doc_places")))
     doc_id, start, length, place = (np.concatenate([np.zeros(0, np.int64), *each]) for each in pieces)
     numbers = documents.find_all(doc_id)

@@ -86,11 +86,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
         return super().num_tokens if self._chosen is None else int(self.stored("length", np.int32).sum(dtype=np.int64))
 
     def lengths(self) -> Int32:
-        """Return the number of tokens of each document, checked against the offsets of its ids.  # int32[N]
-
-        Raises:
-            CheckError: a length differs from the number of ids; digests are not checked here.
-        """
+        """Return the number of tokens of each document, compared with its ids; digests are not checked.  # int32[N]"""
         return self._lengths
 
     def num_trained(self) -> Int32:
@@ -135,16 +131,12 @@ class DocumentShards(NumberedRows[DocumentRows]):
         return rows
 
     def origins(self) -> tuple[Int64, Int64]:
-        """Return the index of each document's input in the manifest, and its row in that file; digests are not checked.
-
-        Returns:
-            inputs and rows, int64[N] each; an input is -1 if the shard was made without a source
-        """
+        """Return each document's input, by index or -1, and its row there; digests are not checked.  # int64[N] each"""
         sources = [-1 if shard.source is None else shard.source for shard in self.shards]
         return self._of_chunks(np.array([sources[shard] for shard in self._shard_of], np.int64)), self.file_rows()
 
     def runs(self) -> tuple[Int64, Int32, Int32]:
-        """Return the trained runs of the documents, as bounds within each document; digests are not checked here.
+        """Return the trained runs within the documents; digests are not checked here.
 
         Returns:
             offsets int64[N + 1], starts and ends int32[U]
@@ -163,11 +155,6 @@ class DocumentShards(NumberedRows[DocumentRows]):
         """Count the trained tokens among the first `most` of each document; digests are not checked here.  # int32[N]
 
         Worked example: trained spans [2, 5) and [7, 9) within the first 8 tokens: 3 + 1.
-
-        Args:
-            most: number of tokens to look at.
-            lengths: of all documents.  # int32[N]
-            num_trained: of all documents.  # int32[N]
         """
         if not (lengths > most).any():
             return num_trained
@@ -177,12 +164,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
         return (sums[offsets[1:]] - sums[offsets[:-1]]).astype(np.int32)
 
     def ids_at(self, documents: Int64, tokens: Int64) -> Int32:
-        """Return one token id from each of the given documents; digests are not checked here.  # int32[Q]
-
-        Args:
-            documents: indices of documents.  # int64[Q]
-            tokens: position within each document, from 0.  # int64[Q]
-        """
+        """Return a token id of each of some documents, by its position there; digests are not checked.  # int32[Q]"""
         self.lengths()
         ids = np.empty(len(documents), np.int32)
         for chunk, positions, rows in self._by_chunk(self.stored_numbers(documents)):
@@ -211,19 +193,11 @@ class DocumentShards(NumberedRows[DocumentRows]):
         )
 
     def locate(self, indices: Int64) -> FoundDocuments:
-        """Locate documents, in the given order, and check their digests; nothing is copied yet.
-
-        Raises:
-            IndexError: an index is out of range.
-        """
+        """Locate documents as :meth:`read` does, in the given order, and check their digests; nothing is copied yet."""
         return FoundDocuments(*self._found(indices))
 
     def read(self, index: int) -> Document:
-        """Read one document; its arrays are read-only views of the file.
-
-        Raises:
-            IndexError: the index is out of range.
-        """
+        """Read one document; its arrays are read-only views of the file. IndexError if there is none of this index."""
         (rows,), (row,) = self._found(np.array([index]))
         spans = slice(int(rows.span_offsets[row]), int(rows.span_offsets[row + 1]))
         path, shard_row = self.place(index)

@@ -33,11 +33,7 @@ T = TypeVar("T")
 class CacheFiles:
     """The files of one cache, each by its POSIX path relative to the folder.
 
-    What a link leads to outside of the folder is neither read nor measured; see :mod:`packer.host.regular_file`.
-
-    Raises:
-        CheckError: from any method that reads, if there is such a link.
-        StorageError: from any method, if the disk cannot be read or written.
+    A link that leads out of the folder is refused: what is there is neither read nor measured.
     """
 
     folder: Path
@@ -101,10 +97,7 @@ class CacheFiles:
             return file.read()
 
     def read_ranges(self, wanted: Iterable[tuple[str, list[tuple[int, int]]]]) -> Iterator[bytes]:
-        """Yield the joined ranges of each file; from a bucket, concurrently, and only these ranges are downloaded.
-
-        A range is its offset and its length in bytes.
-        """
+        """Yield the joined ranges (offset, length in bytes) of each file; from a bucket, they alone are downloaded."""
         mirror = mirror_of(self.folder)
 
         def read(name: str, ranges: list[tuple[int, int]]) -> bytes:

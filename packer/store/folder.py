@@ -102,14 +102,6 @@ class AtomicFile:
 
     Implements as much of a binary file object as writers need; its bytes are hashed as they are written. Leaving the
     context without :meth:`commit` removes it. Its folder is made; nothing between `below` and it may be a link.
-
-    Example:
-        >>> with AtomicFile(Path("cache")) as file:  # doctest: +SKIP
-        ...     file.write(b"{}")
-        ...     file.commit("manifest.json")
-
-    Raises:
-        StorageError: from any method, if the disk cannot be written.
     """
 
     def __init__(self, folder: Path, *, below: Path | None = None) -> None:
@@ -327,11 +319,7 @@ def _temporaries(folder: Path) -> list[Path]:
 
 
 def _remove_unused(path: Path, *, below: Path) -> bool:
-    """Remove a temporary file unless a process has it locked; return whether it was removed.
-
-    Raises:
-        OSError: it cannot be removed.
-    """
+    """Remove a temporary file unless a process has it locked; return whether it was removed. Raises OSError."""
     with ExitStack() as held:
         folder = held.enter_context(opened_folder(path.parent, below=below))
         try:

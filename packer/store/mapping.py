@@ -163,9 +163,7 @@ def read_columns(
     """Yield fixed-width columns of some record batches, shard by shard; digests are not checked.
 
     Only a few shards' columns are in memory at a time. Columns that are stored close together, as ``length`` and
-    ``num_trained`` are, take one request to a bucket per record batch.
-
-    `wanted` are shards, and record batches of each; `columns` are names and stored types.
+    ``num_trained`` are, take one request to a bucket per record batch. `columns` are names and stored types.
 
     Yields:
         The columns of each shard.  # [rows of its record batches] each

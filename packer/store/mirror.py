@@ -54,11 +54,7 @@ def is_shard(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """A folder that mirrors a bucket.
-
-    Raises:
-        StorageError: from any method, if the store or the disk cannot be used.
-    """
+    """A folder that mirrors a bucket."""
 
     folder: Path
     bucket: Bucket
@@ -100,11 +96,7 @@ class Mirror:
         }
 
     def remove_damaged(self, digests: Mapping[str, str]) -> None:
-        """Remove objects from the bucket whose sha256 differs from the given one.
-
-        Args:
-            digests: sha256 of each file by its name.
-        """
+        """Remove objects from the bucket whose sha256 differs from the one given by name."""
 
         def check(name: str) -> None:
             found = hashlib.sha256()
@@ -118,14 +110,9 @@ class Mirror:
             list(pool.map(check, digests))
 
     def commit(self, name: str, before: bytes | None, content: bytes) -> None:
-        """Swap the bucket's manifest for a new one; the caller then writes the local copy.
+        """Swap the bucket's manifest `before`, or none, for a new one; the caller then writes the local copy.
 
         The local copy is not compared with it, as other commands may have updated that meanwhile.
-
-        Args:
-            name: of the manifest.
-            before: the manifest that this build began with; None if there was none.
-            content: the new manifest.
         """
         if not self.bucket.swap(name, before, content):
             raise BusyError(

@@ -77,15 +77,9 @@ def _received(make: Callable[[Path, tuple[Shard, ...]], Any], sent: SentFolder, 
 
 
 class NumberedRows(Generic[Rows]):
-    """The rows of several shards. Safe to read from several threads; pickles as folder, shards and choice.
+    """The rows of several shards of one kind. Safe to read from several threads; pickles as folder, shards and choice.
 
-    Args:
-        folder: the cache.
-        shards: of one kind, in the order in which rows are numbered.
-        chosen: indices of the rows to include, ascending; None includes all of them.  # int64[N]
-
-    Raises:
-        ValueError: a shard of another kind.
+    Rows are numbered in the order of the shards: all of them, or those at the ascending indices `chosen`.  # int64[N]
     """
 
     kind: ClassVar[Kind]
@@ -129,11 +123,7 @@ class NumberedRows(Generic[Rows]):
         return values if self._chosen is None else values[self._chosen]
 
     def stored_numbers(self, indices: Int64) -> Int64:
-        """Return the indices of some of these rows among all rows of the shards.
-
-        Raises:
-            IndexError: a row that is not there; negative numbers do not count from the end.
-        """
+        """Return the indices of some of these rows among all of the shards; IndexError for one that is not there."""
         if len(indices) and int(indices.view(np.uint64).max()) >= len(self):  # one below 0 is huge there
             raise IndexError(f"expected rows from 0 to {len(self) - 1}, found {indices.min()} to {indices.max()}")
         return indices if self._chosen is None else self._chosen[indices]
@@ -244,11 +234,7 @@ class NumberedRows(Generic[Rows]):
         raise NotImplementedError
 
     def _found(self, indices: Int64) -> tuple[list[Rows], list[int]]:
-        """Locate rows in the given order, and check the digests of those that were not checked before.
-
-        Raises:
-            IndexError: an index is out of range.
-        """
+        """Locate rows in the given order, and check the digests of those that were not checked before."""
         numbers = self.stored_numbers(np.asarray(indices, np.int64))
         chunks, rows = self._locate(numbers)
         fresh = numbers[~self._checked[numbers]]

@@ -26,13 +26,7 @@ _CHUNK_BYTES = 2**20
 
 @dataclass(frozen=True, slots=True)
 class ObjectFile:
-    """One version of an object that contains rows; its text is its URL.
-
-    Raises:
-        InputError: from any method, if the object has changed or was removed.
-        UsageError: from any method, if obstore is not installed.
-        StorageError: from any method, if the bucket or the disk cannot be used.
-    """
+    """One version of an object that contains rows; its text is its URL. If it has changed, any method says so."""
 
     url: str
     etag: str

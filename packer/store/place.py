@@ -28,14 +28,10 @@ _MOST_NAME_BYTES = 200
 def cache_place(name: Path | str, *, keep_in: Path | str | None = None) -> Path:
     """Return the folder of a cache.
 
-    For a cache in a bucket, ``s3://BUCKET/FOLDER``, that is a local mirror with the current manifest; shards are
-    downloaded on first access. For one on the Hub, ``hf://datasets/ORG/NAME[@REVISION][/FOLDER]``, all files that its
-    manifest names and the Hub's client has not cached are downloaded and checked against the manifest.
-
-    Args:
-        name: the cache.
-        keep_in: folder for downloads from buckets; None uses `PACKER_CACHE_DIR`, or packer's folder in the user's
-            cache.
+    For a cache in a bucket, ``s3://BUCKET/FOLDER``, that is a local mirror with the current manifest, in `keep_in` or
+    packer's folder in the user's cache; shards are downloaded on first access. For one on the Hub,
+    ``hf://datasets/ORG/NAME[@REVISION][/FOLDER]``, all files that its manifest names and the Hub's client has not
+    cached are downloaded and checked against the manifest.
     """
     url = bucket_url(name)
     if url is not None:
@@ -81,12 +77,7 @@ def fresh_place(name: Path | str) -> Iterator[Path]:
 
 
 def build_place(name: Path | str, *, is_dry: bool = False) -> Path:
-    """Return the folder to build in, which has a cache or nothing: of a bucket, a mirror with the current manifest.
-
-    Args:
-        name: the cache.
-        is_dry: whether nothing will be written.
-    """
+    """Return the folder to build in, of a cache or empty: of a bucket, a mirror with the current manifest."""
     url = bucket_url(shown(Path(name)))
     if url is None:
         refuse_address(os.fspath(name), place="cache")

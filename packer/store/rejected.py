@@ -61,11 +61,7 @@ class Rejected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def stage_rejected(folder: Path, lines: Iterable[Rejected]) -> tuple[str, str]:
-    """Write the file for a manifest that is about to be written; the published file stays.
-
-    Returns:
-        its sha256, and the manifest's `rejected_content`
-    """
+    """Write the file for a manifest that is about to be written; return its sha256 and `rejected_content`."""
     content = hashlib.sha256()
     with CacheFiles(folder).new_file(PRIVATE, lambda digest: pending_name(digest.sha256)) as file:
         for line in lines:
@@ -80,11 +76,7 @@ def is_pending(folder: Path, manifest: Manifest) -> bool:
 
 
 def publish_rejected(folder: Path, manifest: Manifest) -> None:
-    """Rename the staged file into place, after the manifest was written; a no-op if that has been done.
-
-    Raises:
-        StorageError: the disk cannot be written; the staged file can still be read.
-    """
+    """Rename the staged file into place, after the manifest was written; a no-op if that has been done."""
     if is_pending(folder, manifest):
         # In a bucket, readers use the staged object, which concurrent builds cannot mix up; the other is for users.
         CacheFiles(folder).rename(manifest.pending_rejected, REJECTED_NAME)

@@ -28,9 +28,6 @@ def write_table(cache: Path, batches: list[pa.RecordBatch], *, kind: str, key: s
     """Write record batches of one schema, at least one, as one atomic file; no byte depends on their boundaries.
 
     `kind`, `traits` or `selection`, is the prefix of its name. `key` is the identity of what traits are made from.
-
-    Raises:
-        StorageError: the disk cannot be written; nothing is left of the file.
     """
     table = pa.Table.from_batches(batches).combine_chunks()
 

@@ -67,10 +67,7 @@ class TokenizerFacts:
 def load_facts(
     tokenizer: Path | str, template: Path | None, note: Callable[[str], None] = lambda _: None
 ) -> TokenizerFacts:
-    """Load a tokenizer and derive facts from it and its template.
-
-    `note` is called with the commit that a name on the Hub resolves to.
-    """
+    """Load a tokenizer and derive facts from it and its template; note the commit that a name of the Hub means."""
     pinned = pin_recipe(make_recipe({"tokenizer": str(tokenizer)}), note).tokenizer
     assert pinned is not None
     return facts_of(load_model(tokenizer_place(pinned), template=template))

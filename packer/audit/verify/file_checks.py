@@ -123,8 +123,7 @@ def check_selection(folder: Path, manifest: Manifest, *, is_whole: bool) -> list
 def check_rejected(folder: Path, manifest: Manifest) -> tuple[list[Finding], list[int], int]:
     """Check the digest of rejected.jsonl, and its lines against the manifest's totals.
 
-    Returns:
-        findings, its bytes, and the number of its lines
+    Return findings, its bytes, and the number of its lines.
     """
     path, totals = REJECTED_NAME, manifest.totals
     num_lines = sum(totals.rejected.values()) + sum(cut.parts for cut in totals.cut.values())

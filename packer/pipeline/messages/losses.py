@@ -165,11 +165,7 @@ def _remedies(cut: Mapping[str, Cut], fits_all: int | None, fits_most: int | Non
 def refuse_lost_tokens(
     lost: InNoBlock, splits: Collection[DocumentShards], pack: Mapping[str, Any], limit: float
 ) -> None:
-    """Refuse blocks that leave out a larger share of the tokens than `limit`, or all of them.
-
-    Raises:
-        LeftOutError: they do; the error names the block lengths that would not.
-    """
+    """Refuse, with a LeftOutError, blocks that leave out a larger share of the tokens than `limit`, or all of them."""
     is_all = lost.tokens == lost.of_tokens
     if lost.share <= limit and not is_all:
         return
@@ -185,11 +181,7 @@ def refuse_lost_tokens(
 
 
 def refuse_rejected_rows(folder: Path, manifest: Manifest, limit: float) -> None:
-    """Refuse a cache of which a larger share of the rows is rejected than `limit`.
-
-    Raises:
-        LeftOutError: it is.
-    """
+    """Refuse, with a LeftOutError, a cache of which a larger share of the rows is rejected than `limit`."""
     totals = manifest.totals
     rejected = totals.rows - totals.kept
     if rejected > limit * totals.rows:
@@ -204,11 +196,7 @@ def refuse_rejected_rows(folder: Path, manifest: Manifest, limit: float) -> None
 
 
 def refuse_existing(folder: Path, manifest: Manifest, limit: float | None) -> None:
-    """Refuse a cache that stands if it leaves out more than a limit that was set.
-
-    Raises:
-        LeftOutError: it does.
-    """
+    """Refuse, with a LeftOutError, a cache that stands if it leaves out more than a limit that was set."""
     if limit is not None:
         refuse_rejected_rows(folder, manifest, limit)
         lost, splits = InNoBlock.of(manifest.totals), documents_of(folder, manifest).values()

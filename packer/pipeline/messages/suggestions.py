@@ -51,15 +51,9 @@ _ONE_CALL = re.compile(r"\b(?:single|one|multiple|parallel)\b.*\bcalls?\b|\bcall
 
 
 def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Model, *, lost: Iterable[str] = ()) -> str:
-    """Suggest a remedy for the rejected rows of a file.
+    """Suggest a remedy for the rejected rows of a file, of which the first are read, by their code and a reason.
 
-    Args:
-        code: their rejection code.
-        reason: the reason of one of them.
-        file: the file; its first rows are read.
-        recipe: the recipe of the build.
-        model: the model of the build.
-        lost: further kinds of dropped content for which rows were rejected.
+    `lost` are further kinds of dropped content for which rows were rejected.
     """
     hint = _remedy(code, reason, file, recipe, model, lost=lost)
     if code not in ("unknown_schema", "pair_no_prompt") and file.columns:

@@ -157,11 +157,7 @@ def workers_on(on: str | None, jobs: int | None, note: Callable[[str], None]) ->
 def ray_workers(address: str, jobs: int | None, note: Callable[[str], None]) -> Iterator["RayWorkers"]:
     """Provide an executor on a cluster; the connection is made when there is a task for it.
 
-    Args:
-        address: ``ray``, for the cluster of this machine or of ``RAY_ADDRESS``, or a new one on this machine if there
-            is none.
-        jobs: upper limit of concurrent tasks; None uses all processors.
-        note: receives messages for the user.
+    The address is ``ray``: the cluster of this machine or of ``RAY_ADDRESS``, or a new one here if there is none.
     """
     if address.startswith("ray://"):
         refuse_withdrawn(RAY_CLIENT)
