@@ -51,6 +51,11 @@ class Ragged:
         return np.diff(self.offsets).astype(np.int64, copy=False)
 
 
+def flat_values(column: Ragged | None) -> Any:
+    """Return all values of the rows of a list column; None without one."""
+    return None if column is None else column.values[int(column.offsets[0]) : int(column.offsets[-1])]
+
+
 Column: TypeAlias = npt.NDArray[Any] | Ragged | None
 """A column of a shard; None if it has no such column."""
 
@@ -226,7 +231,7 @@ def digest_values(digest: "hashlib._Hash", rows: DocumentRows | BlockRows) -> No
     for column in rows.columns:
         parts: tuple[npt.NDArray[Any] | None, ...] = (None if isinstance(column, Ragged) else column,)
         if isinstance(column, Ragged):
-            parts = (column.lengths(), column.values[column.offsets[0] : column.offsets[-1]])
+            parts = (column.lengths(), flat_values(column))
         for values in parts:
             digest.update(b"%d\n" % (-1 if values is None else values.nbytes))
             digest.update(b"" if values is None else np.ascontiguousarray(values).data)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from packer.batches import SIDES, Bool, Int64
 from packer.layout import offsets_of
 from packer.media.columns import Media
-from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged
+from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, flat_values
 from packer.store.entries import Shard
 
 MAX_INT32 = 2**31 - 1
@@ -104,7 +104,7 @@ def _counts(name: str, column: Ragged) -> npt.NDArray[np.integer]:
 
 def _values(column: Ragged) -> Int64:
     """Return all values of the rows of a list column.  # int64[K]"""
-    values: Int64 = column.values[int(column.offsets[0]) : int(column.offsets[-1])].astype(np.int64)
+    values: Int64 = flat_values(column).astype(np.int64)
     return values
 
 
