@@ -111,8 +111,7 @@ class DocumentRows:
 
     def digests(self, indices: Int64 | None = None) -> UInt64:
         """Compute row digests as defined in :mod:`packer.store.digest`; by default of all rows.  # uint64[R]"""
-        rows = range(len(self.row)) if indices is None else indices.tolist()
-        return np.fromiter((self.digest(row) for row in rows), np.uint64, len(rows))
+        return _digests(self, indices)
 
     def digest(self, row: int) -> int:
         """Compute the digest of one row."""
@@ -203,8 +202,7 @@ class BlockRows:
 
     def digests(self, indices: Int64 | None = None) -> UInt64:
         """Compute row digests as defined in :mod:`packer.store.digest`; by default of all rows.  # uint64[R]"""
-        rows = range(len(self.length)) if indices is None else indices.tolist()
-        return np.fromiter((self.digest(row) for row in rows), np.uint64, len(rows))
+        return _digests(self, indices)
 
     def digest(self, row: int) -> int:
         """Compute the digest of one row."""
@@ -220,6 +218,11 @@ class BlockRows:
         if self.loss_weights is not None:
             state.update(self.loss_weights[row].data)
         return state.intdigest()
+
+
+def _digests(rows: DocumentRows | BlockRows, indices: Int64 | None) -> UInt64:
+    numbers = range(len(rows.length)) if indices is None else indices.tolist()
+    return np.fromiter(map(rows.digest, numbers), np.uint64, len(numbers))
 
 
 def digest_values(digest: "hashlib._Hash", rows: DocumentRows | BlockRows) -> None:

@@ -218,7 +218,8 @@ def content_fingerprint(
         ("documents", split): _document_content(own) for split, own in documents.items()
     }
     for split in {shard.split for shard in blocks}:
-        rows["blocks", split] = _block_content(BlockShards(folder, [each for each in blocks if each.split == split]))
+        own = BlockShards(folder, [each for each in blocks if each.split == split])
+        rows["blocks", split] = (digests for _, (digests,) in own.by_shard({"digest": np.uint64}))
     whole = hashlib.sha256()
     for kind, split in sorted(rows):
         content = hashlib.sha256()
@@ -240,12 +241,6 @@ def _document_content(documents: DocumentShards) -> Iterator[Int64]:
             side, margin = of_sides
             columns += [side.astype(np.int64), margin.view(np.int32).astype(np.int64)]
         yield np.ascontiguousarray(np.stack(columns, axis=1), "<i8")
-
-
-def _block_content(blocks: BlockShards) -> Iterator[UInt64]:
-    """Yield the row digests, shard by shard.  # uint64[rows of the shard] each"""
-    for _, (digests,) in blocks.by_shard({"digest": np.uint64}):
-        yield digests
 
 
 def _reopen(sent: SentFolder, fingerprint: str) -> Cache:

@@ -273,8 +273,5 @@ def _spans(offsets: Int32, start: Int32, end: Int32) -> tuple[Int64, Int32, Int3
 
 
 def _flat_weights(rows: DocumentRows) -> Float32:
-    if rows.loss_weights is not None:
-        weights: Float32 = rows.loss_weights.values
-        return weights
-    made: Float32 = (rows.labels.values != MASKED).astype(np.float32)
-    return made
+    weights = rows.loss_weights
+    return (rows.labels.values != MASKED).astype(np.float32) if weights is None else weights.values

@@ -7,7 +7,6 @@ flipped bit is detected. Protection against deliberate changes is the purpose of
 """
 
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -41,8 +40,8 @@ MAX_MANIFEST_BYTES = 2**30
 
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
-_SEAL = re.compile(rb'\A\{[ \n]*"checksum"[ \n]*:[ \n]*"([0-9a-f]{32})"(?=[ \n]*,)')
-_SEAL_BYTES = len(b'{\n"checksum":""') + 32
+_SEAL = b'{\n"checksum":"'
+_SEAL_BYTES = len(_SEAL) + 33
 
 
 class RowSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -222,9 +221,14 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def sealed(content: bytes) -> bytes:
-    """Prefix a manifest's JSON with its checksum, xxh3-128 of everything after it; an existing checksum is replaced."""
-    rest = b",\n" + _without_seal(content).removeprefix(b"{").lstrip()
-    return b'{\n"checksum":"' + xxh3_128_hexdigest(rest).encode() + b'"' + rest
+    """Prefix a manifest's JSON with its checksum, xxh3-128 of all after it; one that is there is replaced."""
+    is_sealed = content.startswith(_SEAL)
+    rest = content[_SEAL_BYTES:] if is_sealed else b",\n" + content.removeprefix(b"{").lstrip()
+    return _seal_of(rest) + rest
+
+
+def _seal_of(rest: bytes) -> bytes:
+    return _SEAL + xxh3_128_hexdigest(rest).encode() + b'"'
 
 
 def write_manifest(folder: Path, manifest: Manifest, *, before: bytes | None = None) -> str:
@@ -266,8 +270,7 @@ def decode_manifest(folder: Path, content: bytes) -> Manifest:
     path = folder / MANIFEST_NAME
     hint = f"it was changed or damaged after the build; packer build -c RECIPE -o {in_shell(folder)} fixes it"
     try:
-        _check_seal(content)
-        plain = _without_seal(content)
+        plain = _unsealed(content)
         for free in msgspec.structs.astuple(msgspec.json.decode(plain, type=_FreeMappings)):
             refuse_many_values(bytes(free))
         manifest = msgspec.json.decode(plain, type=Manifest)
@@ -298,23 +301,15 @@ def _encode_lines(value: Any) -> bytes:
     return msgspec.json.encode(value, order="sorted")
 
 
-def _without_seal(content: bytes) -> bytes | bytearray:
-    """Return the JSON with the leading checksum overwritten by spaces."""
-    found = _SEAL.match(content)
-    if found is None:
-        return content
-    end = content.index(b",", found.end()) + 1
-    blank = bytearray(content)
-    blank[1:end] = b" " * (end - 1)
-    return blank
-
-
-def _check_seal(content: bytes) -> None:
-    found = _SEAL.match(content)
-    if found is None:
+def _unsealed(content: bytes) -> bytes:
+    """Return the JSON without its checksum; ValueError if that is not the one of its bytes."""
+    seal, rest = content[:_SEAL_BYTES], content[_SEAL_BYTES:]
+    if not seal.startswith(_SEAL):
         raise ValueError("it does not begin with its checksum")
-    if found.end() != _SEAL_BYTES or found[1] != xxh3_128_hexdigest(content[_SEAL_BYTES:]).encode():
-        raise ValueError(f"its checksum, {found[1].decode()}, is not the one of its bytes")
+    if seal != _seal_of(rest):
+        found = seal[len(_SEAL) : -1].decode("ascii", "replace")
+        raise ValueError(f"its checksum, {found}, is not the one of its bytes")
+    return b"{" + rest.removeprefix(b",")
 
 
 def _check_paths(root: ContainedPaths, key: str, paths: Sequence[tuple[str, str]]) -> None:

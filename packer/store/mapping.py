@@ -83,14 +83,6 @@ def check_sizes(folder: Path, files: Sequence[Shard | StoredTable]) -> None:
             _compare_size(folder, file, sizes[file.path])
 
 
-def check_bytes(folder: Path, shard: Shard) -> None:
-    """Compare every byte of a shard with the manifest, by its xxh3-128."""
-    found = CacheFiles(folder).xxh3(shard.path)
-    if found != shard.xxh3:
-        reason = f"expected xxh3-128 {shard.xxh3}, found {found}"
-        raise CheckError(f"{folder / shard.path} is damaged: {reason}", hint=repair_hint(folder))
-
-
 def _compare_size(folder: Path, shard: Shard | StoredTable, size: int | None) -> None:
     path = folder / shard.path
     if size is None:

@@ -22,13 +22,16 @@ from packer.errors import CheckError
 from packer.layout import MASKED, offsets_of
 from packer.store.arrow_columns import BlockRows, DocumentRows, numbers
 from packer.store.bounds import OutOfBounds
+from packer.store.files import CacheFiles
 from packer.store.manifest import Shard
-from packer.store.mapping import MappedShard, check_bytes, map_shard, read_columns
+from packer.store.mapping import MappedShard, map_shard, read_columns
 from packer.store.mirror import SentFolder
 from packer.store.schema import Kind
 
 Rows = TypeVar("Rows", DocumentRows, BlockRows)
 T = TypeVar("T", bound=np.generic)
+
+_OTHER_ROWS = "its rows are not those the manifest names"
 
 MOST_MAPS = 8_192
 """Shards that are mapped at a time; the one mapped first is unmapped first.
@@ -170,18 +173,16 @@ class NumberedRows(Generic[Rows]):
 
     def verify(self, indices: Int64 | None = None) -> None:
         """Check the digests of some rows, by default of all, including rows that were checked before."""
-        if indices is not None:
-            self._verify(self.stored_numbers(indices))
-        else:
-            self._verify(np.arange(len(self._checked), dtype=np.int64) if self._chosen is None else self._chosen)
+        self._verify(self.stored_numbers(np.arange(len(self), dtype=np.int64) if indices is None else indices))
 
     def verify_files(self) -> None:
         """Check every byte of the shards, whichever rows are chosen: many times as fast as the digests of all rows."""
         for number, shard in enumerate(self.shards):
-            check_bytes(self.folder, shard)
+            if (found := CacheFiles(self.folder).xxh3(shard.path)) != shard.xxh3:
+                raise self._damaged(shard, f"expected xxh3-128 {shard.xxh3}, found {found}")
             self._verify_row_digests(number)
             if self.mapped(number).digest_of_values() != shard.rows_sha256:
-                raise self._other_rows(shard)
+                raise self._damaged(shard, _OTHER_ROWS)
 
     def chunk(self, number: int) -> tuple[Rows, UInt64]:
         """Return the rows of a record batch and their stored digests, without checking them."""
@@ -193,9 +194,9 @@ class NumberedRows(Generic[Rows]):
                 digests = numbers(batch.column("digest"))
                 opened = self._opened[number] = self._view(batch, mapped), digests
             except OutOfBounds as error:
-                raise self.damaged(number, f"row {self.row_in_shard(number, error.row)}: {error}") from None
+                raise self._damaged(mapped.shard, f"row {self.row_in_shard(number, error.row)}: {error}") from None
             except ValueError as error:
-                raise self.damaged(number, str(error)) from None
+                raise self._damaged(mapped.shard, str(error)) from None
         return opened
 
     def chunks(self) -> Iterator[tuple[Rows, UInt64]]:
@@ -226,8 +227,8 @@ class NumberedRows(Generic[Rows]):
     def row_in_shard(self, chunk: int, row: int) -> int:
         return self.shards[self._shard_of[chunk]].places[self._place_of[chunk]].first_row + row
 
-    def damaged(self, chunk: int, reason: str) -> CheckError:
-        return CheckError(f"{self.folder / self.path_of(chunk)} is damaged: {reason}", hint=repair_hint(self.folder))
+    def _damaged(self, shard: Shard, reason: str) -> CheckError:
+        return CheckError(f"{self.folder / shard.path} is damaged: {reason}", hint=repair_hint(self.folder))
 
     def _view(self, batch: pa.RecordBatch, mapped: MappedShard) -> Rows:
         """Return the columns of a record batch as flat arrays; raise ValueError if they are invalid."""
@@ -263,20 +264,13 @@ class NumberedRows(Generic[Rows]):
         for chunk, positions, rows in self._by_chunk(numbers):
             opened, stored = self.chunk(chunk)
             found, expected = opened.digests(rows), stored[rows]
-            wrong = np.flatnonzero(found != expected)
-            if len(wrong):
-                first = wrong[0]
-                raise self._mismatch(chunk, int(rows[first]), expected=int(expected[first]), found=int(found[first]))
-            self._verify_row_digests(self._shard_of[chunk])
+            number = self._shard_of[chunk]
+            for first in np.flatnonzero(found != expected)[:1].tolist():
+                digests = f"expected digest {expected[first]:016x}, found {found[first]:016x}"
+                row = self.row_in_shard(chunk, int(rows[first]))
+                raise self._damaged(self.shards[number], f"row {row}: {digests}")
+            self._verify_row_digests(number)
             self._checked[numbers[positions]] = True
-
-    def _mismatch(self, chunk: int, row: int, *, expected: int, found: int) -> CheckError:
-        digests = f"expected digest {expected:016x}, found {found:016x}"
-        return self.damaged(chunk, f"row {self.row_in_shard(chunk, row)}: {digests}")
-
-    def _other_rows(self, shard: Shard) -> CheckError:
-        reason = "its rows are not those the manifest names"
-        return CheckError(f"{self.folder / shard.path} is damaged: {reason}", hint=repair_hint(self.folder))
 
     def _verify_row_digests(self, number: int) -> None:
         """Check once per shard that its row digests are those in the manifest, as intact rows may be another file's."""
@@ -284,5 +278,5 @@ class NumberedRows(Generic[Rows]):
             return
         shard = self.shards[number]
         if self.mapped(number).digest_of_rows() != shard.rows_xxh3:
-            raise self._other_rows(shard)
+            raise self._damaged(shard, _OTHER_ROWS)
         self._verified_shards.add(number)
