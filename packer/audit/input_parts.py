@@ -28,7 +28,6 @@ class InputPart:
     partition: Partition
     entry: Input
     source: int
-    """Index of the input in the manifest."""
 
     @property
     def num_bytes(self) -> int:

@@ -46,8 +46,6 @@ class DocumentView:
     """The input it comes from, as the manifest names it."""
 
     row: int
-    """Row of that input, from 0."""
-
     sample_id: str | None
     piece_start: int
     """Token of the document at which the piece starts; 0 for a whole document."""
@@ -83,18 +81,13 @@ class BlockView:
     split: str
     index: int
     num_blocks: int
-    """Number of blocks in the split."""
-
     path: str
-    """Path of its shard, relative to the cache."""
-
     shard_row: int
     block_len: int
     length: int
     num_trained: int
     documents: tuple[DocumentView, ...]
     padding: Run | None
-    """None if the block is full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

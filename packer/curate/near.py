@@ -23,7 +23,6 @@ MOST_COMPARED = 64
 """Number of rows of a bucket that each later row of it is compared with; at most 64, the bits of a number."""
 
 _PIECE_SHINGLES = 2**21
-"""Shingles of the pairs that are verified together."""
 
 _SMALL_BUCKET = 8
 """Buckets of up to this many rows are compared pair by pair, larger ones by a table.
@@ -34,10 +33,8 @@ once, and by a table in each bucket that it shares.
 """
 
 _PIECE_ROWS = 512
-"""Rows of large buckets that are compared together."""
 
 _PIECE_PAIRS = 2**20
-"""Pairs that are decided together."""
 
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)

@@ -21,7 +21,6 @@ from packer.load.step import MicroBatch
 from packer.store.numbered_rows import FoundRows
 
 Columns: TypeAlias = dict[str, Sequence[Any]]
-"""By name, one value for each micro-batch."""
 
 Beside: TypeAlias = tuple[list[Any], npt.NDArray[Any]]
 """A value for each position of each row, and what padding has: of blocks, at each position."""

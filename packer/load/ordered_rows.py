@@ -80,11 +80,7 @@ class OrderedRows:
         self._shards = [part.shards for part in self.parts]
         self.bounds = offsets_of([len(part) for part in self.parts])
         self.block_len = _block_len(self._shards) if kind == "blocks" else 0
-        """Tokens of a block; 0 for documents."""
-
         self.weighted = any(shards.weighted for shards in self._shards)
-        """Whether fractional loss weights are stored."""
-
         self._weight_sums: Float64 | None = None  # NaN if not yet known
         self.num_trained = np.concatenate([part.num_trained for part in self.parts])
         """Trained targets of each row; a first label is always -100, so shifting loses none.  # int32[N]"""

@@ -46,7 +46,6 @@ class EpochSummary(NamedTuple):
     """Micro-batches of one rank; every rank has the same number."""
 
     num_items: int | float
-    """Sum of the steps' `num_items_in_batch`."""
 
 
 class StepReader:

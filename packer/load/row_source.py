@@ -44,20 +44,14 @@ class StepPlan:
     """The rows of one step over all ranks, and the reader's position after it."""
 
     epoch: int
-    """Epoch the step begins in."""
-
     rows: Int64  # [n]; PADDING_ROW where a row is padding, always at the end
     num_rows: int
-    """Rows without padding rows."""
-
     coverage: float
     """Fraction of `epoch` that has been taken after this step, 0 to 1."""
 
     next_epoch: int
     next_cursor: int
     size: int
-    """Requested size in rows or tokens."""
-
     taken: tuple[int, ...] | None = None
     """For a mixture, the rows of each cache up to the end of this step."""
 

@@ -34,11 +34,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Blocks or documents; padding rows are not counted."""
 
     trained: Count
-    """Trained targets."""
-
     tokens: Count
-    """Padding is not counted."""
-
     slots: Count
     """Positions, including padding: what the model worked on."""
 

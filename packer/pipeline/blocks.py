@@ -93,8 +93,6 @@ class BlockTask:
 
     split: str
     index: int
-    """Index of the shard within the split."""
-
     first_row: int
     """Index of the first block within the split."""
 
@@ -152,8 +150,6 @@ class PackedGroup:
     split: str
     left_out: DroppedRanges
     losses: dict[str, DropCount]
-    """What was lost for each rejection code."""
-
     num_blocks: int
     num_packed: int
     """Documents with at least a part in a block."""

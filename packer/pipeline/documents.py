@@ -56,8 +56,6 @@ class BuiltDocuments:
     """One for every partition if there are rules about rows; else empty."""
 
     num_built: int
-    """Number of document shards that were newly made."""
-
     rejected_inputs: tuple[RejectedInput, ...]
 
 

@@ -28,8 +28,6 @@ class Selected:
     """Which documents of a cache are in which split, and which are in none."""
 
     documents: Mapping[str, DocumentShards]
-    """The documents of each split."""
-
     record: RowSelection | None
     """The manifest's record of the selection; None if the recipe has no rules about rows."""
 

@@ -44,10 +44,7 @@ class Document:
     margin: float | None
     media: tuple[ImageSpan, ...]
     path: str
-    """Path of its shard, relative to the cache."""
-
     shard_row: int
-    """Its row within the shard."""
 
 
 class FoundDocuments(FoundRows[DocumentRows]):

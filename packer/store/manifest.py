@@ -52,8 +52,6 @@ class RowSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     table: StoredTable
     traits: tuple[StoredTable, ...]
-    """The traits of each document shard, in order."""
-
     num_capped: Count = 0
     """See :class:`packer.batches.SelectedRows`."""
 
@@ -116,8 +114,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     inputs: tuple[Input, ...]
     shards: tuple[Shard, ...]
     rejected_sha256: Hex
-    """Digest of rejected.jsonl."""
-
     rejected_content: Hex
     """sha256 of what its lines say, without names of inputs and words of reasons."""
 

@@ -36,7 +36,6 @@ _OWN = ".mirror"
 """Folder within a mirror for locks, which are not part of the cache."""
 
 OTHER_DISK = "free some space, or name a folder on another disk: another cache_dir, or PACKER_CACHE_DIR"
-"""Hint for a disk that takes no copies."""
 
 _LOCKS = 1024
 """Number of lock files. A name's hash selects its lock, so all processes together download about this many files at

@@ -46,8 +46,6 @@ class FoundRows(Generic[Rows]):
     """Rows of one or several splits that were located and whose digests were checked; nothing is copied yet."""
 
     opened: list[Rows]
-    """The record batch of each row."""
-
     rows: list[int]
     """Index of each row within its record batch."""
 

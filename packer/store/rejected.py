@@ -44,20 +44,15 @@ class Rejected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Line of the input, from 1, if the whole row is rejected and rows are lines."""
 
     code: str
-    """One of :data:`packer.rejections.CODES`."""
-
     reason: str
     document: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     """doc_id of the document of which a part was left out; None if the whole row is rejected."""
 
     split: str | None = None
-    """Split of the document."""
-
     start: Count | None = None
     """First token of the part within its document."""
 
     tokens: Count | None = None
-    """Number of tokens of the part."""
 
 
 def stage_rejected(folder: Path, lines: Iterable[Rejected]) -> tuple[str, str]:

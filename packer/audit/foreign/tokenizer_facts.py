@@ -53,7 +53,6 @@ class TokenizerFacts:
     """Whether the template writes the BOS only at the beginning of a conversation; then a BOS in a row begins one."""
 
     no_header: str = "the tokenizer has no chat template: --template names one"
-    """Why the header is unknown."""
 
     def text(self, ids: Int64) -> str:
         """Decode ids, including special tokens; ids outside the vocabulary are written as numbers."""

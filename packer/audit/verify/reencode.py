@@ -48,7 +48,6 @@ from packer.store.row_tables import read_table
 from packer.store.writing import rows_of
 
 _WHAT = "re-encoded"
-"""The `what` of findings."""
 
 _KEY = permutation_key("rows that verify encodes again", 0)
 
@@ -84,8 +83,6 @@ class Reencoded:
     findings: tuple[Finding, ...]
     notes: tuple[str, ...] = ()
     num_files: int = 0
-    """Inputs of which rows were compared."""
-
     num_rows: int = 0
 
 

@@ -35,8 +35,6 @@ class Changes:
     """What a build would change about a cache."""
 
     num_inputs: int
-    """Number of files the cache was built from."""
-
     leaving: tuple[str, ...]
     """Names of the cache's inputs that the build does not have."""
 

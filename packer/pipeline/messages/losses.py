@@ -37,7 +37,6 @@ LIMIT = 0.1
 
 _MOST = 0.99
 _STEP = 64
-"""Suggested block lengths are multiples of it."""
 
 
 class LeftOutError(CheckError):
@@ -53,8 +52,6 @@ class TokenLosses:
     """Tokens of all documents but those that rules about rows leave out."""
 
     share: float
-    """Fraction `tokens / of_tokens`."""
-
     fits_all: int | None
     """Block length that fits the longest document: a multiple of 64 and of `pack.align`. None if a longer block
     does not help, because the documents are too short or the block would exceed the limit."""
@@ -64,7 +61,6 @@ class TokenLosses:
     than the current blocks."""
 
     ways_out: tuple[str, ...]
-    """Options of a build that keep more, each with its effect."""
 
     def lines(self) -> Iterator[str]:
         """Yield the warning."""
@@ -79,8 +75,6 @@ class InNoBlock:
     """What is in no block although no rule about rows leaves it out."""
 
     cuts: Mapping[str, Cut]
-    """By code."""
-
     of_tokens: int
     """Tokens of all documents but those that rules about rows leave out."""
 
@@ -217,13 +211,10 @@ class RejectedInput:
 
     num_rows: int
     code: str
-    """The most frequent code."""
-
     reason: str
     """The reason of the first row with that code."""
 
     way_out: str
-    """The suggested remedy."""
 
     def lines(self) -> Iterator[str]:
         """Yield the warning."""

@@ -44,7 +44,6 @@ _COLUMNS = re.compile(rf"`columns: {_MEMBERS}` (.*?)(?=, `columns: |; |, which|\
 """In the reason for a row: columns that read what is not read or leave it out, and which of both."""
 
 _SET_COLUMNS = re.compile(r"--columns ((?:'[^']*'|\"'\"|[^\s;'])+)(?<!,)")
-"""Columns in a hint."""
 
 _ONE_CALL = re.compile(r"\b(?:single|one|multiple|parallel)\b.*\bcalls?\b|\bcalls?\b.*\bat once\b", re.IGNORECASE)
 """Messages by which templates complain about more than one tool call in a message."""

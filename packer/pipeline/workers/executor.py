@@ -113,7 +113,6 @@ def in_order(results: Iterable[tuple[int, Result]]) -> Iterator[Result]:
 
 HERE = Processes()
 ALONE = Processes(1)
-"""This process only."""
 
 
 def run_tasks(
