@@ -83,7 +83,8 @@ class Layout:
             else:
                 arrays["document_ids"] = sequence_ids(lengths, num_sequences)
         columns: Columns = {name: _pieces(torch.from_numpy(array), shapes) for name, array in arrays.items()}
-        return by_micro_batch(columns | sequences)
+        columns |= sequences
+        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
     def _empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         return np.empty(shape, dtype) if dtype == np.float32 else self._pool.empty(shape)
@@ -144,11 +145,6 @@ def _with_padding_rows(values: list[Any], is_real: Bool, fill: npt.NDArray[Any])
         return values
     rest = iter(values)
     return [next(rest) if real else fill for real in is_real.tolist()]
-
-
-def by_micro_batch(columns: Columns) -> list[MicroBatch]:
-    """Transpose columns into micro-batches."""
-    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def sequence_columns(lengths: Int32, num_sequences: list[int]) -> Columns:

@@ -42,9 +42,10 @@ def pack_documents(
     limit = LIMIT if fail_above is None else fail_above
     groups: list[PackedGroup] = []
     are_apart = workers.are_apart(folder)
+    num_tokens = sum(own.num_tokens for own in documents.values())
 
     def lost() -> InNoBlock:
-        return InNoBlock.of_documents(cuts_of(groups), documents.values())
+        return InNoBlock(cuts=cuts_of(groups), of_tokens=num_tokens)
 
     def tasks() -> Iterator[BlockTask | GroupTask]:
         for split, own in documents.items():
@@ -60,7 +61,6 @@ def pack_documents(
                 progress.note(f"split '{split}' has no block: nothing of its {len(own):,} documents could be packed")
         refuse_lost_tokens(lost(), documents.values(), pack, limit)
 
-    num_tokens = sum(own.num_tokens for own in documents.values())
     num_tasks = max(1, len(documents)) + num_tokens // tokens_per_shard(recipe.shard_bytes)
     progress.stage("blocks", num_tokens, "tokens")
     shards: dict[int, tuple[Shard, ...]] = {}

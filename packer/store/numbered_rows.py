@@ -52,12 +52,12 @@ class FoundRows(Generic[Rows]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def values(self, name: str, first: int = 0, end: int | None = None) -> list[Any]:
-        """Return a column's values for the rows ``[first, end)``: an array or a number per row.
+    def values(self, name: str) -> list[Any]:
+        """Return a column's values: an array or a number per row.
 
         For ``loss_weights``: 1 for trained tokens if none are stored, and 0 for masked ones.
         """
-        pairs = zip(self.opened[first:end], self.rows[first:end], strict=True)
+        pairs = zip(self.opened, self.rows, strict=True)
         if name == "loss_weights":
             return [_weights(opened, row) for opened, row in pairs]
         return [getattr(opened, name)[row] for opened, row in pairs]

@@ -83,11 +83,6 @@ class InNoBlock:
         cuts = {code: cut for code, cut in totals.cut.items() if code not in ROW_REASONS}
         return cls(cuts=cuts, of_tokens=totals.tokens - totals.cut_tokens + sum(cut.tokens for cut in cuts.values()))
 
-    @classmethod
-    def of_documents(cls, cuts: Mapping[str, Cut], splits: Collection[DocumentShards]) -> "InNoBlock":
-        """Of what was cut from the documents of all splits."""
-        return cls(cuts=cuts, of_tokens=sum(own.num_tokens for own in splits))
-
     @property
     def tokens(self) -> int:
         return sum(cut.tokens for cut in self.cuts.values())
