@@ -45,14 +45,13 @@ class Agreement:
 
     def __init__(self, options: LoaderOptions) -> None:
         self._rank, self._world_size = options.rank, options.world_size
-        form = options.form
         self._form = {
             "world_size": options.world_size,
             "balance": options.balance,
             "max_pixels": options.max_pixels,
-            "flatten": form.flatten,
-            "labels": "shifted" if form.shifted else "unshifted",
-            "weights": "use" if form.weighted else "refuse",
+            "flatten": options.flatten,
+            "labels": "shifted" if options.shifted else "unshifted",
+            "weights": "use" if options.weighted else "refuse",
         }
         self._loader: int | None = None
         self._begun: ReaderState | None = None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, get_args
 import msgspec
 
 from packer.errors import UsageError
-from packer.load.batching import BatchFormat, Batching, End, Padded, batching_from_recipe
+from packer.load.batching import Batching, End, Padded, batching_from_recipe
 from packer.load.ordering import LengthBucketed, Ordering
 from packer.recipe.read_rules import MAX_BLOCK_LEN, BatchingName, Read
 from packer.store.cache import Cache
@@ -58,7 +58,10 @@ class LoaderOptions:
     end: End
     balance: int
     device: "torch.device"
-    form: BatchFormat
+    flatten: bool
+    shifted: bool
+    weighted: bool
+    static: bool
     prefetch: int
     images: bool
     columns: tuple[str, ...]
@@ -74,12 +77,6 @@ def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> LoaderOp
     if given.schedule is not None:
         check_callable("schedule", given.schedule, "a function of a step's index and the size before it")
     batching, cutoff_len = resolve_batching(caches, given.batching, given.cutoff_len)
-    form = BatchFormat(
-        flatten=check_instance("flatten", given.flatten, bool, "True or False"),
-        shifted=check_choice("labels", given.labels, ("unshifted", "shifted")) == "shifted",
-        weighted=check_choice("weights", given.weights, ("refuse", "use")) == "use",
-        static=check_instance("static_shapes", given.static_shapes, bool, "True or False"),
-    )
     return LoaderOptions(
         split=check_instance("split", given.split, str, "the name of a split"),
         micro_batch_size=micro_batch_size,
@@ -96,7 +93,10 @@ def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> LoaderOp
         end=check_choice("end", given.end, ("drop", "pad", "short", "wrap")),
         balance=check_integer("balance", given.balance, minimum=0, maximum=2**24),
         device=resolve_device(given.device),
-        form=form,
+        flatten=check_instance("flatten", given.flatten, bool, "True or False"),
+        shifted=check_choice("labels", given.labels, ("unshifted", "shifted")) == "shifted",
+        weighted=check_choice("weights", given.weights, ("refuse", "use")) == "use",
+        static=check_instance("static_shapes", given.static_shapes, bool, "True or False"),
         prefetch=check_integer("prefetch", given.prefetch, minimum=0),
         images=check_instance("images", given.images, bool, "True or False"),
         columns=_names(given.columns),

@@ -49,13 +49,3 @@ def batching_from_recipe(read: Read) -> Batching:
 def __getattr__(name: str) -> Any:
     refuse_withdrawn(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchFormat:
-    """The form of a micro-batch, whatever its batching."""
-
-    flatten: bool
-    shifted: bool
-    weighted: bool
-    static: bool

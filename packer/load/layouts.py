@@ -15,7 +15,7 @@ from torch import Tensor
 
 from packer.batches import Bool, Int32, Int64
 from packer.layout import MASKED, offsets_of, positions
-from packer.load.batching import BatchFormat, Padded
+from packer.load.arguments import LoaderOptions
 from packer.load.ordered_rows import PADDING_ROW
 from packer.load.step import MicroBatch
 from packer.store.numbered_rows import FoundRows
@@ -35,18 +35,16 @@ class Layout:
     pad ids, or one pad token. All micro-batches are written together: for small ones that takes a quarter of the time.
     """
 
-    def __init__(
-        self, padded: Padded | None, *, block_len: int, pad_id: int, form: BatchFormat, most_sequences: int | None
-    ) -> None:
+    def __init__(self, options: LoaderOptions, *, block_len: int, pad_id: int, most_sequences: int | None) -> None:
         """Give each flattened micro-batch `most_sequences`, with empty ones at its end; None gives those it has."""
         self._most_sequences = most_sequences
-        self._block_len, self._padded = block_len, padded
-        self._is_flat = form.flatten if block_len else padded is None
+        self._block_len, self._padded = block_len, options.padded
+        self._is_flat = options.flatten if block_len else options.padded is None
         ones = np.ones(block_len or 1, np.int32)
         self._fill: dict[str, npt.NDArray[Any]] = {"input_ids": ones * pad_id, "labels": ones * MASKED}
         if block_len:
             self._fill["position_ids"] = np.arange(block_len, dtype=np.int32)
-        if form.weighted:
+        if options.weighted:
             self._fill["loss_weights"] = np.zeros(len(ones), np.float32)
         self._pool = ArrayPool()
 

@@ -87,7 +87,7 @@ class RowSource:
             self._num_items = self._mixture.num_items(self._shares, [part.num_ordered for part in rows.parts])
         else:
             self._num_items = self._order().num_items
-        check_weights(weighted=rows.weighted, wanted=options.form.weighted)
+        check_weights(weighted=rows.weighted, wanted=options.weighted)
         self.check_size(options.global_batch_size)
         check_rows_fit(rows, options)
         if self._is_function and (np.diff(self._order().rows(0)) > 0).all() and self._num_items > 1:
@@ -252,7 +252,7 @@ class RowSource:
                 "cutoff_len is for documents; blocks were cut when they were packed",
                 hint="choose a batching of documents, or build with another --block-len",
             )
-        if kind != "blocks" and options.form.static:
+        if kind != "blocks" and options.static:
             raise UsageError("static_shapes is for blocks", hint="batching=Padded(length=N) gives documents one shape")
         if kind == "blocks" and isinstance(options.order, LengthBucketed):
             raise UsageError(
