@@ -13,6 +13,7 @@ accept the file whose digest is in the manifest.
 import hashlib
 from collections.abc import Iterable, Iterator
 from io import BufferedReader
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -106,6 +107,16 @@ def read_rejected(folder: Path, manifest: Manifest) -> Iterator[Rejected]:
                 yield decoder.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise CheckError(f"{path} line {number}: {error}", hint=hint) from None
+
+
+def rejected_rows(folder: Path, manifest: Manifest) -> list[list[Rejected]]:
+    """Return the lines about whole rows, for each document shard those of its partition.
+
+    Lines and shards are both in the order of inputs and rows, so each shard takes the next lines. Paths cannot be
+    matched instead, as a file may be listed once per split.
+    """
+    lines = (line for line in read_rejected(folder, manifest) if line.document is None)
+    return [list(islice(lines, shard.num_rejected)) for shard in manifest.document_shards]
 
 
 def _open(folder: Path, manifest: Manifest) -> BufferedReader:
