@@ -130,10 +130,6 @@ class OrderedRows:
         none = [np.zeros(0, np.int64)]
         return [np.concatenate([next(sides) for _ in range(self.num_sides)] if real else none) for real in is_real]
 
-    def num_pairs(self, rows: Int64) -> int | None:
-        """Count the pairs in some rows; None for other data."""
-        return len(rows) if self.num_sides == 2 else None
-
     @cached_property
     def untrained(self) -> Int64:
         """Documents that a cutoff leaves without a trained token; no order includes them.  # int64[n]"""

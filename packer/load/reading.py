@@ -82,7 +82,7 @@ class StepReader:
                     size=tokens if self._counts_tokens else plan.num_rows,
                     num_tokens=tokens,
                     num_slots=share.num_slots,
-                    num_pairs=self._rows.num_pairs(plan.real_rows),
+                    num_pairs=plan.num_rows if self._rows.num_sides == 2 else None,
                 )
                 state = _state_after(state, plan, trained=trained, tokens=tokens, slots=share.num_slots)
                 yield step, state

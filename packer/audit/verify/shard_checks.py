@@ -23,12 +23,12 @@ from packer.store.arrow_columns import (
     shard_rows,
     value_pieces,
 )
-from packer.store.block_shards import BlockShards
 from packer.store.bounds import OutOfBounds, check_blocks, check_documents
 from packer.store.digest import digest_file, digest_file_xxh3, document_ids
 from packer.store.document_shards import DocumentShards
 from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, Manifest, ModelRecord, Place, Shard, StoredTable
+from packer.store.mapping import map_shard
 from packer.store.media_shards import MediaShards
 from packer.store.place import fresh_place
 
@@ -97,11 +97,9 @@ def audit_shard(folder: Path, shard: Shard, *, level: Level, model: ModelRecord)
 
 
 def _batches(folder: Path, shard: Shard) -> Iterator[tuple[Place, DocumentRows | BlockRows, UInt64, pa.RecordBatch]]:
-    opened: DocumentShards | BlockShards = (
-        DocumentShards(folder, (shard,)) if shard.kind == "documents" else BlockShards(folder, (shard,))
-    )
+    mapped = map_shard(folder, shard)
     for number, place in enumerate(shard.places):
-        batch = opened.mapped(0).batch(number)
+        batch = mapped.batch(number)
         yield place, shard_rows(batch, shard.kind), numbers(batch.column("digest")), batch
 
 

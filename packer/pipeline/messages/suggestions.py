@@ -54,7 +54,9 @@ def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Model
 
     `lost` are further kinds of dropped content for which rows were rejected.
     """
-    hint = _remedy(code, reason, file, recipe, model, lost=lost)
+    hint = _about_reading(code, reason, file) or _columns_of(code, reason)
+    if hint is None:
+        hint = tried_hint(code, reason, (row.batch for row in file.rows()), recipe, model, lost=lost)
     if code not in ("unknown_schema", "pair_no_prompt") and file.columns:
         hint = _SET_COLUMNS.sub(lambda found: _with_own_columns(found[1], file.columns), hint)
     return for_one_source(hint, recipe)
@@ -64,13 +66,6 @@ def _with_own_columns(word: str, columns: Mapping[str, str | None]) -> str:
     """Return the option for columns of a hint with those that the recipe has already, which they would replace."""
     key, _, further = as_setting("columns", *shlex.split(word)).partition("=")
     return as_option(f"{key}={flow_mapping(composed(columns, parse_yaml(further, key)))}")
-
-
-def _remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Model, *, lost: Iterable[str]) -> str:
-    hint = _about_reading(code, reason, file) or _columns_of(code, reason)
-    if hint is not None:
-        return hint
-    return tried_hint(code, reason, (row.batch for row in file.rows()), recipe, model, lost=lost)
 
 
 def tried_hint(
