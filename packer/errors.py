@@ -13,6 +13,9 @@
 
 The number is the process's exit code. An error says what, where, expected and found; `hint` is the way out. Where a
 folder stands for a place in a bucket, an error names that place, unless it is about the disk. Credentials are masked.
+
+Within packer, these errors pass through to whoever asked. So docstrings name them where users import a name, where a
+caller catches one, and where one says what is left; other errors, such as ValueError, are named everywhere.
 """
 
 from pathlib import Path

@@ -75,8 +75,6 @@ class CacheDiff:
     """Files of tokenizer and template by their sha256, then the ids that training depends on."""
 
     documents: tuple[DocumentsDiff, ...]
-    """Splits whose documents differ."""
-
     totals: tuple[Change, ...]
     """Totals; also `rejected.CODE` (rows), `cut.CODE` (tokens in no block)."""
 

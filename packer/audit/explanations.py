@@ -70,11 +70,7 @@ def _keys() -> Iterator[Explanation]:
 
 
 def explain(name: str, commands: Iterable[Explanation] = ()) -> list[Explanation]:
-    """Return the explanations of a code, a schema, a key or its end, an option that sets a key, or one of the commands.
-
-    Raises:
-        UsageError: nothing is called so.
-    """
+    """Return the explanations of a code, a schema, a key or its end, an option that sets a key, or a command."""
     every = [*explanations(), *commands]
     named = NAMED_OPTIONS.get(name.removeprefix("--").replace("-", "_"))
     name = named.key if named else name

@@ -40,7 +40,6 @@ class Example:
     """Range of characters in `text` that the finding is about; an empty one is a position between two characters."""
 
     note: str = ""
-    """A remark on the mark."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +50,9 @@ class CodedFinding:
     """A key of the report's table of codes, which defines its level and meaning."""
 
     message: str
-    """One sentence without a full stop."""
-
     level: Level
     examples: tuple[Example, ...] = ()
     hint: str | None = None
-    """What to do."""
 
 
 class Findings:

@@ -28,7 +28,6 @@ class InputPart:
     partition: Partition
     entry: Input
     source: int
-    """Index of the input in the manifest."""
 
     @property
     def num_bytes(self) -> int:
@@ -72,11 +71,7 @@ def map_inputs(
 
 
 def cut_input(entry: Input, source: int, partition_bytes: int, roots: SourceRoots) -> tuple[InputPart, ...]:
-    """Cut an input into the partitions of its build, in one pass over its bytes.
-
-    Raises:
-        InputError: it is below none of the roots, cannot be read, or has changed since the build.
-    """
+    """Cut an input into the partitions of its build, in one pass over its bytes."""
     if entry.format not in get_args(Format) or entry.schema not in SCHEMAS:
         raise InputError(f"{entry.path}: schema '{entry.schema}' in format '{entry.format}' is not known")
     cut = partition_file(

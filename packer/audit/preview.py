@@ -38,8 +38,6 @@ class Excerpt:
     """A piece of text that helps to understand a rejection."""
 
     what: str
-    """A short label."""
-
     text: str
     """`[...]` marks omitted text."""
 
@@ -111,10 +109,7 @@ class PreviewedRow:
     view: RowView
     split: str
     excerpts: tuple[Excerpt, ...]
-    """Texts that show why the row is rejected."""
-
     hint: str | None
-    """How to keep a rejected row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,15 +75,11 @@ class SplitStats:
     tokens: int
     trained: int
     lengths: Lengths | None
-    """None if there are no documents."""
-
     sides: dict[Side, Lengths]
     """Document lengths by side for preference data; otherwise empty."""
 
     blocks: int
     slots: int
-    """blocks × block length."""
-
     packed_tokens: int
 
     @property
@@ -108,8 +104,6 @@ class Stats:
     rows: int
     kept: int
     rejected: tuple[Reason, ...]
-    """Most frequent first."""
-
     cut: tuple[CutReason, ...]
     """Tokens that are not in any block, by reason; the largest number first."""
 

@@ -36,11 +36,7 @@ class TokenTexts:
 
     @classmethod
     def of(cls, cache: Cache) -> Self:
-        """Return the texts of the tokenizer that a cache keeps.
-
-        Raises:
-            CheckError: its files are missing or damaged.
-        """
+        """Return the texts of the tokenizer that a cache keeps."""
         recipe = make_recipe(cache.manifest.recipe, where="the manifest's recipe")
         return cls(kept_model(cache.folder, cache.manifest, recipe))
 
@@ -50,11 +46,7 @@ class TokenTexts:
         return list(self._numbers)
 
     def numbers(self, input_ids: Int32) -> Int32:
-        """Return the numbers of the tokens of a document, or of a piece of one, adding new tokens.  # int32[n]
-
-        Raises:
-            CheckError: an id is not in the vocabulary.
-        """
+        """Return the numbers of the tokens of a document, or of a piece of one, adding new tokens.  # int32[n]"""
         highest = int(input_ids.view(np.uint32).max(initial=0))  # one below 0 is huge there
         if highest >= len(self._number_of):
             found = f"expected ids up to {len(self._number_of) - 1}, found {np.uint32(highest).view(np.int32)}"

@@ -46,8 +46,6 @@ class DocumentView:
     """The input it comes from, as the manifest names it."""
 
     row: int
-    """Row of that input, from 0."""
-
     sample_id: str | None
     piece_start: int
     """Token of the document at which the piece starts; 0 for a whole document."""
@@ -83,18 +81,13 @@ class BlockView:
     split: str
     index: int
     num_blocks: int
-    """Number of blocks in the split."""
-
     path: str
-    """Path of its shard, relative to the cache."""
-
     shard_row: int
     block_len: int
     length: int
     num_trained: int
     documents: tuple[DocumentView, ...]
     padding: Run | None
-    """None if the block is full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,11 +217,7 @@ _TEXTS: WeakKeyDictionary[Cache, TokenTexts] = WeakKeyDictionary()
 
 
 def token_texts(cache: Cache) -> TokenTexts:
-    """Return the texts of the tokens of an open cache.
-
-    Raises:
-        CheckError: the files of its tokenizer are missing or damaged.
-    """
+    """Return the texts of the tokens of an open cache."""
     if cache not in _TEXTS:
         _TEXTS[cache] = TokenTexts.of(cache)
     return _TEXTS[cache]
@@ -336,11 +325,7 @@ def _padding(cache: Cache, batch: BlockBatch) -> int:
 
 
 def find_inputs(paths: Sequence[str], source: str, *, missing: str) -> list[int]:
-    """Return the indices of the inputs that match a path or a suffix of one; a file may be listed once for each split.
-
-    Raises:
-        UsageError: no input matches, with `missing` as its message; or several files match.
-    """
+    """Return the indices of the inputs that match a path or a suffix of one; a file may be listed once a split."""
     name = source.replace(os.sep, "/").removeprefix("./")
     exact = [i for i, path in enumerate(paths) if path == name]
     found = exact or [i for i, path in enumerate(paths) if path.endswith(f"/{name}")]

@@ -60,9 +60,7 @@ class Questions:
     def find(self, words: Words, rows: Int64) -> Hits:
         """Search rows for the questions; of those with the same words in one benchmark, only the first is found.
 
-        Args:
-            words: of messages, those of a row consecutive.
-            rows: the messages of row i are ``rows[i] … rows[i + 1] - 1``.  # int64[N + 1]
+        The words are of messages; those of row i are ``rows[i] … rows[i + 1] - 1``.  # int64[N + 1]
         """
         start, stop = words.offsets[rows[:-1]], words.offsets[rows[1:]]
         found_row, found_question, cover = self._in_text(words, start, stop)

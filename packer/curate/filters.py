@@ -24,11 +24,7 @@ _TEXTS: dict[str, Callable[[Sample], list[str]]] = {
 
 
 class ConditionTester:
-    """Tests rows for one condition: on a field, or on texts or messages.
-
-    Raises:
-        RecipeError: a regular expression that RE2 does not support.
-    """
+    """Tests rows for one condition: on a field, or on texts or messages."""
 
     def __init__(self, condition: Condition, name: str, field: str | None) -> None:
         self.field = field
@@ -55,12 +51,9 @@ class ConditionTester:
         return passed
 
     def of_samples(self, samples: Sequence[Sample]) -> Bool:
-        """Return which rows pass: all texts, or the number of messages, meet the condition.
+        """Return which rows pass: all texts, or the number of messages, meet the condition.  # bool[S]
 
         A pair passes if both of its sides do.
-
-        Returns:
-            bool[S]
         """
         each = [sides(sample) for sample in samples]
         return _all_of(each, self._of_sides(list(chain(*each))))

@@ -23,7 +23,6 @@ MOST_COMPARED = 64
 """Number of rows of a bucket that each later row of it is compared with; at most 64, the bits of a number."""
 
 _PIECE_SHINGLES = 2**21
-"""Shingles of the pairs that are verified together."""
 
 _SMALL_BUCKET = 8
 """Buckets of up to this many rows are compared pair by pair, larger ones by a table.
@@ -34,10 +33,8 @@ once, and by a table in each bucket that it shares.
 """
 
 _PIECE_ROWS = 512
-"""Rows of large buckets that are compared together."""
 
 _PIECE_PAIRS = 2**20
-"""Pairs that are decided together."""
 
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
@@ -55,13 +52,9 @@ class DroppedRows:
 
 
 def exact_duplicates(keys: npt.NDArray[np.bytes_], order: Int64) -> DroppedRows:
-    """Find rows whose key also belongs to an earlier row of the order.
+    """Find rows whose key, of `keys` [N], also belongs to an earlier row of `order`, by preference [M].
 
     Worked example: keys a, b, a, a in the order 3, 0, 1, 2: rows 0 and 2 lose to row 3.
-
-    Args:
-        keys: of every row.  # [N]
-        order: the rows to compare, in order of preference.  # int64[M]
     """
     _, first, key = np.unique(keys[order], return_index=True, return_inverse=True)
     first = first[key.reshape(-1)]
@@ -72,15 +65,7 @@ def exact_duplicates(keys: npt.NDArray[np.bytes_], order: Int64) -> DroppedRows:
 def lost_to_held_out(
     rows: Signatures, keys: npt.NDArray[np.bytes_], held: Int64, trained: Int64, jaccard: float
 ) -> DroppedRows:
-    """Find training rows that are copies or near copies of a held-out row.
-
-    Args:
-        rows: signatures of every row.
-        keys: of every row; equal for copies.  # [N]
-        held: held-out rows.  # int64[H]
-        trained: training rows.  # int64[M]
-        jaccard: minimum similarity of a near copy.
-    """
+    """Find training rows that are copies (of one key) or near copies of a held-out row, by their numbers [M], [H]."""
     near = nearest(rows, held, trained, jaccard)
     same = exact_duplicates(keys, np.concatenate([held, trained]))
     copied = np.isin(same.kept, held) & ~np.isin(same.row, held)
@@ -94,13 +79,7 @@ def lost_to_held_out(
 
 
 def near_duplicates(signatures: Signatures, order: Int64, jaccard: float) -> DroppedRows:
-    """Find rows that are near copies of an earlier row that is kept.
-
-    Args:
-        signatures: of all rows.
-        order: the rows, in order of preference.  # int64[M]
-        jaccard: minimum similarity of a near copy, above 0.
-    """
+    """Find rows that are near copies, similar by `jaccard` > 0, of an earlier row of `order` [M] that is kept."""
     groups = _Groups(signatures, order)
     pairs = _verified(signatures, order, groups.first, jaccard, num_first=None)
     lost_to, similarity = np.full(len(order), -1), np.zeros(len(order))
@@ -120,13 +99,9 @@ def near_duplicates(signatures: Signatures, order: Int64, jaccard: float) -> Dro
 
 
 def nearest(signatures: Signatures, among: Int64, rows: Int64, jaccard: float) -> DroppedRows:
-    """Find, for each of `rows`, the most similar row in `among`, if it is similar enough.
+    """Find, for each of `rows` [M], the most similar row in `among` [H], if it is similar by `jaccard` > 0.
 
-    Args:
-        signatures: of all rows.
-        among: rows to search, which may be dropped themselves; ties go to the earliest.  # int64[H]
-        rows: rows to find near copies of, disjoint from `among`.  # int64[M]
-        jaccard: minimum similarity of a near copy, above 0.
+    The two are disjoint. Rows to search may be dropped themselves; ties go to the earliest.
     """
     order = np.concatenate([among, rows])
     groups = _Groups(signatures, order)
@@ -202,11 +177,8 @@ def _verified(signatures: Signatures, order: Int64, places: Int64, jaccard: floa
 class _Candidates:
     """The positions to compare: those that share a key, their bucket, each with the first 64 of those before it.
 
+    Keys are ``key << 32 | position``. With `num_first`, each pair has one position below it and one at or above it.
     Worked example: keys a, a, b, a of the positions 0 … 3 yield the pairs (0, 1), (0, 3) and (1, 3).
-
-    Args:
-        keys: ``key << 32 | position``, in any order.  # uint64[P]
-        num_first: if given, each pair has one position below it and one at or above it.
     """
 
     def __init__(self, keys: UInt64, num_first: int | None) -> None:
@@ -315,15 +287,7 @@ def _bucket_jaccard(
     """Return the similarity of rows to up to 64 others of their bucket, as :func:`_jaccard` does.  # float64[R, 64]
 
     The shingles of these others form a table, with a bit for each of the 64 that has the shingle; every row looks each
-    of its shingles up once.
-
-    Args:
-        signatures: of all rows.
-        largest: of :func:`_largest`.
-        order: the rows by position.
-        first: positions of the others in each bucket; -1 for none.  # int64[B, 64]
-        bucket: bucket of each row.  # int64[R]
-        rows: positions of the rows.  # int64[R]
+    of its shingles up once. The others are at `first` [B, 64], -1 for none; row i is in bucket ``bucket[i]`` [R].
     """
     bucket_of, rank = np.nonzero(first >= 0)
     first_rows, row_rows = order[first[bucket_of, rank]], order[rows]

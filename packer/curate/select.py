@@ -44,12 +44,7 @@ def split_by_hash(keys: UInt64, rule: Split) -> Int32:
 
 
 def split_by_time(times: Int64, rule: Split) -> Int32:
-    """Return the split of each time: 0 before the first cutoff, then 1 (validation) or 2 (test).  # int32[M]
-
-    Args:
-        times: microseconds since 1970.  # int64[M]
-        rule: its cutoffs ascend.
-    """
+    """Return the split of each time in µs: 0 before the first cutoff, then 1 (validation) or 2 (test).  # int32[M]"""
     found = np.full(len(times), TRAIN, np.int32)
     for name, text in ((VALIDATION, rule.cutoffs.validation), (TEST, rule.cutoffs.test)):
         if text is not None:
@@ -58,16 +53,12 @@ def split_by_time(times: Int64, rule: Split) -> Int32:
 
 
 def straddling(groups: UInt64, split: Int32) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Return the rows whose group has a row in an earlier split, and for each the first such row.
+    """Return the rows whose group has a row in an earlier split (a smaller number), and for each the first such row.
 
     The later row is dropped: something known about a group before the cutoff must not be asked again after it, and rows
     added later must not change existing ones.
 
     Worked example: groups a, b, a in train, train, validation: row 2 is dropped because of row 0.
-
-    Args:
-        groups: of each row.  # uint64[M]
-        split: of each row; a larger number is later.  # int32[M]
     """
     order = np.argsort(split, kind="stable")
     _, first, group = np.unique(groups[order], return_index=True, return_inverse=True)

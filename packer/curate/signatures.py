@@ -189,12 +189,7 @@ class Signatures:
         return Signatures(shingles=shingles, offsets=offsets_of(counts), bands=self.bands[rows])
 
     def at(self, place: Int64, number: int) -> "Signatures":
-        """Scatter the rows to positions among `number` rows; the others get no shingles.
-
-        Args:
-            place: position of each row, ascending.  # int64[N]
-            number: of all rows.
-        """
+        """Scatter the rows to ascending places among `number` rows; the others get no shingles."""
         counts = np.zeros(number, np.int64)
         counts[place] = np.diff(self.offsets)
         bands = np.zeros((number, NUM_BANDS), np.uint32)
@@ -231,13 +226,7 @@ def signatures_in(table: pa.Table, of: str, ngram: int) -> Signatures:
 
 
 def ngrams(words: Words, start: Int64, stop: Int64, n: int) -> tuple[UInt64, Int64]:
-    """Return the n-grams of ranges of words; a range of 1 to n - 1 words has one.
-
-    Args:
-        words: of some texts.
-        start: first word of each range.  # int64[N]
-        stop: the word after its last.  # int64[N]
-        n: words of an n-gram, 1 to 64.
+    """Return the n-grams of ranges of words, `start` to `stop`; a range of 1 to n - 1 words has one.
 
     Returns:
         uint64[G] the n-grams of all ranges, in order, and int64[N] how many each has.
@@ -271,14 +260,7 @@ def distinct(values: UInt64, counts: Int64) -> tuple[UInt64, Int64]:
 
 
 def signatures(words: Words, start: Int64, stop: Int64, n: int) -> Signatures:
-    """Compute the shingles and bands of rows.
-
-    Args:
-        words: of some texts.
-        start: first word of each row.  # int64[N]
-        stop: the word after its last.  # int64[N]
-        n: words of a shingle.
-    """
+    """Compute the shingles of n words, and the bands, of rows of the words `start` to `stop`, int64[N] each."""
     grams, counts = ngrams(words, start, stop, n)
     found, counts = distinct(grams >> _HALF, counts)
     shingles, offsets = found.astype(np.uint32), offsets_of(counts)

@@ -62,11 +62,7 @@ def trait_schema(rules: TraitRules) -> pa.Schema:
 
 
 class TraitMaker:
-    """Computes the traits of a source's rows.
-
-    Raises:
-        RecipeError: a regular expression that RE2 does not support.
-    """
+    """Computes the traits of a source's rows."""
 
     def __init__(self, rules: TraitRules, questions: Questions | None = None) -> None:
         """`questions`: those of benchmarks."""
@@ -77,9 +73,7 @@ class TraitMaker:
     def make(self, rows: RowBatch, first: int) -> pa.RecordBatch:
         """Compute the traits of a batch, one entry per row; they are 0 for a row that could not be read.
 
-        Args:
-            rows: read with the fields of the rules.
-            first: number of the batch's first row in its partition.
+        The rows are read with the fields of the rules; `first` is the number of the first one in its partition.
         """
         rules, samples, number = self._rules, rows.samples, rows.num_rows
         place = np.fromiter((sample.row - first for sample in samples), np.int64, len(samples))

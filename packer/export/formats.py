@@ -60,11 +60,7 @@ FORMATS: dict[str, Format] = {
 
 
 def format_of(name: str) -> Format:
-    """Return the format with this name.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """Return the format with this name."""
     if name not in FORMATS:
         refuse_withdrawn(f"packer export --to {name}")
         raise UsageError(f"there is no format '{name}'", hint=f"formats: {', '.join(FORMATS)}")

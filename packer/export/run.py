@@ -33,13 +33,7 @@ RECORD = "export.json"
 
 @contextmanager
 def appearing(cache: Path, out: Path) -> Iterator[Path]:
-    """Yield a folder to write into; it is moved to `out` when the body succeeds, and removed if the body fails.
-
-    Raises:
-        UsageError: there is something at the destination, or it is inside the cache.
-        BusyError: another process is writing to the destination.
-        StorageError: the disk refuses.
-    """
+    """Yield a folder to write into; it is moved to `out` when the body succeeds, and removed if the body fails."""
     _refuse_place(cache, out)
     out = Path(os.path.abspath(out))  # noqa: PTH100 - a symlink as last component is refused, not followed
     with ExitStack() as held:

@@ -65,12 +65,7 @@ class SplitRows:
         return len(self.shards)
 
     def batches(self) -> Iterator[FlatDocuments | BlockBatch]:
-        """Yield all rows in order, about a million tokens at a time.
-
-        Raises:
-            CheckError: a row does not match its digest.
-            StorageError: a file cannot be read.
-        """
+        """Yield all rows in order, about a million tokens at a time."""
         shards = self.shards
         if isinstance(shards, BlockShards):
             step = max(1, _TOKENS // max(1, shards.block_len))
@@ -125,12 +120,7 @@ class Files(ExitStack):
         self._opened: dict[str, BinaryIO] = {}
 
     def open(self, path: str) -> BinaryIO:
-        """Create a file, given its path relative to the folder.
-
-        Raises:
-            StorageError: the path is outside the folder.
-            UsageError: a split has the name of a file of the format.
-        """
+        """Create a file, given its path relative to the folder."""
         place = inside(self._folder, path)
         try:
             make_folder(place.parent)

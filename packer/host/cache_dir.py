@@ -10,11 +10,7 @@ CACHE_DIR = "PACKER_CACHE_DIR"
 
 
 def cache_dir(asked: Path | str | None = None) -> Path:
-    """Return the folder for packer's own files.
-
-    Raises:
-        UsageError: there is no home directory, and nothing else says where.
-    """
+    """Return the folder for packer's own files."""
     if asked is not None or os.environ.get(CACHE_DIR):
         return Path(asked or os.environ[CACHE_DIR]).absolute()
     home = Path(os.environ.get("XDG_CACHE_HOME", ""))

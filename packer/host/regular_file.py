@@ -161,11 +161,7 @@ def walk(folder: Path, onerror: Callable[[OSError], None] | None = None) -> Iter
 
 
 def path_within(folder: Path, name: str) -> Path:
-    """Return the path of what has a name in a folder that is not a cache.
-
-    Raises:
-        InputError: a link leads out of the folder.
-    """
+    """Return the path of what has a name in a folder that is not a cache."""
     if leads_outside(folder, name):
         raise InputError(
             f"{folder / name}: not read: a link leads out of this folder",

@@ -34,9 +34,7 @@ def client_request(name: HubName) -> Iterator[None]:
     """Translate errors of the client, raised in a request about a name, into packer's errors.
 
     Raises:
-        UsageError: the client is not installed.
         UnreachableError: neither the Hub nor the cache has an answer.
-        PackerError: the request is refused.
     """
     try:
         yield
@@ -136,9 +134,6 @@ def pin(name: HubName) -> tuple[HubName, bool]:
     """Resolve a branch or a tag to its commit; a name that has a commit is returned without asking the Hub.
 
     Also returns whether the commit comes from the client's cache, because the Hub did not answer.
-
-    Raises:
-        InputError: no such repository or revision, no access, or neither the Hub nor its cache knows.
     """
     if name.is_pinned:
         return name, False
@@ -162,10 +157,6 @@ def fetch_tokenizer(name: HubName, files: Sequence[str]) -> Path:
     """Return a folder with those files that the tokenizer's repository has; the first must exist.
 
     Cached files are not fetched again.
-
-    Raises:
-        InputError: the tokenizer is not available.
-        StorageError: the files cannot be written to the cache.
     """
     folder = snapshot(name, files)
     if not (folder / files[0]).is_file():
@@ -181,10 +172,6 @@ def fetch_data(name: HubName) -> list[tuple[HubName, Path]]:
     """Return the names, with their commit, and the paths of the files that a name refers to, sorted.
 
     Cached files are not fetched again.
-
-    Raises:
-        InputError: the files are not available, or the name matches none, or is ambiguous.
-        StorageError: the files cannot be written to the cache.
     """
     name, _ = pin(name)
     found = _cached(name)
@@ -199,9 +186,6 @@ def listed(name: HubName) -> list[str]:
     """List all files of a commit, from the client's cached listing or else from the Hub.
 
     The files in the cache alone are not enough: they may be only a part of those that a name refers to.
-
-    Raises:
-        InputError: neither the cache nor the Hub knows.
     """
     commit = {"repo_type": name.kind, "revision": name.revision}
     with client_request(name):
@@ -214,12 +198,7 @@ def listed(name: HubName) -> list[str]:
 
 
 def snapshot(name: HubName, files: Sequence[str], *, offline: bool = False) -> Path:
-    """Return the folder of a commit with those of the files that the repository has; fetches files that are not cached.
-
-    Raises:
-        InputError: the files are not available.
-        StorageError: the files cannot be written to the cache.
-    """
+    """Return the folder of a commit with those of the files that the repository has; fetch what is not cached."""
     with client_request(name), quiet_client():
         from huggingface_hub import snapshot_download  # noqa: PLC0415 - as above
 
@@ -272,9 +251,6 @@ def choose(name: HubName, listed: Sequence[str]) -> list[str]:
 
     A path without a wildcard that is not a file refers to the only data file below it; if there are several, none is
     guessed.
-
-    Raises:
-        InputError: the name matches no file, or is ambiguous.
     """
     if name.path in listed:
         return [name.path]

@@ -61,10 +61,6 @@ def tokenizer_name(text: str) -> HubName | None:
 
     An existing file or folder takes precedence, and any text that is not `ORG/NAME` is a path, as is `ORG/NAME` without
     a revision where a folder `ORG` is here: a mistyped path is not sent to the Hub, which `hf://ORG/NAME` asks.
-
-    Raises:
-        RecipeError: `hf://` followed by something else.
-        UsageError: it has characters that no name on the Hub has.
     """
     if not text.startswith(SCHEME) and Path(text).exists():
         return None
@@ -96,12 +92,7 @@ def may_be_repository(text: str) -> bool:
 
 
 def data_name(text: str) -> HubName | None:
-    """Return the files on the Hub that a source names; None if it names files on this machine.
-
-    Raises:
-        RecipeError: `hf://` followed by something else.
-        UsageError: it holds credentials, or characters that no name on the Hub has.
-    """
+    """Return the files on the Hub that a source names; None if it names files on this machine."""
     if not text.startswith(SCHEME):
         return None
     refuse_credentials(text)

@@ -91,11 +91,7 @@ def huggingface(
 def _positions_with_images(
     micro_batch: MicroBatch, config: Any, rope_index: Callable[..., Any] | None
 ) -> dict[str, Tensor | None]:
-    """Return the positions of documents with images; None where the model makes them itself, of each padded row.
-
-    Raises:
-        UsageError: packed documents that transformers would get wrong.
-    """
+    """Return the positions of documents with images; None where the model makes them itself, of each padded row."""
     is_spatial = _has_positions_in_3d(config)
     if "cu_seq_lens_q" not in micro_batch:
         return {"position_ids": None} if is_spatial else {}

@@ -45,14 +45,13 @@ class Agreement:
 
     def __init__(self, options: LoaderOptions) -> None:
         self._rank, self._world_size = options.rank, options.world_size
-        form = options.form
         self._form = {
             "world_size": options.world_size,
             "balance": options.balance,
             "max_pixels": options.max_pixels,
-            "flatten": form.flatten,
-            "labels": "shifted" if form.shifted else "unshifted",
-            "weights": "use" if form.weighted else "refuse",
+            "flatten": options.flatten,
+            "labels": "shifted" if options.shifted else "unshifted",
+            "weights": "use" if options.weighted else "refuse",
         }
         self._loader: int | None = None
         self._begun: ReaderState | None = None
@@ -60,11 +59,7 @@ class Agreement:
         self._awaited: str | None = None  # the comparison that some ranks have not come to yet
 
     def checked(self, steps: Iterable[T], state: ReaderState) -> Iterator[T]:
-        """Yield the steps of an iteration that begins at a state.
-
-        Raises:
-            UsageError: the loaders differ, or their states.
-        """
+        """Yield the steps of an iteration that begins at a state."""
         if state != self._begun:
             self._compare(str(self._num_begun), state)
             self._begun = state

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, get_args
 import msgspec
 
 from packer.errors import UsageError
-from packer.load.batching import BatchFormat, Batching, End, Padded, batching_from_recipe
+from packer.load.batching import Batching, End, Padded, batching_from_recipe
 from packer.load.ordering import LengthBucketed, Ordering
 from packer.recipe.read_rules import MAX_BLOCK_LEN, BatchingName, Read
 from packer.store.cache import Cache
@@ -58,18 +58,17 @@ class LoaderOptions:
     end: End
     balance: int
     device: "torch.device"
-    form: BatchFormat
+    flatten: bool
+    shifted: bool
+    weighted: bool
+    static: bool
     prefetch: int
     images: bool
     columns: tuple[str, ...]
 
 
 def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> LoaderOptions:
-    """Check the arguments of a loader and fill in defaults.
-
-    Raises:
-        UsageError, ValueError, TypeError: as the loader does.
-    """
+    """Check the arguments of a loader and fill in defaults; it documents the errors."""
     micro_batch_size = check_integer("micro_batch_size", given.micro_batch_size, minimum=1, maximum=MAX_INT32)
     rank, world_size = resolve_rank(given.rank, given.world_size)
     global_batch_size: Any = given.global_batch_size
@@ -78,12 +77,6 @@ def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> LoaderOp
     if given.schedule is not None:
         check_callable("schedule", given.schedule, "a function of a step's index and the size before it")
     batching, cutoff_len = resolve_batching(caches, given.batching, given.cutoff_len)
-    form = BatchFormat(
-        flatten=check_instance("flatten", given.flatten, bool, "True or False"),
-        shifted=check_choice("labels", given.labels, ("unshifted", "shifted")) == "shifted",
-        weighted=check_choice("weights", given.weights, ("refuse", "use")) == "use",
-        static=check_instance("static_shapes", given.static_shapes, bool, "True or False"),
-    )
     return LoaderOptions(
         split=check_instance("split", given.split, str, "the name of a split"),
         micro_batch_size=micro_batch_size,
@@ -100,7 +93,10 @@ def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> LoaderOp
         end=check_choice("end", given.end, ("drop", "pad", "short", "wrap")),
         balance=check_integer("balance", given.balance, minimum=0, maximum=2**24),
         device=resolve_device(given.device),
-        form=form,
+        flatten=check_instance("flatten", given.flatten, bool, "True or False"),
+        shifted=check_choice("labels", given.labels, ("unshifted", "shifted")) == "shifted",
+        weighted=check_choice("weights", given.weights, ("refuse", "use")) == "use",
+        static=check_instance("static_shapes", given.static_shapes, bool, "True or False"),
         prefetch=check_integer("prefetch", given.prefetch, minimum=0),
         images=check_instance("images", given.images, bool, "True or False"),
         columns=_names(given.columns),
@@ -120,10 +116,6 @@ def resolve_batching(
 
     A `batching` replaces everything the recipe says about reading, a `cutoff_len` replaces only the recipe's cutoff.
     Any departure from the recipe gives a warning.
-
-    Raises:
-        ValueError: unknown batching, or a cutoff out of range.
-        UsageError: no batching is named, and the caches' recipes differ.
     """
     if cutoff_len is not None:
         cutoff_len = check_integer("cutoff_len", cutoff_len, minimum=2, maximum=MAX_INT32)
@@ -146,11 +138,7 @@ def resolve_batching(
 
 
 def as_batching(batching: Any) -> Batching:
-    """Return a batching, checked and with Python's integers.
-
-    Raises:
-        ValueError: unknown name, or an invalid value.
-    """
+    """Return a batching, checked and with Python's integers; ValueError if it is none."""
     if not isinstance(batching, Padded):
         name: BatchingName = check_choice("batching", batching, get_args(BatchingName))
         return Padded() if name == "padded" else name
@@ -167,11 +155,7 @@ def as_batching(batching: Any) -> Batching:
 
 
 def resolve_max_pixels(max_pixels: Any, batching: Batching) -> int | None:
-    """Return the limit of pixels, which only a budget has.
-
-    Raises:
-        ValueError: it is none, or the batching has no budget.
-    """
+    """Return the limit of pixels, which only a budget has; ValueError otherwise."""
     if max_pixels is None:
         return None
     if batching != "token_budget":
@@ -180,12 +164,7 @@ def resolve_max_pixels(max_pixels: Any, batching: Batching) -> int | None:
 
 
 def ordering_of(order: Any) -> Ordering:
-    """Resolve the name of an order, or return the value itself.
-
-    Raises:
-        ValueError: unknown order.
-        UsageError: one that was withdrawn.
-    """
+    """Resolve the name of an order, or return the value itself; ValueError if it is none."""
     if isinstance(order, str):
         refuse_withdrawn(f"order {order}")
     value = _ORDERS.get(order) if isinstance(order, str) else order
@@ -200,12 +179,7 @@ def ordering_of(order: Any) -> Ordering:
 
 
 def resolve_device(device: Any) -> "torch.device":
-    """Return the device micro-batches are placed on; None is ``cpu``.
-
-    Raises:
-        ValueError: not the name of a device, or a device other than ``cpu`` and ``cuda``.
-        UsageError: a GPU that does not exist.
-    """
+    """Return the device micro-batches are placed on; None is ``cpu``. ValueError if neither ``cpu`` nor ``cuda``."""
     import torch  # noqa: PLC0415 - orders and plans need no torch
 
     name = "cpu" if device is None else str(device)
@@ -222,13 +196,7 @@ def resolve_device(device: Any) -> "torch.device":
 
 
 def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """Return rank and world size: as given, else those of `torch.distributed`, else 0 of 1.
-
-    Raises:
-        ValueError: only one of the two is given, or the rank is not below the world size.
-        UsageError: the environment announces several processes, but `torch.distributed` is not initialized:
-            every process would read everything.
-    """
+    """Return rank and world size: as given (ValueError if wrong), else those of `torch.distributed`, else 0 of 1."""
     if (rank is None) != (world_size is None):
         raise ValueError("pass rank and world_size together, or neither")
     if rank is not None and world_size is not None:
@@ -284,18 +252,7 @@ def check_callable(name: str, value: Any, expected: str) -> None:
 
 
 def open_cache(cache: Any, *, cache_dir: Any = None) -> Cache:
-    """Open a cache by its folder or URL, or return one that is open already.
-
-    Args:
-        cache: the cache.
-        cache_dir: of a cache in a bucket, as for :meth:`Cache.open`.
-
-    Raises:
-        TypeError: neither a path nor a cache.
-        UsageError: `cache_dir` was given for a cache that is open already.
-        InputError: the folder is not a cache.
-        CheckError: the cache is damaged.
-    """
+    """Open a cache by its folder or URL, or return one that is open already; TypeError for anything else."""
     if isinstance(cache, str | os.PathLike):
         return Cache.open(os.fspath(cache), cache_dir=cache_dir)
     if cache_dir is not None:

@@ -143,11 +143,7 @@ def view_batch(
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """Read the state of a reader from a JSON file: alone, or nested as in a Trainer's trainer_state.json.
-
-    Raises:
-        InputError: not JSON, or not exactly one state in it.
-    """
+    """Read the state of a reader from a JSON file: alone, or nested as in a Trainer's trainer_state.json."""
     hint = "write json.dumps(loader.state_dict()) to a file, or name the trainer_state.json of a checkpoint"
     try:
         found = list(_states(msgspec.json.decode(read_given_text(path))))
@@ -168,11 +164,7 @@ def _states(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _saved_arguments(state: ReaderState, *, order: Any) -> dict[str, Any]:
-    """Return the arguments of the loader that saved a state, except a function; `order` is the order if it is known.
-
-    Raises:
-        UsageError: a state of several caches, or of an order that only an argument can describe.
-    """
+    """Return the arguments of the loader that saved a state, except a function; `order` is the order if it is known."""
     if state.shares is not None:
         hint = "only the loader of the run can show it: it has the caches of the mixture"
         raise UsageError("the state was saved by a loader of several caches", hint=hint)
@@ -202,11 +194,7 @@ def _shards(cache: Cache, arguments: dict[str, Any]) -> BlockShards | DocumentSh
 
 
 def _state_after_steps(loader: PackedLoader, num_steps: int, *, through_epochs: bool) -> dict[str, Any]:
-    """Return the state of a loader after `num_steps` more steps, except for its counters.
-
-    Raises:
-        UsageError: the epoch has no step after these.
-    """
+    """Return the state of a loader after `num_steps` more steps, except for its counters."""
     state, passed = loader.state_dict(), -1
     plans = loader.plans(last_epoch=None if through_epochs else loader.epoch)
     for passed, plan in enumerate(islice(plans, num_steps + 1)):

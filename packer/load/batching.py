@@ -38,11 +38,7 @@ Batching: TypeAlias = BatchingName | Padded
 
 
 def batching_from_recipe(read: Read) -> Batching:
-    """Return the batching that a recipe asks for.
-
-    Raises:
-        UsageError: one that was withdrawn.
-    """
+    """Return the batching that a recipe asks for."""
     if read.batching == "padded":
         return Padded(length=read.length, multiple_of=read.multiple_of or 1, side=read.side or "right")
     if read.padding:
@@ -53,13 +49,3 @@ def batching_from_recipe(read: Read) -> Batching:
 def __getattr__(name: str) -> Any:
     refuse_withdrawn(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchFormat:
-    """The form of a micro-batch, whatever its batching."""
-
-    flatten: bool
-    shifted: bool
-    weighted: bool
-    static: bool

@@ -166,15 +166,10 @@ _MOST_PARTS = 16
 
 
 def split_by_tokens(lengths: Int64, work: Int64, *, budget: int, multiple: int) -> list[Int64]:
-    """Divide a step into as few micro-batches of at most `budget` tokens as LPT finds, a multiple of the ranks.
+    """Divide a step into as few micro-batches of at most `budget` tokens as LPT finds, a `multiple` of the ranks.
 
-    If there are fewer rows than micro-batches, some get one padding row.
-
-    Args:
-        lengths: tokens of the step's rows, none above the budget.  # int64[n]
-        work: by which micro-batches are filled, if all rows then find room; otherwise by tokens.  # int64[n]
-        budget: tokens of a micro-batch.
-        multiple: number of ranks.
+    They are filled by `work`, if all rows then find room; otherwise by tokens. If there are fewer rows than
+    micro-batches, some get one padding row.
 
     Returns:
         for each micro-batch, fullest first, places in the step, ascending; -1 for a padding row

@@ -11,12 +11,7 @@ from packer.load.step import MicroBatch
 
 
 def packed_positions(micro_batch: MicroBatch, rope_index: Callable[..., Any]) -> Tensor:
-    """Return positions of a flattened micro-batch: for the mask, then for time, height and width.  # int64[4, 1, T]
-
-    Args:
-        micro_batch: flattened, with the tensors of its images.
-        rope_index: the model's `get_rope_index`.
-    """
+    """Return positions of a flattened micro-batch: for the mask, then for time, height and width.  # int64[4, 1, T]"""
     lengths = micro_batch["cu_seq_lens_q"].diff().tolist()
     ids, types = (micro_batch[name][0].split(lengths) for name in ("input_ids", "mm_token_type_ids"))
     mask = pad_sequence([torch.ones_like(each) for each in ids], batch_first=True)

@@ -15,13 +15,12 @@ from torch import Tensor
 
 from packer.batches import Bool, Int32, Int64
 from packer.layout import MASKED, offsets_of, positions
-from packer.load.batching import BatchFormat, Padded
+from packer.load.arguments import LoaderOptions
 from packer.load.ordered_rows import PADDING_ROW
 from packer.load.step import MicroBatch
 from packer.store.numbered_rows import FoundRows
 
 Columns: TypeAlias = dict[str, Sequence[Any]]
-"""By name, one value for each micro-batch."""
 
 Beside: TypeAlias = tuple[list[Any], npt.NDArray[Any]]
 """A value for each position of each row, and what padding has: of blocks, at each position."""
@@ -36,31 +35,26 @@ class Layout:
     pad ids, or one pad token. All micro-batches are written together: for small ones that takes a quarter of the time.
     """
 
-    def __init__(
-        self, padded: Padded | None, *, block_len: int, pad_id: int, form: BatchFormat, most_sequences: int | None
-    ) -> None:
+    def __init__(self, options: LoaderOptions, *, block_len: int, pad_id: int, most_sequences: int | None) -> None:
         """Give each flattened micro-batch `most_sequences`, with empty ones at its end; None gives those it has."""
         self._most_sequences = most_sequences
-        self._block_len, self._padded = block_len, padded
-        self._is_flat = form.flatten if block_len else padded is None
+        self._block_len, self._padded = block_len, options.padded
+        self._is_flat = options.flatten if block_len else options.padded is None
         ones = np.ones(block_len or 1, np.int32)
         self._fill: dict[str, npt.NDArray[Any]] = {"input_ids": ones * pad_id, "labels": ones * MASKED}
         if block_len:
             self._fill["position_ids"] = np.arange(block_len, dtype=np.int32)
-        if form.weighted:
+        if options.weighted:
             self._fill["loss_weights"] = np.zeros(len(ones), np.float32)
         self._pool = ArrayPool()
 
     def micro_batches(
         self, found: FoundRows[Any], parts: Sequence[Int64], sizes: Int64, beside: Mapping[str, Beside]
     ) -> list[MicroBatch]:
-        """Lay out the micro-batches of some rows.
+        """Lay out the micro-batches of some rows, which are `found` in order, without padding rows.
 
-        Args:
-            found: the rows in order, without padding rows.
-            parts: row numbers of each micro-batch, PADDING_ROW for padding.
-            sizes: positions of each row.  # int64[R]
-            beside: further values of the positions.
+        `parts` are the row numbers of each micro-batch, PADDING_ROW for padding; `sizes` the positions of each row,
+        int64[R]; `beside` further values of the positions.
         """
         counts, is_real = [len(part) for part in parts], np.concatenate(parts) != PADDING_ROW
         widths, shapes = self._shapes(sizes, counts)
@@ -87,7 +81,8 @@ class Layout:
             else:
                 arrays["document_ids"] = sequence_ids(lengths, num_sequences)
         columns: Columns = {name: _pieces(torch.from_numpy(array), shapes) for name, array in arrays.items()}
-        return by_micro_batch(columns | sequences)
+        columns |= sequences
+        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
     def _empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         return np.empty(shape, dtype) if dtype == np.float32 else self._pool.empty(shape)
@@ -150,19 +145,10 @@ def _with_padding_rows(values: list[Any], is_real: Bool, fill: npt.NDArray[Any])
     return [next(rest) if real else fill for real in is_real.tolist()]
 
 
-def by_micro_batch(columns: Columns) -> list[MicroBatch]:
-    """Transpose columns into micro-batches."""
-    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-
-
 def sequence_columns(lengths: Int32, num_sequences: list[int]) -> Columns:
     """Return the cumulative sequence lengths of each micro-batch, each from 0, and its longest sequence.
 
     Worked example: lengths [3, 2, 4], of which the first micro-batch has two: [0, 3, 5] and [0, 4]; 3 and 4.
-
-    Args:
-        lengths: of the sequences.  # int32[K]
-        num_sequences: how many each micro-batch has, at least one.
     """
     firsts = offsets_of(num_sequences)[:-1]
     bounds = np.zeros(len(lengths) + len(num_sequences), np.int32)

@@ -102,21 +102,10 @@ class Mixture:
 
 
 class MixtureOrder(Order):
-    """The order of a mixture: rows of all caches, numbered consecutively.
+    """The order of a mixture: rows of all caches, numbered consecutively, the first of each by its `bases`.
 
-    It starts at a position. Going back before it recounts from the beginning, and skipping ahead counts the skipped
-    rows too.
-
-    Args:
-        orders: of each cache's rows.
-        shares: of rows, adding up to 1.
-        num_items: rows of an epoch.
-        bases: number of each cache's first row.
-        start: rows before the position, over all epochs.
-        taken: rows of each cache before the position; None if it is the beginning.
-
-    Raises:
-        ValueError: `taken` is impossible at that position.
+    It starts at a position, `start` rows over all epochs, with the rows `taken` of each cache before it; ValueError if
+    that is impossible. Going back before it counts from the beginning, and skipping ahead counts the skipped rows too.
     """
 
     def __init__(
@@ -182,11 +171,7 @@ class MixtureOrder(Order):
 def _assign(unit_shares: Sequence[int], unit: int, leads: Sequence[int], number: int) -> Int32:
     """Pick the cache of each of the next rows by Tijdeman's rule, in integers.  # int32[number]
 
-    Args:
-        unit_shares: shares in units.
-        unit: their sum, equal to one row.
-        leads: how far each share is ahead of its count now, in units; the sum is 0.
-        number: rows to assign.
+    Shares add up to `unit`, one row; `leads` say how far each share is ahead of its count now, in units, and sum to 0.
     """
     slack = max(2 * len(unit_shares) - 2, 1)
     if len(unit_shares) == 1:

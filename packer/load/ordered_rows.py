@@ -26,12 +26,7 @@ PADDING_ROW = -1
 
 
 class CacheRows:
-    """The rows of one split of one cache, numbered from 0, and which of them are put in order.
-
-    Raises:
-        UsageError: no such split.
-        InputError: it has no rows, or none with a trained token.
-    """
+    """The rows of one split of one cache, numbered from 0, and which of them are put in order."""
 
     def __init__(self, cache: Cache, split: str, *, kind: RowKind, cutoff_len: int | None) -> None:
         self.fingerprint = cache.manifest.content_fingerprint
@@ -74,11 +69,6 @@ class OrderedRows:
     """The rows of one split of some caches. Safe to read from two threads.
 
     Of each document `cutoff_len` tokens are read; None reads it whole.
-
-    Raises:
-        UsageError: no such split, or block lengths that differ.
-        InputError: a cache has no rows, or none with a trained token.
-        CheckError: from any method, if a file or a row does not match its digest.
     """
 
     def __init__(self, caches: Sequence[Cache], split: str, *, kind: RowKind, cutoff_len: int | None = None) -> None:
@@ -90,11 +80,7 @@ class OrderedRows:
         self._shards = [part.shards for part in self.parts]
         self.bounds = offsets_of([len(part) for part in self.parts])
         self.block_len = _block_len(self._shards) if kind == "blocks" else 0
-        """Tokens of a block; 0 for documents."""
-
         self.weighted = any(shards.weighted for shards in self._shards)
-        """Whether fractional loss weights are stored."""
-
         self._weight_sums: Float64 | None = None  # NaN if not yet known
         self.num_trained = np.concatenate([part.num_trained for part in self.parts])
         """Trained targets of each row; a first label is always -100, so shifting loses none.  # int32[N]"""
@@ -144,21 +130,13 @@ class OrderedRows:
         none = [np.zeros(0, np.int64)]
         return [np.concatenate([next(sides) for _ in range(self.num_sides)] if real else none) for real in is_real]
 
-    def num_pairs(self, rows: Int64) -> int | None:
-        """Count the pairs in some rows; None for other data."""
-        return len(rows) if self.num_sides == 2 else None
-
     @cached_property
     def untrained(self) -> Int64:
         """Documents that a cutoff leaves without a trained token; no order includes them.  # int64[n]"""
         return np.zeros(0, np.int64) if self._cutoff_len is None else np.flatnonzero(self.num_trained == 0)
 
     def lengths_of_each(self, rows: Int64) -> Int64:
-        """Return the positions of each document of some rows, or of each block; a padding row is a pad token.
-
-        Returns:
-            int64[R, 1 or 2]
-        """
+        """Return the positions of each document or block of rows; a padding row is a pad token.  # int64[R, 1 or 2]"""
         if self.block_len:
             return np.full((len(rows), 1), self.block_len, np.int64)
         lengths = self.lengths_of_sides[rows].astype(np.int64)
@@ -228,11 +206,7 @@ def content_of(cache: Cache) -> Content:
 
 
 def content_of_all(caches: Iterable[Cache]) -> Content:
-    """Return the kind of content that several caches share.
-
-    Raises:
-        UsageError: they have different kinds of content.
-    """
+    """Return the kind of content that several caches share."""
     found = {content_of(cache): cache.folder for cache in caches}
     if len(found) > 1:
         names = " and ".join(f"{content} ({folder})" for content, folder in found.items())
@@ -241,11 +215,7 @@ def content_of_all(caches: Iterable[Cache]) -> Content:
 
 
 def refuse_preference(content: Content, what: str) -> None:
-    """Keep a consumer that trains on every answer from imitating rejected answers.
-
-    Raises:
-        UsageError: the content is preference data.
-    """
+    """Keep a consumer that trains on every answer from imitating rejected answers."""
     if content != "examples":
         raise UsageError(
             f"{what} trains examples, and this cache holds {content}: it would imitate rejected answers too",
@@ -255,11 +225,7 @@ def refuse_preference(content: Content, what: str) -> None:
 
 
 def _check_preference(content: Content, kind: RowKind, cutoff_len: int | None) -> None:
-    """Refuse ways of reading that preference data does not allow.
-
-    Raises:
-        UsageError: a cutoff, or blocks.
-    """
+    """Refuse ways of reading that preference data does not allow."""
     if content == "examples":
         return
     if cutoff_len is not None:
@@ -273,11 +239,7 @@ def _check_preference(content: Content, kind: RowKind, cutoff_len: int | None) -
 
 
 def check_weights(*, weighted: bool, wanted: bool) -> None:
-    """Refuse a cache with loss weights for a consumer that does not declare that it uses them.
-
-    Raises:
-        UsageError: training would silently weigh all turns alike.
-    """
+    """Refuse a cache with loss weights for a consumer that does not declare that it uses them."""
     if weighted and not wanted:
         raise UsageError(
             "this cache has fractional loss weights, which would be ignored",
@@ -286,11 +248,7 @@ def check_weights(*, weighted: bool, wanted: bool) -> None:
 
 
 def check_rows_fit(rows: OrderedRows, options: LoaderOptions) -> None:
-    """Refuse rows that fit into no micro-batch: of a length, or of a budget of tokens or pixels.
-
-    Raises:
-        UsageError: gives their number and the length of the longest, or the pixels of the largest.
-    """
+    """Refuse rows that fit into no micro-batch: of a length, or of a budget of tokens or pixels."""
     limits, max_pixels = [], options.max_pixels
     if options.padded is not None and (length := options.padded.length) is not None:
         limits.append((length, rows.lengths_of_sides.max(1), f"micro-batches are padded to {length}"))

@@ -157,12 +157,8 @@ class Order(ABC):
 class EpochOrder(Order):
     """Every row once per epoch; the cost of a slice depends only on its length, and no table is kept in memory.
 
-    Args:
-        fingerprint: content fingerprint of the cache; part of the key, like `seed`.
-        seed: any integer.
-        num_items: rows of an epoch.
-        shuffled: False keeps the stored order, the same in every epoch.
-        rows: the rows to put in order, `num_items` of them; None means 0 to num_items.
+    The content fingerprint of the cache is part of the key, like `seed`. If not `shuffled`, the order is that stored.
+    `rows` are the rows to put in order, `num_items` of them; None means 0 to num_items.
     """
 
     def __init__(
@@ -186,11 +182,7 @@ class EpochOrder(Order):
 
 
 class FunctionOrder(Order):
-    """The rows that a function returns for each epoch, in its order, without those that are left out.
-
-    Raises:
-        ValueError: invalid row numbers, or none.
-    """
+    """The rows that a function returns for each epoch, in its order, without those left out; ValueError if wrong."""
 
     def __init__(self, rows_of_epoch: Any, num_rows: int, *, left_out: Int64) -> None:
         self._rows_of_epoch, self._num_rows, self._left_out = rows_of_epoch, num_rows, left_out

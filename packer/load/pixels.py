@@ -37,16 +37,12 @@ _FILLER_SIZE = (64, 64)
 
 
 def images_of(source: RowSource, options: LoaderOptions, *, pad_id: int) -> "BatchImages | None":
-    """Return what adds the images of a source's caches to micro-batches; None if they have none.
-
-    Raises:
-        UsageError: they would be read in a way that cuts documents.
-    """
+    """Return what adds the images of a source's caches to micro-batches; None if they have none."""
     if all(cache.manifest.media is None for cache in source.caches):
         return None
     if options.cutoff_len is not None:
         raise UsageError("cutoff_len would cut images apart", hint="leave out long rows: a filter on `tokens`")
-    if options.batching == "packed" and (options.form.static or not options.form.flatten):
+    if options.batching == "packed" and (options.static or not options.flatten):
         raise UsageError("blocks with images have other shapes each time", hint="leave static_shapes and flatten out")
     fills = source.rows.content == "examples"
     return BatchImages(source.caches, split=options.split, padded=options.padded, pad_id=pad_id, fills=fills)

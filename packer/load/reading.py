@@ -46,33 +46,27 @@ class EpochSummary(NamedTuple):
     """Micro-batches of one rank; every rank has the same number."""
 
     num_items: int | float
-    """Sum of the steps' `num_items_in_batch`."""
 
 
 class StepReader:
     """Reads one rank's rows of planned steps, into page-locked memory for a GPU. Not thread-safe."""
 
     def __init__(self, source: RowSource, options: LoaderOptions) -> None:
-        form, block_len = options.form, source.rows.block_len
         pad_id = pad_id_of(source.caches[0].manifest)
         self._rows = source.rows
         self._dealer, self._counts_tokens = Dealer(source.rows, options), options.batching == "token_budget"
-        most = source.rows.most_sequences() * options.micro_batch_size if form.static else None
-        self._layout = Layout(options.padded, block_len=block_len, pad_id=pad_id, form=form, most_sequences=most)
+        most = source.rows.most_sequences() * options.micro_batch_size if options.static else None
+        self._layout = Layout(options, block_len=source.rows.block_len, pad_id=pad_id, most_sequences=most)
         self.images = images_of(source, options, pad_id=pad_id) if options.images else None
         self._columns = BatchColumns(source, options) if options.columns else None
-        self._shifted = form.shifted
-        self._sums_weights = form.weighted and source.rows.weighted  # else every target has weight 1
+        self._shifted = options.shifted
+        self._sums_weights = options.weighted and source.rows.weighted  # else every target has weight 1
         self._pin = options.device.type == "cuda"
         most_tokens = 0 if self.images else _MAX_TOKENS  # pixels take a thousand times as much memory as ids
         self._max_rows = max(int(most_tokens * options.world_size / source.rows.lengths.mean()), 1)
 
     def steps(self, plans: Iterator[StepPlan], state: ReaderState) -> Iterator[tuple[Step, ReaderState]]:
-        """Yield the steps of consecutive plans from a state on, each with the loader's state after returning it.
-
-        Raises:
-            CheckError: a row of this rank does not match its digest.
-        """
+        """Yield the steps of consecutive plans from a state on, each with the loader's state after returning it."""
         for group in group_steps(plans, max_rows=self._max_rows):
             shares = [self._dealer.share(plan.rows) for plan in group]
             counts = self._counts(group)
@@ -88,7 +82,7 @@ class StepReader:
                     size=tokens if self._counts_tokens else plan.num_rows,
                     num_tokens=tokens,
                     num_slots=share.num_slots,
-                    num_pairs=self._rows.num_pairs(plan.real_rows),
+                    num_pairs=plan.num_rows if self._rows.num_sides == 2 else None,
                 )
                 state = _state_after(state, plan, trained=trained, tokens=tokens, slots=share.num_slots)
                 yield step, state

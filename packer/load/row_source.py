@@ -44,20 +44,14 @@ class StepPlan:
     """The rows of one step over all ranks, and the reader's position after it."""
 
     epoch: int
-    """Epoch the step begins in."""
-
     rows: Int64  # [n]; PADDING_ROW where a row is padding, always at the end
     num_rows: int
-    """Rows without padding rows."""
-
     coverage: float
     """Fraction of `epoch` that has been taken after this step, 0 to 1."""
 
     next_epoch: int
     next_cursor: int
     size: int
-    """Requested size in rows or tokens."""
-
     taken: tuple[int, ...] | None = None
     """For a mixture, the rows of each cache up to the end of this step."""
 
@@ -72,13 +66,7 @@ _FIRST_ROWS = 64
 
 
 class RowSource:
-    """The rows of a split in the order of every epoch. Safe to read from two threads: each iteration has its own order.
-
-    Raises:
-        UsageError: caches that cannot be mixed; a batching, an order or sizes that do not suit the rows.
-        InputError: the split has no rows, or the cutoff leaves none.
-        ValueError: invalid row numbers.
-    """
+    """The rows of a split in the order of every epoch. Safe to read from two threads: each has an order of its own."""
 
     def __init__(self, source: Cache | Mixture, options: LoaderOptions) -> None:
         self._options = options
@@ -99,7 +87,7 @@ class RowSource:
             self._num_items = self._mixture.num_items(self._shares, [part.num_ordered for part in rows.parts])
         else:
             self._num_items = self._order().num_items
-        check_weights(weighted=rows.weighted, wanted=options.form.weighted)
+        check_weights(weighted=rows.weighted, wanted=options.weighted)
         self.check_size(options.global_batch_size)
         check_rows_fit(rows, options)
         if self._is_function and (np.diff(self._order().rows(0)) > 0).all() and self._num_items > 1:
@@ -174,8 +162,7 @@ class RowSource:
     def steps_of_epoch(self, state: ReaderState) -> int:
         """Count the steps of the state's whole epoch at the state's batch size; with ``wrap``, those that begin in it.
 
-        Raises:
-            TypeError: the number depends on what was read before: sizes vary, or steps counted in tokens wrap around.
+        TypeError if that depends on what was read before: sizes vary, or steps counted in tokens wrap around.
         """
         end, is_planned = self._options.end, self._counts_tokens or self._is_function
         is_scheduled = self._options.schedule is not None
@@ -202,11 +189,7 @@ class RowSource:
         return self._order().length(epoch) if self._is_function else self._num_items
 
     def check_size(self, batch_size: int) -> None:
-        """Refuse a size that cannot be divided among the ranks, or that no epoch fills.
-
-        Raises:
-            UsageError: a step is not a whole number of micro-batches, or every row would be dropped.
-        """
+        """Refuse a size that cannot be divided among the ranks, or that no epoch fills."""
         self._check_division(batch_size)
         if self._options.end != "drop":
             return
@@ -216,11 +199,7 @@ class RowSource:
             check_fits(size=batch_size, num_items=self.rows.parts[0].num_tokens(), unit="tokens")
 
     def order_at(self, state: ReaderState) -> Order:
-        """Return the order, ready to continue from a state.
-
-        Raises:
-            ValueError: the state's record of a mixture is impossible.
-        """
+        """Return the order, ready to continue from a state; ValueError if what it took of a mixture is impossible."""
         return self._order(state.epoch, state.cursor, state.taken)
 
     def fetch(self) -> None:
@@ -273,7 +252,7 @@ class RowSource:
                 "cutoff_len is for documents; blocks were cut when they were packed",
                 hint="choose a batching of documents, or build with another --block-len",
             )
-        if kind != "blocks" and options.form.static:
+        if kind != "blocks" and options.static:
             raise UsageError("static_shapes is for blocks", hint="batching=Padded(length=N) gives documents one shape")
         if kind == "blocks" and isinstance(options.order, LengthBucketed):
             raise UsageError(
@@ -298,9 +277,6 @@ def plan_step(
     continues with the next epoch's order, and with the one after that if the step is larger than an epoch.
 
     Sizes count rows; if `lengths` has the tokens of every row, none longer than `size`, they count tokens.
-
-    Raises:
-        UsageError: `end` is ``drop`` and not even a whole epoch fills one step.
     """
     rows = _rows_that_fit(order, lengths, epoch, cursor, size)
     if not len(rows):
@@ -352,11 +328,7 @@ def steps_left(*, num_items: int, cursor: int, size: int, end: End, num_epochs: 
 
 
 def check_batch_size(global_batch_size: int, *, micro_batch_size: int, world_size: int) -> None:
-    """Refuse a global batch that is not a whole number of micro-batches on every rank.
-
-    Raises:
-        UsageError: names the nearest valid sizes.
-    """
+    """Refuse a global batch that is not a whole number of micro-batches on every rank."""
     unit = micro_batch_size * world_size
     if global_batch_size > 0 and global_batch_size % unit == 0:
         return
@@ -370,11 +342,7 @@ def check_batch_size(global_batch_size: int, *, micro_batch_size: int, world_siz
 
 
 def check_fits(*, size: int, num_items: int, unit: str) -> None:
-    """Refuse a step that is larger than an epoch, for ``end="drop"``.
-
-    Raises:
-        UsageError: every row would be dropped.
-    """
+    """Refuse a step that is larger than an epoch, for ``end="drop"``."""
     if size > num_items:
         raise UsageError(
             f"global_batch_size {size} exceeds the {num_items} {unit} of an epoch; end='drop' would drop them all",

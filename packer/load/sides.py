@@ -18,7 +18,6 @@ from packer.load.ordered_rows import PADDING_ROW, OrderedRows
 from packer.load.step import MicroBatch
 
 NO_SIDE = -1
-"""Sentinel for the side of padding."""
 
 
 def with_sides(micro_batches: list[MicroBatch], parts: list[Int64], rows: OrderedRows) -> list[MicroBatch]:

@@ -34,11 +34,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Blocks or documents; padding rows are not counted."""
 
     trained: Count
-    """Trained targets."""
-
     tokens: Count
-    """Padding is not counted."""
-
     slots: Count
     """Positions, including padding: what the model worked on."""
 
@@ -108,11 +104,7 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def decode_state(value: Any) -> ReaderState:
-    """Decode a saved state.
-
-    Raises:
-        CheckError: not a state, or of another version.
-    """
+    """Decode a saved state."""
     if isinstance(value, dict) and value.get("version", STATE_VERSION) != STATE_VERSION:
         raise CheckError(
             f"reader state: expected version {STATE_VERSION}, found {value['version']!r}",
@@ -134,9 +126,6 @@ def restore(value: Any, *, reader: ReaderState, length: Callable[[int], int]) ->
     that saved the state. A warning names any other option that differs between the two; the reader's own applies.
 
     `reader` is any state of the reader that is to continue, `length` gives the number of rows of an epoch.
-
-    Raises:
-        CheckError: not a state, of another version, of other data, or of a reader whose steps have other rows.
     """
     state = decode_state(value)
     for name, hint in _HINTS.items():

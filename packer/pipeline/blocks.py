@@ -57,11 +57,7 @@ class BlockForm:
 
     @classmethod
     def of(cls, pack: Pack, *, pad_id: int, eos_id: int | None, stop_ids: Sequence[int]) -> "BlockForm":
-        """Return the layout for given packing rules and a tokenizer.
-
-        Raises:
-            RecipeError: mode ``eos`` without an EOS.
-        """
+        """Return the layout for given packing rules and a tokenizer."""
         separator_id = None
         if pack.mode == "eos":
             separator_id = eos_id if eos_id is not None else next(iter(stop_ids), None)
@@ -97,8 +93,6 @@ class BlockTask:
 
     split: str
     index: int
-    """Index of the shard within the split."""
-
     first_row: int
     """Index of the first block within the split."""
 
@@ -156,8 +150,6 @@ class PackedGroup:
     split: str
     left_out: DroppedRanges
     losses: dict[str, DropCount]
-    """What was lost for each rejection code."""
-
     num_blocks: int
     num_packed: int
     """Documents with at least a part in a block."""
@@ -205,9 +197,6 @@ def pack_split(
 
     Yields:
         the result of the group, and the task that makes its blocks, or one task for each shard
-
-    Raises:
-        CheckError: a document that is wholly or partly left out is damaged.
     """
     if not len(documents):
         return

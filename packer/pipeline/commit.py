@@ -34,8 +34,6 @@ def commit(
     manifest that the build began with. After the commit, the cache is opened as readers open it.
 
     Raises:
-        CheckError: a conservation law is broken, or more rows are rejected than `fail_above`.
-        UsageError: the manifest would be larger than readers accept.
         StorageError: the disk cannot be written, or did not retain what was written. Until the manifest is replaced,
             the old cache is intact; from then on the new one is complete, and the next build finishes the clean-up.
     """
@@ -77,10 +75,7 @@ def _refuse_unreadable(folder: Path, manifest: Manifest) -> None:
 def finish(folder: Path, manifest: Manifest) -> None:
     """Finish a commit after the manifest is written; a no-op if that has been done. Call it with the lock held.
 
-    rejected.jsonl is published last, so that it shows whether the previous build finished.
-
-    Raises:
-        StorageError: the disk cannot be written; the cache is complete nevertheless.
+    The cache is complete before. rejected.jsonl is published last, to show whether the previous build finished.
     """
     if is_pending(folder, manifest):
         sweep(folder, manifest.named_files)

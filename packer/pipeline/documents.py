@@ -56,23 +56,13 @@ class BuiltDocuments:
     """One for every partition if there are rules about rows; else empty."""
 
     num_built: int
-    """Number of document shards that were newly made."""
-
     rejected_inputs: tuple[RejectedInput, ...]
 
 
 def make_documents(
     plan: BuildPlan, folder: Path, found: Manifest | None, options: BuildOptions, progress: Progress
 ) -> BuiltDocuments:
-    """Return the result of every partition, in order, reusing finished ones and making the rest.
-
-    Raises:
-        InputError: an input has changed since it was planned.
-        NothingKeptError: every row is rejected.
-        RewrittenError: rewritten history costs more than the recipe allows.
-        EngineDiffersError: the fast engine cannot be used.
-        StorageError: the disk cannot be written.
-    """
+    """Return the result of every partition, in order, reusing finished ones and making the rest."""
     there, tables = reusable(folder, found, plan.tasks, repair=options.repair)
     results: dict[int, PartitionResult] = {}
     traits: dict[int, StoredTable] = {}

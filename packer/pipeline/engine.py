@@ -40,9 +40,6 @@ def resolve_engine(asked: str, tokenizer_json: bytes, *, before: str | None = No
 
     ``auto`` keeps the reference if that was the engine of the existing cache, `before`, so that installing the other
     one does not cause everything to be tokenized again.
-
-    Raises:
-        RecipeError: ``fast`` is required but cannot be used.
     """
     if asked == "reference" or (asked == "auto" and (fast_version() is None or before == "reference")):
         return _reference()

@@ -175,12 +175,7 @@ def build_recipe_with(
 
 
 def _recipe_and_rows(data: Any, options: dict[str, Any]) -> tuple[Recipe, list[Any]]:
-    """Translate `data` and the options to a recipe; if `data` is rows, also return them, one entry for each source.
-
-    Raises:
-        TypeError: `data` is neither rows, files nor a recipe, or an option is of another type than its key.
-        RecipeError: the recipe cannot be read.
-    """
+    """Translate `data` and the options to a recipe; if `data` is rows, also return them, one entry for each source."""
     if isinstance(data, Recipe) and not options:
         return data, []
     options = {key: _option(key, value) for key, value in options.items()}
@@ -230,11 +225,7 @@ def _paths(data: Any) -> list[Any] | None:
 
 
 def _rows(data: Any) -> Any:
-    """Check that the rows of a split can be iterated, and return them.
-
-    Raises:
-        TypeError: they cannot.
-    """
+    """Return the rows of a split, if they can be iterated; TypeError if not."""
     if _are_rows(data):
         return data
     raise _wrong(
@@ -295,11 +286,7 @@ def _written(value: Any) -> Any:
 
 
 def _path(name: str, value: Any, expected: str) -> str:
-    """Return a path as a string.
-
-    Raises:
-        TypeError: it is something else, such as a tokenizer object.
-    """
+    """Return a path as a string; TypeError if it is something else, such as a tokenizer object."""
     if isinstance(value, str | os.PathLike):
         return os.fspath(value)
     folder = getattr(value, "name_or_path", None)

@@ -41,11 +41,7 @@ _HINT = "a row names a document by `doc_id` and has its values, or with `start` 
 
 
 def pin_columns(recipe: Recipe) -> Recipe:
-    """Return the recipe with the digest of each file that its columns name.
-
-    Raises:
-        InputError: a file cannot be read, or its digest is not the one in the recipe.
-    """
+    """Return the recipe with the digest of each file that its columns name."""
     digest = cache(lambda file: file_sha256(input_place(file)))  # often several columns are in one file
 
     def pinned(rule: Column) -> Column:
@@ -78,13 +74,7 @@ class Joined:
 
 
 def join_columns(folder: Path, recipe: Recipe, shards: Sequence[Shard]) -> Joined:
-    """Write document shards again with the values that files have for their documents; without any, if they have some.
-
-    Raises:
-        InputError: a file cannot be read, names a document that is not there, or has a wrong value; names both.
-        CheckError: a shard is damaged.
-        StorageError: the disk cannot be written.
-    """
+    """Write document shards again with the values that files have for their documents, or without any."""
     columns = [each for each in declared(recipe) if each.rule.file is not None]
     if not columns and not any(shard.joined for shard in shards):
         return Joined(shards=shards)

@@ -53,8 +53,6 @@ def keep_rows(rows: Any, folder: Path, *, split: str, limit: int | None, note: C
 
     Raises:
         TypeError: a row is not a mapping, or contains a value that JSON cannot represent.
-        InputError: there are no rows.
-        StorageError: the disk cannot be written.
     """
     batches = _arrow_batches(rows)
     with AtomicFile(folder, below=folder.parent) as file:
@@ -71,11 +69,7 @@ def keep_rows(rows: Any, folder: Path, *, split: str, limit: int | None, note: C
 
 
 def remove_rows(folder: Path, *, but: Iterable[str] = ()) -> None:
-    """Remove the files that :func:`keep_rows` wrote into a folder, and the folder if it is empty then.
-
-    Raises:
-        StorageError: the disk cannot be written.
-    """
+    """Remove the files that :func:`keep_rows` wrote into a folder, and the folder if it is empty then."""
     kept = {Path(path).name for path in but}
     if folder.is_symlink() or not folder.is_dir():
         return
@@ -138,11 +132,7 @@ def _write_lines(rows: Iterable[Any], file: AtomicFile, limit: int | None) -> in
 
 
 def _line(row: Any, number: int) -> bytes:
-    """Encode a row as a line of JSON; NaN becomes null, as in tables.
-
-    Raises:
-        TypeError: it is not a mapping, or contains a value that JSON cannot represent.
-    """
+    """Encode a row as a line of JSON; NaN becomes null, as in tables. TypeError if it cannot."""
     if not isinstance(row, Mapping):
         raise _no_row(f"row {number} is {reprlib.repr(row)}; expected a dict such as {_EXAMPLE}")
     try:
@@ -181,11 +171,7 @@ def _as_builtin(value: Any) -> Any:
 
 
 def _plain(value: Any, number: int, place: str = "") -> Any:
-    """Convert a value to built-in types that JSON can represent, with None for NaN.
-
-    Raises:
-        TypeError: JSON cannot represent it; names its place.
-    """
+    """Convert a value to built-in types for JSON, with None for NaN; TypeError, naming its place, if it cannot."""
     if isinstance(value, Mapping):
         if odd := [key for key in value if not isinstance(key, str | int | float | None)]:
             raise _no_row(f"row {number}, {place}: key {reprlib.repr(odd[0])} is not a JSON value")

@@ -34,11 +34,7 @@ def model_record(model: Model) -> ModelRecord:
 
 
 def write_model(folder: Path, record: ModelRecord, files: Mapping[str, bytes]) -> None:
-    """Copy a tokenizer's files into the cache; files that are already stored and intact are left alone.
-
-    Raises:
-        StorageError: the disk cannot be written.
-    """
+    """Copy a tokenizer's files into the cache; files that are already stored and intact are left alone."""
     cache = CacheFiles(folder)
     for file in record.files:
         name = f"model/{file.path}"
@@ -50,12 +46,7 @@ def write_model(folder: Path, record: ModelRecord, files: Mapping[str, bytes]) -
 
 
 def kept_files(folder: Path, manifest: Manifest) -> dict[str, bytes]:
-    """Return the files under `model/` that the manifest names, by file name.
-
-    Raises:
-        CheckError: one is missing, or its digest differs.
-        StorageError: one cannot be read.
-    """
+    """Return the files under `model/` that the manifest names, by file name."""
     files, cache = {}, CacheFiles(folder)
     for file in manifest.model.files:
         name, hint = f"model/{file.path}", repair_hint(folder)
@@ -71,11 +62,6 @@ def kept_files(folder: Path, manifest: Manifest) -> dict[str, bytes]:
 
 
 def kept_model(folder: Path, manifest: Manifest, recipe: Recipe) -> Model:
-    """Return the model made of exactly the files that the manifest names; role markers are not searched for.
-
-    Raises:
-        CheckError, StorageError: as :func:`kept_files`.
-        InputError: the files are not a valid model.
-    """
+    """Return the model made of exactly the files that the manifest names; role markers are not searched for."""
     files = kept_files(folder, manifest)
     return model_of(files, folder / "model", stop=recipe.supervision.stop, pad_id=recipe.pack.pad_id)

@@ -33,15 +33,7 @@ def pack_documents(
     progress: Progress,
     fail_above: float | None = None,
 ) -> PackedBlocks:
-    """Pack the documents of a cache, each split separately, and write its block shards.
-
-    Raises:
-        LeftOutError: a larger share of the tokens would be in no block than `fail_above`, or a tenth.
-        NothingKeptError: no document is in a block.
-        RecipeError: mode ``eos`` without an EOS.
-        CheckError: a document is damaged.
-        StorageError: the disk cannot be read or written.
-    """
+    """Pack the documents of a cache, each split separately, and write its block shards."""
     recipe, model = provenance.recipe, provenance.model
     pack = msgspec.to_builtins(recipe.pack)
     if recipe.pack.mode == "none":
@@ -50,9 +42,10 @@ def pack_documents(
     limit = LIMIT if fail_above is None else fail_above
     groups: list[PackedGroup] = []
     are_apart = workers.are_apart(folder)
+    num_tokens = sum(own.num_tokens for own in documents.values())
 
     def lost() -> InNoBlock:
-        return InNoBlock.of_documents(cuts_of(groups), documents.values())
+        return InNoBlock(cuts=cuts_of(groups), of_tokens=num_tokens)
 
     def tasks() -> Iterator[BlockTask | GroupTask]:
         for split, own in documents.items():
@@ -68,7 +61,6 @@ def pack_documents(
                 progress.note(f"split '{split}' has no block: nothing of its {len(own):,} documents could be packed")
         refuse_lost_tokens(lost(), documents.values(), pack, limit)
 
-    num_tokens = sum(own.num_tokens for own in documents.values())
     num_tasks = max(1, len(documents)) + num_tokens // tokens_per_shard(recipe.shard_bytes)
     progress.stage("blocks", num_tokens, "tokens")
     shards: dict[int, tuple[Shard, ...]] = {}

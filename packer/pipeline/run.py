@@ -53,11 +53,7 @@ from packer.tokenize import EngineDiffersError, ReferenceFailsError
 
 
 def build_recipe(recipe: Recipe, folder: Path, options: BuildOptions, progress: Progress) -> BuildResult:
-    """Build the cache of a recipe, or bring it up to date; its public entry point is :func:`packer.build`.
-
-    Raises:
-        PackerError: see :mod:`packer.errors`; nothing of an existing cache is lost.
-    """
+    """Build the cache of a recipe, or bring it up to date; its public entry point is :func:`packer.build`."""
     folder = build_place(folder, is_dry=options.dry_run)
     with path_errors():
         if not options.dry_run:
@@ -175,11 +171,7 @@ def _result(
 
 
 def _replaced(folder: Path, found: Manifest, wanted: Provenance, options: BuildOptions) -> Changes:
-    """Return what would be replaced in the existing cache.
-
-    Raises:
-        UsageError: the changes need `--force`.
-    """
+    """Return what would be replaced in the existing cache."""
     replaced = changes(found, wanted)
     if not options.force:
         replaced.refuse(folder)
@@ -217,11 +209,7 @@ def _timed(seconds: dict[str, float], part: str) -> Iterator[None]:
 
 
 def _loading(recipe: Recipe, workers: Workers) -> AbstractContextManager[None]:
-    """Begin to load the encoder while the build is planned: in the fork server if workers will be used, otherwise here.
-
-    Raises:
-        RecipeError, InputError: as for a plan.
-    """
+    """Begin to load the encoder while the build is planned: in the fork server if workers will be used, or here."""
     if not isinstance(workers, Processes):
         return nullcontext()
     size = sum(FileStatus.of(file.path).num_bytes for file in resolve_sources(recipe))

@@ -28,8 +28,6 @@ class Selected:
     """Which documents of a cache are in which split, and which are in none."""
 
     documents: Mapping[str, DocumentShards]
-    """The documents of each split."""
-
     record: RowSelection | None
     """The manifest's record of the selection; None if the recipe has no rules about rows."""
 
@@ -99,10 +97,6 @@ def select(folder: Path, wanted: Provenance, shards: Sequence[Shard], traits: Se
     """Decide which documents are in which split; store the selection if the recipe has rules about rows.
 
     `traits` are tables for the rows of each document shard; empty without rules.
-
-    Raises:
-        NothingKeptError: no row is left.
-        StorageError: the disk cannot be written.
     """
     rules = wanted.recipe.row_rules
     if not rules.is_set:
@@ -137,11 +131,7 @@ def _nothing_left(rows: SelectedRows, rules: RowRules) -> NothingKeptError:
 
 
 def read_traits(folder: Path, traits: Sequence[StoredTable], rules: RowRules) -> pa.Table:
-    """Return the traits of all rows, in the order of the partitions.
-
-    Raises:
-        CheckError: a file is damaged, or has not the traits that the rules need.
-    """
+    """Return the traits of all rows, in the order of the partitions."""
     from packer.curate.trait_rules import TraitRules  # noqa: PLC0415 - not loaded by builds without rules
     from packer.curate.traits import trait_schema  # noqa: PLC0415 - not loaded by builds without rules
 
@@ -152,11 +142,7 @@ def read_traits(folder: Path, traits: Sequence[StoredTable], rules: RowRules) ->
 def decide(
     folder: Path, rules: RowRules, inputs: Sequence[Input], shards: Sequence[Shard], traits: pa.Table
 ) -> SelectedRows:
-    """Compute the selection of a cache from its traits and documents.
-
-    Raises:
-        CheckError: a file is damaged.
-    """
+    """Compute the selection of a cache from its traits and documents."""
     from packer.curate.select import select_rows  # noqa: PLC0415 - not loaded by builds without rules
 
     return select_rows(_input_rows(folder, inputs, shards), traits, rules)

@@ -69,11 +69,7 @@ class Stages:
 
     @cached_property
     def tokenizing(self) -> TurnTokenizer:
-        """The tokenization stage, loaded on first use.
-
-        Raises:
-            EngineDiffersError: the fast encoder cannot be used for this tokenizer, or differs from the reference.
-        """
+        """The tokenization stage, loaded on first use; EngineDiffersError if the fast encoder cannot be used."""
         return TurnTokenizer(self._model, self._encoder)
 
     @cached_property
@@ -193,7 +189,6 @@ def with_role_markers(model: Model, recipe: Recipe) -> Model:
     """Return the model with the role markers that its templates write added to its control tokens.
 
     Raises:
-        TemplateError: a template that is not valid Jinja.
         TemplateOverrunError: a template takes too long to render.
     """
     with overruns_at(lambda _: named_template(recipe)):
@@ -285,11 +280,7 @@ def _calling_turns() -> Iterator[dict[str, Any]]:
 
 
 def compile_template(source: str, model: Model, recipe: Recipe) -> ChatTemplate:
-    """Compile a template with the model's variables and the recipe's date.
-
-    Raises:
-        TemplateError: it is not valid Jinja.
-    """
+    """Compile a template with the model's variables and the recipe's date."""
     try:
         return ChatTemplate(
             source,

@@ -105,11 +105,7 @@ def with_rules(recipe: AnyRecipe, change: Callable[[Column], Column]) -> AnyReci
 
 
 def check_columns(columns: tuple[Declared, ...], where: str, *, reads_images: bool) -> None:
-    """Refuse columns that cannot be.
-
-    Raises:
-        RecipeError: names the column.
-    """
+    """Refuse columns that cannot be."""
     names = [each.name for each in columns]
     if columns and reads_images:
         raise RecipeError(f"{where}: columns beside images are not supported", hint="--set media.images=reject")

@@ -80,9 +80,6 @@ def as_setting(name: str, text: str) -> str:
     Example:
         >>> as_setting("columns", "instruction=Question,output=Answer")
         'sources.columns={instruction: Question, output: Answer}'
-
-    Raises:
-        RecipeError: something else where pairs are expected, or a name twice.
     """
     option = NAMED_OPTIONS[name]
     if option.example is not None and not text.lstrip().startswith("{"):

@@ -34,11 +34,7 @@ class Pack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 def check_pack(pack: Pack, where: str) -> None:
-    """Check that the rules of packing fit together.
-
-    Raises:
-        RecipeError: a rule that has no meaning with this mode or block length.
-    """
+    """Check that the rules of packing fit together."""
     if pack.mode == "none":
         return
     if pack.align > 1 and pack.mode in {"eos", "stream"}:

@@ -42,11 +42,7 @@ class Read(Rule, frozen=True, kw_only=True):
 
 
 def check_read(read: Read, where: str) -> None:
-    """Check that the rules fit together.
-
-    Raises:
-        RecipeError: a rule that has no meaning with this batching.
-    """
+    """Check that the rules fit together."""
     if read.batching == "packed" and read.cutoff_len is not None:
         raise RecipeError(
             f"{where}: read.cutoff_len: blocks were cut when they were packed",

@@ -20,11 +20,7 @@ _OF_TEXTS = tuple(
 
 
 def check_rules(rules: RowRules, where: str) -> None:
-    """Refuse rules that contradict each other or have no effect.
-
-    Raises:
-        RecipeError: names the rule.
-    """
+    """Refuse rules that contradict each other or have no effect."""
     names = [each.name for each in rules.filters]
     for i, each in enumerate(rules.filters):
         _check_filter(each, f"{where}: filters[{i}] '{each.name}'")
@@ -100,11 +96,7 @@ def _check_split(split: Split, place: str) -> None:
 
 
 def time_of(text: str, place: str = "split.cutoffs") -> int:
-    """Return a cutoff as microseconds since 1970 in UTC.
-
-    Raises:
-        RecipeError: the text is not an ISO time.
-    """
+    """Return a cutoff as microseconds since 1970 in UTC."""
     try:
         return microseconds(text)
     except ValueError as error:

@@ -31,9 +31,6 @@ def load_mapping(path: Path, *, what: str = "", hint: str | None = None) -> dict
     """Read the mapping in a YAML or JSON file as plain values; an empty file gives an empty mapping.
 
     Errors put `what` before the path; `hint` says what to do if the file does not exist.
-
-    Raises:
-        RecipeError: unreadable file, not YAML, a duplicate key, no mapping.
     """
     try:
         text = read_given_text(path)
@@ -50,11 +47,7 @@ def load_mapping(path: Path, *, what: str = "", hint: str | None = None) -> dict
 
 
 def parse_mapping(text: str, path: Path, *, what: str = "", hint: str | None = None) -> dict[str, Any]:
-    """Like :func:`load_mapping`, for text that was already read; `hint` says what to do if it is not a mapping.
-
-    Raises:
-        RecipeError: not YAML, a duplicate key, no mapping.
-    """
+    """Like :func:`load_mapping`, for text that was already read; `hint` says what to do if it is not a mapping."""
     values = _parse_json(text) if path.suffix == ".json" else None
     values = parse_yaml(text, str(path)) if values is None else values
     if values is None:
@@ -71,11 +64,7 @@ def as_yaml(values: Mapping[str, Any]) -> str:
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """Parse a YAML value.
-
-    Raises:
-        RecipeError: not YAML, a duplicate key, or aliases that expand to too many values.
-    """
+    """Parse a YAML value."""
     try:
         return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
     except yaml.MarkedYAMLError as error:
@@ -156,11 +145,7 @@ def _parse_json(text: str) -> Any:
 
 
 def parse_size(values: dict[str, Any], keys: Sequence[str]) -> None:
-    """Replace a size such as 64MiB by its number of bytes, in place.
-
-    Raises:
-        RecipeError: the text is not a size.
-    """
+    """Replace a size such as 64MiB by its number of bytes, in place."""
     *parents, last = keys
     for parent in parents:
         child = values.get(parent)

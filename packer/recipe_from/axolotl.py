@@ -24,12 +24,7 @@ _INSTRUCTIONS = {f"field_{name}": name for name in ("instruction", "input", "out
 
 
 def read_axolotl(config: Mapping[str, Any], paths: ConfigPaths, report: Report) -> dict[str, Any]:
-    """Return the values of a recipe.
-
-    Raises:
-        RecipeError: a list of datasets is malformed.
-        UsageError: the configuration is not for supervised training.
-    """
+    """Return the values of a recipe."""
     keys = Keys(config, report)
     for key in ("rl", "reward_model", "process_reward_model"):
         if keys.take(key):

@@ -63,9 +63,6 @@ class Keys:
         """Return a key's value; None if it is absent or empty. The key counts as carried over.
 
         `kind` is the required type. A single text is accepted as a list of texts.
-
-        Raises:
-            RecipeError: the value has a different type.
         """
         name, value = self._where + key, self._values.get(key)
         if key in self._values:

@@ -48,10 +48,6 @@ def read_config(path: Path, target: Path) -> Converted:
     Args:
         path: YAML or JSON.
         target: The folder that the recipe will be in; its paths are relative to it.
-
-    Raises:
-        RecipeError: no such file, not YAML or JSON, not one of these configurations, or one without rows that packer
-            reads.
     """
     values = _load(path)
     paths = ConfigPaths(bases=tuple(dict.fromkeys((Path.cwd(), path.absolute().parent))), target=target)
@@ -76,12 +72,7 @@ def read_config(path: Path, target: Path) -> Converted:
 
 
 def write_recipe(converted: Converted, folder: Path) -> Path:
-    """Write `recipe.yaml` into a folder, which is created if necessary, and return its path.
-
-    Raises:
-        UsageError: it already exists; nothing is overwritten.
-        StorageError: the disk refused.
-    """
+    """Write `recipe.yaml` into a folder, which is created if necessary, and return its path."""
     refuse_address(os.fspath(folder), place="file")
     path = folder / RECIPE_FILE
     if os.path.lexists(path):
@@ -107,11 +98,7 @@ def _printable(line: str) -> str:
 
 
 def _load(path: Path) -> dict[str, Any]:
-    """Read a YAML or JSON mapping as plain values that can be written to a recipe and to a screen.
-
-    Raises:
-        RecipeError: as :func:`load_mapping`; or a value contains itself, is nested too deeply or cannot be encoded.
-    """
+    """Read a YAML or JSON mapping as plain values that can be written to a recipe and to a screen."""
     values = load_mapping(path, hint=f"FILE is {_EXPECTED}")
     try:
         json.dumps(values, ensure_ascii=False, default=str, skipkeys=True).encode()

@@ -36,12 +36,7 @@ _TAG_ROLES = {"user_tag": "user", "assistant_tag": "assistant", "system_tag": "s
 def read_llamafactory(
     config: Mapping[str, Any], paths: ConfigPaths, report: Report, *, load: Callable[[Path], Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return the values of a recipe; `load` reads a file as a mapping.
-
-    Raises:
-        RecipeError: its datasets cannot be found.
-        UsageError: the configuration is not for supervised training.
-    """
+    """Return the values of a recipe; `load` reads a file as a mapping."""
     keys = Keys(config, report)
     stage = keys.take("stage", "text") or "sft"
     if stage != "sft":

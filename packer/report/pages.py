@@ -103,10 +103,6 @@ def report(folder: Path | str, output: Path | str) -> Report:
     Args:
         folder: the cache.
         output: the file; an existing page is replaced.
-
-    Raises:
-        UsageError: `output` is inside the cache, or an existing file that is not a page.
-        InputError, CheckError, StorageError: as :meth:`packer.Cache.open`; or the disk refuses.
     """
     output = Path(output)
     check_place(output, folder)

@@ -115,12 +115,7 @@ def _hash(name: str) -> str:
 
 
 def check_place(output: Path, *caches: Path | str) -> None:
-    """Check that a page may be written to this file, which must not be in one of the caches.
-
-    Raises:
-        UsageError: it is a URL, is inside a cache, is a folder, or is an existing file that is not a page.
-        StorageError: the existing file cannot be read.
-    """
+    """Check that a page may be written to this file, which must not be in one of the caches."""
     refuse_address(os.fspath(output), place="file")
     place = output.resolve()
     for cache in caches:
@@ -137,9 +132,5 @@ def check_place(output: Path, *caches: Path | str) -> None:
 
 
 def write_page(page: bytes, output: Path) -> None:
-    """Write a page atomically.
-
-    Raises:
-        StorageError: the disk refuses.
-    """
+    """Write a page atomically."""
     write_atomically(output, page)

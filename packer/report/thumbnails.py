@@ -24,11 +24,7 @@ class Thumbnails:
         self._room = _MOST_BYTES
 
     def of(self, images: Sequence[ImageView]) -> list[dict[str, Any]]:
-        """Return size, tokens and thumbnail of each image, a JPEG in base64.
-
-        Raises:
-            CheckError: an image is damaged.
-        """
+        """Return size, tokens and thumbnail of each image, a JPEG in base64."""
         return [
             {"width": each.width, "height": each.height, "tokens": each.tokens, "jpeg": self._jpeg(each.sha256)}
             for each in images

@@ -20,10 +20,6 @@ def write_starter(folder: Path) -> tuple[Path, ...]:
 
     Returns:
         Paths of the files written, sorted.
-
-    Raises:
-        UsageError: `folder` is a file, or is not empty.
-        StorageError: the folder cannot be read or written.
     """
     return _write({path.relative_to(_FILES): path for path in _FILES.rglob("*") if path.is_file()}, folder)
 

@@ -51,6 +51,11 @@ class Ragged:
         return np.diff(self.offsets).astype(np.int64, copy=False)
 
 
+def flat_values(column: Ragged | None) -> Any:
+    """Return all values of the rows of a list column; None without one."""
+    return None if column is None else column.values[int(column.offsets[0]) : int(column.offsets[-1])]
+
+
 Column: TypeAlias = npt.NDArray[Any] | Ragged | None
 """A column of a shard; None if it has no such column."""
 
@@ -106,8 +111,7 @@ class DocumentRows:
 
     def digests(self, indices: Int64 | None = None) -> UInt64:
         """Compute row digests as defined in :mod:`packer.store.digest`; by default of all rows.  # uint64[R]"""
-        rows = range(len(self.row)) if indices is None else indices.tolist()
-        return np.fromiter((self.digest(row) for row in rows), np.uint64, len(rows))
+        return _digests(self, indices)
 
     def digest(self, row: int) -> int:
         """Compute the digest of one row."""
@@ -198,8 +202,7 @@ class BlockRows:
 
     def digests(self, indices: Int64 | None = None) -> UInt64:
         """Compute row digests as defined in :mod:`packer.store.digest`; by default of all rows.  # uint64[R]"""
-        rows = range(len(self.length)) if indices is None else indices.tolist()
-        return np.fromiter((self.digest(row) for row in rows), np.uint64, len(rows))
+        return _digests(self, indices)
 
     def digest(self, row: int) -> int:
         """Compute the digest of one row."""
@@ -217,6 +220,11 @@ class BlockRows:
         return state.intdigest()
 
 
+def _digests(rows: DocumentRows | BlockRows, indices: Int64 | None) -> UInt64:
+    numbers = range(len(rows.length)) if indices is None else indices.tolist()
+    return np.fromiter(map(rows.digest, numbers), np.uint64, len(numbers))
+
+
 def digest_values(digest: "hashlib._Hash", rows: DocumentRows | BlockRows) -> None:
     """Add the rows of a record batch to the digest of a shard's values, the manifest's `rows_sha256`.
 
@@ -226,7 +234,7 @@ def digest_values(digest: "hashlib._Hash", rows: DocumentRows | BlockRows) -> No
     for column in rows.columns:
         parts: tuple[npt.NDArray[Any] | None, ...] = (None if isinstance(column, Ragged) else column,)
         if isinstance(column, Ragged):
-            parts = (column.lengths(), column.values[column.offsets[0] : column.offsets[-1]])
+            parts = (column.lengths(), flat_values(column))
         for values in parts:
             digest.update(b"%d\n" % (-1 if values is None else values.nbytes))
             digest.update(b"" if values is None else np.ascontiguousarray(values).data)
@@ -245,11 +253,7 @@ def flat_array(kind: pa.DataType, values: npt.NDArray[Any]) -> pa.Array:
 
 
 def shard_rows(batch: pa.RecordBatch, kind: Literal["documents", "blocks"]) -> DocumentRows | BlockRows:
-    """Return the rows of a record batch of a shard, which Arrow has validated.
-
-    Raises:
-        ValueError: a column without nulls marks nulls, or has not as many values as its schema says.
-    """
+    """Return the rows of a record batch of a shard, which Arrow has validated; ValueError if it is not valid."""
     return document_rows(batch) if kind == "documents" else block_rows(batch)
 
 

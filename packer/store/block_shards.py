@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from packer.batches import BlockBatch, Float32, Int32, Int64
+from packer.batches import BlockBatch, Int64
 from packer.layout import concatenated_ranges, offsets_of
 from packer.store.arrow_columns import BlockRows, block_rows
 from packer.store.bounds import check_blocks
@@ -24,18 +24,6 @@ class FoundBlocks(FoundRows[BlockRows]):
 
     __slots__ = ()
 
-    def copy(self, name: str, into: npt.NDArray[Any], first: int = 0) -> None:
-        """Write a token column of the blocks from `first` on into the rows of an array, converting to its type.
-
-        Args:
-            name: ``input_ids``, ``labels``, ``position_ids``, or ``loss_weights``: 1 for trained tokens if none are
-                stored.
-            into: [n, L], of an integer type of 32 bits or more, or float32, contiguous; n blocks are written.
-            first: index of the first block to write.
-        """
-        if len(into):
-            np.concatenate(self.values(name, first, first + len(into)), out=into.reshape(-1))
-
     def doc_ids(self) -> list[Int64]:
         """Return the ids of the documents in each block, in the order of their pieces.  # int64[P] each"""
         return [ids.astype(np.int64) for ids in self.values("doc_ids")]
@@ -48,33 +36,22 @@ class BlockShards(NumberedRows[BlockRows]):
 
     @cached_property
     def block_len(self) -> int:
-        """Tokens per block; 0 if there are no shards.
-
-        Raises:
-            CheckError: the first shard is damaged.
-        """
+        """Tokens per block; 0 if there are no shards."""
         return self.mapped(0).block_len if self.shards else 0
 
     def read(self, indices: Int64) -> BlockBatch:
         """Read blocks by index, in any order, repeats allowed; the arrays are copies and may be written to.
 
         Raises:
-            CheckError: a row's digest does not match.
             IndexError: an index is out of range.
         """
         found = self.locate(indices)
-        B, L = len(found), self.block_len
-        tokens: dict[str, Int32] = {name: np.empty((B, L), np.int32) for name in _TOKENS}
-        weights: Float32 | None = np.empty((B, L), np.float32) if self.weighted else None
-        for name, array in tokens.items():
-            found.copy(name, array)
-        if weights is not None:
-            found.copy("loss_weights", weights)
+        shape = (len(found), self.block_len)
+        tokens = {name: _join(found.values(name), np.int32)[0].reshape(shape) for name in _TOKENS}
+        weights = _join(found.values("loss_weights"), np.float32)[0].reshape(shape) if self.weighted else None
         seq_lengths, seq_offsets = _join(found.values("seq_lengths"), np.int32)
         doc_ids, doc_offsets = _join(found.values("doc_ids"), np.int64)
-        pieces: dict[str, Int32] = {}
-        for name in BLOCK_PIECES[1:]:
-            pieces[name], _ = _join(found.values(name), np.int32)
+        pieces = {name: _join(found.values(name), np.int32)[0] for name in BLOCK_PIECES[1:]}
         return BlockBatch(
             **tokens,
             **{name: np.array(found.values(name), np.int32) for name in _SCALARS},
@@ -97,12 +74,7 @@ class BlockShards(NumberedRows[BlockRows]):
         return squares
 
     def locate(self, indices: Int64) -> FoundBlocks:
-        """Locate blocks, in any order, repeats allowed, and check their digests; nothing is copied yet.
-
-        Raises:
-            CheckError: a row's digest does not match.
-            IndexError: an index is out of range.
-        """
+        """Locate blocks as :meth:`read` does, and check their digests; nothing is copied yet."""
         return FoundBlocks(*self._found(indices))
 
     def _view(self, batch: pa.RecordBatch, mapped: MappedShard) -> BlockRows:
@@ -113,6 +85,6 @@ class BlockShards(NumberedRows[BlockRows]):
         return rows
 
 
-def _join(parts: list[npt.NDArray[Any]], dtype: type[np.integer]) -> tuple[npt.NDArray[Any], Int64]:
+def _join(parts: list[npt.NDArray[Any]], dtype: type[np.number]) -> tuple[npt.NDArray[Any], Int64]:
     """Concatenate the rows of a list column, and return their offsets: [7, 8], [9] become [7, 8, 9] and [0, 2, 3]."""
     return np.concatenate([np.zeros(0, dtype), *parts]), offsets_of([len(part) for part in parts])

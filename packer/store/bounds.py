@@ -13,7 +13,7 @@ import numpy.typing as npt
 from packer.batches import SIDES, Bool, Int64
 from packer.layout import offsets_of
 from packer.media.columns import Media
-from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged
+from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, flat_values
 from packer.store.entries import Shard
 
 MAX_INT32 = 2**31 - 1
@@ -28,11 +28,7 @@ class OutOfBounds(ValueError):  # noqa: N818 - a value, not the program
 
 
 def check_column(name: str, values: npt.NDArray[Any], shard: Shard) -> None:
-    """Check a fixed-width column of some rows of a shard.
-
-    Raises:
-        ValueError: a value is out of its bounds.
-    """
+    """Check a fixed-width column of some rows of a shard; ValueError if a value is out of its bounds."""
     bounds = {
         "length": (1, shard.num_tokens),
         "num_trained": (0, shard.num_trained),
@@ -47,11 +43,7 @@ def check_column(name: str, values: npt.NDArray[Any], shard: Shard) -> None:
 
 
 def check_documents(rows: DocumentRows, shard: Shard) -> None:
-    """Check the columns of a record batch of documents, all but the values of its tokens.
-
-    Raises:
-        ValueError: a value is out of its bounds.
-    """
+    """Check the columns of a record batch of documents, all but the values of its tokens, as :func:`check_column`."""
     for name in ("length", "num_trained", "row", "side"):
         if (values := getattr(rows, name)) is not None:
             check_column(name, values, shard)
@@ -85,11 +77,7 @@ def _check_media(media: Media, rows: DocumentRows) -> None:
 
 
 def check_blocks(rows: BlockRows, shard: Shard) -> None:
-    """Check the columns of a record batch of blocks, all but the values of its tokens.
-
-    Raises:
-        ValueError: a value is out of its bounds.
-    """
+    """Check the columns of a record batch of blocks, all but the values of its tokens, as :func:`check_column`."""
     block_len = rows.input_ids.shape[1]
     for name in ("length", "num_trained"):
         check_column(name, getattr(rows, name), shard)
@@ -116,7 +104,7 @@ def _counts(name: str, column: Ragged) -> npt.NDArray[np.integer]:
 
 def _values(column: Ragged) -> Int64:
     """Return all values of the rows of a list column.  # int64[K]"""
-    values: Int64 = column.values[int(column.offsets[0]) : int(column.offsets[-1])].astype(np.int64)
+    values: Int64 = flat_values(column).astype(np.int64)
     return values
 
 

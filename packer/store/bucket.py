@@ -125,11 +125,7 @@ class Bucket:
             yield chunk
 
     def read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Read ranges of an object, each an offset and a length in bytes; neighboring ranges share a request.
-
-        Raises:
-            CheckError: the object does not exist, or is too short.
-        """
+        """Read ranges of an object, each an offset and a length in bytes; neighboring ranges share a request."""
         starts, lengths = [start for start, _ in ranges], [length for _, length in ranges]
 
         def request(obstore: Any, store: Any) -> list[bytes]:
@@ -190,11 +186,9 @@ class Bucket:
         self._asked("write", name, lambda obstore, store: obstore.put(store, name, content, **parts))
 
     def swap(self, name: str, before: bytes | None, content: bytes) -> bool:
-        """Replace an object by compare-and-swap with the content `before`, or with none.
+        """Replace an object of the content `before`, or none, by compare-and-swap; return False if it has another.
 
-        Returns:
-            False if the object has other content; True also if it already has the new content, as after a request whose
-            response was lost
+        True also if it already has the new content, as after a request whose response was lost.
         """
         found, etag = self._with_version(name)
         if found == content or found != before:
@@ -207,11 +201,7 @@ class Bucket:
             obstore.delete(store, list(names))
 
     def refuse_unconditional(self) -> None:
-        """Test that the store honors conditional writes; without them, concurrent builds overwrite each other.
-
-        Raises:
-            StorageError: it does not.
-        """
+        """Test that the store honors conditional writes; without them, concurrent builds overwrite each other."""
         name = f".packer/probe-{token_hex(8)}"
         try:
             self._put_if(name, b"1", "create")

@@ -155,25 +155,14 @@ class Cache:
 
 
 def _refuse_withdrawn(folder: Path, manifest: Manifest) -> None:
-    """Refuse a cache that an earlier version packed in a way that this one does not read.
-
-    Raises:
-        CheckError: it has blocks of preference data.
-    """
+    """Refuse a cache that an earlier version packed in a way that this one does not read."""
     is_packed = any(shard.kind == "blocks" for shard in manifest.shards)
     if is_packed and any(entry.schema in PREFERENCE_SCHEMAS for entry in manifest.inputs):
         raise CheckError(f"{folder} has {BLOCKS_OF_PAIRS}, which were withdrawn", hint=WITHDRAWN[BLOCKS_OF_PAIRS])
 
 
 def check_conservation(manifest: Manifest) -> None:
-    """Compare a manifest's totals with its shards and with each other.
-
-    rows = kept + Σ rejected; tokens = trained + masked; documents = packed + Σ cut; tokens = tokens in blocks + Σ cut;
-    trained = trained in blocks + Σ cut + piece starts; slots = tokens in blocks + separators + padding.
-
-    Raises:
-        CheckError: a law is violated; names it with both sides.
-    """
+    """Compare a manifest's totals with its shards and with each other, by the laws of :class:`Totals`."""
     totals = manifest.totals
     documents = partial(_sum, manifest.document_shards)
     blocks = partial(_sum, [shard for shard in manifest.shards if shard.kind == "blocks"])
@@ -215,20 +204,12 @@ def _sum(counted: Iterable[Any], name: str) -> int:
 def content_fingerprint(
     folder: Path, shards: Sequence[Shard], documents: Mapping[str, DocumentShards] | None = None
 ) -> str:
-    """Compute the sha256 over each kind and split, in row order.
+    """Compute the sha256 over each kind and split of all shards, in row order; digests are not checked here.
 
     A document contributes its doc_id (a digest of ids, labels, weights and values of its row), its row in the input
     file, for preference data also its side and margin, and with values of files its row digest; a block contributes its
     row digest. A document's row digest is not used otherwise, as it also covers the row number within the partition:
-    changing `partition_bytes` does not change the content.
-
-    Args:
-        folder: the cache.
-        shards: all of its shards.
-        documents: documents of each split; by default each shard's documents belong to the shard's split.
-
-    Raises:
-        CheckError: a column that is read is not where the manifest says; digests are not checked here.
+    changing `partition_bytes` does not change the content. By default documents belong to the split of their shard.
     """
     if documents is None:
         documents = split_documents(folder, [shard for shard in shards if shard.kind == "documents"], None)
@@ -237,7 +218,8 @@ def content_fingerprint(
         ("documents", split): _document_content(own) for split, own in documents.items()
     }
     for split in {shard.split for shard in blocks}:
-        rows["blocks", split] = _block_content(BlockShards(folder, [each for each in blocks if each.split == split]))
+        own = BlockShards(folder, [each for each in blocks if each.split == split])
+        rows["blocks", split] = (digests for _, (digests,) in own.by_shard({"digest": np.uint64}))
     whole = hashlib.sha256()
     for kind, split in sorted(rows):
         content = hashlib.sha256()
@@ -259,12 +241,6 @@ def _document_content(documents: DocumentShards) -> Iterator[Int64]:
             side, margin = of_sides
             columns += [side.astype(np.int64), margin.view(np.int32).astype(np.int64)]
         yield np.ascontiguousarray(np.stack(columns, axis=1), "<i8")
-
-
-def _block_content(blocks: BlockShards) -> Iterator[UInt64]:
-    """Yield the row digests, shard by shard.  # uint64[rows of the shard] each"""
-    for _, (digests,) in blocks.by_shard({"digest": np.uint64}):
-        yield digests
 
 
 def _reopen(sent: SentFolder, fingerprint: str) -> Cache:

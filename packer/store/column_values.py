@@ -20,11 +20,7 @@ from packer.store.document_shards import DocumentShards, FoundDocuments
 
 
 def document_values(found: FoundDocuments, column: Declared) -> list[Any]:
-    """Return the values of documents: those of the tokens of each, or its number.
-
-    Raises:
-        CheckError: the documents have no such column.
-    """
+    """Return the values of documents: those of the tokens of each, or its number."""
     for rows in {id(rows): rows for rows in found.opened}.values():
         values = rows.values.get(column.name)
         flat = values.values if isinstance(values, Ragged) else values
@@ -45,14 +41,7 @@ def token_values(found: FoundDocuments, column: Declared) -> list[npt.NDArray[An
 def block_values(
     blocks: FoundBlocks, block_len: int, documents: DocumentShards, columns: Sequence[Declared]
 ) -> dict[str, npt.NDArray[Any]]:
-    """Return the values of the slots of blocks, by name of a column; `documents` are those of their split.
-
-    Returns:
-        [B, L], or [B, L, width] each
-
-    Raises:
-        CheckError: a document is damaged, or a block has a piece of none.
-    """
+    """Return the slots of blocks by name of a column, from the documents of their split.  # [B, L] or [B, L, W]"""
     pieces = (blocks.doc_ids(), *(blocks.values(name) for name in ("doc_starts", "doc_lengths", "doc_places")))
     doc_id, start, length, place = (np.concatenate([np.zeros(0, np.int64), *each]) for each in pieces)
     numbers = documents.find_all(doc_id)

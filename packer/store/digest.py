@@ -67,11 +67,7 @@ class FileDigest:
 
 
 def digest_file(path: Path) -> FileDigest:
-    """Compute the digests of a file.
-
-    Raises:
-        StorageError: the file cannot be read.
-    """
+    """Compute the digests of a file."""
     digest = FileDigest()
     with storage_errors("read", path), open_regular(path) as file:
         # file_digest calls only the `update` method of the digest.
@@ -80,11 +76,7 @@ def digest_file(path: Path) -> FileDigest:
 
 
 def digest_file_xxh3(path: Path) -> str:
-    """Compute the xxh3-128 of a file, several times as fast as :func:`digest_file`.
-
-    Raises:
-        StorageError: the file cannot be read.
-    """
+    """Compute the xxh3-128 of a file, several times as fast as :func:`digest_file`."""
     with storage_errors("read", path), open_regular(path) as file:
         return hashlib.file_digest(file, xxh3_128).hexdigest()
 
@@ -98,15 +90,9 @@ def document_ids(
     media: Media | None = None,
     values: Sequence[Pieces] = (),
 ) -> Int64:
-    """Compute the doc_id of each document, as defined above.  # int64[D]
+    """Compute the doc_id of each of D documents of K tokens, as defined above.  # int64[D]
 
-    Args:
-        input_ids: int32[K]
-        labels: int32[K]
-        loss_weights: float32[K], or None if every weight is 0 or 1
-        offsets: int64[D + 1]
-        media: of D documents
-        values: of columns that come from rows
+    `loss_weights` may be None if every weight is 0 or 1; `values` are of columns that come from rows.
     """
     starts, ends = offsets[:-1], offsets[1:]
     header = np.zeros((len(starts), 2), np.int64)
@@ -128,14 +114,10 @@ def document_ids(
 
 
 def digest_rows(header: Int64, columns: Sequence[Pieces]) -> UInt64:
-    """Compute the xxh3-64 of each row: its line of the header, then its piece of each column.  # uint64[R]
+    """Compute the xxh3-64 of each row: its line of the header [R, H], then its piece of each column.  # uint64[R]
 
     Worked example: header [[2], [1]] and one int32 column ([7, 8, 9], starts [0, 2], ends [2, 3]) digest the bytes
     of int64 2, int32 7, 8 and of int64 1, int32 9.
-
-    Args:
-        header: int64[R, H]
-        columns: flat arrays with the starts and ends of each row, int64[R].
     """
     num_rows, width = header.shape[0], header.shape[1] * header.itemsize
     heads = _bytes_of(np.ascontiguousarray(header))

@@ -44,10 +44,7 @@ class Document:
     margin: float | None
     media: tuple[ImageSpan, ...]
     path: str
-    """Path of its shard, relative to the cache."""
-
     shard_row: int
-    """Its row within the shard."""
 
 
 class FoundDocuments(FoundRows[DocumentRows]):
@@ -86,11 +83,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
         return super().num_tokens if self._chosen is None else int(self.stored("length", np.int32).sum(dtype=np.int64))
 
     def lengths(self) -> Int32:
-        """Return the number of tokens of each document, checked against the offsets of its ids.  # int32[N]
-
-        Raises:
-            CheckError: a length differs from the number of ids; digests are not checked here.
-        """
+        """Return the number of tokens of each document, compared with its ids; digests are not checked.  # int32[N]"""
         return self._lengths
 
     def num_trained(self) -> Int32:
@@ -102,11 +95,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
         return self._doc_ids
 
     def sides(self) -> Int8:
-        """Return each document's side, an index into :data:`packer.batches.SIDES`; digests are not checked.  # int8[N]
-
-        Raises:
-            CheckError: the two answers of a pair are not adjacent.
-        """
+        """Return each document's side, an index into `SIDES`; digests are not checked here.  # int8[N]"""
         return self._answers[0]
 
     def margins(self) -> Float32:
@@ -114,11 +103,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
         return self._answers[1]
 
     def prompts(self) -> Int64:
-        """Return a digest of each document's prompt: the ids before its first trained one.  # int64[N]
-
-        Raises:
-            CheckError: a document's digest does not match.
-        """
+        """Return a digest of each document's prompt: the ids before its first trained one.  # int64[N]"""
         found = self.locate(np.arange(len(self), dtype=np.int64))
         rows = zip(found.values("input_ids"), found.values("labels"), strict=True)
         digests = [xxh3_64_intdigest(ids[: first_trained(labels)].tobytes()) for ids, labels in rows]
@@ -143,22 +128,15 @@ class DocumentShards(NumberedRows[DocumentRows]):
         return rows
 
     def origins(self) -> tuple[Int64, Int64]:
-        """Return the index of each document's input in the manifest, and its row in that file; digests are not checked.
-
-        Returns:
-            inputs and rows, int64[N] each; an input is -1 if the shard was made without a source
-        """
+        """Return each document's input, by index or -1, and its row there; digests are not checked.  # int64[N] each"""
         sources = [-1 if shard.source is None else shard.source for shard in self.shards]
         return self._of_chunks(np.array([sources[shard] for shard in self._shard_of], np.int64)), self.file_rows()
 
     def runs(self) -> tuple[Int64, Int32, Int32]:
-        """Return the trained runs of the documents, as bounds within each document; digests are not checked here.
+        """Return the trained runs within the documents; digests are not checked here.
 
         Returns:
             offsets int64[N + 1], starts and ends int32[U]
-
-        Raises:
-            CheckError: the spans of a record batch are out of bounds.
         """
         parts = [(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int32))]
         parts += (_spans(rows.span_offsets, rows.span_start, rows.span_end) for rows, _ in self.chunks())
@@ -174,14 +152,6 @@ class DocumentShards(NumberedRows[DocumentRows]):
         """Count the trained tokens among the first `most` of each document; digests are not checked here.  # int32[N]
 
         Worked example: trained spans [2, 5) and [7, 9) within the first 8 tokens: 3 + 1.
-
-        Args:
-            most: number of tokens to look at.
-            lengths: of all documents.  # int32[N]
-            num_trained: of all documents.  # int32[N]
-
-        Raises:
-            CheckError: the spans of a record batch are out of bounds.
         """
         if not (lengths > most).any():
             return num_trained
@@ -191,15 +161,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
         return (sums[offsets[1:]] - sums[offsets[:-1]]).astype(np.int32)
 
     def ids_at(self, documents: Int64, tokens: Int64) -> Int32:
-        """Return one token id from each of the given documents; digests are not checked here.  # int32[Q]
-
-        Args:
-            documents: indices of documents.  # int64[Q]
-            tokens: position within each document, from 0.  # int64[Q]
-
-        Raises:
-            CheckError: a length differs from the number of ids.
-        """
+        """Return a token id of each of some documents, by its position there; digests are not checked.  # int32[Q]"""
         self.lengths()
         ids = np.empty(len(documents), np.int32)
         for chunk, positions, rows in self._by_chunk(self.stored_numbers(documents)):
@@ -213,9 +175,6 @@ class DocumentShards(NumberedRows[DocumentRows]):
         No digest is checked: call :meth:`verify` with the documents that are about to be used. If only some shards have
         loss weights, or `weighted` says that other documents of the split do, the missing ones are created in memory (1
         for trained tokens), at four bytes per token.
-
-        Raises:
-            CheckError: a shard's size or structure is not what the manifest says.
         """
         opened = [rows for rows, _ in self.chunks()]
         starts = [rows.input_ids.offsets[:-1].astype(np.int64) for rows in opened]
@@ -231,21 +190,11 @@ class DocumentShards(NumberedRows[DocumentRows]):
         )
 
     def locate(self, indices: Int64) -> FoundDocuments:
-        """Locate documents, in the given order, and check their digests; nothing is copied yet.
-
-        Raises:
-            CheckError: a row's digest does not match.
-            IndexError: an index is out of range.
-        """
+        """Locate documents as :meth:`read` does, in the given order, and check their digests; nothing is copied yet."""
         return FoundDocuments(*self._found(indices))
 
     def read(self, index: int) -> Document:
-        """Read one document; its arrays are read-only views of the file.
-
-        Raises:
-            CheckError: the row's digest does not match.
-            IndexError: the index is out of range.
-        """
+        """Read one document; its arrays are read-only views of the file. IndexError if there is none of this index."""
         (rows,), (row,) = self._found(np.array([index]))
         spans = slice(int(rows.span_offsets[row]), int(rows.span_offsets[row + 1]))
         path, shard_row = self.place(index)
@@ -321,8 +270,5 @@ def _spans(offsets: Int32, start: Int32, end: Int32) -> tuple[Int64, Int32, Int3
 
 
 def _flat_weights(rows: DocumentRows) -> Float32:
-    if rows.loss_weights is not None:
-        weights: Float32 = rows.loss_weights.values
-        return weights
-    made: Float32 = (rows.labels.values != MASKED).astype(np.float32)
-    return made
+    weights = rows.loss_weights
+    return (rows.labels.values != MASKED).astype(np.float32) if weights is None else weights.values

@@ -66,8 +66,6 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     num_bytes: Count
     xxh3: Hex
-    """xxh3-128 of the file."""
-
     sha256: Hex
     rows_xxh3: Hex
     """xxh3-128 of the column `digest`: identifies these rows in this order, to detect a file that was swapped."""
@@ -106,8 +104,6 @@ class StoredTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     num_rows: Count
     num_bytes: Count
     xxh3: Hex
-    """xxh3-128 of the file."""
-
     sha256: Hex
 
 

@@ -33,11 +33,7 @@ T = TypeVar("T")
 class CacheFiles:
     """The files of one cache, each by its POSIX path relative to the folder.
 
-    What a link leads to outside of the folder is neither read nor measured; see :mod:`packer.host.regular_file`.
-
-    Raises:
-        CheckError: from any method that reads, if there is such a link.
-        StorageError: from any method, if the disk cannot be read or written.
+    A link that leads out of the folder is refused: what is there is neither read nor measured.
     """
 
     folder: Path
@@ -69,11 +65,7 @@ class CacheFiles:
         return {name: self._size_here(name) for name in names} if mirror is None else mirror.sizes(names)
 
     def fetch(self, name: str) -> Path:
-        """Return a file's local path, downloading it from the bucket if necessary.
-
-        Raises:
-            CheckError: its bytes do not match the digest in its name, or it is a link out of the cache.
-        """
+        """Return a file's local path, downloading it from the bucket if necessary."""
         self._refuse_outside(name)
         path = self.folder / name
         if not path.exists() and (mirror := mirror_of(self.folder)) is not None:
@@ -97,11 +89,7 @@ class CacheFiles:
             return open_regular(path)
 
     def read(self, name: str, *, max_bytes: int = MAX_SMALL_BYTES) -> bytes:
-        """Read a whole file.
-
-        Raises:
-            CheckError: it has more than `max_bytes`.
-        """
+        """Read a whole file."""
         with self.open(name) as file, storage_errors("read", self.folder / name):
             found = os.fstat(file.fileno()).st_size
             if found > max_bytes:
@@ -109,13 +97,7 @@ class CacheFiles:
             return file.read()
 
     def read_ranges(self, wanted: Iterable[tuple[str, list[tuple[int, int]]]]) -> Iterator[bytes]:
-        """Yield the joined ranges of each file; from a bucket, concurrently, and only these ranges are downloaded.
-
-        A range is its offset and its length in bytes.
-
-        Raises:
-            CheckError: a file is too short.
-        """
+        """Yield the joined ranges (offset, length in bytes) of each file; from a bucket, they alone are downloaded."""
         mirror = mirror_of(self.folder)
 
         def read(name: str, ranges: list[tuple[int, int]]) -> bytes:
@@ -210,9 +192,6 @@ class CacheFiles:
 
         `before` is what :meth:`standing` gave when the build began; it is compared in a bucket only, as a lock keeps
         other builds out of a folder.
-
-        Raises:
-            BusyError: another build replaced it in the bucket meanwhile.
         """
         if (mirror := mirror_of(self.folder)) is not None:
             mirror.publish_missing(named)
@@ -246,11 +225,7 @@ class CacheFiles:
 
 
 def _range(file: BufferedReader, offset: int, size: int, path: Path) -> bytes:
-    """Read exactly `size` bytes from an offset.
-
-    Raises:
-        CheckError: the file is too short.
-    """
+    """Read exactly `size` bytes from an offset."""
     file.seek(offset)
     content = file.read(size)
     if len(content) != size:

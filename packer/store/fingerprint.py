@@ -1,15 +1,6 @@
 """The fingerprint of a cache: the same for the same rows, made of the same inputs by the same rules.
 
-It is the sha256 of JSON (UTF-8, keys sorted, no spaces) of one object with these parts of the manifest:
-
-    format_version, rules_version, model, totals     as they stand there
-    recipe               without `engine`, `tokenizer`, `template.file`, `template.name`, `media.root`, the `path` of
-                         benchmarks and the `file` of columns;
-                         of the sources, the `where` and `take` of each in order, if one of them has any
-    inputs               in order, each without its `path`, and without `part` if the recipe has no such sources
-    content_fingerprint  which documents and blocks are in which split, and in which order
-    shards               in order: kind, split, source, first_row and rows_sha256, the digest of all values of its rows
-    rejected_content     in order, what is in no split or in no block, with its code
+It is the sha256 of JSON of parts of the manifest, which `docs/reference/format.md` lists.
 
 So neither paths nor the engine, the number of processes, the machine or the versions of libraries change it; the sha256
 of a file may depend on the version of Arrow that wrote it. Sources are compared by what was read of them: a pattern and
@@ -31,11 +22,7 @@ from packer.store.manifest import MANIFEST_NAME, Manifest
 
 
 def fingerprint(manifest: Manifest) -> str:
-    """Compute the fingerprint of a manifest's cache, as defined above.
-
-    Raises:
-        CheckError: its recipe is nested deeper than Python takes.
-    """
+    """Compute the fingerprint of a manifest's cache."""
     try:
         canonical = json.dumps(_decides(manifest), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     except RecursionError:

@@ -50,11 +50,6 @@ def lock(folder: Path) -> Iterator[None]:
 
     The kernel ties the lock to the open file, so it is released when the process ends for whatever reason. If the body
     fails, the temporary files of processes that it ended are removed.
-
-    Raises:
-        BusyError: another process holds it.
-        StorageError: the folder cannot be written, or its file system has no locks, or there is something else than a
-            lock of this folder under its name.
     """
     with storage_errors("lock", folder), opened_folder(folder / PRIVATE, below=folder) as private:
         descriptor = open_descriptor(LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, dir_fd=private)
@@ -75,11 +70,7 @@ def lock(folder: Path) -> Iterator[None]:
 
 
 def refuse_busy(folder: Path) -> None:
-    """Fail early if another process is writing the cache, before any input is read; creates nothing.
-
-    Raises:
-        BusyError: another process holds the lock.
-    """
+    """Fail early if another process is writing the cache, before any input is read; creates nothing."""
     # If the folder does not exist or cannot be opened, taking the lock will report it.
     with suppress(OSError):
         if (folder / PRIVATE).is_symlink():
@@ -111,14 +102,6 @@ class AtomicFile:
 
     Implements as much of a binary file object as writers need; its bytes are hashed as they are written. Leaving the
     context without :meth:`commit` removes it. Its folder is made; nothing between `below` and it may be a link.
-
-    Example:
-        >>> with AtomicFile(Path("cache")) as file:  # doctest: +SKIP
-        ...     file.write(b"{}")
-        ...     file.commit("manifest.json")
-
-    Raises:
-        StorageError: from any method, if the disk cannot be written.
     """
 
     def __init__(self, folder: Path, *, below: Path | None = None) -> None:
@@ -233,10 +216,6 @@ def work_folder(beside: Path) -> Iterator[Path]:
 
     Its name begins with a digest of the path's, so that what killed processes left for the same path is found and
     removed, and ends at random.
-
-    Raises:
-        BusyError: another process is at work for the same path.
-        StorageError: the disk cannot be written.
     """
     digest = hashlib.sha256(os.fsencode(beside.name)).hexdigest()[:12]  # short, however long the name is
     prefix = f"{TEMPORARY_PREFIX}{digest}-"
@@ -268,11 +247,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def inside(root: Path, path: str) -> Path:
-    """Return the path of a file in a folder, for writing it; no folder on the way is a link.
-
-    Raises:
-        StorageError: the path is not one of plain names (below :data:`PRIVATE`, if it begins there), or has a link.
-    """
+    """Return the path of a file in a folder, for writing it; no folder on the way is a link."""
     above = [root / parent for parent in PurePosixPath(path).parents][:-1]
     if not is_file_path(path.removeprefix(f"{PRIVATE}/")) or any(folder.is_symlink() for folder in above):
         raise StorageError(
@@ -288,9 +263,6 @@ def sweep(cache: Path, named: Collection[str]) -> tuple[str, ...]:
     Only documents/, blocks/, rows/, media/, model/ and .packer/ are searched, and packer's own temporary files beside
     the manifest. Folders that are symbolic links are skipped, since their contents are not this cache's. Call it with
     the lock held.
-
-    Raises:
-        StorageError: a file cannot be removed.
     """
     kept = {f"{PRIVATE}/{LOCK_NAME}", *named}
     found = [path for name in _SWEPT for path in _files_below(cache / name)]
@@ -307,11 +279,7 @@ def sweep(cache: Path, named: Collection[str]) -> tuple[str, ...]:
 
 
 def sweep_temporary(cache: Path) -> tuple[str, ...]:
-    """Remove the temporary files of writers that died; finished shards stay.
-
-    Raises:
-        StorageError: a file cannot be removed.
-    """
+    """Remove the temporary files of writers that died; finished shards stay."""
     folders = [cache, *(cache / name for name in _SWEPT)]
     removed = []
     for path in [path for folder in folders for path in _temporaries(folder)]:
@@ -351,11 +319,7 @@ def _temporaries(folder: Path) -> list[Path]:
 
 
 def _remove_unused(path: Path, *, below: Path) -> bool:
-    """Remove a temporary file unless a process has it locked; return whether it was removed.
-
-    Raises:
-        OSError: it cannot be removed.
-    """
+    """Remove a temporary file unless a process has it locked; return whether it was removed. Raises OSError."""
     with ExitStack() as held:
         folder = held.enter_context(opened_folder(path.parent, below=below))
         try:

@@ -7,7 +7,6 @@ flipped bit is detected. Protection against deliberate changes is the purpose of
 """
 
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -41,8 +40,8 @@ MAX_MANIFEST_BYTES = 2**30
 
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
-_SEAL = re.compile(rb'\A\{[ \n]*"checksum"[ \n]*:[ \n]*"([0-9a-f]{32})"(?=[ \n]*,)')
-_SEAL_BYTES = len(b'{\n"checksum":""') + 32
+_SEAL = b'{\n"checksum":"'
+_SEAL_BYTES = len(_SEAL) + 33
 
 
 class RowSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -53,8 +52,6 @@ class RowSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     table: StoredTable
     traits: tuple[StoredTable, ...]
-    """The traits of each document shard, in order."""
-
     num_capped: Count = 0
     """See :class:`packer.batches.SelectedRows`."""
 
@@ -117,8 +114,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     inputs: tuple[Input, ...]
     shards: tuple[Shard, ...]
     rejected_sha256: Hex
-    """Digest of rejected.jsonl."""
-
     rejected_content: Hex
     """sha256 of what its lines say, without names of inputs and words of reasons."""
 
@@ -204,11 +199,7 @@ class _ReaderKeys(msgspec.Struct, frozen=True):
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """Encode a manifest; equal manifests have equal bytes.
-
-    Raises:
-        UsageError: it is larger than readers accept.
-    """
+    """Encode a manifest; equal manifests have equal bytes."""
     fields = sorted(
         (name, value)
         for name in manifest.__struct_fields__
@@ -226,9 +217,14 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def sealed(content: bytes) -> bytes:
-    """Prefix a manifest's JSON with its checksum, xxh3-128 of everything after it; an existing checksum is replaced."""
-    rest = b",\n" + _without_seal(content).removeprefix(b"{").lstrip()
-    return b'{\n"checksum":"' + xxh3_128_hexdigest(rest).encode() + b'"' + rest
+    """Prefix a manifest's JSON with its checksum, xxh3-128 of all after it; one that is there is replaced."""
+    is_sealed = content.startswith(_SEAL)
+    rest = content[_SEAL_BYTES:] if is_sealed else b",\n" + content.removeprefix(b"{").lstrip()
+    return _seal_of(rest) + rest
+
+
+def _seal_of(rest: bytes) -> bytes:
+    return _SEAL + xxh3_128_hexdigest(rest).encode() + b'"'
 
 
 def write_manifest(folder: Path, manifest: Manifest, *, before: bytes | None = None) -> str:
@@ -237,7 +233,6 @@ def write_manifest(folder: Path, manifest: Manifest, *, before: bytes | None = N
     In a bucket, the manifest that is replaced must still be `before`; with None, there must be none.
 
     Raises:
-        UsageError: it is larger than readers accept.
         StorageError: the disk cannot be written; the previous manifest is still intact.
         BusyError: another build committed to the same bucket meanwhile; its manifest stays.
     """
@@ -246,24 +241,12 @@ def write_manifest(folder: Path, manifest: Manifest, *, before: bytes | None = N
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read and check the manifest of a finished cache.
-
-    Raises:
-        InputError: there is no manifest: not a cache, or its build did not finish.
-        CheckError: it is invalid; the message names the key.
-        StorageError: it cannot be read.
-    """
+    """Read and check the manifest of a finished cache."""
     return decode_manifest(folder, manifest_bytes(folder))
 
 
 def manifest_bytes(folder: Path) -> bytes:
-    """Read the bytes of the manifest without validating them.
-
-    Raises:
-        InputError: there is none.
-        CheckError: it is too large for a manifest, or a link that leads out of the cache.
-        StorageError: it cannot be read.
-    """
+    """Read the bytes of the manifest without validating them."""
     size = CacheFiles(folder).size(MANIFEST_NAME)
     if size is None:
         named = in_shell(folder)
@@ -279,17 +262,11 @@ def manifest_bytes(folder: Path) -> bytes:
 
 
 def decode_manifest(folder: Path, content: bytes) -> Manifest:
-    """Decode and validate a manifest; ``folder`` is the cache that its paths must stay in.
-
-    Raises:
-        CheckError: not JSON, an unknown key, a wrong type or value, a path that leads out of the cache, or a wrong
-            checksum.
-    """
+    """Decode and validate a manifest; ``folder`` is the cache that its paths must stay in."""
     path = folder / MANIFEST_NAME
     hint = f"it was changed or damaged after the build; packer build -c RECIPE -o {in_shell(folder)} fixes it"
     try:
-        _check_seal(content)
-        plain = _without_seal(content)
+        plain = _unsealed(content)
         for free in msgspec.structs.astuple(msgspec.json.decode(plain, type=_FreeMappings)):
             refuse_many_values(bytes(free))
         manifest = msgspec.json.decode(plain, type=Manifest)
@@ -320,23 +297,15 @@ def _encode_lines(value: Any) -> bytes:
     return msgspec.json.encode(value, order="sorted")
 
 
-def _without_seal(content: bytes) -> bytes | bytearray:
-    """Return the JSON with the leading checksum overwritten by spaces."""
-    found = _SEAL.match(content)
-    if found is None:
-        return content
-    end = content.index(b",", found.end()) + 1
-    blank = bytearray(content)
-    blank[1:end] = b" " * (end - 1)
-    return blank
-
-
-def _check_seal(content: bytes) -> None:
-    found = _SEAL.match(content)
-    if found is None:
+def _unsealed(content: bytes) -> bytes:
+    """Return the JSON without its checksum; ValueError if that is not the one of its bytes."""
+    seal, rest = content[:_SEAL_BYTES], content[_SEAL_BYTES:]
+    if not seal.startswith(_SEAL):
         raise ValueError("it does not begin with its checksum")
-    if found.end() != _SEAL_BYTES or found[1] != xxh3_128_hexdigest(content[_SEAL_BYTES:]).encode():
-        raise ValueError(f"its checksum, {found[1].decode()}, is not the one of its bytes")
+    if seal != _seal_of(rest):
+        found = seal[len(_SEAL) : -1].decode("ascii", "replace")
+        raise ValueError(f"its checksum, {found}, is not the one of its bytes")
+    return b"{" + rest.removeprefix(b",")
 
 
 def _check_paths(root: ContainedPaths, key: str, paths: Sequence[tuple[str, str]]) -> None:

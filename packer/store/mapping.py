@@ -43,11 +43,7 @@ class MappedShard:
             raise ValueError(f"expected {len(shard.places)} record batches, found {self._reader.num_record_batches}")
 
     def batch(self, number: int) -> pa.RecordBatch:
-        """Return a record batch, after checking that it is where the manifest says.
-
-        Raises:
-            CheckError: it is elsewhere, or invalid.
-        """
+        """Return a record batch, after checking that it is where the manifest says."""
         expected = self.shard.places[number]
         with as_damage(self._folder, self.shard):
             batch = self._reader.get_batch(number)
@@ -57,11 +53,7 @@ class MappedShard:
         return batch
 
     def digest_of_rows(self) -> str:
-        """Compute the xxh3-128 of all row digests, read from where the manifest says they are.
-
-        Raises:
-            CheckError: these places are outside of the file.
-        """
+        """Compute the xxh3-128 of all row digests, read from where the manifest says they are."""
         digest = xxh3_128()
         with as_damage(self._folder, self.shard):
             for place in self.shard.places:
@@ -70,11 +62,7 @@ class MappedShard:
         return digest.hexdigest()
 
     def digest_of_values(self) -> str:
-        """Compute the sha256 of all values, as :func:`packer.store.arrow_columns.digest_values` defines it.
-
-        Raises:
-            CheckError: a record batch is not where the manifest says, or invalid.
-        """
+        """Compute the sha256 of all values, as :func:`packer.store.arrow_columns.digest_values` defines it."""
         digest = hashlib.sha256()
         with as_damage(self._folder, self.shard):
             for number in range(len(self.shard.places)):
@@ -83,11 +71,7 @@ class MappedShard:
 
 
 def check_size(folder: Path, shard: Shard | StoredTable) -> None:
-    """Compare a file's size with the manifest.
-
-    Raises:
-        CheckError: the file is missing, truncated or too long.
-    """
+    """Compare a file's size with the manifest."""
     _compare_size(folder, shard, CacheFiles(folder).size(shard.path))
 
 
@@ -97,18 +81,6 @@ def check_sizes(folder: Path, files: Sequence[Shard | StoredTable]) -> None:
     for file in files:
         if sizes[file.path] != file.num_bytes:
             _compare_size(folder, file, sizes[file.path])
-
-
-def check_bytes(folder: Path, shard: Shard) -> None:
-    """Compare every byte of a shard with the manifest, by its xxh3-128.
-
-    Raises:
-        CheckError: they differ.
-    """
-    found = CacheFiles(folder).xxh3(shard.path)
-    if found != shard.xxh3:
-        reason = f"expected xxh3-128 {shard.xxh3}, found {found}"
-        raise CheckError(f"{folder / shard.path} is damaged: {reason}", hint=repair_hint(folder))
 
 
 def _compare_size(folder: Path, shard: Shard | StoredTable, size: int | None) -> None:
@@ -121,12 +93,7 @@ def _compare_size(folder: Path, shard: Shard | StoredTable, size: int | None) ->
 
 
 def map_shard(folder: Path, shard: Shard) -> MappedShard:
-    """Map a shard and check its structure.
-
-    Raises:
-        CheckError: size, schema or places are not what the manifest says.
-        StorageError: the file cannot be opened.
-    """
+    """Map a shard and check its structure."""
     with as_damage(folder, shard):
         with as_missing(folder, shard):
             CacheFiles(folder).fetch(shard.path)
@@ -188,16 +155,10 @@ def read_columns(
     """Yield fixed-width columns of some record batches, shard by shard; digests are not checked.
 
     Only a few shards' columns are in memory at a time. Columns that are stored close together, as ``length`` and
-    ``num_trained`` are, take one request to a bucket per record batch.
-
-    `wanted` are shards, and record batches of each; `columns` are names and stored types.
+    ``num_trained`` are, take one request to a bucket per record batch. `columns` are names and stored types.
 
     Yields:
         The columns of each shard.  # [rows of its record batches] each
-
-    Raises:
-        CheckError: a shard is truncated, has no such column, or a value out of its bounds.
-        StorageError: it cannot be read.
     """
     sizes = [np.dtype(kind).itemsize for kind in columns.values()]
 

@@ -49,11 +49,7 @@ class MediaWriter:
         self._unnamed.__exit__(*raised)  # type: ignore[arg-type]
 
     def add(self, images: Iterable[Image]) -> None:
-        """Write those images that are new.
-
-        Raises:
-            StorageError: the disk cannot be written.
-        """
+        """Write those images that are new."""
         rows: list[tuple[bytes, str | None, bytes | None]] = []
         for image in images:
             if image.sha256 in self._digests and (image.name is None or (image.sha256, image.name) in self._named):
@@ -70,11 +66,7 @@ class MediaWriter:
         self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA))
 
     def commit(self) -> StoredTable | None:
-        """Give the file its name; return its entry, or None if no row has an image.
-
-        Raises:
-            StorageError: the disk cannot be written.
-        """
+        """Give the file its name; return its entry, or None if no row has an image."""
         if self._file is None:
             return None
         self._writer.close()
@@ -108,11 +100,7 @@ class MediaShards:
         return digest in self._places
 
     def read(self, digest: bytes) -> bytes:
-        """Return the bytes of an image.
-
-        Raises:
-            CheckError: no shard has it, or its bytes have another digest.
-        """
+        """Return the bytes of an image."""
         place = self._places.get(digest)
         data = None if place is None else place[0].column("data")[place[1]].as_py()
         if data is None or sha256(data).digest() != digest:

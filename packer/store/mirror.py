@@ -36,7 +36,6 @@ _OWN = ".mirror"
 """Folder within a mirror for locks, which are not part of the cache."""
 
 OTHER_DISK = "free some space, or name a folder on another disk: another cache_dir, or PACKER_CACHE_DIR"
-"""Hint for a disk that takes no copies."""
 
 _LOCKS = 1024
 """Number of lock files. A name's hash selects its lock, so all processes together download about this many files at
@@ -54,21 +53,13 @@ def is_shard(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """A folder that mirrors a bucket.
-
-    Raises:
-        StorageError: from any method, if the store or the disk cannot be used.
-    """
+    """A folder that mirrors a bucket."""
 
     folder: Path
     bucket: Bucket
 
     def fetch(self, name: str) -> None:
-        """Download a missing file, if the bucket has it; if another process is downloading it, wait for that.
-
-        Raises:
-            CheckError: its bytes do not match the digest in its name.
-        """
+        """Download a missing file, if the bucket has it; if another process is downloading it, wait for that."""
         target = self.folder / name
         with hint_at_disk(OTHER_DISK), self._locked(_lock_of(name)):
             if not target.exists():
@@ -104,11 +95,7 @@ class Mirror:
         }
 
     def remove_damaged(self, digests: Mapping[str, str]) -> None:
-        """Remove objects from the bucket whose sha256 differs from the given one.
-
-        Args:
-            digests: sha256 of each file by its name.
-        """
+        """Remove objects from the bucket whose sha256 differs from the one given by name."""
 
         def check(name: str) -> None:
             found = hashlib.sha256()
@@ -122,17 +109,9 @@ class Mirror:
             list(pool.map(check, digests))
 
     def commit(self, name: str, before: bytes | None, content: bytes) -> None:
-        """Swap the bucket's manifest for a new one; the caller then writes the local copy.
+        """Swap the bucket's manifest `before`, or none, for a new one; the caller then writes the local copy.
 
         The local copy is not compared with it, as other commands may have updated that meanwhile.
-
-        Args:
-            name: of the manifest.
-            before: the manifest that this build began with; None if there was none.
-            content: the new manifest.
-
-        Raises:
-            BusyError: another build has replaced it meanwhile.
         """
         if not self.bucket.swap(name, before, content):
             raise BusyError(
@@ -196,11 +175,7 @@ def mirror_of(folder: Path) -> Mirror | None:
 
 
 def make_mirror(folder: Path, url: str) -> Mirror:
-    """Make a folder the mirror of a URL, for this process.
-
-    Raises:
-        StorageError: the disk cannot be written.
-    """
+    """Make a folder the mirror of a URL, for this process."""
     mirror = Mirror(folder, Bucket(url))
     with storage_errors("write into", folder):
         make_folder(folder)
@@ -233,11 +208,7 @@ class SentFolder:
             yield cls(folder, url, probe)
 
     def arrive(self) -> Path:
-        """Return the folder, after making it here what it is there.
-
-        Raises:
-            UsageError: this machine sees another folder, or none.
-        """
+        """Return the folder, after making it here what it is there."""
         if self.url is not None:
             make_mirror(self.folder, self.url)
         if self.probe is not None and not self.probe.exists():

@@ -22,13 +22,16 @@ from packer.errors import CheckError
 from packer.layout import MASKED, offsets_of
 from packer.store.arrow_columns import BlockRows, DocumentRows, numbers
 from packer.store.bounds import OutOfBounds
+from packer.store.files import CacheFiles
 from packer.store.manifest import Shard
-from packer.store.mapping import MappedShard, check_bytes, map_shard, read_columns
+from packer.store.mapping import MappedShard, map_shard, read_columns
 from packer.store.mirror import SentFolder
 from packer.store.schema import Kind
 
 Rows = TypeVar("Rows", DocumentRows, BlockRows)
 T = TypeVar("T", bound=np.generic)
+
+_OTHER_ROWS = "its rows are not those the manifest names"
 
 MOST_MAPS = 8_192
 """Shards that are mapped at a time; the one mapped first is unmapped first.
@@ -43,20 +46,18 @@ class FoundRows(Generic[Rows]):
     """Rows of one or several splits that were located and whose digests were checked; nothing is copied yet."""
 
     opened: list[Rows]
-    """The record batch of each row."""
-
     rows: list[int]
     """Index of each row within its record batch."""
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def values(self, name: str, first: int = 0, end: int | None = None) -> list[Any]:
-        """Return a column's values for the rows ``[first, end)``: an array or a number per row.
+    def values(self, name: str) -> list[Any]:
+        """Return a column's values: an array or a number per row.
 
         For ``loss_weights``: 1 for trained tokens if none are stored, and 0 for masked ones.
         """
-        pairs = zip(self.opened[first:end], self.rows[first:end], strict=True)
+        pairs = zip(self.opened, self.rows, strict=True)
         if name == "loss_weights":
             return [_weights(opened, row) for opened, row in pairs]
         return [getattr(opened, name)[row] for opened, row in pairs]
@@ -77,15 +78,9 @@ def _received(make: Callable[[Path, tuple[Shard, ...]], Any], sent: SentFolder, 
 
 
 class NumberedRows(Generic[Rows]):
-    """The rows of several shards. Safe to read from several threads; pickles as folder, shards and choice.
+    """The rows of several shards of one kind. Safe to read from several threads; pickles as folder, shards and choice.
 
-    Args:
-        folder: the cache.
-        shards: of one kind, in the order in which rows are numbered.
-        chosen: indices of the rows to include, ascending; None includes all of them.  # int64[N]
-
-    Raises:
-        ValueError: a shard of another kind.
+    Rows are numbered in the order of the shards: all of them, or those at the ascending indices `chosen`.  # int64[N]
     """
 
     kind: ClassVar[Kind]
@@ -129,11 +124,7 @@ class NumberedRows(Generic[Rows]):
         return values if self._chosen is None else values[self._chosen]
 
     def stored_numbers(self, indices: Int64) -> Int64:
-        """Return the indices of some of these rows among all rows of the shards.
-
-        Raises:
-            IndexError: a row that is not there; negative numbers do not count from the end.
-        """
+        """Return the indices of some of these rows among all of the shards; IndexError for one that is not there."""
         if len(indices) and int(indices.view(np.uint64).max()) >= len(self):  # one below 0 is huge there
             raise IndexError(f"expected rows from 0 to {len(self) - 1}, found {indices.min()} to {indices.max()}")
         return indices if self._chosen is None else self._chosen[indices]
@@ -179,34 +170,20 @@ class NumberedRows(Generic[Rows]):
                 yield shard, found
 
     def verify(self, indices: Int64 | None = None) -> None:
-        """Check the digests of some rows, by default of all, including rows that were checked before.
-
-        Raises:
-            CheckError: a row's digest does not match.
-        """
-        if indices is not None:
-            self._verify(self.stored_numbers(indices))
-        else:
-            self._verify(np.arange(len(self._checked), dtype=np.int64) if self._chosen is None else self._chosen)
+        """Check the digests of some rows, by default of all, including rows that were checked before."""
+        self._verify(self.stored_numbers(np.arange(len(self), dtype=np.int64) if indices is None else indices))
 
     def verify_files(self) -> None:
-        """Check every byte of the shards, whichever rows are chosen: many times as fast as the digests of all rows.
-
-        Raises:
-            CheckError: a shard's digest, or that of its rows' digests, is not what the manifest says.
-        """
+        """Check every byte of the shards, whichever rows are chosen: many times as fast as the digests of all rows."""
         for number, shard in enumerate(self.shards):
-            check_bytes(self.folder, shard)
+            if (found := CacheFiles(self.folder).xxh3(shard.path)) != shard.xxh3:
+                raise self._damaged(shard, f"expected xxh3-128 {shard.xxh3}, found {found}")
             self._verify_row_digests(number)
             if self.mapped(number).digest_of_values() != shard.rows_sha256:
-                raise self._other_rows(shard)
+                raise self._damaged(shard, _OTHER_ROWS)
 
     def chunk(self, number: int) -> tuple[Rows, UInt64]:
-        """Return the rows of a record batch and their stored digests, without checking them.
-
-        Raises:
-            CheckError: the shard's size or structure is not what the manifest says.
-        """
+        """Return the rows of a record batch and their stored digests, without checking them."""
         opened = self._opened[number]
         if opened is None:
             mapped = self.mapped(self._shard_of[number])
@@ -215,9 +192,9 @@ class NumberedRows(Generic[Rows]):
                 digests = numbers(batch.column("digest"))
                 opened = self._opened[number] = self._view(batch, mapped), digests
             except OutOfBounds as error:
-                raise self.damaged(number, f"row {self.row_in_shard(number, error.row)}: {error}") from None
+                raise self._damaged(mapped.shard, f"row {self.row_in_shard(number, error.row)}: {error}") from None
             except ValueError as error:
-                raise self.damaged(number, str(error)) from None
+                raise self._damaged(mapped.shard, str(error)) from None
         return opened
 
     def chunks(self) -> Iterator[tuple[Rows, UInt64]]:
@@ -248,20 +225,15 @@ class NumberedRows(Generic[Rows]):
     def row_in_shard(self, chunk: int, row: int) -> int:
         return self.shards[self._shard_of[chunk]].places[self._place_of[chunk]].first_row + row
 
-    def damaged(self, chunk: int, reason: str) -> CheckError:
-        return CheckError(f"{self.folder / self.path_of(chunk)} is damaged: {reason}", hint=repair_hint(self.folder))
+    def _damaged(self, shard: Shard, reason: str) -> CheckError:
+        return CheckError(f"{self.folder / shard.path} is damaged: {reason}", hint=repair_hint(self.folder))
 
     def _view(self, batch: pa.RecordBatch, mapped: MappedShard) -> Rows:
         """Return the columns of a record batch as flat arrays; raise ValueError if they are invalid."""
         raise NotImplementedError
 
     def _found(self, indices: Int64) -> tuple[list[Rows], list[int]]:
-        """Locate rows in the given order, and check the digests of those that were not checked before.
-
-        Raises:
-            CheckError: a row's digest does not match.
-            IndexError: an index is out of range.
-        """
+        """Locate rows in the given order, and check the digests of those that were not checked before."""
         numbers = self.stored_numbers(np.asarray(indices, np.int64))
         chunks, rows = self._locate(numbers)
         fresh = numbers[~self._checked[numbers]]
@@ -290,20 +262,13 @@ class NumberedRows(Generic[Rows]):
         for chunk, positions, rows in self._by_chunk(numbers):
             opened, stored = self.chunk(chunk)
             found, expected = opened.digests(rows), stored[rows]
-            wrong = np.flatnonzero(found != expected)
-            if len(wrong):
-                first = wrong[0]
-                raise self._mismatch(chunk, int(rows[first]), expected=int(expected[first]), found=int(found[first]))
-            self._verify_row_digests(self._shard_of[chunk])
+            number = self._shard_of[chunk]
+            for first in np.flatnonzero(found != expected)[:1].tolist():
+                digests = f"expected digest {expected[first]:016x}, found {found[first]:016x}"
+                row = self.row_in_shard(chunk, int(rows[first]))
+                raise self._damaged(self.shards[number], f"row {row}: {digests}")
+            self._verify_row_digests(number)
             self._checked[numbers[positions]] = True
-
-    def _mismatch(self, chunk: int, row: int, *, expected: int, found: int) -> CheckError:
-        digests = f"expected digest {expected:016x}, found {found:016x}"
-        return self.damaged(chunk, f"row {self.row_in_shard(chunk, row)}: {digests}")
-
-    def _other_rows(self, shard: Shard) -> CheckError:
-        reason = "its rows are not those the manifest names"
-        return CheckError(f"{self.folder / shard.path} is damaged: {reason}", hint=repair_hint(self.folder))
 
     def _verify_row_digests(self, number: int) -> None:
         """Check once per shard that its row digests are those in the manifest, as intact rows may be another file's."""
@@ -311,5 +276,5 @@ class NumberedRows(Generic[Rows]):
             return
         shard = self.shards[number]
         if self.mapped(number).digest_of_rows() != shard.rows_xxh3:
-            raise self._other_rows(shard)
+            raise self._damaged(shard, _OTHER_ROWS)
         self._verified_shards.add(number)

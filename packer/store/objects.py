@@ -26,13 +26,7 @@ _CHUNK_BYTES = 2**20
 
 @dataclass(frozen=True, slots=True)
 class ObjectFile:
-    """One version of an object that contains rows; its text is its URL.
-
-    Raises:
-        InputError: from any method, if the object has changed or was removed.
-        UsageError: from any method, if obstore is not installed.
-        StorageError: from any method, if the bucket or the disk cannot be used.
-    """
+    """One version of an object that contains rows; its text is its URL. If it has changed, any method says so."""
 
     url: str
     etag: str
@@ -82,13 +76,7 @@ class ObjectFile:
 
 
 def objects_of(source: str) -> list[ObjectFile]:
-    """Return the objects that a URL or a pattern such as ``s3://BUCKET/FOLDER/*.jsonl`` names, sorted by URL.
-
-    Raises:
-        InputError: no object matches, or it is a folder.
-        UsageError: obstore is not installed.
-        StorageError: the bucket cannot be used.
-    """
+    """Return the objects that a URL or a pattern such as ``s3://BUCKET/FOLDER/*.jsonl`` names, sorted by URL."""
     found = sorted(_named(source), key=lambda file: file.url)
     if not found:
         raise InputError(f"{source}: no object in the bucket has this name", hint="names are case-sensitive")
@@ -96,11 +84,7 @@ def objects_of(source: str) -> list[ObjectFile]:
 
 
 def copy_objects(files: Iterable[object]) -> None:
-    """Copy those files that are objects to this machine; an object that has not changed since is not copied again.
-
-    Raises:
-        InputError, UsageError, StorageError: as :class:`ObjectFile`.
-    """
+    """Copy those files that are objects to this machine; an object that has not changed since is not copied again."""
     with ThreadPoolExecutor(CONNECTIONS // 4, thread_name_prefix="packer-copies") as pool:
         list(pool.map(ObjectFile.__fspath__, [file for file in files if isinstance(file, ObjectFile)]))
 

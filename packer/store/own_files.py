@@ -17,11 +17,7 @@ from packer.host.regular_file import open_descriptor, special_file_error
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Lock out other processes and threads.
-
-    Raises:
-        StorageError: what has this name is no file, or the disk has no locks.
-    """
+    """Lock out other processes and threads."""
     with storage_errors("lock", path):
         descriptor = open_descriptor(path, os.O_RDWR | os.O_CREAT)
     try:
@@ -36,12 +32,9 @@ def locked(path: Path) -> Iterator[None]:
 
 @contextmanager
 def opened_folder(folder: Path, *, below: Path | None) -> Iterator[int]:
-    """Create a folder if necessary, and open it: what is done through its descriptor is done there.
+    """Create a folder if necessary, and open it: what is done through its descriptor is done there. Raises OSError.
 
     `below` is `folder` or a folder above it: nothing between the two is a link, whoever exchanges them meanwhile.
-
-    Raises:
-        OSError: the disk cannot be written, or there is a link.
     """
     opened = open_folder(folder, below)
     try:
@@ -72,11 +65,7 @@ def open_folder(folder: Path, below: Path | None) -> int:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its parents so that they survive a power failure.
-
-    Raises:
-        OSError: the disk cannot be written.
-    """
+    """Create a folder and its parents so that they survive a power failure. Raises OSError."""
     if folder.is_dir():
         return
     make_folder(folder.parent)
@@ -87,11 +76,7 @@ def make_folder(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush a folder, so that renames within it survive a power failure.
-
-    Raises:
-        OSError: the disk cannot be written.
-    """
+    """Flush a folder, so that renames within it survive a power failure. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         sync(descriptor)

@@ -28,21 +28,10 @@ _MOST_NAME_BYTES = 200
 def cache_place(name: Path | str, *, keep_in: Path | str | None = None) -> Path:
     """Return the folder of a cache.
 
-    For a cache in a bucket, ``s3://BUCKET/FOLDER``, that is a local mirror with the current manifest; shards are
-    downloaded on first access. For one on the Hub, ``hf://datasets/ORG/NAME[@REVISION][/FOLDER]``, all files that its
-    manifest names and the Hub's client has not cached are downloaded and checked against the manifest.
-
-    Args:
-        name: the cache.
-        keep_in: folder for downloads from buckets; None uses `PACKER_CACHE_DIR`, or packer's folder in the user's
-            cache.
-
-    Raises:
-        RecipeError: it begins like a name on the Hub but is not valid.
-        UsageError: it is in a bucket, and obstore is not installed; or `keep_in` is given for a cache outside of one.
-        InputError: there is no cache; or the Hub does not have it, or cannot be reached.
-        CheckError: a downloaded file is not what the manifest says.
-        StorageError: the disk or the store cannot be used.
+    For a cache in a bucket, ``s3://BUCKET/FOLDER``, that is a local mirror with the current manifest, in `keep_in` or
+    packer's folder in the user's cache; shards are downloaded on first access. For one on the Hub,
+    ``hf://datasets/ORG/NAME[@REVISION][/FOLDER]``, all files that its manifest names and the Hub's client has not
+    cached are downloaded and checked against the manifest.
     """
     url = bucket_url(name)
     if url is not None:
@@ -61,11 +50,7 @@ def cache_place(name: Path | str, *, keep_in: Path | str | None = None) -> Path:
 
 @contextmanager
 def checked_place(name: Path | str) -> Iterator[Path]:
-    """Provide the folder of a cache that is to be verified; for a cache in a bucket, without any earlier downloads.
-
-    Raises:
-        PackerError: as :func:`cache_place`.
-    """
+    """Provide the folder of a cache that is to be verified; for a cache in a bucket, without any earlier downloads."""
     with fresh_place(name) as folder:
         if (mirror := mirror_of(folder)) is not None:
             _refresh(mirror)
@@ -92,17 +77,7 @@ def fresh_place(name: Path | str) -> Iterator[Path]:
 
 
 def build_place(name: Path | str, *, is_dry: bool = False) -> Path:
-    """Return the folder to build in, which has a cache or nothing: of a bucket, a mirror with the current manifest.
-
-    Args:
-        name: the cache.
-        is_dry: whether nothing will be written.
-
-    Raises:
-        UsageError: there is something else and no cache, or it is a URL of something else than a bucket; or obstore is
-            not installed.
-        StorageError: the disk or the store cannot be used, or the store ignores conditions on writes.
-    """
+    """Return the folder to build in, of a cache or empty: of a bucket, a mirror with the current manifest."""
     url = bucket_url(shown(Path(name)))
     if url is None:
         refuse_address(os.fspath(name), place="cache")
@@ -147,11 +122,7 @@ def _refresh(mirror: Mirror) -> None:
 
 
 def folder_of(url: str, kind: str, keep_in: Path | str | None = None) -> Path:
-    """Return a folder for a URL, made of the URL's parts: `caches/s3/bucket/runs/cache`.
-
-    Raises:
-        UsageError: the URL has an empty part, or one of dots.
-    """
+    """Return a folder for a URL, made of the URL's parts: `caches/s3/bucket/runs/cache`."""
     scheme, _, rest = url.partition("://")
     parts = rest.split("/")
     if any(part in ("", ".", "..") for part in parts):

@@ -13,6 +13,7 @@ accept the file whose digest is in the manifest.
 import hashlib
 from collections.abc import Iterable, Iterator
 from io import BufferedReader
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -44,31 +45,19 @@ class Rejected(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Line of the input, from 1, if the whole row is rejected and rows are lines."""
 
     code: str
-    """One of :data:`packer.rejections.CODES`."""
-
     reason: str
     document: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     """doc_id of the document of which a part was left out; None if the whole row is rejected."""
 
     split: str | None = None
-    """Split of the document."""
-
     start: Count | None = None
     """First token of the part within its document."""
 
     tokens: Count | None = None
-    """Number of tokens of the part."""
 
 
 def stage_rejected(folder: Path, lines: Iterable[Rejected]) -> tuple[str, str]:
-    """Write the file for a manifest that is about to be written; the published file stays.
-
-    Returns:
-        its sha256, and the manifest's `rejected_content`
-
-    Raises:
-        StorageError: the disk cannot be written.
-    """
+    """Write the file for a manifest that is about to be written; return its sha256 and `rejected_content`."""
     content = hashlib.sha256()
     with CacheFiles(folder).new_file(PRIVATE, lambda digest: pending_name(digest.sha256)) as file:
         for line in lines:
@@ -83,11 +72,7 @@ def is_pending(folder: Path, manifest: Manifest) -> bool:
 
 
 def publish_rejected(folder: Path, manifest: Manifest) -> None:
-    """Rename the staged file into place, after the manifest was written; a no-op if that has been done.
-
-    Raises:
-        StorageError: the disk cannot be written; the staged file can still be read.
-    """
+    """Rename the staged file into place, after the manifest was written; a no-op if that has been done."""
     if is_pending(folder, manifest):
         # In a bucket, readers use the staged object, which concurrent builds cannot mix up; the other is for users.
         CacheFiles(folder).rename(manifest.pending_rejected, REJECTED_NAME)
@@ -106,12 +91,7 @@ def rejected_path(folder: Path, manifest: Manifest) -> str:
 
 
 def read_rejected(folder: Path, manifest: Manifest) -> Iterator[Rejected]:
-    """Yield the lines; the file's digest is checked before the first.
-
-    Raises:
-        CheckError: the file is missing, its digest differs, or a line is invalid.
-        StorageError: the file cannot be read.
-    """
+    """Yield the lines; the file's digest is checked before the first."""
     decoder = msgspec.json.Decoder(Rejected)
     path, hint = folder / rejected_path(folder, manifest), repair_hint(folder)
     with storage_errors("read", path), _open(folder, manifest) as file:
@@ -127,6 +107,16 @@ def read_rejected(folder: Path, manifest: Manifest) -> Iterator[Rejected]:
                 yield decoder.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise CheckError(f"{path} line {number}: {error}", hint=hint) from None
+
+
+def rejected_rows(folder: Path, manifest: Manifest) -> list[list[Rejected]]:
+    """Return the lines about whole rows, for each document shard those of its partition.
+
+    Lines and shards are both in the order of inputs and rows, so each shard takes the next lines. Paths cannot be
+    matched instead, as a file may be listed once per split.
+    """
+    lines = (line for line in read_rejected(folder, manifest) if line.document is None)
+    return [list(islice(lines, shard.num_rejected)) for shard in manifest.document_shards]
 
 
 def _open(folder: Path, manifest: Manifest) -> BufferedReader:

@@ -28,9 +28,6 @@ def write_table(cache: Path, batches: list[pa.RecordBatch], *, kind: str, key: s
     """Write record batches of one schema, at least one, as one atomic file; no byte depends on their boundaries.
 
     `kind`, `traits` or `selection`, is the prefix of its name. `key` is the identity of what traits are made from.
-
-    Raises:
-        StorageError: the disk cannot be written; nothing is left of the file.
     """
     table = pa.Table.from_batches(batches).combine_chunks()
 
@@ -54,12 +51,7 @@ def write_table(cache: Path, batches: list[pa.RecordBatch], *, kind: str, key: s
 
 
 def read_table(cache: Path, stored: StoredTable, schema: pa.Schema) -> pa.Table:
-    """Read a table whole. What it holds is where it is in the file: nothing is decoded, so it takes no more memory.
-
-    Raises:
-        CheckError: it is missing, differs from what the manifest records, or is none of this schema without nulls.
-        StorageError: it cannot be read.
-    """
+    """Read a table whole. What it holds is where it is in the file: nothing is decoded, so it takes no more memory."""
     path = cache / stored.path
     check_size(cache, stored)
     content = CacheFiles(cache).read(stored.path, max_bytes=stored.num_bytes)

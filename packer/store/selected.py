@@ -30,23 +30,14 @@ _SCHEMA = pa.schema(
 
 
 def write_selection(cache: Path, selected: SelectedRows, traits: Sequence[StoredTable]) -> RowSelection:
-    """Write a selection and return its record for the manifest.
-
-    Raises:
-        StorageError: the disk cannot be written.
-    """
+    """Write a selection and return its record for the manifest."""
     columns = [array_of(getattr(selected, field.name)) for field in _SCHEMA]
     table = write_table(cache, [pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)], kind="selection", key=None)
     return RowSelection(splits=selected.splits, table=table, traits=tuple(traits), num_capped=selected.num_capped)
 
 
 def read_selection(cache: Path, selection: RowSelection) -> SelectedRows:
-    """Read a selection and check its digest.
-
-    Raises:
-        CheckError: it is missing, or differs from what the manifest records.
-        StorageError: it cannot be read.
-    """
+    """Read a selection and check its digest."""
     table = read_table(cache, selection.table, _SCHEMA)
     columns = {name: numbers_of(table.column(name)) for name in _SCHEMA.names}
     if not _in_range(columns, len(selection.splits)):
@@ -71,9 +62,6 @@ def split_documents(cache: Path, shards: Sequence[Shard], selected: SelectedRows
     """Return the documents of every split, in the order of the splits; `shards` are the cache's document shards.
 
     Without a selection, every row is in the split of its source.
-
-    Raises:
-        CheckError: a shard is not what the manifest says.
     """
     if selected is None:
         names = dict.fromkeys(shard.split for shard in shards)
@@ -93,10 +81,6 @@ def rows_of_documents(cache: Path, shards: Sequence[Shard]) -> Int64:
 
 
 def documents_of(cache: Path, manifest: Manifest) -> Mapping[str, DocumentShards]:
-    """Return the documents of every split of a cache.
-
-    Raises:
-        CheckError: the selection or a shard is not what the manifest says.
-    """
+    """Return the documents of every split of a cache."""
     selected = None if manifest.selection is None else read_selection(cache, manifest.selection)
     return split_documents(cache, manifest.document_shards, selected)

@@ -36,11 +36,7 @@ def write_shard(
 ) -> Shard:
     """Write record batches, none of them empty, as one atomic file.
 
-    Returns:
-        The manifest's entry, with the values that follow from the file itself; the others are left empty.
-
-    Raises:
-        StorageError: the disk cannot be written; nothing is left of the file.
+    Return the manifest's entry, with the values that follow from the file itself; the others are left empty.
     """
     num_rows = num_tokens = num_trained = 0
     row_digests, values = xxh3_128(), hashlib.sha256()

@@ -32,13 +32,7 @@ BATCH_TOKENS = 2**20
 
 
 def write_documents(cache: Path, batches: Sequence[DocumentBatch], *, split: str) -> Shard:
-    """Write a document shard: all documents of a partition, in order.
-
-    Return the manifest's entry, with the values that follow from the documents.
-
-    Raises:
-        StorageError: the disk cannot be written.
-    """
+    """Write all documents of a partition, in order; return the manifest's entry, with what follows from them."""
     weighted = any((batch.run_weight != 1).any() for batch in batches)
     # A batch whose rows are all rejected has no documents, and no `side` column even for preference data.
     batches = [batch for batch in batches if batch.num_documents]
@@ -81,12 +75,7 @@ def _record_batches(batches: Sequence[DocumentBatch], *, weighted: bool) -> Iter
 def rewrite_documents(
     cache: Path, shard: Shard, change: Callable[[DocumentRows], DocumentRows], *, joined: bool
 ) -> Shard:
-    """Write a document shard again with columns that come from files; return the manifest's entry.
-
-    Raises:
-        CheckError: the shard is damaged.
-        StorageError: the disk cannot be written.
-    """
+    """Write a document shard again with columns that come from files; return the manifest's entry."""
     documents = DocumentShards(cache, (shard,))
     documents.verify_files()
     batches = (record_batch(change(rows)) for rows, _ in documents.chunks())
@@ -101,10 +90,7 @@ def rewrite_documents(
 
 
 def rows_of(documents: DocumentBatch, *, weighted: bool) -> DocumentRows:
-    """Convert documents to rows of a shard.
-
-    `weighted`: whether the shard has loss weights; a doc_id includes fractional ones in any case.
-    """
+    """Convert documents to rows of a shard, `weighted` or not; a doc_id includes fractional weights in any case."""
     labels, offsets = document_labels(documents), documents.offsets
     fractional = weighted or bool((documents.run_weight != 1).any())
     weights = document_weights(documents) if fractional else None
@@ -253,21 +239,10 @@ def write_blocks(
     split: str,
     index: int,
 ) -> Shard:
-    """Write a block shard.
+    """Write a block shard, the `index`-th of its split; if `weighted`, with weights of 1 where a batch has none.
 
     Each batch becomes one record batch of the file, so the caller's batching affects the bytes: cut it by a constant of
     the recipe or the format, never by the number of workers.
-
-    Args:
-        cache: the cache.
-        batches: the blocks; empty batches are skipped.
-        block_len: tokens per block, including padding.
-        weighted: write loss_weights; a batch without weights gets 1 for trained tokens.
-        split: of the blocks.
-        index: index of the shard within its split.
-
-    Raises:
-        StorageError: the disk cannot be written.
     """
     return write_shard(
         cache,

@@ -14,7 +14,6 @@ from packed_again import packed_again
 from rejected_lines import write_rejected
 
 from packer.audit import input_parts, verify
-from packer.audit.verify import reencode
 from packer.audit.verify.shard_checks import MAX_ROWS
 from packer.batches import DocumentBatch
 from packer.layout import offsets_of
@@ -27,7 +26,7 @@ from packer.source.file_cuts import partition_file
 from packer.store.cache import content_fingerprint
 from packer.store.document_shards import DocumentShards
 from packer.store.manifest import read_manifest, write_manifest
-from packer.store.rejected import read_rejected, stage_rejected
+from packer.store.rejected import read_rejected, rejected_rows, stage_rejected
 from packer.store.writing import write_documents
 
 NUM_CHATS, NUM_MIXED = 30, 65
@@ -523,9 +522,9 @@ def test_rejections_of_a_file_for_two_splits_belong_to_the_split_they_were_made_
     manifest = read_manifest(mixed)
     found = Counter()
     documents = [shard for shard in manifest.shards if shard.kind == "documents"]
-    for shard, codes in zip(documents, reencode._rejected_codes(mixed, manifest), strict=True):
-        assert all(0 <= row < shard.num_input_rows for row in codes)
-        found[shard.source] += len(codes)
+    for shard, lines in zip(documents, rejected_rows(mixed, manifest), strict=True):
+        assert all(0 <= line.row - shard.first_row < shard.num_input_rows for line in lines)
+        found[shard.source] += len(lines)
     assert found == {0: 4, 1: 2, 2: 0, 3: 0, 4: 0}
     digests = stage_rejected(tmp_path, read_rejected(mixed, manifest))
     assert digests == (manifest.rejected_sha256, manifest.rejected_content)

@@ -26,6 +26,7 @@ from packer.starter import write_starter
 from packer.store import manifest as manifest_module
 from packer.store import rejected as rejected_module
 from packer.store.arrow_columns import document_rows
+from packer.store.bounds import OutOfBounds, check_documents
 from packer.store.cache import Cache, content_fingerprint
 from packer.store.manifest import read_manifest, sealed, write_manifest
 from packer.store.rejected import read_rejected
@@ -185,9 +186,10 @@ def test_a_manifest_that_cannot_be_read_is_a_finding(cache, content):
 
 def test_other_bytes_that_mean_the_same_manifest_are_found(cache):
     path = cache / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text())))
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps(manifest))
     assert {finding.what for finding in verify(cache).findings} == {"structure"}
-    path.write_bytes(sealed(path.read_bytes()))
+    path.write_bytes(sealed(json.dumps({key: manifest[key] for key in manifest if key != "checksum"}).encode()))
     assert {finding.what for finding in verify(cache).findings} == {"form"}
 
 
@@ -336,27 +338,15 @@ def test_document_rules_name_what_is_broken_and_the_row(starter_cache):
     def masked(rows, start, end):
         rows.labels.values[trained_place(rows.labels.values, start, end)] = -100
 
-    def longer_span(rows, start, end):
-        rows.span_end[rows.span_offsets[2]] += 1
-
-    def length(rows, start, end):
-        rows.length[2] -= 1
-
-    def label_moved_to_the_row_before(rows, start, end):
-        rows.labels.offsets[3] -= 1
-
-    def span_behind_the_end(rows, start, end):
-        rows.span_end[rows.span_offsets[2]] = 2**31 - 1
+    def shorter_span(rows, start, end):
+        rows.span_end[rows.span_offsets[2]] -= 1
 
     assert rules(lambda *_: None) == {}
     assert rules(label_of_another_id) == {"labels": [2], "doc_id": [2]}
     assert rules(trained_first).keys() == {"first token", "num_trained", "spans", "doc_id"}
     assert rules(outside_vocabulary) == {"input_ids": [2], "doc_id": [2]}
     assert rules(masked) == {"num_trained": [2], "spans": [2], "doc_id": [2]}
-    assert rules(longer_span) == {"spans": [2]}
-    assert rules(length)["length"] == [2]
-    assert rules(label_moved_to_the_row_before) == {"labels": [2, 3]}
-    assert rules(span_behind_the_end) == {"spans": [2]}
+    assert rules(shorter_span) == {"spans": [2]}
 
 
 def test_blocks_packed_from_other_documents_are_found_by_a_full_audit(starter, tmp_path):
@@ -377,15 +367,20 @@ def test_blocks_packed_from_other_documents_are_found_by_a_full_audit(starter, t
     assert (foreign.path, "block") in whats or ("blocks of eval", "documents in no block") in whats
 
 
-def test_loss_weights_that_are_not_one_for_each_token_are_named_by_row(weighted_cache):
-    model = read_manifest(weighted_cache).model
+@pytest.mark.parametrize("column", ["length", "labels", "loss_weights", "spans"])
+def test_lists_that_are_not_one_value_for_each_token_are_out_of_bounds(weighted_cache, column):
+    (shard, *_) = read_manifest(weighted_cache).document_shards
     rows = writable(document_rows(first_batch(weighted_cache, "documents")))
-    assert rows.loss_weights is not None
-    assert broken(document_rules(rows, model)) == {}
-    rows.loss_weights.offsets[2] += 1
-    found = broken(document_rules(rows, model))
-    # With no weights to go by, the documents that have any are others.
-    assert found == {"loss_weights": [1, 2], "doc_id": [1, 3, 5]}
+    check_documents(rows, shard)
+    if column == "length":
+        rows.length[2] -= 1
+    elif column == "spans":
+        rows.span_end[rows.span_offsets[2]] = 2**31 - 1
+    else:
+        getattr(rows, column).offsets[3] += 1
+    with pytest.raises(OutOfBounds) as raised:
+        check_documents(rows, shard)
+    assert raised.value.row == 2
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,6 @@ _BEFORE, _AFTER, _MOST = 16, 8, 24
 """Maximum numbers of tokens shown before a marked range, after it, and of it."""
 
 _SHOWN = 3
-"""Maximum number of examples for a finding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,19 +46,13 @@ class ForeignReport(Findings):
     form: str
     columns: tuple[str, ...]
     labels_from: str
-    """What determines which tokens are trained."""
-
     header: str | None
     """The header of an answer, as text; None if it is unknown."""
 
     num_rows: int
-    """Rows of all parts."""
-
     rows_looked_at: int
     tokens_looked_at: int
     trained: int
-    """Trained tokens among those checked."""
-
     padding: int
     findings: tuple[ForeignFinding, ...]
     not_looked_at: tuple[Unchecked, ...]

@@ -85,8 +85,6 @@ class Hit(NamedTuple):
 
     code: str
     times: int
-    """In the unit of the code."""
-
     shown: Range | None
     """Tokens of the first occurrence; None if there is nothing to point at."""
 

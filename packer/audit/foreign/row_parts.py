@@ -20,8 +20,6 @@ class TokenRow:
     """One row. n tokens."""
 
     number: int
-    """Index in its part, from 0."""
-
     input_ids: Int64  # [n]
     columns: dict[str, Int64]  # TOKEN_COLUMNS by name; [n] each, unless the tool that prepared them made a mistake
     seq_lengths: Int64 | None = None

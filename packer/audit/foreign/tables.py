@@ -33,14 +33,7 @@ class ForeignPart:
     """The rows of one split, or of one file, numbered from 0."""
 
     def __init__(self, place: Path, name: str, files: Sequence[Path]) -> None:
-        """Open the files with the rows, in order; unsupported columns are neither read nor checked.
-
-        `place` is the path of the part, for error messages; `name` that of the split or file, empty if there is only
-        one.
-
-        Raises:
-            InputError: a file cannot be read, their columns differ, or there are no token ids.
-        """
+        """Open the files with the rows, in order; unsupported columns are neither read nor checked."""
         self.name, self._place = name, place
         self._groups: list[tuple[int, Callable[[], pa.Table]]] = []
         """Row groups of Parquet or record batches of Arrow: the number of rows of each, and what reads it."""
@@ -133,11 +126,7 @@ def _opened(path: Path) -> tuple[pa.Schema, list[tuple[int, Callable[[], pa.Tabl
 
 
 def _lists(column: pa.ChunkedArray, *, weights: bool) -> list[Int64]:
-    """Return the rows of a list column; with `weights`, 1 for each nonzero value and 0 for the others.
-
-    Raises:
-        ValueError: a null, or values that are not integers.
-    """
+    """Return the rows of a list column, as 0 and 1 if `weights`; ValueError for nulls and what are no integers."""
     offsets = offsets_of(pc.list_value_length(column).fill_null(0).to_numpy().astype(np.int64))
     if offsets[-1] > _MAX_BATCH_VALUES:
         raise ValueError(f"{len(column)} rows have {offsets[-1]:,} values")

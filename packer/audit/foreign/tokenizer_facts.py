@@ -53,7 +53,6 @@ class TokenizerFacts:
     """Whether the template writes the BOS only at the beginning of a conversation; then a BOS in a row begins one."""
 
     no_header: str = "the tokenizer has no chat template: --template names one"
-    """Why the header is unknown."""
 
     def text(self, ids: Int64) -> str:
         """Decode ids, including special tokens; ids outside the vocabulary are written as numbers."""
@@ -67,10 +66,7 @@ class TokenizerFacts:
 def load_facts(
     tokenizer: Path | str, template: Path | None, note: Callable[[str], None] = lambda _: None
 ) -> TokenizerFacts:
-    """Load a tokenizer and derive facts from it and its template.
-
-    `note` is called with the commit that a name on the Hub resolves to.
-    """
+    """Load a tokenizer and derive facts from it and its template; note the commit that a name of the Hub means."""
     pinned = pin_recipe(make_recipe({"tokenizer": str(tokenizer)}), note).tokenizer
     assert pinned is not None
     return facts_of(load_model(tokenizer_place(pinned), template=template))

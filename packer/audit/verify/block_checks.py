@@ -106,11 +106,7 @@ class _Comparison:
             yield first + row, _other_columns(made, row, rows, first + row)
 
     def _gathered(self, rows: BlockRows, first: int, last: int) -> BlockRows:
-        """Gather a range of blocks from their pieces.
-
-        Raises:
-            ValueError, IndexError: the pieces are not pieces of documents, or too long for a block.
-        """
+        """Gather a range of blocks from their pieces; ValueError or IndexError if they are not pieces of documents."""
         columns = (rows.doc_ids, rows.doc_starts, rows.doc_lengths)
         pieces = [[column[row].astype(np.int64) for row in range(first, last)] for column in columns]
         counts = [len(each) for each in pieces[0]]
@@ -170,15 +166,10 @@ def _other_columns(made: BlockRows, row: int, stored: BlockRows, stored_row: int
 
 
 def count_untiled(doc_id: Int64, length: Int32, ranges: Int64) -> int:
-    """Count the documents that ranges do not cover exactly once; of m identical documents, exactly m times.
+    """Count the documents that ranges (doc_id, start, end) do not cover exactly once; of m identical ones, m times.
 
     Exactly m ranges must begin at 0, and m end at the document's length; at any other position, as many must begin as
     end. Then m ranges cover each token from the first to the last.
-
-    Args:
-        doc_id: int64[N]
-        length: int32[N]
-        ranges: doc_id, start and end of each.  # int64[Q, 3]
 
     Worked example: two documents of 5 tokens share a doc_id; the ranges are [0, 5), [0, 3), [3, 5). Two begin at 0 and
     two end at 5; at 3 one begins and one ends, so both are covered. With [0, 3), [4, 5) one begins at 4 where none

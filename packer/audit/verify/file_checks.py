@@ -56,8 +56,6 @@ def _check_numbering(manifest: Manifest) -> None:
     expected: dict[tuple[str, str | int | None], int] = {}
     for shard in manifest.shards:
         is_document = shard.kind == "documents"
-        if is_document and (shard.source is None or shard.source >= len(manifest.inputs)):
-            raise CheckError(f"{shard.path} comes from input {shard.source}; there are {len(manifest.inputs)}")
         group = (shard.kind, shard.source if is_document else shard.split)
         if shard.first_row != expected.get(group, 0):
             raise CheckError(f"{shard.path} begins with row {shard.first_row}, expected {expected.get(group, 0)}")
@@ -74,14 +72,11 @@ def check_fingerprint(found: str | None, expect: str | None) -> list[Finding]:
 def check_size(folder: Path, path: str, num_bytes: int) -> list[Finding]:
     """Check that a file exists and has its size."""
     try:
-        return differing_size(path, num_bytes, CacheFiles(folder).size(path))
+        size = CacheFiles(folder).size(path)
+        found = "no file" if size is None else f"{size:,} bytes"
     except PackerError as error:
-        return differing(path, ("size", f"{num_bytes:,} bytes", error.message))
-
-
-def differing_size(path: str, num_bytes: int, found: int | None) -> list[Finding]:
-    """Compare the size of a file, None without one, with what the manifest says."""
-    return differing(path, ("size", f"{num_bytes:,} bytes", "no file" if found is None else f"{found:,} bytes"))
+        found = error.message
+    return differing(path, ("size", f"{num_bytes:,} bytes", found))
 
 
 def check_file(folder: Path, path: str, *, sha256: str) -> list[Finding]:
@@ -123,8 +118,7 @@ def check_selection(folder: Path, manifest: Manifest, *, is_whole: bool) -> list
 def check_rejected(folder: Path, manifest: Manifest) -> tuple[list[Finding], list[int], int]:
     """Check the digest of rejected.jsonl, and its lines against the manifest's totals.
 
-    Returns:
-        findings, its bytes, and the number of its lines
+    Return findings, its bytes, and the number of its lines.
     """
     path, totals = REJECTED_NAME, manifest.totals
     num_lines = sum(totals.rejected.values()) + sum(cut.parts for cut in totals.cut.values())

@@ -11,7 +11,7 @@ A sample of rows is chosen by a keyed permutation, so it is the same every time.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeAlias
 
@@ -43,12 +43,11 @@ from packer.store.arrow_columns import DocumentRows
 from packer.store.document_shards import DocumentShards
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, StoredTable
 from packer.store.place import fresh_place
-from packer.store.rejected import read_rejected, rejected_path
+from packer.store.rejected import Rejected, rejected_path, rejected_rows
 from packer.store.row_tables import read_table
 from packer.store.writing import rows_of
 
 _WHAT = "re-encoded"
-"""The `what` of findings."""
 
 _KEY = permutation_key("rows that verify encodes again", 0)
 
@@ -84,8 +83,6 @@ class Reencoded:
     findings: tuple[Finding, ...]
     notes: tuple[str, ...] = ()
     num_files: int = 0
-    """Inputs of which rows were compared."""
-
     num_rows: int = 0
 
 
@@ -110,7 +107,7 @@ def compare_reencoded(
     try:
         recipe = roots.images(make_recipe(manifest.recipe, where="the manifest's recipe"))
         model = with_role_markers(kept_model(folder, manifest, recipe), recipe)
-        rejected = _rejected_codes(folder, manifest) if rejected_path(folder, manifest) not in damaged else None
+        rejected = rejected_rows(folder, manifest) if rejected_path(folder, manifest) not in damaged else None
     except PackerError as error:
         expected = "a recipe, a tokenizer and rejections that load"
         return Reencoded(findings=(*differing(MANIFEST_NAME, (_WHAT, expected, error.message)),))
@@ -136,7 +133,7 @@ def _tasks(
     manifest: Manifest,
     recipe: Recipe,
     parts: Mapping[int, Sequence[InputPart]],
-    rejected: Sequence[Mapping[int, str]] | None,
+    rejected: Sequence[Sequence[Rejected]] | None,
 ) -> tuple[list[_Task], list[Finding]]:
     """Pair partitions with their shards, in the order of the manifest; report those without a counterpart."""
     left = {
@@ -156,7 +153,7 @@ def _tasks(
             rows = _named_rows(shard.first_row, shard.num_input_rows)
             findings += differing(shard.path, ("partition", "a partition as the recipe cuts it", rows))
             continue
-        codes = None if rejected is None else rejected[number]
+        codes = None if rejected is None else {line.row - shard.first_row: line.code for line in rejected[number]}
         table = traits[number] if traits else None
         asked = None if table is None else (TraitRules.of(recipe.row_rules, part.entry.part or 0), table)
         tasks.append(_Task(part=part, shard=shard, rejected=codes, traits=asked))
@@ -188,12 +185,7 @@ def _worker(cache: Path | str, recipe: Recipe, model: Model) -> Callable[[_Task]
 
 
 def _compare_partition(task: _Task, folder: Path, stages: Stages, columns: RowColumns, max_row_bytes: int) -> _Compared:
-    """Make every row of a partition again, or every chosen one, and compare it with what is stored.
-
-    Raises:
-        InputError: the input changed since it was partitioned.
-        CheckError, StorageError: the shard cannot be read.
-    """
+    """Make every row of a partition again, or every chosen one, and compare it with what is stored."""
     stored, weighted = _stored_documents(folder, task.shard)
     traits = None
     if task.traits is not None:
@@ -322,17 +314,6 @@ def _sampled(tasks: Sequence[_Task], sample: int) -> list[_Task]:
     chosen = np.sort(permute(np.arange(sample), total, _KEY))
     own = [_between(chosen, first, stop) - first for first, stop in pairwise(bounds.tolist())]
     return [replace(task, chosen=rows) for task, rows in zip(tasks, own, strict=True) if len(rows)]
-
-
-def _rejected_codes(folder: Path, manifest: Manifest) -> list[dict[int, str]]:
-    """Return, for each document shard, the rejected rows of its partition and their codes.
-
-    Lines and shards are both ordered by input and row, and each shard records how many lines are its own. Paths cannot
-    assign them, as an input may be listed once for each split.
-    """
-    lines = (line for line in read_rejected(folder, manifest) if line.document is None)
-    shards = manifest.document_shards
-    return [{line.row - shard.first_row: line.code for line in islice(lines, shard.num_rejected)} for shard in shards]
 
 
 def _notes(manifest: Manifest, model: Model, recipe: Recipe) -> tuple[str, ...]:

@@ -13,22 +13,22 @@ from packer.audit.verify.verify_report import Finding, Level, differing, unreada
 from packer.batches import Bool, Int64, UInt64
 from packer.errors import InputError, PackerError, ResourceError
 from packer.host.limits import out_of
-from packer.layout import MASKED, last_of_rows, misplaced_sides
+from packer.layout import MASKED, last_of_rows, misplaced_sides, offsets_of
 from packer.store.arrow_columns import (
     BlockRows,
     DocumentRows,
-    Ragged,
     digest_values,
+    flat_values,
     numbers,
     shard_rows,
     value_pieces,
 )
-from packer.store.block_shards import BlockShards
 from packer.store.bounds import OutOfBounds, check_blocks, check_documents
 from packer.store.digest import digest_file, digest_file_xxh3, document_ids
 from packer.store.document_shards import DocumentShards
 from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, Manifest, ModelRecord, Place, Shard, StoredTable
+from packer.store.mapping import map_shard
 from packer.store.media_shards import MediaShards
 from packer.store.place import fresh_place
 
@@ -43,9 +43,6 @@ def shard_auditor(cache: Path | str, level: Level, model: ModelRecord) -> Callab
     """Return the function that checks shards of a cache, given its folder or URL.
 
     It fetches shards of a bucket one by one, each only while it is checked.
-
-    Raises:
-        InputError: there is no cache, for example because this machine does not see the disk it is on.
     """
     if isinstance(cache, Path) and not (cache / MANIFEST_NAME).exists():
         raise InputError(f"{cache} is not there", hint="--on ray needs a cache that all nodes see, or one in a bucket")
@@ -78,8 +75,8 @@ def audit_shard(folder: Path, shard: Shard, *, level: Level, model: ModelRecord)
             wrong = stored != digests[-1]
             rule = ("row digest", "the stored one", wrong)
             findings += _name_rows(shard.path, place.first_row, rule, (stored, digests[-1]))
-            outside = [] if wrong.any() else _check_bounds(shard, place, rows)
-            findings += outside
+            outside = _check_bounds(shard, place, rows)
+            findings += [] if wrong.any() else outside
             if level == "full" and not outside:
                 findings += _check_values(shard, place, rows, batch, model)
         if not damaged:
@@ -100,16 +97,14 @@ def audit_shard(folder: Path, shard: Shard, *, level: Level, model: ModelRecord)
 
 
 def _batches(folder: Path, shard: Shard) -> Iterator[tuple[Place, DocumentRows | BlockRows, UInt64, pa.RecordBatch]]:
-    opened: DocumentShards | BlockShards = (
-        DocumentShards(folder, (shard,)) if shard.kind == "documents" else BlockShards(folder, (shard,))
-    )
+    mapped = map_shard(folder, shard)
     for number, place in enumerate(shard.places):
-        batch = opened.mapped(0).batch(number)
+        batch = mapped.batch(number)
         yield place, shard_rows(batch, shard.kind), numbers(batch.column("digest")), batch
 
 
 def _check_bounds(shard: Shard, place: Place, rows: DocumentRows | BlockRows) -> list[Finding]:
-    """Name the first row of a record batch whose digests are right and that a reader would refuse all the same."""
+    """Name the first row of a record batch that a reader would refuse even if its digest were right."""
     try:
         if isinstance(rows, DocumentRows):
             check_documents(rows, shard)
@@ -118,6 +113,8 @@ def _check_bounds(shard: Shard, place: Place, rows: DocumentRows | BlockRows) ->
     except OutOfBounds as error:
         expected, row = "numbers within their bounds", place.first_row + error.row
         return [Finding(path=shard.path, row=row, what="bounds", expected=expected, found=str(error))]
+    except ValueError as error:
+        return [unreadable(shard.path, error)]
     return []
 
 
@@ -186,67 +183,37 @@ def _check_counts(shard: Shard, rows: Sequence[DocumentRows | BlockRows]) -> lis
         ]
         if side is not None:
             numbers.append(("documents that are not on their side", 0, int(misplaced_sides(input_row, side).sum())))
-        outside = (input_row < 0) | (input_row >= shard.num_input_rows)
-        numbers.append(("documents of rows the partition does not have", 0, int(outside.sum())))
     return differing(shard.path, *numbers)
 
 
 def document_rules(rows: DocumentRows, model: ModelRecord) -> Iterator[Rule]:
-    """Yield the rules for a record batch of documents whose lists Arrow has validated."""
-    ids, labels = rows.input_ids, rows.labels
-    elsewhere = _misaligned(labels, ids)
-    yield "labels", "as many labels as input_ids", elsewhere
-    yield "length", "the number of input_ids", rows.length != ids.lengths()
-    if elsewhere.any():
-        return
-    of_token = np.repeat(np.arange(len(rows.row)), ids.lengths())
-    start, end = int(ids.offsets[0]), int(ids.offsets[-1])
-    tokens, targets = ids.values[start:end], labels.values[start:end]
+    """Yield the rules for a record batch of documents that is within its bounds."""
+    num_rows, offsets = len(rows.row), offsets_of(rows.length)
+    of_token = np.repeat(np.arange(num_rows), rows.length)
+    tokens, targets, weights = (flat_values(each) for each in (rows.input_ids, rows.labels, rows.loss_weights))
     trained = targets != MASKED
-    num_rows = len(rows.row)
     yield (
         "input_ids",
         f"ids from 0 to {model.vocab_size - 1}",
         _rows_with((tokens < 0) | (tokens >= model.vocab_size), of_token, num_rows),
     )
     yield "labels", f"{MASKED} or the input id", _rows_with(trained & (targets != tokens), of_token, num_rows)
-    filled = np.flatnonzero(ids.lengths() > 0)
-    first = np.zeros(num_rows, np.bool_)
-    first[filled] = trained[ids.offsets[:-1][filled] - start]
-    yield "first token", "masked", first
+    yield "first token", "masked", trained[offsets[:-1]]
     yield "num_trained", "the number of labels", rows.num_trained != np.bincount(of_token[trained], minlength=num_rows)
-    yield "spans", "exactly the trained runs", _spans_differ(rows, trained, of_token, start)
-    yield "doc_id", "the digest of ids, labels, weights, images and values", _doc_ids(rows) != rows.doc_id
-    yield "media", "spans of exactly the tokens of images", _images_are_elsewhere(rows, model.image_ids)
-    if rows.loss_weights is None:
-        return
-    elsewhere = _misaligned(rows.loss_weights, ids)
-    yield "loss_weights", "as many as input_ids", elsewhere
-    if not elsewhere.any():
-        weights = rows.loss_weights.values[start:end]
-        wrong = np.where(trained, ~((weights > 0) & (weights <= 1)), weights != 0)
-        yield "loss_weights", "within (0, 1] where trained, 0 elsewhere", _rows_with(wrong, of_token, num_rows)
-
-
-def _doc_ids(rows: DocumentRows) -> Int64:
-    weights = rows.loss_weights
-    if weights is not None and not np.array_equal(weights.offsets, rows.input_ids.offsets):
-        weights = None  # reported as a separate finding
-    return document_ids(
-        input_ids=rows.input_ids.values,
-        labels=rows.labels.values,
-        loss_weights=None if weights is None else weights.values,
-        offsets=rows.input_ids.offsets.astype(np.int64),
+    yield "spans", "exactly the trained runs", _spans_differ(rows, trained, of_token, offsets)
+    doc_ids = document_ids(
+        input_ids=tokens,
+        labels=targets,
+        loss_weights=weights,
+        offsets=offsets,
         media=rows.media,
         values=value_pieces(rows.without_joined().values),
     )
-
-
-def _misaligned(column: Ragged, ids: Ragged) -> Bool:
-    """Return the rows whose values differ in number or position from their ids.  # bool[R]"""
-    differ = column.offsets != ids.offsets
-    found: Bool = differ[1:] | differ[:-1]
-    return found
+    yield "doc_id", "the digest of ids, labels, weights, images and values", doc_ids != rows.doc_id
+    yield "media", "spans of exactly the tokens of images", _images_are_elsewhere(rows, model.image_ids)
+    if weights is not None:
+        wrong = np.where(trained, ~((weights > 0) & (weights <= 1)), weights != 0)
+        yield "loss_weights", "within (0, 1] where trained, 0 elsewhere", _rows_with(wrong, of_token, num_rows)
 
 
 def _rows_with(wrong: Bool, of_token: Int64, num_rows: int) -> Bool:
@@ -256,27 +223,18 @@ def _rows_with(wrong: Bool, of_token: Int64, num_rows: int) -> Bool:
     return found
 
 
-def _spans_differ(rows: DocumentRows, trained: Bool, of_token: Int64, start: int) -> Bool:
+def _spans_differ(rows: DocumentRows, trained: Bool, of_token: Int64, offsets: Int64) -> Bool:
     """Return the rows whose spans do not cover exactly their trained tokens.
 
     Worked example: labels . x x . x and spans [1, 3), [4, 5): adding 1 at 1 and 4 and -1 at 3 and 5, the cumulative sum
     is 0 1 1 0 1, which is the mask. Adjacent spans ([1, 2), [2, 3)) are fine: they are two messages.
     """
-    num_rows = len(rows.row)
-    counts = np.diff(rows.span_offsets)
-    first, last = int(rows.span_offsets[0]), int(rows.span_offsets[-1])
-    of_span = np.repeat(np.arange(num_rows), counts)
-    starts, ends = rows.span_start[first:last], rows.span_end[first:last]
-    wrong_span = (starts < 1) | (ends <= starts) | (ends > rows.input_ids.lengths()[of_span])
-    differ = np.zeros(num_rows, np.bool_)
-    differ[of_span[wrong_span]] = True
-    base = rows.input_ids.offsets[:-1][of_span] - start
+    first, last = rows.span_offsets[[0, -1]].tolist()
+    base = np.repeat(offsets[:-1], np.diff(rows.span_offsets))
     steps = np.zeros(len(trained) + 1, np.int64)
-    np.add.at(steps, (base + starts)[~wrong_span], 1)
-    np.add.at(steps, (base + ends)[~wrong_span], -1)
-    covered = np.cumsum(steps[:-1])
-    differ |= _rows_with(covered != trained, of_token, num_rows)
-    return differ
+    np.add.at(steps, base + rows.span_start[first:last], 1)
+    np.add.at(steps, base + rows.span_end[first:last], -1)
+    return _rows_with(np.cumsum(steps[:-1]) != trained, of_token, len(rows.row))
 
 
 def check_media(folder: Path, manifest: Manifest, *, is_whole: bool) -> list[Finding]:

@@ -77,10 +77,7 @@ class Checked:
     num_files: int
     num_rows: int
     num_bytes: int
-    """Bytes that were read and hashed."""
-
     num_damaged: int
-    """Files with a finding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +96,6 @@ class VerifyReport:
     """Shard files that the manifest does not name, left by a build that was killed. The next build removes them."""
 
     fingerprint: str | None
-    """None if the manifest cannot be read."""
-
     manifest_sha256: str
     """Of the file that was found; paths, engine and versions are in it, too."""
 
@@ -109,8 +104,6 @@ class VerifyReport:
 
     recipe_fingerprint: str | None = None
     notes: tuple[str, ...] = ()
-    """Remarks that are not errors."""
-
     num_reencoded: int | None = None
     """Rows of the inputs that were re-encoded and compared; None without `reencode`."""
 

@@ -17,8 +17,6 @@ class Trainer(NamedTuple):
     """In this folder; no other may import the libraries."""
 
     libraries: tuple[str, ...]
-    """Imported libraries besides torch."""
-
     page: str
     """Its page in docs/how-to/trainers."""
 

@@ -375,11 +375,7 @@ class _Saved(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def saved_reader(folder: Path) -> dict[str, Any]:
-    """Read the reader's state from a checkpoint: also where its training began, and the steps taken of its epoch.
-
-    Raises:
-        CheckError: it has none, or is damaged.
-    """
+    """Read the reader's state from a checkpoint: also where its training began, and the steps taken of its epoch."""
     file = folder / "trainer_state.json"
     if not file.is_file():
         raise CheckError(f"{folder} has no trainer_state.json", hint="resume from a folder that a Trainer saved")

@@ -30,10 +30,6 @@ def refuse_leaks(model: Any, adapter: Adapter, micro_batch: MicroBatch, probe: P
 
     Padded micro-batches are not tested, nor are models that return no logits. Every rank runs the same number of
     forward passes, so that parameters may be spread over ranks.
-
-    Raises:
-        UsageError: what one document says moves the logits of another, or packing moves those of documents with images,
-            by more than the dtype's rounding.
     """
     if "cu_seq_lens_q" not in micro_batch:
         return

@@ -90,7 +90,6 @@ class _Collator:
     multiple_of: int
     names: tuple[str, ...] = ("input_ids", "attention_mask", "completion_mask")
     pad_id: int | None = None
-    """None for that of the cache."""
 
     def __call__(self, rows: list[dict[str, Any]]) -> MicroBatch:
         (number,) = {row["data"] for row in rows}  # the rows of a dataset belong to one

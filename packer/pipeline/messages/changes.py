@@ -35,8 +35,6 @@ class Changes:
     """What a build would change about a cache."""
 
     num_inputs: int
-    """Number of files the cache was built from."""
-
     leaving: tuple[str, ...]
     """Names of the cache's inputs that the build does not have."""
 
@@ -62,11 +60,7 @@ class Changes:
         return sentences
 
     def refuse(self, folder: Path) -> None:
-        """Refuse changes that need `--force`.
-
-        Raises:
-            UsageError: rules change, or none of the inputs is kept.
-        """
+        """Refuse changes that need `--force`."""
         if not self.need_force:
             return
         reasons = []

@@ -37,7 +37,6 @@ LIMIT = 0.1
 
 _MOST = 0.99
 _STEP = 64
-"""Suggested block lengths are multiples of it."""
 
 
 class LeftOutError(CheckError):
@@ -53,8 +52,6 @@ class TokenLosses:
     """Tokens of all documents but those that rules about rows leave out."""
 
     share: float
-    """Fraction `tokens / of_tokens`."""
-
     fits_all: int | None
     """Block length that fits the longest document: a multiple of 64 and of `pack.align`. None if a longer block
     does not help, because the documents are too short or the block would exceed the limit."""
@@ -64,7 +61,6 @@ class TokenLosses:
     than the current blocks."""
 
     ways_out: tuple[str, ...]
-    """Options of a build that keep more, each with its effect."""
 
     def lines(self) -> Iterator[str]:
         """Yield the warning."""
@@ -79,8 +75,6 @@ class InNoBlock:
     """What is in no block although no rule about rows leaves it out."""
 
     cuts: Mapping[str, Cut]
-    """By code."""
-
     of_tokens: int
     """Tokens of all documents but those that rules about rows leave out."""
 
@@ -88,11 +82,6 @@ class InNoBlock:
     def of(cls, totals: Totals) -> "InNoBlock":
         cuts = {code: cut for code, cut in totals.cut.items() if code not in ROW_REASONS}
         return cls(cuts=cuts, of_tokens=totals.tokens - totals.cut_tokens + sum(cut.tokens for cut in cuts.values()))
-
-    @classmethod
-    def of_documents(cls, cuts: Mapping[str, Cut], splits: Collection[DocumentShards]) -> "InNoBlock":
-        """Of what was cut from the documents of all splits."""
-        return cls(cuts=cuts, of_tokens=sum(own.num_tokens for own in splits))
 
     @property
     def tokens(self) -> int:
@@ -104,12 +93,7 @@ class InNoBlock:
 
 
 def token_losses(folder: Path, manifest: Manifest) -> TokenLosses | None:
-    """Return what a cache leaves out of its blocks, with ways to keep it; None if it is not worth a warning.
-
-    Raises:
-        CheckError: a document shard is damaged.
-        StorageError: a shard cannot be read.
-    """
+    """Return what a cache leaves out of its blocks, with ways to keep it; None if it is not worth a warning."""
     lost, pack = InNoBlock.of(manifest.totals), manifest.recipe["pack"]
     if lost.share <= WORTH_A_WARNING:
         return None
@@ -170,12 +154,7 @@ def _remedies(cut: Mapping[str, Cut], fits_all: int | None, fits_most: int | Non
 def refuse_lost_tokens(
     lost: InNoBlock, splits: Collection[DocumentShards], pack: Mapping[str, Any], limit: float
 ) -> None:
-    """Refuse blocks that leave out a larger share of the tokens than `limit`, or all of them.
-
-    Raises:
-        LeftOutError: they do; the error names the block lengths that would not.
-        NothingKeptError: there is no block.
-    """
+    """Refuse, with a LeftOutError, blocks that leave out a larger share of the tokens than `limit`, or all of them."""
     is_all = lost.tokens == lost.of_tokens
     if lost.share <= limit and not is_all:
         return
@@ -191,11 +170,7 @@ def refuse_lost_tokens(
 
 
 def refuse_rejected_rows(folder: Path, manifest: Manifest, limit: float) -> None:
-    """Refuse a cache of which a larger share of the rows is rejected than `limit`.
-
-    Raises:
-        LeftOutError: it is.
-    """
+    """Refuse, with a LeftOutError, a cache of which a larger share of the rows is rejected than `limit`."""
     totals = manifest.totals
     rejected = totals.rows - totals.kept
     if rejected > limit * totals.rows:
@@ -210,11 +185,7 @@ def refuse_rejected_rows(folder: Path, manifest: Manifest, limit: float) -> None
 
 
 def refuse_existing(folder: Path, manifest: Manifest, limit: float | None) -> None:
-    """Refuse a cache that stands if it leaves out more than a limit that was set.
-
-    Raises:
-        LeftOutError: it does.
-    """
+    """Refuse, with a LeftOutError, a cache that stands if it leaves out more than a limit that was set."""
     if limit is not None:
         refuse_rejected_rows(folder, manifest, limit)
         lost, splits = InNoBlock.of(manifest.totals), documents_of(folder, manifest).values()
@@ -235,13 +206,10 @@ class RejectedInput:
 
     num_rows: int
     code: str
-    """The most frequent code."""
-
     reason: str
     """The reason of the first row with that code."""
 
     way_out: str
-    """The suggested remedy."""
 
     def lines(self) -> Iterator[str]:
         """Yield the warning."""
@@ -253,11 +221,7 @@ class RejectedInput:
 
 
 def rejected_inputs(plan: BuildPlan, results: Sequence[PartitionResult]) -> tuple[RejectedInput, ...]:
-    """Return what a build reports about rejected rows, from the results of its plan's tasks.
-
-    Raises:
-        NothingKeptError: no row of any input is kept.
-    """
+    """Return what a build reports about rejected rows, from the results of its plan's tasks."""
     by_input: dict[int, list[tuple[PartitionTask, RejectedRow]]] = {}
     for task, result in zip(plan.tasks, results, strict=True):
         by_input.setdefault(task.source, []).extend((task, row) for row in result.rejected)

@@ -47,9 +47,6 @@ def refuse_early(plan: BuildPlan, results: Mapping[int, PartitionResult]) -> Non
 
     Each of them is weighted by the rows of its input. The same partitions are used every time, so the decision depends
     on the plan alone.
-
-    Raises:
-        RewrittenError: they take more than `CLEARLY` times the tokens.
     """
     tasks = sampled_tasks(plan)
     if not all(number in results for number in tasks):
@@ -65,11 +62,7 @@ def refuse_early(plan: BuildPlan, results: Mapping[int, PartitionResult]) -> Non
 
 
 def check_rewrite_cost(plan: BuildPlan, shards: Sequence[Shard]) -> None:
-    """Compare the tokens of all documents with those of each row's last document.
-
-    Raises:
-        RewrittenError: more than `LIMIT` times as many, and the recipe does not say what to do.
-    """
+    """Refuse more than `LIMIT` times the tokens of each row's last document, unless the recipe has chosen."""
     num_tokens, num_last_tokens = sum(s.num_tokens for s in shards), sum(s.num_last_tokens for s in shards)
     if plan.recipe.supervision.history_rewrite is None and num_tokens > LIMIT * num_last_tokens:
         raise _error(plan, f"{num_tokens / num_last_tokens:.1f}")

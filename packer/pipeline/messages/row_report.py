@@ -84,12 +84,7 @@ class RowReport:
 
 
 def row_report(folder: Path, manifest: Manifest) -> RowReport | None:
-    """Count the rows of a cache by split and by rule; None if its recipe has no rules about rows.
-
-    Raises:
-        CheckError: the selection is damaged.
-        RecipeError: the manifest's recipe is invalid.
-    """
+    """Count the rows of a cache by split and by rule; None if its recipe has no rules about rows."""
     if manifest.selection is None:
         return None
     rows, rules = read_selection(folder, manifest.selection), make_recipe(manifest.recipe).row_rules

@@ -44,27 +44,19 @@ _COLUMNS = re.compile(rf"`columns: {_MEMBERS}` (.*?)(?=, `columns: |; |, which|\
 """In the reason for a row: columns that read what is not read or leave it out, and which of both."""
 
 _SET_COLUMNS = re.compile(r"--columns ((?:'[^']*'|\"'\"|[^\s;'])+)(?<!,)")
-"""Columns in a hint."""
 
 _ONE_CALL = re.compile(r"\b(?:single|one|multiple|parallel)\b.*\bcalls?\b|\bcalls?\b.*\bat once\b", re.IGNORECASE)
 """Messages by which templates complain about more than one tool call in a message."""
 
 
 def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Model, *, lost: Iterable[str] = ()) -> str:
-    """Suggest a remedy for the rejected rows of a file.
+    """Suggest a remedy for the rejected rows of a file, of which the first are read, by their code and a reason.
 
-    Args:
-        code: their rejection code.
-        reason: the reason of one of them.
-        file: the file; its first rows are read.
-        recipe: the recipe of the build.
-        model: the model of the build.
-        lost: further kinds of dropped content for which rows were rejected.
-
-    Raises:
-        InputError: the file cannot be read.
+    `lost` are further kinds of dropped content for which rows were rejected.
     """
-    hint = _remedy(code, reason, file, recipe, model, lost=lost)
+    hint = _about_reading(code, reason, file) or _columns_of(code, reason)
+    if hint is None:
+        hint = tried_hint(code, reason, (row.batch for row in file.rows()), recipe, model, lost=lost)
     if code not in ("unknown_schema", "pair_no_prompt") and file.columns:
         hint = _SET_COLUMNS.sub(lambda found: _with_own_columns(found[1], file.columns), hint)
     return for_one_source(hint, recipe)
@@ -74,13 +66,6 @@ def _with_own_columns(word: str, columns: Mapping[str, str | None]) -> str:
     """Return the option for columns of a hint with those that the recipe has already, which they would replace."""
     key, _, further = as_setting("columns", *shlex.split(word)).partition("=")
     return as_option(f"{key}={flow_mapping(composed(columns, parse_yaml(further, key)))}")
-
-
-def _remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Model, *, lost: Iterable[str]) -> str:
-    hint = _about_reading(code, reason, file) or _columns_of(code, reason)
-    if hint is not None:
-        return hint
-    return tried_hint(code, reason, (row.batch for row in file.rows()), recipe, model, lost=lost)
 
 
 def tried_hint(

@@ -1,7 +1,6 @@
 """Find out what exists already: whether a cache is up to date, and which partitions need no work."""
 
 from collections.abc import Iterable, Sequence
-from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -14,7 +13,7 @@ from packer.progress import Progress
 from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, StoredTable, read_manifest
 from packer.store.media_shards import MediaShards
-from packer.store.rejected import read_rejected, rejected_path
+from packer.store.rejected import rejected_path, rejected_rows
 
 
 def existing(folder: Path, progress: Progress) -> Manifest | None:
@@ -105,20 +104,15 @@ def committed(folder: Path, manifest: Manifest) -> list[PartitionResult]:
 
     If rejected.jsonl is damaged, only partitions without rejected rows: the reasons are recorded nowhere else.
     """
-    documents = manifest.document_shards
+    documents, media = manifest.document_shards, {table.key: table for table in manifest.media or ()}
     try:
-        rows = [line for line in read_rejected(folder, manifest) if line.document is None]
+        rejected = rejected_rows(folder, manifest)
     except CheckError:
-        rows, documents = [], [shard for shard in documents if not shard.num_rejected]
-    # Lines and shards are both in the order of inputs and rows, so each shard takes the next lines. Paths cannot be
-    # matched instead, as a file may be listed once per split.
-    lines = iter(rows)
-    results, media = [], {table.key: table for table in manifest.media or ()}
-    for shard in documents:
-        own = tuple(
-            RejectedRow(line.row - shard.first_row, line.code, line.reason, line.line)
-            for line in islice(lines, shard.num_rejected)
-        )
+        documents = [shard for shard in documents if not shard.num_rejected]
+        rejected = [[] for _ in documents]
+    results = []
+    for shard, lines in zip(documents, rejected, strict=True):
+        own = tuple(RejectedRow(line.row - shard.first_row, line.code, line.reason, line.line) for line in lines)
         try:
             results.append(PartitionResult(shard=shard, rejected=own, media=media.get(shard.key)))
         except ValueError:  # what no build writes: nothing of such a cache is taken over

@@ -59,12 +59,8 @@ class Workers(Protocol):
     ) -> Iterator[tuple[int, Result]]:
         """Run one function over tasks; yield the number of each task and its result, in order of completion.
 
-        Args:
-            make: `make(*arguments)` returns the function; it is called once in every process that needs it.
-            arguments: of `make`.
-            tasks: inputs of the function. They and their results are small: paths and counts, and a few texts at most.
-            sizes: of the tasks, about.
-            folder: the folder that tasks write to, if they write.
+        `make(*arguments)` returns the function; it is called once in every process that needs it. Tasks and their
+        results are small: paths and counts, and a few texts at most. `folder` is where tasks write, if they do.
         """
         ...
 
@@ -117,7 +113,6 @@ def in_order(results: Iterable[tuple[int, Result]]) -> Iterator[Result]:
 
 HERE = Processes()
 ALONE = Processes(1)
-"""This process only."""
 
 
 def run_tasks(
@@ -125,15 +120,8 @@ def run_tasks(
 ) -> Iterator[tuple[int, Result]]:
     """Run one function over tasks: in this process, or in at most `jobs` worker processes if the tasks are several.
 
-    The other arguments are those of :meth:`Workers.run`. Workers ignore Ctrl-C, which this process handles, and exit
-    when this process is gone for whatever reason.
-
-    Yields:
-        Number of each task and its result, in order of completion.
-
-    Raises:
-        WorkerDiedError: a worker was killed, or exited.
-        Exception: whatever a task raised; running tasks are killed then.
+    The rest is as of :meth:`Workers.run`. Workers ignore Ctrl-C, which this process handles, and exit when this process
+    is gone for whatever reason. What a task raises is raised here, and running tasks are killed then.
     """
     waiting = iter(tasks)
     first = [*islice(waiting, max(1, jobs))]

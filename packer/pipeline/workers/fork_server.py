@@ -50,12 +50,8 @@ def jobs_for(num_bytes: int) -> int:
 def fork_server(tokenizer: Path | None = None, *, engine: str = "reference", images: bool = False) -> Iterator[None]:
     """Run the fork server inside the context. It loads in the background and is killed at the end.
 
-    A no-op if one is running already, started by an enclosing context or by the application, or without fork.
-
-    Args:
-        tokenizer: `tokenizer.json` or its folder, to be preloaded.
-        engine: that of the recipe.
-        images: whether the recipe reads images, so that the library of processors is to be imported.
+    A no-op if one is running already, started by an enclosing context or by the application, or without fork. It loads
+    the tokenizer at `tokenizer`, a file or a folder, for an engine, and with `images` the library of processors.
     """
     server: Any = forkserver._forkserver  # noqa: SLF001 - there is no public way to stop it
     is_running = server._forkserver_pid is not None  # noqa: SLF001
@@ -100,13 +96,7 @@ def starting(variables: Mapping[str, str] | None = None) -> Iterator[None]:
 
 
 def begin_loading(recipe: "Recipe", cache: Path, jobs: int | None) -> AbstractContextManager[None]:
-    """Run the fork server if a look at the files is enough to see that a build of a new cache will use it.
-
-    Args:
-        recipe: of the build.
-        cache: the folder of the cache, or its URL.
-        jobs: upper limit of processes; None if there is none.
-    """
+    """Run the fork server if a look at the files is enough to see that a build of a new cache will use it."""
     size = sum(_file_size(source.path) for source in recipe.sources)
     is_large = min(jobs or default_jobs(), jobs_for(size)) > 1
     is_new = not is_address(str(cache)) and not os.path.exists(cache / "manifest.json")  # noqa: PTH110 - raises nothing

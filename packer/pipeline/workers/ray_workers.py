@@ -85,11 +85,7 @@ class NodeRequirements:
     """Base of relative paths; on a node that lacks it, all paths must be absolute."""
 
     def check(self) -> None:
-        """Look whether this node can take part, and change the process to the working folder.
-
-        Raises:
-            UsageError: it has other software.
-        """
+        """Look whether this node can take part, and change the process to the working folder."""
         found, node = versions(), socket.gethostname()
         differ = [
             f"{name} {found.get(name, 'is missing')}, here {self.versions.get(name, 'there is none')}"
@@ -161,14 +157,7 @@ def workers_on(on: str | None, jobs: int | None, note: Callable[[str], None]) ->
 def ray_workers(address: str, jobs: int | None, note: Callable[[str], None]) -> Iterator["RayWorkers"]:
     """Provide an executor on a cluster; the connection is made when there is a task for it.
 
-    Args:
-        address: ``ray``, for the cluster of this machine or of ``RAY_ADDRESS``, or a new one on this machine if there
-            is none.
-        jobs: upper limit of concurrent tasks; None uses all processors.
-        note: receives messages for the user.
-
-    Raises:
-        UsageError: Ray is not installed, or the address is invalid.
+    The address is ``ray``: the cluster of this machine or of ``RAY_ADDRESS``, or a new one here if there is none.
     """
     if address.startswith("ray://"):
         refuse_withdrawn(RAY_CLIENT)
@@ -208,11 +197,7 @@ class RayWorkers:
         self._counted_at = 0.0
 
     def number(self, sizes: Sequence[int]) -> int:
-        """Return how many tasks run at a time.
-
-        Raises:
-            ResourceError: no cluster can be reached.
-        """
+        """Return how many tasks run at a time."""
         self._connect()
         return min(self._jobs or self._processors(), len(sizes))
 
@@ -231,7 +216,6 @@ class RayWorkers:
         """Run one function over tasks; see :class:`~packer.pipeline.workers.executor.Workers`.
 
         Raises:
-            UsageError: a node has different software, or does not see the cache.
             WorkerDiedError: tasks killed their processes; all others are done.
             Exception: whatever a task raised; running tasks are cancelled then.
         """
