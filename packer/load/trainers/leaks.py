@@ -28,8 +28,8 @@ def refuse_leaks(model: Any, adapter: Adapter, micro_batch: MicroBatch, probe: P
 
     With images, also on the documents of `probe`, packed and padded: of both it must say the same.
 
-    Padded micro-batches are not tested, nor are models that return no logits. Every rank runs the same number of
-    forward passes, so that parameters may be spread over ranks.
+    Padded micro-batches are not tested, nor are models that return no logits. Until something leaks, every rank runs
+    the same number of forward passes, so that parameters may be spread over ranks.
 
     Raises:
         UsageError: what one document says moves the logits of another, or packing moves those of documents with images,
@@ -45,17 +45,18 @@ def refuse_leaks(model: Any, adapter: Adapter, micro_batch: MicroBatch, probe: P
 
     ids = micro_batch["input_ids"]
     try:
-        report = poison_test(model, _small(ids.flatten()), logits=logits)
+        report = poison_test(model, _small(ids.flatten()), logits=logits, atol=None)
         with evaluating(model), torch.no_grad():
             moved = tree_map_only(Tensor, lambda each: each.to(ids.device), probe() or ())
             of_images = [logits(each)[each.get("attention_mask", each["input_ids"] >= 0).bool()] for each in moved]
     except (AttributeError, TypeError, UsageError):
         return  # a model that only its own loss can call, or what its adapter refuses
-    difference = max((leak.difference for leak in report.leaks), default=0.0)
-    if difference > report.alone_tolerance:
+    if report.leaks:
+        difference = max(leak.difference for leak in report.leaks)
+        where = f", first in {report.layer}" if report.layer else ""
         raise UsageError(
-            f"{name} lets packed documents see each other: other words in one move the logits of its neighbors by up "
-            f"to {difference:.2g}",
+            f"{name} lets packed documents see each other{where}: other words in one move the logits of its neighbors "
+            f"by up to {difference:.2g}",
             hint="train one document a row, PackedLoader(..., batching='padded'); "
             "print(poison_test(model, micro_batch)) shows which leaks where",
         )
