@@ -544,16 +544,35 @@ def summed(outputs, labels, num_items_in_batch):
     return torch.nn.functional.cross_entropy(logits, targets, reduction="sum") / num_items_in_batch
 
 
-def test_a_model_that_lets_packed_documents_see_each_other_is_refused_before_the_first_step(tmp_path):
-    sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "state_size": 8}
+def mamba():
+    return transformers.MambaForCausalLM(
+        transformers.MambaConfig(vocab_size=50, hidden_size=16, num_hidden_layers=2, state_size=8)
+    )
+
+
+def bart():
+    """It makes positions of its own, which go on from document to document."""
+    sizes = {"decoder_layers": 2, "decoder_attention_heads": 2, "decoder_ffn_dim": 16, "max_position_embeddings": 64}
+    return transformers.BartForCausalLM(
+        transformers.BartConfig(vocab_size=50, d_model=16, is_encoder_decoder=False, is_decoder=True, **sizes)
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (mamba, r"MambaForCausalLM lets packed .* other, first in backbone\.layers\.0\.mixer: |seq_idx without"),
+        (bart, r"BartForCausalLM gets packed documents wrong: a quarter of the tokens"),
+    ],
+)
+def test_a_model_to_which_packed_documents_are_not_what_they_are_alone_is_refused_before_the_first_step(
+    tmp_path, make, said
+):
     torch.manual_seed(0)
-    model = transformers.MambaForCausalLM(transformers.MambaConfig(**sizes))
+    model = make()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     trainer = trainer_of(tmp_path, model=model, more={"compute_loss_func": summed})
-    with pytest.raises(
-        UsageError,
-        match=r"MambaForCausalLM lets packed .* other, first in backbone\.layers\.0\.mixer: |seq_idx without",
-    ) as caught:
+    with pytest.raises(UsageError, match=said) as caught:
         trainer.train()
     assert "padded" in caught.value.hint
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
