@@ -10,6 +10,7 @@ transformers = pytest.importorskip("transformers", reason="TRANSFORMERS MISSING:
 pytest.importorskip("accelerate", reason="ACCELERATE MISSING: transformers' Trainer is not tested")
 
 import numpy as np  # noqa: E402
+from column_rows import COLUMNS, NAMES, check_micro_batch, rows_of  # noqa: E402
 from small_blocks import random_blocks, small_cache, write_cache  # noqa: E402
 from small_documents import small_document_cache  # noqa: E402
 from tiny_models import documents_of, summed_loss_alone, tiny_model  # noqa: E402
@@ -31,6 +32,7 @@ from packer.load import PackedLoader, poison_test, trainers  # noqa: E402
 from packer.load.adapters import huggingface  # noqa: E402
 from packer.load.reading import StepReader  # noqa: E402
 from packer.load.trainers.huggingface import saved_reader  # noqa: E402
+from packer.pipeline.from_python import build  # noqa: E402
 
 IS_OLD = not hasattr(transformers.Trainer, "_track_num_input_tokens")
 AS_LOGGED = {"abs": 5.1e-5} if transformers.__version__.startswith("4.") else {"rel": 1e-6}
@@ -542,6 +544,41 @@ def test_a_damaged_block_stops_the_training_with_its_place(tmp_path):
 def summed(outputs, labels, num_items_in_batch):
     logits, targets = outputs.logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten()
     return torch.nn.functional.cross_entropy(logits, targets, reduction="sum") / num_items_in_batch
+
+
+def test_a_subclass_has_the_loaders_columns_beside_a_models_arguments(tmp_path, starter):
+    rows, seen = rows_of([7, 12, 16, 5, 9, 3, 15]), []
+    build(
+        rows,
+        tmp_path / "cache",
+        jobs=1,
+        progress=None,
+        tokenizer=starter / "tokenizer",
+        pack={"block_len": 16},
+        **COLUMNS,
+    )
+
+    class Reading(trainers.PackedTrainer):
+        def compute_loss(self, model, inputs, *args, **options):
+            seen.extend(check_micro_batch({**inputs, "columns": inputs["columns"]}, rows))
+            return super().compute_loss(model, inputs, *args, **options)
+
+    sizes = {"micro_batch_size": 2, "global_batch_size": 4, "end": "short"}
+    losses = []
+    for kind, names in ((Reading, NAMES), (trainers.PackedTrainer, NAMES), (trainers.PackedTrainer, [])):
+        loaders = [loader_of(tmp_path / "cache", columns=names, **sizes) for _ in range(2)]
+        trainer = trainer_of(
+            tmp_path,
+            loaders[0],
+            kind=kind,
+            model=tiny_model(vocab_size=4096),
+            eval_dataset=loaders[1],
+            num_train_epochs=1,
+        )
+        trainer.train()
+        losses.append((losses_of(trainer), trainer.evaluate()["eval_loss"]))
+    assert losses[0] == losses[1] == losses[2]
+    assert sorted(seen) == sorted(2 * list(set(seen))) and len(set(seen)) == sum(len(row["input_ids"]) for row in rows)
 
 
 def mamba():
