@@ -69,15 +69,17 @@ def largest_difference(first: Tensor, second: Tensor) -> Tensor:
 def _states(model: nn.Module, run: Callable[[], Tensor], places: Places) -> _States:
     found: _States = {}
     calls: Counter[str] = Counter()
+    inputs: list[list[Tensor]] = []  # of the modules that are running, which may write over them
 
-    def note(name: str, _: nn.Module, given: Any, by_name: Any, returned: Any) -> None:
-        inputs, outputs = (list(_at(each, places)) for each in ((given, by_name), returned))
-        found[name, calls[name]] = inputs, outputs
+    def begin(_: nn.Module, *given: Any) -> None:
+        inputs.append(list(_at(given, places)))
+
+    def end(name: str, _: nn.Module, __: Any, returned: Any) -> None:
+        found[name, calls[name]] = inputs.pop(), list(_at(returned, places))
         calls[name] += 1
 
-    hooks = [
-        module.register_forward_hook(partial(note, name), with_kwargs=True) for name, module in model.named_modules()
-    ]
+    hooks = [module.register_forward_pre_hook(begin, with_kwargs=True) for module in model.modules()]
+    hooks += [module.register_forward_hook(partial(end, name)) for name, module in model.named_modules()]
     as_written = getattr(torch.compiler, "set_stance", nullcontext)  # torch 2.6; compiled code calls no hooks
     try:
         with as_written("force_eager"):
