@@ -8,7 +8,7 @@ Worked example: sequences 0, 1 and 2 are in one row, and attention ignores the b
 changing 1 moves 2, changing 2 moves no other: three leaks, all from earlier positions.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias, TypeGuard
@@ -81,7 +81,7 @@ def poison_test(
         )
     module = next((each for each in (model, logits) if isinstance(each, nn.Module)), None)
     with evaluating(module):
-        runs = _Runs(logits or _huggingface_logits(model), micro_batch, spans, _cuda_devices(module, micro_batch))
+        runs = _Runs(logits or _huggingface_logits(model), micro_batch, spans, module)
         atol = runs.rounding if atol is None else atol
         moved = torch.stack([runs.logit_changes(at) for at in range(len(spans))])  # [source, target]
         leaks = tuple(
@@ -111,9 +111,15 @@ def poison_test(
         )
 
 
-def rounding(logits: Tensor) -> float:
-    """Return how far apart logits may be that are the same but for other shapes and kernels."""
-    share = _ROUNDING.get(logits.dtype, _ROUNDING[torch.bfloat16])
+def rounding(logits: Tensor, model: Any) -> float:
+    """Return how far apart logits may be that are the same but for other shapes and kernels.
+
+    The coarsest dtype decides, of logits, parameters and autocast: logits are often raised to float32 at the end.
+    """
+    dtypes = {logits.dtype, *(each.dtype for each in _parameters(model) if each.is_floating_point())}
+    if torch.is_autocast_enabled(logits.device.type):
+        dtypes.add(torch.get_autocast_dtype(logits.device.type))
+    share = max(_ROUNDING.get(each, _ROUNDING[torch.bfloat16]) for each in dtypes)
     return share * float(logits.nan_to_num(0, 0, 0).abs().max())
 
 
@@ -142,17 +148,17 @@ def spans_of(micro_batch: MicroBatch) -> tuple[Span, ...]:
 class _Runs:
     """Runs of the model on this micro-batch, compared with the unchanged run."""
 
-    def __init__(self, logits: Logits, micro_batch: MicroBatch, spans: tuple[Span, ...], cuda: list[int]) -> None:
-        self._logits, self._micro_batch, self._spans, self._cuda = logits, micro_batch, spans, cuda
+    def __init__(self, logits: Logits, micro_batch: MicroBatch, spans: tuple[Span, ...], model: Any) -> None:
+        self._logits, self._micro_batch, self._spans = logits, micro_batch, spans
+        self._cuda = _cuda_devices(model, micro_batch)
         self._poison = _poison(micro_batch["input_ids"])
         # A copy: a compiled model may overwrite this output with the next one.
         self._baseline = self._run(micro_batch).clone()
-        self.dtype = self._baseline.dtype
         real = [at for at, span in enumerate(spans) if not span.is_padding]
         self.noise = float(self._difference_by_sequence(micro_batch)[real].max())
         clean = torch.cat([self._slice(self._baseline, spans[at]).flatten() for at in real])
         self.has_nan = bool(clean.isnan().any())
-        self.rounding = rounding(clean)
+        self.rounding = rounding(clean, model)
 
     def logit_changes(self, at: int) -> Tensor:
         """Return the largest difference of a logit of each sequence when sequence `at` is changed.  # float64[S]"""
@@ -275,8 +281,12 @@ def evaluating(model: Any) -> Iterator[None]:
 
 
 def _cuda_devices(model: Any, micro_batch: MicroBatch) -> list[int]:
-    tensors = [micro_batch["input_ids"], *(model.parameters() if isinstance(model, nn.Module) else ())]
+    tensors = [micro_batch["input_ids"], *_parameters(model)]
     return sorted({tensor.device.index for tensor in tensors if tensor.is_cuda})
+
+
+def _parameters(model: Any) -> Iterable[Tensor]:
+    return model.parameters() if isinstance(model, nn.Module) else ()
 
 
 def _has_shape(value: Any, shape: torch.Size) -> TypeGuard[Tensor]:

@@ -635,6 +635,21 @@ def test_rounding_of_other_dtypes_is_allowed_for(dtype):
     assert 0 < max(report.alone.values()) < report.alone_tolerance
 
 
+@pytest.mark.parametrize(("dtype", "is_mixed"), [(torch.bfloat16, False), (torch.float32, True)])
+def test_logits_that_a_coarser_model_raises_to_float32_have_its_rounding(dtype, is_mixed):
+    """As Trainers have them in mixed precision."""
+    model = model_of("llama").to(dtype)
+    with torch.autocast("cpu", torch.bfloat16, enabled=is_mixed):
+        report = poison_test(
+            model,
+            flattened(LENGTHS),
+            logits=lambda b: model(**huggingface(b, model.config)).logits.float(),
+            alone=True,
+        )
+    assert report, str(report)
+    assert max(report.alone.values()) > 1e-4
+
+
 # Errors
 
 

@@ -608,14 +608,22 @@ def test_a_model_to_which_packed_documents_are_not_what_they_are_alone_is_refuse
     torch.manual_seed(0)
     model = make()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    trainer = trainer_of(tmp_path, model=model, more={"compute_loss_func": summed})
-    with pytest.raises(UsageError, match=said) as caught:
-        trainer.train()
-    assert "padded" in caught.value.hint
+    for options in ({}, {"bf16": True}):
+        trainer = trainer_of(tmp_path, model=model, more={"compute_loss_func": summed}, **options)
+        with pytest.raises(UsageError, match=said) as caught:
+            trainer.train()
+        assert "padded" in caught.value.hint
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     cache, _ = small_document_cache(17)
     padded = loader_of(cache, batching="padded")
     trainer_of(tmp_path, padded, model=model, more={"compute_loss_func": summed}, max_steps=1).train()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rounding_in_mixed_precision_is_no_reason_to_refuse(tmp_path, dtype):
+    trainer = trainer_of(tmp_path, model=tiny_model(dtype=dtype), max_steps=1, bf16=True)
+    trainer.train()
+    assert len(losses_of(trainer)) == 1
 
 
 def test_a_model_that_needs_masks_trains_on_packed_documents_as_on_single_ones(tmp_path):

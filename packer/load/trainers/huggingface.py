@@ -200,7 +200,8 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
             is_spread = self.is_deepspeed_enabled or self.is_fsdp_enabled  # parameters, over all ranks
             own = self.accelerator.unwrap_model(model, keep_torch_compile=False)
             tested, probe = model if is_spread else own, self._reader.image_probe
-            refuse_leaks(tested, self._adapter, next(iter(inputs)), probe, name=type(own).__name__)
+            with self.accelerator.autocast():  # by its dtype, rounding is allowed for
+                refuse_leaks(tested, self._adapter, next(iter(inputs)), probe, name=type(own).__name__)
             self._is_tested = True
         self.current_gradient_accumulation_steps = len(inputs)  # divides losses that are means, such as router losses
         losses = []

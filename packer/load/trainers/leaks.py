@@ -70,7 +70,7 @@ def refuse_leaks(model: Any, adapter: Adapter, micro_batch: MicroBatch, probe: P
         )
     for what, pair in zip(("", " with images"), pairs, strict=True):
         apart = float((pair[0] - pair[1]).abs().amax(-1).float().quantile(_TOLD)) if pair else 0.0
-        if pair and apart > rounding(pair[1]):
+        if pair and apart > rounding(pair[1], model):
             raise UsageError(
                 f"{name} gets packed documents{what} wrong: a quarter of the tokens has logits off by {apart:.2g}",
                 hint="train one document a row, PackedLoader(..., batching='padded')",
