@@ -22,6 +22,8 @@ _SIDE_BY_SIDE, _FEW = "near_between_splits", 2
 @cache_argument
 @sources_option
 @click.option("--near", is_flag=True, help="Also look for near duplicates between splits and within them.")
+@click.option("--group", metavar="FIELD", help="No value of this field may be in two splits [split.group].")
+@click.option("--time", metavar="FIELD", help="Held-out rows are later, by this field, than trained ones [split.time].")
 @jobs_option
 @on_option
 def command(
@@ -29,6 +31,8 @@ def command(
     cache: Path,
     roots: tuple[str, ...],
     near: bool,
+    group: str | None,
+    time: str | None,
     jobs: int | None,
     on: str | None,
     reply: Reply,
@@ -43,7 +47,7 @@ def command(
     from packer.names import shown  # noqa: PLC0415 - as above
 
     with listener(quiet=reply.quiet) as progress:
-        report = check(cache, sources=roots, near=near, jobs=jobs, on=on, progress=progress)
+        report = check(cache, sources=roots, near=near, group=group, time=time, jobs=jobs, on=on, progress=progress)
     failed = [each.code for each in report.checks if each.level == "failure"]
     message = f"{shown(report.folder)}: {plural(len(failed), 'check')} failed: {', '.join(failed)}" if failed else None
     fields = {

@@ -44,10 +44,10 @@ class InputPart:
             fields=fields,
         )
 
-    def batches(self, max_row_bytes: int) -> Iterator[tuple[RowBatch, Int64]]:
+    def batches(self, max_row_bytes: int, fields: Sequence[str] = ()) -> Iterator[tuple[RowBatch, Int64]]:
         """Yield the rows in batches, each with the rows' numbers in the input."""
         first = self.partition.first_row
-        for rows in self.rows(max_row_bytes):
+        for rows in self.rows(max_row_bytes, fields):
             yield rows, np.arange(first, first + rows.num_rows)
             first += rows.num_rows
 

@@ -66,9 +66,10 @@ def huggingface(
     """
     if "sides" in micro_batch:
         refuse_preference("pairs" if "pair_ids" in micro_batch else "rated answers", "huggingface(...)")
+    state = _first_with_state(config)
     if seq_idx is None:
-        seq_idx = "cu_seq_lens_q" in micro_batch and len(micro_batch["cu_seq_lens_q"]) > 2 and _carries_state(config)
-    _check(micro_batch, seq_idx=seq_idx, explicit_mask=mask_dtype is not None)
+        seq_idx = "cu_seq_lens_q" in micro_batch and len(micro_batch["cu_seq_lens_q"]) > 2 and bool(state)
+    _check(micro_batch, seq_idx=seq_idx, state=state, explicit_mask=mask_dtype is not None)
     arguments = {name: value for name, value in micro_batch.items() if name not in ("document_ids", "columns")}
     arguments["use_cache"] = False
     documents = documents_of(micro_batch)
@@ -92,13 +93,13 @@ def _positions_with_images(
     micro_batch: MicroBatch, config: Any, rope_index: Callable[..., Any] | None
 ) -> dict[str, Tensor | None]:
     """Return the positions of documents with images; None where the model makes them itself, of each padded row."""
-    is_spatial = _has_positions_in_3d(config)
+    is_spatial, state = _has_positions_in_3d(config), _first_with_state(config)
     if "cu_seq_lens_q" not in micro_batch:
         return {"position_ids": None} if is_spatial else {}
     refused = {
         "a model that attends to both sides within an image, as Gemma 3: transformers takes the images of packed "
         "documents for others": "token_type_ids" in micro_batch or _is_bidirectional(config),
-        "a model whose layers carry a state, which packed images disturb": _carries_state(config),
+        f"a model with layers that carry a state, which packed images disturb{state}": bool(state),
         "a model with positions in three dimensions, without its get_rope_index": is_spatial and rope_index is None,
     }
     for what, applies in refused.items():
@@ -170,14 +171,17 @@ def _is_bidirectional(config: Any) -> bool:
     return bool(getattr(_text_config(config), "use_bidirectional_attention", None))
 
 
-def _carries_state(config: Any) -> bool:
-    """Whether a layer is of another kind than attention by a mask."""
+def _first_with_state(config: Any) -> str:
+    """Name the first layer of another kind than attention by a mask; empty if there is none."""
     text = _text_config(config)
     kinds = getattr(text, "layer_types", None) or getattr(text, "layers_block_type", None) or ()
-    return any(kind == "linear_attention" or not kind.endswith("attention") for kind in kinds)
+    for at, kind in enumerate(kinds):
+        if kind == "linear_attention" or not kind.endswith("attention"):
+            return f" (layer {at}, {kind})"
+    return ""
 
 
-def _check(micro_batch: MicroBatch, *, seq_idx: bool, explicit_mask: bool) -> None:
+def _check(micro_batch: MicroBatch, *, seq_idx: bool, state: str, explicit_mask: bool) -> None:
     """Refuse what these models would silently get wrong; raises for the first condition that applies."""
     num_rows, is_flat = len(micro_batch["input_ids"]), "cu_seq_lens_q" in micro_batch
     is_masked, is_numbered = "attention_mask" in micro_batch, "document_ids" in micro_batch
@@ -202,7 +206,7 @@ def _check(micro_batch: MicroBatch, *, seq_idx: bool, explicit_mask: bool) -> No
             seq_idx and not (is_flat or is_numbered),
             "leave seq_idx out",
         ),
-        "seq_idx without its kernels, causal_conv1d and mamba_ssm: transformers before 5.20 then ignores it": (
+        f"seq_idx without its kernels, causal_conv1d and mamba_ssm: transformers before 5.20 then ignores it{state}": (
             seq_idx and _is_seq_idx_ignored(),
             "install them, or use padded micro-batches; transformers 5.20 says itself what is missing",
         ),

@@ -99,11 +99,11 @@ def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> LoaderOp
         static=check_instance("static_shapes", given.static_shapes, bool, "True or False"),
         prefetch=check_integer("prefetch", given.prefetch, minimum=0),
         images=check_instance("images", given.images, bool, "True or False"),
-        columns=_names(given.columns),
+        columns=column_names(given.columns),
     )
 
 
-def _names(columns: Any) -> tuple[str, ...]:
+def column_names(columns: Any) -> tuple[str, ...]:
     if not isinstance(columns, list | tuple) or not all(isinstance(name, str) for name in columns):
         raise TypeError(f"columns is {reprlib.repr(columns)}; expected a list of names")
     return tuple(columns)

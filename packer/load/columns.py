@@ -18,7 +18,7 @@ PREFIX = "columns."
 """Before the name of a column while it is laid out, as a column may be called as anything else of a micro-batch."""
 
 
-def _asked(caches: Sequence[Cache], names: Sequence[str]) -> list[Declared]:
+def asked_columns(caches: Sequence[Cache], names: Sequence[str]) -> list[Declared]:
     """Return the columns with these names; UsageError if a cache has no such column, or another than the others."""
     there = [{each.name: each for each in declared(cache.manifest.recipe)} for cache in caches]
     for name in names:
@@ -36,7 +36,7 @@ class BatchColumns:
     """The columns that a loader was asked for."""
 
     def __init__(self, source: RowSource, options: LoaderOptions) -> None:
-        self._columns = _asked(source.caches, options.columns)
+        self._columns = asked_columns(source.caches, options.columns)
         self._rows = source.rows
         self._documents = [cache.documents(options.split) for cache in source.caches]
 

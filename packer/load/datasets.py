@@ -24,12 +24,14 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from packer.batches import Int64
 from packer.errors import CheckError
-from packer.load.arguments import check_callable, check_choice, check_instance, open_cache
+from packer.load.arguments import check_callable, check_choice, check_instance, column_names, open_cache
+from packer.load.columns import PREFIX, asked_columns
 from packer.load.loader import PackedLoader
 from packer.load.ordered_rows import RowKind, check_weights, content_of, refuse_preference
 from packer.load.state import UNCHANGED
 from packer.load.step import Step
 from packer.store.cache import Cache
+from packer.store.column_values import block_values, token_values
 from packer.withdrawn import WITHDRAWN, WORKERS
 
 
@@ -46,6 +48,7 @@ class PackedDataset(Dataset[Item]):
     | seq_lengths | int64 [S], sums to L; a padding run is its last entry; for a document its length |
     | num_trained | int64 [] |
     | loss_weights, with ``weights="use"`` | float32 [L] |
+    | columns.NAME, of `columns` that the recipe declares | int64 or float32 [L] or [L, width] |
     | documents only: doc_id, source, row | int64 []; `source` is the index of its input in the manifest |
 
     It pickles as the cache's folder and fingerprint, so workers reopen the same bytes. A DataLoader turns it into
@@ -63,6 +66,7 @@ class PackedDataset(Dataset[Item]):
         *,
         kind: RowKind = "blocks",
         weights: Literal["refuse", "use"] = "refuse",
+        columns: Sequence[str] = (),
     ) -> None:
         check_choice("weights", weights, ("refuse", "use"))
         self._kind: RowKind = check_choice("kind", kind, ("blocks", "documents"))
@@ -74,6 +78,7 @@ class PackedDataset(Dataset[Item]):
         self._weighted = weights == "use"
         self._rows: Any = self._cache.blocks(split) if kind == "blocks" else self._cache.documents(split)
         check_weights(weighted=self._rows.weighted, wanted=self._weighted)
+        self._declared = asked_columns([self._cache], column_names(columns))
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -112,12 +117,23 @@ class PackedDataset(Dataset[Item]):
             sources, rows = (column[numbers] for column in self._origins)
             columns |= {"position_ids": [np.arange(length) for length in lengths], "seq_lengths": lengths[:, None]}
             columns |= {"doc_id": np.array(found.values("doc_id"), np.int64), "row": rows, "source": sources}
+        columns |= self._values_beside(found)
         rows_of_columns = zip(*columns.values(), strict=True)
         return [Item(zip(columns, map(torch.as_tensor, values), strict=True)) for values in rows_of_columns]
 
     def __reduce__(self) -> tuple[Any, ...]:
         weights: Literal["refuse", "use"] = "use" if self._weighted else "refuse"
-        return partial(type(self), kind=self._kind, weights=weights), (self._cache, self._split)
+        names = [each.name for each in self._declared]
+        return partial(type(self), kind=self._kind, weights=weights, columns=names), (self._cache, self._split)
+
+    def _values_beside(self, found: Any) -> dict[str, Any]:
+        columns, rows = self._declared, self._rows
+        if self._kind == "documents":
+            values: dict[str, Any] = {each.name: token_values(found, each) for each in columns}
+        else:
+            values = block_values(found, rows.block_len, self._cache.documents(self._split), columns) if columns else {}
+        wide = {each.name: np.int64 if each.rule.kind == "int32" else np.float32 for each in columns}
+        return {f"{PREFIX}{name}": [each.astype(wide[name]) for each in own] for name, own in values.items()}
 
     @cached_property
     def _origins(self) -> tuple[Int64, Int64]:
@@ -136,7 +152,8 @@ def collate(items: Sequence[Item]) -> dict[str, Any]:
     if not items:
         raise ValueError("items is empty; expected blocks of a PackedDataset")
     has_weights = any("loss_weights" in item for item in items)
-    names = ("input_ids", "labels", "position_ids", *(("loss_weights",) if has_weights else ()))
+    beside = [name for name in items[0] if name.startswith(PREFIX)]
+    names = ("input_ids", "labels", "position_ids", *(("loss_weights",) if has_weights else ()), *beside)
     missing = {name for item in items for name in (*names, "seq_lengths") if name not in item}
     if missing:
         raise ValueError(
@@ -144,6 +161,8 @@ def collate(items: Sequence[Item]) -> dict[str, Any]:
             "the same columns: a transformers Trainer removes some unless remove_unused_columns=False"
         )
     flat: dict[str, Any] = {name: torch.cat([item[name] for item in items]).unsqueeze(0) for name in names}
+    if beside:
+        flat["columns"] = {name.removeprefix(PREFIX): flat.pop(name) for name in beside}
     lengths = torch.cat([item["seq_lengths"] for item in items])
     bounds = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
     longest = int(lengths.max())

@@ -8,10 +8,9 @@ Worked example: sequences 0, 1 and 2 are in one row, and attention ignores the b
 changing 1 moves 2, changing 2 moves no other: three leaks, all from earlier positions.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from textwrap import fill
+from functools import partial
 from typing import Any, TypeAlias, TypeGuard
 
 import torch
@@ -21,12 +20,13 @@ from packer.errors import UsageError
 from packer.layout import MASKED
 from packer.load.adapters import huggingface
 from packer.load.attention import documents_of
+from packer.load.leaking_layer import Places, first_leaking_layer, largest_difference
+from packer.load.poison_report import Leak, PoisonReport, Span
 from packer.load.step import MicroBatch
 
 Logits: TypeAlias = Callable[[MicroBatch], Tensor]
 """Returns the logits [B, T, V] of a micro-batch; [B·T, V] is accepted as well."""
 
-_MAX_LISTED = 6
 _CHUNK_POSITIONS = 1024  # logits are compared in chunks, so that the differences take little memory
 _SEED = 20  # for the replacement ids; arbitrary
 
@@ -36,152 +36,13 @@ _ROUNDING = {torch.float64: 1e-5, torch.float32: 1e-4, torch.bfloat16: 5e-2, tor
 
 _TARGETS = ("labels", "shift_labels", "loss_weights", "shift_loss_weights")
 
-_EARLIER_POSITIONS_HINT = (
-    "what leaks comes from earlier in the row. Eager, SDPA and FlexAttention of transformers overlook boundaries "
-    "beside a 2-D attention_mask or a key-value cache (use_cache=True); flash attention needs cu_seq_lens_* or, in a "
-    "batch of 1, position_ids. model(**huggingface(micro_batch, model.config)) sees to it. A 4-D mask must have the "
-    "model's dtype under eager attention: a bool mask hides nothing there"
-)
-_RECURRENT_STATE_HINT = (
-    "layers that carry a state need the seq_idx that huggingface(micro_batch, model.config) gives, and their kernels; "
-    "models that make no use of seq_idx (Mamba, Mamba-2, Jamba) need padded micro-batches, one document a row"
-)
-_PADDING_HINT = "padding is attended to: pass attention_mask, as model(**huggingface(micro_batch, model.config)) does"
-_NOT_CAUSAL_HINT = (
-    "what reaches earlier positions or other rows is not causal attention: a mean or a statistic over the whole "
-    "micro-batch, attention in both directions (eager attention with a bool mask), or experts: of limited capacity, or "
-    "rounding otherwise with other tokens beside them; if the differences are that small, say so with atol"
-)
-_UNMOVED_HINT = "look at what `logits` returns, and whether input_ids reach the model: the test shows nothing there"
-_NOISE_HINT = (
-    "nothing can be said: take deterministic kernels (torch.use_deterministic_algorithms), or allow it with atol"
-)
-_NAN_HINT = "find where it comes from first; a mask that hides everything from a position is the usual cause"
-_ALONE_HINT = (
-    "positions that do not restart (pass position_ids), a mask that hides too much, or a layer whose state does not "
-    "restart at a boundary; in bfloat16 and float16 rounding may reach this far: run the test in float32"
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """The range of a sequence: positions ``[start, stop)`` of a row."""
-
-    row: int
-    start: int
-    stop: int
-    is_padding: bool
-    """Whether ``attention_mask`` is 0 here. Padding at the end of a packed block counts as a document."""
-
-    is_trained: bool
-    """Whether some position has a label; in a micro-batch without labels, true for every sequence that is not padding.
-    """
-
-    def __str__(self) -> str:
-        kind = "padding, " if self.is_padding else ""
-        return f"{kind}row {self.row}, positions {self.start} to {self.stop - 1}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leak:
-    """Changing sequence `source` moved logits of sequence `target`."""
-
-    source: int
-    target: int
-    difference: float
-    """Largest difference of a logit."""
-
-    is_forward: bool
-    """Whether the source comes before the target in the same row."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoisonReport:
-    """True if the boundaries hold and the test was able to detect leaks; as text, a page of findings and advice.
-
-    Sequences are identified by their index in `spans`.
-    """
-
-    spans: tuple[Span, ...]
-    leaks: tuple[Leak, ...]
-    unmoved: tuple[int, ...]
-    """Trained sequences whose own logits did not change when they were changed: the model ignores them."""
-
-    noise: float
-    """Largest difference of a logit between two unchanged runs."""
-
-    has_nan: bool
-    """Whether a logit of the unchanged run, outside padding, is NaN."""
-
-    atol: float
-    alone: dict[int, float] | None
-    """Largest difference of a logit between a sequence among the others and the same sequence run alone."""
-
-    alone_tolerance: float
-    """Rounding tolerance for `alone`: a fraction, depending on dtype, of the largest logit."""
-
-    attention: str | None
-    """``attn_implementation`` of a Hugging Face model."""
-
-    @property
-    def deviating(self) -> tuple[int, ...]:
-        """Sequences whose logits differ when they are run alone."""
-        return tuple(at for at, difference in (self.alone or {}).items() if not difference <= self.alone_tolerance)
-
-    def __bool__(self) -> bool:
-        return self._problem() is None
-
-    def __str__(self) -> str:
-        head, details, hints = self._problem() or (
-            "boundaries hold: changing a sequence moved its own logits, and none of another",
-            [],
-            [],
-        )
-        if self.alone and not hints:
-            largest, room = max(self.alone.values()), self.alone_tolerance
-            details = [f"and each gives what it gives by itself, to {largest:.2g} (tolerance {room:.2g})"]
-        more = [f"and {len(details) - _MAX_LISTED} more"] if len(details) > _MAX_LISTED else []
-        used = f", attn_implementation {self.attention}" if self.attention else ""
-        about = f"({len(self.spans)} sequences, atol {self.atol:g}{used})"
-        lines = [head, *(f"  {line}" for line in (*details[:_MAX_LISTED], *more, about))]
-        if hints:
-            wrapped = (fill(hint, 100, initial_indent="  - ", subsequent_indent="    ") for hint in hints)
-            lines += ["what to do:", *wrapped]
-        return "\n".join(lines)
-
-    def _problem(self) -> tuple[str, list[str], list[str]] | None:
-        """Return what is wrong, the details, and what to do about it; root causes are checked first."""
-        names = [f"{at} ({span})" for at, span in enumerate(self.spans)]
-        if self.has_nan:
-            return "logits are not numbers, before anything was changed", [], [_NAN_HINT]
-        if self.noise > self.atol:
-            return f"the model answers the same input in two ways, {self.noise:.2g} apart", [], [_NOISE_HINT]
-        if self.unmoved:
-            head = f"the model ignores {len(self.unmoved)} sequences: their logits do not depend on their ids"
-            return head, [names[at] for at in self.unmoved], [_UNMOVED_HINT]
-        if self.leaks:
-            moved = len({leak.target for leak in self.leaks})
-            head = f"boundaries leak: {moved} of {len(self.spans)} sequences moved when others were changed"
-            lines = [
-                f"{names[leak.source]} leaks into {leak.target}: by up to {leak.difference:.2g}" for leak in self.leaks
-            ]
-            hints = [_PADDING_HINT] if any(self.spans[leak.source].is_padding for leak in self.leaks) else []
-            are_forward = all(leak.is_forward for leak in self.leaks)
-            hints += [_EARLIER_POSITIONS_HINT, _RECURRENT_STATE_HINT] if are_forward else [_NOT_CAUSAL_HINT]
-            return head, lines, hints
-        if self.deviating:
-            differences = self.alone or {}
-            head = f"{len(self.deviating)} sequences give other logits by themselves"
-            return head, [f"{names[at]}: {differences[at]:.2g}" for at in self.deviating], [_ALONE_HINT]
-        return None
-
 
 def poison_test(
     model: Any,
     micro_batch: MicroBatch,
     *,
     logits: Logits | None = None,
-    atol: float = 0.0,
+    atol: float | None = 0.0,
     alone: bool = False,
 ) -> PoisonReport:
     """Test whether the model keeps the sequences of this micro-batch apart.
@@ -192,14 +53,19 @@ def poison_test(
     state; modes, gradients and random state (of the CPU and of CUDA) are restored afterwards. Code that only runs
     in training mode (fused kernels of some state space models) is not tested. Under FSDP every rank has to call it.
 
+    If something leaks, three more runs find the layer where it begins, among the modules of `model`, or of `logits` if
+    that is a module. Without a module, or with layers whose tensors are not ``[B, T, …]`` or ``[B·T, …]`` (shards of
+    context parallelism), no layer is named.
+
     Args:
         model: a Hugging Face causal language model, or anything if `logits` is given; modules are put in eval mode.
+            Under pipeline parallelism, the stages of this rank.
         micro_batch: flattened, rows or padded, on the model's device, with at least two sequences. Padding counts as a
             sequence: nothing may attend to it.
         logits: how the model is called in training. The default is a correct call,
             ``model(**huggingface(micro_batch, model.config)).logits``; pass your own call to test your training code.
         atol: largest difference of a logit that counts as none. The default requires bitwise equal outputs for bitwise
-            equal inputs, which holds for one kernel over inputs of one shape.
+            equal inputs, which holds for one kernel over inputs of one shape; None allows for the dtype's rounding.
         alone: also run each sequence alone and compare, which detects positions that do not restart. Takes S more runs;
             other shapes and kernels round differently, so a tolerance by dtype applies.
 
@@ -213,21 +79,26 @@ def poison_test(
             "this micro-batch holds one sequence, so there is no boundary to test",
             hint="take another one, or a larger micro_batch_size",
         )
-    with evaluating(model):
-        runs = _Runs(logits or _huggingface_logits(model), micro_batch, spans, _cuda_devices(model, micro_batch))
+    module = next((each for each in (model, logits) if isinstance(each, nn.Module)), None)
+    with evaluating(module):
+        runs = _Runs(logits or _huggingface_logits(model), micro_batch, spans, module)
+        atol = runs.rounding if atol is None else atol
         moved = torch.stack([runs.logit_changes(at) for at in range(len(spans))])  # [source, target]
+        leaks = tuple(
+            Leak(
+                source=source,
+                target=target,
+                difference=float(moved[source, target]),
+                is_forward=spans[source].row == spans[target].row and source < target,
+            )
+            for source, target in torch.nonzero(moved > atol).tolist()
+            if source != target and not spans[target].is_padding
+        )
+        is_told = runs.noise <= atol and not runs.has_nan
         return PoisonReport(
             spans=spans,
-            leaks=tuple(
-                Leak(
-                    source=source,
-                    target=target,
-                    difference=float(moved[source, target]),
-                    is_forward=spans[source].row == spans[target].row and source < target,
-                )
-                for source, target in torch.nonzero(moved > atol).tolist()
-                if source != target and not spans[target].is_padding
-            ),
+            leaks=leaks,
+            layer=runs.leaking_layer(module, leaks, atol) if module is not None and leaks and is_told else None,
             unmoved=tuple(at for at, span in enumerate(spans) if span.is_trained and not moved[at, at] > atol),
             noise=runs.noise,
             has_nan=runs.has_nan,
@@ -240,9 +111,15 @@ def poison_test(
         )
 
 
-def rounding(logits: Tensor) -> float:
-    """Return how far apart logits may be that are the same but for other shapes and kernels."""
-    share = _ROUNDING.get(logits.dtype, _ROUNDING[torch.bfloat16])
+def rounding(logits: Tensor, model: Any) -> float:
+    """Return how far apart logits may be that are the same but for other shapes and kernels.
+
+    The coarsest dtype decides, of logits, parameters and autocast: logits are often raised to float32 at the end.
+    """
+    dtypes = {logits.dtype, *(each.dtype for each in _parameters(model) if each.is_floating_point())}
+    if torch.is_autocast_enabled(logits.device.type):
+        dtypes.add(torch.get_autocast_dtype(logits.device.type))
+    share = max(_ROUNDING.get(each, _ROUNDING[torch.bfloat16]) for each in dtypes)
     return share * float(logits.nan_to_num(0, 0, 0).abs().max())
 
 
@@ -271,28 +148,48 @@ def spans_of(micro_batch: MicroBatch) -> tuple[Span, ...]:
 class _Runs:
     """Runs of the model on this micro-batch, compared with the unchanged run."""
 
-    def __init__(self, logits: Logits, micro_batch: MicroBatch, spans: tuple[Span, ...], cuda: list[int]) -> None:
-        self._logits, self._micro_batch, self._spans, self._cuda = logits, micro_batch, spans, cuda
+    def __init__(self, logits: Logits, micro_batch: MicroBatch, spans: tuple[Span, ...], model: Any) -> None:
+        self._logits, self._micro_batch, self._spans = logits, micro_batch, spans
+        self._cuda = _cuda_devices(model, micro_batch)
         self._poison = _poison(micro_batch["input_ids"])
         # A copy: a compiled model may overwrite this output with the next one.
         self._baseline = self._run(micro_batch).clone()
-        self.dtype = self._baseline.dtype
         real = [at for at, span in enumerate(spans) if not span.is_padding]
         self.noise = float(self._difference_by_sequence(micro_batch)[real].max())
         clean = torch.cat([self._slice(self._baseline, spans[at]).flatten() for at in real])
         self.has_nan = bool(clean.isnan().any())
-        self.rounding = rounding(clean)
+        self.rounding = rounding(clean, model)
 
     def logit_changes(self, at: int) -> Tensor:
         """Return the largest difference of a logit of each sequence when sequence `at` is changed.  # float64[S]"""
-        ids = self._micro_batch["input_ids"].clone()
-        self._slice(ids, self._spans[at])[:] = self._slice(self._poison, self._spans[at])
-        return self._difference_by_sequence({**self._micro_batch, "input_ids": ids})
+        return self._difference_by_sequence(self._poisoned(at))
+
+    def leaking_layer(self, model: nn.Module, leaks: Sequence[Leak], atol: float) -> str | None:
+        """Return the layer through which the source of the largest leak first reaches other sequences."""
+        source = max(leaks, key=lambda leak: leak.difference).source
+        poisoned = self._poisoned(source)
+        is_moved = _differences(self._baseline, self._run(poisoned)) > atol
+        spans = [self._spans[leak.target] for leak in leaks if leak.source == source]
+        width = is_moved.shape[1]
+        firsts = [span.start + int(is_moved[span.row, span.start : span.stop].nonzero()[0]) for span in spans]
+        numbers = torch.tensor([span.row * width + first for span, first in zip(spans, firsts, strict=True)])
+        return first_leaking_layer(
+            model,
+            partial(self._run, self._micro_batch),
+            partial(self._run, poisoned),
+            Places(is_moved.shape, numbers),
+            tolerance=atol / (float(self._baseline.nan_to_num(0, 0, 0).abs().max()) or 1.0),
+        )
 
     def difference_alone(self, at: int) -> float:
         """Return the largest difference of a logit between a sequence among the others and alone."""
         among = self._slice(self._baseline, self._spans[at])
         return float(_differences(among, self._run(_single_sequence(self._micro_batch, self._spans[at]))).max())
+
+    def _poisoned(self, at: int) -> MicroBatch:
+        ids = self._micro_batch["input_ids"].clone()
+        self._slice(ids, self._spans[at])[:] = self._slice(self._poison, self._spans[at])
+        return {**self._micro_batch, "input_ids": ids}
 
     def _difference_by_sequence(self, micro_batch: MicroBatch) -> Tensor:
         differences = _differences(self._baseline, self._run(micro_batch))
@@ -351,13 +248,9 @@ def _single_sequence(micro_batch: MicroBatch, span: Span) -> MicroBatch:
 def _differences(first: Tensor, second: Tensor) -> Tensor:
     """Return the largest difference of a logit at each position; infinite if only one is NaN.  # float64[B, T]"""
     pieces = [torch.split(logits.flatten(0, 1), _CHUNK_POSITIONS) for logits in (first, second)]
-    return torch.cat([_largest(one, other) for one, other in zip(*pieces, strict=True)]).view(first.shape[:-1])
-
-
-def _largest(first: Tensor, second: Tensor) -> Tensor:
-    same = (first == second) | (first.isnan() & second.isnan())  # inf - inf is not a number
-    differences = (first.double() - second.double()).abs().masked_fill(same, 0)
-    return differences.nan_to_num(torch.inf, torch.inf).amax(-1).cpu()
+    return torch.cat([largest_difference(one, other) for one, other in zip(*pieces, strict=True)]).view(
+        first.shape[:-1]
+    )
 
 
 def _huggingface_logits(model: Any) -> Logits:
@@ -388,8 +281,12 @@ def evaluating(model: Any) -> Iterator[None]:
 
 
 def _cuda_devices(model: Any, micro_batch: MicroBatch) -> list[int]:
-    tensors = [micro_batch["input_ids"], *(model.parameters() if isinstance(model, nn.Module) else ())]
+    tensors = [micro_batch["input_ids"], *_parameters(model)]
     return sorted({tensor.device.index for tensor in tensors if tensor.is_cuda})
+
+
+def _parameters(model: Any) -> Iterable[Tensor]:
+    return model.parameters() if isinstance(model, nn.Module) else ()
 
 
 def _has_shape(value: Any, shape: torch.Size) -> TypeGuard[Tensor]:

@@ -10,7 +10,7 @@ from compared_rows import chat, counts, levels, prompt, some_rows, with_copies
 
 from packer import audit
 from packer.audit.check import row_checks
-from packer.errors import InputError
+from packer.errors import InputError, UsageError
 from packer.pipeline.from_python import build
 from packer.pipeline.messages.row_report import row_report
 from packer.pipeline.plan.benchmarks import read_benchmark
@@ -149,10 +149,80 @@ def test_groups_in_two_splits_are_seen(caches):
     assert levels(report)["groups"] == "failure"
 
 
+def iso(day):
+    return f"2026-01-{day:02}T10:00:00"
+
+
+@pytest.mark.parametrize("written", [iso, lambda day: f" {iso(day)} ", lambda day: day * 86_400 + 0.5, str])
+@pytest.mark.parametrize("held", [[21, 22, 30], [19, 20, 21, 30], [1]])
+def test_split_files_of_ones_own_are_compared_by_groups_and_by_times(caches, written, held):
+    """Days 1 to 20 are trained on, three rows of each; users are the days but for the last digit."""
+    days, names = [day for day in range(1, 21) for _ in range(3)], [None, "", " "]
+    rows = iter(some_rows(80))
+
+    def of(days):
+        about = [{"at": written(day), "by": {"user": day // 10 or names[day % 3]}} for day in days]
+        return [{**next(rows), **each} for each in about] + [{**next(rows), "at": names[1]}, next(rows)]
+
+    report = check(caches.build(train=of(days), validation=of(held)), group="by.user", time="at")
+    found = {each.code: each for each in report.checks}
+    early = sum(day <= max(days) for day in held)
+    shared = {day // 10 for day in held} & {1, 2}
+    assert (found["times"].count, found["groups"].count) == (early, len(shared))
+    assert found["times"].level == ("failure" if early else "ok") and len(found["times"].pairs) == early
+    assert found["groups"].level == ("failure" if shared else "ok") and report.ok == (not early and not shared)
+    assert all(pair.second.row in range(57, 60) for pair in found["times"].pairs)
+
+
+def test_a_field_that_no_row_has_is_refused_and_one_of_the_recipe_alone_is_not(caches):
+    cache = caches.build(train=some_rows(40)[:30], validation=some_rows(40)[30:])
+    for asked in ({"group": "user"}, {"time": "at"}):
+        with pytest.raises(UsageError, match=f"no row has a value of {next(iter(asked.values()))}"):
+            check(cache, **asked)
+    rules = {"split": {"group": "user", "shares": {"validation": 0.3}}}
+    rows = [{**row, "user": i} for i, row in enumerate(some_rows(60))]
+    cache = caches.build(
+        rules=rules, force=True, train=rows[:20], validation=some_rows(60)[20:40], test=some_rows(60)[40:]
+    )
+    (caches.folder / "train.jsonl").unlink()
+    report = check(cache)
+    assert report.ok and "groups" not in levels(report)
+
+
+@pytest.mark.parametrize(
+    ("rules", "rows", "rule"),
+    [
+        ({}, some_rows(3), "supervision.turns: all"),
+        (
+            {"supervision": {"turns": "last", "parts": ["calls", "text"], "on_prompt_mismatch": "refuse"}},
+            some_rows(3),
+            "supervision.turns: last, supervision.parts: text and calls",
+        ),
+        ({}, [{"text": "A text of its own."}], "of texts, every token"),
+        ({}, [{"input_ids": [5, 6], "labels": [-100, 6]}], "of rows of ids, as they say"),
+    ],
+)
+def test_the_rule_of_the_loss_mask_is_named(caches, rules, rows, rule):
+    found = {each.code: each.message for each in audit.check(caches.build(rules=rules, train=rows)).checks}
+    assert (found["loss_mask"], found["cutoff"]) == (rule, "none: readers take documents whole")
+
+
+@pytest.mark.parametrize("most", [2, 3, 5, 9])
+def test_documents_that_readers_cut_are_counted_and_those_without_a_target_are_a_warning(caches, most):
+    rows = [{"input_ids": [5] * n, "labels": [-100] * (n - 1) + [5]} for n in range(2, 8)]
+    rows.append({"input_ids": [5] * 6, "labels": [-100, 5, 5, 5, 5, 5]})
+    rules = {"read": {"batching": "padded", "cutoff_len": most}}
+    (found,) = [each for each in audit.check(caches.build(rules=rules, train=rows)).checks if each.code == "cutoff"]
+    cut = [row for row in rows if len(row["labels"]) > most]
+    lost = sum(not any(label >= 0 for label in row["labels"][:most]) for row in cut)
+    assert f"{most} tokens of a document: {len(cut)} of {len(rows)} are cut" in found.message
+    assert (found.level, found.count) == ("warning" if lost else "ok", lost)
+
+
 def test_rows_of_other_sources_that_have_no_group_are_in_no_group(caches):
     rows = [{**row, "user": f"user {i % 9}"} for i, row in enumerate(some_rows(60))]
     rules = {"split": {"group": "user", "shares": {"validation": 0.3}, "seed": 5}}
-    other = some_rows(80)[60:]
+    other = [{**row, "user": ""} for row in some_rows(80)[60:]]
     report = check(caches.build(rules=rules, train=rows, validation=other[:10], test=other[10:]))
     assert levels(report)["groups"] == "ok" and "each of 9 values of user is in one split" in str(report.checks)
 

@@ -62,6 +62,8 @@ def test_seq_idx_is_refused_where_transformers_ignores_it(monkeypatch, release, 
     if is_refused:
         with pytest.raises(UsageError, match=r"before 5\.20 then ignores it"):
             huggingface(flattened([3, 2]), None, seq_idx=True)
+        with pytest.raises(UsageError, match=r"then ignores it \(layer 1, linear_attention\)"):
+            huggingface(flattened([3, 2]), Config(layer_types=["full_attention", "linear_attention", "mamba"]))
         assert huggingface(flattened([3, 2]), None)
     else:
         assert huggingface(flattened([3, 2]), None, seq_idx=True)["seq_idx"].tolist() == [[0, 0, 0, 1, 1]]

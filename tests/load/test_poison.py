@@ -124,6 +124,8 @@ def leaked_into(report):
     return sorted({leak.target for leak in report.leaks})
 
 
+ATTENTION = "model.layers.0.self_attn", "transformer.h.0.attn"
+STATE = "backbone.layers.0.mixer", "model.layers.0.mamba"
 ATTENTION_MODELS = [("llama", "eager"), ("llama", "sdpa"), ("mistral", "sdpa"), ("gpt2", "eager")]
 
 
@@ -184,8 +186,9 @@ def test_rows_hold_under_sdpa_where_nothing_but_positions_mark_the_boundaries():
 # Leaks, each with its cause
 
 
-def check_leak_of_what_stands_before(report):
+def check_leak_of_what_stands_before(report, *layers):
     assert not report
+    assert report.layer in layers and f"first in {report.layer}:" in str(report)
     assert "boundaries leak" in str(report) and "what to do" in str(report)
     assert report.leaks
     assert all(leak.is_forward and leak.difference > 0 for leak in report.leaks)
@@ -198,7 +201,7 @@ def check_leak_of_what_stands_before(report):
 def test_a_key_value_cache_makes_neighbors_visible(name, attention):
     model = model_of(name, attention)
     report = poison_test(model, flattened(LENGTHS, padding=6), logits=with_arguments(model, use_cache=True))
-    check_leak_of_what_stands_before(report)
+    check_leak_of_what_stands_before(report, *ATTENTION)
     assert "use_cache" in str(report)
 
 
@@ -207,7 +210,7 @@ def test_a_mask_of_ones_makes_neighbors_visible(name, attention):
     model, micro_batch = model_of(name, attention), flattened(LENGTHS, padding=6)
     ones = torch.ones_like(micro_batch["input_ids"])
     report = poison_test(model, micro_batch, logits=with_arguments(model, attention_mask=ones))
-    check_leak_of_what_stands_before(report)
+    check_leak_of_what_stands_before(report, *ATTENTION)
     assert "attention_mask" in str(report)
 
 
@@ -227,7 +230,7 @@ def test_rows_with_a_mask_of_ones_beside_their_positions_leak_within_each_row():
 def test_without_positions_a_flattened_micro_batch_is_one_document():
     model = model_of("llama")
     report = poison_test(model, flattened(LENGTHS), logits=lambda b: model(b["input_ids"], use_cache=False).logits)
-    check_leak_of_what_stands_before(report)
+    check_leak_of_what_stands_before(report, *ATTENTION)
 
 
 def test_a_bool_mask_hides_nothing_under_eager_attention():
@@ -271,7 +274,8 @@ def test_models_with_positions_in_three_dimensions_honor_the_boundaries_of_text(
     report = poison_test(model, micro_batch, alone=True)
     assert report, str(report)
     plain = poison_test(model, micro_batch, logits=lambda b: model(**huggingface(b, None)).logits)
-    assert bool(plain) == (name == "qwen3_vl"), "what the adapter guards against: transformers may mend it one day"
+    leaks_in = None if name == "qwen3_vl" else "model.language_model.layers.0.self_attn"
+    assert plain.layer == leaks_in, "what the adapter guards against: transformers may mend it one day"
     assert poison_test(model, padded(LENGTHS), alone=True)
 
 
@@ -302,6 +306,8 @@ def test_linear_attention_keeps_documents_apart_with_its_kernels_or_is_refused()
         with pytest.raises((ValueError, UsageError), match=r"can't keep packed sequences apart|before 5\.20"):
             poison_test(model, flattened(LENGTHS))
     assert poison_test(model, padded(LENGTHS))
+    plain = poison_test(model, flattened(LENGTHS), logits=lambda b: model(b["input_ids"], use_cache=False).logits)
+    check_leak_of_what_stands_before(plain, "model.language_model.layers.0.linear_attn")
 
 
 # State space models
@@ -311,11 +317,11 @@ def test_linear_attention_keeps_documents_apart_with_its_kernels_or_is_refused()
 def test_these_leak_in_a_packed_row_with_seq_idx_as_without_and_not_in_padded_rows(name):
     """Their layers make no use of seq_idx; should a release of transformers change it, this test will say so."""
     model = model_of(name)
-    check_leak_of_what_stands_before(poison_test(model, flattened(LENGTHS)))
+    check_leak_of_what_stands_before(poison_test(model, flattened(LENGTHS)), *STATE)
     report = poison_test(
         model, flattened(LENGTHS), logits=lambda b: model(**huggingface(b, model.config, seq_idx=True)).logits
     )
-    check_leak_of_what_stands_before(report)
+    check_leak_of_what_stands_before(report, *STATE)
     assert "need padded micro" in str(report).replace("\n    ", " ")
     for side in ("left", "right"):
         report = poison_test(model, padded(LENGTHS, side=side), alone=True)
@@ -328,7 +334,7 @@ def test_hybrids_leak_without_seq_idx_and_refuse_it_without_their_kernels(name):
     report = poison_test(
         model, flattened(LENGTHS), logits=lambda b: model(**huggingface(b, model.config, seq_idx=False)).logits
     )
-    check_leak_of_what_stands_before(report)
+    check_leak_of_what_stands_before(report, *STATE)
     assert "need the seq_idx" in str(report)
     assert poison_test(model, padded(LENGTHS))
 
@@ -627,6 +633,21 @@ def test_rounding_of_other_dtypes_is_allowed_for(dtype):
     report = poison_test(model_of("llama").to(dtype), flattened(LENGTHS, padding=6), alone=True)
     assert report, str(report)
     assert 0 < max(report.alone.values()) < report.alone_tolerance
+
+
+@pytest.mark.parametrize(("dtype", "is_mixed"), [(torch.bfloat16, False), (torch.float32, True)])
+def test_logits_that_a_coarser_model_raises_to_float32_have_its_rounding(dtype, is_mixed):
+    """As Trainers have them in mixed precision."""
+    model = model_of("llama").to(dtype)
+    with torch.autocast("cpu", torch.bfloat16, enabled=is_mixed):
+        report = poison_test(
+            model,
+            flattened(LENGTHS),
+            logits=lambda b: model(**huggingface(b, model.config)).logits.float(),
+            alone=True,
+        )
+    assert report, str(report)
+    assert max(report.alone.values()) > 1e-4
 
 
 # Errors

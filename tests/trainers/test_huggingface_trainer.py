@@ -10,6 +10,7 @@ transformers = pytest.importorskip("transformers", reason="TRANSFORMERS MISSING:
 pytest.importorskip("accelerate", reason="ACCELERATE MISSING: transformers' Trainer is not tested")
 
 import numpy as np  # noqa: E402
+from column_rows import COLUMNS, NAMES, check_micro_batch, rows_of  # noqa: E402
 from small_blocks import random_blocks, small_cache, write_cache  # noqa: E402
 from small_documents import small_document_cache  # noqa: E402
 from tiny_models import documents_of, summed_loss_alone, tiny_model  # noqa: E402
@@ -31,6 +32,7 @@ from packer.load import PackedLoader, poison_test, trainers  # noqa: E402
 from packer.load.adapters import huggingface  # noqa: E402
 from packer.load.reading import StepReader  # noqa: E402
 from packer.load.trainers.huggingface import saved_reader  # noqa: E402
+from packer.pipeline.from_python import build  # noqa: E402
 
 IS_OLD = not hasattr(transformers.Trainer, "_track_num_input_tokens")
 AS_LOGGED = {"abs": 5.1e-5} if transformers.__version__.startswith("4.") else {"rel": 1e-6}
@@ -544,21 +546,84 @@ def summed(outputs, labels, num_items_in_batch):
     return torch.nn.functional.cross_entropy(logits, targets, reduction="sum") / num_items_in_batch
 
 
-def test_a_model_that_lets_packed_documents_see_each_other_is_refused_before_the_first_step(tmp_path):
-    sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "state_size": 8}
-    torch.manual_seed(0)
-    model = transformers.MambaForCausalLM(transformers.MambaConfig(**sizes))
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    trainer = trainer_of(tmp_path, model=model, more={"compute_loss_func": summed})
-    with pytest.raises(
-        UsageError, match=r"MambaForCausalLM lets packed documents see each other|seq_idx without"
-    ) as caught:
+def test_a_subclass_has_the_loaders_columns_beside_a_models_arguments(tmp_path, starter):
+    rows, seen = rows_of([7, 12, 16, 5, 9, 3, 15]), []
+    build(
+        rows,
+        tmp_path / "cache",
+        jobs=1,
+        progress=None,
+        tokenizer=starter / "tokenizer",
+        pack={"block_len": 16},
+        **COLUMNS,
+    )
+
+    class Reading(trainers.PackedTrainer):
+        def compute_loss(self, model, inputs, *args, **options):
+            seen.extend(check_micro_batch({**inputs, "columns": inputs["columns"]}, rows))
+            return super().compute_loss(model, inputs, *args, **options)
+
+    sizes = {"micro_batch_size": 2, "global_batch_size": 4, "end": "short"}
+    losses = []
+    for kind, names in ((Reading, NAMES), (trainers.PackedTrainer, NAMES), (trainers.PackedTrainer, [])):
+        loaders = [loader_of(tmp_path / "cache", columns=names, **sizes) for _ in range(2)]
+        trainer = trainer_of(
+            tmp_path,
+            loaders[0],
+            kind=kind,
+            model=tiny_model(vocab_size=4096),
+            eval_dataset=loaders[1],
+            num_train_epochs=1,
+        )
         trainer.train()
-    assert "padded" in caught.value.hint
+        losses.append((losses_of(trainer), trainer.evaluate()["eval_loss"]))
+    assert losses[0] == losses[1] == losses[2]
+    assert sorted(seen) == sorted(2 * list(set(seen))) and len(set(seen)) == sum(len(row["input_ids"]) for row in rows)
+
+
+def mamba():
+    return transformers.MambaForCausalLM(
+        transformers.MambaConfig(vocab_size=50, hidden_size=16, num_hidden_layers=2, state_size=8)
+    )
+
+
+def bart():
+    """It makes positions of its own, which go on from document to document."""
+    sizes = {"decoder_layers": 2, "decoder_attention_heads": 2, "decoder_ffn_dim": 16, "max_position_embeddings": 64}
+    return transformers.BartForCausalLM(
+        transformers.BartConfig(vocab_size=50, d_model=16, is_encoder_decoder=False, is_decoder=True, **sizes)
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (mamba, r"MambaForCausalLM lets packed .* other, first in backbone\.layers\.0\.mixer: |seq_idx without"),
+        (bart, r"BartForCausalLM gets packed documents wrong: a quarter of the tokens"),
+    ],
+)
+def test_a_model_to_which_packed_documents_are_not_what_they_are_alone_is_refused_before_the_first_step(
+    tmp_path, make, said
+):
+    torch.manual_seed(0)
+    model = make()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    for options in ({}, {"bf16": True}):
+        trainer = trainer_of(tmp_path, model=model, more={"compute_loss_func": summed}, **options)
+        with pytest.raises(UsageError, match=said) as caught:
+            trainer.train()
+        assert "padded" in caught.value.hint
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     cache, _ = small_document_cache(17)
     padded = loader_of(cache, batching="padded")
     trainer_of(tmp_path, padded, model=model, more={"compute_loss_func": summed}, max_steps=1).train()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rounding_in_mixed_precision_is_no_reason_to_refuse(tmp_path, dtype):
+    trainer = trainer_of(tmp_path, model=tiny_model(dtype=dtype), max_steps=1, bf16=True)
+    trainer.train()
+    assert len(losses_of(trainer)) == 1
 
 
 def test_a_model_that_needs_masks_trains_on_packed_documents_as_on_single_ones(tmp_path):

@@ -5,25 +5,21 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
-from packer.arrow_arrays import numbers_of
 from packer.audit.check.check_report import Check, CheckReport, RowPair, RowText
 from packer.audit.check.row_checks import NEAR_BETWEEN, CheckResult, compare_rows
-from packer.audit.check.row_facts import RowFacts, read_facts
+from packer.audit.check.row_facts import Compared, RowFacts, read_facts
 from packer.audit.input_parts import InputPart, cut_input, map_inputs
 from packer.batches import Sample
 from packer.curate.texts import utterances
-from packer.errors import PackerError
+from packer.errors import PackerError, UsageError
 from packer.pipeline.plan.source_roots import SourceRoots
-from packer.pipeline.selecting import read_traits
 from packer.pipeline.workers.executor import Workers
 from packer.pipeline.workers.ray_workers import workers_on
 from packer.progress import Progress, Silent
 from packer.recipe.recipe import Recipe, make_recipe
+from packer.recipe.row_rules import Split
 from packer.store.cache import Cache
 from packer.store.manifest import Input
-from packer.store.selected import read_selection
 
 
 def check(
@@ -31,6 +27,8 @@ def check(
     *,
     sources: str | Path | Iterable[str | Path] = (),
     near: bool = False,
+    group: str | None = None,
+    time: str | None = None,
     jobs: int | None = None,
     on: str | None = None,
     progress: Progress | None = None,
@@ -45,6 +43,9 @@ def check(
         sources: what the names of its inputs are below; see :mod:`packer.pipeline.plan.source_roots`. By default no
             input is read.
         near: also look for near duplicates, by word shingles.
+        group: a field of which no value may be in two splits; by default `split.group` of the recipe.
+        time: a field by which held-out rows are later than those trained on: a number, or a time in ISO 8601; by
+            default `split.time` of the recipe.
         jobs: processes that read rows; by default as many as are worthwhile.
         on: a Ray cluster to read inputs on, as for :func:`packer.build`; the facts of their rows are returned to this
             process.
@@ -55,6 +56,7 @@ def check(
         CheckError: the manifest or a document shard is damaged.
         RecipeError: the manifest's recipe is invalid.
         StorageError: a file cannot be read.
+        UsageError: no row has a field that was named.
         WorkerDiedError: a process was killed.
     """
     progress = progress or Silent()
@@ -64,17 +66,17 @@ def check(
         trained = _trained_on({name: len(cache.documents(name)) for name in cache.splits("documents")})
         roots = SourceRoots.of(sources)
         parts, missing = _find_inputs(inputs, recipe.partition_bytes, roots, workers, progress)
-        checks: list[Check | None] = [_check_inputs(parts, missing, len(inputs), roots)]
+        checks = [_check_inputs(parts, missing, len(inputs), roots)]
         if parts:
-            most = recipe.rows.max_bytes
-            facts = read_facts(cache, parts, workers, progress, trained=trained, max_row_bytes=most, near=near)
+            most, rule = recipe.rows.max_bytes, recipe.split or Split()
+            asked = Compared(near=near, group=group or rule.group, time=time or rule.time)
+            facts = read_facts(cache, parts, workers, progress, asked, trained=trained, max_row_bytes=most)
+            for field, found in ((group, facts.group), (time, facts.time)):
+                if field and found is None:
+                    raise UsageError(f"no row has a value of {field}", hint="name a field, such as metadata.user_id")
             checks += _with_texts(compare_rows(facts), facts, parts, most)
-        checks.append(_check_groups(cache, recipe))
-        return CheckReport(
-            folder=cache.folder,
-            fingerprint=cache.fingerprint,
-            checks=tuple(each for each in checks if each is not None),
-        )
+        checks += [_check_mask(recipe, inputs), _check_cutoff(cache, recipe.read.cutoff_len)]
+        return CheckReport(folder=cache.folder, fingerprint=cache.fingerprint, checks=tuple(checks))
 
 
 def _find_inputs(
@@ -167,23 +169,29 @@ def _trained_on(sizes: dict[str, int]) -> tuple[str, ...]:
     return named or tuple(sorted(sizes, key=lambda name: -sizes[name])[:1])
 
 
-def _check_groups(cache: Cache, recipe: Recipe) -> Check | None:
-    """Count groups of `split.group` that are in more than one split; None if the recipe has no such rule."""
-    selection = cache.manifest.selection
-    if selection is None or recipe.split is None or recipe.split.group is None:
-        return None
-    traits = read_traits(cache.folder, selection.traits, recipe.row_rules)
-    split, group = read_selection(cache.folder, selection).split, numbers_of(traits.column("group_text"))
-    known = (split >= 0) & (group != 0)  # rows of other sources need no group
-    own = np.unique(np.stack([group[known].view(np.int64), split[known]], axis=1), axis=0)
-    values, counts = np.unique(own[:, 0], return_counts=True)
-    number = int((counts > 1).sum())
-    field = recipe.split.group
-    found = f"{number:,} of {len(values):,} values of {field} are in more than one split"
-    return Check.of(
-        "groups",
-        found if number else f"each of {len(values):,} values of {field} is in one split",
-        "failure" if number else None,
-        count=number,
-        hint='sources with a split of their own have rows of these groups, or the field has both 7 and "7"',
+def _check_mask(recipe: Recipe, inputs: Sequence[Input]) -> Check:
+    """Say by which rule tokens are trained."""
+    own, usual = (each.documents_half()["supervision"] for each in (recipe, Recipe()))
+    rule = {key: own[key] for key in own if key == "turns" or own[key] != usual.get(key)}
+    named = (
+        f"supervision.{key}: {each if isinstance(each, str) else ' and '.join(each)}" for key, each in rule.items()
     )
+    said = {"text": "of texts, every token", "tokens": "of rows of ids, as they say", "": ", ".join(named)}
+    schemas = {entry.schema if entry.schema in said else "" for entry in inputs}
+    return Check.of("loss_mask", "; ".join(said[each] for each in sorted(schemas)), None)
+
+
+def _check_cutoff(cache: Cache, most: int | None) -> Check:
+    """Count the documents that readers cut by default, and those of which nothing trained is left."""
+    if most is None:
+        return Check.of("cutoff", "none: readers take documents whole", None)
+    total = cut = lost = 0
+    for each in map(cache.documents, cache.splits("documents")):
+        lengths, trained = each.lengths(), each.num_trained()
+        left = each.trained_within(most, lengths, trained)
+        total, cut = total + len(lengths), cut + int((lengths > most).sum())
+        lost += int(((trained > 0) & (left == 0)).sum())
+    message = f"readers take {most:,} tokens of a document: {cut:,} of {total:,} are cut"
+    message += f", {lost:,} of them before anything is trained" if lost else ""
+    hint = "readers leave these out; a larger read.cutoff_len tokenizes nothing again"
+    return Check.of("cutoff", message, "warning" if lost else None, count=lost, hint=hint)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from packer.audit.check.check_report import Check, Level
 from packer.audit.check.row_facts import RowFacts
-from packer.batches import Int64
+from packer.batches import Int64, UInt64
 from packer.curate.near import DroppedRows, exact_duplicates, near_duplicates, nearest
 from packer.curate.select import NAMES
 from packer.display import plural
@@ -22,6 +22,12 @@ _LEAKAGE = (
     f"--set split.leakage.near={JACCARD} leaves such rows out of train; --set split.shares.validation=0.02 holds out "
     "rows by their prompt, so that no prompt is in two splits"
 )
+
+_GROUPED = (
+    "in sources without a split of their own, split.group keeps the rows of a group together; or the field has both 7 "
+    'and "7"'
+)
+_EARLY = "in sources without a split of their own, split.time holds out the last rows"
 
 _OTHER_NAME = "with sources.split: train for what is trained on, as rules take all other splits for held out, "
 
@@ -43,7 +49,7 @@ CheckResult = tuple[Check, ExamplePairs]
 
 
 def compare_rows(facts: RowFacts) -> list[CheckResult]:
-    """Compare the rows of all splits; also nearly, if the facts have what that needs."""
+    """Compare the rows of all splits; also nearly, by group and by time, if the facts have what that needs."""
     found: list[CheckResult] = []
     near = facts.conversations is not None
     if facts.conversations is not None and not len(facts.conversations.shingles):
@@ -51,6 +57,7 @@ def compare_rows(facts: RowFacts) -> list[CheckResult]:
         found.append((Check(code="near_copies", level="skipped", message=message), ()))
     if len(facts.splits) > 1:
         found += _between_splits(facts, near=near)
+        found += [(_groups(facts.group, facts), ())] if facts.group is not None else []
     found.append(_copies_within(facts))
     return [*found, _near_within(facts)] if near else found
 
@@ -78,6 +85,25 @@ def _between_splits(facts: RowFacts, *, near: bool) -> Iterator[CheckResult]:
         found = "{ask} nearly what a row of {others} asks"
         check, pairs = _between(facts, NEAR_BETWEEN, nearly, found=found, none=none, fails=_MANY)
         yield check, tuple(pair for pair in pairs if not _is_plain(facts, pair))  # the check before shows those
+    if (time := facts.time) is not None:
+
+        def early(rows: Int64, among: Int64) -> ExamplePairs:
+            last = int(among[np.nan_to_num(time[among], nan=-np.inf).argmax()])
+            return tuple((row, last, 1.0) for row in rows[time[rows] <= time[last]].tolist())
+
+        none = f"every row of a held-out split is later than those that are trained on, by {facts.asked.time}"
+        found = "{are} no later than the last of {others}"
+        yield _between(facts, "times", early, found=found, none=none, fails=0.0, hint=_EARLY)
+
+
+def _groups(group: UInt64, facts: RowFacts) -> Check:
+    """Count groups that are in more than one split."""
+    own = np.unique(np.stack([group.view(np.int64), facts.split], axis=1)[group != 0], axis=0)
+    values, counts = np.unique(own[:, 0], return_counts=True)
+    number = int((counts > 1).sum())
+    of, field = f"of {len(values):,} values of", facts.asked.group
+    message = f"{number:,} {of} {field} are in more than one split" if number else f"each {of} {field} is in one split"
+    return Check.of("groups", message, "failure" if number else None, count=number, hint=_GROUPED)
 
 
 def _copies_within(facts: RowFacts) -> CheckResult:
@@ -138,6 +164,7 @@ def _between(
     found: str,
     none: str,
     fails: float,
+    hint: str = _LEAKAGE,
 ) -> CheckResult:
     """Compare each held-out split with the training splits.
 
@@ -164,8 +191,8 @@ def _between(
         number += len(alike)
         pairs += sorted(alike, key=lambda pair: (_is_plain(facts, pair), -pair[2], pair[0]))[:SHOWN]
     worst = max(levels, key=("ok", "warning", "failure").index)
-    hint = ("" if NAMES[0] in facts.trained else _OTHER_NAME) + _LEAKAGE if number else None
-    check = Check(code=code, level=worst, message="; ".join(parts) or none, count=number, hint=hint)
+    way = ("" if NAMES[0] in facts.trained else _OTHER_NAME) + hint if number else None
+    check = Check(code=code, level=worst, message="; ".join(parts) or none, count=number, hint=way)
     return check, tuple(pairs[:SHOWN])
 
 

@@ -200,7 +200,8 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
             is_spread = self.is_deepspeed_enabled or self.is_fsdp_enabled  # parameters, over all ranks
             own = self.accelerator.unwrap_model(model, keep_torch_compile=False)
             tested, probe = model if is_spread else own, self._reader.image_probe
-            refuse_leaks(tested, self._adapter, next(iter(inputs)), probe, name=type(own).__name__)
+            with self.accelerator.autocast():  # by its dtype, rounding is allowed for
+                refuse_leaks(tested, self._adapter, next(iter(inputs)), probe, name=type(own).__name__)
             self._is_tested = True
         self.current_gradient_accumulation_steps = len(inputs)  # divides losses that are means, such as router losses
         losses = []
@@ -215,7 +216,7 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         """Compute the loss like the Trainer; an evaluation's micro-batch brings its own number of items."""
         inputs = dict(inputs)
         num_items_in_batch = inputs.pop("num_items_in_batch", num_items_in_batch)
-        weights = inputs.pop("loss_weights", None)
+        weights, _ = inputs.pop("loss_weights", None), inputs.pop("columns", None)  # a subclass has used them
         if weights is not None:
             return self._weighted_loss(model, inputs, weights, *args, num_items_in_batch=num_items_in_batch, **options)
         mask = inputs.get("attention_mask")
@@ -224,9 +225,9 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         return super().compute_loss(model, inputs, *args, num_items_in_batch=num_items_in_batch, **options)
 
     def _adapted(self, micro_batch: MicroBatch) -> MicroBatch:
-        """Return a model's arguments, and beside them the weights, which models do not accept."""
-        weights = {name: value for name, value in micro_batch.items() if name == "loss_weights"}
-        return self._adapter({name: micro_batch[name] for name in micro_batch.keys() - weights}) | weights
+        """Return a model's arguments, and beside them weights and columns, which models do not accept."""
+        beside = {name: micro_batch[name] for name in ("loss_weights", "columns") if name in micro_batch}
+        return self._adapter({name: micro_batch[name] for name in micro_batch.keys() - {"loss_weights"}}) | beside
 
     def _weighted_loss(
         self, model: nn.Module, inputs: dict[str, Any], weights: Tensor, *args: Any, **options: Any
