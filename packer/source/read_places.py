@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, TypeAlias
 
 from packer.source.decode import Refused, decode_json
+from packer.source.prose import is_text
 
 Path: TypeAlias = tuple[str, ...]
 """Keys that lead to a value; ``[]`` stands for the items of a list."""
@@ -17,10 +18,13 @@ ITEMS = "[]"
 class _Place:
     """Where values stand in the rows."""
 
-    __slots__ = ("below", "path")
+    __slots__ = ("below", "is_text", "path")
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.is_text = bool(path) and is_text(path[-1])
+        """Its key is a text."""
+
         self.below: dict[str, _Place] = {}
 
     def under(self, key: str) -> "_Place":
@@ -49,6 +53,8 @@ class ReadPlaces:
         stack = [(self._root.under(name), value)]
         while stack:
             place, each = stack.pop()
+            if place.is_text and place.path[-1] not in said:
+                return False
             if isinstance(each, str):
                 if each in said:
                     if place not in self._known:

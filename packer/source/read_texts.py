@@ -6,7 +6,7 @@ rendered copy of a conversation is.
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from packer.batches import REASONING_FIELDS, Sample
@@ -127,13 +127,14 @@ def spaced(text: str) -> str:
 
 
 def strings(value: Any) -> list[str]:
-    """Return all texts in a value, at any depth."""
+    """Return all texts in a value, at any depth, and the keys that are texts."""
     found, stack = list[str](), [value]
     while stack:
         each = stack.pop()
         if isinstance(each, str):
             found.append(each)
         elif isinstance(each, Mapping):
+            found += filter(is_text_key, each)
             stack += each.values()
         elif isinstance(each, list | tuple):
             stack += each
@@ -147,6 +148,12 @@ def texts_read(sample: Sample) -> list[str]:
     if sample.preference is not None and sample.preference.rejected is not None:
         texts += texts_read(sample.preference.rejected)
     return texts
+
+
+@lru_cache(maxsize=4096)
+def is_text_key(key: str) -> bool:
+    """Whether a key of an object is a text, as an answer is that has its score as value."""
+    return is_text(key)
 
 
 def decoded_json(text: str) -> Any:

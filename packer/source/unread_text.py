@@ -29,6 +29,7 @@ from packer.source.read_texts import (
     WHOLE_CHARACTERS,
     ReadTexts,
     decoded_json,
+    is_text_key,
     spaced,
     strings,
     texts_read,
@@ -208,6 +209,10 @@ class _Row:
         return meant in ("input", "system", "reasoning") or (meant == "output" and self._texts.lacks_answer)
 
     def _object(self, path: Path, value: Mapping[str, Any]) -> None:
+        are_answers = len(self._texts.answer) > _OPTION_CHARACTERS and self._texts.answer in value
+        said = [key for key in value if (are_answers or is_text_key(key)) and not self._texts.hold(spaced(key))]
+        if said:
+            self.unread.setdefault(path, ", ".join(said))
         is_message = (*path, "content") in self._said
         if is_message and _is_named(value):  # which is a call beside what it says
             value = {key: item for key, item in value.items() if key not in _READ_KEYS}

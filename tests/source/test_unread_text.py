@@ -47,10 +47,12 @@ names = st.text(st.characters(codec="utf-8", exclude_characters=".[]"), min_size
 
 @st.composite
 def nested(draw: st.DrawFn, text: Any) -> Any:
-    """The text at any depth, in objects, lists and JSON text."""
+    """The text at any depth, in objects and their keys, lists and JSON text."""
     value = text
-    for kind in draw(st.lists(st.sampled_from(["object", "list", "json"]), max_size=5)):
-        if kind == "object":
+    for kind in draw(st.lists(st.sampled_from(["object", "list", "json", "key"]), max_size=5)):
+        if kind == "key" and isinstance(value, str):
+            value = {value: draw(st.integers() | st.none())}
+        elif kind in ("object", "key"):
             value = {**draw(st.dictionaries(names, st.integers() | st.none(), max_size=2)), draw(names): value}
         elif kind == "list":
             value = [*draw(st.lists(st.integers(), max_size=2)), value]
@@ -148,7 +150,13 @@ def test_calls_in_a_key_beside_the_text_are_found(asked) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [["06:12", "07:00"], {"A": "06:12", "B": "07:00"}, {"text": ["06:12", "07:00"], "label": ["A", "B"]}]
+    "options",
+    [
+        ["06:12", "07:00"],
+        {"A": "06:12", "B": "07:00"},
+        {"06:12": 1, "07:00": 0},
+        {"text": ["06:12", "07:00"], "label": ["A", "B"]},
+    ],
 )
 def test_the_answers_that_were_not_taken_are_found(asked, options) -> None:
     row = {"instruction": "Which is the tide?", "output": "06:12", "options": options}
@@ -266,6 +274,12 @@ def test_a_long_unbroken_text_is_an_id_up_to_a_length() -> None:
 
 def found_in(*rows: dict[str, Any], schema: str = "alpaca") -> list[str]:
     return [field.path for field in find_unread(rows, schema=schema, columns={}, roles={}).fields]
+
+
+def test_what_keys_of_arguments_say_is_read(asked) -> None:
+    call = {"name": "vote", "arguments": {OTHER: 1}}
+    chat = [CHAT[0], {"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "content": "ok"}]
+    assert asked({"messages": [*chat, CHAT[1]], "options": {OTHER: 1}}) == []
 
 
 @pytest.mark.parametrize("empty", [{}, [], "", None, [{}], {"a": {}}])
