@@ -96,6 +96,9 @@ class Unread:
     names: frozenset[str]
     """All fields of these rows."""
 
+    keys: frozenset[str]
+    """Keys of messages that packer does not read, and their templates may."""
+
 
 def _uncalled_tools(sample: Sample) -> set[str]:
     called = {call["function"]["name"] for each in sample.messages for call in each.fields.get("tool_calls") or ()}
@@ -277,6 +280,7 @@ def find_unread(
     places = ReadPlaces()
     read = places.paths
     names: set[str] = set()
+    keys: set[str] = set()
     found: list[_Row] = []
     flags = Flags(read={*own, *hidden}, roles=roles)
     for num_rows, row in enumerate(rows, 1):  # noqa: B007 - used after the loop
@@ -286,6 +290,7 @@ def find_unread(
         except Refused:
             continue
         num_read += 1
+        keys.update(*(each.fields for each in sample.all_messages))
         shown = {name: value for name, value in row.items() if name not in hidden}
         as_it_stands = {text for text in texts_read(sample) if text and not text.isspace()}
         uncalled = _uncalled_tools(sample)
@@ -328,6 +333,7 @@ def find_unread(
         num_rows=num_rows,
         num_read=num_read,
         names=frozenset(names),
+        keys=frozenset(keys - MESSAGE_FIELDS - {"name"}),
     )
 
 

@@ -205,8 +205,10 @@ def test_a_template_that_writes_all_keys_of_messages_reads_them(tmp_path: Path) 
 
 
 def test_preview_and_lint_show_the_question_and_go_on(tokenizer: Path, tmp_path: Path) -> None:
-    path = written(tmp_path / "rows.jsonl", CHAT | {"persona": GAELIC, "topic": "ferries"})
+    labeled = [message | {"slots": {"port": "Oban"}, "mood": GAELIC} for message in CHAT["messages"]]
+    path = written(tmp_path / "rows.jsonl", {"messages": labeled, "persona": GAELIC, "topic": "ferries"})
     told = run("preview", path, "--tokenizer", tokenizer)
+    assert "keys of messages that are not read: `slots`" in " ".join(told.stderr.split())
     assert "`packer build` would stop: " in " ".join(told.stderr.split())
     assert "fields of rows that are not read: `topic`" in " ".join(told.stderr.split())
     assert ROW["output"] in told.stdout
@@ -214,7 +216,8 @@ def test_preview_and_lint_show_the_question_and_go_on(tokenizer: Path, tmp_path:
         each for each in fields("lint", path, "--tokenizer", tokenizer)["findings"] if each["code"] == "rows_unread"
     ]
     assert found["level"] == "warning" and "--ignore persona" in found["hint"]
-    assert "rows_unread" not in run("lint", path, "--tokenizer", tokenizer, "--ignore", "persona", "--json").stdout
+    ignored = ("--ignore", "persona", "--ignore", "messages[].mood")
+    assert "rows_unread" not in run("lint", path, "--tokenizer", tokenizer, *ignored, "--json").stdout
 
 
 def test_text_beside_values_that_json_does_not_have_is_found(tokenizer: Path, tmp_path: Path) -> None:

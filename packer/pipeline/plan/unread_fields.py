@@ -184,6 +184,14 @@ class Questions:
         paths = {*asked_about(source, self._recipe), *(field.path for each in found for field in each.unread.fields)}
         return frozenset(_top(path) for path in paths)
 
+    def unread_keys(self, source: Source) -> frozenset[str]:
+        """Return the keys of messages that nothing reads, and that a build does not ask about."""
+        found = self._found.get(self._recipe.sources.index(source), ())
+        paths = {*asked_about(source, self._recipe), *(field.path for each in found for field in each.unread.fields)}
+        asked = {key[1] for path in paths if (key := _KEY.match(path))}
+        keys = {key for each in found for key in each.unread.keys} - asked
+        return frozenset(key for key in keys if not self._reads(key, is_flag=False))
+
     @property
     def questions(self) -> tuple[Question, ...]:
         """One for each source with a field that nothing reads."""
