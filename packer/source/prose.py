@@ -2,6 +2,7 @@
 
 import re
 import string
+from functools import lru_cache
 
 _LABEL_WORDS = 3
 _LABEL_COLUMNS = 32
@@ -48,6 +49,12 @@ def is_text(*texts: str) -> bool:
         ):
             return True
     return False
+
+
+@lru_cache(maxsize=4096)
+def is_text_key(key: str) -> bool:
+    """Whether a key of an object is a text, as an answer is that has its score as value."""
+    return is_text(key)
 
 
 def is_phrase(*texts: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, TypeAlias
 
 from packer.source.decode import Refused, decode_json
-from packer.source.prose import is_text
+from packer.source.prose import is_text_key
 
 Path: TypeAlias = tuple[str, ...]
 """Keys that lead to a value; ``[]`` stands for the items of a list."""
@@ -18,13 +18,10 @@ ITEMS = "[]"
 class _Place:
     """Where values stand in the rows."""
 
-    __slots__ = ("below", "is_text", "path")
+    __slots__ = ("below", "path")
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.is_text = bool(path) and is_text(path[-1])
-        """Its key is a text."""
-
         self.below: dict[str, _Place] = {}
 
     def under(self, key: str) -> "_Place":
@@ -53,8 +50,6 @@ class ReadPlaces:
         stack = [(self._root.under(name), value)]
         while stack:
             place, each = stack.pop()
-            if place.is_text and place.path[-1] not in said:
-                return False
             if isinstance(each, str):
                 if each in said:
                     if place not in self._known:
@@ -69,6 +64,7 @@ class ReadPlaces:
             elif type(each) is dict or isinstance(each, Mapping):
                 below = place.below
                 stack += [(below.get(key) or place.under(key), item) for key, item in each.items()]
+                stack += [(place, key) for key in filter(is_text_key, each)]
         for place in {*places}:
             self._known.add(place)
             self.paths.update(place.path[:end] for end in range(1, len(place.path) + 1))

@@ -6,12 +6,12 @@ rendered copy of a conversation is.
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 from packer.batches import REASONING_FIELDS, Sample
 from packer.source.decode import Refused, decode_json
-from packer.source.prose import is_text
+from packer.source.prose import is_text, is_text_key
 
 MESSAGE_FIELDS = frozenset({"role", "content", "tool_calls", "tool_call_id", *REASONING_FIELDS})
 """Fields of messages that templates have in common. Any other one is asked about unless the template reads it."""
@@ -148,12 +148,6 @@ def texts_read(sample: Sample) -> list[str]:
     if sample.preference is not None and sample.preference.rejected is not None:
         texts += texts_read(sample.preference.rejected)
     return texts
-
-
-@lru_cache(maxsize=4096)
-def is_text_key(key: str) -> bool:
-    """Whether a key of an object is a text, as an answer is that has its score as value."""
-    return is_text(key)
 
 
 def decoded_json(text: str) -> Any:

@@ -22,14 +22,13 @@ from typing import Any, Literal
 from packer.batches import Sample
 from packer.source.decode import Refused
 from packer.source.field_names import is_setting, meant_field
-from packer.source.prose import is_phrase, is_text
+from packer.source.prose import is_phrase, is_text, is_text_key
 from packer.source.read_places import ReadPlaces
 from packer.source.read_texts import (
     MESSAGE_FIELDS,
     WHOLE_CHARACTERS,
     ReadTexts,
     decoded_json,
-    is_text_key,
     spaced,
     strings,
     texts_read,

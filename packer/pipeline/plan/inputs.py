@@ -183,9 +183,7 @@ def _refuse_hollow(path: FilePath) -> None:
         )
 
 
-def note_labels(
-    entry: InputFile, asked: Collection[str], keys: Collection[str], note: Callable[[str], None]
-) -> None:
+def note_labels(entry: InputFile, asked: Collection[str], keys: Collection[str], note: Callable[[str], None]) -> None:
     """Report the fields of a file's first rows, and the keys of messages, that nothing reads or asks about."""
     if keys:
         note(f"{entry.name}: keys of messages that are not read: {list_names(sorted(keys))}")
