@@ -126,6 +126,11 @@ CASES: dict[tuple[str, str], Case] = {
         [asked(*calling("1", result="<tool_response>7</tool_response>"), tools=TOOLS)],
         (),
     ),
+    ("wrapped_twice", "supervision.control_tokens=allow"): (
+        twins.CHATML,
+        [asked({"role": "assistant", "content": "Assistant: At 06:12, she said."})],
+        (),
+    ),
     ("wrapped_twice", "sources.columns={tools: null}"): (
         template(TEXT + CALLS, before=DEFINED),
         [{"messages": [{"role": "system", "content": json.dumps(TOOLS)}, USER, ANSWER], "tools": TOOLS}],
