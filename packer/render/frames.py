@@ -29,11 +29,17 @@ _BEGINS = re.compile(
 )
 """Matches what its question begins with."""
 
-_HEADER = re.compile(
-    r"\s*(?:model\s*\n|(?i:assistant\s*[:\n]|#+\s*(?:assistant|response):|"
-    r"\*\*(?:assistant|response)(?::\*\*|\*\*:)))"
-)
-"""Matches the header of an answer in words."""
+_HEADERS = {
+    role: re.compile(
+        rf"\s*(?:{lines}\s*\n|(?i:(?:{names})\s*[:\n]|#+\s*(?:{names}|{more}):|\*\*(?:{names})(?::\*\*|\*\*:)))"
+    )
+    for role, lines, names, more in (
+        ("assistant", "model", "assistant", "response"),
+        ("user", "human", "user|human", "question"),
+        ("system", "system", "system", "system"),
+    )
+}
+"""Match the header of a role in words, as a text has it that was decoded without special tokens, or written by hand."""
 
 _LAST_LETTERS = (":", "]", ">", "*", "assistant", "model")
 _LONGEST_END = 200
@@ -60,17 +66,17 @@ def unframed(sample: Sample, *, unwrap: bool) -> Sample | Rejection:
             continue
         if role == "assistant" and unwrap and (end := next(filter(text.rstrip().endswith, FOREIGN_ENDS), None)):
             text = plain[k] = text.rstrip().removesuffix(end)
-        if role == "assistant" and (header := _HEADER.match(text)):
-            shown, plain[k] = f"begins with '{header[0].strip()}', the header of an answer", text[header.end() :]
-        elif role == "user" and (frame := framed(text)):
+        if role == "user" and (frame := framed(text)):
             begins, ends = frame
-            shown = f"stands between '{begins[0].strip()}' and '{ends[0].strip()}', as in a prompt"
+            shown = f"stands between '{begins[0].strip()}' and '{ends[0].strip()}', as in a prompt of another model"
             plain[k] = text[: begins.start()] + text[begins.end() : ends.start()].strip()
+        elif role in _HEADERS and (header := _HEADERS[role].match(text)):
+            shown, plain[k] = f"begins with '{header[0].strip()}', the header of its turn", text[header.end() :]
         else:
             continue
-        is_alone = _HEADER.match(plain[k]) is None and _BEGINS.search(plain[k]) is None
+        is_alone = _HEADERS[role].match(plain[k]) is None and _BEGINS.search(plain[k]) is None
         if not (unwrap and plain[k].strip() and is_alone):
-            reason = f"messages[{k}]: its text {shown} of another model; the template has its own"
+            reason = f"messages[{k}]: its text {shown}; the template has its own"
             return Rejection(row=sample.row, code="wrapped_twice", reason=reason, message=k)
     if not plain:
         return sample

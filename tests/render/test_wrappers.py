@@ -1,6 +1,7 @@
 """Texts that already have what the template writes around them, and tools that are defined twice, reject the row."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -191,8 +192,10 @@ def test_the_frame_of_another_models_prompt_rejects_the_row_and_is_unwrapped(tmp
 @pytest.mark.parametrize(
     "header", ["Assistant: ", "ASSISTANT:", "assistant\n", "model\n", "### Response:\n", "**Assistant:** "]
 )
-def test_the_header_of_an_answer_in_words_rejects_the_row_and_is_unwrapped(tmp_path: Path, header: str) -> None:
+def test_the_header_of_a_turn_in_words_rejects_the_row_and_is_unwrapped(tmp_path: Path, header: str) -> None:
     same_for_all_rows(tmp_path, ASKED, f"{header}At 06:12.")
+    asked = header.replace("Response", "Question").replace("model", "user")
+    same_for_all_rows(tmp_path, re.sub("(?i)assistant", "User", asked) + ASKED, "At 06:12.")
 
 
 def same_for_all_rows(folder: Path, asked: str, said: str) -> None:
@@ -219,7 +222,7 @@ def test_what_stands_before_a_frame_stays_and_several_turns_in_a_text_are_never_
         ("Which model?\nModel:", "Model: T, of 1908."),
         ("What ends with Assistant:", "Assistant professors do."),
         ("What do [INST] and [/INST] mean?", "[INST] begins what a user says, and [/INST] ends it."),
-        ("User: is that a word? And human: too?", "The assistant: that is me. User: that is you."),
+        ("Is user: a word? And human: too?", "The assistant: that is me. User: that is you."),
     ],
 )
 def test_words_that_are_no_frame_are_text(tmp_path: Path, asked: str, said: str) -> None:
@@ -227,5 +230,5 @@ def test_words_that_are_no_frame_are_text(tmp_path: Path, asked: str, said: str)
 
 
 def test_a_header_within_a_text_is_text(tmp_path: Path) -> None:
-    for text in ("What does <|im_start|>user mean?", "It is <|im_start|>user\nHi<|im_end|>.", "user\nHi"):
+    for text in ("What does <|im_start|>user mean?", "It is <|im_start|>user\nHi<|im_end|>."):
         assert codes(loaded(tmp_path, twins.CHATML), chat(user(text), assistant("At 06:12."))) == [[]]
