@@ -211,7 +211,8 @@ class _Row:
         return meant in ("input", "system", "reasoning") or (meant == "output" and self._texts.lacks_answer)
 
     def _object(self, path: Path, value: Mapping[str, Any]) -> None:
-        are_answers = len(self._texts.answer) > _OPTION_CHARACTERS and self._texts.answer in value
+        are_rated = all(isinstance(each, int | float | None) for each in value.values())
+        are_answers = are_rated and len(self._texts.answer) > _OPTION_CHARACTERS and self._texts.answer in value
         said = [key for key in value if (are_answers or is_text_key(key)) and not self._texts.hold(spaced(key))]
         if said:
             self.unread.setdefault(path, ", ".join(said))
