@@ -128,12 +128,14 @@ def _that_help(
 ) -> Iterator[tuple[str, str]]:
     """Yield the keys with which rows are built and say what they say, but for losses that are allowed.
 
-    Where none helps alone, two that do together are named, and so is one that needs reasoning to be in its field.
+    Where none helps alone, two that do together are named, unless one allows a loss, and so is one that needs reasoning
+    to be in its field.
     """
     as_field = "supervision.reasoning=field"
     helping = {way for way in ways if _help([way], rows, recipe, model)}
     for number, (way, effect) in enumerate(ways.items()):
-        further = [*([*ways][:number] if not helping else []), *[as_field] * ("kwargs" in way)]
+        others = [each for each in [*ways][:number] if not (helping or "allow_dropped" in each + way)]
+        further = [*others, *[as_field] * ("kwargs" in way)]
         if way in helping:
             yield way, effect
         elif other := next((each for each in further if _help([each, way], rows, recipe, model)), None):
