@@ -196,6 +196,15 @@ def test_no_place_is_guessed_for_fields_whose_names_say_none() -> None:
     ]
 
 
+def test_code_is_proposed_as_part_of_the_question_alone() -> None:
+    rows = [
+        ROWS["alpaca"] | {"test": f"def check(leaves):\n    assert leaves('{port}') == [6, 12]"}
+        for port in ("Oban", "Mull")
+    ]
+    found = propose(rows, Reading(schema=None, columns={}, roles={}))
+    assert [choice.reading.columns for choice in found.choices] == [{"input": "test"}]
+
+
 def test_a_second_answer_is_never_proposed_as_an_answer_to_a_chat_that_has_one() -> None:
     row = ROWS["messages"] | {"reference_answer": OTHER}
     proposal = propose([row], Reading(schema=None, columns={}, roles={}))
