@@ -63,13 +63,13 @@ def is_phrase(*texts: str) -> bool:
 
 
 def is_code(text: str) -> bool:
-    """Whether a text is code rather than what a person says: one in twenty of its characters is a bracket or the like.
+    """Whether a text is code rather than what a person says: one in fifteen of its characters is a bracket or the like.
 
     Example:
         >>> is_code("assert similar((3, 4), (5, 4)) == (4,)"), is_code("Always answer in Gaelic (or in Scots).")
         (True, False)
     """
-    return 20 * sum(map("()[]{}<>=;".count, text)) > len(text) > 0
+    return 15 * sum(map("()[]{}<>=;".count, text)) > len(text) > 0
 
 
 def has_word(text: str) -> bool:
