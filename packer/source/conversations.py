@@ -283,6 +283,9 @@ def _roles(speaker: str, turns: Sequence[Mapping[str, Any]]) -> dict[str, str] |
         return None
     guessed = guess_roles([{"messages": [{"role": name} for name in names]}])
     known = {name: ROLES.get(str(name).lower()) or guessed.get(str(name)) for name in names}
+    if {*known.values()} == {"user", "system"} and known[names[-1]] == "system":  # the machine with which users talk
+        guessed = {str(name): "assistant" for name in known if known[name] == "system"}
+        known |= {name: guessed.get(str(name), "user") for name in known}
     if not {"user", "assistant"} <= {*known.values()} or None in known.values():
         return None
     return {str(name): guessed[name] for name in known if name in guessed}
