@@ -23,6 +23,7 @@ from packer.rejections import CODES, rejection_hint
 
 ASKED, SAID, MORE, REST = "When is the tide?", "At twelve past six.", "And tomorrow?", "An hour later."
 SYSTEM = "Answer briefly."
+FACTS = [["the tide", "turns", "at six"]]
 
 
 def node(number: int, role: str, text: str, **more: Any) -> dict[str, Any]:
@@ -360,6 +361,18 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         "rows.jsonl",
         [{"dialog": [{"speaker": "USER", "utterance": ASKED}, {"speaker": "SYSTEM", "utterance": SAID}]}],
         [ASKED, SAID],
+        [SAID],
+    ),
+    "triples beside messages": (
+        "rows.jsonl",
+        [{"messages": [{"role": "user", "content": ASKED}, {"role": "assistant", "content": SAID}], "facts": FACTS}],
+        [ASKED, 'facts: [["the tide","turns","at six"]]', SAID],
+        [SAID],
+    ),
+    "an object beside turns": (
+        "rows.json",
+        [{"conversations": [{"from": "human", "value": ASKED}, {"from": "gpt", "value": SAID}], "known": {MORE: True}}],
+        [ASKED, 'known: {"And tomorrow?":true}', SAID],
         [SAID],
     ),
     "open webui": (

@@ -91,12 +91,15 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_file
     tried = list(islice((row for row in rows if _has_any(row, unread.fields)), _TRIED_ROWS))
     texts = [each.path for each in unread.fields if each.flag is None]
     programs = [program for each in unread.fields if each.flag is not None for program in each.flag.programs]
-    programs += [program for path in texts for program in programs_for_key(path, tried, entry.roles)]
+    proposal = propose(tried, reading) if texts and reading.unread(tried) else None
+    unread_by = [proposal.left, *(choice.left for choice in proposal.choices)] if proposal else []
+    left = [path for path in texts if all(path in each for each in unread_by)]
+    programs += [program for path in left for program in programs_for_key(path, tried, entry.roles)]
     commands = [(when, jq_command(file.path, EACH_ROW + program)) for when, program in programs]
     verdicts = [each.flag.keeps for each in unread.fields if each.flag is not None and each.flag.keeps]
     return FileQuestion(
         unread=unread,
-        proposal=propose(tried, reading) if texts and reading.unread(tried) else None,
+        proposal=proposal,
         ways=(
             *(f"{when}: {command}" for when, command in commands if command is not None),
             *(
