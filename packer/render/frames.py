@@ -24,22 +24,26 @@ _ENDS = re.compile(
 
 _BEGINS = re.compile(
     r"(?:<s>\s*)?\[INST\]|<<SYS>>|(?:^[^\w\n]*(?i:human|user|instruction|question)|\b(?:USER|HUMAN))[^\w\n]{0,8}:\**"
-    rf"|\A\s*(?:{_MARK}\s*)+(?:system|user)\b\s*{_MARK}?|\A\s*<[|\uff5c](?:system|user)[|\uff5c]>",
+    rf"|\A\s*(?:{_MARK}\s*)+(?:system|user)\b\s*{_MARK}?|\A\s*<[|\uff5c](?:system|user|prompter|human)[|\uff5c]>",
     re.MULTILINE,
 )
 """Matches what its question begins with."""
 
 _HEADERS = {
     role: re.compile(
-        rf"\s*(?:{lines}\s*\n|(?i:(?:{names})\s*[:\n]|#+\s*(?:{names}|{more}):|\*\*(?:{names})(?::\*\*|\*\*:)))"
+        rf"\s*(?:(?:user|human|system|assistant|model)[^\S\n]*\n|(?i:(?:{names})\s*[:\n]|#+\s*(?:{names}|{more}):|"
+        rf"\*\*(?:{names})(?::\*\*|\*\*:)))"
     )
-    for role, lines, names, more in (
-        ("assistant", "model", "assistant", "response"),
-        ("user", "human", "user|human", "question"),
-        ("system", "system", "system", "system"),
+    for role, names, more in (
+        ("assistant", "assistant", "response"),
+        ("user", "user|human", "question"),
+        ("system", "system", "system"),
     )
 }
 """Match the header of a role in words, as a text has it that was decoded without special tokens, or written by hand."""
+
+_LINE = re.compile(r"^(?:user|assistant|model)$", re.MULTILINE)
+"""Matches a header within a text that was decoded as a whole."""
 
 _LAST_LETTERS = (":", "]", ">", "*", "assistant", "model")
 _LONGEST_END = 200
@@ -71,10 +75,10 @@ def unframed(sample: Sample, *, unwrap: bool) -> Sample | Rejection:
             shown = f"stands between '{begins[0].strip()}' and '{ends[0].strip()}', as in a prompt of another model"
             plain[k] = text[: begins.start()] + text[begins.end() : ends.start()].strip()
         elif role in _HEADERS and (header := _HEADERS[role].match(text)):
-            shown, plain[k] = f"begins with '{header[0].strip()}', the header of its turn", text[header.end() :]
+            shown, plain[k] = f"begins with '{header[0].strip()}', the header of a turn", text[header.end() :]
         else:
             continue
-        is_alone = _HEADERS[role].match(plain[k]) is None and _BEGINS.search(plain[k]) is None
+        is_alone = not (_HEADERS[role].match(plain[k]) or _BEGINS.search(plain[k]) or _LINE.search(plain[k]))
         if not (unwrap and plain[k].strip() and is_alone):
             reason = f"messages[{k}]: its text {shown}; the template has its own"
             return Rejection(row=sample.row, code="wrapped_twice", reason=reason, message=k)

@@ -183,6 +183,7 @@ ASKED = "High water at Oban?"
         "<start_of_turn>user\n{}<end_of_turn>\n<start_of_turn>model\n",
         "<|start_header_id|>user<|end_header_id|>\n\n{}<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
         "<|user|>\n{}</s>\n<|assistant|>\n",
+        "<|prompter|>{}<|endoftext|><|assistant|>",
     ],
 )
 def test_the_frame_of_another_models_prompt_rejects_the_row_and_is_unwrapped(tmp_path: Path, frame: str) -> None:
@@ -212,7 +213,9 @@ def test_what_stands_before_a_frame_stays_and_several_turns_in_a_text_are_never_
     framed = chat(user(f"Be brief.\n\n### Instruction:\n{ASKED}\n\n### Response:"), assistant("At 06:12. </s>"))
     assert stages.turns(framed) == stages.turns(chat(user(f"Be brief.\n\n{ASKED}"), assistant("At 06:12.")))
     talk = f"Human: Hi\n\nAssistant: Hello!\n\nHuman: {ASKED}\n\nAssistant:"
+    whole = f"user\n{ASKED}\nassistant\nAt 06:12."
     assert codes(stages, chat(user(talk), assistant("At 06:12."))) == [["wrapped_twice"]]
+    assert codes(stages, chat(user(ASKED), assistant(whole))) == [["wrapped_twice"]]
 
 
 @pytest.mark.parametrize(
