@@ -363,6 +363,12 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         [ASKED, SAID],
         [SAID],
     ),
+    "numbered speakers in columns": (
+        "rows.parquet",
+        [{"turns": {"speaker": [0, 1, 0, 1], "utterance": [ASKED, SAID, MORE, REST]}}],
+        [ASKED, SAID, MORE, REST],
+        [SAID, REST],
+    ),
     "triples beside messages": (
         "rows.jsonl",
         [{"messages": [{"role": "user", "content": ASKED}, {"role": "assistant", "content": SAID}], "facts": FACTS}],
