@@ -4,10 +4,12 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice, pairwise
 from pathlib import Path, PurePath
 from typing import TypeVar
 
+from packer.batches import Sample
+from packer.display import plural
 from packer.errors import InputError
 from packer.pipeline.plan.input_resolution import SourceFile
 from packer.pipeline.plan.unread_fields import FileQuestion, Questions, question_about
@@ -21,6 +23,7 @@ from packer.source.file_bytes import READ_BYTES, FilePath, NoRowsError, changed_
 from packer.source.files import data_set_splits, is_data_set
 from packer.source.forms import form_of
 from packer.source.partition import FileStatus
+from packer.source.prose import is_text
 from packer.source.question_fields import list_names
 from packer.source.row import composed, rename
 from packer.source.rows import InputFile, refuse_empty
@@ -220,8 +223,12 @@ def note_later_fields(
 
 
 def note_dialogues(entry: InputFile, note: Callable[[str], None]) -> None:
-    """Report a file of texts most of whose first rows are dialogues: their questions are trained, too."""
+    """Report a file of texts most of whose first rows are dialogues: their questions are trained, too.
+
+    So they are where answers begin with what they answer, as a model's whole text does.
+    """
     if entry.schema != "text":
+        _note_repeated(entry, note)
         return
     try:
         first = first_rows(entry.path, entry.format, entry.columns, _FEW_ROWS, every_column=True)
@@ -236,6 +243,30 @@ def note_dialogues(entry: InputFile, note: Callable[[str], None]) -> None:
             f"{entry.name}: its texts look like dialogues ('{asked}' … '{answered}'), and texts are trained whole; to "
             "train only the answers, give messages, or prompt and completion"
         )
+
+
+def _note_repeated(entry: InputFile, note: Callable[[str], None]) -> None:
+    try:
+        samples = [sample for raw in islice(entry.rows(), _FEW_ROWS) for sample in raw.batch.samples]
+    except InputError:
+        return  # reading the whole file will report the error
+    repeats = sum(map(_repeats_question, samples))
+    if 2 * repeats > len(samples):
+        of_all = f"{repeats} of its first {plural(len(samples), 'row')}"
+        note(
+            f"{entry.name}: {of_all} have an answer that begins with the whole question, which is trained with it; cut "
+            "it off if a model gave it back"
+        )
+
+
+def _repeats_question(sample: Sample) -> bool:
+    """Whether an answer begins with the question before it, if that is a text."""
+    said = [(each.role, str(each.fields.get("content") or "").strip()) for each in sample.messages]
+    said = said or [("user", sample.prompt.strip()), ("assistant", sample.text.strip())]
+    return any(
+        (role, other) == ("user", "assistant") and is_text(asked) and answer.startswith(asked)
+        for (role, asked), (other, answer) in pairwise(said)
+    )
 
 
 def note_texts(entry: InputFile, template: str | None, note: Callable[[str], None]) -> None:
