@@ -42,7 +42,7 @@ _HEADERS = {
 }
 """Match the header of a role in words, as a text has it that was decoded without special tokens, or written by hand."""
 
-_LINE = re.compile(r"^(?:user|assistant|model)$", re.MULTILINE)
+_LINE = re.compile(r"(?:\A|\n)(?:user|assistant|model)\n")
 """Matches a header within a text that was decoded as a whole."""
 
 _LAST_LETTERS = (":", "]", ">", "*", "assistant", "model")

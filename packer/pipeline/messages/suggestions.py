@@ -23,6 +23,7 @@ from packer.recipe.strict_yaml import parse_yaml
 from packer.rejections import rejection_hint, ways_out
 from packer.render import ChatTemplate
 from packer.render.asked_modes import CONTRADICTS, SEVERAL_EFFORTS
+from packer.render.frames import unframed
 from packer.render.reasoning import ANY_TAG
 from packer.source.conversations import turns_hint
 from packer.source.detect import first_rows
@@ -232,6 +233,9 @@ def _are_kept(rows: Sequence[RowBatch], recipe: Recipe, model: Model) -> bool:
         turns = stages.render(batch)
         if turns.rejections or stages.run(batch, turns).rejections:
             continue
+        if recipe.rows.wrapped == "unwrap":
+            plain = [unframed(sample, unwrap=True) for sample in batch.samples]
+            batch = replace(batch, samples=tuple(each for each in plain if isinstance(each, Sample)))  # noqa: PLW2901
         sides = split_sides(batch) if any(sample.preference is not None for sample in batch.samples) else batch
         if not says_its_rows(sides, turns, model, dropped=recipe.supervision.allow_dropped, letters=letters):
             return False
