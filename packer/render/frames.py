@@ -23,7 +23,7 @@ _ENDS = re.compile(
 """Matches what a prompt ends with."""
 
 _BEGINS = re.compile(
-    r"(?:<s>\s*)?\[INST\]|<<SYS>>|(?:^[^\w\n]*(?i:human|user|instruction|question)|\b(?:USER|HUMAN))[^\w\n]{0,8}:\**"
+    r"(?:<s>\s*)?\[INST\]|(?:^[^\w\n]*(?i:human|user|instruction|question)|\b(?:USER|HUMAN))[^\w\n]{0,8}:\**"
     rf"|\A\s*(?:{_MARK}\s*)+(?:system|user)\b\s*{_MARK}?|\A\s*<[|\uff5c](?:system|user|prompter|human)[|\uff5c]>",
     re.MULTILINE,
 )
@@ -41,6 +41,9 @@ _HEADERS = {
     )
 }
 """Match the header of a role in words, as a text has it that was decoded without special tokens, or written by hand."""
+
+_SYSTEM = re.compile(r"<</?SYS>>\n?")
+"""Matches what Llama 2 has around what the system says, within the first question."""
 
 _LINE = re.compile(r"(?:\A|\n)(?:user|assistant|model)\n")
 """Matches a header within a text that was decoded as a whole."""
@@ -73,7 +76,7 @@ def unframed(sample: Sample, *, unwrap: bool) -> Sample | Rejection:
         if role == "user" and (frame := framed(text)):
             begins, ends = frame
             shown = f"stands between '{begins[0].strip()}' and '{ends[0].strip()}', as in a prompt of another model"
-            plain[k] = text[: begins.start()] + text[begins.end() : ends.start()].strip()
+            plain[k] = _SYSTEM.sub("", text[: begins.start()] + text[begins.end() : ends.start()].strip())
         elif role in _HEADERS and (header := _HEADERS[role].match(text)):
             shown, plain[k] = f"begins with '{header[0].strip()}', the header of a turn", text[header.end() :]
         else:

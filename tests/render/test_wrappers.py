@@ -212,6 +212,8 @@ def test_what_stands_before_a_frame_stays_and_several_turns_in_a_text_are_never_
     stages = loaded(tmp_path, twins.CHATML, "rows.wrapped=unwrap")
     framed = chat(user(f"Be brief.\n\n### Instruction:\n{ASKED}\n\n### Response:"), assistant("At 06:12. </s>"))
     assert stages.turns(framed) == stages.turns(chat(user(f"Be brief.\n\n{ASKED}"), assistant("At 06:12.")))
+    framed = chat(user(f"<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\n{ASKED} [/INST]"), assistant("At 06:12."))
+    assert stages.turns(framed) == stages.turns(chat(user(f"Be brief.\n\n{ASKED}"), assistant("At 06:12.")))
     talk = f"Human: Hi\n\nAssistant: Hello!\n\nHuman: {ASKED}\n\nAssistant:"
     whole = f"user\n{ASKED}\nassistant\nAt 06:12."
     assert codes(stages, chat(user(talk), assistant("At 06:12."))) == [["wrapped_twice"]]

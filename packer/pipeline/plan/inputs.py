@@ -225,10 +225,10 @@ def note_later_fields(
 def note_dialogues(entry: InputFile, note: Callable[[str], None]) -> None:
     """Report a file of texts most of whose first rows are dialogues: their questions are trained, too.
 
-    So they are where answers begin with what they answer, as a model's whole text does.
+    So they are where answers begin with what they answer, or go on with further turns, as a model's whole text does.
     """
     if entry.schema != "text":
-        _note_repeated(entry, note)
+        _note_more_than_answers(entry, note)
         return
     try:
         first = first_rows(entry.path, entry.format, entry.columns, _FEW_ROWS, every_column=True)
@@ -245,28 +245,38 @@ def note_dialogues(entry: InputFile, note: Callable[[str], None]) -> None:
         )
 
 
-def _note_repeated(entry: InputFile, note: Callable[[str], None]) -> None:
+def _note_more_than_answers(entry: InputFile, note: Callable[[str], None]) -> None:
     try:
         samples = [sample for raw in islice(entry.rows(), _FEW_ROWS) for sample in raw.batch.samples]
     except InputError:
         return  # reading the whole file will report the error
-    repeats = sum(map(_repeats_question, samples))
-    if 2 * repeats > len(samples):
-        of_all = f"{repeats} of its first {plural(len(samples), 'row')}"
-        note(
-            f"{entry.name}: {of_all} have an answer that begins with the whole question, which is trained with it; cut "
-            "it off if a model gave it back"
-        )
+    for is_more, what in (
+        (_repeats_question, "begins with the whole question, which is trained with it"),
+        (_runs_on, "has further turns in its text, which are trained as one"),
+    ):
+        found = sum(map(is_more, samples))
+        if 2 * found > len(samples):
+            of_all = f"{found} of its first {plural(len(samples), 'row')}"
+            note(f"{entry.name}: {of_all} have an answer that {what}; cut it off if a model gave it with the answer")
+
+
+def _said(sample: Sample) -> list[tuple[str, str]]:
+    """Return who says what in a sample."""
+    if not sample.messages:
+        return [("user", sample.prompt.strip()), ("assistant", sample.text.strip())]
+    return [(each.role, str(each.fields.get("content") or "").strip()) for each in sample.messages]
 
 
 def _repeats_question(sample: Sample) -> bool:
     """Whether an answer begins with the question before it, if that is a text."""
-    said = [(each.role, str(each.fields.get("content") or "").strip()) for each in sample.messages]
-    said = said or [("user", sample.prompt.strip()), ("assistant", sample.text.strip())]
     return any(
         (role, other) == ("user", "assistant") and is_text(asked) and answer.startswith(asked)
-        for (role, asked), (other, answer) in pairwise(said)
+        for (role, asked), (other, answer) in pairwise(_said(sample))
     )
+
+
+def _runs_on(sample: Sample) -> bool:
+    return any(role == "assistant" and _headers(text) is not None for role, text in _said(sample))
 
 
 def note_texts(entry: InputFile, template: str | None, note: Callable[[str], None]) -> None:
