@@ -369,6 +369,12 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         [ASKED, SAID, MORE, REST],
         [SAID, REST],
     ),
+    "answers that are numbers": (
+        "rows.jsonl",
+        [{"question": ASKED, "passage": "High water is at twelve.", "answer": 12}],
+        [ASKED, "High water is at twelve.", "12"],
+        ["12"],
+    ),
     "triples beside messages": (
         "rows.jsonl",
         [{"messages": [{"role": "user", "content": ASKED}, {"role": "assistant", "content": SAID}], "facts": FACTS}],
