@@ -32,15 +32,15 @@ _BEGINS = re.compile(
 _HEADERS = {
     role: re.compile(
         rf"\s*(?:(?:user|human|system|assistant|model)[^\S\n]*\n|(?i:(?:{names})\s*[:\n]|#+\s*(?:{names}|{more}):|"
-        rf"\*\*(?:{names})(?::\*\*|\*\*:)))"
+        rf"\*\*(?:{names})(?::\*\*|\*\*:)){marked})"
     )
-    for role, names, more in (
-        ("assistant", "assistant", "response"),
-        ("user", "user|human", "question"),
-        ("system", "system", "system"),
+    for role, names, more, marked in (
+        ("assistant", "assistant", "response", ""),  # with marks it has a rule of its own: it would be learned
+        ("user", "user|human", "question", rf"|{_MARK}\s*user\s*(?:\n|{_MARK})|<[|\uff5c]user[|\uff5c]>"),
+        ("system", "system", "system", rf"|{_MARK}\s*system\s*(?:\n|{_MARK})|<[|\uff5c]system[|\uff5c]>"),
     )
 }
-"""Match the header of a role in words, as a text has it that was decoded without special tokens, or written by hand."""
+"""Match the header of a role, in words as a text has it that was decoded without special tokens, or in marks."""
 
 _SYSTEM = re.compile(r"<</?SYS>>\n?")
 """Matches what Llama 2 has around what the system says, within the first question."""

@@ -184,6 +184,8 @@ ASKED = "High water at Oban?"
         "<|start_header_id|>user<|end_header_id|>\n\n{}<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
         "<|user|>\n{}</s>\n<|assistant|>\n",
         "<|prompter|>{}<|endoftext|><|assistant|>",
+        "<start_of_turn>user\n{}",
+        "<|user|>\n{}",
     ],
 )
 def test_the_frame_of_another_models_prompt_rejects_the_row_and_is_unwrapped(tmp_path: Path, frame: str) -> None:
