@@ -62,6 +62,14 @@ _AI_SDK = (
     ' content: (if type == "string" then . else tojson end)}]'
     " else . + [{role: $role, content: [$part | {type, text}]}] end) | .[]]} + del(.messages)"
 )
+_AI_SDK_MODEL = (
+    '{messages: [.messages[] | if .role == "tool" then .content[]'
+    ' | {role: "tool", tool_call_id: .toolCallId, name: .toolName,'
+    ' content: (.output.value? // .output // .result | if type == "string" then . else tojson end)}'
+    ' else .content |= (arrays |= map(if .type == "tool-call"'
+    ' then {type: "tool_use", id: .toolCallId, name: .toolName, input: (.input // .args)} else . end)) end]}'
+    " + del(.messages)"
+)
 _OPEN_WEBUI = (
     ".chat as {$history, $params}"
     " | [$history.currentId | recurse($history.messages[.].parentId // empty) | $history.messages[.]] | reverse"
@@ -160,6 +168,7 @@ _EXPORTS = (
         None,
     ),
     _Export("an export of the AI SDK, with calls and results in parts", _in_messages("parts", "toolCallId"), _AI_SDK),
+    _Export("a file of messages of the AI SDK", _in_messages("content", "toolCallId"), _AI_SDK_MODEL),
     _Export(
         "an export of Open WebUI, of which this takes the conversations of texts alone",
         lambda row: isinstance(row.get("chat"), dict) and "history" in row["chat"],

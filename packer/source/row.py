@@ -195,11 +195,11 @@ TRAIN_FIELDS = ("train", "training", "trainable", "loss", "loss_mask", "masked")
 a mask, and torchtune's, which says the contrary."""
 
 YES = ("true", "1", "1.0", "yes")
-NO = ("false", "0", "0.0", "no")
+NO = ("false", "0", "0.0", "-1", "no")
 
 
 def as_flag(value: Any) -> bool | None:
-    """Return what a value says if it is yes or no: a boolean, 0 or 1, or a text that says so.
+    """Return what a value says if it is yes or no: a boolean, 1, 0 or -1, or a text that says so.
 
     Example:
         >>> as_flag(1), as_flag("no"), as_flag(0.5), as_flag("A")

@@ -387,6 +387,37 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         [ASKED, 'known: {"And tomorrow?":true}', SAID],
         [SAID],
     ),
+    "messages of the ai sdk": (
+        "rows.jsonl",
+        [
+            {
+                "messages": [
+                    {"role": "user", "content": ASKED},
+                    {
+                        "role": "assistant",
+                        "content": [
+                            {"type": "text", "text": "I look."},
+                            {"type": "tool-call", "toolCallId": "a", "toolName": "tide", "input": {"harbor": "Oban"}},
+                        ],
+                    },
+                    {
+                        "role": "tool",
+                        "content": [
+                            {
+                                "type": "tool-result",
+                                "toolCallId": "a",
+                                "toolName": "tide",
+                                "output": {"type": "json", "value": {"high": "06:12"}},
+                            }
+                        ],
+                    },
+                    {"role": "assistant", "content": SAID},
+                ]
+            }
+        ],
+        [ASKED, "I look.", '"high":"06:12"', SAID],
+        [f"I look.{CALL}", SAID],
+    ),
     "open webui": (
         "rows.json",
         [

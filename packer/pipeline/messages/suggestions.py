@@ -35,7 +35,8 @@ from packer.source.schema_errors import columns_hint, schema_hint
 from packer.supervise import split_sides
 
 _OTHER_KEYS = re.compile(
-    r"\A(?:.* at|no field `(?:role|from)` at) \$\.(?P<field>\w+)\[\d+\](?:; its other keys: `|, which|\Z)"
+    r"\A(?:.* at|no field `(?:role|from)` at) \$\.(?P<field>\w+)\[\d+\]"
+    r"(?:; its other keys: `|, which|\.content\[\d+\]\.type: |\Z)"
 )
 """The reason given for a message without a text, or without a role, that has other keys which may contain it."""
 
