@@ -247,7 +247,7 @@ def note_dialogues(entry: InputFile, note: Callable[[str], None]) -> None:
 
 def _note_more_than_answers(entry: InputFile, note: Callable[[str], None]) -> None:
     try:
-        samples = [sample for raw in islice(entry.rows(), _FEW_ROWS) for sample in raw.batch.samples]
+        samples = [sample for raw in islice(entry.rows(), _FEW_ROWS // 4) for sample in raw.batch.samples]
     except InputError:
         return  # reading the whole file will report the error
     for is_more, what in (
