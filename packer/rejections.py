@@ -80,8 +80,8 @@ CODES: dict[str, str] = {
     "dropped_tool_call": "the template does not render a tool call",
     "dropped_tool_result": "the template does not render a tool result",
     "dropped_tools": "the template does not render the tool definitions, or not the names of all parameters",
-    "wrapped_twice": "a text already has the tags that the template writes around it, or the system message defines "
-    "tools, and so do the row's `tools`",
+    "wrapped_twice": "a text already has the tags that the template writes around it, or the headers of another "
+    "model's prompts, or the system message defines tools, and so do the row's `tools`",
     "mangled_call": "a tool call cannot be read back from its rendering: it is escaped, changed, JSON within JSON, or "
     "cut by a closing tag in one of its arguments",
     "mangled_text": "a text or the tool definitions are not rendered as the row has them, but escaped (`&lt;`, `\\n`, "
@@ -168,7 +168,8 @@ _HINTS = {
     "prompt_diverges": "packer lint shows where prompt and turn differ",
     "control_token": "packer does not take rows that are already rendered: give the messages, or remove the markers "
     "(the build writes the EOS after a text or completion itself)",
-    "wrapped_twice": "give results, calls and definitions of tools without the tags of a template, each in its field",
+    "wrapped_twice": "give texts, results, calls and definitions of tools without the tags and headers of a template, "
+    "each in its field",
     "mangled_call": "packer preview shows what the template writes; remove `|safe` or a second `tojson` from it, or "
     "write each argument with `tojson`, which quotes texts. If the reason names a closing tag, a server would cut the "
     "argument there: leave the row out. Calls within a text belong into `tool_calls`",
@@ -235,6 +236,7 @@ _WAYS = {
     "template_error": {"rows.call_ids=short": "gives calls and their results ids of 9 letters and digits"},
     "wrapped_twice": {
         "rows.wrapped=unwrap": "takes the tags off",
+        "supervision.control_tokens=allow": "takes headers of turns as words",
         "sources.columns={tools: null}": "leaves `tools` out, if the system message defines them",
     },
 }

@@ -193,7 +193,7 @@ def preview(
     maker = _Maker(recipe, model)
     for file, entry in opened:
         if file.source is not noted:
-            note_labels(entry, questions.asked(file.source), note)
+            note_labels(entry, questions.asked(file.source), questions.unread_keys(file.source), note)
             note_dialogues(entry, note)
             note_texts(entry, model.template, note)
         noted = file.source

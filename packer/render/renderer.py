@@ -24,6 +24,7 @@ from packer.render.conversation import Conversation, RenderedTurn, TurnRules
 from packer.render.drawn import Drawing, with_drawing
 from packer.render.dropped import ConversationLosses, LossCheck, refusal
 from packer.render.environment import ChatTemplate, RenderError
+from packer.render.frames import unframed
 from packer.render.infilling import infilled, without_tokens
 from packer.render.marks import marked_turns
 from packer.render.message_form import renderable
@@ -43,7 +44,7 @@ from packer.render.rewritten_history import (
     encoded,
     turn_batch,
 )
-from packer.render.row_limits import too_many
+from packer.render.row_limits import refuse_empty_question, too_many
 from packer.render.unread import refuse_unread_variables
 from packer.render.wrappers import Wrappers
 
@@ -145,7 +146,8 @@ class Renderer:
         here = place()
         for number, sample in enumerate(rows.samples):
             here[ROW] = sample.row
-            rendered = refusal_of_weights(sample, self._rules.turns) or render(number, sample)
+            plain = refusal_of_weights(sample, self._rules.turns) or self._unframed(sample)
+            rendered = plain if isinstance(plain, Rejection) else render(number, plain)
             if isinstance(rendered, Rejection):
                 rejections.append(rendered)
                 continue
@@ -154,6 +156,10 @@ class Renderer:
             skipped += [sample.row] * rendered.num_skipped
         here[ROW] = -1
         return turn_batch(texts, owners, skipped, rejections)
+
+    def _unframed(self, sample: Sample) -> Sample | Rejection:
+        is_meant = self._rules.control_tokens == "allow"
+        return sample if is_meant else unframed(sample, unwrap=self._recipe.rows.wrapped == "unwrap")
 
     def _loss_check(self) -> LossCheck:
         is_meant = self._rules.reasoning == "inline"
@@ -274,15 +280,6 @@ class Renderer:
         if sample.images is not None and (is_unread or sample.kind != "chat"):
             raise RenderError(sample.images.refusal, code="multimodal")
 
-    def _refuse_empty_user(self, sample: Sample) -> None:
-        """Refuse to train an answer to an empty question, unless the recipe allows it."""
-        if self._recipe.rows.empty_user == "keep":
-            return
-        for k, message in enumerate(sample.messages):
-            fields = message.fields
-            if fields["role"] == "user" and not fields.get("content"):
-                raise RenderError(f"messages[{k}]: the user message is empty", code="no_content", message=k)
-
     def _plain(self, sample: Sample) -> EncodedText:
         """Encode a completion (trained after its prompt) or a plain text (trained throughout), closed by EOS."""
         completion = sample.kind == "completion"
@@ -301,7 +298,8 @@ class Renderer:
         return encoded(whole, ((0, len(sample.prompt), len(whole), 1.0),), raw=True, guarded=guarded)
 
     def _render_chat(self, sample: Sample, losses: LossCheck) -> RenderedRow:
-        self._refuse_empty_user(sample)
+        if self._recipe.rows.empty_user == "reject":
+            refuse_empty_question(sample)
         if (twice := self._twice(sample)) is not None:
             raise twice
         wanted = turn_weights(sample, self._rules.turns, self._rules.parts)

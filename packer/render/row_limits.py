@@ -1,8 +1,9 @@
-"""How many messages, tools and calls a row may have, to be rendered in seconds."""
+"""What a row must have to be rendered: a question, and no more messages, tools and calls than take seconds."""
 
 from collections.abc import Mapping
 
 from packer.batches import Sample
+from packer.render.environment import RenderError
 
 MAX_TURN_MESSAGES = 2**22
 """Largest product of a row's trained answers and the messages up to the last of them: about how many messages the
@@ -21,3 +22,14 @@ def too_many(sample: Sample, weights: Mapping[int, float]) -> str | None:
     if number > MAX_TOOLS_AND_CALLS:
         return f"{number} tools and calls: each is looked for in the whole prompt"
     return None
+
+
+def refuse_empty_question(sample: Sample) -> None:
+    """Refuse to train an answer to an empty question.
+
+    Raises:
+        RenderError: `no_content`.
+    """
+    for k, message in enumerate(sample.messages):
+        if message.fields["role"] == "user" and not message.fields.get("content"):
+            raise RenderError(f"messages[{k}]: the user message is empty", code="no_content", message=k)

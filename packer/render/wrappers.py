@@ -4,9 +4,8 @@ Rows that were prepared for one model have its tags in their texts: results of t
 definitions of tools in the system message. Under a template that writes these itself, they would stand there twice.
 
 No list of tags is needed: a word in place of a text is rendered, and the tags beside it, with the name of a role at
-most between them, are the wrapper of its role, whatever attributes a tag has. A text that begins with such a name
-behind a tag (`<|im_start|>user`) is wrapped even if nothing closes it. The definitions of tools are in the outermost
-tag that is open where the name of a made-up tool stands.
+most between them, are the wrapper of its role, whatever attributes a tag has. The definitions of tools are in the
+outermost tag that is open where the name of a made-up tool stands.
 """
 
 import functools
@@ -52,9 +51,7 @@ class Wrapper:
         tags = [n for n, piece in enumerate(pieces) if piece[0][0] in "<["]
         spelled = [_spelled(piece[0]) if n in tags else rf"{re.escape(piece[0])}\b" for n, piece in enumerate(pieces)]
         begins = [r"\s*".join(spelled[n:]) for n in tags]
-        is_named = tags[-1] < len(pieces) - 1
-        closes = rf"(?:{re.escape(self.closing)}\s*){'?' * is_named}"
-        return re.compile(rf"\s*(?:{'|'.join(begins)})(.*?){closes}\Z", re.DOTALL)
+        return re.compile(rf"\s*(?:{'|'.join(begins)})(.*?){re.escape(self.closing)}\s*\Z", re.DOTALL)
 
     def unwrapped(self, text: str) -> str | None:
         """Return a text without the wrapper; None if it does not have it."""

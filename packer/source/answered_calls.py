@@ -1,12 +1,13 @@
 """Results of tools and their calls belong together: a server refuses a request with a result of another call.
 
 What is checked is what both sides say. A result says its call by an id, by the name of the tool, or by both. Where it
-says neither, it belongs to the next call in order, and nothing can be compared; so it is where a call has no id. An id
-is told by its value, whatever its key is, or by a key that ends in `id` and that only results have. A row without any
-call may have them as text, in the answer before. Calls without any result are no error, nor is one message for all of
-them, as some datasets have it: it has no id, or is a list. Otherwise each call has a result if one has.
+says neither, it belongs to the next call in order. An id is told by its value, whatever its key is, or by a key that
+ends in `id` and that only results have. A row without any call may have them as text, in the answer before. Calls
+without any result are no error. Otherwise there are as many results as calls: messages, or the items of a list, the
+lines of JSON, or the tags in a single one, which have the order of the calls.
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -14,8 +15,10 @@ from typing import Any
 from packer.batches import Message
 from packer.source.decode import Refused
 from packer.source.file_bytes import quoted
+from packer.source.read_texts import decoded_json
 
 _NO_IDS = ("role", "content", "name")
+_CLOSING = re.compile(r"</[^<>\s]+>")
 
 
 def with_ids_of_results(messages: Sequence[Message]) -> Sequence[Message]:
@@ -51,19 +54,16 @@ def refuse_stray_results(messages: Iterable[Mapping[str, Any]]) -> None:
     """How often an id, or a tool, was called since its last result; a call without an id has an empty one."""
 
     tools_of: defaultdict[str, set[str]] = defaultdict(set)
-    num_calls, results, is_answered = 0, list[tuple[str, Any]](), False
+    turn, results, is_answered = list[str](), list[Mapping[str, Any]](), False
     for number, message in enumerate(messages):
         role, calls = message["role"], message.get("tool_calls") or ()
         if role == "tool":
-            results.append((str(message.get("tool_call_id") or ""), message.get("content")))
+            results.append(message)
         elif results:
-            (made, text), *others = results
-            is_of_all = not others and (not made or str(text).lstrip().startswith("["))
-            if len(results) < num_calls and not is_of_all:
-                reason = f"{len(results)} of {num_calls} calls have a result before $.messages[{number}]"
-                raise Refused("bad_tools", f"{reason}, so that a template without ids gives it to another call")
-            num_calls, results = 0, []
-        num_calls += len(calls)
+            if turn:
+                _refuse_other_results(turn, results, f"before $.messages[{number}]")
+            turn, results = [], []
+        turn += [str(call.get("id") or "") for call in calls]
         for call in calls:
             made, tool = str(call.get("id") or ""), call["function"]["name"]
             unanswered["id", made] += 1
@@ -89,3 +89,21 @@ def refuse_stray_results(messages: Iterable[Mapping[str, Any]]) -> None:
             raise Refused("bad_tools", f"a second result of the call {quoted(says[1])} at $.messages[{number}]")
         unanswered["id", made] -= 1
         unanswered["tool", tool] -= 1
+
+
+def _refuse_other_results(turn: Sequence[str], results: Sequence[Mapping[str, Any]], where: str) -> None:
+    """Refuse fewer or more results than calls, whose ids are `turn`, and a list of results in another order."""
+    text = str(results[0].get("content") or "").strip()
+    decoded = decoded_json(text)
+    items = decoded if isinstance(decoded, list) else []
+    lines = [line for line in text.splitlines() if decoded_json(line) is not None]
+    tags = Counter(_CLOSING.findall(text)).values()
+    num_results = max(1, len(items), len(lines), *tags) if len(results) == 1 < len(turn) else len(results)
+    if num_results != len(turn):
+        reason = f"results and calls differ in number {where}: {num_results} and {len(turn)}"
+        raise Refused("bad_tools", f"{reason}; a template without ids gives a result to another call")
+    for each in (items, *(value for value in results[0].values() if isinstance(value, list))):
+        said = [str(value) for item in each for value in (item.values() if isinstance(item, dict) else [item])]
+        named = [value for value in said if value and value in turn]
+        if named != [made for made in turn if made in named]:
+            raise Refused("bad_tools", f"results in another order than their calls {where}")

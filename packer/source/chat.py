@@ -176,10 +176,10 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
     if calls:  # no empty list: a template that tests `is defined` would see calls
         fields["tool_calls"] = calls
     if role != "assistant" and content.trained:
-        content = replace(content, trained=frozenset())
+        content = replace(content, trained=frozenset(), spans=())
     weight = _message_weight(shape, content, where=where)
     refuse_cut(raw if role == "assistant" and weight != 0 else {}, where=where)
-    spans = None
+    spans = content.spans if weight != 0 else ()
     names_some = shape.train_detail or (shape.train_detail is not None and weight is None)  # an empty list names none
     if names_some and role == "assistant" and weight != 0:
         given = shape.content if shape.content == text else None

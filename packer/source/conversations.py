@@ -252,7 +252,8 @@ def _as_message(
     """Return the program that gives a message the keys `role` and `content`, and keeps its others."""
     role = _at(speaker)
     if roles:
-        role = f"({json.dumps(roles, ensure_ascii=False)}[{role}] // {role})"
+        name = f"{role} | tostring" if any(isinstance(turn.get(speaker), int) for turn in turns) else role
+        role = f"({json.dumps(roles, ensure_ascii=False)}[{name}] // {role})"
     said = [f"({_at(key)} | {_PARTS})" if _has_parts(turns, key) else _at(key) for key in texts]
     dropped = ", ".join(_at(key) for key in (speaker, *texts) if key not in ("role", "content"))
     deleted = f" | del({dropped})" if dropped else ""
@@ -276,13 +277,16 @@ def _roles(speaker: str, turns: Sequence[Mapping[str, Any]]) -> dict[str, str] |
 
     They are if the key says so, or if one of them is a role: two models, or two thoughts, are no user and assistant.
     """
-    names = [turn.get(speaker) for turn in turns]
+    names = [str(name) if type(name := turn.get(speaker)) is int else name for turn in turns]
     if speaker.lower() not in SPEAKERS and not any(is_role(name) for name in names if isinstance(name, str)):
         return None
     if not all(isinstance(name, str) and name for name in names):
         return None
     guessed = guess_roles([{"messages": [{"role": name} for name in names]}])
     known = {name: ROLES.get(str(name).lower()) or guessed.get(str(name)) for name in names}
+    if {*known.values()} == {"user", "system"} and known[names[-1]] == "system":  # the machine with which users talk
+        guessed = {str(name): "assistant" for name in known if known[name] == "system"}
+        known |= {name: guessed.get(str(name), "user") for name in known}
     if not {"user", "assistant"} <= {*known.values()} or None in known.values():
         return None
     return {str(name): guessed[name] for name in known if name in guessed}

@@ -27,6 +27,7 @@ from packer.source.file_bytes import (
     texts_as_rows,
 )
 from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, Format
+from packer.source.read_texts import decoded_json
 from packer.source.row import Columns, rename
 from packer.source.rows import InputFile, file_rows, file_stream
 from packer.source.schema import SCHEMAS, VOTING_FIELDS, columns_read, schema_of
@@ -192,18 +193,20 @@ def field_names(path: FilePath, *, format: Format, max_rows: int = _SAMPLED_ROWS
 def fields_found(path: FilePath, fields: Collection[str], *, format: Format) -> set[str]:  # noqa: A002 - as above
     """Return those of the fields that a table or the first rows of JSON have, null or not.
 
-    A dot in a field leads into an object.
+    A dot in a field leads into an object, or into JSON text.
 
     Raises:
         InputError: the file cannot be read.
     """
+    found: set[str] = set()
     if format in CSV_FORMATS:
-        return {*fields} & _columns_of(path, format).keys()
-    if format in TABLE_FORMATS:
+        found = {*fields} & _columns_of(path, format).keys()
+    elif format in TABLE_FORMATS:
         schema = table_schema(path, format)
-        return {field for field in fields if _has_column(pa.struct(list(schema)), field)}
-    rows = list(first_rows(path, format, {}))
-    return {field for field in fields if any(_has_field(row, field) for row in rows)}
+        found = {field for field in fields if _has_column(pa.struct(list(schema)), field)}
+    left = {*fields} - found
+    rows = list(first_rows(path, format, {}, every_column=True)) if left else []
+    return found | {field for field in left if any(_has_field(row, field) for row in rows)}
 
 
 def has_field(file: InputFile, field: str) -> bool:
@@ -224,6 +227,7 @@ def has_field(file: InputFile, field: str) -> bool:
 
 def _has_field(row: Any, path: str) -> bool:
     name, separator, rest = path.partition(".")
+    row = decoded_json(row) if isinstance(row, str) else row
     return isinstance(row, dict) and (path in row or (bool(separator) and _has_field(row.get(name), rest)))
 
 

@@ -62,6 +62,31 @@ _AI_SDK = (
     ' content: (if type == "string" then . else tojson end)}]'
     " else . + [{role: $role, content: [$part | {type, text}]}] end) | .[]]} + del(.messages)"
 )
+_AI_SDK_MODEL = (
+    '{messages: [.messages[] | if .role == "tool" then .content[]'
+    ' | {role: "tool", tool_call_id: .toolCallId, name: .toolName,'
+    ' content: (.output.value? // .output // .result | if type == "string" then . else tojson end)}'
+    ' else .content |= (arrays |= map(if .type == "tool-call"'
+    ' then {type: "tool_use", id: .toolCallId, name: .toolName, input: (.input // .args)} else . end)) end]}'
+    " + del(.messages)"
+)
+_OPEN_WEBUI = (
+    ".chat as {$history, $params}"
+    " | [$history.currentId | recurse($history.messages[.].parentId // empty) | $history.messages[.]] | reverse"
+    ' | select(all(.[]; (.files // []) == [] and (.content | contains("<details type=") | not)))'
+    ' | {messages: ([$params.system // empty | {role: "system", content: .}] + map({role, content}))}'
+)
+_PYDANTIC_AI = (
+    '{messages: [.messages[] | if .kind == "response" then {role: "assistant", content: [.parts[]'
+    ' | if .part_kind == "text" then {type: "text", text: .content}'
+    ' elif .part_kind == "thinking" then {type: "thinking", thinking: .content}'
+    ' elif .part_kind == "tool-call" then {type: "tool_use", id: .tool_call_id, name: .tool_name,'
+    ' input: (.args | if type == "string" then fromjson else . end)} else {type: .part_kind} end]}'
+    ' else (.instructions // empty | {role: "system", content: .}), (.parts[]'
+    ' | if .tool_name then {role: "tool", tool_call_id, name: .tool_name,'
+    ' content: (.content | if type == "string" then . else tojson end)}'
+    ' else {role: (.part_kind | rtrimstr("-prompt") | sub("retry"; "user")), content} end) end]} + del(.messages)'
+)
 _LM_STUDIO = (
     '{messages: [(.systemPrompt // "" | select(. != "") | {role: "system", content: .}), (.messages[]'
     " | .versions[.currentlySelected] | {role, content: (if .steps then [.steps[] | (.style.type // .type) as $style"
@@ -143,6 +168,13 @@ _EXPORTS = (
         None,
     ),
     _Export("an export of the AI SDK, with calls and results in parts", _in_messages("parts", "toolCallId"), _AI_SDK),
+    _Export("a file of messages of the AI SDK", _in_messages("content", "toolCallId"), _AI_SDK_MODEL),
+    _Export(
+        "an export of Open WebUI, of which this takes the conversations of texts alone",
+        lambda row: isinstance(row.get("chat"), dict) and "history" in row["chat"],
+        _OPEN_WEBUI,
+    ),
+    _Export("a file of messages of Pydantic AI", _in_messages("part_kind"), _PYDANTIC_AI),
     _Export("a conversation of LM Studio", _in_messages("versions", "currentlySelected"), _LM_STUDIO),
     _Export("a file of traces, of which this takes those without branches", _is_trace, _TRACE),
 )

@@ -1,7 +1,7 @@
-"""What may be done with a text under a key of messages that nothing reads: programs of jq, each with its condition.
+"""What may be done with a text that `columns` cannot read: programs of jq, each with its condition.
 
 `columns` renames fields of rows. A key of messages is moved in the file: tools to the row, and a text of answers to the
-reasoning, or to the beginning of what is said.
+reasoning, or to the beginning of what is said. A list or an object beside messages is written into the question.
 """
 
 import json
@@ -19,14 +19,15 @@ _KEY = re.compile(r"(?P<list>[^\[\]]+)\[\]\.(?P<key>[^\[\].]+)")
 def programs_for_key(
     path: str, rows: Sequence[Mapping[str, Any]], roles: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield what a key may be, as a condition, with the program that moves it; nothing for other paths.
+    """Yield what a key or a field may be, as a condition, with the program that moves it.
 
     Args:
-        path: of the key, such as ``messages[].tools``.
+        path: of the key, such as ``messages[].tools``, or of the field.
         rows: some that have it.
         roles: of their source.
     """
     if (found := _KEY.fullmatch(path)) is None:
+        yield from _into_question(path, rows)
         return
     key = found["key"]
     lists = [value for row in rows if isinstance(value := field_value(row, found["list"]), list)]
@@ -48,3 +49,20 @@ def programs_for_key(
         if not any(isinstance(each.get("value", each.get("content")), list) for each in having):
             both = f'([{at}, {said}] | map(select(. != null and . != "")) | join("\\n"))'
             yield f"if `{key}` is what the answer says first", move % f"{said} = {both}"
+
+
+def _into_question(field: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield what writes a field into the first question of a row with messages, as JSON; nothing if it is a text."""
+    values = [row[field] for row in rows if row.get(field)]
+    if not values or isinstance(values[0], str):
+        return
+    at = f".[{json.dumps(field)}]"
+    for name, speaker, said in (("messages", "role", "content"), ("conversations", "from", "value")):
+        lists = [row.get(name) for row in rows]
+        if all(isinstance(each, list) and all(isinstance(turn.get(said), str) for turn in each) for each in lists):
+            asked = f'(first(.{name}[] | select(.{speaker} | IN("user", "human"))) | .{said})'
+            written = f'{asked} += "\\n\\n" + {json.dumps(f"{field}: ")} + ($more | tojson)'
+            yield (
+                f"if `{field}` belongs to the question",
+                f"{at} as $more | if $more then {written} else . end | del({at})",
+            )

@@ -6,6 +6,7 @@ are converted to OpenAI's form with arguments as objects: chat templates print a
 quoted JSON string.
 """
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -58,6 +59,9 @@ class Content:
     trained: frozenset[bool] = frozenset()
     """The parts' own settings of whether they are trained. If any part has one, a part without one counts as trained.
     """
+
+    spans: tuple[tuple[int, int], ...] = ()
+    """Characters of the parts of its text that alone are trained, if the parts say different things."""
 
 
 _NOT_INPUT = ("args", "parameters", "partial_json")
@@ -121,11 +125,14 @@ def read_content(content: str | list[Part] | None, *, where: str) -> Content:
         else:
             (texts if rank else reasoning).append(_part_text(part, where=at))
     refuse_media_tags("".join(texts))
+    flags = _flags(content, where=where)
+    spans = _spans(content, texts, flags) if len({*flags}) > 1 else ()
     return Content(
         text="".join(texts) if texts or not calls else None,
         reasoning="".join(reasoning) if reasoning else None,
         calls=tuple(calls),
-        trained=_trained(content, where=where),
+        trained=frozenset([True] if spans else flags),
+        spans=spans,
     )
 
 
@@ -182,13 +189,20 @@ def _used(part: Part, *, where: str) -> dict[str, Any]:
     return {key: value for key, value in call.items() if value is not None}
 
 
-def _trained(parts: list[Part], *, where: str) -> frozenset[bool]:
+def _flags(parts: list[Part], *, where: str) -> list[bool]:
     if any(part.weight not in (None, 0, 1) for part in parts):
         raise Refused("wrong_type", f"a part with a weight of its own at {where}; give the message one weight")
     flags = [part.train if part.train is not None else part.weight for part in parts]
-    if all(flag is None for flag in flags):
-        return frozenset()
-    return frozenset(flag is None or bool(flag) for flag in flags)
+    return [] if all(flag is None for flag in flags) else [flag is None or bool(flag) for flag in flags]
+
+
+def _spans(parts: list[Part], texts: list[str], flags: list[bool]) -> tuple[tuple[int, int], ...]:
+    """Return the characters of the texts that are trained; none if other parts are trained, or are calls."""
+    of_texts = [flag for part, flag in zip(parts, flags, strict=True) if _ORDER[part.type] == 1]
+    if sum(of_texts) < sum(flags) or any(_ORDER[part.type] > 1 for part in parts):
+        return ()
+    ends = [*itertools.accumulate(map(len, texts))]
+    return tuple((end - len(text), end) for end, text, flag in zip(ends, texts, of_texts, strict=True) if flag and text)
 
 
 def _part_text(part: Part, *, where: str) -> str:

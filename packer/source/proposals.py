@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from packer.recipe.named_options import as_option, flow_mapping
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import quoted
-from packer.source.prose import is_phrase, is_text
+from packer.source.prose import is_code, is_phrase, is_text
 from packer.source.roles import ROLES
 from packer.source.row import Columns, composed, rename
 from packer.source.schema import fields_read, schema_of
@@ -118,7 +118,8 @@ def propose(rows: Sequence[dict[str, Any]], reading: Reading, *, asks: bool = Tr
                 answers.append(source)
             elif meant == "input" or (meant is None and (is_text(unread.example) or is_phrase(unread.example))):
                 # A chat has no input, and a single word, such as an option, is no prompt.
-                others.append((source, [*_PLACES] if meant is None else ["system"]))
+                said = ["input"] if is_code(unread.example) else _PLACES
+                others.append((source, [*said] if meant is None else ["system"]))
     choices = [
         Choice(f"if {quoted(source)} is {_PLACES[place]}", then, left)
         for source, could in (others[:_MOST_ASKED] if asks else ())

@@ -2,6 +2,7 @@
 
 import re
 import string
+from functools import lru_cache
 
 _LABEL_WORDS = 3
 _LABEL_COLUMNS = 32
@@ -50,9 +51,25 @@ def is_text(*texts: str) -> bool:
     return False
 
 
+@lru_cache(maxsize=4096)
+def is_text_key(key: str) -> bool:
+    """Whether a key of an object is a text, as an answer is that has its score as value."""
+    return is_text(key)
+
+
 def is_phrase(*texts: str) -> bool:
     """Whether a text, or several in a list, are two words or more, without a number."""
     return sum(_measured(text)[0] for text in texts if not any(map(str.isdigit, text))) > 1
+
+
+def is_code(text: str) -> bool:
+    """Whether a text is code rather than what a person says: one in fifteen of its characters is a bracket or the like.
+
+    Example:
+        >>> is_code("assert similar((3, 4), (5, 4)) == (4,)"), is_code("Always answer in Gaelic (or in Scots).")
+        (True, False)
+    """
+    return 15 * sum(map("()[]{}<>=;".count, text)) > len(text) > 0
 
 
 def has_word(text: str) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, TypeAlias
 
 from packer.source.decode import Refused, decode_json
+from packer.source.prose import is_text_key
 
 Path: TypeAlias = tuple[str, ...]
 """Keys that lead to a value; ``[]`` stands for the items of a list."""
@@ -63,6 +64,7 @@ class ReadPlaces:
             elif type(each) is dict or isinstance(each, Mapping):
                 below = place.below
                 stack += [(below.get(key) or place.under(key), item) for key, item in each.items()]
+                stack += [(place, key) for key in filter(is_text_key, each)]
         for place in {*places}:
             self._known.add(place)
             self.paths.update(place.path[:end] for end in range(1, len(place.path) + 1))

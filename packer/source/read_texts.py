@@ -11,7 +11,7 @@ from typing import Any
 
 from packer.batches import REASONING_FIELDS, Sample
 from packer.source.decode import Refused, decode_json
-from packer.source.prose import is_text
+from packer.source.prose import is_text, is_text_key
 
 MESSAGE_FIELDS = frozenset({"role", "content", "tool_calls", "tool_call_id", *REASONING_FIELDS})
 """Fields of messages that templates have in common. Any other one is asked about unless the template reads it."""
@@ -127,13 +127,14 @@ def spaced(text: str) -> str:
 
 
 def strings(value: Any) -> list[str]:
-    """Return all texts in a value, at any depth."""
+    """Return all texts in a value, at any depth, and the keys that are texts."""
     found, stack = list[str](), [value]
     while stack:
         each = stack.pop()
         if isinstance(each, str):
             found.append(each)
         elif isinstance(each, Mapping):
+            found += filter(is_text_key, each)
             stack += each.values()
         elif isinstance(each, list | tuple):
             stack += each

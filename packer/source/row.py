@@ -60,33 +60,18 @@ def rename(row: dict[str, Any], columns: Columns) -> dict[str, Any]:
         >>> rename({"q": "2+2?", "a": "4", "label": True}, {"instruction": "q", "output": "a", "label": None})
         {'instruction': '2+2?', 'output': '4'}
         >>> rename({"docs": ["One.", "Two."], "answers": {"text": ["4"]}}, {"input": "docs", "output": "answers.text"})
-        {'input': 'One.\n\nTwo.', 'output': '4'}
+        {'answers': {'text': ['4']}, 'input': 'One.\n\nTwo.', 'output': '4'}
     """
     if not columns:
         return row
     used_names = {*columns, *columns.values()}
     renamed = {name: value for name, value in row.items() if name not in used_names}
-    found = {new: row[old] if old in row else _nested(row, old) for new, old in columns.items() if old is not None}
+    found = {new: field_value(row, old) for new, old in columns.items() if old is not None}
     for new, value in found.items():
         are_texts = isinstance(value, list) and value and all(isinstance(each, str) for each in value)
         if are_texts and (len(value) == 1 or new in _OF_PARAGRAPHS):
             found[new] = "\n\n".join(value)
     return renamed | {new: value for new, value in found.items() if value is not None or columns[new] in row}
-
-
-def _nested(row: Any, path: str) -> Any:
-    """Return a field in an object of a row, which may be JSON text; None if it has none."""
-    name, separator, rest = path.partition(".")
-    if isinstance(row, str) and row.lstrip().startswith("{"):
-        try:
-            row = decode_json(row.encode())
-        except (Refused, UnicodeEncodeError):
-            return None
-    if not isinstance(row, dict):
-        return None
-    if name.endswith("[]") and isinstance(items := row.get(name[:-2]), list):
-        return [found for each in items if (found := _nested(each, rest)) is not None]
-    return row[path] if path in row else _nested(row.get(name), rest) if separator else None
 
 
 def first_name(path: str) -> str:
@@ -115,18 +100,27 @@ def composed(columns: Columns, further: Columns) -> dict[str, str | None]:
 
 
 def field_value(row: Any, path: str) -> Any:
-    """Return a field of a row as it is in the file, or None if it is null or absent. A dot leads into an object.
+    """Return a field of a row as it is in the file, or None if it is null or absent.
+
+    A dot leads into an object, or into JSON text, and ``[].`` into those of a list.
 
     Example:
         >>> field_value({"metadata": {"user": 7}, "a.b": 1}, "metadata.user"), field_value({"a.b": 1}, "a.b")
         (7, 1)
+        >>> field_value({"docs": [{"text": "One."}], "metadata": '{"user": 7}'}, "metadata.user")
+        7
     """
+    name, separator, rest = path.partition(".")
+    if isinstance(row, str) and row.lstrip().startswith("{"):
+        try:
+            row = decode_json(row.encode())
+        except (Refused, UnicodeEncodeError):
+            return None
     if not isinstance(row, dict):
         return None
-    if path in row:
-        return row[path]
-    name, separator, rest = path.partition(".")
-    return field_value(row.get(name), rest) if separator else None
+    if name.endswith("[]") and isinstance(items := row.get(name[:-2]), list):
+        return [found for each in items if (found := field_value(each, rest)) is not None]
+    return row[path] if path in row else field_value(row.get(name), rest) if separator else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,11 +195,11 @@ TRAIN_FIELDS = ("train", "training", "trainable", "loss", "loss_mask", "masked")
 a mask, and torchtune's, which says the contrary."""
 
 YES = ("true", "1", "1.0", "yes")
-NO = ("false", "0", "0.0", "no")
+NO = ("false", "0", "0.0", "-1", "no")
 
 
 def as_flag(value: Any) -> bool | None:
-    """Return what a value says if it is yes or no: a boolean, 0 or 1, or a text that says so.
+    """Return what a value says if it is yes or no: a boolean, 1, 0 or -1, or a text that says so.
 
     Example:
         >>> as_flag(1), as_flag("no"), as_flag(0.5), as_flag("A")

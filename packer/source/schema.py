@@ -109,8 +109,8 @@ def fields_read(schema: str) -> frozenset[str]:
 def columns_read(table: pa.Schema, schema: str | None, columns: Columns) -> dict[str, bool]:
     """Return those columns of a table that are read, in its order; true: all of its values, as a schema reads it.
 
-    Of other texts, only those that may say how an answer ended. If `schema` is None, these are the columns that
-    determine one.
+    Of others with texts in them, only what may say how an answer ended. If `schema` is None, these are the columns
+    that determine one.
     """
     types = {field.name: field.type for field in table}
     fields = VOTING_FIELDS | SUSPECT_FIELDS if schema is None else fields_read(schema)
@@ -119,7 +119,7 @@ def columns_read(table: pa.Schema, schema: str | None, columns: Columns) -> dict
     found = {}
     for name, kind in types.items():
         is_whole = name in read or may_say_end(f"{name}: {kind}")
-        is_text = schema is not None and "string" in str(kind) and not kind.num_fields
+        is_text = schema is not None and "string" in str(kind)
         if name not in hidden and (is_whole or is_text):
             found[name] = is_whole
     return found

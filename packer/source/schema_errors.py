@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from packer.errors import InputError
@@ -131,16 +131,33 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     rivals = _rivals(best)
     best, joint = ([*best[:1], *rivals[:1]], " or ") if best else (_best(sampled, columns, fields.unnamed()), "; ")
     if not best:
-        turns = turns_hint(path, sampled) if path is not None else None
-        return turns or f"{fields}; packer reads messages, questions with answers, texts, and token ids"
+        way = (turns_hint(path, sampled) or _as_text(path, sampled, fields.no_texts)) if path is not None else None
+        return way or f"{fields}; packer reads messages, questions with answers, texts, and token ids"
     when, first = best[0]
     choices = [] if when or rivals else [each for each in propose(sampled, first.reading).choices if not each.left]
     read = [f"{each.when}, {each.reading.setting()}" for each in choices]
     read = read or ([] if _rivals(best) else _into_question(first, sampled, path))
-    ways = "; ".join([*read, joint.join(f"{when}{each.reading.setting(_left_out(each))}" for when, each in best)])
+    about = [way for when, each in best if when and each.left for way in _with_context(when, each, sampled)]
+    named = joint.join([f"{when}{each.reading.setting(_left_out(each))}" for when, each in best])
+    ways = "; ".join([*read, named, *about])
     is_pair = bool(when) and "rejected" in first.reading.columns
     left_out = any(_left_out(each) for _, each in best)
     return f"say which field is which: {ways}{_DIFFERS * is_pair}{_LEFT_OUT * left_out}{_OR * bool(rivals)}"
+
+
+def _as_text(path: FilePath, rows: Sequence[Mapping[str, Any]], answers: Sequence[str]) -> str | None:
+    """Return the step that makes a text of an answer that is a number, or true or false, in all rows."""
+    numbers = [name for name in answers if all(isinstance(row.get(name), int | float) for row in rows)]
+    at = f".[{json.dumps(numbers[0])}]" if numbers else ""
+    command = jq_command(path, f"{EACH_ROW}{at} |= tostring") if numbers else None
+    return f"if {quoted(numbers[0])} is the answer, write it as a text: {command}" if command else None
+
+
+def _with_context(when: str, proposal: Proposal, rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield how a text that is no question and no answer is read if it belongs to the question, as a schema does."""
+    for choice in propose(rows, proposal.reading).choices:
+        if "input" in choice.reading.columns and not choice.left:
+            yield f"{when.removesuffix(', ')} and {choice.when.removeprefix('if ')}, {choice.reading.setting()}"
 
 
 def _left_out(proposal: Proposal) -> list[str]:

@@ -345,11 +345,25 @@ class _ColumnReader:
 
 
 def _of_ends(column: pa.Array) -> pa.Array:
-    """Return the texts of a column that may say how an answer ended, and no others."""
+    """Return the texts of a column that may say how an answer ended, and no others; a nested one whole, or nothing."""
     import pyarrow.compute as pc  # noqa: PLC0415 - a twentieth of a second, not needed for JSON
 
+    if column.type.num_fields:
+        leaves = [leaf for leaf in _leaves(column) if is_text(leaf.type)]
+        may_say = any(pc.any(pc.match_substring_regex(leaf, END_IN_TEXT)).as_py() for leaf in leaves)
+        return column if may_say or _types.is_map(column.type) else pa.nulls(len(column))
     texts = column.cast(pa.large_string())
     return pc.if_else(pc.match_substring_regex(texts, END_IN_TEXT), texts, None)
+
+
+def _leaves(column: pa.Array) -> Iterator[pa.Array]:
+    if isinstance(column.type, _LISTS):
+        yield from _leaves(column.flatten())
+    elif _types.is_struct(column.type):
+        for each in column.flatten():
+            yield from _leaves(each)
+    else:
+        yield column
 
 
 def _has_media(column: pa.Array) -> pa.Array:

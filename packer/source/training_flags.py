@@ -89,8 +89,7 @@ class Flags:
 
     def add(self, row: Mapping[str, Any], path: Path = ()) -> None:
         """Gather those of one row, as it is in its file, and of the objects in it."""
-        if not path:
-            self._verdicts(row)
+        self._verdicts(row, path)
         values = {name: decoded_json(value) if isinstance(value, str) else value for name, value in row.items()}
         for name, messages in values.items():
             if isinstance(messages, dict):
@@ -113,12 +112,12 @@ class Flags:
                     self._note([((other,), True)])
                     self._num_answers[(other,)] += 2  # of which not all are meant
 
-    def _verdicts(self, row: Mapping[str, Any]) -> None:
+    def _verdicts(self, row: Mapping[str, Any], path: Path) -> None:
         for name, value in row.items():
-            yes, said = None if name in self._read else verdict(name), as_flag(value)
+            yes, said = None if (*path, name)[0] in self._read else verdict(name), as_flag(value)
             if yes is not None and said is not None:
-                self._note([((name,), said)])
-                self._found[(name,)].right |= {json.dumps(value)} if said == yes else set()
+                self._note([((*path, name), said)])
+                self._found[(*path, name)].right |= {json.dumps(value)} if said == yes else set()
 
     def _of_message(self, path: Path, message: Mapping[str, Any]) -> Iterator[tuple[Path, _Value]]:
         """Yield the flags of a message, and of its parts, of which each counts as an answer."""
@@ -162,7 +161,7 @@ class Flags:
                 is_told = ITEMS in path or bool(found.messages)
                 programs, said, keeps = _programs(path, found) if is_told else (), " or ".join(says), ""
                 if found.right:
-                    name, says_so = path[0], f"{{in: [{', '.join(sorted(found.right))}]}}"
+                    name, says_so = ".".join(path), f"{{in: [{', '.join(sorted(found.right))}]}}"
                     is_plain = {".", "="}.isdisjoint(name)
                     keeps = (
                         f"sources.where.{name}={says_so}"

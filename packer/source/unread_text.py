@@ -22,7 +22,7 @@ from typing import Any, Literal
 from packer.batches import Sample
 from packer.source.decode import Refused
 from packer.source.field_names import is_setting, meant_field
-from packer.source.prose import is_phrase, is_text
+from packer.source.prose import is_phrase, is_text, is_text_key
 from packer.source.read_places import ReadPlaces
 from packer.source.read_texts import (
     MESSAGE_FIELDS,
@@ -94,6 +94,9 @@ class Unread:
 
     names: frozenset[str]
     """All fields of these rows."""
+
+    keys: frozenset[str]
+    """Keys of messages that packer does not read, and their templates may."""
 
 
 def _uncalled_tools(sample: Sample) -> set[str]:
@@ -208,6 +211,11 @@ class _Row:
         return meant in ("input", "system", "reasoning") or (meant == "output" and self._texts.lacks_answer)
 
     def _object(self, path: Path, value: Mapping[str, Any]) -> None:
+        are_rated = all(isinstance(each, int | float | None) for each in value.values())
+        are_answers = are_rated and len(self._texts.answer) > _OPTION_CHARACTERS and self._texts.answer in value
+        said = [key for key in value if (are_answers or is_text_key(key)) and not self._texts.hold(spaced(key))]
+        if said:
+            self.unread.setdefault(path, ", ".join(said))
         is_message = (*path, "content") in self._said
         if is_message and _is_named(value):  # which is a call beside what it says
             value = {key: item for key, item in value.items() if key not in _READ_KEYS}
@@ -272,6 +280,7 @@ def find_unread(
     places = ReadPlaces()
     read = places.paths
     names: set[str] = set()
+    keys: set[str] = set()
     found: list[_Row] = []
     flags = Flags(read={*own, *hidden}, roles=roles)
     for num_rows, row in enumerate(rows, 1):  # noqa: B007 - used after the loop
@@ -281,6 +290,7 @@ def find_unread(
         except Refused:
             continue
         num_read += 1
+        keys.update(*(each.fields for each in sample.all_messages))
         shown = {name: value for name, value in row.items() if name not in hidden}
         as_it_stands = {text for text in texts_read(sample) if text and not text.isspace()}
         uncalled = _uncalled_tools(sample)
@@ -323,6 +333,7 @@ def find_unread(
         num_rows=num_rows,
         num_read=num_read,
         names=frozenset(names),
+        keys=frozenset(keys - MESSAGE_FIELDS - {"name"}),
     )
 
 

@@ -23,6 +23,7 @@ from packer.rejections import CODES, rejection_hint
 
 ASKED, SAID, MORE, REST = "When is the tide?", "At twelve past six.", "And tomorrow?", "An hour later."
 SYSTEM = "Answer briefly."
+FACTS = [["the tide", "turns", "at six"]]
 
 
 def node(number: int, role: str, text: str, **more: Any) -> dict[str, Any]:
@@ -356,6 +357,152 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         ["[I should look at the table.]" + SAID],
     ),
     "a dialogue": ("rows.jsonl", [DIALOGUE], [ASKED, SAID], [SAID]),
+    "a dialogue with a system": (
+        "rows.jsonl",
+        [{"dialog": [{"speaker": "USER", "utterance": ASKED}, {"speaker": "SYSTEM", "utterance": SAID}]}],
+        [ASKED, SAID],
+        [SAID],
+    ),
+    "numbered speakers in columns": (
+        "rows.parquet",
+        [{"turns": {"speaker": [0, 1, 0, 1], "utterance": [ASKED, SAID, MORE, REST]}}],
+        [ASKED, SAID, MORE, REST],
+        [SAID, REST],
+    ),
+    "answers that are numbers": (
+        "rows.jsonl",
+        [{"question": ASKED, "passage": "High water is at twelve.", "answer": 12}],
+        [ASKED, "High water is at twelve.", "12"],
+        ["12"],
+    ),
+    "triples beside messages": (
+        "rows.jsonl",
+        [{"messages": [{"role": "user", "content": ASKED}, {"role": "assistant", "content": SAID}], "facts": FACTS}],
+        [ASKED, 'facts: [["the tide","turns","at six"]]', SAID],
+        [SAID],
+    ),
+    "an object beside turns": (
+        "rows.json",
+        [{"conversations": [{"from": "human", "value": ASKED}, {"from": "gpt", "value": SAID}], "known": {MORE: True}}],
+        [ASKED, 'known: {"And tomorrow?":true}', SAID],
+        [SAID],
+    ),
+    "messages of the ai sdk": (
+        "rows.jsonl",
+        [
+            {
+                "messages": [
+                    {"role": "user", "content": ASKED},
+                    {
+                        "role": "assistant",
+                        "content": [
+                            {"type": "text", "text": "I look."},
+                            {"type": "tool-call", "toolCallId": "a", "toolName": "tide", "input": {"harbor": "Oban"}},
+                        ],
+                    },
+                    {
+                        "role": "tool",
+                        "content": [
+                            {
+                                "type": "tool-result",
+                                "toolCallId": "a",
+                                "toolName": "tide",
+                                "output": {"type": "json", "value": {"high": "06:12"}},
+                            }
+                        ],
+                    },
+                    {"role": "assistant", "content": SAID},
+                ]
+            }
+        ],
+        [ASKED, "I look.", '"high":"06:12"', SAID],
+        [f"I look.{CALL}", SAID],
+    ),
+    "open webui": (
+        "rows.json",
+        [
+            {
+                "id": "c",
+                "title": "Tide",
+                "chat": {
+                    "title": "Tide",
+                    "models": ["a-model"],
+                    "params": {"system": SYSTEM},
+                    "history": {
+                        "currentId": "b3",
+                        "messages": {
+                            "a1": {
+                                "id": "a1",
+                                "parentId": None,
+                                "childrenIds": ["b2", "b3"],
+                                "role": "user",
+                                "content": ASKED,
+                            },
+                            "b2": {
+                                "id": "b2",
+                                "parentId": "a1",
+                                "childrenIds": [],
+                                "role": "assistant",
+                                "content": REST,
+                            },
+                            "b3": {
+                                "id": "b3",
+                                "parentId": "a1",
+                                "childrenIds": [],
+                                "role": "assistant",
+                                "content": SAID,
+                            },
+                        },
+                    },
+                },
+            }
+        ],
+        [SYSTEM, ASKED, SAID],
+        [SAID],
+    ),
+    "pydantic ai": (
+        "rows.jsonl",
+        [
+            {
+                "messages": [
+                    {
+                        "kind": "request",
+                        "parts": [
+                            {"part_kind": "system-prompt", "content": SYSTEM},
+                            {"part_kind": "user-prompt", "content": ASKED, "timestamp": "2026-01-01T00:00:00Z"},
+                        ],
+                    },
+                    {
+                        "kind": "response",
+                        "model_name": "a-model",
+                        "parts": [
+                            {"part_kind": "thinking", "content": "I should look at the table."},
+                            {
+                                "part_kind": "tool-call",
+                                "tool_name": "tide",
+                                "args": '{"harbor": "Oban"}',
+                                "tool_call_id": "a",
+                            },
+                        ],
+                    },
+                    {
+                        "kind": "request",
+                        "parts": [
+                            {
+                                "part_kind": "tool-return",
+                                "tool_name": "tide",
+                                "content": {"high": "06:12"},
+                                "tool_call_id": "a",
+                            }
+                        ],
+                    },
+                    {"kind": "response", "parts": [{"part_kind": "text", "content": SAID}]},
+                ]
+            }
+        ],
+        [SYSTEM, ASKED, "[I should look at the table.]", "06:12", SAID],
+        [f"[I should look at the table.]{CALL}", SAID],
+    ),
     "opus": (
         "rows.jsonl",
         [{"translation": {"en": ASKED, "gd": "Cuin a tha an làn ann?"}}],

@@ -556,6 +556,17 @@ def test_tags_are_taken_off_only_where_no_call_is_left_as_text(tmp_path: Path, c
     assert ("rows.wrapped=unwrap" in hint_for(seen)) == is_offered
 
 
+def test_two_keys_that_help_only_together_are_named_together(tmp_path: Path) -> None:
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
+    template = "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}" + WRAPS
+    defines = {"role": "system", "content": json.dumps(tools)}
+    rows = [{"messages": [defines, USER, ANSWER | {"content": "Let me look."}, RESULT, ANSWER], "tools": tools}]
+    both = "--columns tools=null --set rows.wrapped=unwrap"
+    assert both in hint_for(shown_for(tmp_path, template, rows))
+    ways = ("sources.columns={tools: null}", "rows.wrapped=unwrap")
+    assert [row.view.rejected for row in shown_for(tmp_path, template, rows, *ways).rows] == [()]
+
+
 def test_what_trains_two_answers_in_a_row_is_not_offered(tmp_path: Path) -> None:
     opens = CHANNELS.replace("'<|im_start|>assistant\\n' }}", "'<|im_start|>assistant\\n<think>\\n' }}")
     for messages, is_offered in (([USER, ANSWER], True), ([USER, ANSWER, ANSWER], False)):

@@ -472,6 +472,28 @@ def test_tables_are_cut_into_batches_and_nothing_is_lost(size, tmp_path):
         assert reader.read_all().to_pylist() == table.to_pylist()[:7]
 
 
+@pytest.mark.parametrize("is_chat", [True, False])
+@pytest.mark.parametrize(("num_repeat", "is_told"), [(5, True), (4, False)])
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ("When does the ferry leave from Oban? At six.", "begins with the whole question"),
+        ("At six.\n\nHuman: And the next?\n\nAssistant: At ten.", "has further turns in its text"),
+    ],
+)
+def test_answers_that_are_more_than_answers_are_reported(
+    tokenizer, tmp_path, capsys, is_chat, num_repeat, is_told, answer, says
+):
+    asked = "When does the ferry leave from Oban?"
+    said = [answer if number < num_repeat else "At six." for number in range(8)]
+    chats = [
+        {"messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": each}]} for each in said
+    ]
+    rows = chats if is_chat else [{"prompt": f"{asked}\n", "completion": each} for each in said]
+    packer.build(rows, tmp_path / "cache", **{**options_of(tokenizer), "progress": True})
+    assert (says in " ".join(capsys.readouterr().err.split())) == is_told
+
+
 @pytest.mark.parametrize(
     ("text", "headers"),
     [

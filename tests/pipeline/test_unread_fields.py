@@ -1,6 +1,7 @@
 """A build asks about text that nothing reads before it begins, and each way on that it prints leads to the next build."""
 
 import datetime as dt
+import functools
 import json
 import re
 import shlex
@@ -205,8 +206,10 @@ def test_a_template_that_writes_all_keys_of_messages_reads_them(tmp_path: Path) 
 
 
 def test_preview_and_lint_show_the_question_and_go_on(tokenizer: Path, tmp_path: Path) -> None:
-    path = written(tmp_path / "rows.jsonl", CHAT | {"persona": GAELIC, "topic": "ferries"})
+    labeled = [message | {"slots": {"port": "Oban"}, "mood": GAELIC} for message in CHAT["messages"]]
+    path = written(tmp_path / "rows.jsonl", {"messages": labeled, "persona": GAELIC, "topic": "ferries"})
     told = run("preview", path, "--tokenizer", tokenizer)
+    assert "keys of messages that are not read: `slots`" in " ".join(told.stderr.split())
     assert "`packer build` would stop: " in " ".join(told.stderr.split())
     assert "fields of rows that are not read: `topic`" in " ".join(told.stderr.split())
     assert ROW["output"] in told.stdout
@@ -214,7 +217,8 @@ def test_preview_and_lint_show_the_question_and_go_on(tokenizer: Path, tmp_path:
         each for each in fields("lint", path, "--tokenizer", tokenizer)["findings"] if each["code"] == "rows_unread"
     ]
     assert found["level"] == "warning" and "--ignore persona" in found["hint"]
-    assert "rows_unread" not in run("lint", path, "--tokenizer", tokenizer, "--ignore", "persona", "--json").stdout
+    ignored = ("--ignore", "persona", "--ignore", "messages[].mood")
+    assert "rows_unread" not in run("lint", path, "--tokenizer", tokenizer, *ignored, "--json").stdout
 
 
 def test_text_beside_values_that_json_does_not_have_is_found(tokenizer: Path, tmp_path: Path) -> None:
@@ -313,12 +317,19 @@ def test_each_way_on_for_a_flag_trains_what_it_says(
     run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "ignoring", *ignored)
 
 
+def nested(value: Any, keys: Sequence[str]) -> Any:
+    """The value in objects, under these keys."""
+    return functools.reduce(lambda inner, key: {key: inner}, reversed(keys), value)
+
+
 VERDICTS: list[tuple[str, list[Any], list[int]]] = [
     ("correct", [True, False], [0]),
     ("tests_passed", [0, 1, None], [1]),
     ("isWrong", ["no", "Yes", "No"], [0, 2]),
     ("is it valid", [False, True], [1]),
     ("eval.passed", [False, True], [1]),
+    ("meta/eval/is_correct", [False, True], [1]),
+    ("json/eval/is_correct", [False, True], [1]),
 ]
 
 
@@ -327,8 +338,12 @@ def test_a_verdict_on_rows_is_asked_about_and_each_way_on_trains_what_it_says(
     tokenizer: Path, tmp_path: Path, verdict: tuple[str, list[Any], list[int]], kind: str
 ) -> None:
     name, said, right = verdict
-    rows = [ROW | {"instruction": f"{number}?", name: each} for number, each in enumerate(said)]
+    field, *inner = name.split("/")
+    name = ".".join([field, *inner])
+    rows = [ROW | {"instruction": f"{number}?", field: nested(each, inner)} for number, each in enumerate(said)]
     path = tmp_path / f"rows.{kind}"
+    if inner and (kind == "csv" or field == "json"):
+        rows = [row | {field: json.dumps(row[field])} for row in rows]
     pacsv.write_csv(pa.Table.from_pylist(rows), path) if kind == "csv" else written(path, *rows)
     recipe, where = tmp_path / "recipe.yaml", "" if "." in name else "where: {output: {matches: six}}"
     recipe.write_text(f"tokenizer: {tokenizer}\nsources: [{{path: {path}, {where}}}]\n")

@@ -123,7 +123,15 @@ CASES: dict[tuple[str, str], Case] = {
     ),
     ("wrapped_twice", "rows.wrapped=unwrap"): (
         template(TEXT + CALLS, before=DEFINED, others=WRAPS),
-        [asked(*calling("1", result="<tool_response>7</tool_response>"), tools=TOOLS)],
+        [
+            asked(*calling("1", result="<tool_response>7</tool_response>"), tools=TOOLS),
+            asked({"role": "assistant", "content": "assistant\nAt 06:12, she said."}),
+        ],
+        (),
+    ),
+    ("wrapped_twice", "supervision.control_tokens=allow"): (
+        twins.CHATML,
+        [asked({"role": "assistant", "content": "Assistant: At 06:12, she said."})],
         (),
     ),
     ("wrapped_twice", "sources.columns={tools: null}"): (

@@ -1,6 +1,7 @@
 """Texts that already have what the template writes around them, and tools that are defined twice, reject the row."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -146,29 +147,95 @@ def test_calls_in_a_text_have_the_form_in_which_the_template_writes_calls(
 
 
 @pytest.mark.parametrize(
-    ("template", "text", "is_whole"),
+    ("template", "text"),
     [
-        (twins.CHATML, "<|im_start|>user\nHigh water at Oban?<|im_end|>\n", True),
-        (twins.CHATML, "<|im_start|> user\n\nHigh water at Oban? <|im_end|>", True),
-        (twins.CHATML, "<|im_start|>user\nHigh water at Oban?", True),
-        (twins.CHATML, "<|im_start|>user\nHigh water at Oban?<|im_end|>\n<|im_start|>assistant\n", False),
-        (twins.PHI_LIKE, "<|user|>\nHigh water at Oban?<|end|>", True),
-        (BRACKETS, "[Q]High water at Oban?\n\n[/Q]", True),
-        (BRACKETS, "<|im_start|>user\n[Q] High water at Oban? [/Q]", True),
+        (twins.CHATML, "<|im_start|>user\nHigh water at Oban?<|im_end|>\n"),
+        (twins.CHATML, "<|im_start|> user\n\nHigh water at Oban? <|im_end|>"),
+        (twins.CHATML, "<|im_start|>user\nHigh water at Oban?"),
+        (twins.CHATML, "<|im_start|>user\nHigh water at Oban?<|im_end|>\n<|im_start|>assistant\n"),
+        (twins.PHI_LIKE, "<|user|>\nHigh water at Oban?<|end|>"),
+        (BRACKETS, "[Q]High water at Oban?\n\n[/Q]"),
+        (BRACKETS, "<|im_start|>user\n[Q] High water at Oban? [/Q]"),
     ],
 )
 def test_a_text_with_the_header_of_its_role_is_wrapped_whatever_space_is_in_it(
-    tmp_path: Path, template: str, text: str, *, is_whole: bool
+    tmp_path: Path, template: str, text: str
 ) -> None:
     sample, plain = (chat(user(asked), assistant("At 06:12.")) for asked in (text, "High water at Oban?"))
     assert codes(loaded(tmp_path, template), sample) == [["wrapped_twice"]]
     unwrapping = loaded(tmp_path, template, "rows.wrapped=unwrap")
-    if is_whole:
-        assert unwrapping.turns(sample) == unwrapping.turns(plain)
-    else:  # what stands behind it is more than a wrapper
-        assert codes(unwrapping, sample) == [["wrapped_twice"]]
+    assert unwrapping.turns(sample) == unwrapping.turns(plain)
+
+
+ASKED = "High water at Oban?"
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        "[INST] {} [/INST]",
+        "<s>[INST] {} [/INST]",
+        "### Instruction:\n{}\n\n### Response:\n",
+        "### Question: {}\n### Answer:",
+        "Human: {}\n\nAssistant:",
+        "USER: {} ASSISTANT: ",
+        "**User:** {}\n**Assistant:**",
+        "<start_of_turn>user\n{}<end_of_turn>\n<start_of_turn>model\n",
+        "<|start_header_id|>user<|end_header_id|>\n\n{}<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+        "<|user|>\n{}</s>\n<|assistant|>\n",
+        "<|prompter|>{}<|endoftext|><|assistant|>",
+        "<start_of_turn>user\n{}",
+        "<|user|>\n{}",
+    ],
+)
+def test_the_frame_of_another_models_prompt_rejects_the_row_and_is_unwrapped(tmp_path: Path, frame: str) -> None:
+    same_for_all_rows(tmp_path, frame.format(ASKED), "At 06:12.")
+
+
+@pytest.mark.parametrize(
+    "header", ["Assistant: ", "ASSISTANT:", "assistant\n", "model\n", "### Response:\n", "**Assistant:** "]
+)
+def test_the_header_of_a_turn_in_words_rejects_the_row_and_is_unwrapped(tmp_path: Path, header: str) -> None:
+    same_for_all_rows(tmp_path, ASKED, f"{header}At 06:12.")
+    asked = header.replace("Response", "Question").replace("model", "user")
+    same_for_all_rows(tmp_path, re.sub("(?i)assistant", "User", asked) + ASKED, "At 06:12.")
+
+
+def same_for_all_rows(folder: Path, asked: str, said: str) -> None:
+    """Of several equal rows, all but the first few are rendered by the fast way."""
+    sample, plain = chat(user(asked), assistant(said)), chat(user(ASKED), assistant("At 06:12."))
+    stages = loaded(folder, twins.CHATML)
+    assert codes(stages, plain, *[sample] * 8) == [[], *[["wrapped_twice"]] * 8]
+    assert loaded(folder, twins.CHATML, "rows.wrapped=unwrap").turns(sample) == stages.turns(plain)
+    assert codes(loaded(folder, twins.CHATML, "supervision.control_tokens=allow"), sample) == [[]]
+
+
+def test_what_stands_before_a_frame_stays_and_several_turns_in_a_text_are_never_unwrapped(tmp_path: Path) -> None:
+    stages = loaded(tmp_path, twins.CHATML, "rows.wrapped=unwrap")
+    framed = chat(user(f"Be brief.\n\n### Instruction:\n{ASKED}\n\n### Response:"), assistant("At 06:12. </s>"))
+    assert stages.turns(framed) == stages.turns(chat(user(f"Be brief.\n\n{ASKED}"), assistant("At 06:12.")))
+    framed = chat(user(f"<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\n{ASKED} [/INST]"), assistant("At 06:12."))
+    assert stages.turns(framed) == stages.turns(chat(user(f"Be brief.\n\n{ASKED}"), assistant("At 06:12.")))
+    talk = f"Human: Hi\n\nAssistant: Hello!\n\nHuman: {ASKED}\n\nAssistant:"
+    whole = f"user\n{ASKED}\nassistant\nAt 06:12."
+    assert codes(stages, chat(user(talk), assistant("At 06:12."))) == [["wrapped_twice"]]
+    assert codes(stages, chat(user(ASKED), assistant(whole))) == [["wrapped_twice"]]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("Question: When is it?\nAnswer:", "06:12"),
+        ("Which model?\nModel:", "Model: T, of 1908."),
+        ("What ends with Assistant:", "Assistant professors do."),
+        ("What do [INST] and [/INST] mean?", "[INST] begins what a user says, and [/INST] ends it."),
+        ("Is user: a word? And human: too?", "The assistant: that is me. User: that is you."),
+    ],
+)
+def test_words_that_are_no_frame_are_text(tmp_path: Path, asked: str, said: str) -> None:
+    assert codes(loaded(tmp_path, twins.CHATML), chat(user(asked), assistant(said))) == [[]]
 
 
 def test_a_header_within_a_text_is_text(tmp_path: Path) -> None:
-    for text in ("What does <|im_start|>user mean?", "It is <|im_start|>user\nHi<|im_end|>.", "user\nHi"):
+    for text in ("What does <|im_start|>user mean?", "It is <|im_start|>user\nHi<|im_end|>."):
         assert codes(loaded(tmp_path, twins.CHATML), chat(user(text), assistant("At 06:12."))) == [[]]

@@ -37,8 +37,16 @@ ASKED = {"role": "user", "content": "How many?"}
     [
         [calls("a", "b"), result("a"), result("b"), SAID],
         [calls("a", "b"), result("b"), result("a"), SAID],
-        [calls("a", "b"), result(), SAID],  # one message may hold the results of both
-        [calls("a", "b"), {**result("a"), "content": '[{"id": "a"}, {"id": "b"}]'}, SAID],
+        *(  # one message may hold the results of both
+            [calls("a", "b"), {**result(), **said}, SAID]
+            for said in (
+                {"content": "[6, 7]"},
+                {"content": '{"tide": 6}\n{"tide": 7}\n'},
+                {"content": "<result>6</result><result>7</result>"},
+                {"content": '["6", "7"]', "ids": ["a", "b"]},
+                {"content": '[{"id": "a"}, {"id": "b"}]', "tool_call_id": "a"},
+            )
+        ),
         [calls("a", "b"), ASKED, SAID],
         [calls("a", "b"), result("a")],  # nothing is learned behind it
         [calls("a"), result("a"), calls("a"), result("a"), SAID],  # numbered anew for each answer
@@ -52,7 +60,6 @@ ASKED = {"role": "user", "content": "How many?"}
         [calls_of("look"), result("x", "look"), SAID],
         [calls("a", None), result("a"), result("x"), SAID],  # what is not said on both sides cannot be compared
         [calls(None), result("x"), SAID],
-        [calls("a"), result(), result(), SAID],
         [SAID, result(), result(tool="look"), SAID],  # the call may be in the text
     ],
 )
@@ -75,14 +82,25 @@ def test_what_may_be_right_is_kept(messages):
         *(
             (
                 said,
-                f"{count} calls have a result before $.messages[{end}], so that a template without ids gives it to another call",
+                f"results and calls differ in number before $.messages[{end}]: {count}; a template without ids gives a result to another call",
             )
             for said, count, end in [
-                ([calls("a", "b"), result("b"), SAID], "1 of 2", 3),
-                ([calls("a", "b"), result("a"), ASKED, SAID], "1 of 2", 3),
-                ([calls("a", "b", "c"), result("a"), result("b"), calls("d"), SAID], "2 of 3", 4),
-                ([calls(None, None, None), result(), result(), SAID], "2 of 3", 4),
+                ([calls("a", "b"), result("b"), SAID], "1 and 2", 3),
+                ([calls("a", "b"), result("a"), ASKED, SAID], "1 and 2", 3),
+                ([calls("a", "b", "c"), result("a"), result("b"), calls("d"), SAID], "2 and 3", 4),
+                ([calls(None, None, None), result(), result(), SAID], "2 and 3", 4),
+                ([calls(None, None), result(), SAID], "1 and 2", 3),
+                ([calls(None), result(), result(), SAID], "2 and 1", 4),
+                ([calls(None, None), {**result(), "content": "[1, 2, 3]"}, SAID], "3 and 2", 3),
+                ([calls("a", "b"), {**result(), "tool_call_ids": ["a", "b"]}, SAID], "1 and 2", 3),
             ]
+        ),
+        *(
+            (
+                [calls("a", "b"), {**result(), **said}, SAID],
+                "results in another order than their calls before $.messages[3]",
+            )
+            for said in ({"content": '[{"of": "b"}, {"of": "a"}]'}, {"content": "[6, 7]", "tool_call_ids": ["b", "a"]})
         ),
         (
             [calls_of("look"), result(tool="read"), SAID],

@@ -69,6 +69,13 @@ SETS = {
             )
         ],
     ),
+    "nested logs": (
+        "completion",
+        [
+            {"prompt": "a", "completion": "b", "log": {"calls": [{"raw": text, "n": 1}], "of": "one"}}
+            for text in ('{"finish_reason": "stop"}', '{"finish_reason": "length"}', "{}")
+        ],
+    ),
     "text": ("text", [{"text": "one", "score": 0.5}, {"text": "two\n\nthree"}, {"text": ""}]),
 }
 

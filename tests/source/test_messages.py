@@ -484,9 +484,31 @@ def test_what_all_parts_say_of_training_is_what_the_message_says(sample, words, 
     assert (found.fields["content"], found.weight) == ("ab", weight)
 
 
-@pytest.mark.parametrize("words", [({"train": False}, {}), ({"train": True}, {"train": False}), ({"weight": 0.5}, {})])
-def test_a_message_of_which_a_part_is_trained_refuses_the_row(refusal, words):
-    parts = [{"type": "text", "text": letter, **word} for letter, word in zip("ab", words, strict=True)]
+@pytest.mark.parametrize(
+    ("flags", "spans"),
+    [([False, None], [(2, 4)]), ([True, False], [(0, 2)]), ([True, False, True], [(0, 2), (4, 6)])],
+)
+@pytest.mark.parametrize("key", ["train", "weight"])
+def test_of_a_text_in_parts_those_are_trained_that_say_so(sample, flags, spans, key):
+    parts = [{"type": "text", "text": 2 * letter, key: flag} for letter, flag in zip("abc", flags, strict=False)]
+    if key == "weight":
+        parts = [{**part, key: part[key] if part[key] is None else int(part[key])} for part in parts]
+    detail = [{"begin_offset": start, "end_offset": end - 1, "train": True} for start, end in spans]
+    text = "".join(part["text"] for part in parts)
+    assert answer(sample, content=parts).spans == answer(sample, content=text, train_detail=detail).spans
+    thought = {"type": "thinking", "thinking": "c", "train": False}
+    assert answer(sample, content=[thought, *parts]).spans == tuple(spans)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [{"type": "text", "text": "a", "weight": 0.5}, {"type": "text", "text": "b"}],
+        [{"type": "thinking", "thinking": "a"}, {"type": "text", "text": "b", "train": False}],
+        [{"type": "text", "text": "b", "train": False}, {"type": "tool_use", "id": "a", "name": "f", "input": {}}],
+    ],
+)
+def test_a_message_with_a_part_that_cannot_be_trained_alone_refuses_the_row(refusal, parts):
     code, reason = refusal(turn(content=parts))
     assert code == "wrong_type"
     assert "part" in reason

@@ -108,7 +108,11 @@ PLAINLY = "; packer reads messages, questions with answers, texts, and token ids
                     for one, other in (("accepted", "refused"), ("refused", "accepted"))
                 ),
                 *(
-                    f"if `{one}` answers `question`, --columns instruction=question,output={one} --ignore {other}"
+                    f"if `{one}` answers `question`{more.format(one, other)}"
+                    for more in (
+                        ", --columns instruction=question,output={0} --ignore {1}",
+                        " and `{1}` is part of the question, --columns instruction=question,output={0},input={1}",
+                    )
                     for one, other in (("accepted", "refused"), ("refused", "accepted"))
                 ),
                 "where that differs by row, give rows `chosen` and `rejected`",

@@ -28,6 +28,7 @@ def found_in(*rows: dict[str, Any], schema: str = "messages", roles: Any = None)
     [
         ((True, False), "false or true"),
         ((0, 1), "false or true"),
+        ((-1, 1), "false or true"),
         (("no", "Yes"), "false or true"),
         ((None, True), "true or nothing"),
         ((False, None), "false or nothing"),

@@ -47,10 +47,12 @@ names = st.text(st.characters(codec="utf-8", exclude_characters=".[]"), min_size
 
 @st.composite
 def nested(draw: st.DrawFn, text: Any) -> Any:
-    """The text at any depth, in objects, lists and JSON text."""
+    """The text at any depth, in objects and their keys, lists and JSON text."""
     value = text
-    for kind in draw(st.lists(st.sampled_from(["object", "list", "json"]), max_size=5)):
-        if kind == "object":
+    for kind in draw(st.lists(st.sampled_from(["object", "list", "json", "key"]), max_size=5)):
+        if kind == "key" and isinstance(value, str):
+            value = {value: draw(st.integers() | st.none())}
+        elif kind in ("object", "key"):
             value = {**draw(st.dictionaries(names, st.integers() | st.none(), max_size=2)), draw(names): value}
         elif kind == "list":
             value = [*draw(st.lists(st.integers(), max_size=2)), value]
@@ -148,7 +150,13 @@ def test_calls_in_a_key_beside_the_text_are_found(asked) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [["06:12", "07:00"], {"A": "06:12", "B": "07:00"}, {"text": ["06:12", "07:00"], "label": ["A", "B"]}]
+    "options",
+    [
+        ["06:12", "07:00"],
+        {"A": "06:12", "B": "07:00"},
+        {"06:12": 1, "07:00": 0},
+        {"text": ["06:12", "07:00"], "label": ["A", "B"]},
+    ],
 )
 def test_the_answers_that_were_not_taken_are_found(asked, options) -> None:
     row = {"instruction": "Which is the tide?", "output": "06:12", "options": options}
@@ -186,6 +194,15 @@ def test_no_place_is_guessed_for_fields_whose_names_say_none() -> None:
         for field, other in (("notes", "persona"), ("persona", "notes"))
         for place, what in (("system", "what the system says"), ("input", "part of the question"))
     ]
+
+
+def test_code_is_proposed_as_part_of_the_question_alone() -> None:
+    rows = [
+        ROWS["alpaca"] | {"test": f"def check(leaves):\n    assert leaves('{port}') == [6, 12]"}
+        for port in ("Oban", "Mull")
+    ]
+    found = propose(rows, Reading(schema=None, columns={}, roles={}))
+    assert [choice.reading.columns for choice in found.choices] == [{"input": "test"}]
 
 
 def test_a_second_answer_is_never_proposed_as_an_answer_to_a_chat_that_has_one() -> None:
@@ -266,6 +283,12 @@ def test_a_long_unbroken_text_is_an_id_up_to_a_length() -> None:
 
 def found_in(*rows: dict[str, Any], schema: str = "alpaca") -> list[str]:
     return [field.path for field in find_unread(rows, schema=schema, columns={}, roles={}).fields]
+
+
+def test_what_keys_of_arguments_say_is_read(asked) -> None:
+    call = {"name": "vote", "arguments": {OTHER: 1}}
+    chat = [CHAT[0], {"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "content": "ok"}]
+    assert asked({"messages": [*chat, CHAT[1]], "options": {OTHER: 1}}) == []
 
 
 @pytest.mark.parametrize("empty", [{}, [], "", None, [{}], {"a": {}}])

@@ -23,6 +23,7 @@ from packer.recipe.strict_yaml import parse_yaml
 from packer.rejections import rejection_hint, ways_out
 from packer.render import ChatTemplate
 from packer.render.asked_modes import CONTRADICTS, SEVERAL_EFFORTS
+from packer.render.frames import unframed
 from packer.render.reasoning import ANY_TAG
 from packer.source.conversations import turns_hint
 from packer.source.detect import first_rows
@@ -34,7 +35,8 @@ from packer.source.schema_errors import columns_hint, schema_hint
 from packer.supervise import split_sides
 
 _OTHER_KEYS = re.compile(
-    r"\A(?:.* at|no field `(?:role|from)` at) \$\.(?P<field>\w+)\[\d+\](?:; its other keys: `|, which|\Z)"
+    r"\A(?:.* at|no field `(?:role|from)` at) \$\.(?P<field>\w+)\[\d+\]"
+    r"(?:; its other keys: `|, which|\.content\[\d+\]\.type: |\Z)"
 )
 """The reason given for a message without a text, or without a role, that has other keys which may contain it."""
 
@@ -113,27 +115,35 @@ def _that_help(
 ) -> Iterator[tuple[str, str]]:
     """Yield the keys with which rows are built and say what they say, but for losses that are allowed.
 
-    One that helps only where reasoning is moved to its field, too, is named with both.
+    Where none helps alone, two that do together are named, unless one allows a loss, and so is one that needs reasoning
+    to be in its field.
     """
     as_field = "supervision.reasoning=field"
-    helping = {way for way in ways if _helps(way, rows, recipe, model)}
-    for way, effect in ways.items():
+    helping = {way for way in ways if _help([way], rows, recipe, model)}
+    for number, (way, effect) in enumerate(ways.items()):
+        others = [each for each in [*ways][:number] if not (helping or "allow_dropped" in each + way)]
+        further = [*others, *[as_field] * ("kwargs" in way)]
         if way in helping:
             yield way, effect
-        elif "kwargs" in way and as_field not in helping and _helps(way, rows, _with(recipe, as_field), model):
-            yield way, f"{as_option(as_field)} {effect}"
+        elif other := next((each for each in further if _help([each, way], rows, recipe, model)), None):
+            yield way, f"{as_option(other)} {effect}{f', and {ways[other]}' if other in ways else ''}"
 
 
-def _helps(way: str, rows: Sequence[RowBatch], recipe: Recipe, model: Model) -> bool:
-    if way.startswith("supervision.reasoning=inline"):
+def _help(ways: Sequence[str], rows: Sequence[RowBatch], recipe: Recipe, model: Model) -> bool:
+    """Whether some keys help together, each of which changes something."""
+    if any(way.startswith("supervision.reasoning=inline") for way in ways):
         template = _compiled(model, recipe)
         if template.reasoning.around or ANY_TAG.search(template.source.replace("think>", "")):
             return False  # it has markers of its own, and the letters of these tags would be part of the answer
-    if way in _CHANGES:
-        changed = [replace(each, samples=tuple(map(_CHANGES[way], each.samples))) for each in rows]
-        return changed != rows and _are_kept(changed, recipe, model)
-    then = _with(recipe, way)
-    return then != recipe and _are_kept(rows, then, model.with_stop(*then.supervision.stop))
+    for way in ways:
+        before = rows, recipe
+        if way in _CHANGES:
+            rows = [replace(each, samples=tuple(map(_CHANGES[way], each.samples))) for each in rows]
+        else:
+            recipe = _with(recipe, way)
+        if before == (rows, recipe):
+            return False
+    return _are_kept(rows, recipe, model.with_stop(*recipe.supervision.stop))
 
 
 def _about_reading(code: str, reason: str, file: InputFile) -> str | None:
@@ -209,6 +219,9 @@ def _are_kept(rows: Sequence[RowBatch], recipe: Recipe, model: Model) -> bool:
         turns = stages.render(batch)
         if turns.rejections or stages.run(batch, turns).rejections:
             continue
+        if recipe.rows.wrapped == "unwrap":
+            plain = [unframed(sample, unwrap=True) for sample in batch.samples]
+            batch = replace(batch, samples=tuple(each for each in plain if isinstance(each, Sample)))  # noqa: PLW2901
         sides = split_sides(batch) if any(sample.preference is not None for sample in batch.samples) else batch
         if not says_its_rows(sides, turns, model, dropped=recipe.supervision.allow_dropped, letters=letters):
             return False

@@ -4,10 +4,12 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice, pairwise
 from pathlib import Path, PurePath
 from typing import TypeVar
 
+from packer.batches import Sample
+from packer.display import plural
 from packer.errors import InputError
 from packer.pipeline.plan.input_resolution import SourceFile
 from packer.pipeline.plan.unread_fields import FileQuestion, Questions, question_about
@@ -15,11 +17,13 @@ from packer.pipeline.workers.executor import ALONE, Workers, in_order
 from packer.progress import Progress
 from packer.recipe.named_options import as_option, flow_mapping
 from packer.recipe.recipe import Recipe, for_one_source
+from packer.render.frames import framed
 from packer.source.detect import detect_format, detect_schema, field_names, first_rows
 from packer.source.file_bytes import READ_BYTES, FilePath, NoRowsError, changed_error, file_sha256
 from packer.source.files import data_set_splits, is_data_set
 from packer.source.forms import form_of
 from packer.source.partition import FileStatus
+from packer.source.prose import is_text
 from packer.source.question_fields import list_names
 from packer.source.row import composed, rename
 from packer.source.rows import InputFile, refuse_empty
@@ -183,8 +187,10 @@ def _refuse_hollow(path: FilePath) -> None:
         )
 
 
-def note_labels(entry: InputFile, asked: Collection[str], note: Callable[[str], None]) -> None:
-    """Report the fields of a file's first rows that nothing reads, and that are not asked about."""
+def note_labels(entry: InputFile, asked: Collection[str], keys: Collection[str], note: Callable[[str], None]) -> None:
+    """Report the fields of a file's first rows, and the keys of messages, that nothing reads or asks about."""
+    if keys:
+        note(f"{entry.name}: keys of messages that are not read: {list_names(sorted(keys))}")
     try:
         unread = entry.unread(field_names(entry.path, format=entry.format, max_rows=_FEW_ROWS)).difference(asked)
     except InputError:
@@ -217,8 +223,12 @@ def note_later_fields(
 
 
 def note_dialogues(entry: InputFile, note: Callable[[str], None]) -> None:
-    """Report a file of texts most of whose first rows are dialogues: their questions are trained, too."""
+    """Report a file of texts most of whose first rows are dialogues: their questions are trained, too.
+
+    So they are where answers begin with what they answer, or go on with further turns, as a model's whole text does.
+    """
     if entry.schema != "text":
+        _note_more_than_answers(entry, note)
         return
     try:
         first = first_rows(entry.path, entry.format, entry.columns, _FEW_ROWS, every_column=True)
@@ -235,6 +245,40 @@ def note_dialogues(entry: InputFile, note: Callable[[str], None]) -> None:
         )
 
 
+def _note_more_than_answers(entry: InputFile, note: Callable[[str], None]) -> None:
+    try:
+        samples = [sample for raw in islice(entry.rows(), _FEW_ROWS // 4) for sample in raw.batch.samples]
+    except InputError:
+        return  # reading the whole file will report the error
+    for is_more, what in (
+        (_repeats_question, "begins with the whole question, which is trained with it"),
+        (_runs_on, "has further turns in its text, which are trained as one"),
+    ):
+        found = sum(map(is_more, samples))
+        if 2 * found > len(samples):
+            of_all = f"{found} of its first {plural(len(samples), 'row')}"
+            note(f"{entry.name}: {of_all} have an answer that {what}; cut it off if a model gave it with the answer")
+
+
+def _said(sample: Sample) -> list[tuple[str, str]]:
+    """Return who says what in a sample."""
+    if not sample.messages:
+        return [("user", sample.prompt.strip()), ("assistant", sample.text.strip())]
+    return [(each.role, str(each.fields.get("content") or "").strip()) for each in sample.messages]
+
+
+def _repeats_question(sample: Sample) -> bool:
+    """Whether an answer begins with the question before it, if that is a text."""
+    return any(
+        (role, other) == ("user", "assistant") and is_text(asked) and answer.startswith(asked)
+        for (role, asked), (other, answer) in pairwise(_said(sample))
+    )
+
+
+def _runs_on(sample: Sample) -> bool:
+    return any(role == "assistant" and _headers(text) is not None for role, text in _said(sample))
+
+
 def note_texts(entry: InputFile, template: str | None, note: Callable[[str], None]) -> None:
     """Report prompts that are texts, for a model with a chat template: as in TRL, they are trained without it."""
     answer = _ANSWERS_OF_PROMPTS.get(entry.schema)
@@ -249,9 +293,10 @@ def note_texts(entry: InputFile, template: str | None, note: Callable[[str], Non
     if rows and 2 * len(texts) > len(rows) and not any(row.get("instruction") or row.get("query") for row in texts):
         further = {"instruction": "prompt", **({} if answer == "chosen" else {"output": "completion"})}
         columns = flow_mapping(composed(entry.columns, further))
+        ways = [f"sources.columns={columns}", *["rows.wrapped=unwrap"] * any(framed(row["prompt"]) for row in texts)]
         note(
             f"{entry.name}: its prompts are texts, which are trained as they are, without the chat template; "
-            f"{as_option(f'sources.columns={columns}')} makes questions of them, and the template is used"
+            f"{' '.join(map(as_option, ways))} makes questions of them, and the template is used"
         )
 
 

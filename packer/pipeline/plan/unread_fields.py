@@ -91,12 +91,15 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_file
     tried = list(islice((row for row in rows if _has_any(row, unread.fields)), _TRIED_ROWS))
     texts = [each.path for each in unread.fields if each.flag is None]
     programs = [program for each in unread.fields if each.flag is not None for program in each.flag.programs]
-    programs += [program for path in texts for program in programs_for_key(path, tried, entry.roles)]
+    proposal = propose(tried, reading) if texts and reading.unread(tried) else None
+    unread_by = [proposal.left, *(choice.left for choice in proposal.choices)] if proposal else []
+    left = [path for path in texts if all(path in each for each in unread_by)]
+    programs += [program for path in left for program in programs_for_key(path, tried, entry.roles)]
     commands = [(when, jq_command(file.path, EACH_ROW + program)) for when, program in programs]
     verdicts = [each.flag.keeps for each in unread.fields if each.flag is not None and each.flag.keeps]
     return FileQuestion(
         unread=unread,
-        proposal=propose(tried, reading) if texts and reading.unread(tried) else None,
+        proposal=proposal,
         ways=(
             *(f"{when}: {command}" for when, command in commands if command is not None),
             *(
@@ -183,6 +186,14 @@ class Questions:
         found = self._found.get(self._recipe.sources.index(source), ())
         paths = {*asked_about(source, self._recipe), *(field.path for each in found for field in each.unread.fields)}
         return frozenset(_top(path) for path in paths)
+
+    def unread_keys(self, source: Source) -> frozenset[str]:
+        """Return the keys of messages that nothing reads, and that a build does not ask about."""
+        found = self._found.get(self._recipe.sources.index(source), ())
+        paths = {*asked_about(source, self._recipe), *(field.path for each in found for field in each.unread.fields)}
+        asked = {key[1] for path in paths if (key := _KEY.match(path))}
+        keys = {key for each in found for key in each.unread.keys} - asked
+        return frozenset(key for key in keys if not self._reads(key, is_flag=False))
 
     @property
     def questions(self) -> tuple[Question, ...]:

@@ -1,0 +1,94 @@
+"""Prompts of other models within texts: `[INST] … [/INST]`, `### Instruction: … ### Response:`, `Human: … Assistant:`.
+
+Rows that were written for a model without a chat template, or rendered for another one, have the headers of turns as
+letters in their texts. Under a template they would stand within a user's turn, or be learned as the beginning of
+answers. What a user asks has such a frame if it ends with the header of an answer, or with a mark, and also has the
+header of a question; an answer has one if it begins with its own header.
+"""
+
+import re
+
+import msgspec
+
+from packer.batches import Rejection, Sample
+from packer.render.control import FOREIGN_ENDS
+
+_MARK = r"(?:<[|\uff5c]\w[^<>\s]*>|</?(?:start|end)_of_turn>|</?s>)"
+_ANSWERER = r"(?:assistant|chatgpt|gpt|bot|model|response)"
+_IN_WORDS = rf"(?:#+\s*(?:answer|{_ANSWERER})|(?:\*\*)?{_ANSWERER}(?:\*\*)?):(?:\*\*)?"
+
+_ENDS = re.compile(
+    rf"(?:\[/INST\]|(?:\A|(?<=[\s>])){_IN_WORDS}|(?:{_MARK}\s*(?:assistant|model)?\s*)+)\s*\Z", re.IGNORECASE
+)
+"""Matches what a prompt ends with."""
+
+_BEGINS = re.compile(
+    r"(?:<s>\s*)?\[INST\]|(?:^[^\w\n]*(?i:human|user|instruction|question)|\b(?:USER|HUMAN))[^\w\n]{0,8}:\**"
+    rf"|\A\s*(?:{_MARK}\s*)+(?:system|user)\b\s*{_MARK}?|\A\s*<[|\uff5c](?:system|user|prompter|human)[|\uff5c]>",
+    re.MULTILINE,
+)
+"""Matches what its question begins with."""
+
+_HEADERS = {
+    role: re.compile(
+        rf"\s*(?:(?:user|human|system|assistant|model)[^\S\n]*\n|(?i:(?:{names})\s*[:\n]|#+\s*(?:{names}|{more}):|"
+        rf"\*\*(?:{names})(?::\*\*|\*\*:)){marked})"
+    )
+    for role, names, more, marked in (
+        ("assistant", "assistant", "response", ""),  # with marks it has a rule of its own: it would be learned
+        ("user", "user|human", "question", rf"|{_MARK}\s*user\s*(?:\n|{_MARK})|<[|\uff5c]user[|\uff5c]>"),
+        ("system", "system", "system", rf"|{_MARK}\s*system\s*(?:\n|{_MARK})|<[|\uff5c]system[|\uff5c]>"),
+    )
+}
+"""Match the header of a role, in words as a text has it that was decoded without special tokens, or in marks."""
+
+_SYSTEM = re.compile(r"<</?SYS>>\n?")
+"""Matches what Llama 2 has around what the system says, within the first question."""
+
+_LINE = re.compile(r"(?:\A|\n)(?:user|assistant|model)\n")
+"""Matches a header within a text that was decoded as a whole."""
+
+_LAST_LETTERS = (":", "]", ">", "*", "assistant", "model")
+_LONGEST_END = 200
+
+
+def framed(text: str) -> tuple[re.Match[str], re.Match[str]] | None:
+    """Return where the frame of a question begins and ends; None if it has none."""
+    if not text.rstrip().endswith(_LAST_LETTERS):  # nearly always
+        return None
+    ends = _ENDS.search(text, max(0, len(text) - _LONGEST_END))
+    begins = _BEGINS.search(text, 0, ends.start()) if ends else None
+    return (begins, ends) if begins and ends else None
+
+
+def unframed(sample: Sample, *, unwrap: bool) -> Sample | Rejection:
+    """Return a sample if no text of it has a frame; with `unwrap`, without them, unless others stand in between.
+
+    What stands before the header of a question stays. An answer loses the end of a turn as well.
+    """
+    plain: dict[int, str] = {}
+    for k, message in enumerate(sample.messages):
+        role, text = message.fields["role"], message.fields.get("content")
+        if type(text) is not str:
+            continue
+        if role == "assistant" and unwrap and (end := next(filter(text.rstrip().endswith, FOREIGN_ENDS), None)):
+            text = plain[k] = text.rstrip().removesuffix(end)
+        if role == "user" and (frame := framed(text)):
+            begins, ends = frame
+            shown = f"stands between '{begins[0].strip()}' and '{ends[0].strip()}', as in a prompt of another model"
+            plain[k] = _SYSTEM.sub("", text[: begins.start()] + text[begins.end() : ends.start()].strip())
+        elif role in _HEADERS and (header := _HEADERS[role].match(text)):
+            shown, plain[k] = f"begins with '{header[0].strip()}', the header of a turn", text[header.end() :]
+        else:
+            continue
+        is_alone = not (_HEADERS[role].match(plain[k]) or _BEGINS.search(plain[k]) or _LINE.search(plain[k]))
+        if not (unwrap and plain[k].strip() and is_alone):
+            reason = f"messages[{k}]: its text {shown}; the template has its own"
+            return Rejection(row=sample.row, code="wrapped_twice", reason=reason, message=k)
+    if not plain:
+        return sample
+    texts = (
+        msgspec.structs.replace(each, fields={**each.fields, "content": plain[k].strip()}) if k in plain else each
+        for k, each in enumerate(sample.messages)
+    )
+    return msgspec.structs.replace(sample, messages=tuple(texts))
