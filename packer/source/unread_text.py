@@ -20,6 +20,7 @@ from itertools import compress
 from typing import Any, Literal
 
 from packer.batches import Sample
+from packer.source.answer_blocks import Blocks
 from packer.source.decode import Refused
 from packer.source.field_names import is_setting, meant_field
 from packer.source.prose import is_phrase, is_text
@@ -87,6 +88,9 @@ class Unread:
     fields: tuple[UnreadField, ...]
     rare: tuple[UnreadField, ...]
     """Fields with such text in so few rows that nobody is asked about them."""
+
+    blocks: tuple[UnreadField, ...]
+    """Blocks with which answers begin, and of which nothing says whether they are reasoning."""
 
     num_rows: int
     num_read: int
@@ -273,7 +277,7 @@ def find_unread(
     read = places.paths
     names: set[str] = set()
     found: list[_Row] = []
-    flags = Flags(read={*own, *hidden}, roles=roles)
+    flags, blocks = Flags(read={*own, *hidden}, roles=roles), Blocks(known=roles)
     for num_rows, row in enumerate(rows, 1):  # noqa: B007 - used after the loop
         names.update(row)
         try:
@@ -281,6 +285,7 @@ def find_unread(
         except Refused:
             continue
         num_read += 1
+        blocks.add(sample)
         shown = {name: value for name, value in row.items() if name not in hidden}
         as_it_stands = {text for text in texts_read(sample) if text and not text.isspace()}
         uncalled = _uncalled_tools(sample)
@@ -320,6 +325,11 @@ def find_unread(
     return Unread(
         fields=tuple(field for field, rare in zip(found_fields, is_rare, strict=True) if not rare),
         rare=tuple(compress(found_fields, is_rare)),
+        blocks=tuple(
+            UnreadField(path=block.name, num_rows=count, example=_shortened(spaced(block.inside)), inner=())
+            for block, count in blocks.found()
+            if count * _MOST_ROWS_PER_FIELD > num_rows
+        ),
         num_rows=num_rows,
         num_read=num_read,
         names=frozenset(names),
