@@ -25,7 +25,7 @@ _ATTRIBUTES = r"(?:\s[^<>\[\]\n]{0,80})?"
 _TAG = re.compile(rf"([<\[{{(|◁｜]{{1,3}})([^\W\d_][\w.:-]{{0,40}}){_ATTRIBUTES}([>\]}})|▷｜]{{1,3}})")
 _BEGIN = re.compile(r"(?:begin|start)(?=_)", re.IGNORECASE)
 _CLOSES_ANY = re.compile(r"</(\w[\w.:-]{0,40})>")
-_CLOSES_LINE = re.compile(rf"^[ \t]*({_CLOSES_ANY.pattern})[ \t]*$", re.MULTILINE)
+_CLOSES_LINE = re.compile(rf"^[ \t]*({_CLOSES_ANY.pattern})[ \t]*(?=\n|\Z)", re.MULTILINE)
 
 _NAME = r"[^\W\d_][\w '-]{0,40}"
 _HEADINGS = (rf"(#{{1,6}} ){_NAME}:?(?=\n)", rf"(\*\*){_NAME}(?::\*\*|\*\*:?)", rf"(){_NAME}:")
@@ -47,14 +47,14 @@ class Block(NamedTuple):
 
 
 def blocks_of(text: str) -> Iterator[Block]:
-    """Yield the block with which an answer begins, if it is text and is followed by more; or some, of which one is.
+    r"""Yield the block with which an answer begins, if it is text and is followed by more; or some, of which one is.
 
     An answer of which other elements have the same tag, or whose block contains any, is markup.
 
     Example:
         >>> [block.name for block in blocks_of("<plan>First the tide, then the boat.</plan> At six.")]
         ['<plan>...</plan>']
-        >>> [block.name for block in blocks_of("## Thinking\\nFirst the tide.\\n## Answer\\nAt six.")]
+        >>> [block.name for block in blocks_of("## Thinking\nFirst the tide.\n## Answer\nAt six.")]
         ['## Thinking...## Answer']
     """
     begun = text.strip()

@@ -251,7 +251,7 @@ class Questions:
         return False
 
     def _shows_otherwise(self, block: str) -> bool:
-        """Whether the template shows reasoning, and in other marks than those of a block, whose tags it does not know."""
+        """Whether the template shows reasoning, and does not know the tags of a block."""
         sources = {self._model.template, self._model.tool_template} - {None}
         if self._recipe.supervision.reasoning == "inline" or ANY_TAG.search(block):
             return False
