@@ -8,6 +8,7 @@ only who made the rows knows, and says it in `roles`: ``{"<plan>...</plan>": rea
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -79,8 +80,8 @@ def _blocks(text: str) -> Iterator[Block]:
         if opening is None or not _OF_REASONING.search(opening[0]):
             continue
         later = re.compile(rf"(?:^|(?<=\s)(?=\*))(?={re.escape(opening[1])}\w){form}", re.MULTILINE)
-        for _, closing in zip(range(_MOST_HEADINGS), later.finditer(text, opening.end()), strict=False):
-            yield Block(opening[0], closing[0], text[opening.end() : closing.start()])
+        for heading in islice(later.finditer(text, opening.end()), _MOST_HEADINGS):
+            yield Block(opening[0], heading[0], text[opening.end() : heading.start()])
 
 
 class Blocks:

@@ -23,6 +23,7 @@ from packer.batches import Sample
 from packer.source.answer_blocks import Blocks
 from packer.source.decode import Refused
 from packer.source.field_names import is_setting, meant_field
+from packer.source.own_reasoning import reasoning_in
 from packer.source.prose import is_phrase, is_text
 from packer.source.read_places import ReadPlaces
 from packer.source.read_texts import (
@@ -129,7 +130,8 @@ class _Row:
                 if (decoded := self._text(path, value)) is not None:
                     stack.append((path, decoded))
             elif isinstance(value, list | tuple):
-                stack += [((*path, ITEMS), item) for item in reversed(value)]
+                is_read = (reasoning := reasoning_in(value)) is not None and self._texts.hold(spaced(reasoning))
+                stack += [] if is_read else [((*path, ITEMS), item) for item in reversed(value)]
             elif isinstance(value, Mapping):
                 self._object(path, value)
                 stack += [((*path, str(key)), value[key]) for key in sorted(value, key=str, reverse=True)]
