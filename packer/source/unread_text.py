@@ -35,7 +35,7 @@ from packer.source.read_texts import (
     strings,
     texts_read,
 )
-from packer.source.row import Columns
+from packer.source.row import LETTERS, Columns
 from packer.source.schema import SCHEMAS, read_row
 from packer.source.training_flags import ITEMS, Flag, Flags, Path
 
@@ -47,9 +47,6 @@ _NAMES = ("name", "function", "tool", "api")
 
 _OPTION_CHARACTERS = 2
 """Of the keys of an object of answers to choose from."""
-
-_LETTERS = "ABCDEFGH"
-"""By which an answer names one of several."""
 
 _ANSWERS = ("output", "response", "completion")
 """Fields of schemas that are answers whole."""
@@ -149,7 +146,7 @@ class _Row:
     def _says(self, path: Path, texts: Sequence[str], others: Sequence[str]) -> Literal["more", "phrases"] | None:
         """Return what some of the short texts of a place are, taken together; None if they are labels."""
         are_items = path[-1] == ITEMS or path in self._options
-        letters = _LETTERS[: len(texts)] if are_items and len(texts) > 1 else ""
+        letters = LETTERS[: len(texts)] if are_items and len(texts) > 1 else ""
         if others and (self._texts.answer in (*texts, *letters) or (ITEMS in path and is_text(*others))):
             return "more"  # answers that were not taken, or cells of a table
         return "phrases" if any(map(is_phrase, others)) or (are_items and is_phrase(*others)) else None
