@@ -28,6 +28,7 @@ _BEGIN = re.compile(r"(?:begin|start)(?=_)", re.IGNORECASE)
 _CLOSES_ANY = re.compile(r"</(\w[\w.:-]{0,40})>")
 _CLOSES_LINE = re.compile(rf"^[ \t]*({_CLOSES_ANY.pattern})[ \t]*(?=\n|\Z)", re.MULTILINE)
 
+_FENCE = re.compile(r"(`{3,}|~{3,})[\w-]{1,40}(?=\n)")
 _NAME = r"[^\W\d_][\w '-]{0,40}"
 _HEADINGS = (rf"(#{{1,6}} ){_NAME}:?(?=\n)", rf"(\*\*){_NAME}(?::\*\*|\*\*:?)", rf"(){_NAME}:")
 _OF_REASONING = re.compile(r"\b(?:think|thinking|thoughts?|reasoning)\b", re.IGNORECASE)
@@ -50,7 +51,7 @@ class Block(NamedTuple):
 def blocks_of(text: str) -> Iterator[Block]:
     r"""Yield the block with which an answer begins, if it is text and is followed by more; or some, of which one is.
 
-    An answer of which other elements have the same tag, or whose block contains any, is markup.
+    An answer of which other elements have the same tag, or that has some both in the block and behind it, is markup.
 
     Example:
         >>> [block.name for block in blocks_of("<plan>First the tide, then the boat.</plan> At six.")]
@@ -60,9 +61,10 @@ def blocks_of(text: str) -> Iterator[Block]:
     """
     begun = text.strip()
     for block in _blocks(begun):
-        end = len(block.opening) + len(block.inside) + len(block.closing)
-        if is_text(block.inside.strip()) and len(begun) > end:
+        rest = begun.partition(block.inside + block.closing)[2]
+        if is_text(block.inside.strip()) and rest:
             yield block
+            yield from blocks_of(rest) if _TAG.fullmatch(block.opening) else ()
 
 
 def _blocks(text: str) -> Iterator[Block]:
@@ -71,10 +73,15 @@ def _blocks(text: str) -> Iterator[Block]:
         ends = _BEGIN.sub(lambda begin: "END" if begin[0].isupper() else "end", name)
         closing = f"{left}{'/' * (ends == name)}{ends}{right}"
         inside, closes, rest = text[tag.end() :].partition(closing)
-        if closes and not _CLOSES_ANY.search(inside) and f"{left}{name}" not in rest:
+        is_markup = f"{left}{name}" in rest or (_CLOSES_ANY.search(inside) and _CLOSES_ANY.search(rest))
+        if closes and not is_markup:
             yield Block(f"{left}{name}{right}", closing, inside)
     elif (end := _CLOSES_LINE.search(text)) is not None and f"<{end[2]}" not in text[: end.start()]:
         yield Block("", end[1], text[: end.start(1)])
+    fence = _FENCE.match(text)
+    if fence is not None and _OF_REASONING.search(fence[0]):
+        inside, closes, _ = text[fence.end() :].partition(fence[1])
+        yield from [Block(fence[0], fence[1], inside)] if closes else ()
     for form in _HEADINGS:
         opening = re.match(form, text)
         if opening is None or not _OF_REASONING.search(opening[0]):
@@ -96,7 +103,7 @@ class Blocks:
         answers = [message.fields.get("content") for message in sample.all_messages if message.role == "assistant"]
         found = {block.name: block for text in answers if isinstance(text, str) for block in blocks_of(text)}
         self._first = found | self._first
-        self._num_rows.update(found.keys() - self._known)
+        self._num_rows.update(name for name in found if name not in self._known)
 
     def found(self) -> Iterator[tuple[Block, int]]:
         """Yield those that are not known, each with its rows: of several that begin alike, the most common."""
@@ -150,7 +157,7 @@ def _cut(text: str, marks: Sequence[Sequence[str]]) -> tuple[str, str] | None:
     """Return what is in the block with which a text begins, and the text after it; None if it begins with none."""
     for opening, closing in marks:
         begun = _begins(text, opening)
-        before = r"(?<!\S)" if closing[:1].isalnum() or closing[:1] in "#*" else ""  # `### Answer` is no `## Answer`
+        before = r"(?<!\S)" if closing[:1].isalnum() or closing[:1] in "#*`~" else ""  # `### Answer` is no `## Answer`
         end = re.compile(before + re.escape(closing)).search(text, begun.end()) if begun else None
         if begun and end:
             return text[begun.end() : end.start()].strip(), text[end.end() :].lstrip()

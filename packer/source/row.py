@@ -50,7 +50,7 @@ LETTERS = string.ascii_uppercase
 
 _ANSWERS = ("output", "response", "completion")
 
-_OF_PARAGRAPHS = ("system", "input", "context")
+_OF_PARAGRAPHS = ("system", "input", "context", "reasoning")
 """Fields whose texts may be given one by one."""
 
 

@@ -28,6 +28,7 @@ SHAPES = {
     "words": ("<|begin_of_plan|>", "<|end_of_plan|>", ""),
     "opened by the prompt": ("", "\n</scratchpad>\n", "...</scratchpad>"),
     "headings": ("## Thinking", "\n## Final Response\n", "## Thinking...## Final Response"),
+    "fence": ("```thinking", "\n```\n", "```thinking...```"),
     "bold": ("**Thought:** ", " **Answer:** ", "**Thought:**...**Answer:**"),
     "labels": ("Reasoning: ", "\nAnswer: ", "Reasoning:...Answer:"),
 }
@@ -65,11 +66,26 @@ def test_each_way_on_trains_a_block_as_it_says(tmp_path: Path, shape: str) -> No
         assert trained(tmp_path / f"cache{number}") == f"{expected}<|im_end|>"
 
 
+def test_blocks_one_after_another_are_asked_about_at_once(tmp_path: Path) -> None:
+    answer = f"<view>A map of the sound.</view>\n<REASONING>{INSIDE}</REASONING>\n<answer>{SAYS}</answer>"
+    path = rows(tmp_path / "rows.jsonl", answer)
+    build = ("build", path, "--tokenizer", twins.byte_level(tmp_path / "tokenizer", template=SHOWS), "-o")
+    hint = fields(*build, tmp_path / "asked", exit_code=3)["error"]["hint"]
+    run(*build, tmp_path / "cache", "--set", settings_in(hint)[0])
+    assert trained(tmp_path / "cache") == (
+        f"<think>A map of the sound.\n\n{INSIDE}</think><answer>{SAYS}</answer><|im_end|>"
+    )
+
+
+def test_a_block_may_have_blocks_in_it() -> None:
+    assert [block.name for block in blocks_of(f"<pad><way>By boat.</way>{INSIDE}</pad>{SAYS}")] == ["<pad>...</pad>"]
+
+
 @pytest.mark.parametrize(
     "answer",
     [
         "<p>The tide turns at five, so it waits.</p>\n<p>It leaves at six.</p>",
-        "<div><b>The tide</b> turns at five, so it waits.</div> It leaves at six.",
+        "<div><b>The tide</b> turns at five, so it waits.</div> <i>It leaves</i> at six.",
         f"<answer>{INSIDE}</answer>",
         f"<b>Note</b> {SAYS}",
         f"You forgot the closing tag </div> here. {SAYS}",

@@ -220,7 +220,9 @@ class Questions:
             for field in each.unread.fields
             if not ((key := _KEY.fullmatch(field.path)) and self._reads(key[1], is_flag=field.flag is not None))
         )
-        blocks = _added(block for each in found for block in each.unread.blocks if self._shows_otherwise(block.path))
+        blocks = _added(block for each in found for block in each.unread.blocks)
+        asked = {path for path in blocks if self._shows_otherwise(path)}
+        blocks = {path: block for path, block in blocks.items() if path in asked or (asked and ANY_TAG.search(path))}
         if not fields and not blocks:
             return None
         proposal = next((each.proposal for each in found if each.proposal), None)
