@@ -200,7 +200,7 @@ def _telling(looks: Sequence[tuple[Value, _Look]], own: _Look) -> list[tuple[Val
     is_number = any(isinstance(value, int | float) for value in others)
     is_truth = len({*truths.values()}) == 2 and not is_number and not (others and is_shown)
     if not any(own.fits) and not any(any(look.fits) for value, look in looks if not isinstance(value, bool)):
-        return looks  # a truth value stands for anything but the words that the template knows
+        return [*looks]  # a truth value stands for anything but the words that the template knows
     return [
         (value, look)
         for value, look in looks
