@@ -51,7 +51,7 @@ class Block(NamedTuple):
 def blocks_of(text: str) -> Iterator[Block]:
     r"""Yield the block with which an answer begins, if it is text and is followed by more; or some, of which one is.
 
-    An answer of which other elements have the same tag, or that has some both in the block and behind it, is markup.
+    An answer that consists of elements with the same tag, or has elements both in the block and behind it, is markup.
 
     Example:
         >>> [block.name for block in blocks_of("<plan>First the tide, then the boat.</plan> At six.")]
@@ -69,13 +69,7 @@ def blocks_of(text: str) -> Iterator[Block]:
 
 def _blocks(text: str) -> Iterator[Block]:
     if (tag := _TAG.match(text)) is not None:
-        left, name, right = tag.groups()
-        ends = _BEGIN.sub(lambda begin: "END" if begin[0].isupper() else "end", name)
-        closing = f"{left}{'/' * (ends == name)}{ends}{right}"
-        inside, closes, rest = text[tag.end() :].partition(closing)
-        is_markup = f"{left}{name}" in rest or (_CLOSES_ANY.search(inside) and _CLOSES_ANY.search(rest))
-        if closes and not is_markup:
-            yield Block(f"{left}{name}{right}", closing, inside)
+        yield from _in_tags(text, tag)
     elif (end := _CLOSES_LINE.search(text)) is not None and f"<{end[2]}" not in text[: end.start()]:
         yield Block("", end[1], text[: end.start(1)])
     fence = _FENCE.match(text)
@@ -89,6 +83,18 @@ def _blocks(text: str) -> Iterator[Block]:
         later = re.compile(rf"(?:^|(?<=\s)(?=\*))(?={re.escape(opening[1])}\w){form}", re.MULTILINE)
         for heading in islice(later.finditer(text, opening.end()), _MOST_HEADINGS):
             yield Block(opening[0], heading[0], text[opening.end() : heading.start()])
+
+
+def _in_tags(text: str, tag: re.Match[str]) -> Iterator[Block]:
+    left, name, right = tag.groups()
+    ends = _BEGIN.sub(lambda begin: "END" if begin[0].isupper() else "end", name)
+    closing = f"{left}{'/' * (ends == name)}{ends}{right}"
+    inside, closes, rest = text[tag.end() :].partition(closing)
+    more = re.compile(rf"\A(?:\s*{re.escape(f'{left}{name}{right}')}.*?{re.escape(closing)})*\s*", re.DOTALL)
+    rest = more.sub("", rest, count=1)
+    is_markup = f"{left}{name}" in rest or (_CLOSES_ANY.search(inside) and _CLOSES_ANY.search(rest))
+    if closes and rest and not is_markup:
+        yield Block(f"{left}{name}{right}", closing, inside)
 
 
 class Blocks:

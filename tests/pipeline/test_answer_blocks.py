@@ -67,13 +67,13 @@ def test_each_way_on_trains_a_block_as_it_says(tmp_path: Path, shape: str) -> No
 
 
 def test_blocks_one_after_another_are_asked_about_at_once(tmp_path: Path) -> None:
-    answer = f"<view>A map of the sound.</view>\n<REASONING>{INSIDE}</REASONING>\n<answer>{SAYS}</answer>"
+    answer = f"<view>A map of the sound.</view>\n<view>A map of the tides.</view><REASONING>{INSIDE}</REASONING>\n<answer>{SAYS}</answer>"
     path = rows(tmp_path / "rows.jsonl", answer)
     build = ("build", path, "--tokenizer", twins.byte_level(tmp_path / "tokenizer", template=SHOWS), "-o")
     hint = fields(*build, tmp_path / "asked", exit_code=3)["error"]["hint"]
     run(*build, tmp_path / "cache", "--set", settings_in(hint)[0])
     assert trained(tmp_path / "cache") == (
-        f"<think>A map of the sound.\n\n{INSIDE}</think><answer>{SAYS}</answer><|im_end|>"
+        f"<think>A map of the sound.\n\nA map of the tides.\n\n{INSIDE}</think><answer>{SAYS}</answer><|im_end|>"
     )
 
 
@@ -85,6 +85,7 @@ def test_a_block_may_have_blocks_in_it() -> None:
     "answer",
     [
         "<p>The tide turns at five, so it waits.</p>\n<p>It leaves at six.</p>",
+        "<p>The tide turns at five, so it waits.</p>\n<ul><li>It leaves.</li></ul>\n<p>Bring a coat.</p>",
         "<div><b>The tide</b> turns at five, so it waits.</div> <i>It leaves</i> at six.",
         f"<answer>{INSIDE}</answer>",
         f"<b>Note</b> {SAYS}",
