@@ -32,7 +32,7 @@ _FENCE = re.compile(r"(`{3,}|~{3,})[\w-]{1,40}(?=\n)")
 _NAME = r"[^\W\d_][\w '-]{0,40}"
 _HEADINGS = (rf"(#{{1,6}} ){_NAME}:?(?=\n)", rf"(\*\*){_NAME}(?::\*\*|\*\*:?)", rf"(){_NAME}:")
 _OF_REASONING = re.compile(r"\b(?:think|thinking|thoughts?|reasoning)\b", re.IGNORECASE)
-_MOST_HEADINGS = 8
+_BRACKETS, _LONGEST_HEADING, _MOST_HEADINGS = "<[{(|◁｜", 64, 8
 
 
 class Block(NamedTuple):
@@ -60,6 +60,8 @@ def blocks_of(text: str) -> Iterator[Block]:
         ['## Thinking...## Answer']
     """
     begun = text.strip()
+    if begun[:1] not in _BRACKETS and "</" not in begun and not _OF_REASONING.search(begun[:_LONGEST_HEADING]):
+        return  # nearly always
     for block in _blocks(begun):
         rest = begun.partition(block.inside + block.closing)[2]
         if is_text(block.inside.strip()) and rest:
