@@ -5,7 +5,7 @@ way out trains half of an answer, reasoning as letters, a call as text, or two t
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +13,7 @@ from packer.batches import Message, RowBatch, Sample, TurnBatch
 from packer.model.model import Model
 from packer.render.control import control_pattern
 from packer.render.readback import function_of
-from packer.render.reasoning import ANY_TAG, reasoning_of, split_inline
+from packer.render.reasoning import ANY_TAG, reasoning_of, split_inline, with_reasoning_as
 
 _LONGEST_LABEL = 32
 """Characters that a template may write around an answer, or before its reasoning, such as the name of a channel."""
@@ -49,19 +49,21 @@ def says_its_rows(
         start = int(turns.text_offsets[text])
         trained = turns.text[start + int(turns.prompt_end[number]) : start + int(turns.completion_end[number])].decode()
         message = sample.messages[int(turns.turn_message[number])]
-        texts = {kind: bare(text) for kind, text in _texts_of(message).items()}
         calls = [] if "tool_call" in dropped else message.fields.get("tool_calls") or []
-        if not _says(bare(trained), texts, calls, dropped):
+        said = [{kind: bare(text) for kind, text in texts.items()} for texts in _texts_of(message)]
+        if not any(_says(bare(trained), texts, calls, dropped) for texts in said):
             return False
         if not calls and _calls_as_text(message.fields.get("content") or "", sample.tools or (), model.template or ""):
             return False
     return bool(len(turns.turn_text)) and not any(map(_speaks_twice, batch.samples))
 
 
-def _texts_of(message: Message) -> dict[str, str]:
-    content = message.fields.get("content") or ""
-    inline = split_inline(content)
-    return {"reasoning": reasoning_of(message.fields), "content": inline[2] if inline else content}
+def _texts_of(message: Message) -> Iterator[dict[str, str]]:
+    """Yield the texts of a message, as it has them and without the marks that its own family has around them."""
+    for fields in (message.fields, with_reasoning_as(message.fields, "field")):
+        content = fields.get("content") or ""
+        inline = split_inline(content)
+        yield {"reasoning": reasoning_of(fields), "content": inline[2] if inline else content}
 
 
 def _says(trained: str, texts: Mapping[str, str], calls: Collection[Any], dropped: Collection[str]) -> bool:

@@ -38,7 +38,7 @@ NAMED_OPTIONS = {
         key="sources.roles",
         metavar="NAME=ROLE,...",
         example=_ROLES,
-        help=f"What roles in the rows mean: {_ROLES}.",
+        help=f"What roles in the rows mean: {_ROLES}; also blocks that begin answers: '<cot>...</cot>=reasoning'.",
     ),
     "limit": NamedOption(key="sources.limit", metavar="N", help="Only the first N rows of each file."),
     "history": NamedOption(

@@ -48,7 +48,9 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     format: Literal["auto", "jsonl", "json", "csv", "tsv", "parquet", "arrow"] = "auto"
     schema: str = "auto"
     columns: dict[str, str | None] = {}
-    roles: dict[str, Literal["system", "developer", "user", "assistant", "tool"]] = {}
+    roles: dict[str, Literal["system", "developer", "user", "assistant", "tool", "reasoning"]] = {}
+    """Of senders, and of blocks with which answers begin, such as ``<plan>...</plan>``."""
+
     ignore: tuple[str, ...] = ()
     """Fields that nothing reads and that may be left out, such as ``metadata.notes`` and ``messages[].apis``."""
 

@@ -226,8 +226,8 @@ class Conversation:
             return fitting[0], False
         if rules.on_prompt_mismatch != "common_prefix" or default is None or default.is_open:
             return None
-        if self._cuts_context(k, default.mode):
-            return None
+        if closes_reasoning(default.prompt) or self._cuts_context(k, default.mode):
+            return None  # a prompt without its block is that of another mode
         return self._cut(k, default, rules.control), False
 
     def _is_off(self, tried: Attempt) -> bool:

@@ -58,6 +58,9 @@ LONGEST_TAG = 240
 _BLOCK = rf"(?P<opening>{_OPENINGS})(?P<inside>\s*)(?P<closing>{_CLOSINGS})"
 _EMPTY_BLOCK = re.compile(rf"{_BLOCK}\s*")
 
+_OWN_EMPTY_BLOCK = re.compile(r"(?P<opening><([^\W\d_][\w:.-]{0,40})>)(?P<inside>\s{0,8})(?P<closing></\2>)\Z")
+"""Matches a block at the end of a prompt that a template writes to have no reasoning, whatever it calls it."""
+
 _PARTS = re.compile(r"(<[|\uff5c]?|&lt;|◁|\[)\s*([\w:.-]+)[^<>\n]*?([|\uff5c]?>|&gt;|▷|\])")
 _BEGINS_TAG = re.compile(r"(?:<|&lt;|\[|◁)[^<>\[\]\n]*\Z")
 _ENDS_TAG = re.compile(r"[^<>\[\]\n]*(?:>|&gt;|\]|▷)")
@@ -149,6 +152,8 @@ def tag_at_end(text: str) -> str:
 def opened_by(prompt: str) -> ReasoningOpening | None:
     """Return the block of reasoning that a prompt ends with, open or empty; None if there is none."""
     bare = prompt.rstrip()
+    if (own := _OWN_EMPTY_BLOCK.search(bare[-LONGEST_TAG:])) is not None:
+        return ReasoningOpening(len(bare) - len(own[0]), own["opening"], own["inside"], closed=True)
     last = tag_at_end(bare)
     if not last:  # nearly always
         return None
@@ -172,7 +177,8 @@ def without_ending(prompt: str) -> str:
 
 def closes_reasoning(prompt: str) -> bool:
     """Whether a prompt ends with a closing tag, so that the model is to answer without reasoning."""
-    return _CLOSING_AT_END.search(prompt.rstrip()[-LONGEST_TAG:]) is not None
+    end = prompt.rstrip()[-LONGEST_TAG:]
+    return end.endswith((">", "]", ";", "▷")) and bool(_CLOSING_AT_END.search(end) or _OWN_EMPTY_BLOCK.search(end))
 
 
 def goes_on(prompt: str, completion: str, *, is_reasoned: bool = True) -> bool:

@@ -190,12 +190,17 @@ def learned(values: Mapping[str, Sequence[Value]], render: Render) -> Switches:
 
 
 def _telling(looks: Sequence[tuple[Value, _Look]], own: _Look) -> list[tuple[Value, _Look]]:
-    """Leave out truth values if they do the same, are shown, or there are numbers; else words that do as they do."""
+    """Leave out truth values if they do the same, are shown, or there are numbers; else words that do as they do.
+
+    None is left out if no answer can be trained by default or under a word.
+    """
     truths = {str(value): look for value, look in looks if isinstance(value, bool)}
     others = [value for value, _ in looks if not isinstance(value, bool)]
     is_shown = any(truth in look.prompt and truth not in own.prompt for truth, look in truths.items())
     is_number = any(isinstance(value, int | float) for value in others)
     is_truth = len({*truths.values()}) == 2 and not is_number and not (others and is_shown)
+    if not any(own.fits) and not any(any(look.fits) for value, look in looks if not isinstance(value, bool)):
+        return [*looks]  # a truth value stands for anything but the words that the template knows
     return [
         (value, look)
         for value, look in looks

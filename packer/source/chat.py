@@ -28,7 +28,7 @@ from packer.source.message_parts import (
     read_tools,
     refuse_wrong_calls,
 )
-from packer.source.own_reasoning import is_reasoning, joined_with_answers
+from packer.source.own_reasoning import is_reasoning, joined_with_answers, reasoning_in
 from packer.source.roles import CALL_ROLES, ROLES, role_of
 from packer.source.row import (
     OPTIONAL_MESSAGE_FIELDS,
@@ -148,7 +148,7 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
     Raises:
         Refused: `unknown_role`, `wrong_type`, `bad_tools`, `multimodal`, `no_content`, `cut_off`.
     """
-    content = _content(raw, shape, where=where)
+    content = _with_reasoning_beside(raw, _content(raw, shape, where=where))
     calls = read_calls(shape.tool_calls, where=f"{where}.tool_calls")
     if shape.role in CALL_ROLES and not (calls or content.calls) and (beside := _call_beside_role(raw)):
         calls = read_calls([beside], where=where)
@@ -253,6 +253,14 @@ def _content(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Content:
     if not calls:
         raise Refused("bad_tools", f"no call at {where}")
     return Content(text=text, calls=tuple(calls))
+
+
+def _with_reasoning_beside(raw: dict[str, Any], content: Content) -> Content:
+    if content.reasoning is not None or any(map(raw.get, REASONING_FIELDS)):
+        return content
+    return replace(
+        content, reasoning=next(filter(None, (reasoning_in(raw[key]) for key in raw if key != "content")), None)
+    )
 
 
 def _call_beside_role(raw: dict[str, Any]) -> dict[str, Any]:

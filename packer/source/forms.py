@@ -249,7 +249,9 @@ def _messages_of_items(items: Sequence[dict[str, Any]]) -> Iterator[dict[str, An
             found = [_as_part(item, kind)]
             now = "user" if kind.type == "tool_result" else "assistant"
             if kind.type == "thinking" and not found[0].get("thinking"):
-                continue  # all that is given of it is a summary, or nothing
+                if not item.get("summary"):
+                    continue  # nothing is given of it
+                found = [{"type": "reasoning", "summary": item["summary"]}]
         if parts and (now != role or not _continues(parts, found)):
             yield {"role": role, "content": parts}
             parts = []

@@ -35,6 +35,10 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     text: str | None = None
     value: Any = None
     thinking: Any = None
+    summary: Any = None
+    """All that some servers give of reasoning."""
+    closed: bool | None = None
+    """Mistral's: whether the reasoning ended."""
     refusal: Any = None
     id: str | None = None
     name: str | None = None
@@ -68,9 +72,9 @@ _NOT_INPUT = ("args", "parameters", "partial_json")
 """Names under which other tools have the arguments of a call that should be Anthropic's."""
 
 _TEXT_KEYS = {"type", "text"}
-"""Keys of the texts that Mistral has within a part of thinking."""
+"""Keys of the texts that Mistral has within a part of thinking, and OpenAI in a summary."""
 
-TEXT_FIELDS = ("text", "value", "thinking", "refusal", "content")
+TEXT_FIELDS = ("text", "value", "thinking", "summary", "refusal", "content")
 """Names of the text of a part."""
 
 _ORDER = {
@@ -206,10 +210,14 @@ def _spans(parts: list[Part], texts: list[str], flags: list[bool]) -> tuple[tupl
 
 
 def _part_text(part: Part, *, where: str) -> str:
+    if part.closed is False:
+        raise Refused("cut_off", f"`closed` is false at {where}: the reasoning did not end")
     present = {name: getattr(part, name) for name in TEXT_FIELDS if getattr(part, name) not in (None, [])}
+    if len(present) > 1:
+        present.pop("summary", None)
     for name, value in present.items():
         if isinstance(value, list) and all(isinstance(each, dict) and each.keys() == _TEXT_KEYS for each in value):
-            present[name] = "".join(str(each["text"]) for each in value)
+            present[name] = ("\n\n" if name == "summary" else "").join(str(each["text"]) for each in value)
         elif not isinstance(value, str):
             raise Refused("wrong_type", f"expected `str` at {where}.{name}")
     text: str | None = coalesce_aliases(present, where=where)

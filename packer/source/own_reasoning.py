@@ -1,6 +1,6 @@
-"""Reasoning that a row gives in a message of its own: one turn with the answer or the calls that follow it.
+"""Reasoning that a row gives in parts beside the content, or in a message of its own before the answer it belongs to.
 
-Logs of APIs have the steps of a turn one by one. As a turn of its own, the reasoning would be an answer to learn, or an
+Logs of APIs have the steps of a turn one by one. As a turn of its own, reasoning would be an answer to learn, or an
 answer that was cut off.
 """
 
@@ -11,6 +11,7 @@ import msgspec
 
 from packer.batches import REASONING_FIELDS, Message
 from packer.source.decode import Refused
+from packer.source.message_parts import TEXT_FIELDS
 from packer.source.roles import REASONING_ROLES
 
 
@@ -18,6 +19,21 @@ def is_reasoning(sender: str, message: Mapping[str, Any]) -> bool:
     """Whether the text of a message is reasoning, by its sender or its channel, and not the code of a call."""
     calls = (message.get("tool_calls"), message.get("function_call"), message.get("recipient") not in (None, "all"))
     return sender.lower() in REASONING_ROLES or (message.get("channel") in REASONING_ROLES and not any(calls))
+
+
+def reasoning_in(value: Any) -> str | None:
+    """Return what a list of nothing but parts of reasoning says, under whatever key a message has it.
+
+    OpenRouter has them under `reasoning_details`, LiteLLM under `thinking_blocks`: their types say what they are.
+    """
+    if not isinstance(value, list) or not value or not all(map(_is_of_reasoning, value)):
+        return None
+    texts = [part[name] for part in value for name in TEXT_FIELDS if isinstance(part.get(name), str)]
+    return "\n\n".join(texts) or None
+
+
+def _is_of_reasoning(part: Any) -> bool:
+    return isinstance(part, dict) and str(part.get("type")).partition(".")[0] in REASONING_ROLES
 
 
 def joined_with_answers(messages: Sequence[Message]) -> Sequence[Message]:

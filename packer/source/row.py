@@ -1,7 +1,8 @@
 """Common to all schemas: typed views of JSON values, and the fields a row may have besides its messages."""
 
 import re
-from collections.abc import Callable, Mapping
+import string
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -44,7 +45,12 @@ class FileRow(NamedTuple):
         return self.content
 
 
-_OF_PARAGRAPHS = ("system", "input", "context")
+LETTERS = string.ascii_uppercase
+"""By which an answer names one of several."""
+
+_ANSWERS = ("output", "response", "completion")
+
+_OF_PARAGRAPHS = ("system", "input", "context", "reasoning")
 """Fields whose texts may be given one by one."""
 
 
@@ -54,7 +60,8 @@ def rename(row: dict[str, Any], columns: Columns) -> dict[str, Any]:
     `columns` maps a new name to the name in the rows, or to None, which hides the field. A renamed field is no longer
     available under its old name, and replaces a field that already had the new name. A dot in the old name leads into
     an object, or into JSON text, and ``[].`` into those of a list. A list of one text is that text, and a list of
-    several are the paragraphs of one where a row has what belongs to a question.
+    several are the paragraphs of one where a row has what belongs to a question. If the answer is the letter of one,
+    each has its letter.
 
     Example:
         >>> rename({"q": "2+2?", "a": "4", "label": True}, {"instruction": "q", "output": "a", "label": None})
@@ -70,8 +77,22 @@ def rename(row: dict[str, Any], columns: Columns) -> dict[str, Any]:
     for new, value in found.items():
         are_texts = isinstance(value, list) and value and all(isinstance(each, str) for each in value)
         if are_texts and (len(value) == 1 or new in _OF_PARAGRAPHS):
-            found[new] = "\n\n".join(value)
+            found[new] = "\n\n".join(_with_letters(value, {**renamed, **found}))
     return renamed | {new: value for new, value in found.items() if value is not None or columns[new] in row}
+
+
+def _with_letters(texts: Sequence[str], row: Mapping[str, Any]) -> Sequence[str]:
+    """Return texts to choose from with the letters by which the answer of a row names one; else as they are.
+
+    Example:
+        >>> _with_letters(["Oban", "Mallaig"], {"output": "B"}), _with_letters(["Oban"], {"output": "Oban"})
+        (['A. Oban', 'B. Mallaig'], ['Oban'])
+    """
+    said = next((row[name] for name in _ANSWERS if isinstance(row.get(name), str)), "").strip()
+    lettered = [*zip(LETTERS, texts, strict=False)]
+    if said not in [*LETTERS[: len(texts)]] or any(re.match(rf"\W?{letter}\W", text) for letter, text in lettered):
+        return texts
+    return [f"{letter}. {text}" for letter, text in lettered]
 
 
 def first_name(path: str) -> str:

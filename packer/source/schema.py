@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from packer.batches import Sample
 from packer.recipe.row_schemas import ROW_SCHEMAS
+from packer.source.answer_blocks import with_reasoning_apart
 from packer.source.decode import Refused
 from packer.source.forms import FIELDS as FORM_FIELDS
 from packer.source.forms import form_of, with_known_parts
@@ -97,6 +98,7 @@ def read_row(value: Any, *, number: int, schema: str, columns: Columns, roles: M
             raise Refused("no_labels", f"neither labels nor a mask: none of {', '.join(missing)}")
         raise Refused("unknown_schema", f"no field `{'` or `'.join(missing)}`, which schema {schema} needs")
     sample = SCHEMAS[schema].read(row, number)
+    sample = with_reasoning_apart(sample, roles) if roles else sample
     refuse_calls_in_text(sample)
     return sample
 

@@ -40,6 +40,7 @@ _TEXTS = (
     "refusal",
     "type",
     "name",
+    "channel",
 )
 _FLAGS = (*TRAIN_FIELDS, "weight", "loss_weight", "output_with_loss", "train_detail", "function_call")
 _READ = MESSAGE_FIELDS.union(_TEXTS, _FLAGS)
@@ -134,7 +135,8 @@ class Flags:
         parts = message.get("content")
         for part in parts if isinstance(parts, list) and path[-2:] != ("content", ITEMS) else ():
             if isinstance(part, dict):
-                scalars = {key: value for key, value in part.items() if not isinstance(value, dict | list)}
+                own = {key: value for key, value in part.items() if key != "closed"}  # which parts of reasoning are
+                scalars = {key: value for key, value in own.items() if not isinstance(value, dict | list)}
                 yield from self._of_message((*path, "content", ITEMS), scalars)
 
     def _note(self, flags: Sequence[tuple[Path, _Value]], *, messages: str = "") -> None:

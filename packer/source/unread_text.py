@@ -20,8 +20,10 @@ from itertools import compress
 from typing import Any, Literal
 
 from packer.batches import Sample
+from packer.source.answer_blocks import Blocks
 from packer.source.decode import Refused
 from packer.source.field_names import is_setting, meant_field
+from packer.source.own_reasoning import reasoning_in
 from packer.source.prose import is_phrase, is_text, is_text_key
 from packer.source.read_places import ReadPlaces
 from packer.source.read_texts import (
@@ -33,7 +35,7 @@ from packer.source.read_texts import (
     strings,
     texts_read,
 )
-from packer.source.row import Columns
+from packer.source.row import LETTERS, Columns
 from packer.source.schema import SCHEMAS, read_row
 from packer.source.training_flags import ITEMS, Flag, Flags, Path
 
@@ -45,9 +47,6 @@ _NAMES = ("name", "function", "tool", "api")
 
 _OPTION_CHARACTERS = 2
 """Of the keys of an object of answers to choose from."""
-
-_LETTERS = "ABCDEFGH"
-"""By which an answer names one of several."""
 
 _ANSWERS = ("output", "response", "completion")
 """Fields of schemas that are answers whole."""
@@ -87,6 +86,9 @@ class Unread:
     fields: tuple[UnreadField, ...]
     rare: tuple[UnreadField, ...]
     """Fields with such text in so few rows that nobody is asked about them."""
+
+    blocks: tuple[UnreadField, ...]
+    """Blocks with which answers begin, and of which nothing says whether they are reasoning."""
 
     num_rows: int
     num_read: int
@@ -128,7 +130,8 @@ class _Row:
                 if (decoded := self._text(path, value)) is not None:
                     stack.append((path, decoded))
             elif isinstance(value, list | tuple):
-                stack += [((*path, ITEMS), item) for item in reversed(value)]
+                is_read = (reasoning := reasoning_in(value)) is not None and self._texts.hold(spaced(reasoning))
+                stack += [] if is_read else [((*path, ITEMS), item) for item in reversed(value)]
             elif isinstance(value, Mapping):
                 self._object(path, value)
                 stack += [((*path, str(key)), value[key]) for key in sorted(value, key=str, reverse=True)]
@@ -146,7 +149,7 @@ class _Row:
     def _says(self, path: Path, texts: Sequence[str], others: Sequence[str]) -> Literal["more", "phrases"] | None:
         """Return what some of the short texts of a place are, taken together; None if they are labels."""
         are_items = path[-1] == ITEMS or path in self._options
-        letters = _LETTERS[: len(texts)] if are_items and len(texts) > 1 else ""
+        letters = LETTERS[: len(texts)] if are_items and len(texts) > 1 else ""
         if others and (self._texts.answer in (*texts, *letters) or (ITEMS in path and is_text(*others))):
             return "more"  # answers that were not taken, or cells of a table
         return "phrases" if any(map(is_phrase, others)) or (are_items and is_phrase(*others)) else None
@@ -282,7 +285,7 @@ def find_unread(
     names: set[str] = set()
     keys: set[str] = set()
     found: list[_Row] = []
-    flags = Flags(read={*own, *hidden}, roles=roles)
+    flags, blocks = Flags(read={*own, *hidden}, roles=roles), Blocks(known=roles)
     for num_rows, row in enumerate(rows, 1):  # noqa: B007 - used after the loop
         names.update(row)
         try:
@@ -291,6 +294,7 @@ def find_unread(
             continue
         num_read += 1
         keys.update(*(each.fields for each in sample.all_messages))
+        blocks.add(sample)
         shown = {name: value for name, value in row.items() if name not in hidden}
         as_it_stands = {text for text in texts_read(sample) if text and not text.isspace()}
         uncalled = _uncalled_tools(sample)
@@ -330,6 +334,11 @@ def find_unread(
     return Unread(
         fields=tuple(field for field, rare in zip(found_fields, is_rare, strict=True) if not rare),
         rare=tuple(compress(found_fields, is_rare)),
+        blocks=tuple(
+            UnreadField(path=block.name, num_rows=count, example=_shortened(spaced(block.inside)), inner=())
+            for block, count in blocks.found()
+            if count * _MOST_ROWS_PER_FIELD > num_rows
+        ),
         num_rows=num_rows,
         num_read=num_read,
         names=frozenset(names),

@@ -121,6 +121,13 @@ TRAINED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "gemini": (GEMINI, ALL),
     "bedrock": (BEDROCK, ALL),
     "responses": (RESPONSES, LAST),
+    "responses of which a summary is given": (
+        {
+            **RESPONSES,
+            "output": [{"type": "reasoning", "summary": [{"type": "summary_text", "text": THOUGHT}]}, ANSWER_ITEM],
+        },
+        [f"[{THOUGHT}]{SAID}"],
+    ),
     "a batch of responses": (
         {
             "custom_id": "1",

@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -173,3 +175,26 @@ def test_every_option_of_a_hint_is_one_that_a_recipe_takes(code: str) -> None:
     )
     for setting in settings_in(hint):
         assert make_recipe({"sources": [{"path": "rows.jsonl"}], "tokenizer": "model"}, [setting])
+
+
+EFFORTS = """\
+{%- set level = level | default('none') %}{{- '<|im_start|>system\n' + level + '<|im_end|>\n' }}
+""" + template(OWN.replace("m.thinking %}", "m.thinking and level in ['low', 'high'] %}") + TEXT)
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.parametrize("name", ["reasoning_content", "cot"])
+def test_an_effort_is_set_where_rows_have_reasoning_and_changes_no_other(tmp_path: Path, name: str) -> None:
+    tokenizer = twins.byte_level(tmp_path / "tokenizer", template=EFFORTS)
+    rows = [{"instruction": "one?", "output": "One.", name: "Count."}, {"instruction": "two?", "output": "Two."}]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    values = {"tokenizer": str(tokenizer), "sources": [{"path": str(path), "columns": {"reasoning": name}}]}
+    hint = str(preview(make_recipe(values)).rows[0].hint)
+    ways = re.findall(r"under level=(\w+): (jq -c .*?_lines\.jsonl)", hint)
+    assert [word for word, _ in ways] == ["low", "high"]
+    values["sources"][0]["path"] = str(tmp_path / "rows_lines.jsonl")
+    for word, command in ways:
+        subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+        shown = [row.view.documents[0].runs[0].text for row in preview(make_recipe(values)).rows]
+        assert [text.split()[1] for text in shown] == [f"{word}<|im_end|>", "none<|im_end|>"]

@@ -386,14 +386,18 @@ ASKS_TO_REASON = """\
 
 
 @pytest.mark.parametrize(
-    ("opening", "closing"), [("<think>", "</think>"), ("<|channel>thought", "<channel|>")], ids=["think", "channel"]
+    ("opening", "closing"),
+    [("<think>", "</think>"), ("<|channel>thought", "<channel|>"), ("<deliberate>", "</deliberate>")],
+    ids=["think", "channel", "own"],
 )
 def test_a_plain_answer_is_not_learned_under_a_prompt_that_asks_for_reasoning(
     make: Make, opening: str, closing: str
 ) -> None:
     source = ASKS_TO_REASON.replace("OPEN", opening).replace("CLOSE", closing)
     reason = "messages[1]: the template does not begin this turn with its own prompt"
-    assert make(source).reasons([chat(ASKED, PLAIN)]) == [("prompt_diverges", reason)]
+    for rule in ("refuse", "common_prefix"):  # which would cut the block off
+        refusing = make(source, f"supervision.on_prompt_mismatch={rule}")
+        assert refusing.reasons([chat(ASKED, PLAIN)]) == [("prompt_diverges", reason)]
     stages = make(source, "supervision.on_prompt_mismatch=continue")
     ((prompt, completion),) = stages.turns(chat(ASKED, PLAIN))
     assert "Reason." not in prompt
@@ -401,11 +405,15 @@ def test_a_plain_answer_is_not_learned_under_a_prompt_that_asks_for_reasoning(
     assert completion == "One.<|im_end|>"
 
 
-def test_a_reasoned_answer_is_learned_under_the_prompt_that_asks_for_it(make: Make) -> None:
-    source = ASKS_TO_REASON.replace("OPEN", "<think>").replace("CLOSE", "</think>")
+@pytest.mark.parametrize("name", ["think", "deliberate"])
+@pytest.mark.parametrize("asks", ["thinking is defined and thinking", "(level | default('none')) != 'none'"])
+def test_a_reasoned_answer_is_learned_under_the_prompt_that_asks_for_it(make: Make, name: str, asks: str) -> None:
+    """Also if all that the template names is the value that asks for none."""
+    source = ASKS_TO_REASON.replace("OPEN", f"<{name}>").replace("CLOSE", f"</{name}>")
+    source = source.replace("thinking is defined and thinking", asks)
     ((prompt, completion),) = make(source).turns(chat(ASKED, FIELD))
     assert "Reason." in prompt
-    assert completion == "<think>\nCount.\n</think>One.<|im_end|>"
+    assert completion == f"<{name}>\nCount.\n</{name}>One.<|im_end|>"
 
 
 def test_an_answer_whose_reasoning_is_dropped_is_a_plain_one(make: Make) -> None:

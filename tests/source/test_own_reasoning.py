@@ -10,6 +10,7 @@ from supervision_stages import Stages, assistant, call, result, user
 from packer.batches import Sample
 from packer.source.decode import Refused
 from packer.source.schema import read_row
+from packer.source.unread_text import find_unread
 
 MARKED = """\
 {%- for m in messages %}
@@ -28,6 +29,13 @@ THOUGHT: list[dict[str, Any]] = [
     *(assistant(None, **{name: "Count."}) for name in ("reasoning_content", "thinking", "reasoning")),
     assistant("", reasoning_content="Count."),
     assistant([{"type": "thinking", "thinking": "Count."}]),
+    assistant([{"type": "thinking", "thinking": [{"type": "text", "text": "Count."}], "closed": True}]),
+    assistant([{"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Count."}]}]),
+    assistant(None, reasoning_details=[{"type": "reasoning.text", "text": "Count.", "index": 0, "signature": "c2ln"}]),
+    assistant(
+        None, reasoning_details=[{"type": "reasoning.summary", "summary": "Count."}, {"type": "reasoning.encrypted"}]
+    ),
+    assistant(None, thinking_blocks=[{"type": "thinking", "thinking": "Count.", "signature": "c2ln"}]),
 ]
 CALLING = assistant(None, tool_calls=[call("look", {"q": "x"})])
 
@@ -52,6 +60,28 @@ def test_reasoning_and_the_answer_that_follows_are_one_turn(tmp_path: Path, thou
     assert learned(tmp_path, ASKED, thought, assistant("One.", channel="final")) == ["{{Count.}}One.<|im_end|>"]
     (both,) = learned(tmp_path, ASKED, thought, CALLING, result("wet"), assistant("It rains."))
     assert both == '{{Count.}}{"name": "look", "arguments": {"q": "x"}}<|im_end|>It rains.<|im_end|>'
+
+
+@pytest.mark.parametrize("thought", THOUGHT, ids=str)
+def test_reasoning_in_any_form_is_read_and_nothing_beside_it_is_asked_about(thought: dict[str, Any]) -> None:
+    rows = [{"messages": [ASKED, thought, assistant("One.", channel="final"), ASKED, assistant("One.")]}] * 2
+    assert not find_unread(rows, schema="messages", columns={}, roles={}).fields
+
+
+def test_of_reasoning_in_parts_its_text_counts_and_not_its_summary_or_a_copy_beside_it() -> None:
+    summary = [{"type": "summary_text", "text": each} for each in ("Two", "letters.")]
+    parts = [{"type": "reasoning", "text": "Count.", "summary": summary}, {"type": "text", "text": "One."}]
+    details = [{"type": "reasoning.text", "text": "Count."}]
+    for message in (assistant(parts), assistant("One.", reasoning="Count.", reasoning_details=details)):
+        assert read(ASKED, message).messages[1].fields["reasoning_content"] == "Count."
+    del parts[0]["text"]
+    assert read(ASKED, assistant(parts)).messages[1].fields["reasoning_content"] == "Two\n\nletters."
+
+
+def test_a_part_of_reasoning_that_did_not_end_is_cut_off() -> None:
+    with pytest.raises(Refused) as caught:
+        read(ASKED, assistant([{"type": "thinking", "thinking": "Count", "closed": False}]))
+    assert caught.value.code == "cut_off"
 
 
 def test_rows_of_turns_say_it_with_from_and_value(tmp_path: Path) -> None:

@@ -109,7 +109,9 @@ def test_names_that_take_the_same_place_in_different_rows_are_the_same_role():
 
 
 def test_a_role_that_is_none_is_refused_with_those_there_are(tmp_path: Path):
-    with pytest.raises(Exception, match=r"expected system \| developer \| user \| assistant \| tool, found 'usr'"):
+    with pytest.raises(
+        Exception, match=r"expected system \| developer \| user \| assistant \| tool \| reasoning, found 'usr'"
+    ):
         make_recipe({"sources": [{"path": "x", "roles": {"client": "usr"}}]})
     row = json.loads('{"messages": [{"role": "client", "content": "Hi"}]}')
     with pytest.raises(Refused, match="`client`"):

@@ -9,6 +9,7 @@ from hints import settings_in
 
 from packer.errors import InputError
 from packer.source.detect import detect_schema
+from packer.source.schema import read_row
 from packer.source.schema_errors import columns_hint, refuse_unread_columns
 
 CHAT = [{"role": "user", "content": "a"}]
@@ -194,6 +195,24 @@ def test_options_that_no_column_reads_are_written_into_the_question(name, tmp_pa
     written = json.loads((tmp_path / "rows_lines.jsonl").read_text("utf-8"))
     assert written.keys() == {"Question", [*row][-1]}
     assert all(text in written["Question"] for text in ("Which?", "owl", "curlew", "B"))
+
+
+@pytest.mark.parametrize(
+    ("choices", "answer", "asked"),
+    [
+        (["an owl", "a curlew"], "B", "A. an owl\n\nB. a curlew"),
+        (["A) an owl", "B) a curlew"], "B", "A) an owl\n\nB) a curlew"),
+        (["an owl", "a curlew"], "a curlew", "an owl\n\na curlew"),
+        (["an owl", "a curlew"], "C", "an owl\n\na curlew"),
+    ],
+)
+def test_options_have_the_letters_by_which_answers_name_them(choices, answer, asked):
+    row = {"question": "Which of these lives by the shore?", "choices": choices, "answer": answer}
+    way = "--columns instruction=question,output=answer,input=choices"
+    assert way in columns_hint([row], {})
+    columns = {"instruction": "question", "output": "answer", "input": "choices"}
+    sample = read_row(row, number=0, schema="alpaca", columns=columns)
+    assert sample.messages[0].fields["content"] == f"{row['question']}\n{asked}"
 
 
 @pytest.mark.parametrize(

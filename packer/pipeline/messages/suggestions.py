@@ -12,7 +12,7 @@ from itertools import islice
 
 from msgspec import structs
 
-from packer.batches import Message, RowBatch, Sample
+from packer.batches import REASONING_FIELDS, Message, RowBatch, Sample
 from packer.model.model import Model
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.pipeline.as_given import says_its_rows
@@ -25,9 +25,10 @@ from packer.render import ChatTemplate
 from packer.render.asked_modes import CONTRADICTS, SEVERAL_EFFORTS
 from packer.render.frames import unframed
 from packer.render.reasoning import ANY_TAG
-from packer.source.conversations import turns_hint
+from packer.source.conversations import EACH_ROW, turns_hint
 from packer.source.detect import first_rows
 from packer.source.exports import export_hint
+from packer.source.file_bytes import jq_command
 from packer.source.roles import roles_hint
 from packer.source.row import composed
 from packer.source.rows import InputFile
@@ -56,7 +57,7 @@ def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Model
 
     `lost` are further kinds of dropped content for which rows were rejected.
     """
-    hint = _about_reading(code, reason, file) or _columns_of(code, reason)
+    hint = _about_reading(code, reason, file) or _columns_of(code, reason) or _efforts_of_rows(reason, file)
     if hint is None:
         hint = tried_hint(code, reason, (row.batch for row in file.rows()), recipe, model, lost=lost)
     if code not in ("unknown_schema", "pair_no_prompt") and file.columns:
@@ -164,6 +165,28 @@ def _about_reading(code: str, reason: str, file: InputFile) -> str | None:
         hint = columns_hint([*first_rows(file.path, file.format, file.columns, every_column=True)], file.columns)
         return hint if "--columns" in hint else None
     return None
+
+
+def _efforts_of_rows(reason: str, file: InputFile) -> str | None:
+    """Return commands that set a word for the effort where rows have reasoning, if others have none.
+
+    One in the recipe would ask for reasoning before their answers, too.
+    """
+    if SEVERAL_EFFORTS not in reason:
+        return None
+    names = [json.dumps(file.columns.get(name) or name) for name in REASONING_FIELDS]
+    rows = islice(first_rows(file.path, file.format, file.columns), _SEARCHED_ROWS)
+    says = re.compile(rf'(?:{"|".join(map(re.escape, names))}): "[^"]')
+    if {says.search(json.dumps(row, default=str)) is not None for row in rows} != {True, False}:
+        return None
+    fields = ", ".join(f".[{name}]" for name in names)
+    has_any = f'[.. | objects | {fields} | strings | select(. != "")] != []'
+    ways = []
+    for name, word in re.findall(r"(\w+)=(\w+)", reason):
+        then = f".chat_template_kwargs += {json.dumps({name: word})}"
+        command = jq_command(file.path, f"{EACH_ROW}if {has_any} then {then} else . end")
+        ways += [f"to train rows with reasoning under {name}={word}: {command}"] * (command is not None)
+    return "; ".join(ways) or None
 
 
 def _columns_of(code: str, reason: str) -> str | None:

@@ -7,7 +7,7 @@ source says that it may be left out. See :mod:`packer.source.unread_text` for wh
 
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -17,10 +17,12 @@ from packer.errors import InputError
 from packer.model.model import Model
 from packer.pipeline.plan.input_resolution import SourceFile
 from packer.pipeline.stages import compile_template
-from packer.recipe.named_options import as_option
+from packer.recipe.named_options import as_option, flow_mapping
 from packer.recipe.recipe import Recipe, Source, for_one_source
 from packer.recipe.row_rules import fields_of
 from packer.render.environment import RenderError
+from packer.render.reasoning import ANY_TAG, has_tag
+from packer.source.answer_blocks import BETWEEN
 from packer.source.conversations import EACH_ROW, SingleMessages, single_messages
 from packer.source.detect import whole_rows
 from packer.source.file_bytes import jq_command, quoted
@@ -131,6 +133,12 @@ class Question:
 
     source: str
     fields: tuple[UnreadField, ...]
+    blocks: tuple[UnreadField, ...]
+    """Blocks with which answers begin, and that the template would show as part of what they say."""
+
+    roles: Mapping[str, str]
+    """Those that the source has."""
+
     num_rows: int
     proposal: Proposal | None
     commands: tuple[str, ...]
@@ -140,6 +148,7 @@ class Question:
         flags = [each for each in self.fields if each.flag is not None]
         what = "a field has" if len(texts) == 1 else f"{len(texts)} fields have"
         found = [f"{what} text that nothing reads: {self._shown(texts)}"] * bool(texts)
+        found += [f"answers begin with what may be reasoning: {self._shown(self.blocks)}"] * bool(self.blocks)
         found += [f"what may say which answers are trained is not read: {self._shown(flags)}"] * bool(flags)
         return f"{self.source}: {'; '.join(found)}"
 
@@ -154,6 +163,10 @@ class Question:
 
     def ways(self) -> Iterator[str]:
         """Yield what reads the fields whose names say what they are, what reads one more, and the commands."""
+        if self.blocks:
+            for role, effect in (("reasoning", "reads it as reasoning"), ("assistant", "trains it as what they say")):
+                roles = {**self.roles, **{block.path: role for block in self.blocks}}
+                yield f"{as_option(f'sources.roles={flow_mapping(roles)}')} {effect}"
         yield from self.commands
         if (found := self.proposal) is None:
             return
@@ -201,33 +214,37 @@ class Questions:
         return tuple(
             question
             for number, found in sorted(self._found.items())
-            if (question := self._of(self._recipe.sources[number].path, found)) is not None
+            if (question := self._of(self._recipe.sources[number], found)) is not None
         )
 
     def note_rare(self, note: Callable[[str], None]) -> None:
         """Name the fields with such text in too few rows to ask about them."""
         for number, found in sorted(self._found.items()):
-            rare = [replace(each, unread=replace(each.unread, fields=each.unread.rare)) for each in found]
-            if (question := self._of(self._recipe.sources[number].path, rare)) is not None:
+            rare = [replace(each, unread=replace(each.unread, fields=each.unread.rare, blocks=())) for each in found]
+            if (question := self._of(self._recipe.sources[number], rare)) is not None:
                 note(f"{question}; too few to ask about, so it is left out; --ignore says that it may be")
 
-    def _of(self, path: str, found: Sequence[FileQuestion]) -> Question | None:
-        fields: dict[str, UnreadField] = {}
-        for field in (field for each in found for field in each.unread.fields):
-            if (key := _KEY.fullmatch(field.path)) and self._reads(key[1], is_flag=field.flag is not None):
-                continue
-            so_far = fields.get(field.path)
-            num_rows = field.num_rows + (so_far.num_rows if so_far is not None else 0)
-            fields[field.path] = replace(so_far or field, num_rows=num_rows)
-        if not fields:
+    def _of(self, source: Source, found: Sequence[FileQuestion]) -> Question | None:
+        fields = _added(
+            field
+            for each in found
+            for field in each.unread.fields
+            if not ((key := _KEY.fullmatch(field.path)) and self._reads(key[1], is_flag=field.flag is not None))
+        )
+        blocks = _added(block for each in found for block in each.unread.blocks)
+        asked = {path for path in blocks if self._shows_otherwise(path)}
+        blocks = {path: block for path, block in blocks.items() if path in asked or (asked and ANY_TAG.search(path))}
+        if not fields and not blocks:
             return None
         proposal = next((each.proposal for each in found if each.proposal), None)
         if proposal is not None:
             left = tuple(sorted(name for name in fields.keys() - {*proposal.read} if fields[name].flag is None))
             proposal = replace(proposal, left=left)
         return Question(
-            source=path,
+            source=source.path,
             fields=tuple(fields[name] for name in sorted(fields)),
+            blocks=tuple(blocks.values()),
+            roles=source.roles,
             num_rows=sum(each.unread.num_rows for each in found),
             proposal=proposal,
             commands=tuple(dict.fromkeys(way for each in found for way in each.ways)),
@@ -246,6 +263,15 @@ class Questions:
                         return True
         return False
 
+    def _shows_otherwise(self, block: str) -> bool:
+        """Whether the template shows reasoning, and does not know the tags of a block."""
+        sources = {self._model.template, self._model.tool_template} - {None}
+        if self._recipe.supervision.reasoning == "inline" or ANY_TAG.search(block):
+            return False
+        forms = [compile_template(str(source), self._model, self._recipe).reasoning for source in sources]
+        is_known = any(block.partition(BETWEEN)[2] in str(source) for source in sources)
+        return not is_known and (any(form.around for form in forms) or any(has_tag(str(source)) for source in sources))
+
     def refuse(self) -> None:
         """Ask: stop a build that would leave out texts, and name those of all sources at once.
 
@@ -262,5 +288,15 @@ class Questions:
         ways = [f"{each.source}: {way}" if are_several else way for each in questions for way in each.ways()]
         names = sorted({field.path for each in questions for field in each.fields})
         left_out = " ".join(f"--ignore {shlex.quote(name)}" for name in names)
-        what = "it" if len(names) == 1 else "them"
-        return for_one_source("; ".join([*ways, f"{left_out} leaves {what} out"]), self._recipe)
+        ways += [f"{left_out} leaves {'it' if len(names) == 1 else 'them'} out"] * bool(names)
+        return for_one_source("; ".join(ways), self._recipe)
+
+
+def _added(fields: Iterable[UnreadField]) -> dict[str, UnreadField]:
+    """Return the fields of several files by their paths, with the rows of all."""
+    added: dict[str, UnreadField] = {}
+    for field in fields:
+        so_far = added.get(field.path)
+        num_rows = field.num_rows + (so_far.num_rows if so_far is not None else 0)
+        added[field.path] = replace(so_far or field, num_rows=num_rows)
+    return added

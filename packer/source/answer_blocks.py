@@ -1,0 +1,179 @@
+"""Finds blocks with which answers begin and that may be reasoning, and reads them as such where `roles` says so.
+
+No list of tags is needed: text between tags of any name, in front of what an answer says, may be meant for no reader.
+Headings are, so one counts only if its name is one of reasoning. Whether a block is reasoning or what the answer says,
+only who made the rows knows, and says it in `roles`: ``{"<plan>...</plan>": reasoning}``, or ``assistant``.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+import msgspec
+
+from packer.batches import Message, Sample
+from packer.source.chat import with_reasoning_fields
+from packer.source.decode import Refused
+from packer.source.file_bytes import quoted
+from packer.source.prose import is_text
+
+BETWEEN = "..."
+"""What stands between the two marks in the name of a block."""
+
+_ATTRIBUTES = r"(?:\s[^<>\[\]\n]{0,80})?"
+_TAG = re.compile(rf"([<\[{{(|◁｜]{{1,3}})([^\W\d_][\w.:-]{{0,40}}){_ATTRIBUTES}([>\]}})|▷｜]{{1,3}})")
+_BEGIN = re.compile(r"(?:begin|start)(?=_)", re.IGNORECASE)
+_CLOSES_ANY = re.compile(r"</(\w[\w.:-]{0,40})>")
+_CLOSES_LINE = re.compile(rf"^[ \t]*({_CLOSES_ANY.pattern})[ \t]*(?=\n|\Z)", re.MULTILINE)
+
+_FENCE = re.compile(r"(`{3,}|~{3,})[\w-]{1,40}(?=\n)")
+_NAME = r"[^\W\d_][\w '-]{0,40}"
+_HEADINGS = (rf"(#{{1,6}} ){_NAME}:?(?=\n)", rf"(\*\*){_NAME}(?::\*\*|\*\*:?)", rf"(){_NAME}:")
+_OF_REASONING = re.compile(r"\b(?:think|thinking|thoughts?|reasoning)\b", re.IGNORECASE)
+_BRACKETS, _LONGEST_HEADING, _MOST_HEADINGS = "<[{(|◁｜", 64, 8
+
+
+class Block(NamedTuple):
+    opening: str
+    """Empty if the prompt opens the block, as R1's does."""
+
+    closing: str
+    inside: str
+
+    @property
+    def name(self) -> str:
+        """What `roles` calls it."""
+        return f"{self.opening}{BETWEEN}{self.closing}"
+
+
+def blocks_of(text: str) -> Iterator[Block]:
+    r"""Yield the block with which an answer begins, if it is text and is followed by more; or some, of which one is.
+
+    An answer that consists of elements with the same tag, or has elements both in the block and behind it, is markup.
+
+    Example:
+        >>> [block.name for block in blocks_of("<plan>First the tide, then the boat.</plan> At six.")]
+        ['<plan>...</plan>']
+        >>> [block.name for block in blocks_of("## Thinking\nFirst the tide.\n## Answer\nAt six.")]
+        ['## Thinking...## Answer']
+    """
+    begun = text.strip()
+    if begun[:1] not in _BRACKETS and "</" not in begun and not _OF_REASONING.search(begun[:_LONGEST_HEADING]):
+        return  # nearly always
+    for block in _blocks(begun):
+        rest = begun.partition(block.inside + block.closing)[2]
+        if is_text(block.inside.strip()) and rest:
+            yield block
+            yield from blocks_of(rest) if _TAG.fullmatch(block.opening) else ()
+
+
+def _blocks(text: str) -> Iterator[Block]:
+    if (tag := _TAG.match(text)) is not None:
+        yield from _in_tags(text, tag)
+    elif (end := _CLOSES_LINE.search(text)) is not None and f"<{end[2]}" not in text[: end.start()]:
+        yield Block("", end[1], text[: end.start(1)])
+    fence = _FENCE.match(text)
+    if fence is not None and _OF_REASONING.search(fence[0]):
+        inside, closes, _ = text[fence.end() :].partition(fence[1])
+        yield from [Block(fence[0], fence[1], inside)] if closes else ()
+    for form in _HEADINGS:
+        opening = re.match(form, text)
+        if opening is None or not _OF_REASONING.search(opening[0]):
+            continue
+        later = re.compile(rf"(?:^|(?<=\s)(?=\*))(?={re.escape(opening[1])}\w){form}", re.MULTILINE)
+        for heading in islice(later.finditer(text, opening.end()), _MOST_HEADINGS):
+            yield Block(opening[0], heading[0], text[opening.end() : heading.start()])
+
+
+def _in_tags(text: str, tag: re.Match[str]) -> Iterator[Block]:
+    left, name, right = tag.groups()
+    ends = _BEGIN.sub(lambda begin: "END" if begin[0].isupper() else "end", name)
+    closing = f"{left}{'/' * (ends == name)}{ends}{right}"
+    inside, closes, rest = text[tag.end() :].partition(closing)
+    more = re.compile(rf"\A(?:\s*{re.escape(f'{left}{name}{right}')}.*?{re.escape(closing)})*\s*", re.DOTALL)
+    rest = more.sub("", rest, count=1)
+    is_markup = f"{left}{name}" in rest or (_CLOSES_ANY.search(inside) and _CLOSES_ANY.search(rest))
+    if closes and rest and not is_markup:
+        yield Block(f"{left}{name}{right}", closing, inside)
+
+
+class Blocks:
+    """Counts the blocks with which answers of some rows begin."""
+
+    def __init__(self, known: Collection[str]) -> None:
+        self._known = known
+        self._num_rows: Counter[str] = Counter()
+        self._first: dict[str, Block] = {}
+
+    def add(self, sample: Sample) -> None:
+        answers = [message.fields.get("content") for message in sample.all_messages if message.role == "assistant"]
+        found = {block.name: block for text in answers if isinstance(text, str) for block in blocks_of(text)}
+        self._first = found | self._first
+        self._num_rows.update(name for name in found if name not in self._known)
+
+    def found(self) -> Iterator[tuple[Block, int]]:
+        """Yield those that are not known, each with its rows: of several that begin alike, the most common."""
+        openings = set()
+        for name, num_rows in self._num_rows.most_common():
+            block = self._first[name]
+            if (block.opening or name) not in openings:
+                openings.add(block.opening or name)
+                yield block, num_rows
+
+
+def with_reasoning_apart(sample: Sample, roles: Mapping[str, str]) -> Sample:
+    """Return a sample whose answers have the blocks that `roles` says are reasoning in their fields for it.
+
+    Raises:
+        Refused: `cut_off`; an answer does not close such a block. `wrong_type`; it has other reasoning in a field.
+    """
+    marks = [name.split(BETWEEN, 1) for name, role in roles.items() if role == "reasoning"]
+    marks = [each for each in marks if len(each) > 1]
+    if not marks or sample.kind != "chat":
+        return sample
+    changed = tuple(_apart(message, marks, f"$.messages[{k}]") for k, message in enumerate(sample.messages))
+    preference = sample.preference
+    if preference is not None and preference.rejected is not None:
+        rejected = with_reasoning_apart(preference.rejected, roles)
+        preference = msgspec.structs.replace(preference, rejected=rejected)
+    return msgspec.structs.replace(sample, messages=changed, preference=preference)
+
+
+def _apart(message: Message, marks: Sequence[Sequence[str]], where: str) -> Message:
+    text = message.fields.get("content")
+    if message.role != "assistant" or not isinstance(text, str):
+        return message
+    found: list[str] = []
+    while (cut := _cut(text, marks)) is not None:
+        inside, text = cut
+        found.append(inside)
+    for opening, closing in marks:
+        if opening and _begins(text, opening):
+            raise Refused("cut_off", f"{quoted(opening)} begins reasoning at {where}, and no {quoted(closing)} ends it")
+    if not found:
+        return message
+    reasoning = "\n\n".join(found)
+    if message.spans or message.fields.get("reasoning_content") not in (None, "", reasoning):
+        raise Refused("wrong_type", f"a block of reasoning beside a field or spans that say something else at {where}")
+    fields = with_reasoning_fields(message.fields | {"content": text}, reasoning)
+    return msgspec.structs.replace(message, fields=fields)
+
+
+def _cut(text: str, marks: Sequence[Sequence[str]]) -> tuple[str, str] | None:
+    """Return what is in the block with which a text begins, and the text after it; None if it begins with none."""
+    for opening, closing in marks:
+        begun = _begins(text, opening)
+        before = r"(?<!\S)" if closing[:1].isalnum() or closing[:1] in "#*`~" else ""  # `### Answer` is no `## Answer`
+        end = re.compile(before + re.escape(closing)).search(text, begun.end()) if begun else None
+        if begun and end:
+            return text[begun.end() : end.start()].strip(), text[end.end() :].lstrip()
+    return None
+
+
+def _begins(text: str, opening: str) -> re.Match[str] | None:
+    """Return what opens a block at the beginning of a text; a tag may have attributes."""
+    tag = _TAG.fullmatch(opening)
+    pieces = [tag[1] + tag[2], tag[3]] if tag else [opening]
+    return re.compile(r"\s*" + _ATTRIBUTES.join(map(re.escape, pieces))).match(text)

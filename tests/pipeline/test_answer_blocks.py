@@ -1,0 +1,173 @@
+"""Blocks with which answers begin are asked about, whatever their tags are called, and each way on builds what it says."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import twins
+from command_line import fields, run
+from hints import settings_in
+from hypothesis import given
+from hypothesis import strategies as st
+
+import packer
+from packer.audit import view_row
+from packer.errors import InputError
+from packer.source.answer_blocks import blocks_of
+from packer.source.decode import Refused
+from packer.source.schema import read_row
+from packer.store.cache import Cache
+
+INSIDE, SAYS = "The tide turns at five, so the boat waits.", "It leaves at six."
+SHAPES = {
+    "tag": ("<scratchpad>", "</scratchpad>", ""),
+    "attributes": ('<plan step="1">', "</plan>", "<plan>...</plan>"),
+    "brackets": ("[[cot]]", "[[/cot]]", ""),
+    "words": ("<|begin_of_plan|>", "<|end_of_plan|>", ""),
+    "opened by the prompt": ("", "\n</scratchpad>\n", "...</scratchpad>"),
+    "headings": ("## Thinking", "\n## Final Response\n", "## Thinking...## Final Response"),
+    "fence": ("```thinking", "\n```\n", "```thinking...```"),
+    "bold": ("**Thought:** ", " **Answer:** ", "**Thought:**...**Answer:**"),
+    "labels": ("Reasoning: ", "\nAnswer: ", "Reasoning:...Answer:"),
+}
+SHOWS = twins.CHATML.replace(
+    "(message.content or '')",
+    "('<think>' ~ message.reasoning_content ~ '</think>' if message.reasoning_content else '')"
+    " + (message.content or '')",
+)
+
+
+def rows(path: Path, *answers: str) -> Path:
+    chats = [[{"role": "user", "content": "When?"}, {"role": "assistant", "content": each}] for each in answers]
+    path.write_text("".join(json.dumps({"messages": chat}) + "\n" for chat in chats), "utf-8")
+    return path
+
+
+def trained(cache: Path) -> str:
+    with Cache.open(cache) as opened:
+        (document,) = view_row(opened, "rows.jsonl", 0).documents
+    return "".join(run.text for run in document.runs if run.message is not None)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_each_way_on_trains_a_block_as_it_says(tmp_path: Path, shape: str) -> None:
+    opening, closing, name = SHAPES[shape]
+    answer = f"{opening}\n{INSIDE} {closing}{SAYS}"
+    path = rows(tmp_path / "rows.jsonl", answer, f"{opening}\n{INSIDE}{closing}{SAYS} Bring a coat.")
+    build = ("build", path, "--tokenizer", twins.byte_level(tmp_path / "tokenizer", template=SHOWS), "-o")
+    error = fields(*build, tmp_path / "asked", exit_code=3)["error"]
+    assert f"`{name or f'{opening}...{closing}'}` (in 2 of 2 rows: `{INSIDE}`)" in error["message"]
+    found = settings_in(error["hint"])
+    assert len(found) == 2
+    for number, expected in enumerate((f"<think>{INSIDE}</think>{SAYS}", answer)):
+        run(*build, tmp_path / f"cache{number}", "--set", found[number])
+        assert trained(tmp_path / f"cache{number}") == f"{expected}<|im_end|>"
+
+
+def test_blocks_one_after_another_are_asked_about_at_once(tmp_path: Path) -> None:
+    answer = f"<view>A map of the sound.</view>\n<view>A map of the tides.</view><REASONING>{INSIDE}</REASONING>\n<answer>{SAYS}</answer>"
+    path = rows(tmp_path / "rows.jsonl", answer)
+    build = ("build", path, "--tokenizer", twins.byte_level(tmp_path / "tokenizer", template=SHOWS), "-o")
+    hint = fields(*build, tmp_path / "asked", exit_code=3)["error"]["hint"]
+    run(*build, tmp_path / "cache", "--set", settings_in(hint)[0])
+    assert trained(tmp_path / "cache") == (
+        f"<think>A map of the sound.\n\nA map of the tides.\n\n{INSIDE}</think><answer>{SAYS}</answer><|im_end|>"
+    )
+
+
+def test_a_block_may_have_blocks_in_it() -> None:
+    assert [block.name for block in blocks_of(f"<pad><way>By boat.</way>{INSIDE}</pad>{SAYS}")] == ["<pad>...</pad>"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "<p>The tide turns at five, so it waits.</p>\n<p>It leaves at six.</p>",
+        "<p>The tide turns at five, so it waits.</p>\n<ul><li>It leaves.</li></ul>\n<p>Bring a coat.</p>",
+        "<div><b>The tide</b> turns at five, so it waits.</div> <i>It leaves</i> at six.",
+        f"<answer>{INSIDE}</answer>",
+        f"<b>Note</b> {SAYS}",
+        f"You forgot the closing tag </div> here. {SAYS}",
+        f"## Summary\n{INSIDE}\n## Details\n{SAYS}",
+        f"Rethinking Ferries: {INSIDE}\nAnswer: {SAYS}",
+        f"[the tide]({SAYS}) {INSIDE}",
+    ],
+)
+def test_markup_and_headings_for_readers_are_not_asked_about(answer: str) -> None:
+    assert not [*blocks_of(answer)]
+
+
+def test_nobody_is_asked_where_a_block_is_rare_or_the_template_shows_no_reasoning(tmp_path: Path) -> None:
+    block = f"<cot>{INSIDE}</cot>{SAYS}"
+    showing, plain = (
+        twins.byte_level(tmp_path / name, template=template) for name, template in (("a", SHOWS), ("b", twins.CHATML))
+    )
+    path = rows(tmp_path / "rows.jsonl", block, *[SAYS] * 100)
+    assert packer.build(path, tmp_path / "rare", tokenizer=showing, progress=False).built
+    path = rows(tmp_path / "rows.jsonl", block, *[SAYS] * 98)
+    assert packer.build(path, tmp_path / "plain", tokenizer=plain, progress=False).built
+    with pytest.raises(InputError, match=re.escape("`<cot>...</cot>` (in 1 of 99 rows")):
+        packer.build(path, tmp_path / "asked", tokenizer=showing, progress=False)
+    known = twins.byte_level(tmp_path / "c", template=SHOWS.replace("think>", "cot>"))
+    assert packer.build(rows(path, block), tmp_path / "known", tokenizer=known, progress=False).built
+    assert trained(tmp_path / "known") == f"{block}<|im_end|>"  # as the template writes its own
+
+
+ROLES = {"<cot>...</cot>": "reasoning", "Thought:...Answer:": "reasoning"}
+
+
+def answered(answer: str, **more: Any) -> dict[str, Any]:
+    value = {"messages": [{"role": "user", "content": "When?"}, {"role": "assistant", "content": answer, **more}]}
+    return read_row(value, number=0, schema="messages", columns={}, roles=ROLES).messages[1].fields
+
+
+def test_blocks_in_a_row_are_paragraphs_of_one_reasoning_and_calls_may_follow() -> None:
+    call = {"type": "function", "function": {"name": "look", "arguments": {}}}
+    said = answered("<cot>One.</cot>\nThought: Two.\nAnswer: Six.")
+    assert (said["reasoning_content"], said["content"]) == ("One.\n\nTwo.", "Six.")
+    called = answered("<cot>One.</cot>", tool_calls=[call])
+    assert (called["reasoning_content"], called["content"]) == ("One.", "")
+
+
+@pytest.mark.parametrize(
+    ("answer", "more", "code"),
+    [
+        ("<cot>The tide turns", {}, "cut_off"),
+        ("Thought: The tide turns.\nFinal: Six.", {}, "cut_off"),
+        ("<cot>One.</cot>Six.", {"reasoning_content": "Two."}, "wrong_type"),
+        ("<cot>One.</cot>Six.", {"train_detail": [{"begin_offset": 0, "end_offset": 3, "train": True}]}, "wrong_type"),
+    ],
+)
+def test_a_block_that_does_not_end_or_says_something_else_than_a_field_is_refused(
+    answer: str, more: dict[str, Any], code: str
+) -> None:
+    with pytest.raises(Refused) as caught:
+        answered(answer, **more)
+    assert caught.value.code == code
+
+
+def test_both_sides_of_a_pair_are_read_alike(tmp_path: Path) -> None:
+    sides = {side: [{"role": "assistant", "content": f"<cot>{side}.</cot>Six."}] for side in ("chosen", "rejected")}
+    row = {"prompt": [{"role": "user", "content": "When?"}], **sides}
+    sample = read_row(row, number=0, schema="preference", columns={}, roles=ROLES)
+    assert sample.preference is not None and sample.preference.rejected is not None
+    both = (sample, sample.preference.rejected)
+    assert [each.messages[-1].fields["reasoning_content"] for each in both] == ["chosen.", "rejected."]
+
+
+@given(
+    st.from_regex(r"(?!begin_|start_)[a-z][a-z_]{0,12}", fullmatch=True).flatmap(
+        lambda name: st.sampled_from([name, name.upper(), name.title()])
+    ),
+    st.sampled_from([("<", ">"), ("[", "]"), ("{{", "}}"), ("<|", "|>"), ("◁", "▷")]),
+)
+def test_a_block_is_found_and_read_whatever_its_tag_is_called(name: str, marks: tuple[str, str]) -> None:
+    left, right = marks
+    answer = f"{left}{name}{right}{INSIDE}{left}/{name}{right}\n\n{SAYS}"
+    (block,) = blocks_of(answer)
+    chat = {"messages": [{"role": "user", "content": "When?"}, {"role": "assistant", "content": answer}]}
+    sample = read_row(chat, number=0, schema="messages", columns={}, roles={block.name: "reasoning"})
+    said = sample.messages[1].fields
+    assert (said["reasoning_content"], said["content"]) == (INSIDE, SAYS)
