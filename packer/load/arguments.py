@@ -283,21 +283,23 @@ def check_callable(name: str, value: Any, expected: str) -> None:
         raise TypeError(f"{name} is {reprlib.repr(value)}; expected {expected}")
 
 
-def open_cache(cache: Any, *, cache_dir: Any = None) -> Cache:
+def open_cache(cache: Any, *, cache_dir: Any = None, sources: Any = ()) -> Cache:
     """Open a cache by its folder or URL, or return one that is open already.
 
     Args:
         cache: the cache.
         cache_dir: of a cache in a bucket, as for :meth:`Cache.open`.
+        sources: of images that the cache only names, as for :meth:`Cache.open`.
 
     Raises:
         TypeError: neither a path nor a cache.
-        UsageError: `cache_dir` was given for a cache that is open already.
+        UsageError: one of them was given for a cache that is open already.
         InputError: the folder is not a cache.
         CheckError: the cache is damaged.
     """
     if isinstance(cache, str | os.PathLike):
-        return Cache.open(os.fspath(cache), cache_dir=cache_dir)
-    if cache_dir is not None:
-        raise UsageError("cache_dir is of a cache that is opened here", hint="pass it to Cache.open(url, …)")
+        return Cache.open(os.fspath(cache), cache_dir=cache_dir, sources=sources)
+    if cache_dir is not None or sources:
+        what = "sources are" if cache_dir is None else "cache_dir is"
+        raise UsageError(f"{what} of a cache that is opened here", hint="pass it to Cache.open(url, …)")
     return check_instance("cache", cache, Cache, "the folder of a cache, or what Cache.open gave")

@@ -182,7 +182,7 @@ def _tasks(
                 source=source,
                 key=partition_key(partition, entry, documents),
                 traits=traits_task(partition, entry, recipe, row_rules),
-                media_root=recipe.media.root,
+                media=recipe.media,
             )
 
 
