@@ -14,6 +14,7 @@ from packer.load.image_positions import packed_positions, rope_index_of
 from packer.load.model_masks import masks_of, overlooks_positions
 from packer.load.ordered_rows import refuse_preference
 from packer.load.step import MicroBatch, shift_labels
+from packer.media.packed_models import first_with_state, text_config, wrong_when_packed
 
 
 def huggingface(
@@ -66,7 +67,7 @@ def huggingface(
     """
     if "sides" in micro_batch:
         refuse_preference("pairs" if "pair_ids" in micro_batch else "rated answers", "huggingface(...)")
-    state = _first_with_state(config)
+    state = first_with_state(config)
     if seq_idx is None:
         seq_idx = "cu_seq_lens_q" in micro_batch and len(micro_batch["cu_seq_lens_q"]) > 2 and bool(state)
     _check(micro_batch, seq_idx=seq_idx, state=state, explicit_mask=mask_dtype is not None)
@@ -93,19 +94,15 @@ def _positions_with_images(
     micro_batch: MicroBatch, config: Any, rope_index: Callable[..., Any] | None
 ) -> dict[str, Tensor | None]:
     """Return the positions of documents with images; None where the model makes them itself, of each padded row."""
-    is_spatial, state = _has_positions_in_3d(config), _first_with_state(config)
+    is_spatial = _has_positions_in_3d(config)
     if "cu_seq_lens_q" not in micro_batch:
         return {"position_ids": None} if is_spatial else {}
-    refused = {
-        "a model that attends to both sides within an image, as Gemma 3: transformers takes the images of packed "
-        "documents for others": "token_type_ids" in micro_batch or _is_bidirectional(config),
-        f"a model with layers that carry a state, which packed images disturb{state}": bool(state),
-        "a model with positions in three dimensions, without its get_rope_index": is_spatial and rope_index is None,
-    }
-    for what, applies in refused.items():
-        if applies:
-            hint = "open the loader with batching='padded'; or give rope_index, for the last of these reasons"
-            raise UsageError(f"packed documents with images for {what}", hint=hint)
+    if (what := wrong_when_packed(micro_batch, config)) is not None:
+        hint = "open the loader with batching='padded'"
+        raise UsageError(f"packed documents with images for a model that {what}", hint=hint)
+    if is_spatial and rope_index is None:
+        what = "packed documents with images for a model with positions in three dimensions, without its get_rope_index"
+        raise UsageError(what, hint="give rope_index; or open the loader with batching='padded'")
     return {} if rope_index is None else {"position_ids": packed_positions(micro_batch, rope_index)}
 
 
@@ -157,28 +154,9 @@ def weighted_loss(logits: Tensor, micro_batch: MicroBatch, *, num_items_in_batch
     return loss
 
 
-def _text_config(config: Any) -> Any:
-    """Return the part of a config that is about the language model."""
-    return config.get_text_config() if hasattr(config, "get_text_config") else config
-
-
 def _has_positions_in_3d(config: Any) -> bool:
-    text = _text_config(config)
+    text = text_config(config)
     return any("mrope_section" in (getattr(text, name, None) or {}) for name in ("rope_parameters", "rope_scaling"))
-
-
-def _is_bidirectional(config: Any) -> bool:
-    return bool(getattr(_text_config(config), "use_bidirectional_attention", None))
-
-
-def _first_with_state(config: Any) -> str:
-    """Name the first layer of another kind than attention by a mask; empty if there is none."""
-    text = _text_config(config)
-    kinds = getattr(text, "layer_types", None) or getattr(text, "layers_block_type", None) or ()
-    for at, kind in enumerate(kinds):
-        if kind == "linear_attention" or not kind.endswith("attention"):
-            return f" (layer {at}, {kind})"
-    return ""
 
 
 def _check(micro_batch: MicroBatch, *, seq_idx: bool, state: str, explicit_mask: bool) -> None:

@@ -251,10 +251,11 @@ def check_callable(name: str, value: Any, expected: str) -> None:
         raise TypeError(f"{name} is {reprlib.repr(value)}; expected {expected}")
 
 
-def open_cache(cache: Any, *, cache_dir: Any = None) -> Cache:
+def open_cache(cache: Any, *, cache_dir: Any = None, sources: Any = ()) -> Cache:
     """Open a cache by its folder or URL, or return one that is open already; TypeError for anything else."""
     if isinstance(cache, str | os.PathLike):
-        return Cache.open(os.fspath(cache), cache_dir=cache_dir)
-    if cache_dir is not None:
-        raise UsageError("cache_dir is of a cache that is opened here", hint="pass it to Cache.open(url, …)")
+        return Cache.open(os.fspath(cache), cache_dir=cache_dir, sources=sources)
+    if cache_dir is not None or sources:
+        what = "sources are" if cache_dir is None else "cache_dir is"
+        raise UsageError(f"{what} of a cache that is opened here", hint="pass it to Cache.open(url, …)")
     return check_instance("cache", cache, Cache, "the folder of a cache, or what Cache.open gave")

@@ -26,7 +26,7 @@ from packer.load.step import MicroBatch, Step
 from packer.store.cache import Cache
 from packer.withdrawn import WORKERS, refuse_withdrawn, withdraws
 
-_NOT_PICKLED = {"self", "cache", "cache_dir"}
+_NOT_PICKLED = {"self", "cache", "cache_dir", "sources"}
 
 
 class PackedLoader:
@@ -91,6 +91,7 @@ class PackedLoader:
             shape of ``input_ids``, then the width; position t is about the token there, as in unshifted labels.
         cache_dir: local folder for the shards of a cache in a bucket, as in :meth:`packer.Cache.open`. An iteration
             begins once all of the split are there; with ``prefetch=0`` each is fetched when it is needed.
+        sources: folders of the images that the cache only names, as in :meth:`packer.Cache.open`.
 
     Micro-batches of B rows, L tokens per row, and S sequences, where a run of padding counts as one sequence:
 
@@ -140,10 +141,11 @@ class PackedLoader:
         images: bool = True,
         columns: Sequence[str] = (),
         cache_dir: str | Path | None = None,
+        sources: str | Path | Sequence[str | Path] = (),
     ) -> None:
         self._arguments = {name: value for name, value in locals().items() if name not in _NOT_PICKLED}
-        if not isinstance(cache, Mixture) or cache_dir is not None:
-            cache = open_cache(cache, cache_dir=cache_dir)
+        if not isinstance(cache, Mixture) or cache_dir is not None or sources:
+            cache = open_cache(cache, cache_dir=cache_dir, sources=sources)
         self._cache = cache
         caches = self._cache.caches if isinstance(self._cache, Mixture) else (self._cache,)
         self._options = resolve_options(caches, SimpleNamespace(**self._arguments))

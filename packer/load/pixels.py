@@ -102,7 +102,7 @@ class BatchImages:
 
     @cached_property
     def _shards(self) -> list[MediaShards]:
-        return [MediaShards(cache.folder, cache.manifest.media or ()) for cache in self._caches]
+        return [cache.images for cache in self._caches]
 
     def _bytes(self, digest: bytes) -> bytes:
         holds = (shards for shards in self._shards[:-1] if digest in shards)

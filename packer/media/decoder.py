@@ -58,14 +58,14 @@ class Image:
     """As given: a JPEG, a PNG and so on."""
 
     name: str | None = None
-    """The file that the row names, as it does; None if the row has the bytes."""
+    """The file that the row names, as it does or from `media.root`; None if the row has the bytes."""
 
     @property
     def size(self) -> tuple[int, int]:
         return self.height, self.width
 
 
-def examine(data: bytes, *, is_decoded: bool) -> Image:
+def examine(data: bytes, *, is_decoded: bool, name: str | None = None) -> Image:
     """Read an image's header and, with `is_decoded`, its pixels, to find out whether they can be read at all.
 
     Raises:
@@ -94,7 +94,7 @@ def examine(data: bytes, *, is_decoded: bool) -> Image:
             said = _ADDRESS.sub("", str(error))[:_SHOWN]
             raise UnusableImageError("media_unreadable", f"{type(error).__name__}: {said}") from None
     height, width = (width, height) if is_lying else (height, width)
-    return Image(sha256=sha256(data).digest(), height=height, width=width, data=data)
+    return Image(sha256=sha256(data).digest(), height=height, width=width, data=data, name=name)
 
 
 def thumbnail(data: bytes, side: int = 128) -> bytes | None:

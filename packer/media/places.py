@@ -4,7 +4,7 @@ import base64
 import binascii
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -12,6 +12,8 @@ from typing import Any, Self
 
 from packer.host.regular_file import open_descriptor
 from packer.media.decoder import MAX_IMAGE_BYTES, Image, UnusableImageError, examine
+from packer.names import is_address
+from packer.recipe.row_rules import MediaRules
 
 OF_FILES = frozenset({"media_missing", "media_outside", "media_unreadable", "media_too_large", "media_refused"})
 """Codes of rejections that another file under the same name may end."""
@@ -26,20 +28,41 @@ class ImageFiles:
     """Opens the images of the rows of one file.
 
     Args:
-        base: the folder of the file, where relative paths begin.
+        base: the folder where relative paths begin: that of the file.
         root: the folder that no path may leave.
         is_decoded: whether each image is decoded, too.
+        names_from_root: whether images are named by their paths below `root`, and not as rows name them.
     """
 
     base: Path
     root: Path
     is_decoded: bool = True
+    names_from_root: bool = False
 
     @classmethod
-    def of(cls, folder: str | None, root: str | None, *, is_decoded: bool = True) -> Self:
-        """What opens images for a file in this folder; without a folder, only absolute paths below `root`."""
+    def of(cls, folder: str | None, rules: MediaRules) -> Self:
+        """What opens images for a file in this folder; without a folder, only absolute paths below `rules.root`."""
         base = Path(folder or _NOWHERE).resolve()
-        return cls(base=base, root=base if root is None else Path(root).resolve(), is_decoded=is_decoded)
+        return cls(
+            base=base,
+            root=base if rules.root is None else Path(rules.root).resolve(),
+            is_decoded=rules.check == "decode",
+            names_from_root=rules.keep == "reference",
+        )
+
+    @classmethod
+    def below(cls, named: Iterable[str | Path], roots: Iterable[str]) -> tuple[Self, ...]:
+        """What opens the files of a cache that has only their names, below folders that the reader named.
+
+        Names begin at one of the `roots` of its build, from the current folder or from a named one, if it is below
+        that; or at a named folder itself, where the images are now.
+        """
+        here, roots, found = Path.cwd(), tuple(roots), list[Self]()
+        for top in (_straight(here / each) for each in named if not is_address(str(each))):
+            bases = map(_straight, (*(place / root for root in roots for place in (here, top)), top))
+            inside = dict.fromkeys(base.resolve() for base in bases if base.is_relative_to(top))
+            found += [cls(base=base, root=base) for base in inside if base.is_relative_to(top.resolve())]
+        return tuple(found)
 
     def open(self, source: Any) -> Image:
         """Return the image of a source: a path, a `data:` address, or an object with bytes, a path or an address.
@@ -47,26 +70,32 @@ class ImageFiles:
         Raises:
             UnusableImageError: it cannot be used.
         """
-        data = _inner(source)
-        content = self._read(data) if isinstance(data, str) else data
-        if not isinstance(content, bytes):
-            raise UnusableImageError("media_unreadable", f"a source of type {type(content).__name__}")
-        image = examine(content, is_decoded=self.is_decoded)
-        return replace(image, name=data) if isinstance(data, str) and not data.startswith("data:") else image
+        data, name = _inner(source), None
+        if isinstance(data, str) and data.startswith("data:"):
+            data = _decoded(data)
+        elif isinstance(data, str):
+            place = self._place(data)
+            name, data = self._name(data, place) if self.names_from_root else data, _content(place, data)
+        if not isinstance(data, bytes):
+            raise UnusableImageError("media_unreadable", f"a source of type {type(data).__name__}")
+        return examine(data, is_decoded=self.is_decoded, name=name)
 
     def digest(self, name: str) -> bytes | None:
-        """Return the digest of what a file now has that a row named; None if it cannot be read."""
+        """Return the digest of what a file now has that an image was named by; None if it cannot be read."""
         try:
-            return sha256(self._read(name)).digest()
+            return sha256((replace(self, base=self.root) if self.names_from_root else self).read(name)).digest()
         except UnusableImageError:
             return None
 
-    def _read(self, name: str) -> bytes:
-        if name.startswith("data:"):
-            try:
-                return base64.b64decode(name.partition(",")[2], validate=True)
-            except (binascii.Error, ValueError):
-                raise UnusableImageError("media_unreadable", "its base64 cannot be decoded") from None
+    def read(self, name: str) -> bytes:
+        """Return the bytes of a file.
+
+        Raises:
+            UnusableImageError: `media_url`, `media_missing`, `media_outside`.
+        """
+        return _content(self._place(name), name)
+
+    def _place(self, name: str) -> Path:
         path = name.removeprefix("file://")
         if _SCHEME.match(path):
             raise UnusableImageError("media_url", f"{path[:_SHOWN]}: a build fetches nothing")
@@ -78,12 +107,41 @@ class ImageFiles:
             # What leaves the folder is refused as such, however deep the folder is and whatever is there.
             if not place.is_relative_to(self.root) and (".." in Path(path).parts or place.exists()):
                 raise UnusableImageError("media_outside", f"{path[:_SHOWN]} is not below {self.root}")
-            # It is resolved: a link in its place now was put there since.
-            with os.fdopen(open_descriptor(place, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
-                return file.read(MAX_IMAGE_BYTES + 1)
         except (OSError, ValueError, RuntimeError) as error:
-            said = getattr(error, "strerror", None) or error
-            raise UnusableImageError("media_missing", f"{path[:_SHOWN]}: {said}") from None
+            raise _missing(name, error) from None
+        return place
+
+    def _name(self, name: str, place: Path) -> str:
+        """Return the path below the root: as the row has it, so that links on the way are watched, where it is that."""
+        named = _straight(self.base / name.removeprefix("file://"))
+        return (named if named.is_relative_to(self.root) else place).relative_to(self.root).as_posix()
+
+
+def _straight(path: Path) -> Path:
+    """Return a path without `..`, whatever links are on the way."""
+    return Path(os.path.normpath(path))
+
+
+def _content(place: Path, name: str) -> bytes:
+    try:
+        # It is resolved: a link in its place now was put there since.
+        with os.fdopen(open_descriptor(place, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+            # One byte more than it has: memory for the largest image costs as much as the digest of a photo.
+            return file.read(min(os.fstat(file.fileno()).st_size, MAX_IMAGE_BYTES) + 1)
+    except (OSError, ValueError) as error:
+        raise _missing(name, error) from None
+
+
+def _missing(name: str, error: Exception) -> UnusableImageError:
+    path, said = name.removeprefix("file://"), getattr(error, "strerror", None) or error
+    return UnusableImageError("media_missing", f"{path[:_SHOWN]}: {said}")
+
+
+def _decoded(address: str) -> bytes:
+    try:
+        return base64.b64decode(address.partition(",")[2], validate=True)
+    except (binascii.Error, ValueError):
+        raise UnusableImageError("media_unreadable", "its base64 cannot be decoded") from None
 
 
 _PATHS = ("url", "path", "uri", "fileUri", "file_uri")

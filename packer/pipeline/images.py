@@ -73,7 +73,7 @@ class RowImages:
         return replace(rows, samples=tuple(samples)), tuple(rejections)
 
     def _files(self, folder: str | None) -> ImageFiles:
-        return ImageFiles.of(folder, self._rules.root, is_decoded=self._rules.check == "decode")
+        return ImageFiles.of(folder, self._rules)
 
     @cached_property
     def _repeated(self) -> Int32:

@@ -26,6 +26,7 @@ from packer.pipeline.columns import RowColumns
 from packer.pipeline.plan.benchmarks import questions_of
 from packer.pipeline.stages import Stages, SupervisedRows, named_row, overruns_at
 from packer.recipe.recipe import Recipe
+from packer.recipe.row_rules import MediaRules
 from packer.rejections import CODES
 from packer.source.partition import Partition
 from packer.source.rows import InputFile, folder_of, read_rows
@@ -68,13 +69,12 @@ class PartitionTask:
     has_documents: bool = False
     """Whether the shard exists already, so that only the traits have to be made."""
 
-    media_root: str | None = None
-    """The recipe's folder of images."""
+    media: MediaRules
 
     @property
     def image_files(self) -> ImageFiles:
         """What opens the images that its rows name."""
-        return ImageFiles.of(folder_of(self.partition.path), self.media_root)
+        return ImageFiles.of(folder_of(self.partition.path), self.media)
 
     def __str__(self) -> str:
         first, number = self.partition.first_row, self.partition.num_rows
@@ -244,7 +244,7 @@ def _run_partition(
     for rows, done in batches:
         documents.append(done.documents)
         if done.images:
-            images = images or opened.enter_context(MediaWriter(folder, key=task.key))
+            images = images or opened.enter_context(MediaWriter(folder, key=task.key, keep=task.media.keep))
             images.add(done.images)
         rejected += (
             RejectedRow(r.row, r.code, r.reason, None if rows.lines is None else rows.lines[r.row - num_rows])

@@ -199,6 +199,9 @@ class MediaRules(Rule, frozen=True, kw_only=True):
     check: Literal["decode", "header"] = "decode"
     """How an image is examined. ``decode``: whole, so that a damaged one cannot stop a training run."""
 
+    keep: Literal["bytes", "reference"] = "bytes"
+    """What a cache has of an image that a row names. ``reference``: its path from `root`, and its digest."""
+
 
 class RowRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All rules of a recipe that choose rows."""

@@ -1,7 +1,7 @@
 """Renders the page about a cache, which `packer report` writes as one self-contained file."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,16 +97,17 @@ class Report:
     """Tokens that the page includes."""
 
 
-def report(folder: Path | str, output: Path | str) -> Report:
+def report(folder: Path | str, output: Path | str, *, sources: str | Path | Iterable[str | Path] = ()) -> Report:
     """Write a page about a cache: one file of at most :data:`MAX_BYTES`, written atomically.
 
     Args:
         folder: the cache.
         output: the file; an existing page is replaced.
+        sources: folders of the images that the cache only names, as in :meth:`packer.Cache.open`.
     """
     output = Path(output)
     check_place(output, folder)
-    with Cache.open(folder) as cache:
+    with Cache.open(folder, sources=sources) as cache:
         facts = PageFacts.of(cache)
         found = sample(cache, facts.documents)
         empty = PackedTokens("", "", 0)

@@ -110,7 +110,7 @@
 
   function listed(images) {
     const list = make("ul", "images");
-    for (const { width, height, tokens, jpeg } of images) {
+    for (const { width, height, tokens, jpeg, unread } of images) {
       const entry = make("li"), about = `${width} x ${height}, ${plural(tokens, "token")}`;
       if (jpeg) {
         const image = make("img");
@@ -118,7 +118,7 @@
         image.alt = `image ${about}`;
         entry.append(image);
       }
-      entry.append(make("span", "", about));
+      entry.append(make("span", "", unread ? `${about}, not shown: its file was not read` : about));
       list.append(entry);
     }
     return list;

@@ -17,6 +17,7 @@ from packer.store.document_shards import Document, DocumentShards, FoundDocument
 from packer.store.fingerprint import fingerprint
 from packer.store.manifest import Manifest, Shard, read_manifest
 from packer.store.mapping import check_sizes
+from packer.store.media_shards import MediaShards
 from packer.store.mirror import SentFolder
 from packer.store.place import cache_place
 from packer.store.schema import Kind
@@ -43,15 +44,22 @@ class Cache:
         >>> cache.blocks("train").read(np.array([0, 1]))  # doctest: +SKIP
     """
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, sources: Iterable[str | Path] = ()) -> None:
         self.folder = folder
         self.manifest = manifest
+        self._sources = tuple(Path(each).absolute() for each in sources)
         self._blocks: dict[str, BlockShards] = {}
         self._documents: Mapping[str, DocumentShards] | None = None
 
     @classmethod
     @withdraws
-    def open(cls, folder: Path | str, *, cache_dir: Path | str | None = None) -> Self:
+    def open(
+        cls,
+        folder: Path | str,
+        *,
+        cache_dir: Path | str | None = None,
+        sources: str | Path | Iterable[str | Path] = (),
+    ) -> Self:
         """Read the manifest and compare every shard's size with it.
 
         Args:
@@ -59,6 +67,8 @@ class Cache:
                 ``s3://BUCKET/FOLDER``, ``gs://…`` or ``az://…``.
             cache_dir: folder for downloaded shards of a cache in a bucket, shared by all processes of a machine. Shards
                 are downloaded on first access. None uses `PACKER_CACHE_DIR`, or packer's folder in the user's cache.
+            sources: folders below which images are read that the cache only names (``media.keep: reference``): where
+                they are now, or a folder above the `media.root` of its build. By default no such file is opened.
 
         Raises:
             UsageError: it is in a bucket and obstore is not installed.
@@ -70,10 +80,10 @@ class Cache:
         manifest = read_manifest(folder)
         _refuse_withdrawn(folder, manifest)
         check_sizes(folder, manifest.stored)
-        return cls(folder, manifest)
+        return cls(folder, manifest, [sources] if isinstance(sources, str | Path) else sources)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (SentFolder.of(self.folder.absolute()), self.fingerprint)
+        return _reopen, (SentFolder.of(self.folder.absolute()), self.fingerprint, self._sources)
 
     def __repr__(self) -> str:
         totals = self.manifest.totals
@@ -107,6 +117,11 @@ class Cache:
     def is_paired(self) -> bool:
         """Whether the documents are sides of pairs."""
         return any(self.documents(split).is_paired for split in self.splits("documents"))
+
+    @cached_property
+    def images(self) -> MediaShards:
+        """The images of the documents."""
+        return MediaShards.of(self.folder, self.manifest, self._sources)
 
     def refuse_images(self, reader: str) -> None:
         """Refuse a cache with images for what reads tokens alone; `reader` names it.
@@ -243,8 +258,8 @@ def _document_content(documents: DocumentShards) -> Iterator[Int64]:
         yield np.ascontiguousarray(np.stack(columns, axis=1), "<i8")
 
 
-def _reopen(sent: SentFolder, fingerprint: str) -> Cache:
-    cache = Cache.open(sent.arrive())
+def _reopen(sent: SentFolder, fingerprint: str, sources: tuple[Path, ...]) -> Cache:
+    cache = Cache.open(sent.arrive(), sources=sources)
     if cache.fingerprint != fingerprint:
         found = f"expected fingerprint {fingerprint}, found {cache.fingerprint}"
         raise CheckError(

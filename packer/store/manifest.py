@@ -183,10 +183,15 @@ class _ReaderSource(msgspec.Struct, frozen=True):
     path: str
 
 
+class _ReaderMedia(msgspec.Struct, frozen=True):
+    root: str | None = None
+
+
 class _ReaderRecipe(msgspec.Struct, frozen=True):
     pack: _ReaderPack
     sources: tuple[_ReaderSource, ...] = ()
     read: Read = Read()
+    media: _ReaderMedia = _ReaderMedia()
     token_columns: ColumnRules = {}
     document_columns: ColumnRules = {}
     supervision: dict[str, Any] = {}

@@ -1,7 +1,11 @@
 """Images as they were given: written once for a partition while its rows are read, found by digest afterwards.
 
 A shard has a row for each image, in the order in which rows first show it, and one without bytes for each further file
-that the rows name and that holds the same image. The names say which files a partition's documents depend on.
+that the rows name and that holds the same image. The names say which files a partition's documents depend on. With
+`media.keep: reference`, an image that a row names has a row without bytes, too: its file is opened when it is read.
+
+A cache may come from anybody, so such a file is opened only below a folder that the reader named, as a build opens it,
+and what it holds is shown to nobody before its digest was compared.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,17 +13,18 @@ from contextlib import ExitStack
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 import pyarrow as pa
 
 from packer.display import repair_hint
-from packer.errors import CheckError
-from packer.media.decoder import Image
+from packer.errors import CheckError, UsageError
+from packer.media.decoder import Image, UnusableImageError
+from packer.media.places import ImageFiles
 from packer.store.digest import FileDigest
 from packer.store.files import CacheFiles
 from packer.store.folder import AtomicFile
-from packer.store.manifest import StoredTable
+from packer.store.manifest import Manifest, StoredTable
 from packer.store.shard_file import IPC_OPTIONS, shard_name
 
 FOLDER = "media"
@@ -35,8 +40,8 @@ _SCHEMA = pa.schema(
 class MediaWriter:
     """Writes the images of one partition; makes no file if it has none."""
 
-    def __init__(self, cache: Path, *, key: str) -> None:
-        self._cache, self._key = cache, key
+    def __init__(self, cache: Path, *, key: str, keep: Literal["bytes", "reference"]) -> None:
+        self._cache, self._key, self._keep = cache, key, keep
         self._file: AtomicFile | None = None
         self._unnamed = ExitStack()
         self._digests: set[bytes] = set()
@@ -54,7 +59,8 @@ class MediaWriter:
         for image in images:
             if image.sha256 in self._digests and (image.name is None or (image.sha256, image.name) in self._named):
                 continue
-            rows.append((image.sha256, image.name, None if image.sha256 in self._digests else image.data))
+            is_bare = image.sha256 in self._digests or (self._keep == "reference" and image.name is not None)
+            rows.append((image.sha256, image.name, None if is_bare else image.data))
             self._digests.add(image.sha256)
             self._named.add((image.sha256, image.name))
         if not rows:
@@ -87,27 +93,76 @@ def _name(digest: FileDigest) -> str:
 
 
 class MediaShards:
-    """The images of a cache, by digest."""
+    """The images of a cache, by digest; `files` open those that it only names."""
 
-    def __init__(self, folder: Path, tables: Sequence[StoredTable]) -> None:
+    def __init__(self, folder: Path, tables: Sequence[StoredTable], files: Sequence[ImageFiles] = ()) -> None:
         self._folder = folder
         self._tables = tuple(tables)
+        self._files = tuple(files)
 
-    def __reduce__(self) -> tuple[type[Self], tuple[Path, tuple[StoredTable, ...]]]:
-        return type(self), (self._folder, self._tables)
+    @classmethod
+    def of(cls, folder: Path, manifest: Manifest, sources: Iterable[str | Path] = ()) -> Self:
+        """The images of a cache; those that it only names are read below `sources`."""
+        named = manifest.recipe.get("media", {}).get("root")
+        roots = {str(Path(entry.path).parent) for entry in manifest.inputs} if named is None else {named}
+        return cls(folder, manifest.media or (), ImageFiles.below(sources, sorted(roots)))
+
+    def __reduce__(self) -> tuple[type[Self], tuple[Path, tuple[StoredTable, ...], tuple[ImageFiles, ...]]]:
+        return type(self), (self._folder, self._tables, self._files)
 
     def __contains__(self, digest: bytes) -> bool:
         return digest in self._places
 
     def read(self, digest: bytes) -> bytes:
-        """Return the bytes of an image."""
+        """Return the bytes of an image; UsageError if it is in a file, and the reader named no folder."""
         place = self._places.get(digest)
         data = None if place is None else place[0].column("data")[place[1]].as_py()
+        if data is None and place is not None and (name := place[0].column("name")[place[1]].as_py()) is not None:
+            content = self.named(name, digest)
+            if isinstance(content, str):
+                raise CheckError(
+                    f"{self._folder} names the image {name}: {content}", hint="put it back, or build again"
+                )
+            return content
         if data is None or sha256(data).digest() != digest:
             where = self._folder / FOLDER
             state = "is missing" if data is None else "is damaged: its bytes have another sha256"
             raise CheckError(f"{where}: the image {digest.hex()} {state}", hint=repair_hint(self._folder))
         return bytes(data)
+
+    def named(self, name: str, digest: bytes) -> bytes | str:
+        """Return the bytes of an image that the cache only names, or why they cannot be had.
+
+        Raises:
+            UsageError: the reader named no folder.
+        """
+        if not self._files:
+            raise UsageError(
+                f"{self._folder} has only the name of the image {name}: not read",
+                hint="name the folder that holds its images now: sources=DIR of Cache.open, --sources DIR",
+            )
+        found = []
+        for files in () if Path(name).is_absolute() or ".." in Path(name).parts else self._files:
+            try:
+                data = files.read(name)
+            except UnusableImageError as error:
+                found.append(error.reason.removeprefix(f"{name}: "))
+                continue
+            if (own := sha256(data)).digest() == digest:
+                return data
+            found.insert(0, f"sha256 {own.hexdigest()}, which is not that of the build")
+        return found[0] if found else "no build names one so"
+
+    def references(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the files that hold images of which no bytes are stored, and the digest of each."""
+        for name, digest in self.names():
+            if not self.stores(digest):
+                yield name, digest
+
+    def stores(self, digest: bytes) -> bool:
+        """Whether the bytes of an image are stored."""
+        batch, row = self._places[digest]
+        return bool(batch.column("data")[row].is_valid or not batch.column("name")[row].is_valid)
 
     def digests(self) -> Iterator[bytes]:
         """Yield the digests of all images."""
@@ -124,10 +179,8 @@ class MediaShards:
     def _places(self) -> dict[bytes, tuple[pa.RecordBatch, int]]:
         found: dict[bytes, tuple[pa.RecordBatch, int]] = {}
         for batch in self._batches():
-            has_data = batch.column("data").is_valid().to_pylist()
             for row, digest in enumerate(batch.column("sha256").to_pylist()):
-                if has_data[row]:
-                    found.setdefault(digest, (batch, row))
+                found.setdefault(digest, (batch, row))
         return found
 
     def _batches(self) -> Iterator[pa.RecordBatch]:

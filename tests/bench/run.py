@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 
 from building import building_tables
 from cores import cores_tables
+from images import images_tables
 from packing import groups_table, mixing_table, packing_table
 from reading import reading_tables
 from rendering import rendering_tables
@@ -32,7 +33,7 @@ def main() -> None:
     )
     parser.add_argument(
         "--only",
-        choices=("building", "rendering", "packing", "reading", "verifying", *_ASKED_FOR),
+        choices=("building", "rendering", "packing", "reading", "verifying", "images", *_ASKED_FOR),
         help="the tables of one kind",
     )
     parser.add_argument("--peers", action="store_true", help="LLaMA-Factory and axolotl beside builds, too")
@@ -47,6 +48,7 @@ def main() -> None:
         ],
         "reading": lambda: reading_tables(huge=options.huge),
         "verifying": lambda: [verifying_table()],
+        "images": images_tables,
         "cores": cores_tables,
         "training": lambda: [training_table()],
         "waits": lambda: [waits_table()],

@@ -232,6 +232,18 @@ def test_the_same_bytes_under_two_names_are_stored_once_and_both_files_are_watch
     )
 
 
+@pytest.mark.parametrize(("text_config", "notes"), [({}, 0), ({"use_bidirectional_attention": "vision"}, 1)])
+def test_a_build_into_blocks_says_which_models_must_be_padded(model, data, tmp_path, text_config, notes):
+    shutil.copytree(model, tmp_path / "model")
+    (tmp_path / "model" / "config.json").write_text(
+        json.dumps({"model_type": "qwen2_5_vl", "text_config": text_config})
+    )
+    file = write_rows(data / "rows.jsonl", [{"messages": CHATS["first"]}])
+    keys = ("--tokenizer", tmp_path / "model", "--set", "media.images=read", "--set", "pack.max_pixels=100000")
+    said = run("build", file, "-o", tmp_path / "cache", *keys)
+    assert said.stderr.count("train with batching='padded'") == notes
+
+
 @pytest.mark.parametrize("first", [None, b"<html>", picture(4000, 10)], ids=["missing", "text", "refused"])
 def test_an_image_that_was_not_usable_is_looked_at_again(model, data, first):
     if first is not None:

@@ -133,6 +133,10 @@ def outcomes(name: str, folder: Path) -> dict[str, str] | None:
         is_packed = "cu_seq_lens_q" in each and "pixel_values" in each
         return unrefused(model, each) if is_packed else huggingface(each, **model_arguments(model))
 
+    model.config.save_pretrained(folder / "model")
+    told = processor_of({file.name: file.read_bytes() for file in (folder / "model").iterdir()}).wrong_when_packed
+    assert (told is not None) == (name in PADDED)  # which a build into blocks says
+
     # What packer does not know is found by a trainer's own test, before the first step.
     assert is_refused(unknown) == (name in PADDED)
     results = {}

@@ -19,8 +19,8 @@ TEMPLATE = """{% for message in messages %}<|im_start|>{{ message['role'] }}
 {% endif %}"""
 
 
-def model_folder(folder: Path) -> Path:
-    """Write a folder of a Qwen2.5-VL whose images have few tokens."""
+def model_folder(folder: Path, *, max_pixels: int = 28 * 28 * 16) -> Path:
+    """Write a folder of a Qwen2.5-VL whose images have few tokens, or as many as `max_pixels` allow."""
     folder.mkdir(parents=True)
     given = Path(packer.__file__).parent / "starter" / "files" / "tokenizer" / "tokenizer.json"
     tokenizer = Tokenizer.from_file(str(given))
@@ -35,7 +35,7 @@ def model_folder(folder: Path) -> Path:
             "temporal_patch_size": 2,
             "merge_size": 2,
             "min_pixels": 28 * 28 * 2,
-            "max_pixels": 28 * 28 * 16,
+            "max_pixels": max_pixels,
         },
     }
     for name, content in written.items():

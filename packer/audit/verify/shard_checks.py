@@ -250,12 +250,7 @@ def check_media(folder: Path, manifest: Manifest, *, is_whole: bool) -> list[Fin
         stored |= digests
     for shard in manifest.document_shards if is_whole and not findings else ():
         try:
-            named = {
-                media.sha256[number].tobytes()
-                for rows, _ in DocumentShards(folder, (shard,)).chunks()
-                if (media := rows.media) is not None
-                for number in range(int(media.offsets[0]), int(media.offsets[-1]))
-            }
+            named = {digest for digest, _ in _shown(folder, shard)}
         except PackerError as error:
             findings.append(unreadable(shard.path, error))
             continue
@@ -264,11 +259,40 @@ def check_media(folder: Path, manifest: Manifest, *, is_whole: bool) -> list[Fin
     return findings
 
 
+def check_references(folder: Path, manifest: Manifest, images: MediaShards) -> list[Finding]:
+    """Check the images that a cache only names."""
+    wrong: dict[bytes, list[tuple[str, str]]] = {}
+    for name, digest in images.references():
+        if isinstance(said := images.named(name, digest), str):
+            wrong.setdefault(digest, []).append((name, said))
+    rows: dict[bytes, list[str]] = {digest: [] for digest in wrong}
+    for shard in manifest.document_shards if wrong else ():
+        where = manifest.inputs[shard.source or 0].path
+        for digest, row in _shown(folder, shard):
+            if digest in wrong and len(rows[digest]) < MAX_ROWS:
+                rows[digest].append(f"{where}:{shard.first_row + row}")
+    return [
+        Finding(path=name, what="input", expected=f"sha256 {digest.hex()}", found=f"{said} ({', '.join(rows[digest])})")
+        for digest, each in wrong.items()
+        for name, said in each
+    ]
+
+
+def _shown(folder: Path, shard: Shard) -> Iterator[tuple[bytes, int]]:
+    """Yield the digest of each image that the documents of a shard show, and the row of its partition."""
+    for rows, _ in DocumentShards(folder, (shard,)).chunks():
+        if rows.media is not None:
+            first, last = rows.media.offsets[[0, -1]].tolist()
+            numbers = np.repeat(rows.row, np.diff(rows.media.offsets)).tolist()
+            yield from zip(map(bytes, rows.media.sha256[first:last]), numbers, strict=True)
+
+
 def _images(folder: Path, table: StoredTable) -> tuple[list[Finding], set[bytes]]:
     shard, digests = MediaShards(folder, [table]), set[bytes]()
     try:
         for digest in shard.digests():
-            shard.read(digest)
+            if shard.stores(digest):
+                shard.read(digest)
             digests.add(digest)
     except PackerError as error:
         return [unreadable(table.path, error)], digests

@@ -31,8 +31,9 @@ from packer.audit.verify.file_checks import (
     find_strays,
 )
 from packer.audit.verify.reencode import Reencoded, compare_reencoded
-from packer.audit.verify.shard_checks import check_media, shard_auditor
+from packer.audit.verify.shard_checks import check_media, check_references, shard_auditor
 from packer.audit.verify.verify_report import Checked, Finding, Level, VerifyReport, differing
+from packer.display import plural
 from packer.errors import CheckError, PackerError, RecipeError, url_of
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.plan.source_roots import SourceRoots
@@ -54,6 +55,7 @@ from packer.store.manifest import (
     decode_manifest,
     manifest_bytes,
 )
+from packer.store.media_shards import MediaShards
 from packer.store.place import checked_place
 from packer.store.selected import documents_of
 
@@ -129,6 +131,7 @@ def verify(
         model = [each for file in files for each in check_kept(place, f"model/{file.path}", file)]
         audit.record("model", model, _sizes(files))
         parts, notes = audit.check_sources(roots, cut=reencode) if roots else ({}, ())
+        notes += audit.check_images(roots) if documents else ()
         audit.check_identity(documents, model_is_whole=not model)
         if level == "full":
             audit.check_blocks(documents)
@@ -225,6 +228,16 @@ class _Audit:
         if not notes:
             self.record("tokenizer", found, _sizes(self.manifest.model.files))
         return {source: parts for source, (_, parts) in enumerate(looked) if parts is not None}, notes
+
+    def check_images(self, roots: SourceRoots) -> tuple[str, ...]:
+        """Check the images that an intact cache only names; return a note if they may not be opened."""
+        images = MediaShards.of(self.folder, self.manifest, roots.roots)
+        number = sum(1 for _ in images.references())
+        if number and not roots:
+            return (f"{plural(number, 'image')} that the cache only names: not read; --sources DIR names their folder",)
+        if number:
+            self.record("images", check_references(self.folder, self.manifest, images), [0] * number)
+        return ()
 
     def check_identity(self, documents: Mapping[str, DocumentShards], *, model_is_whole: bool) -> None:
         """Check the fingerprints, as far as the files they cover are intact."""

@@ -10,6 +10,7 @@ import msgspec
 
 from packer.curate.trait_rules import TraitRules
 from packer.errors import InputError, RecipeError
+from packer.media.processor import processor_of
 from packer.model.backend import load_backend
 from packer.model.model import TOKENIZER_FILE, Model, load_model
 from packer.pipeline.blocks import BlockForm
@@ -116,6 +117,8 @@ def plan_build(
     if recipe.pack != asked != Pack():
         what = "a cache with images, without pack.max_pixels," if recipe.reads_images else "preference data"
         progress.note(f"{what} is not packed: `pack` has no effect; to leave out long rows, filter by `tokens`")
+    if recipe.reads_images and recipe.pack.mode != "none" and (why := processor_of(model.files).wrong_when_packed):
+        progress.note(f"train with batching='padded', which reads no blocks: this model {why}")
     if recipe.text.fim is not None and not any(entry.schema == "text" for entry in inputs):
         progress.note("no input has rows of schema text: `text.fim` has no effect")
     record = model_record(model)
@@ -182,7 +185,7 @@ def _tasks(
                 source=source,
                 key=partition_key(partition, entry, documents),
                 traits=traits_task(partition, entry, recipe, row_rules),
-                media_root=recipe.media.root,
+                media=recipe.media,
             )
 
 
