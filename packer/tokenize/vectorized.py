@@ -93,18 +93,15 @@ class VectorizedBoundaries:
         """Whether the ids of each prompt after its last anchor are those of its tail alone.  # bool[T]"""
         if self._num_bytes > MAX_CACHED_BYTES:
             self._tails, self._num_bytes = {}, 0
-        tail_numbers = {tail: number for number, tail in enumerate(dict.fromkeys(tails))}
-        self._encode([tail for tail in tail_numbers if tail not in self._tails])
-        tail_number = np.fromiter((tail_numbers[tail] for tail in tails), np.int64, len(tails))
-        matches = np.zeros(len(tails), np.bool_)
-        order = np.argsort(tail_number, kind="stable")
-        bounds = np.searchsorted(tail_number[order], np.arange(len(tail_numbers) + 1))
-        for number, tail in enumerate(tail_numbers):
-            alone = self._tails[tail]
-            same_tail = order[bounds[number] : bounds[number + 1]]
-            same_tail = same_tail[prompt[same_tail] - begin[same_tail] == len(alone)]
-            found = ids[begin[same_tail][:, None] + np.arange(len(alone))]
-            matches[same_tail] = (found == alone).all(axis=1)
+        self._encode([tail for tail in dict.fromkeys(tails) if tail not in self._tails])
+        alone = [self._tails[tail] for tail in tails]
+        lengths = np.fromiter(map(len, alone), np.int64, len(alone))
+        matches: Bool = lengths == prompt - begin
+        chosen = np.flatnonzero(matches)
+        if len(chosen):
+            found = ids[concatenated_ranges(begin[chosen], lengths[chosen])]
+            differs = np.flatnonzero(found != np.concatenate([alone[turn] for turn in chosen.tolist()]))
+            matches[chosen[np.searchsorted(np.cumsum(lengths[chosen]), differs, side="right")]] = False
         return matches
 
     def _encode(self, tails: Sequence[bytes]) -> None:

@@ -10,6 +10,7 @@ from supervision_stages import Stages, assistant, chat, user
 
 from packer.batches import Int32, Int64, TokenBatch
 from packer.tokenize import ReferenceEncoder
+from packer.tokenize.boundaries import EncodedText
 
 
 class Counting:
@@ -83,7 +84,10 @@ def test_after_the_first_added_token_a_completion_apart_is_encoded_as_in_any_tex
     text = "fox<unk>dog"
     boundaries = stages.tokenizing._boundaries
     whole = "<s>[INST] a [/INST] " + text + " </s>"
-    boundary = boundaries._separate_sequence(whole.encode(), len(whole) - len(text) - 5, len(whole))
+    ids, _ = ReferenceEncoder(stages.model.files["tokenizer.json"]).encode([whole])
+    turn = (len(whole) - len(text) - 5, len(whole))
+    ((boundary,),) = boundaries.find([EncodedText(text=whole.encode(), ids=ids, turns=(turn,))])
+    assert boundary.merged
     assert boundary.ids is not None
     completion = [stages.model.content(i) for i in boundary.ids[boundary.prompt_tokens :].tolist()]
     assert "".join(completion) == "fox<unk>▁dog▁</s>"
