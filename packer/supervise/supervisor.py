@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from packer.batches import Bool, DocumentBatch, Int32, Int64, Rejection, TokenBatch, TurnBatch
-from packer.layout import concatenated_ranges, offsets_of
+from packer.layout import offsets_of, taken_ranges
 from packer.supervise.masked_turns import Runs, runs_of_masked_turns
 from packer.supervise.round_trip import RoundTrip
 
@@ -38,7 +38,8 @@ class Supervisor:
         """`whole`: whether chats are trained from their second token on, so that their prompts are proved, too."""
         self._round_trip = round_trip
         self._whole = whole
-        self._stop_ids = np.array(stop_ids, np.int32)
+        self._is_stop: Bool = np.zeros(len(round_trip.token_bytes.is_added), np.bool_)
+        self._is_stop[list(stop_ids)] = True
         self._stop_texts = tuple(filter(None, map(round_trip.content, stop_ids)))
 
     def supervise(self, turns: TurnBatch, tokens: TokenBatch, sample_ids: Mapping[int, str | None]) -> Supervised:
@@ -86,7 +87,7 @@ class Supervisor:
         token_bytes, lengths = self._round_trip.token_bytes, own[:, 1] - own[:, 0]
         is_start = own[:, 0] == tokens.offsets[tokens.turn_sequence]
         is_start |= token_bytes.is_added[_before(tokens.ids, own[:, 0])]
-        ids = tokens.ids[concatenated_ranges(own[:, 0], lengths)]
+        ids = taken_ranges(tokens.ids, own[:, 0], lengths)
         spelling = token_bytes.spell(ids, offsets_of(lengths), is_start)
         text = turns.text_offsets[turns.turn_text]
         starts, stops = text + turns.prompt_end * is_part, text + turns.completion_end
@@ -122,10 +123,11 @@ class Supervisor:
         first = tokens.offsets[tokens.turn_sequence]
         if not len(tokens.ids):
             return np.zeros(len(first), np.bool_)
-        is_stop = np.isin(tokens.ids, self._stop_ids)
-        stops = offsets_of(is_stop)
+        is_stop = self._is_stop[tokens.ids]
+        stops = np.flatnonzero(is_stop)
         start, end = first + tokens.prompt_tokens, first + tokens.completion_tokens
-        terminated: Bool = (stops[end] - stops[start] == 1) & is_stop[np.maximum(end - 1, 0)]
+        num_stops = np.searchsorted(stops, end) - np.searchsorted(stops, start)
+        terminated: Bool = (num_stops == 1) & is_stop[np.maximum(end - 1, 0)]
         for turn in np.flatnonzero(turns.raw[turns.turn_text] & ~terminated).tolist():
             place, (a, b) = _completion(turns, turn), own[turn]
             is_closed = turns.text.endswith(self._stop_texts, *place) and place[1] not in turns.guarded[:, 1]
@@ -189,7 +191,7 @@ def _documents(
     num_runs = np.bincount(run_document, minlength=len(used))
     lengths, row = end[order], row[order]
     documents = DocumentBatch(
-        input_ids=tokens.ids[concatenated_ranges(tokens.offsets[used[order]], lengths)],
+        input_ids=taken_ranges(tokens.ids, tokens.offsets[used[order]], lengths),
         offsets=offsets_of(lengths),
         sample=row.astype(np.int32),
         sample_id=tuple(sample_ids[int(r)] for r in row),

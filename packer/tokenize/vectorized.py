@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from packer.batches import Bool, Int32, Int64, TurnBatch
-from packer.layout import concatenated_ranges
+from packer.layout import taken_ranges
 from packer.model.token_bytes import TokenBytes
 from packer.tokenize.boundaries import MAX_CACHED_BYTES
 from packer.tokenize.reference_encoder import Encoder
@@ -63,7 +63,7 @@ class VectorizedBoundaries:
         whole = len(chosen) == len(candidates)
         lengths = np.diff(offsets)[chosen]
         return LocatedTexts(
-            ids=ids if whole else ids[concatenated_ranges(offsets[:-1][chosen], lengths)],
+            ids=ids if whole else taken_ranges(ids, offsets[:-1][chosen], lengths),
             offsets=offsets if whole else np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]),
             text=candidates[chosen],
             prompt_tokens=positions.prompt - positions.first,
@@ -99,7 +99,7 @@ class VectorizedBoundaries:
         matches: Bool = lengths == prompt - begin
         chosen = np.flatnonzero(matches)
         if len(chosen):
-            found = ids[concatenated_ranges(begin[chosen], lengths[chosen])]
+            found = taken_ranges(ids, begin[chosen], lengths[chosen])
             differs = np.flatnonzero(found != np.concatenate([alone[turn] for turn in chosen.tolist()]))
             matches[chosen[np.searchsorted(np.cumsum(lengths[chosen]), differs, side="right")]] = False
         return matches
