@@ -110,9 +110,9 @@ class Supervisor:
         first, end = start + tokens.prompt_tokens, start + tokens.completion_tokens
         last = _before(tokens.ids, end)
         may_be_appended = turns.raw[turns.turn_text] & (first < end) & self._round_trip.token_bytes.is_added[last]
-        for turn in np.flatnonzero(may_be_appended).tolist():
-            content = self._round_trip.content(int(last[turn]))
-            end[turn] -= not turns.text.endswith(content, *_completion(turns, turn))
+        for token_id in np.unique(last[may_be_appended]).tolist():
+            of_token = np.flatnonzero(may_be_appended & (last == token_id))
+            end[of_token] -= ~_end_with(turns, of_token, self._round_trip.content(token_id))
         return np.stack([first, end], axis=1)
 
     def _are_terminated(self, turns: TurnBatch, tokens: TokenBatch, own: Int64) -> Bool:
@@ -128,10 +128,12 @@ class Supervisor:
         start, end = first + tokens.prompt_tokens, first + tokens.completion_tokens
         num_stops = np.searchsorted(stops, end) - np.searchsorted(stops, start)
         terminated: Bool = (num_stops == 1) & is_stop[np.maximum(end - 1, 0)]
-        for turn in np.flatnonzero(turns.raw[turns.turn_text] & ~terminated).tolist():
-            place, (a, b) = _completion(turns, turn), own[turn]
-            is_closed = turns.text.endswith(self._stop_texts, *place) and place[1] not in turns.guarded[:, 1]
-            terminated[turn] = not is_closed or (a < b and is_stop[b - 1])
+        open_turns = np.flatnonzero(turns.raw[turns.turn_text] & ~terminated)
+        text = turns.text_offsets[turns.turn_text[open_turns]]
+        is_typed = np.isin(text + turns.completion_end[open_turns], turns.guarded[:, 1])
+        is_closed = np.logical_or.reduce([_end_with(turns, open_turns, stop) for stop in self._stop_texts], axis=0)
+        a, b = own[open_turns].T
+        terminated[open_turns] = ~(is_closed & ~is_typed) | ((a < b) & is_stop[np.maximum(b - 1, 0)])
         return terminated
 
 
@@ -152,10 +154,13 @@ def _before(ids: Int32, places: Int64) -> Int32:
     return ids[np.maximum(places, 1) - 1] if len(ids) else np.zeros(len(places), np.int32)
 
 
-def _completion(turns: TurnBatch, turn: int) -> tuple[int, int]:
-    """Return where the completion of a turn stands, in bytes of all texts."""
-    text = int(turns.text_offsets[turns.turn_text[turn]])
-    return text + int(turns.prompt_end[turn]), text + int(turns.completion_end[turn])
+def _end_with(turns: TurnBatch, chosen: Int64, content: bytes) -> Bool:
+    """Whether the completions of the chosen turns end with some bytes."""
+    end = turns.text_offsets[turns.turn_text[chosen]] + turns.completion_end[chosen]
+    found: Bool = turns.completion_end[chosen] - turns.prompt_end[chosen] >= len(content)
+    text, expected = np.frombuffer(turns.text, np.uint8), np.frombuffer(content, np.uint8)
+    found[found] = (text[end[found, None] + np.arange(-len(content), 0)] == expected).all(axis=1)
+    return found
 
 
 def _documents(
