@@ -36,7 +36,7 @@ from packer.source.written_calls import refuse_calls_in_text
 SCHEMAS: dict[str, RowSchema] = {name: import_module(module).SCHEMA for name, module in ROW_SCHEMAS.items()}
 """All schemas; a row that fits several has the first."""
 
-_MESSAGE_FIELDS = tuple(name for schema in SCHEMAS.values() for name in schema.message_fields)
+_MESSAGE_FIELDS = tuple(dict.fromkeys(name for schema in SCHEMAS.values() for name in schema.message_fields))
 VOTING_FIELDS = frozenset(name for schema in SCHEMAS.values() for group in schema.needs for name in group)
 """Fields by which a schema is recognized."""
 
@@ -133,9 +133,10 @@ def _decoded(row: dict[str, Any], fields: _Named) -> dict[str, Any]:
         if isinstance(row[name], str):
             row = row | {name: parse_cell_json(row[name], name)}
     for name in fields.messages:
-        if isinstance(row[name], str):
-            row = row | {name: parse_messages(row[name], name)}
-    return row | {name: with_known_parts(row[name]) for name in fields.parts} if fields.parts else row
+        if isinstance(text := row[name], str) and (messages := parse_messages(text, name)) is not text:
+            row = row | {name: messages}
+    parts = {name: with_known_parts(row[name]) for name in fields.parts if isinstance(row[name], list)}
+    return row | parts if parts else row
 
 
 def _may_be_log(value: Any) -> bool:

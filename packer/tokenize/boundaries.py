@@ -11,7 +11,7 @@ Only the tail after that anchor is encoded, which in almost every template is on
 import itertools
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 from operator import itemgetter
@@ -24,8 +24,27 @@ from packer.literals import longest_of
 from packer.model.model import AddedToken
 from packer.tokenize.reference_encoder import Encoder
 
-MAX_CACHED_BYTES = 2**24
+_MAX_CACHED_BYTES = 2**24
 """Limit of a cache of tails and their ids. Usually they are a few short headers; without anchors, whole prompts."""
+
+
+class Tails:
+    """The ids of the ends of prompts, each encoded alone, and once if it occurs again soon."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+        self._ids: dict[bytes, Int32] = {}
+        self._num_bytes = 0
+
+    def ids(self, tails: Sequence[bytes]) -> list[Int32]:
+        """Return the ids of each tail."""
+        if self._num_bytes > _MAX_CACHED_BYTES:
+            self._ids, self._num_bytes = {}, 0
+        new = [tail for tail in dict.fromkeys(tails) if tail not in self._ids]
+        for tail, ids in zip(new, _encode_each(self._encoder, new), strict=True):
+            self._ids[tail] = ids.copy()
+            self._num_bytes += 2 * len(tail) + 256
+        return [self._ids[tail] for tail in tails]
 
 
 class Anchors:
@@ -78,6 +97,7 @@ class Boundary:
 _Open: TypeAlias = Literal["unclear", "apart"]
 """Why anchors do not tell a boundary: ids have to tell it, or the prompt's ids do not begin those of the text."""
 
+_Spans: TypeAlias = tuple[list[int], list[int]]
 _Found: TypeAlias = Boundary | _Open
 _Turn: TypeAlias = tuple[EncodedText, int, int]
 _Decide: TypeAlias = Callable[[Sequence[_Turn]], list[_Found]]
@@ -90,25 +110,26 @@ class BoundaryFinder:
     """Finds boundaries under one tokenizer."""
 
     def __init__(
-        self, encoder: Encoder, continuation_encoder: Callable[[], Encoder], anchors: Anchors, stop_ids: Sequence[int]
+        self,
+        encoder: Encoder,
+        continuation_encoder: Callable[[], Encoder],
+        anchors: Anchors,
+        stop_ids: Sequence[int],
+        tails: Tails | None = None,
     ) -> None:
         """`continuation_encoder` returns an encoder without start-of-text effects, for completions; rarely used."""
         self._encoder = encoder
         self._continuation_encoder = continuation_encoder
         self._anchors = anchors
         self._stop_ids = np.array(sorted(stop_ids), np.int32)
-        self._tails: dict[bytes, Int32] = {}
-        self._num_bytes = 0
+        self._tails = tails or Tails(encoder)
 
     def find(self, texts: Sequence[EncodedText]) -> list[list[Boundary]]:
         """Return the boundaries of every turn of every text."""
         located = [self._anchors.find(text.text) if text.turns else ([], []) for text in texts]
-        self._encode_tails(texts, located)
-        found = [
-            each
-            for text, anchor_spans in zip(texts, located, strict=True)
-            for each in self._boundaries_of(text, anchor_spans)
-        ]
+        places = [*zip(texts, located, strict=True)]
+        tails = iter(self._tails.ids([_tail(text.text, spans, end) for text, spans in places for end, _ in text.turns]))
+        found = [each for text, spans in places for each in self._boundaries_of(text, spans, tails)]
         turns = [(text, *turn) for text in texts for turn in text.turns]
         self._replace(found, "unclear", turns, self._by_encoding)
         self._replace(found, "apart", turns, self._separate_sequences)
@@ -124,48 +145,14 @@ class BoundaryFinder:
             for number, boundary in zip(numbers, decide([turns[number] for number in numbers]), strict=True):
                 found[number] = boundary
 
-    def _boundaries_of(self, text: EncodedText, anchor_spans: tuple[list[int], list[int]]) -> Sequence[_Found]:
+    def _boundaries_of(self, text: EncodedText, anchor_spans: _Spans, tails: Iterator[Int32]) -> Sequence[_Found]:
         if not text.turns:
             return []
+        own = zip(text.turns, islice(tails, len(text.turns)), strict=True)
         anchor_tokens = np.flatnonzero(self._anchors.is_anchor[text.ids])
         if len(anchor_tokens) != len(anchor_spans[1]):
-            return ["unclear"] * len(text.turns)
-        return [self._boundary(text, anchor_spans, anchor_tokens, turn) for turn in text.turns]
-
-    def _encode_tails(self, texts: Sequence[EncodedText], located: Sequence[tuple[list[int], list[int]]]) -> None:
-        if self._num_bytes > MAX_CACHED_BYTES:
-            self._tails, self._num_bytes = {}, 0
-        tails = dict.fromkeys(
-            self._tail(text.text, anchor_spans, prompt_end)
-            for text, anchor_spans in zip(texts, located, strict=True)
-            for prompt_end, _ in text.turns
-        )
-        new = [tail for tail in tails if tail not in self._tails]
-        ids, offsets = self._encoder.encode([tail.decode() for tail in new])
-        for i, tail in enumerate(new):
-            self._tails[tail] = ids[offsets[i] : offsets[i + 1]].copy()
-            self._num_bytes += 2 * len(tail) + 256
-
-    def _tail(self, text: bytes, anchor_spans: tuple[list[int], list[int]], prompt_end: int) -> bytes:
-        """Return the prompt from its last anchor on: the only part that a longer text could tokenize differently."""
-        starts, ends = anchor_spans
-        count = bisect_right(ends, prompt_end)
-        return text[starts[count - 1] if count else 0 : prompt_end]
-
-    def _boundary(
-        self, text: EncodedText, anchor_spans: tuple[list[int], list[int]], anchor_tokens: Int64, turn: tuple[int, int]
-    ) -> _Found:
-        prompt_end, completion_end = turn
-        ends = anchor_spans[1]
-        num_before, num_through = bisect_right(ends, prompt_end), bisect_right(ends, completion_end)
-        if num_through == 0 or ends[num_through - 1] != completion_end:
-            return "unclear"
-        tail = self._tails[self._tail(text.text, anchor_spans, prompt_end)]
-        begin = int(anchor_tokens[num_before - 1]) if num_before else 0
-        prompt_tokens, completion_tokens = begin + len(tail), int(anchor_tokens[num_through - 1]) + 1
-        if prompt_tokens < completion_tokens and np.array_equal(text.ids[begin:prompt_tokens], tail):
-            return Boundary(prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
-        return "apart"
+            return ["unclear" for _ in own]
+        return [_boundary(text.ids, anchor_spans[1], anchor_tokens, *each) for each in own]
 
     def _by_encoding(self, turns: Sequence[_Turn]) -> list[_Found]:
         """Apply the rule literally, for texts whose anchors cannot be trusted or whose terminator is not an anchor."""
@@ -190,7 +177,7 @@ class BoundaryFinder:
             first, through = (found[0], ends[0]) if found else (len(completion), len(completion))
             around += [text.text[:prompt_end], completion[first:]]
             starts.append(completion[:through])
-        ids, after = _encode_each(self._encoder, around), _encode_each(self._continuation_encoder(), starts)
+        ids, after = self._tails.ids(around), _encode_each(self._continuation_encoder(), starts)
         return [
             Boundary(
                 prompt_tokens=len(prompt),
@@ -200,6 +187,25 @@ class BoundaryFinder:
             )
             for prompt, start, rest in zip(ids[::2], after, ids[1::2], strict=True)
         ]
+
+
+def _tail(text: bytes, anchor_spans: _Spans, prompt_end: int) -> bytes:
+    """Return the prompt from its last anchor on: the only part that a longer text could tokenize differently."""
+    starts, ends = anchor_spans
+    count = bisect_right(ends, prompt_end)
+    return text[starts[count - 1] if count else 0 : prompt_end]
+
+
+def _boundary(ids: Int32, ends: list[int], anchor_tokens: Int64, turn: tuple[int, int], tail: Int32) -> _Found:
+    prompt_end, completion_end = turn
+    num_before, num_through = bisect_right(ends, prompt_end), bisect_right(ends, completion_end)
+    if num_through == 0 or ends[num_through - 1] != completion_end:
+        return "unclear"
+    begin = int(anchor_tokens[num_before - 1]) if num_before else 0
+    prompt_tokens, completion_tokens = begin + len(tail), int(anchor_tokens[num_through - 1]) + 1
+    if prompt_tokens < completion_tokens and np.array_equal(ids[begin:prompt_tokens], tail):
+        return Boundary(prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
+    return "apart"
 
 
 def _encode_each(encoder: Encoder, texts: Sequence[bytes]) -> list[Int32]:

@@ -14,7 +14,7 @@ from packer.layout import offsets_of
 from packer.model.backend import definition_of
 from packer.model.model import TOKENIZER_FILE, AddedToken, Model
 from packer.model.token_bytes import TokenBytes
-from packer.tokenize.boundaries import Anchors, Boundary, BoundaryFinder, EncodedText
+from packer.tokenize.boundaries import Anchors, Boundary, BoundaryFinder, EncodedText, Tails
 from packer.tokenize.guard import Aliases
 from packer.tokenize.reference_encoder import (
     Encoder,
@@ -75,10 +75,9 @@ class TurnTokenizer:
         self._encoder = encoder
         self._normalizes = definition_of(self._json).get("normalizer") is not None
         anchors = Anchors(model.added_tokens, model.vocab_size, normalizes=self._normalizes)
-        self._boundaries = BoundaryFinder(
-            encoder, cache(lambda: _continuing(encoder, self._json)), anchors, model.stop_ids
-        )
-        self._vectorized = VectorizedBoundaries(encoder, TokenBytes(model), anchors.is_anchor)
+        tails, continuing = Tails(encoder), cache(lambda: _continuing(encoder, self._json))
+        self._boundaries = BoundaryFinder(encoder, continuing, anchors, model.stop_ids, tails)
+        self._vectorized = VectorizedBoundaries(encoder, TokenBytes(model), anchors.is_anchor, tails)
         self._is_vectorized = True
         """Whether to try the vectorized pass: it suits no text at all of tokenizers whose added tokens take white space
         with them, such as Phi-3's."""
@@ -274,25 +273,26 @@ def _framed(turns: TurnBatch, tokens: TokenBatch, prefix: Int32, suffix: Int32) 
 
     A text without a prompt is trained with both.
     """
-    is_raw = turns.raw[tokens.sequence_text]
-    bounds = tokens.offsets.tolist()
-    end = int(suffix[-1]) if len(suffix) else None
-    parts: list[Int32] = []
-    lengths: list[int] = []
-    for raw, (a, b) in zip(is_raw.tolist(), itertools.pairwise(bounds), strict=True):
-        own = tokens.ids[a:b]
-        around = (prefix, own, suffix[:0] if a < b and own[-1] == end else suffix) if raw else (own,)
-        parts += around
-        lengths.append(sum(map(len, around)))
-    shift = len(prefix) * turns.raw[turns.turn_text]
-    is_whole = turns.raw[turns.turn_text] & (turns.prompt_end == 0)
-    own_length = np.array(lengths, np.int64)
+    is_raw, own = turns.raw[tokens.sequence_text], np.diff(tokens.offsets)
+    is_open = is_raw.copy()
+    if len(suffix) and len(tokens.ids):
+        is_open &= (own == 0) | (tokens.ids[np.maximum(tokens.offsets[1:], 1) - 1] != suffix[-1])
+    bounds, none = itertools.pairwise(tokens.offsets.tolist()), suffix[:0]
+    parts = [
+        part
+        for raw, open_, (a, b) in zip(is_raw.tolist(), is_open.tolist(), bounds, strict=True)
+        for part in (prefix if raw else none, tokens.ids[a:b], suffix if open_ else none)
+    ]
+    lengths = own + len(prefix) * is_raw + len(suffix) * is_open
+    of_raw = turns.raw[turns.turn_text]
+    shift = len(prefix) * of_raw
+    is_whole = of_raw & (turns.prompt_end == 0)
     return replace(
         tokens,
         ids=np.concatenate(parts),
-        offsets=offsets_of(own_length),
+        offsets=offsets_of(lengths),
         prompt_tokens=tokens.prompt_tokens + shift,
-        completion_tokens=np.where(is_whole, own_length[tokens.turn_sequence], tokens.completion_tokens + shift),
+        completion_tokens=np.where(is_whole, lengths[tokens.turn_sequence], tokens.completion_tokens + shift),
     )
 
 

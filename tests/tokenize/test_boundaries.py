@@ -9,7 +9,7 @@ import twins
 from supervision_stages import Stages, assistant, chat, user
 
 from packer.batches import Int32, Int64, TokenBatch
-from packer.tokenize import ReferenceEncoder
+from packer.tokenize import ReferenceEncoder, TurnTokenizer
 from packer.tokenize.boundaries import EncodedText
 
 
@@ -106,9 +106,7 @@ def test_prompts_are_not_encoded_again(tmp_path: Path) -> None:
     """Many turns, one header: the whole text and one tail are all that is encoded."""
     stages = Stages.load(twins.byte_level(tmp_path))
     encoder = Counting(stages.model.files["tokenizer.json"])
-    stages.tokenizing._encoder = encoder
-    stages.tokenizing._boundaries._encoder = encoder
-    stages.tokenizing._vectorized._encoder = encoder
+    stages.tokenizing = TurnTokenizer(stages.model, encoder)
     talk = [message for n in range(9) for message in (user(f"q{n}"), assistant(f"a{n}"))]
     tokenized(stages, *talk)
     assert len(encoder.texts) == 2
