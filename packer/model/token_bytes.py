@@ -18,7 +18,7 @@ import pyarrow as pa
 from packer.arrow_arrays import taken
 from packer.batches import Bool, Int32, Int64
 from packer.errors import InputError
-from packer.layout import concatenated_ranges, offsets_of
+from packer.layout import offsets_of, taken_ranges
 from packer.model.backend import definition_of, vocabulary_of
 from packer.model.model import TOKENIZER_FILE, Model
 
@@ -51,8 +51,8 @@ class Spelling:
         if len(starts) and (not fits.all() or (starts[1:] != (starts + lengths)[:-1]).any()):
             # The texts are not contiguous: compare each sequence with the text it should decode to.
             lengths = np.where(fits, lengths, 0)
-            decoded = decoded[concatenated_ranges(self.bounds[:-1], lengths)]
-            expected = expected[concatenated_ranges(starts, lengths)]
+            decoded = taken_ranges(decoded, self.bounds[:-1], lengths)
+            expected = taken_ranges(expected, starts, lengths)
         elif len(starts):
             expected = expected[starts[0] : starts[0] + len(decoded)]
         wrong = np.flatnonzero(decoded != expected[: len(decoded)])
@@ -113,28 +113,31 @@ class TokenBytes:
             offsets: of the sequences, int64[S + 1].
             is_start: which of them begin where a text does, or behind an added token, bool[S]; by default all.
         """
-        decoded, num_bytes = self._decode_all(ids), self.num_bytes[ids]
-        unknown = offsets_of(num_bytes < 0)[offsets]
-        num_bytes = np.maximum(num_bytes, 0)
+        decoded, ends, is_known = self._decode_all(ids)
+        unknown = np.zeros(len(offsets), np.int64) if is_known else offsets_of(self.num_bytes[ids] < 0)[offsets]
         if self.inserts_space and len(ids):
             inserted = np.zeros(len(ids), np.bool_)
             inserted[1:] = self.is_added[ids[:-1]]
             begins = np.diff(offsets) > 0
             inserted[offsets[:-1][begins]] = True if is_start is None else is_start[begins]
             inserted &= self._begins_with_space[ids]
-            decoded = np.delete(decoded, offsets_of(num_bytes)[:-1][inserted])
-            num_bytes -= inserted
-        ends = offsets_of(num_bytes)
+            decoded = np.delete(decoded, ends[:-1][inserted])
+            ends = ends - offsets_of(inserted)
         return Spelling(ends=ends, bounds=ends[offsets], known=np.diff(unknown) == 0, decoded=decoded)
 
-    def _decode_all(self, ids: Int32) -> npt.NDArray[np.uint8]:
-        """Like :meth:`decode`, but vectorized for many ids.  # uint8[N]"""
+    def _decode_all(self, ids: Int32) -> tuple[npt.NDArray[np.uint8], Int64, bool]:
+        """Like :meth:`decode`, but vectorized for many ids.
+
+        Returns:
+            uint8[N], where the bytes of each id begin and end as int64[K + 1], and whether every id has bytes.
+        """
+        if not len(ids):
+            return np.zeros(0, np.uint8), np.zeros(1, np.int64), True
         entries = taken(self._entries, ids)
         _, offsets, values = entries.buffers()
-        if values is None:
-            return np.zeros(0, np.uint8)
-        first, last = np.frombuffer(offsets, np.int64, len(entries) + 1)[[0, -1]]
-        return np.frombuffer(values, np.uint8)[first:last]
+        ends = np.frombuffer(offsets, np.int64, len(entries) + 1)
+        decoded = np.zeros(0, np.uint8) if values is None else np.frombuffer(values, np.uint8)[ends[0] : ends[-1]]
+        return decoded, ends - ends[0] if ends[0] else ends, entries.null_count == 0
 
 
 def component_types(part: Mapping[str, Any] | None) -> set[str]:

@@ -168,9 +168,12 @@ class TypedControl:
         if header and header[0] in trained:
             reason = f"{where} begins with '{header[0].strip()}', the header of an answer under other models"
             raise RenderError(reason, code="control_token", message=message)
-        end = next(filter(text.rstrip().endswith, FOREIGN_ENDS), "")
+        said = text.rstrip()
+        if not said.endswith(FOREIGN_ENDS):
+            return
+        end = next(filter(said.endswith, FOREIGN_ENDS))
         is_html = end == "</s>" and "<s>" in text and not text.lstrip().startswith("<s>")  # struck through
-        if end and not is_html:
+        if not is_html:
             reason = f"{where} ends with '{end}', the end of a turn or text under other models"
             raise RenderError(reason, code="control_token", message=message)
 
@@ -183,9 +186,9 @@ class TypedControl:
         Raises:
             RenderError: the row cannot be trained on with these tokens.
         """
-        ranges = [match.span() for match in self._pattern.finditer(text)] if self._pattern else []
-        if not ranges:
+        if self._pattern is None or self._pattern.search(text) is None:
             return []
+        ranges = [match.span() for match in self._pattern.finditer(text)]
         first, last = text[slice(*ranges[0])], text[slice(*ranges[-1])]
         if self._wanted == "reject":
             raise RenderError(f"the row contains the control token '{first}'", code="control_token")

@@ -292,7 +292,7 @@ class Renderer:
             self._control.refuse(sample.text, "completion")
         guarded = self._control.guarded(sample.prompt + sample.text)
         fim = None if completion else self._recipe.text.fim
-        said = without_tokens(sample.text, fim)
+        said = without_tokens(sample.text, fim) if fim else sample.text
         self._control.refuse_foreign(said, sample.kind, trained=said)
         whole = f"{sample.prompt}{infilled(sample.text, None if guarded or sample.prompt else fim)}{close}"
         return encoded(whole, ((0, len(sample.prompt), len(whole), 1.0),), raw=True, guarded=guarded)

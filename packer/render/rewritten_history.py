@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from packer.batches import Rejection, TurnBatch
+from packer.layout import offsets_of
 from packer.media.columns import DrawnImage
 from packer.render.asked_modes import Mode
 from packer.render.conversation import RenderedTurn
@@ -72,7 +73,7 @@ def encoded(
     in_bytes: dict[int, int] = {}
     num_bytes = last = 0
     for place in sorted(places):
-        num_bytes += len(text[last:place].encode())
+        num_bytes = len(content) if place == len(text) else num_bytes + len(text[last:place].encode())
         in_bytes[place], last = num_bytes, place
     return EncodedText(
         content,
@@ -265,19 +266,14 @@ def turn_batch(
     texts: Sequence[EncodedText], owners: Sequence[int], skipped: Sequence[int], rejections: Sequence[Rejection]
 ) -> TurnBatch:
     """Concatenate the texts, and shift the positions of their turns and ranges accordingly."""
-    offsets = np.zeros(len(texts) + 1, np.int64)
-    turns: list[tuple[int, int, int, int, float]] = []
-    guarded: list[tuple[int, int]] = []
-    masked: list[tuple[int, int]] = []
-    start = 0
-    for number, text in enumerate(texts):
-        turns += [(number, *turn) for turn in text.turns]
-        guarded += [(start + a, start + b) for a, b in text.guarded]
-        masked += [(start + a, start + b) for a, b in text.masked]
-        offsets[number + 1] = start = start + len(text.content)
+    offsets = offsets_of([len(text.content) for text in texts])
+    starts = offsets.tolist()
+    guarded = [(starts[n] + a, starts[n] + b) for n, text in enumerate(texts) for a, b in text.guarded]
+    masked = [(starts[n] + a, starts[n] + b) for n, text in enumerate(texts) for a, b in text.masked]
+    turns = [(number, *turn) for number, text in enumerate(texts) for turn in text.turns]
     columns = list(zip(*turns, strict=True)) if turns else [()] * 5
     return TurnBatch(
-        text=b"".join(text.content for text in texts),
+        text=b"".join([text.content for text in texts]),
         text_offsets=offsets,
         raw=np.array([text.raw for text in texts], np.bool_),
         sample=np.array(owners, np.int32),

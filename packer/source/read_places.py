@@ -14,6 +14,9 @@ Path: TypeAlias = tuple[str, ...]
 
 ITEMS = "[]"
 
+_WITHOUT_TEXT = frozenset({int, float, bool, type(None)})
+"""Of what rows of tokens have thousands each."""
+
 
 class _Place:
     """Where values stand in the rows."""
@@ -60,7 +63,7 @@ class ReadPlaces:
                     return False
             elif isinstance(each, list | tuple):
                 items = place.under(ITEMS)
-                stack += [(items, item) for item in each]
+                stack += [(items, item) for item in each if type(item) not in _WITHOUT_TEXT]
             elif type(each) is dict or isinstance(each, Mapping):
                 below = place.below
                 stack += [(below.get(key) or place.under(key), item) for key, item in each.items()]

@@ -259,9 +259,10 @@ def drop_empty_optional_fields(row: dict[str, Any], *names: str) -> dict[str, An
     """Return the row without empty optional fields, also in the lists of messages under these names."""
     row = drop_empty_fields(row, OPTIONAL_FIELDS)
     lists = {name: row[name] for name in names if isinstance(row.get(name), list)}
-    return row | {
+    kept = {
         name: [_with_flags(drop_empty_fields(each, OPTIONAL_MESSAGE_FIELDS)) for each in lists[name]] for name in lists
     }
+    return row | kept if kept else row
 
 
 def _with_flags(message: Any) -> Any:

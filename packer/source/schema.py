@@ -1,8 +1,9 @@
 """Determines which schema a row fits and which columns of a table it needs, and reads rows."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -36,7 +37,7 @@ from packer.source.written_calls import refuse_calls_in_text
 SCHEMAS: dict[str, RowSchema] = {name: import_module(module).SCHEMA for name, module in ROW_SCHEMAS.items()}
 """All schemas; a row that fits several has the first."""
 
-_MESSAGE_FIELDS = tuple(name for schema in SCHEMAS.values() for name in schema.message_fields)
+_MESSAGE_FIELDS = tuple(dict.fromkeys(name for schema in SCHEMAS.values() for name in schema.message_fields))
 VOTING_FIELDS = frozenset(name for schema in SCHEMAS.values() for group in schema.needs for name in group)
 """Fields by which a schema is recognized."""
 
@@ -51,6 +52,9 @@ _PART_FIELDS = (
     *("chosen", "rejected", "preferred_output", "non_preferred_output"),
 )
 """Fields whose messages may have parts of Bedrock or Gemini."""
+
+_MOST_NAMES = 64
+"""Fields of a row up to which it is remembered what they are: others may be named by dates, and be many."""
 
 _SUSPECT = {name: SUSPECT_FIELDS - fields for name, fields in _FIELDS.items()}
 
@@ -83,15 +87,12 @@ def read_row(value: Any, *, number: int, schema: str, columns: Columns, roles: M
     if (form := form_of(row)) is not None:
         refuse_unsupported(row, suspect=_SUSPECT[form.schema], rated=True)
         row = form.rewrite()
-    for name in _JSON_FIELDS[schema]:
-        if isinstance(row.get(name), str):
-            row = row | {name: parse_cell_json(row[name], name)}
-    for name in _MESSAGE_FIELDS:
-        if isinstance(row.get(name), str) and name in _FIELDS[schema]:
-            row = row | {name: parse_messages(row[name], name)}
-    row = rename_roles(row | {name: with_known_parts(row[name]) for name in _PART_FIELDS if name in row}, roles)
+    fields = (_fields_named if len(row) <= _MOST_NAMES else _fields_named.__wrapped__)(schema, tuple(row))
+    row = rename_roles(_decoded(row, fields), roles)
     refuse_unsupported(row, suspect=_SUSPECT[schema], rated=SCHEMAS[schema].is_rated)
-    refuse_cut({name: row[name] for name in row.keys() - _FIELDS[schema]}, where="$")
+    logs = {name: row[name] for name in fields.others if _may_be_log(row[name])}
+    if logs or fields.ends:
+        refuse_cut(logs | {name: row[name] for name in fields.ends}, where="$")
     missing = SCHEMAS[schema].missing(row)
     if missing is not None:
         if missing == LABEL_FIELDS:
@@ -101,6 +102,48 @@ def read_row(value: Any, *, number: int, schema: str, columns: Columns, roles: M
     sample = with_reasoning_apart(sample, roles) if roles else sample
     refuse_calls_in_text(sample)
     return sample
+
+
+class _Named(NamedTuple):
+    """What some of a row's fields are for a schema, judging by their names alone: rows of a file have the same ones."""
+
+    json: tuple[str, ...]
+    messages: tuple[str, ...]
+    parts: tuple[str, ...]
+    ends: tuple[str, ...]
+    """Not read, and may say how an answer ended."""
+
+    others: tuple[str, ...]
+
+
+@lru_cache(maxsize=64)
+def _fields_named(schema: str, names: tuple[str, ...]) -> _Named:
+    read, present = _FIELDS[schema], {*names}
+    unread = [name for name in names if name not in read]
+    return _Named(
+        json=tuple(name for name in _JSON_FIELDS[schema] if name in present),
+        messages=tuple(name for name in _MESSAGE_FIELDS if name in present and name in read),
+        parts=tuple(name for name in _PART_FIELDS if name in present),
+        ends=tuple(name for name in unread if may_say_end(name)),
+        others=tuple(name for name in unread if not may_say_end(name)),
+    )
+
+
+def _decoded(row: dict[str, Any], fields: _Named) -> dict[str, Any]:
+    """Return the row with the JSON in its texts decoded, and parts of other servers as those that packer reads."""
+    for name in fields.json:
+        if isinstance(row[name], str):
+            row = row | {name: parse_cell_json(row[name], name)}
+    for name in fields.messages:
+        if isinstance(text := row[name], str) and (messages := parse_messages(text, name)) is not text:
+            row = row | {name: messages}
+    parts = {name: with_known_parts(row[name]) for name in fields.parts if isinstance(row[name], list)}
+    return row | parts if parts else row
+
+
+def _may_be_log(value: Any) -> bool:
+    """Whether a value may have a field in it, as an object, or as JSON text."""
+    return value[:1] in ("{", "[") if type(value) is str else type(value) in (dict, list)
 
 
 def fields_read(schema: str) -> frozenset[str]:

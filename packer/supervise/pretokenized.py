@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from packer.batches import Bool, DocumentBatch, Float32, Int32, Int64, PretokenizedTokens, Rejection, Sample
-from packer.layout import begins_run, concatenated_ranges, offsets_of
+from packer.layout import begins_run, offsets_of, taken_ranges
 from packer.model.backend import definition_of, vocabulary_of
 from packer.model.model import TOKENIZER_FILE, Model
 
@@ -120,7 +120,7 @@ def _documents(samples: Sequence[Sample], kept: Int64, ids: Int32, offsets: Int6
     of_kept = np.isin(runs.document, kept)
     begin, num_runs = offsets[runs.document[of_kept]], np.bincount(runs.document, minlength=len(samples))[kept]
     return DocumentBatch(
-        input_ids=ids[concatenated_ranges(first, lengths)],
+        input_ids=taken_ranges(ids, first, lengths),
         offsets=offsets_of(lengths),
         sample=np.array([samples[number].row for number in kept.tolist()], np.int32),
         sample_id=tuple(samples[number].sample_id for number in kept.tolist()),

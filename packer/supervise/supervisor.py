@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from packer.batches import Bool, DocumentBatch, Int32, Int64, Rejection, TokenBatch, TurnBatch
-from packer.layout import concatenated_ranges, offsets_of
+from packer.layout import offsets_of, taken_ranges
 from packer.supervise.masked_turns import Runs, runs_of_masked_turns
 from packer.supervise.round_trip import RoundTrip
 
@@ -38,7 +38,8 @@ class Supervisor:
         """`whole`: whether chats are trained from their second token on, so that their prompts are proved, too."""
         self._round_trip = round_trip
         self._whole = whole
-        self._stop_ids = np.array(stop_ids, np.int32)
+        self._is_stop: Bool = np.zeros(len(round_trip.token_bytes.is_added), np.bool_)
+        self._is_stop[list(stop_ids)] = True
         self._stop_texts = tuple(filter(None, map(round_trip.content, stop_ids)))
 
     def supervise(self, turns: TurnBatch, tokens: TokenBatch, sample_ids: Mapping[int, str | None]) -> Supervised:
@@ -86,7 +87,7 @@ class Supervisor:
         token_bytes, lengths = self._round_trip.token_bytes, own[:, 1] - own[:, 0]
         is_start = own[:, 0] == tokens.offsets[tokens.turn_sequence]
         is_start |= token_bytes.is_added[_before(tokens.ids, own[:, 0])]
-        ids = tokens.ids[concatenated_ranges(own[:, 0], lengths)]
+        ids = taken_ranges(tokens.ids, own[:, 0], lengths)
         spelling = token_bytes.spell(ids, offsets_of(lengths), is_start)
         text = turns.text_offsets[turns.turn_text]
         starts, stops = text + turns.prompt_end * is_part, text + turns.completion_end
@@ -109,9 +110,9 @@ class Supervisor:
         first, end = start + tokens.prompt_tokens, start + tokens.completion_tokens
         last = _before(tokens.ids, end)
         may_be_appended = turns.raw[turns.turn_text] & (first < end) & self._round_trip.token_bytes.is_added[last]
-        for turn in np.flatnonzero(may_be_appended).tolist():
-            content = self._round_trip.content(int(last[turn]))
-            end[turn] -= not turns.text.endswith(content, *_completion(turns, turn))
+        for token_id in np.unique(last[may_be_appended]).tolist():
+            of_token = np.flatnonzero(may_be_appended & (last == token_id))
+            end[of_token] -= ~_end_with(turns, of_token, self._round_trip.content(token_id))
         return np.stack([first, end], axis=1)
 
     def _are_terminated(self, turns: TurnBatch, tokens: TokenBatch, own: Int64) -> Bool:
@@ -122,14 +123,17 @@ class Supervisor:
         first = tokens.offsets[tokens.turn_sequence]
         if not len(tokens.ids):
             return np.zeros(len(first), np.bool_)
-        is_stop = np.isin(tokens.ids, self._stop_ids)
-        stops = offsets_of(is_stop)
+        is_stop = self._is_stop[tokens.ids]
+        stops = np.flatnonzero(is_stop)
         start, end = first + tokens.prompt_tokens, first + tokens.completion_tokens
-        terminated: Bool = (stops[end] - stops[start] == 1) & is_stop[np.maximum(end - 1, 0)]
-        for turn in np.flatnonzero(turns.raw[turns.turn_text] & ~terminated).tolist():
-            place, (a, b) = _completion(turns, turn), own[turn]
-            is_closed = turns.text.endswith(self._stop_texts, *place) and place[1] not in turns.guarded[:, 1]
-            terminated[turn] = not is_closed or (a < b and is_stop[b - 1])
+        num_stops = np.searchsorted(stops, end) - np.searchsorted(stops, start)
+        terminated: Bool = (num_stops == 1) & is_stop[np.maximum(end - 1, 0)]
+        open_turns = np.flatnonzero(turns.raw[turns.turn_text] & ~terminated)
+        text = turns.text_offsets[turns.turn_text[open_turns]]
+        is_typed = np.isin(text + turns.completion_end[open_turns], turns.guarded[:, 1])
+        is_closed = np.logical_or.reduce([_end_with(turns, open_turns, stop) for stop in self._stop_texts], axis=0)
+        a, b = own[open_turns].T
+        terminated[open_turns] = ~(is_closed & ~is_typed) | ((a < b) & is_stop[np.maximum(b - 1, 0)])
         return terminated
 
 
@@ -150,10 +154,13 @@ def _before(ids: Int32, places: Int64) -> Int32:
     return ids[np.maximum(places, 1) - 1] if len(ids) else np.zeros(len(places), np.int32)
 
 
-def _completion(turns: TurnBatch, turn: int) -> tuple[int, int]:
-    """Return where the completion of a turn stands, in bytes of all texts."""
-    text = int(turns.text_offsets[turns.turn_text[turn]])
-    return text + int(turns.prompt_end[turn]), text + int(turns.completion_end[turn])
+def _end_with(turns: TurnBatch, chosen: Int64, content: bytes) -> Bool:
+    """Whether the completions of the chosen turns end with some bytes."""
+    end = turns.text_offsets[turns.turn_text[chosen]] + turns.completion_end[chosen]
+    found: Bool = turns.completion_end[chosen] - turns.prompt_end[chosen] >= len(content)
+    text, expected = np.frombuffer(turns.text, np.uint8), np.frombuffer(content, np.uint8)
+    found[found] = (text[end[found, None] + np.arange(-len(content), 0)] == expected).all(axis=1)
+    return found
 
 
 def _documents(
@@ -189,7 +196,7 @@ def _documents(
     num_runs = np.bincount(run_document, minlength=len(used))
     lengths, row = end[order], row[order]
     documents = DocumentBatch(
-        input_ids=tokens.ids[concatenated_ranges(tokens.offsets[used[order]], lengths)],
+        input_ids=taken_ranges(tokens.ids, tokens.offsets[used[order]], lengths),
         offsets=offsets_of(lengths),
         sample=row.astype(np.int32),
         sample_id=tuple(sample_ids[int(r)] for r in row),

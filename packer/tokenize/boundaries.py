@@ -11,8 +11,11 @@ Only the tail after that anchor is encoded, which in almost every template is on
 import itertools
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby, islice
+from operator import itemgetter
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -21,8 +24,27 @@ from packer.literals import longest_of
 from packer.model.model import AddedToken
 from packer.tokenize.reference_encoder import Encoder
 
-MAX_CACHED_BYTES = 2**24
+_MAX_CACHED_BYTES = 2**24
 """Limit of a cache of tails and their ids. Usually they are a few short headers; without anchors, whole prompts."""
+
+
+class Tails:
+    """The ids of the ends of prompts, each encoded alone, and once if it occurs again soon."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+        self._ids: dict[bytes, Int32] = {}
+        self._num_bytes = 0
+
+    def ids(self, tails: Sequence[bytes]) -> list[Int32]:
+        """Return the ids of each tail."""
+        if self._num_bytes > _MAX_CACHED_BYTES:
+            self._ids, self._num_bytes = {}, 0
+        new = [tail for tail in dict.fromkeys(tails) if tail not in self._ids]
+        for tail, ids in zip(new, _encode_each(self._encoder, new), strict=True):
+            self._ids[tail] = ids.copy()
+            self._num_bytes += 2 * len(tail) + 256
+        return [self._ids[tail] for tail in tails]
 
 
 class Anchors:
@@ -72,89 +94,120 @@ class Boundary:
     merged: bool = False
 
 
+_Open: TypeAlias = Literal["unclear", "apart"]
+"""Why anchors do not tell a boundary: ids have to tell it, or the prompt's ids do not begin those of the text."""
+
+_Spans: TypeAlias = tuple[list[int], list[int]]
+_Found: TypeAlias = Boundary | _Open
+_Turn: TypeAlias = tuple[EncodedText, int, int]
+_Decide: TypeAlias = Callable[[Sequence[_Turn]], list[_Found]]
+
+_CALL_BYTES = 2**22
+"""Bounds what is encoded at once; the turns of a long text begin with nearly all of it, each."""
+
+
 class BoundaryFinder:
     """Finds boundaries under one tokenizer."""
 
     def __init__(
-        self, encoder: Encoder, continuation_encoder: Callable[[], Encoder], anchors: Anchors, stop_ids: Sequence[int]
+        self,
+        encoder: Encoder,
+        continuation_encoder: Callable[[], Encoder],
+        anchors: Anchors,
+        stop_ids: Sequence[int],
+        tails: Tails | None = None,
     ) -> None:
         """`continuation_encoder` returns an encoder without start-of-text effects, for completions; rarely used."""
         self._encoder = encoder
         self._continuation_encoder = continuation_encoder
         self._anchors = anchors
         self._stop_ids = np.array(sorted(stop_ids), np.int32)
-        self._tails: dict[bytes, Int32] = {}
-        self._num_bytes = 0
+        self._tails = tails or Tails(encoder)
 
     def find(self, texts: Sequence[EncodedText]) -> list[list[Boundary]]:
         """Return the boundaries of every turn of every text."""
         located = [self._anchors.find(text.text) if text.turns else ([], []) for text in texts]
-        self._encode_tails(texts, located)
-        return [self._boundaries_of(text, anchor_spans) for text, anchor_spans in zip(texts, located, strict=True)]
+        places = [*zip(texts, located, strict=True)]
+        tails = iter(self._tails.ids([_tail(text.text, spans, end) for text, spans in places for end, _ in text.turns]))
+        found = [each for text, spans in places for each in self._boundaries_of(text, spans, tails)]
+        turns = [(text, *turn) for text in texts for turn in text.turns]
+        self._replace(found, "unclear", turns, self._by_encoding)
+        self._replace(found, "apart", turns, self._separate_sequences)
+        boundaries = iter(found)
+        return [[each for each in islice(boundaries, len(text.turns)) if isinstance(each, Boundary)] for text in texts]
 
-    def _boundaries_of(self, text: EncodedText, anchor_spans: tuple[list[int], list[int]]) -> list[Boundary]:
+    def _replace(self, found: list[_Found], what: _Open, turns: Sequence[_Turn], decide: _Decide) -> None:
+        """Decide about all turns that were left open for one reason, many in one call of an encoder."""
+        waiting = [number for number, each in enumerate(found) if each == what]
+        calls = np.cumsum([turns[number][2] for number in waiting]) // _CALL_BYTES
+        for _, call in groupby(zip(calls.tolist(), waiting, strict=True), key=itemgetter(0)):
+            numbers = [number for _, number in call]
+            for number, boundary in zip(numbers, decide([turns[number] for number in numbers]), strict=True):
+                found[number] = boundary
+
+    def _boundaries_of(self, text: EncodedText, anchor_spans: _Spans, tails: Iterator[Int32]) -> Sequence[_Found]:
         if not text.turns:
             return []
+        own = zip(text.turns, islice(tails, len(text.turns)), strict=True)
         anchor_tokens = np.flatnonzero(self._anchors.is_anchor[text.ids])
         if len(anchor_tokens) != len(anchor_spans[1]):
-            return [self._boundary_by_encoding(text, *turn) for turn in text.turns]
-        return [self._boundary(text, anchor_spans, anchor_tokens, turn) for turn in text.turns]
+            return ["unclear" for _ in own]
+        return [_boundary(text.ids, anchor_spans[1], anchor_tokens, *each) for each in own]
 
-    def _encode_tails(self, texts: Sequence[EncodedText], located: Sequence[tuple[list[int], list[int]]]) -> None:
-        if self._num_bytes > MAX_CACHED_BYTES:
-            self._tails, self._num_bytes = {}, 0
-        tails = dict.fromkeys(
-            self._tail(text.text, anchor_spans, prompt_end)
-            for text, anchor_spans in zip(texts, located, strict=True)
-            for prompt_end, _ in text.turns
-        )
-        new = [tail for tail in tails if tail not in self._tails]
-        ids, offsets = self._encoder.encode([tail.decode() for tail in new])
-        for i, tail in enumerate(new):
-            self._tails[tail] = ids[offsets[i] : offsets[i + 1]].copy()
-            self._num_bytes += 2 * len(tail) + 256
-
-    def _tail(self, text: bytes, anchor_spans: tuple[list[int], list[int]], prompt_end: int) -> bytes:
-        """Return the prompt from its last anchor on: the only part that a longer text could tokenize differently."""
-        starts, ends = anchor_spans
-        count = bisect_right(ends, prompt_end)
-        return text[starts[count - 1] if count else 0 : prompt_end]
-
-    def _boundary(
-        self, text: EncodedText, anchor_spans: tuple[list[int], list[int]], anchor_tokens: Int64, turn: tuple[int, int]
-    ) -> Boundary:
-        prompt_end, completion_end = turn
-        ends = anchor_spans[1]
-        num_before, num_through = bisect_right(ends, prompt_end), bisect_right(ends, completion_end)
-        if num_through == 0 or ends[num_through - 1] != completion_end:
-            return self._boundary_by_encoding(text, prompt_end, completion_end)
-        tail = self._tails[self._tail(text.text, anchor_spans, prompt_end)]
-        begin = int(anchor_tokens[num_before - 1]) if num_before else 0
-        prompt_tokens, completion_tokens = begin + len(tail), int(anchor_tokens[num_through - 1]) + 1
-        if prompt_tokens < completion_tokens and np.array_equal(text.ids[begin:prompt_tokens], tail):
-            return Boundary(prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
-        return self._separate_sequence(text.text, prompt_end, completion_end)
-
-    def _boundary_by_encoding(self, text: EncodedText, prompt_end: int, completion_end: int) -> Boundary:
+    def _by_encoding(self, turns: Sequence[_Turn]) -> list[_Found]:
         """Apply the rule literally, for texts whose anchors cannot be trusted or whose terminator is not an anchor."""
-        (whole, prompt) = self._encode_each(text.text[:completion_end], text.text[:prompt_end])
+        ids = _encode_each(self._encoder, [text.text[:end] for text, *ends in turns for end in ends])
+        around = zip(turns, ids[::2], ids[1::2], strict=True)
+        return [self._by_ids(text, prompt, whole) for (text, *_), prompt, whole in around]
+
+    def _by_ids(self, text: EncodedText, prompt: Int32, whole: Int32) -> _Found:
         stops = np.flatnonzero(np.isin(whole[len(prompt) :], self._stop_ids))
         if len(stops) == 0 or not np.array_equal(whole[: len(prompt)], prompt):
-            return self._separate_sequence(text.text, prompt_end, completion_end)
+            return "apart"
         end = len(prompt) + int(stops[0]) + 1
         different_ids = None if np.array_equal(text.ids[:end], whole[:end]) else whole[:end]
         return Boundary(prompt_tokens=len(prompt), completion_tokens=end, ids=different_ids)
 
-    def _separate_sequence(self, text: bytes, prompt_end: int, completion_end: int) -> Boundary:
-        """Encode the prompt and the completion separately; start-of-text effects apply only after an anchor."""
-        completion = text[prompt_end:completion_end]
-        starts, ends = self._anchors.find(completion)
-        first, through = (starts[0], ends[0]) if starts else (len(completion), len(completion))
-        prompt, rest = self._encode_each(text[:prompt_end], completion[first:])
-        start, _ = self._continuation_encoder().encode([completion[:through].decode()])
-        ids = np.concatenate([prompt, start, rest[1:]])  # the first anchor is in both
-        return Boundary(prompt_tokens=len(prompt), completion_tokens=len(ids), ids=ids, merged=True)
+    def _separate_sequences(self, turns: Sequence[_Turn]) -> list[_Found]:
+        """Encode prompts and completions separately; start-of-text effects apply only after an anchor."""
+        around, starts = [], []
+        for text, prompt_end, completion_end in turns:
+            completion = text.text[prompt_end:completion_end]
+            found, ends = self._anchors.find(completion)
+            first, through = (found[0], ends[0]) if found else (len(completion), len(completion))
+            around += [text.text[:prompt_end], completion[first:]]
+            starts.append(completion[:through])
+        ids, after = self._tails.ids(around), _encode_each(self._continuation_encoder(), starts)
+        return [
+            Boundary(
+                prompt_tokens=len(prompt),
+                completion_tokens=len(prompt) + len(start) + max(0, len(rest) - 1),
+                ids=np.concatenate([prompt, start, rest[1:]]),  # the first anchor is in both
+                merged=True,
+            )
+            for prompt, start, rest in zip(ids[::2], after, ids[1::2], strict=True)
+        ]
 
-    def _encode_each(self, *texts: bytes) -> list[Int32]:
-        ids, offsets = self._encoder.encode([text.decode() for text in texts])
-        return [ids[a:b] for a, b in itertools.pairwise(offsets)]
+
+def _tail(text: bytes, anchor_spans: _Spans, prompt_end: int) -> bytes:
+    """Return the prompt from its last anchor on: the only part that a longer text could tokenize differently."""
+    starts, ends = anchor_spans
+    count = bisect_right(ends, prompt_end)
+    return text[starts[count - 1] if count else 0 : prompt_end]
+
+
+def _boundary(ids: Int32, ends: list[int], anchor_tokens: Int64, turn: tuple[int, int], tail: Int32) -> _Found:
+    prompt_end, completion_end = turn
+    num_before, num_through = bisect_right(ends, prompt_end), bisect_right(ends, completion_end)
+    if num_through == 0 or ends[num_through - 1] != completion_end:
+        return "unclear"
+    begin = int(anchor_tokens[num_before - 1]) if num_before else 0
+    prompt_tokens, completion_tokens = begin + len(tail), int(anchor_tokens[num_through - 1]) + 1
+    if prompt_tokens < completion_tokens and np.array_equal(ids[begin:prompt_tokens], tail):
+        return Boundary(prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
+    return "apart"
+
+
+def _encode_each(encoder: Encoder, texts: Sequence[bytes]) -> list[Int32]:
+    ids, offsets = encoder.encode([text.decode() for text in texts])
+    return [ids[a:b] for a, b in itertools.pairwise(offsets.tolist())]

@@ -3,12 +3,12 @@
 `encode` never adds the tokenizer's own special tokens: a BOS is present if and only if the text contains it.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Protocol
 
+import msgspec
 import numpy as np
 from tokenizers import Encoding
 
@@ -145,12 +145,17 @@ def _without_quoted_text(error: BaseException) -> str:
 def without_start_effects(tokenizer_json: bytes) -> bytes:
     """Return the tokenizer without the effects it has only on the start of a text: a dummy space before the first word.
 
-    Used for a completion that is encoded separately from its prompt, and so is not the start of a text.
+    Used for a completion that is encoded separately from its prompt, and so is not the start of a text. A tokenizer
+    without such effects is returned as it is.
     """
-    definition = json.loads(tokenizer_json)
-    definition["normalizer"] = _without_prepend(definition.get("normalizer"))
-    definition["pre_tokenizer"] = _without_prefix_space(definition.get("pre_tokenizer"))
-    return json.dumps(definition).encode()
+    definition = definition_of(tokenizer_json)
+    changed = {
+        "normalizer": _without_prepend(definition.get("normalizer")),
+        "pre_tokenizer": _without_prefix_space(definition.get("pre_tokenizer")),
+    }
+    if all(definition.get(name) == part for name, part in changed.items()):
+        return tokenizer_json
+    return msgspec.json.encode({**definition, **changed})
 
 
 def _without_prepend(normalizer: dict[str, object] | None) -> dict[str, object] | None:

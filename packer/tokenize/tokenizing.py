@@ -4,17 +4,17 @@ import itertools
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 import numpy as np
 
 from packer.batches import Int32, Int64, TokenBatch, TurnBatch
-from packer.layout import concatenated_ranges
+from packer.layout import offsets_of
 from packer.model.backend import definition_of
 from packer.model.model import TOKENIZER_FILE, AddedToken, Model
 from packer.model.token_bytes import TokenBytes
-from packer.tokenize.boundaries import Anchors, Boundary, BoundaryFinder, EncodedText
+from packer.tokenize.boundaries import Anchors, Boundary, BoundaryFinder, EncodedText, Tails
 from packer.tokenize.guard import Aliases
 from packer.tokenize.reference_encoder import (
     Encoder,
@@ -56,6 +56,12 @@ class _AliasEncoder:
         self._encoder.confirm(texts)
 
 
+def _continuing(encoder: Encoder, tokenizer_json: bytes) -> Encoder:
+    """Return what encodes the continuation of a text, which for many tokenizers is what encodes texts."""
+    bare = without_start_effects(tokenizer_json)
+    return encoder if bare == tokenizer_json else ReferenceEncoder(bare)
+
+
 class TurnTokenizer:
     """The tokenize stage for one model.
 
@@ -69,9 +75,9 @@ class TurnTokenizer:
         self._encoder = encoder
         self._normalizes = definition_of(self._json).get("normalizer") is not None
         anchors = Anchors(model.added_tokens, model.vocab_size, normalizes=self._normalizes)
-        continuation_encoder = cache(lambda: ReferenceEncoder(without_start_effects(self._json)))
-        self._boundaries = BoundaryFinder(encoder, continuation_encoder, anchors, model.stop_ids)
-        self._vectorized = VectorizedBoundaries(encoder, TokenBytes(model), anchors.is_anchor)
+        tails, continuing = Tails(encoder), cache(lambda: _continuing(encoder, self._json))
+        self._boundaries = BoundaryFinder(encoder, continuing, anchors, model.stop_ids, tails)
+        self._vectorized = VectorizedBoundaries(encoder, TokenBytes(model), anchors.is_anchor, tails)
         self._is_vectorized = True
         """Whether to try the vectorized pass: it suits no text at all of tokenizers whose added tokens take white space
         with them, such as Phi-3's."""
@@ -83,51 +89,44 @@ class TurnTokenizer:
         """Encode every text once and locate every turn; a text the tokenizer fails on gets no ids, but a reason."""
         located = self._locate_vectorized(turns)
         if located is None:
-            return self._tokenize_one_by_one(turns, np.arange(len(turns.raw)))
-        remaining = np.setdiff1d(np.arange(len(turns.raw)), located.text, assume_unique=True)
-        return _merged(turns, located, self._tokenize_one_by_one(turns, remaining) if len(remaining) else None)
+            tokens = self._tokenize_one_by_one(turns, np.arange(len(turns.raw)))
+        else:
+            remaining = np.setdiff1d(np.arange(len(turns.raw)), located.text, assume_unique=True)
+            tokens = _merged(turns, located, self._tokenize_one_by_one(turns, remaining) if len(remaining) else None)
+        return _framed(turns, tokens, *self._prefix_and_suffix) if turns.raw.any() else tokens
 
     def _locate_vectorized(self, turns: TurnBatch) -> LocatedTexts | None:
         """Locate all turns of the texts for which one vectorized pass suffices; None if there are none."""
-        if self._normalized_control is not None or not self._is_vectorized or not len(turns.raw):
+        if self._normalized_control is not None or not len(turns.raw):
             return None
-        if turns.raw.all() and not turns.prompt_end.any() and not len(turns.guarded):
-            return self._whole_texts(turns)
-        plain = ~turns.raw
-        plain[np.searchsorted(turns.text_offsets, turns.guarded[:, 0], side="right") - 1] = False
         try:
-            located = self._vectorized.locate(turns, np.flatnonzero(plain)) if plain.any() else None
+            if turns.raw.all() and not turns.prompt_end.any() and not len(turns.guarded):
+                return self._whole_texts(turns)
+            plain = np.ones(len(turns.raw), np.bool_)
+            plain[np.searchsorted(turns.text_offsets, turns.guarded[:, 0], side="right") - 1] = False
+            if not self._is_vectorized or not plain.any():
+                return None
+            located = self._vectorized.locate(turns, np.flatnonzero(plain))
         except UnencodableTextsError:
             return None
-        if located is not None and not len(located.text):
+        if not len(located.text):
             self._is_vectorized = int(plain.sum()) < _MANY_TEXTS
         return located
 
-    def _whole_texts(self, turns: TurnBatch) -> LocatedTexts | None:
-        """Encode plain texts, which are trained throughout, at once; None if the tokenizer fails on one of them."""
+    def _whole_texts(self, turns: TurnBatch) -> LocatedTexts:
+        """Encode plain texts, which are trained throughout, at once.
+
+        Raises:
+            UnencodableTextsError: the tokenizer fails on one of them.
+        """
         bounds = turns.text_offsets.tolist()
-        try:
-            ids, offsets = self._encoder.encode([turns.text[a:b].decode() for a, b in itertools.pairwise(bounds)])
-        except UnencodableTextsError:
-            return None
-        prefix, suffix = self._prefix_and_suffix
-        own = np.diff(offsets)
-        added = np.full(len(own), len(suffix))
-        if len(suffix) and len(ids):
-            added[(own > 0) & (ids[np.maximum(offsets[1:], 1) - 1] == suffix[-1])] = 0
-        lengths = len(prefix) + own + added
-        ends = np.cumsum(lengths)
-        whole = np.empty(lengths.sum(), np.int32)
-        whole[concatenated_ranges(ends - lengths + len(prefix), own)] = ids
-        whole[(ends - lengths)[:, None] + np.arange(len(prefix))] = prefix
-        open_ends = ends[added > 0]
-        whole[(open_ends - len(suffix))[:, None] + np.arange(len(suffix))] = suffix
+        ids, offsets = self._encoder.encode([turns.text[a:b].decode() for a, b in itertools.pairwise(bounds)])
         return LocatedTexts(
-            ids=whole,
-            offsets=np.concatenate([np.zeros(1, np.int64), ends]),
-            text=np.arange(len(own)),
-            prompt_tokens=np.full(len(turns.turn_text), len(prefix)),
-            completion_tokens=lengths[turns.turn_text],
+            ids=ids,
+            offsets=offsets,
+            text=np.arange(len(bounds) - 1),
+            prompt_tokens=np.zeros(len(turns.turn_text), np.int64),
+            completion_tokens=np.diff(offsets)[turns.turn_text],
         )
 
     def _tokenize_one_by_one(self, turns: TurnBatch, chosen: Int64) -> TokenBatch:
@@ -146,10 +145,8 @@ class TurnTokenizer:
                 located[n] = _empty_result(text)
         sequences = _SequenceCollector()
         for n, (text, (whole, found)) in enumerate(zip(texts, located, strict=True)):
-            if text.raw and n not in unencodable:
-                sequences.add(n, *self._with_prefix_and_suffix(text, whole, found))
-            else:
-                sequences.add(n, whole, found)
+            throughout = [Boundary(prompt_tokens=0, completion_tokens=len(whole))]
+            sequences.add(n, whole, found if text.turns_to_locate else throughout)
         return sequences.batch(chosen, unencodable)
 
     def _locate(self, texts: Sequence[_Text]) -> list[tuple[Int32, list[Boundary]]]:
@@ -185,36 +182,15 @@ class TurnTokenizer:
     @cached_property
     def _aliased(self) -> tuple[Aliases, Encoder, BoundaryFinder]:
         aliases = Aliases(self._json, self._model.control, self._model.added_tokens)
-        encoder = _AliasEncoder(ReferenceEncoder(aliases.tokenizer_json), aliases)
-        continuation_encoder = cache(
-            lambda: _AliasEncoder(ReferenceEncoder(without_start_effects(aliases.tokenizer_json)), aliases)
-        )
+        reference = ReferenceEncoder(aliases.tokenizer_json)
+        encoder = _AliasEncoder(reference, aliases)
+        continuing = cache(lambda: _AliasEncoder(_continuing(reference, aliases.tokenizer_json), aliases))
         anchors = Anchors(aliases.added_tokens, self._model.vocab_size, normalizes=self._normalizes)
-        return aliases, encoder, BoundaryFinder(encoder, continuation_encoder, anchors, self._model.stop_ids)
+        return aliases, encoder, BoundaryFinder(encoder, continuing, anchors, self._model.stop_ids)
 
     @cached_property
     def _prefix_and_suffix(self) -> tuple[Int32, Int32]:
         return prefix_and_suffix_ids(self._json)
-
-    def _with_prefix_and_suffix(
-        self, text: _Text, ids: Int32, boundaries: Sequence[Boundary]
-    ) -> tuple[Int32, list[Boundary]]:
-        """Add the special tokens the tokenizer itself puts around a plain text or completion, without a second EOS."""
-        prefix, suffix = self._prefix_and_suffix
-        closed = len(ids) > 0 and len(suffix) > 0 and ids[-1] == suffix[-1]
-        whole = np.concatenate([prefix, ids, suffix[:0] if closed else suffix])
-        shift = len(prefix)
-        if not text.turns_to_locate:
-            return whole, [Boundary(prompt_tokens=shift, completion_tokens=len(whole))]
-        return whole, [
-            Boundary(
-                prompt_tokens=boundary.prompt_tokens + shift,
-                completion_tokens=boundary.completion_tokens + shift,
-                ids=None if boundary.ids is None else np.concatenate([prefix, boundary.ids]),
-                merged=boundary.merged,
-            )
-            for boundary in boundaries
-        ]
 
 
 def _empty_result(text: _Text) -> tuple[Int32, list[Boundary]]:
@@ -289,6 +265,34 @@ def _merged(turns: TurnBatch, located: LocatedTexts, remaining: TokenBatch | Non
         completion_tokens=completion,
         merged=merged,
         unencodable=() if remaining is None else remaining.unencodable,
+    )
+
+
+def _framed(turns: TurnBatch, tokens: TokenBatch, prefix: Int32, suffix: Int32) -> TokenBatch:
+    """Add the special tokens that the tokenizer itself puts around a plain text or completion, without a second EOS.
+
+    A text without a prompt is trained with both.
+    """
+    is_raw, own = turns.raw[tokens.sequence_text], np.diff(tokens.offsets)
+    is_open = is_raw.copy()
+    if len(suffix) and len(tokens.ids):
+        is_open &= (own == 0) | (tokens.ids[np.maximum(tokens.offsets[1:], 1) - 1] != suffix[-1])
+    bounds, none = itertools.pairwise(tokens.offsets.tolist()), suffix[:0]
+    parts = [
+        part
+        for raw, open_, (a, b) in zip(is_raw.tolist(), is_open.tolist(), bounds, strict=True)
+        for part in (prefix if raw else none, tokens.ids[a:b], suffix if open_ else none)
+    ]
+    lengths = own + len(prefix) * is_raw + len(suffix) * is_open
+    of_raw = turns.raw[turns.turn_text]
+    shift = len(prefix) * of_raw
+    is_whole = of_raw & (turns.prompt_end == 0)
+    return replace(
+        tokens,
+        ids=np.concatenate(parts),
+        offsets=offsets_of(lengths),
+        prompt_tokens=tokens.prompt_tokens + shift,
+        completion_tokens=np.where(is_whole, lengths[tokens.turn_sequence], tokens.completion_tokens + shift),
     )
 
 

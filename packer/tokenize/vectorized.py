@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from packer.batches import Bool, Int32, Int64, TurnBatch
-from packer.layout import concatenated_ranges
+from packer.layout import taken_ranges
 from packer.model.token_bytes import TokenBytes
-from packer.tokenize.boundaries import MAX_CACHED_BYTES
+from packer.tokenize.boundaries import Tails
 from packer.tokenize.reference_encoder import Encoder
 
 
@@ -36,12 +36,11 @@ class LocatedTexts:
 class VectorizedBoundaries:
     """Locates turns in texts under one tokenizer; `is_anchor`: which ids are anchors, bool[vocabulary]."""
 
-    def __init__(self, encoder: Encoder, token_bytes: TokenBytes, is_anchor: Bool) -> None:
+    def __init__(self, encoder: Encoder, token_bytes: TokenBytes, is_anchor: Bool, tails: Tails | None = None) -> None:
         self._encoder = encoder
         self._token_bytes = token_bytes
         self._is_anchor: Bool = is_anchor & token_bytes.is_whole
-        self._tails: dict[bytes, Int32] = {}
-        self._num_bytes = 0
+        self._tails = tails or Tails(encoder)
 
     def locate(self, turns: TurnBatch, candidates: Int64) -> LocatedTexts:
         """Encode some texts of a batch (their indices, ascending), and locate the turns where that is possible.
@@ -63,7 +62,7 @@ class VectorizedBoundaries:
         whole = len(chosen) == len(candidates)
         lengths = np.diff(offsets)[chosen]
         return LocatedTexts(
-            ids=ids if whole else ids[concatenated_ranges(offsets[:-1][chosen], lengths)],
+            ids=ids if whole else taken_ranges(ids, offsets[:-1][chosen], lengths),
             offsets=offsets if whole else np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]),
             text=candidates[chosen],
             prompt_tokens=positions.prompt - positions.first,
@@ -91,27 +90,15 @@ class VectorizedBoundaries:
 
     def _tails_match(self, ids: Int32, begin: Int64, prompt: Int64, tails: Sequence[bytes]) -> Bool:
         """Whether the ids of each prompt after its last anchor are those of its tail alone.  # bool[T]"""
-        if self._num_bytes > MAX_CACHED_BYTES:
-            self._tails, self._num_bytes = {}, 0
-        tail_numbers = {tail: number for number, tail in enumerate(dict.fromkeys(tails))}
-        self._encode([tail for tail in tail_numbers if tail not in self._tails])
-        tail_number = np.fromiter((tail_numbers[tail] for tail in tails), np.int64, len(tails))
-        matches = np.zeros(len(tails), np.bool_)
-        order = np.argsort(tail_number, kind="stable")
-        bounds = np.searchsorted(tail_number[order], np.arange(len(tail_numbers) + 1))
-        for number, tail in enumerate(tail_numbers):
-            alone = self._tails[tail]
-            same_tail = order[bounds[number] : bounds[number + 1]]
-            same_tail = same_tail[prompt[same_tail] - begin[same_tail] == len(alone)]
-            found = ids[begin[same_tail][:, None] + np.arange(len(alone))]
-            matches[same_tail] = (found == alone).all(axis=1)
+        alone = self._tails.ids(tails)
+        lengths = np.fromiter(map(len, alone), np.int64, len(alone))
+        matches: Bool = lengths == prompt - begin
+        chosen = np.flatnonzero(matches)
+        if len(chosen):
+            found = taken_ranges(ids, begin[chosen], lengths[chosen])
+            differs = np.flatnonzero(found != np.concatenate([alone[turn] for turn in chosen.tolist()]))
+            matches[chosen[np.searchsorted(np.cumsum(lengths[chosen]), differs, side="right")]] = False
         return matches
-
-    def _encode(self, tails: Sequence[bytes]) -> None:
-        ids, offsets = self._encoder.encode([tail.decode() for tail in tails])
-        for i, tail in enumerate(tails):
-            self._tails[tail] = ids[offsets[i] : offsets[i + 1]].copy()
-            self._num_bytes += 2 * len(tail) + 256
 
 
 def _minimum_per_text(values: Int64, offsets: Int64) -> Int64:

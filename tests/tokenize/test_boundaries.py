@@ -9,7 +9,8 @@ import twins
 from supervision_stages import Stages, assistant, chat, user
 
 from packer.batches import Int32, Int64, TokenBatch
-from packer.tokenize import ReferenceEncoder
+from packer.tokenize import ReferenceEncoder, TurnTokenizer
+from packer.tokenize.boundaries import EncodedText
 
 
 class Counting:
@@ -83,7 +84,10 @@ def test_after_the_first_added_token_a_completion_apart_is_encoded_as_in_any_tex
     text = "fox<unk>dog"
     boundaries = stages.tokenizing._boundaries
     whole = "<s>[INST] a [/INST] " + text + " </s>"
-    boundary = boundaries._separate_sequence(whole.encode(), len(whole) - len(text) - 5, len(whole))
+    ids, _ = ReferenceEncoder(stages.model.files["tokenizer.json"]).encode([whole])
+    turn = (len(whole) - len(text) - 5, len(whole))
+    ((boundary,),) = boundaries.find([EncodedText(text=whole.encode(), ids=ids, turns=(turn,))])
+    assert boundary.merged
     assert boundary.ids is not None
     completion = [stages.model.content(i) for i in boundary.ids[boundary.prompt_tokens :].tolist()]
     assert "".join(completion) == "fox<unk>▁dog▁</s>"
@@ -102,9 +106,7 @@ def test_prompts_are_not_encoded_again(tmp_path: Path) -> None:
     """Many turns, one header: the whole text and one tail are all that is encoded."""
     stages = Stages.load(twins.byte_level(tmp_path))
     encoder = Counting(stages.model.files["tokenizer.json"])
-    stages.tokenizing._encoder = encoder
-    stages.tokenizing._boundaries._encoder = encoder
-    stages.tokenizing._vectorized._encoder = encoder
+    stages.tokenizing = TurnTokenizer(stages.model, encoder)
     talk = [message for n in range(9) for message in (user(f"q{n}"), assistant(f"a{n}"))]
     tokenized(stages, *talk)
     assert len(encoder.texts) == 2

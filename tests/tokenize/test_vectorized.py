@@ -1,10 +1,11 @@
 """Batches placed at once have the ids and boundaries of texts looked at one by one, and of the rule word for word."""
 
+import copy
 import functools
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -47,27 +48,31 @@ def tokenizing_of(twin: Callable[..., Path], *, in_vocabulary: bool = False) -> 
 
 @st.composite
 def batches(draw: st.DrawFn, twin: Callable[..., Path]) -> TurnBatch:
-    """Texts of pieces, each with turns whose boundaries lie between pieces; some end in a stop token and some do not."""
-    texts, turns = [], []
+    """Texts of pieces, each with turns whose boundaries lie between pieces; some end in a stop token and some do not.
+
+    Completions and plain texts have one turn, up to their end.
+    """
+    texts, turns, raw = [], [], []
     any_piece = st.sampled_from(PIECES_OF_SENTENCES if twin in SENTENCEPIECE else PIECES)
     for number in range(draw(st.integers(1, 5))):
         pieces = [piece.encode() for piece in draw(st.lists(any_piece, min_size=1, max_size=12))]
         ends = np.cumsum([0, *map(len, pieces)]).tolist()
         texts.append(b"".join(pieces))
-        for _ in range(draw(st.integers(1, 3))):
+        raw.append(draw(st.booleans()))
+        for _ in range(1 if raw[-1] else draw(st.integers(1, 3))):
             prompt = draw(st.integers(0, len(pieces) - 1))
-            completion = draw(st.integers(prompt + 1, len(pieces)))
+            completion = draw(st.integers(len(pieces) if raw[-1] else prompt + 1, len(pieces)))
             turns.append((number, ends[prompt], ends[completion]))
-    return batch_of(texts, turns)
+    return batch_of(texts, turns, raw)
 
 
-def batch_of(texts: list[bytes], turns: list[tuple[int, int, int]]) -> TurnBatch:
+def batch_of(texts: list[bytes], turns: list[tuple[int, int, int]], raw: Sequence[bool] = ()) -> TurnBatch:
     text, prompt, completion = (np.array(column, np.int64) for column in zip(*turns, strict=True))
     return TurnBatch(
         skipped=np.zeros(0, np.int32),
         text=b"".join(texts),
         text_offsets=np.cumsum([0, *map(len, texts)], dtype=np.int64),
-        raw=np.zeros(len(texts), np.bool_),
+        raw=np.array(raw or [False] * len(texts)),
         sample=np.arange(len(texts), dtype=np.int32),
         turn_text=text.astype(np.int32),
         turn_message=np.zeros(len(turns), np.int32),
@@ -92,13 +97,15 @@ def turn_ids(tokens, turn: int) -> tuple[list[int], list[int], bool]:  # type: i
 )
 def test_turns_are_placed_as_by_a_look_at_each_text(twin: Callable[..., Path], in_vocabulary: bool) -> None:
     tokenizing = tokenizing_of(twin, in_vocabulary=in_vocabulary)
+    by_itself = copy.copy(tokenizing)
+    vars(by_itself)["_locate_vectorized"] = lambda _: None
     seen: Counter[str] = Counter()
 
     @percent_of_examples(100)
     @given(batches(twin))
     def agree(turns: TurnBatch) -> None:
         located = tokenizing._locate_vectorized(turns)
-        together, alone = tokenizing.tokenize(turns), tokenizing._tokenize_one_by_one(turns, np.arange(len(turns.raw)))
+        together, alone = tokenizing.tokenize(turns), by_itself.tokenize(turns)
         assert together.sequence_text[together.turn_sequence].tolist() == turns.turn_text.tolist()
         for turn in range(len(turns.turn_text)):
             assert turn_ids(together, turn) == turn_ids(alone, turn)
