@@ -1,6 +1,5 @@
 """A build from the starter: up to date, incremental, interrupted, refused; and the same bytes every time."""
 
-import hashlib
 import json
 import os
 import shutil
@@ -13,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from hints import arguments_in
+from watched_builds import digests
 
 from packer.audit import verify
 from packer.errors import (
@@ -46,14 +46,6 @@ def recipe_of(starter: Path, *overrides: str) -> Recipe:
 
 def build_one(starter: Path, folder: Path, *overrides: str, jobs: int = 1, **options: object) -> BuildResult:
     return build(recipe_of(starter, *overrides), folder, jobs=jobs, **options)  # type: ignore[arg-type]
-
-
-def digests(folder: Path) -> dict[str, str]:
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and ".packer" not in path.parts
-    }
 
 
 def test_every_row_is_kept_or_accounted_for(starter: Path, tmp_path: Path) -> None:
@@ -119,23 +111,6 @@ def test_appending_to_a_file_tokenizes_its_tail(starter: Path, tmp_path: Path) -
     second = build(recipe, tmp_path / "cache", jobs=1)
     assert first.num_partitions_built > 4
     assert second.num_partitions_built == 1 and second.num_partitions_reused >= first.num_partitions_built - 1
-
-
-def test_another_block_length_tokenizes_nothing(starter: Path, tmp_path: Path) -> None:
-    first = build_one(starter, tmp_path / "cache")
-    second = build_one(starter, tmp_path / "cache", "pack.block_len=1024", force=True)
-    assert (second.num_partitions_built, second.num_partitions_reused) == (0, first.num_partitions_built)
-    build_one(starter, tmp_path / "anew", "pack.block_len=1024")
-    assert digests(tmp_path / "cache") == digests(tmp_path / "anew")
-
-
-def test_a_cache_of_another_recipe_is_not_replaced_silently(starter: Path, tmp_path: Path) -> None:
-    build_one(starter, tmp_path / "cache")
-    before = digests(tmp_path / "cache")
-    with pytest.raises(UsageError, match="pack") as caught:
-        build_one(starter, tmp_path / "cache", "pack.block_len=1024")
-    assert "force=True" in str(caught.value.hint)
-    assert digests(tmp_path / "cache") == before
 
 
 def test_a_template_that_changed_makes_the_cache_stale(starter: Path, tmp_path: Path) -> None:
@@ -229,8 +204,6 @@ BAD = [
     (["template.kwargs=&a {x: *a}"], RecipeError, "contains itself"),
     (["partition_bytes=99999999999999999999GiB"], RecipeError, "partition_bytes"),
     (["pack.group_documents=99999999999999999999999"], RecipeError, "group_documents|too large"),
-    (["pack.min_length=400"], NothingKeptError, "24,950 too_short"),
-    (["pack.min_length=100000"], RecipeError, "more than pack.block_len 512"),
     (["template.file=broken.jinja"], TemplateError, "not a valid Jinja template"),
     (["template.file=markers.jinja"], TemplateError, "splits into"),
 ]
@@ -270,17 +243,6 @@ def test_a_folder_with_other_things_in_it_is_not_taken_for_a_cache(starter: Path
     (tmp_path / "link").symlink_to(tmp_path / "unmounted" / "cache")
     with pytest.raises(UsageError, match="link is a link to nothing"):
         build_one(starter, tmp_path / "link")
-
-
-def test_a_cache_knows_its_tokenizer_and_template(starter: Path, tmp_path: Path) -> None:
-    result = build_one(starter, tmp_path / "cache")
-    assert result.manifest is not None
-    kept = {
-        Path(file.path).name: (tmp_path / "cache" / "model" / file.path).read_bytes()
-        for file in result.manifest.model.files
-    }
-    assert kept["tokenizer.json"] == (starter / "tokenizer" / "tokenizer.json").read_bytes()
-    assert kept["chat_template.jinja"] == (starter / "tokenizer" / "chat_template.jinja").read_bytes()
 
 
 def test_content_fingerprint_does_not_depend_on_how_inputs_are_cut(starter: Path, tmp_path: Path) -> None:
