@@ -15,14 +15,22 @@ from packer.recipe.recipe import load_recipe, make_recipe, to_json
 from packer.store.manifest import read_manifest
 
 
+@pytest.fixture(scope="module")
+def whole(starter, tmp_path_factory):
+    """The starter and its cache, which names files relative to the folder of both."""
+    folder = tmp_path_factory.mktemp("whole")
+    shutil.copytree(starter, folder / "starter")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        build(load_recipe(Path("starter/recipe.yaml")), "cache", jobs=1)
+    return folder
+
+
 @pytest.fixture
-def built(starter, starter_cache, tmp_path):
+def built(whole, tmp_path, monkeypatch):
     """The starter, its recipe and its cache, to be changed."""
-    folder = Path(shutil.copytree(starter, tmp_path / "starter"))
-    cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
-    recipe = load_recipe(folder / "recipe.yaml")
-    build(recipe, cache, jobs=1, force=True)  # its inputs have other names
-    return folder, recipe, cache
+    monkeypatch.chdir(shutil.copytree(whole, tmp_path / "copy"))
+    return Path("starter"), load_recipe(Path("starter/recipe.yaml")), Path("cache")
 
 
 def swap_a_letter(path):
