@@ -20,7 +20,6 @@ LAYERS = (
     "report", "load", "export", "starter", "recipe_from",
 )  # fmt: skip
 STAGES = {"source", "curate", "render", "tokenize", "supervise", "pack", "store", "starter"}
-COMPOSERS = {"pipeline", "audit", "load", "export"}
 
 
 def layer_of(path: Path) -> str:

@@ -25,7 +25,6 @@ from typing import Any, TypeAlias
 
 from preparers import OTHERS, TRL, Preparer, prepare
 from rich.table import Table
-from scaling import cores_table
 from watched import run_watched
 
 import packer
@@ -78,25 +77,16 @@ def building_tables(*, huge: bool, peers: bool) -> Iterator[Table]:
         peers: LLaMA-Factory and axolotl too, where :mod:`preparing.install` has put them.
 
     """
-    alone: list[dict[str, Any]] = []
     for workload in WORKLOADS:
-        table, own = _measure(workload, workload.copies, (TRL, *(workload.peers if peers else ())), rounds=_ROUNDS)
-        alone += own if workload is WORKLOADS[0] else []
-        yield table
+        yield _measure(workload, workload.copies, (TRL, *(workload.peers if peers else ())), rounds=_ROUNDS)
     if huge:
-        table, own = _measure(WORKLOADS[0], WORKLOADS[0].copies * _HUGE_TIMES, (TRL,), rounds=1)
-        yield table
-        if alone and own:
-            yield cores_table(*alone, *own)
+        yield _measure(WORKLOADS[0], WORKLOADS[0].copies * _HUGE_TIMES, (TRL,), rounds=1)
 
 
-def _measure(
-    workload: Workload, copies: int, peers: tuple[Preparer, ...], *, rounds: int
-) -> tuple[Table, list[dict[str, Any]]]:
-    """Also what one process with the fast engine reported, if there is that."""
+def _measure(workload: Workload, copies: int, peers: tuple[Preparer, ...], *, rounds: int) -> Table:
     corpus, tokenizer = REAL / "corpora" / workload.corpus, REAL / "tokenizers" / workload.tokenizer
     if not (corpus.exists() and tokenizer.exists()):
-        return Table(f"{workload.title}: SKIPPED: real rows and tokenizer not found", box=None, pad_edge=False), []
+        return Table(f"{workload.title}: SKIPPED: real rows and tokenizer not found", box=None, pad_edge=False)
     with tempfile.TemporaryDirectory() as folder:
         if workload.template is not None:
             shutil.copytree(tokenizer, Path(folder) / "tokenizer")
@@ -117,8 +107,7 @@ def _measure(
                 table.add_row(name, measured)
             else:
                 _add(table, measured["name"], measured, None if isinstance(trl, str) or trl is None else trl["seconds"])
-        alone = best["packer, fast, -j 1"]
-        return table, [] if isinstance(alone, str) else [{**alone, "input_bytes": rows.stat().st_size}]
+        return table
 
 
 def _best_of(lines: Mapping[str, Callable[[], Measured]], rounds: int) -> dict[str, Measured]:

@@ -95,13 +95,6 @@ def test_all_pairs_above_the_threshold_are_found_and_no_other():
     assert found <= truth and len(found) >= 0.999 * len(truth) and 250 < len(truth) < 400
 
 
-def test_a_row_of_a_chain_stays_where_its_neighbor_went():
-    words = [f"w{i}" for i in range(60)]
-    chain = [" ".join(words[i : i + 50]) for i in (0, 5, 10)]  # neighbors have 43 of 53 shingles, the ends 38 of 58
-    copies = near_duplicates(signed(chain), np.arange(3), 0.8)
-    assert found_of(copies) == {1: (0, 43 / 53)}
-
-
 def test_long_rows_are_compared_by_a_fair_sample():
     """Of 2,000 shingles 256 are kept; what a row contains as a whole is as much of it as it is."""
     errors = []

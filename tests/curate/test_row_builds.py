@@ -16,6 +16,7 @@ import pytest
 from compared_rows import prompt, some_rows, with_copies
 from packed_again import packed_again
 from packed_caches import table
+from watched_builds import Notes, digests
 from xxhash import xxh3_128_hexdigest
 
 import packer
@@ -26,7 +27,6 @@ from packer.export.run import export
 from packer.pipeline import partition, run, selecting
 from packer.pipeline.from_python import build
 from packer.pipeline.workers import executor
-from packer.progress import Silent
 from packer.recipe.recipe import make_recipe, to_json
 from packer.source import detect
 from packer.store.cache import Cache
@@ -79,22 +79,6 @@ def cache(asked, tmp_path_factory):
     folder = tmp_path_factory.mktemp("built") / "cache"
     build(make_recipe(asked), folder, jobs=1)
     return folder
-
-
-class Notes(Silent):
-    def __init__(self):
-        self.notes = []
-
-    def note(self, message):
-        self.notes.append(message)
-
-
-def digests(folder):
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and ".packer" not in path.parts
-    }
 
 
 def without_rules(values):
@@ -618,15 +602,6 @@ def test_a_build_that_dies_after_the_traits_does_not_make_them_again(asked, cach
         patch.setattr(partition.PartitionWork, "__call__", dies)
         assert build(make_recipe(asked), tmp_path / "cache", jobs=1).num_partitions_built == 0
     assert digests(tmp_path / "cache") == digests(cache)
-
-
-def test_where_and_take_are_rules_that_take_force(asked, cache, tmp_path):
-    from packer.errors import UsageError
-
-    shutil.copytree(cache, tmp_path / "cache")
-    other = asked | {"sources": [asked["sources"][0] | {"take": {"rows": 5}}]}
-    with pytest.raises(UsageError, match="take of"):
-        build(make_recipe(other), tmp_path / "cache", jobs=1)
 
 
 def test_rows_that_are_appended_move_no_row_and_tokenize_no_finished_partition_again(asked, tmp_path):

@@ -30,7 +30,7 @@ def test_a_format_is_on_the_command_line_in_the_pages_and_has_a_writer(name):
 
 
 def test_a_name_that_is_no_format_is_refused_with_those_there_are(starter_cache, tmp_path):
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match="no format 'parquet'") as caught:
         export(starter_cache, tmp_path / "out", to="parquet")
     assert caught.value.hint == "formats: " + ", ".join(FORMATS)
     result = CliRunner().invoke(cli, ["export", str(starter_cache), "--to", "parquet", "-o", str(tmp_path / "out")])

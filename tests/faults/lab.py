@@ -7,6 +7,7 @@ It never builds itself: no thread of it is running when it forks.
 import contextlib
 import ctypes
 import dataclasses
+import gc
 import importlib
 import io
 import json
@@ -196,6 +197,9 @@ def serve() -> None:
     for name in WARM:
         importlib.import_module(name)
     compile_template()
+    gc.collect()
+    gc.freeze()
+    gc.disable()  # an experiment ends before its garbage matters, and looking for it would copy what all share
 
     for line in sys.stdin:
         request = json.loads(line)

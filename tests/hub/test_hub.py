@@ -13,6 +13,7 @@ from audit.foreign.prepared import ANSWER, PROMPT, Row, write
 from click.testing import CliRunner
 from processes import HANG_S
 from small_hub import TOKEN, files_of
+from watched_builds import Notes
 
 from packer.audit import lint, preview, verify, view_row
 from packer.audit.foreign import audit_foreign
@@ -26,20 +27,6 @@ from packer_cli.main import cli
 FILES = Path(__file__).resolve().parents[2] / "packer" / "starter" / "files"
 DATA = "hf://datasets/tiny/talk"
 NEEDED = {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"}
-
-
-class Notes:
-    """A progress that keeps its notes."""
-
-    def __init__(self):
-        self.told = []
-
-    def stage(self, name, total, unit): ...
-
-    def advance(self, amount, tokens=0): ...
-
-    def note(self, message):
-        self.told.append(message)
 
 
 def of_hub(path="data/*.jsonl", tokenizer="tiny/chat", **source):
@@ -65,7 +52,7 @@ def test_a_build_names_commits_and_fetches_what_it_needs_once(hub, tmp_path):
     assert manifest["recipe"]["tokenizer"] == f"tiny/chat@{model}"
     assert [source["path"] for source in manifest["recipe"]["sources"]] == [f"{DATA}@{data}/data/*.jsonl"]
     assert [entry["path"] for entry in manifest["inputs"]] == [f"{DATA}@{data}/data/{name}.jsonl" for name in "ab"]
-    assert notes.told[:2] == [f"{DATA} is commit {data[:12]}", f"tokenizer tiny/chat is commit {model[:12]}"]
+    assert notes.notes[:2] == [f"{DATA} is commit {data[:12]}", f"tokenizer tiny/chat is commit {model[:12]}"]
     hub.asked.clear()
     assert verify(tmp_path / "cache", sources=[DATA, "hf://tiny/chat"], reencode=True, threads=1).ok
     assert verify(tmp_path / "cache", sources=[f"{DATA}@{data}/data", f"hf://tiny/chat@{model}"], threads=1).ok
@@ -111,7 +98,7 @@ def test_an_audit_of_foreign_rows_takes_a_tokenizer_of_the_hub(hub, tmp_path, na
     report = audit_foreign(rows, tokenizer=name, progress=notes)
     commit = hub.repositories["model", "tiny/chat"]["branches"]["main"]
     assert report.header == "<|im_start|>assistant" and fetched(hub) == NEEDED
-    assert notes.told == [f"tokenizer tiny/chat{'@main' if '@' in name else ''} is commit {commit[:12]}"]
+    assert notes.notes == [f"tokenizer tiny/chat{'@main' if '@' in name else ''} is commit {commit[:12]}"]
     assert report == audit_foreign(rows, tokenizer=FILES / "tokenizer")
     env = {"COLUMNS": "80", "NO_COLOR": "1"}
     told = CliRunner(env=env).invoke(cli, ["verify", "--foreign", str(rows), "--tokenizer", name, "--json"])
@@ -147,7 +134,7 @@ def test_without_a_network_the_cache_of_the_client_is_used_and_it_is_said(hub, h
     build(of_hub(), tmp_path / "cache", jobs=1, progress=notes)
     assert hub.asked == []
     assert (tmp_path / "cache" / "manifest.json").read_bytes() == (tmp_path / "first.json").read_bytes()
-    assert sum("the Hub itself was not reached" in told for told in notes.told) == 2
+    assert sum("the Hub itself was not reached" in told for told in notes.notes) == 2
 
 
 def without_network(hub, how, monkeypatch):

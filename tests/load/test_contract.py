@@ -107,8 +107,6 @@ RIGHT = padded([5, 3])  # slots 3-4 of row 1 are padding
 LEFT = padded([5, 3], side="left")  # slots 0-1 of row 1 are
 BY_POSITIONS = {name: FLAT[name] for name in ("input_ids", "labels", "position_ids")}
 IDS = FLAT["input_ids"]
-NUM_ITEMS = {"flat": 5, "rows": 6, "padded": 6}
-
 WRONG = {
     "dtypes": [
         changed(FLAT, labels=FLAT["labels"].int()),

@@ -87,18 +87,6 @@ def test_loss_and_gradients_equal_those_of_documents_run_one_by_one(tmp_path, fl
     assert largest_difference(gradients(model, actual), gradients(model, expected)) < 1e-9
 
 
-def test_shifted_labels_give_the_same_loss(tmp_path):
-    documents, model = sample_documents(), TinyDecoder()
-    expected = sum(summed_loss(alone(model, document), labels_of(document)).item() for document in documents)
-    actual = 0.0
-    for step in loader_of(tmp_path, packed(documents), labels="shifted"):
-        for micro_batch in step:
-            logits = model(micro_batch["input_ids"], micro_batch["position_ids"], mask_of(micro_batch))
-            targets = micro_batch["shift_labels"].flatten()
-            actual += torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets, reduction="sum").item()
-    assert abs(actual - expected) < 1e-9
-
-
 def test_weighted_loss_equals_that_of_documents_run_one_by_one(tmp_path):
     documents, model = sample_documents(), TinyDecoder()
 

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not te
 from processes import wait_until  # noqa: E402
 from small_blocks import PAD_ID, small_cache  # noqa: E402
 
-from packer.errors import CheckError, InputError, UsageError  # noqa: E402
+from packer.errors import CheckError, UsageError  # noqa: E402
 from packer.load import PackedLoader, reading  # noqa: E402
 from packer.load.ordering import EpochOrder  # noqa: E402
 
@@ -161,11 +161,6 @@ def test_stacked_micro_batches_carry_document_numbers_that_change_where_position
         assert changes.any()
 
 
-def test_sequential_order_reads_as_stored():
-    steps = list(loader_of(small_cache(6), order="sequential"))
-    assert [step.block_ids.tolist() for step in steps] == [[0, 1], [2, 3], [4, 5]]
-
-
 def test_what_a_step_says_of_itself():
     steps = list(loader_of(small_cache(5), end="drop"))
     assert [(step.index, step.epoch, step.coverage, len(step)) for step in steps] == [(0, 0, 0.4, 2), (1, 0, 0.8, 2)]
@@ -267,13 +262,6 @@ def test_wrap_takes_from_the_next_epoch_and_does_not_give_it_again():
     assert taken[:10] == omega(5) + omega(5, epoch=1)
     assert taken[10:] == omega(5, epoch=2)[: len(taken) - 10]
     assert [step.epoch for step in [*first, *second]] == [0, 0, 1]
-
-
-def test_endless_runs_from_epoch_to_epoch():
-    with loader_of(small_cache(4)) as loader:
-        steps = [step for step, _ in zip(loader.endless(), range(5), strict=False)]
-    assert [step.epoch for step in steps] == [0, 0, 1, 1, 2]
-    assert [block for step in steps[:4] for block in step.block_ids] == omega(4) + omega(4, epoch=1)
 
 
 # Resume
@@ -428,11 +416,6 @@ def test_the_reader_stays_no_more_than_its_prefetch_ahead(monkeypatch):
 
 
 # Splits and ranks
-
-
-def test_a_split_without_blocks_is_refused():
-    with pytest.raises(InputError, match="no blocks"):
-        loader_of(small_cache(0))
 
 
 def test_several_processes_without_torch_distributed_are_refused(monkeypatch):

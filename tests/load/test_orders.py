@@ -15,7 +15,7 @@ from small_blocks import small_cache  # noqa: E402
 from small_documents import small_document_cache  # noqa: E402
 
 from packer.errors import CheckError, UsageError  # noqa: E402
-from packer.load import Mixture, PackedLoader, ordering  # noqa: E402
+from packer.load import Mixture, PackedLoader  # noqa: E402
 from packer.load.ordering import LengthBucketed, weighted  # noqa: E402
 from packer.permute import permutation_key, permute  # noqa: E402
 
@@ -162,9 +162,3 @@ def test_a_state_of_a_withdrawn_order_is_refused_with_a_hint(name):
     loader = PackedLoader(small_cache(12), order=weighted(np.ones(12)), **ALONE)
     with pytest.raises(CheckError, match=rf"(?s)order {name} was withdrawn.*start over: order takes a function"):
         loader.load_state_dict(loader.state_dict() | {"order": name})
-
-
-@pytest.mark.parametrize("name", ["Weighted", "Curriculum"])
-def test_the_withdrawn_classes_say_what_to_use(name):
-    with pytest.raises(UsageError, match=rf"(?s){name} was withdrawn.*order takes a function"):
-        getattr(ordering, name)

@@ -36,6 +36,7 @@ def test_all_micro_batches_have_one_shape_and_the_sequences_they_have_otherwise(
     assert len(shapes) == 1 and num_padded
 
 
+@pytest.mark.slow  # what the compiler takes is seconds; that the shapes are one is tested above
 def test_a_compiled_model_is_compiled_once_and_gives_the_losses_of_a_plain_one():
     """Without static shapes it is compiled for each number of documents."""
     from torch._dynamo.testing import CompileCounter  # a second that workers which do not run this need not take

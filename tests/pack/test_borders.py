@@ -7,14 +7,11 @@ the labels or have them shifted, and may read a block as a row or lay the rows o
 from itertools import pairwise
 
 import numpy as np
-import pytest
 from hypothesis import given
 from pack.cases import DOCUMENT_STRIDE, PAD, arranged, corpora, make_columns, packs
 
 from packer.layout import offsets_of
 from packer.pack import gather
-from packer.recipe.pack_rules import Pack
-from packer.recipe.read_rules import MAX_BLOCK_LEN
 
 EOS = 3
 FORMS = {
@@ -194,36 +191,3 @@ def test_no_block_has_two_pieces_of_one_document(corpus, pack):
     for row in range(batch.num_blocks):
         ids = [doc_id for doc_id, *_ in pieces_of_row(batch, row)]
         assert len(set(ids)) == len(ids)
-
-
-@pytest.mark.parametrize("mode", FORMS)
-def test_blocks_of_one_token(mode):
-    """A document of one token is a block that trains nothing; a stream leaves it out."""
-    _, batch = gathered(([1, 2, 1], [set(), {1}, set()], set()), Pack(mode=mode, block_len=1))
-    num_blocks = 0 if mode == "stream" else 2
-    assert batch.input_ids.shape == (num_blocks, 1)
-    assert (batch.labels == -100).all()
-    assert sorted(batch.input_ids.reshape(-1).tolist()) == [1000, 3000][:num_blocks]
-    assert batch.seq_lengths.tolist() == [1] * num_blocks
-    assert not batch.position_ids.any()
-
-
-def test_the_longest_blocks():
-    """A document of all but 1 tokens, and one of three."""
-    longest = MAX_BLOCK_LEN
-    lengths = [longest - 1, 3]
-    ids = [np.arange(longest - 1) + 10, np.arange(3) + 2 * longest]
-    documents = [(mine, mine, ()) for mine in ids]
-    corpus = lengths, [{1}, {2}], {(0, longest - 2)}
-    packed, _ = arranged(corpus, Pack(mode="eos", block_len=longest, strategy="sequential"))
-    columns = make_columns(documents, [0, 0], weighted=False)
-    batch = gather(packed, columns, block_len=longest, pad_id=PAD, **FORMS["eos"])
-    assert batch.num_blocks == packed.num_blocks == 2
-    assert np.array_equal(batch.input_ids[0, :-1], ids[0])
-    assert batch.input_ids[0, -1] == PAD
-    tail = [*ids[1].tolist(), EOS]
-    assert batch.input_ids[1, : len(tail)].tolist() == tail
-    assert (batch.input_ids[1, len(tail) :] == PAD).all()
-    assert batch.num_trained.tolist() == [longest - 2, 2]
-    assert batch.seq_lengths.tolist() == [longest - 1, 1, len(tail), longest - len(tail)]
-    assert batch.position_ids.max() == longest - 2

@@ -132,30 +132,6 @@ def test_the_number_of_bins_is_the_classic_one_for_many_items(algorithm, capacit
 
 
 @each_algorithm
-@pytest.mark.parametrize(
-    ("lengths", "capacity", "expected"),
-    [
-        ([], 10, []),
-        ([10], 10, [[10]]),
-        ([1] * 25, 10, [[1] * 10, [1] * 10, [1] * 5]),
-        ([6, 6, 4, 3, 3], 10, [[6, 4], [6, 3], [3]]),
-        ([5, 5, 5, 3, 2], 10, [[5, 5], [5, 3, 2]]),
-        ([1_048_576, 1, 1_048_575], 1_048_576, [[1_048_576], [1_048_575, 1]]),
-    ],
-)
-def test_known_bins(algorithm, lengths, capacity, expected):
-    pack, _ = algorithm
-    assert grouped(pack, lengths, capacity) == expected
-
-
-@each_algorithm
-def test_a_bin_is_closed_when_it_holds_as_many_items_as_it_may(algorithm):
-    pack, _ = algorithm
-    assert grouped(pack, [6, 6, 2, 2, 1, 1], 10, 2) == [[6, 2], [6, 2], [1, 1]]
-    assert grouped(pack, [3] * 5, 10, 1) == [[3]] * 5
-
-
-@each_algorithm
 def test_no_bin_takes_one_length_in_two_runs(algorithm):
     pack, _ = algorithm
     random = np.random.default_rng(3)

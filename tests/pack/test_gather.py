@@ -10,7 +10,6 @@ from pack.cases import PAD, make_columns, make_documents
 from pack.oracles import literal_blocks
 from whole_documents import cut_documents, plan_pieces, plan_whole
 
-from packer.batches import PackPlan
 from packer.pack import gather
 
 
@@ -112,26 +111,6 @@ def test_blocks_do_not_depend_on_chunks_or_on_how_many_are_gathered_at_once(case
     for values, offsets in ((values, offsets) for offsets, names in columns_of.items() for values in names):
         bounds = getattr(whole, offsets)[[first, last]]
         assert np.array_equal(getattr(part, values), getattr(whole, values)[bounds[0] : bounds[1]]), values
-
-
-def test_pieces_of_one_document_are_each_masked_at_their_first_token():
-    documents = [(list(range(1000, 1010)), list(range(1000, 1010)), [1.0] * 10)]
-    packed = PackPlan(
-        document=np.array([0, 0, 0]),
-        start=np.array([0, 4, 8]),
-        length=np.array([4, 4, 2], np.int32),
-        slots=np.array([4, 4, 2], np.int32),
-        block_offsets=np.array([0, 2, 3]),
-    )
-    batch = gather_all(packed, make_columns(documents, [0]), 8)
-    assert_is_literal(batch, packed, documents, 8)
-    assert batch.labels.tolist() == [
-        [-100, 1001, 1002, 1003, -100, 1005, 1006, 1007],
-        [-100, 1009, -100, -100, -100, -100, -100, -100],
-    ]
-    assert batch.seq_lengths.tolist() == [4, 4, 2, 6]
-    assert batch.seq_offsets.tolist() == [0, 2, 4]
-    assert batch.doc_starts.tolist() == [0, 4, 8]
 
 
 def test_columns_of_a_mapped_file_are_gathered_as_they_lie(tmp_path):

@@ -18,20 +18,14 @@ def bins_of(lengths, capacity, max_items=None):
 
 
 @st.composite
-def items(draw, max_size=80):
+def items(draw):
     capacity = draw(st.integers(1, 30))
-    return draw(st.lists(st.integers(1, capacity), max_size=max_size)), capacity
+    return draw(st.lists(st.integers(1, capacity), max_size=80)), capacity
 
 
 @given(case=items(), max_items=st.none() | st.integers(1, 5))
 def test_bins_are_those_of_the_literal_algorithm(case, max_items):
     assert bins_of(*case, max_items) == literal_next_fit(*case, max_items)
-
-
-@given(items(max_size=8))
-def test_bins_are_fewer_than_twice_the_optimum(case):
-    number, best = len(bins_of(*case)), optimum(*case)
-    assert best <= number <= max(2 * best - 1, 0)
 
 
 @pytest.mark.parametrize(("capacity", "most"), [(1, 8), (2, 8), (3, 6), (4, 5), (7, 4)])

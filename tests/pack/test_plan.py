@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pack.oracles import (
-    best_fit_count,
     blocks_of,
     literal_best_fit_decreasing,
     literal_first_fit_decreasing,
@@ -62,12 +61,6 @@ def test_in_a_block_longer_documents_come_first_and_equal_ones_in_source_order(l
     packed = plan_whole(np.array(lengths, np.int64), block_len * align, strategy=strategy, align=align)
     for block in blocks_of(packed):
         assert block == sorted(block, key=lambda document: (-padded(lengths[document], align), document))
-
-
-@pytest.mark.parametrize("block_len", [300, 2048, 8192, 2**20])
-def test_the_number_of_blocks_is_that_of_classic_best_fit_decreasing(block_len):
-    lengths = np.clip(np.random.default_rng(block_len).lognormal(5, 1, 20_000), 1, 300).astype(np.int32)
-    assert plan_whole(lengths, block_len).num_blocks == best_fit_count(lengths.tolist(), block_len)
 
 
 @pytest.mark.parametrize("strategy", sorted(LITERAL))

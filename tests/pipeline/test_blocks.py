@@ -92,7 +92,7 @@ def test_document_shards_are_let_go_once_their_blocks_are_written(
         return own, before
 
     monkeypatch.setattr(DocumentShards, "of_shards", counted)
-    for number in range(120):
+    for number in range(60):
         (tmp_path / f"{number}.jsonl").write_text(json.dumps({"text": f"text {number} and words"}) + "\n")
     build(
         make_recipe(
@@ -100,7 +100,7 @@ def test_document_shards_are_let_go_once_their_blocks_are_written(
                 "sources": [{"path": str(tmp_path / "*.jsonl")}],
                 "tokenizer": str(starter / "tokenizer"),
                 "pack": {"block_len": 32},
-                "shard_bytes": 2**10,
+                "shard_bytes": 2**9,
             }
         ),
         tmp_path / "cache",

@@ -1,6 +1,5 @@
 """A build from the starter: up to date, incremental, interrupted, refused; and the same bytes every time."""
 
-import hashlib
 import json
 import os
 import shutil
@@ -13,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from hints import arguments_in
+from watched_builds import digests
 
 from packer.audit import verify
 from packer.errors import (
@@ -29,15 +29,15 @@ from packer.pipeline.messages.build_result import BuildResult
 from packer.recipe.recipe import Recipe, Source, load_recipe, make_recipe
 from packer.rejections import CODES
 from packer.source.file_bytes import read_chunks
-from packer.starter import write_starter
+from packer.store.fingerprint import fingerprint
 from packer.store.manifest import read_manifest
 from packer.store.rejected import read_rejected
 
 
 @pytest.fixture
-def starter(tmp_path: Path) -> Path:
-    write_starter(tmp_path / "starter")
-    return tmp_path / "starter"
+def own(starter: Path, tmp_path: Path) -> Path:
+    """A starter to be changed."""
+    return Path(shutil.copytree(starter, tmp_path / "starter"))
 
 
 def recipe_of(starter: Path, *overrides: str) -> Recipe:
@@ -48,58 +48,48 @@ def build_one(starter: Path, folder: Path, *overrides: str, jobs: int = 1, **opt
     return build(recipe_of(starter, *overrides), folder, jobs=jobs, **options)  # type: ignore[arg-type]
 
 
-def digests(folder: Path) -> dict[str, str]:
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and ".packer" not in path.parts
-    }
-
-
-def test_every_row_is_kept_or_accounted_for(starter: Path, tmp_path: Path) -> None:
-    result = build_one(starter, tmp_path / "cache")
-    assert result.manifest is not None
-    totals = result.manifest.totals
+def test_every_row_is_kept_or_accounted_for(starter: Path, starter_cache: Path) -> None:
+    totals = read_manifest(starter_cache).totals
     rows = sum(1 for path in (starter / "data").iterdir() for line in path.read_bytes().splitlines() if line.strip())
     assert totals.rows == rows == totals.kept + sum(totals.rejected.values())
-    rejected = list(read_rejected(tmp_path / "cache", read_manifest(tmp_path / "cache")))
+    rejected = list(read_rejected(starter_cache, read_manifest(starter_cache)))
     assert len([line for line in rejected if line.document is None]) == sum(totals.rejected.values()) > 0
     assert {line.code for line in rejected} <= set(CODES)
     assert totals.tokens == totals.trained + totals.masked > 10_000
 
 
 def test_bytes_depend_neither_on_processes_nor_on_folders_hash_seed_time_zone_locale_or_times_of_files(
-    starter: Path, tmp_path: Path
+    own: Path, tmp_path: Path
 ) -> None:
-    first = build_one(starter, tmp_path / "one", "partition_bytes=16KiB")
+    first = build_one(own, tmp_path / "one", "partition_bytes=16KiB")
     assert first.num_partitions_built > 5
-    build_one(starter, tmp_path / "deep" / "er" / "two", "partition_bytes=16KiB", jobs=2)
+    build_one(own, tmp_path / "deep" / "er" / "two", "partition_bytes=16KiB", jobs=2)
     code = "import sys; from pathlib import Path; from packer.pipeline.from_python import build; from packer.recipe.recipe import load_recipe\n"
     code += "build(load_recipe(Path(sys.argv[1]), ['partition_bytes=16KiB']), sys.argv[2], jobs=1)"
-    for path in (starter / "data").iterdir():
+    for path in (own / "data").iterdir():
         os.utime(path, (1, 1))
     environment = {**os.environ, "PYTHONHASHSEED": "7", "TZ": "Pacific/Auckland", "LC_ALL": "C"}
-    command = [sys.executable, "-c", code, str(starter / "recipe.yaml"), str(tmp_path / "three")]
+    command = [sys.executable, "-c", code, str(own / "recipe.yaml"), str(tmp_path / "three")]
     subprocess.run(command, check=True, env=environment)
     assert digests(tmp_path / "one") == digests(tmp_path / "deep" / "er" / "two") == digests(tmp_path / "three")
 
 
-def test_building_again_changes_nothing(starter: Path, tmp_path: Path) -> None:
-    first = build_one(starter, tmp_path / "cache")
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*")}
-    again = build_one(starter, tmp_path / "cache")
-    assert (again.built, again.fingerprint) == (False, first.fingerprint)
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*")} == before
+def test_building_again_changes_nothing(starter: Path, starter_cache: Path, tmp_path: Path) -> None:
+    cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
+    before = {path: path.stat().st_mtime_ns for path in cache.rglob("*")}
+    again = build_one(starter, cache)
+    assert (again.built, again.fingerprint) == (False, fingerprint(read_manifest(starter_cache)))
+    assert {path: path.stat().st_mtime_ns for path in cache.rglob("*")} == before
 
 
-def test_adding_a_file_tokenizes_only_that_file(starter: Path, tmp_path: Path) -> None:
-    sources = [{"path": str(starter / "data" / "*.jsonl")}]
-    recipe = make_recipe({"sources": sources, "tokenizer": str(starter / "tokenizer")})
+def test_adding_a_file_tokenizes_only_that_file(own: Path, tmp_path: Path) -> None:
+    sources = [{"path": str(own / "data" / "*.jsonl")}]
+    recipe = make_recipe({"sources": sources, "tokenizer": str(own / "tokenizer")})
     first = build(recipe, tmp_path / "cache", jobs=1)
-    shutil.copy(starter / "data" / "chat.jsonl", starter / "data" / "added.jsonl")
+    shutil.copy(own / "data" / "chat.jsonl", own / "data" / "added.jsonl")
     second = build(recipe, tmp_path / "cache", jobs=1)
     assert (second.num_partitions_built, second.num_partitions_reused) == (0, first.num_partitions_built + 1)
-    with (starter / "data" / "added.jsonl").open("a", encoding="utf-8") as file:
+    with (own / "data" / "added.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"messages": [{"role": "user", "content": "Ping?"}, {"role": "assistant", "content": "Pong."}]}\n')
     third = build(recipe, tmp_path / "cache", jobs=1)
     assert (third.num_partitions_built, third.num_partitions_reused) == (1, first.num_partitions_built)
@@ -107,43 +97,26 @@ def test_adding_a_file_tokenizes_only_that_file(starter: Path, tmp_path: Path) -
     assert digests(tmp_path / "cache") == digests(tmp_path / "anew")
 
 
-def test_appending_to_a_file_tokenizes_its_tail(starter: Path, tmp_path: Path) -> None:
+def test_appending_to_a_file_tokenizes_its_tail(own: Path, tmp_path: Path) -> None:
     recipe = make_recipe({
-        "sources": [{"path": str(starter / "data" / "chat.jsonl")}],
-        "tokenizer": str(starter / "tokenizer"),
+        "sources": [{"path": str(own / "data" / "chat.jsonl")}],
+        "tokenizer": str(own / "tokenizer"),
         "partition_bytes": 8192,
     })  # fmt: skip
     first = build(recipe, tmp_path / "cache", jobs=1)
-    with (starter / "data" / "chat.jsonl").open("a", encoding="utf-8") as file:
+    with (own / "data" / "chat.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"messages": [{"role": "user", "content": "Ping?"}, {"role": "assistant", "content": "Pong."}]}\n')
     second = build(recipe, tmp_path / "cache", jobs=1)
     assert first.num_partitions_built > 4
     assert second.num_partitions_built == 1 and second.num_partitions_reused >= first.num_partitions_built - 1
 
 
-def test_another_block_length_tokenizes_nothing(starter: Path, tmp_path: Path) -> None:
-    first = build_one(starter, tmp_path / "cache")
-    second = build_one(starter, tmp_path / "cache", "pack.block_len=1024", force=True)
-    assert (second.num_partitions_built, second.num_partitions_reused) == (0, first.num_partitions_built)
-    build_one(starter, tmp_path / "anew", "pack.block_len=1024")
-    assert digests(tmp_path / "cache") == digests(tmp_path / "anew")
-
-
-def test_a_cache_of_another_recipe_is_not_replaced_silently(starter: Path, tmp_path: Path) -> None:
-    build_one(starter, tmp_path / "cache")
-    before = digests(tmp_path / "cache")
-    with pytest.raises(UsageError, match="pack") as caught:
-        build_one(starter, tmp_path / "cache", "pack.block_len=1024")
-    assert "force=True" in str(caught.value.hint)
-    assert digests(tmp_path / "cache") == before
-
-
-def test_a_template_that_changed_makes_the_cache_stale(starter: Path, tmp_path: Path) -> None:
-    build_one(starter, tmp_path / "cache")
-    template = starter / "tokenizer" / "chat_template.jinja"
+def test_a_template_that_changed_makes_the_cache_stale(own: Path, tmp_path: Path) -> None:
+    build_one(own, tmp_path / "cache")
+    template = own / "tokenizer" / "chat_template.jinja"
     template.write_text(template.read_text("utf-8").replace("<tools>", "<functions>") + "{# changed #}", "utf-8")
     with pytest.raises(UsageError, match=r"chat_template\.jinja differs"):
-        build_one(starter, tmp_path / "cache")
+        build_one(own, tmp_path / "cache")
 
 
 def test_of_rows_that_must_all_be_kept_the_first_that_is_not_is_named(starter: Path, tmp_path: Path) -> None:
@@ -229,8 +202,6 @@ BAD = [
     (["template.kwargs=&a {x: *a}"], RecipeError, "contains itself"),
     (["partition_bytes=99999999999999999999GiB"], RecipeError, "partition_bytes"),
     (["pack.group_documents=99999999999999999999999"], RecipeError, "group_documents|too large"),
-    (["pack.min_length=400"], NothingKeptError, "24,950 too_short"),
-    (["pack.min_length=100000"], RecipeError, "more than pack.block_len 512"),
     (["template.file=broken.jinja"], TemplateError, "not a valid Jinja template"),
     (["template.file=markers.jinja"], TemplateError, "splits into"),
 ]
@@ -238,19 +209,19 @@ BAD = [
 
 @pytest.mark.parametrize(("overrides", "error", "words"), BAD, ids=[overrides[0] for overrides, _, _ in BAD])
 def test_bad_input_is_one_clear_error_and_leaves_no_cache(
-    starter: Path,
+    own: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     overrides: list[str],
     error: type[PackerError],
     words: str,
 ) -> None:
-    monkeypatch.chdir(starter)
-    (starter / "empty.jsonl").write_text("")
-    (starter / "noise.jsonl").write_bytes(b"\x00\x01\x02 not text \xff\n")
-    (starter / "nothing.jsonl").write_text('{"messages": [{"role": "user", "content": "alone"}]}\n')
-    (starter / "broken.jinja").write_text("{% for message in messages %}")
-    (starter / "markers.jinja").write_text(
+    monkeypatch.chdir(own)
+    (own / "empty.jsonl").write_text("")
+    (own / "noise.jsonl").write_bytes(b"\x00\x01\x02 not text \xff\n")
+    (own / "nothing.jsonl").write_text('{"messages": [{"role": "user", "content": "alone"}]}\n')
+    (own / "broken.jinja").write_text("{% for message in messages %}")
+    (own / "markers.jinja").write_text(
         "{% for m in messages %}<|turn|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
         "{% if add_generation_prompt %}<|turn|>assistant\n{% endif %}"
     )
@@ -270,17 +241,6 @@ def test_a_folder_with_other_things_in_it_is_not_taken_for_a_cache(starter: Path
     (tmp_path / "link").symlink_to(tmp_path / "unmounted" / "cache")
     with pytest.raises(UsageError, match="link is a link to nothing"):
         build_one(starter, tmp_path / "link")
-
-
-def test_a_cache_knows_its_tokenizer_and_template(starter: Path, tmp_path: Path) -> None:
-    result = build_one(starter, tmp_path / "cache")
-    assert result.manifest is not None
-    kept = {
-        Path(file.path).name: (tmp_path / "cache" / "model" / file.path).read_bytes()
-        for file in result.manifest.model.files
-    }
-    assert kept["tokenizer.json"] == (starter / "tokenizer" / "tokenizer.json").read_bytes()
-    assert kept["chat_template.jinja"] == (starter / "tokenizer" / "chat_template.jinja").read_bytes()
 
 
 def test_content_fingerprint_does_not_depend_on_how_inputs_are_cut(starter: Path, tmp_path: Path) -> None:
@@ -315,13 +275,13 @@ def test_a_block_that_loses_tokens_breaks_the_ledger(
 
 
 def test_a_template_that_only_closes_whole_chats_has_a_finding_with_the_token_that_ends_a_turn(
-    starter: Path, tmp_path: Path
+    own: Path, tmp_path: Path
 ) -> None:
-    config = json.loads((starter / "tokenizer" / "tokenizer_config.json").read_text("utf-8"))
+    config = json.loads((own / "tokenizer" / "tokenizer_config.json").read_text("utf-8"))
     config["eos_token"] = "<|endoftext|>"
-    (starter / "tokenizer" / "tokenizer_config.json").write_text(json.dumps(config))
-    (starter / "tokenizer" / "generation_config.json").unlink()
-    (starter / "close.jinja").write_text(
+    (own / "tokenizer" / "tokenizer_config.json").write_text(json.dumps(config))
+    (own / "tokenizer" / "generation_config.json").unlink()
+    (own / "close.jinja").write_text(
         "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
         "{% if add_generation_prompt %}<|im_start|>assistant\n{% else %}{{ eos_token }}{% endif %}"
     )
@@ -330,8 +290,8 @@ def test_a_template_that_only_closes_whole_chats_has_a_finding_with_the_token_th
     path.write_text(json.dumps({"messages": turns}) + "\n")
     values = {
         "sources": [{"path": str(path)}],
-        "tokenizer": str(starter / "tokenizer"),
-        "template": {"file": str(starter / "close.jinja")},
+        "tokenizer": str(own / "tokenizer"),
+        "template": {"file": str(own / "close.jinja")},
     }
     with pytest.raises(UsageError, match="times the tokens") as caught:
         build(make_recipe(values), tmp_path / "cache", jobs=1)
@@ -346,14 +306,12 @@ def test_set_reaches_into_every_source(starter: Path) -> None:
     }
 
 
-def test_files_that_swapped_names_are_named_rightly(starter: Path, tmp_path: Path) -> None:
-    chat, tools = (starter / "data" / name for name in ("chat.jsonl", "tools.jsonl"))
+def test_files_that_swapped_names_are_named_rightly(own: Path, tmp_path: Path) -> None:
+    chat, tools = (own / "data" / name for name in ("chat.jsonl", "tools.jsonl"))
 
     def build_two(*paths: Path) -> BuildResult:
         sources = [{"path": str(path)} for path in paths]
-        return build(
-            make_recipe({"sources": sources, "tokenizer": str(starter / "tokenizer")}), tmp_path / "cache", jobs=1
-        )
+        return build(make_recipe({"sources": sources, "tokenizer": str(own / "tokenizer")}), tmp_path / "cache", jobs=1)
 
     build_two(chat, tools)
     first, second = chat.read_bytes(), tools.read_bytes()
@@ -374,9 +332,8 @@ def test_a_file_whose_name_is_not_text_is_an_input_error(starter: Path, tmp_path
         build(recipe, tmp_path / "cache", jobs=1)
 
 
-def test_a_cache_may_be_in_a_folder_whose_name_is_not_text(starter: Path, tmp_path: Path) -> None:
+def test_a_cache_may_be_in_a_folder_whose_name_is_not_text(starter: Path, starter_cache: Path, tmp_path: Path) -> None:
     """Arrow takes paths as text in UTF-8, or as bytes."""
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
-    result = build(load_recipe(starter / "recipe.yaml"), folder / "cache", jobs=1)
-    assert result.fingerprint == build(load_recipe(starter / "recipe.yaml"), tmp_path / "text", jobs=1).fingerprint
+    assert build_one(starter, folder / "cache").fingerprint == fingerprint(read_manifest(starter_cache))
     assert verify(folder / "cache").findings == ()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from watched_builds import Notes
 
 from packer.errors import UsageError
 from packer.pipeline.from_python import build
@@ -24,20 +25,6 @@ def rows(starter, tmp_path, monkeypatch):
     shutil.copytree(starter / "tokenizer", tmp_path / "tokenizer")
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-class Notes:
-    """A progress that keeps what it is told."""
-
-    def __init__(self):
-        self.notes = []
-
-    def stage(self, *_): ...
-
-    def advance(self, *_): ...
-
-    def note(self, text):
-        self.notes.append(text)
 
 
 def one(*sources, overrides=(), **options):
@@ -121,6 +108,7 @@ def test_inputs_that_leave_are_reported(rows):
     ("source", "told"),
     [
         ({"limit": 2}, "limit of day0.jsonl was null, is 2"),
+        ({"take": {"rows": 2}}, "take of day0.jsonl was null, is "),
         ({"split": "eval"}, 'split of day0.jsonl was "train", is "eval"'),
         ({"columns": {"messages": "chat"}}, 'columns of day0.jsonl was {}, is {"messages":"chat"}'),
         (

@@ -1,6 +1,7 @@
 """What is committed opens: a manifest that no reader takes is refused before, a shard that is not there is told after."""
 
 import hashlib
+import shutil
 
 import msgspec
 import pytest
@@ -20,9 +21,8 @@ def again(starter, cache, *overrides):
 
 
 @pytest.fixture
-def cache(starter, tmp_path):
-    again(starter, tmp_path / "cache")
-    return tmp_path / "cache"
+def cache(starter_cache, tmp_path):
+    return shutil.copytree(starter_cache, tmp_path / "cache")
 
 
 def fingerprint(cache):

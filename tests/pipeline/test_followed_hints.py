@@ -14,11 +14,12 @@ import yaml
 from hints import settings_in
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from search_effort import each_with_a_kind
 from supervision_stages import Stages, chat
+from watched_builds import Notes
 
 from packer.audit import preview
 from packer.errors import InputError
-from packer.progress import Silent
 from packer.recipe.recipe import make_recipe
 
 USER, ANSWER = {"role": "user", "content": "question"}, {"role": "assistant", "content": "answer"}
@@ -47,17 +48,6 @@ NAMES = (
     "input",
     "it's",
 )
-
-
-class Notes(Silent):
-    """Keeps the notes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
 
 
 def follow(
@@ -206,8 +196,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 """Rows in the forms of published data sets, in other words."""
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize(("name", "kind"), each_with_a_kind(PUBLISHED, ["jsonl", "parquet"]))
 def test_a_row_of_a_published_form_builds_by_its_hints(name: str, kind: str, tmp_path: Path, starter: Path) -> None:
     row = PUBLISHED[name]
     followed, text, notes = follow(tmp_path / f"rows.{kind}", row, {}, starter / "tokenizer", last=False)

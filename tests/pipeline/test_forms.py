@@ -13,6 +13,7 @@ import twins
 from foreign_rows import CALL, CHAT_CALL, CHAT_TOOLS, PARAMETERS, TEMPLATE, read_back
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from search_effort import each_with_a_kind
 
 import packer
 from packer.errors import NothingKeptError
@@ -28,6 +29,7 @@ ASKED, THOUGHT, CALLED, RESULT, SAID = (
     "At twelve past six.",
 )
 SYSTEM = "Answer briefly."
+KINDS = ["jsonl", "parquet"]
 
 GEMINI = {
     "systemInstruction": {"parts": [{"text": SYSTEM}]},
@@ -203,8 +205,7 @@ def built(tmp_path: Path, row: dict[str, Any], kind: str = "jsonl") -> Path:
     return tmp_path / "cache"
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize(("name", "kind"), each_with_a_kind(TRAINED, KINDS))
 def test_a_request_and_its_answer_are_read_as_what_they_say(name: str, kind: str, tmp_path: Path) -> None:
     row, trained = TRAINED[name]
     ((text, learned),) = read_back(built(tmp_path, row, kind), f"rows.{kind}")
@@ -258,8 +259,7 @@ COMPARED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-@pytest.mark.parametrize("name", COMPARED)
+@pytest.mark.parametrize(("name", "kind"), each_with_a_kind(COMPARED, KINDS))
 def test_of_two_answers_the_preferred_one_is_chosen(name: str, kind: str, tmp_path: Path) -> None:
     chosen, rejected = read_back(built(tmp_path, COMPARED[name], kind), f"rows.{kind}")
     for (text, learned), answer, other in ((chosen, ONE, OTHER), (rejected, OTHER, ONE)):
@@ -309,22 +309,20 @@ def ended(value: Any, name: str, ending: str) -> Any:
     return changed | ({name: ending} if is_place else {})
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-@pytest.mark.parametrize(
-    ("name", "field", "cut", "whole"),
-    [
-        ("responses", "status", "incomplete", "completed"),
-        ("a batch of responses", "status", "incomplete", "completed"),
-        ("a log of chats", "finish_reason", "length", "stop"),
-        ("a log of chats", "finish_reason", "content_filter", "tool_calls"),
-        ("a log of gemini", "finishReason", "MAX_TOKENS", "STOP"),
-        ("a log of bedrock", "stopReason", "max_tokens", "end_turn"),
-        ("a log of anthropic", "stop_reason", "model_context_window_exceeded", "stop_sequence"),
-    ],
-)
-def test_an_answer_that_did_not_end_is_no_answer(
-    name: str, field: str, cut: str, whole: str, kind: str, tmp_path: Path
-) -> None:
+ENDINGS = [
+    ("responses", "status", "incomplete", "completed"),
+    ("a batch of responses", "status", "incomplete", "completed"),
+    ("a log of chats", "finish_reason", "length", "stop"),
+    ("a log of chats", "finish_reason", "content_filter", "tool_calls"),
+    ("a log of gemini", "finishReason", "MAX_TOKENS", "STOP"),
+    ("a log of bedrock", "stopReason", "max_tokens", "end_turn"),
+    ("a log of anthropic", "stop_reason", "model_context_window_exceeded", "stop_sequence"),
+]
+
+
+@pytest.mark.parametrize(("ending", "kind"), each_with_a_kind(ENDINGS, KINDS))
+def test_an_answer_that_did_not_end_is_no_answer(ending: tuple[str, str, str, str], kind: str, tmp_path: Path) -> None:
+    name, field, cut, whole = ending
     row, trained = TRAINED[name]
     with pytest.raises(NothingKeptError, match="2 × cut_off"):
         built(tmp_path, ended(row, field, cut), kind)

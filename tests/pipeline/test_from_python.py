@@ -217,13 +217,12 @@ def test_a_limit_ends_the_reading_of_rows_that_have_no_end(tokenizer, tmp_path, 
     assert content(result) == content(of_files([*ROWS, *ROWS][:30]))
 
 
-@pytest.mark.parametrize("as_file", [True, False])
-def test_a_recipe_is_built_as_by_the_command_and_options_take_precedence(as_file, starter, tmp_path):
+def test_a_recipe_is_built_as_by_the_command_and_options_take_precedence(starter, tmp_path):
     path = starter / "recipe.yaml"
     recipe = load_recipe(path)
     values = {**to_json(recipe), "tokenizer": Path(recipe.tokenizer)}
     expected = build_recipe(recipe, tmp_path / "expected", jobs=1)
-    for number, data in enumerate([path, str(path)] if as_file else [recipe, values]):
+    for number, data in enumerate([path, str(path), recipe, values]):
         result = packer.build(data, tmp_path / f"{number}", jobs=1, progress=False)
         assert result.fingerprint == expected.fingerprint
     longer = packer.build(path, tmp_path / "longer", pack={"block_len": 1024}, jobs=1, progress=False)

@@ -6,10 +6,9 @@ import random
 import pytest
 import row_likeness
 import twins
-from command_line import assert_refused, run
 from packed_again import packed_again
 
-from packer.audit import check, verify, view_row
+from packer.audit import check, verify
 from packer.errors import InputError
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import make_recipe
@@ -128,16 +127,6 @@ def test_another_threshold_needs_no_reading(built, tmp_path):
     packed_again(built / "cache", tmp_path / "packed", {}, ["deduplicate.near.jaccard=0.95"])
     build(recipe_of(built, "deduplicate.near.jaccard=0.95"), tmp_path / "built", jobs=1)
     assert left_out(tmp_path / "packed") == left_out(tmp_path / "built") != left_out(built / "cache")
-
-
-def test_a_row_that_was_left_out_is_shown_with_the_row_that_was_kept(built):
-    with Cache.open(built / "cache") as cache:
-        for row, (code, reason) in left_out(built / "cache").items():
-            view = view_row(cache, "rows.jsonl", row)
-            assert [(line.code, line.reason) for line in view.rejected] == [(code, reason)]
-            assert view.documents and {document.split for document in view.documents} == {""}
-    assert code in run("inspect", built / "cache", "--row", f"rows.jsonl:{row}").stdout
-    assert_refused("no row", "inspect", built / "cache", "--row", "rows.jsonl:100000", exit_code=2)
 
 
 def test_a_changed_benchmark_makes_another_cache_and_an_unchanged_one_makes_none(built, tmp_path):

@@ -1,6 +1,5 @@
 """Packing: every mode, checked literally; other blocks of the same documents; nothing lost whatever happens."""
 
-import hashlib
 import shutil
 from itertools import product
 from pathlib import Path
@@ -10,24 +9,16 @@ import pytest
 from packed_again import packed_again
 from packed_caches import check_packing, table
 from rejected_lines import write_rejected
+from watched_builds import Notes, digests
 
 from packer.audit import verify
 from packer.errors import CheckError, NothingKeptError, RecipeError, StorageError
 from packer.pipeline import commit, packing, run
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.from_python import build
-from packer.progress import Silent
 from packer.recipe.recipe import load_recipe, make_recipe
 from packer.store.manifest import read_manifest, write_manifest
 from packer.store.rejected import read_rejected
-
-
-def digests(folder):
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and ".packer" not in path.parts
-    }
 
 
 @pytest.fixture(scope="module")
@@ -207,13 +198,6 @@ def test_a_file_in_two_splits_with_rejected_rows_is_packed_again_and_reused(star
 
 
 def test_a_split_without_a_block_is_reported_and_tiled_all_the_same(starter_cache, tmp_path):
-    class Notes(Silent):
-        def __init__(self):
-            self.notes = []
-
-        def note(self, text):
-            self.notes.append(text)
-
     folder, notes = tmp_path / "again", Notes()
     longest = max(line["length"] for line in table(starter_cache, "documents", "eval"))
     packed_again(starter_cache, folder, {"block_len": longest + 40, "min_length": longest + 1}, progress=notes)

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from rejected_lines import write_rejected
+from watched_builds import Notes, digests
 
 from packer import __version__
 from packer.audit import verify
@@ -34,20 +35,6 @@ from packer.store.manifest import read_manifest, write_manifest
 from packer.store.rejected import is_pending, read_rejected
 
 
-class Notes:
-    """A progress that keeps what it is told."""
-
-    def __init__(self):
-        self.notes = []
-
-    def stage(self, *_): ...
-
-    def advance(self, *_): ...
-
-    def note(self, text):
-        self.notes.append(text)
-
-
 @pytest.fixture
 def cache(starter_cache, tmp_path):
     """A copy that a test may damage."""
@@ -56,14 +43,6 @@ def cache(starter_cache, tmp_path):
 
 def again(starter, folder, **options):
     return build(load_recipe(starter / "recipe.yaml"), folder, jobs=1, **options)
-
-
-def digests(folder):
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and ".packer" not in path.parts
-    }
 
 
 def unfinished(cache):

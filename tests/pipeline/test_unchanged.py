@@ -15,14 +15,22 @@ from packer.recipe.recipe import load_recipe, make_recipe, to_json
 from packer.store.manifest import read_manifest
 
 
+@pytest.fixture(scope="module")
+def whole(starter, tmp_path_factory):
+    """The starter and its cache, which names files relative to the folder of both."""
+    folder = tmp_path_factory.mktemp("whole")
+    shutil.copytree(starter, folder / "starter")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        build(load_recipe(Path("starter/recipe.yaml")), "cache", jobs=1)
+    return folder
+
+
 @pytest.fixture
-def built(starter, starter_cache, tmp_path):
+def built(whole, tmp_path, monkeypatch):
     """The starter, its recipe and its cache, to be changed."""
-    folder = Path(shutil.copytree(starter, tmp_path / "starter"))
-    cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
-    recipe = load_recipe(folder / "recipe.yaml")
-    build(recipe, cache, jobs=1, force=True)  # its inputs have other names
-    return folder, recipe, cache
+    monkeypatch.chdir(shutil.copytree(whole, tmp_path / "copy"))
+    return Path("starter"), load_recipe(Path("starter/recipe.yaml")), Path("cache")
 
 
 def swap_a_letter(path):
@@ -76,24 +84,22 @@ def test_there_is_something_to_do_where_bytes_or_rules_changed(built, change):
 SHOWS_X = "{{ x }}{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>' }}{% endfor %}"
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [({"x": True}, {"x": 1}), ({"x": 1}, {"x": 1.0})],
-)
-def test_values_that_python_takes_for_the_same_are_other_recipes(before, after, built, tmp_path):
+def test_values_that_python_takes_for_the_same_are_other_recipes(starter, tmp_path):
     """A template writes them, and each in its own way."""
-    folder, _, _ = built
-    (folder / "template.jinja").write_text(SHOWS_X)
-    given = {"file": str(folder / "template.jinja"), "kwargs": before}
-    values = {**to_json(load_recipe(folder / "recipe.yaml")), "template": given}
+    (tmp_path / "template.jinja").write_text(SHOWS_X)
+    values = to_json(load_recipe(starter / "recipe.yaml", ["sources.limit=5"]))
     values["supervision"] = {**values.get("supervision", {}), "on_prompt_mismatch": "common_prefix"}
-    first, second = (make_recipe({**values, "template": {**given, "kwargs": kwargs}}) for kwargs in (before, after))
-    one, other = build(first, tmp_path / "one", jobs=1), build(second, tmp_path / "other", jobs=1)
-    assert one.manifest.content_fingerprint != other.manifest.content_fingerprint
-    assert one.manifest.recipe_fingerprint != other.manifest.recipe_fingerprint
-    assert not build(first, tmp_path / "one", jobs=1).built
-    with pytest.raises(UsageError, match="kwargs"):
-        build(second, tmp_path / "one", jobs=1)
+    recipes = [
+        make_recipe({**values, "template": {"file": str(tmp_path / "template.jinja"), "kwargs": {"x": x}}})
+        for x in (True, 1, 1.0)
+    ]
+    made = [build(recipe, tmp_path / str(n), jobs=1).manifest for n, recipe in enumerate(recipes)]
+    assert len({manifest.content_fingerprint for manifest in made}) == 3
+    assert len({manifest.recipe_fingerprint for manifest in made}) == 3
+    for number, recipe in enumerate(recipes):
+        assert not build(recipe, tmp_path / str(number), jobs=1).built
+        with pytest.raises(UsageError, match="kwargs"):
+            build(recipe, tmp_path / str((number + 1) % 3), jobs=1)
 
 
 def test_an_input_that_is_gone_is_named(built):

@@ -8,7 +8,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import pytest
 import twins
 from command_line import fields, run
 from hints import arguments_in
+from search_effort import each_with_a_kind
 
 import packer
 from packer.audit import view_row
@@ -87,15 +87,6 @@ QUESTIONS: dict[str, tuple[dict[str, Any], str, str]] = {
     "calls": ({"messages": [*CHAT["messages"][:1], CHAT["messages"][1] | {"apis": TOOLS}]}, "", "tide"),
     "an object": (ROW | {"options": {"A": "It leaves at six.", "B": "It leaves at seven."}}, "", "seven"),
 }
-
-
-def each_with_a_kind(cases: Iterable[Any], kinds: Sequence[str]) -> list[Any]:
-    """Every case beside one kind of file in turn; beside the others in `make deep`."""
-    return [
-        pytest.param(case, kind, marks=[pytest.mark.slow] * (kinds.index(kind) != number % len(kinds)))
-        for number, case in enumerate(cases)
-        for kind in kinds
-    ]
 
 
 @pytest.mark.parametrize(("name", "kind"), each_with_a_kind(QUESTIONS, ["jsonl", "parquet"]))

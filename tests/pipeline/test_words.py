@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from search_effort import percent_of_examples
 from supervision_stages import Stages
+from watched_builds import Notes
 
 from packer.batches import Sample
 from packer.errors import InputError
@@ -81,18 +82,6 @@ def test_every_word_of_a_kept_chat_is_rendered_or_stands_under_a_key_that_is_rep
     assert all(seen.values()), seen
 
 
-class Notes:
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def stage(self, *_: object) -> None: ...
-
-    def advance(self, *_: object) -> None: ...
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-
 def chat(i: int, **fields: object) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": f"{i}?"} | fields, {"role": "assistant", "content": f"{i}!"}]}
 
@@ -129,11 +118,12 @@ def test_a_column_that_no_row_of_a_source_has_is_refused(tmp_path: Path) -> None
     build_rows(rows, tmp_path, "cache", "supervision.reasoning=inline", columns=columns | {"reasoning": "cot"})
 
 
-def test_fields_that_only_later_rows_have_are_noted_once(tmp_path: Path) -> None:
-    rows = [chat(i) | {"source": "x", "id": i, "t" * 50: "y"} for i in range(1100)]
-    rows[1075] |= {"summary": "late", "system": "be kind", "score": 1}
-    rows[1090] |= {"summary": "later", "notes\n": None}
-    rows[1095] = {"no chat": "at all"}
+def test_fields_that_only_later_rows_have_are_noted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("packer.source.detect._SAMPLED_BYTES", 2000)
+    rows = [chat(i) | {"source": "x", "id": i, "t" * 50: "y"} for i in range(100)]
+    rows[75] |= {"summary": "late", "system": "be kind", "score": 1}
+    rows[90] |= {"summary": "later", "notes\n": None}
+    rows[95] = {"no chat": "at all"}
     filters = "filters=[{name: low, field: score, max: 3}]"
     later = "rows.jsonl: fields of later rows that are not read: `no chat`, `notes\\n`, `summary`; `--columns` maps"
     for name, jobs in (("other", 2), ("cache", 1)):

@@ -68,11 +68,11 @@ def taken(names: Sequence[str], samples: Sequence[Sample], fitted: Fitted) -> Co
     return total
 
 
-@pytest.mark.parametrize(("times", "every"), [(1, 24), pytest.param(10, 1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("times", "every"), [(1, 48), pytest.param(10, 1, marks=pytest.mark.slow)])
 def test_every_real_template_is_taken_the_fast_way_as_it_renders(
     times: int, every: int, real: Path, fitted: Fitted
 ) -> None:
-    """In `make test` every twenty-fourth template."""
+    """In `make test` every forty-eighth template."""
     samples = [*rows(real, times), *awkward(real, 9 * times), *map(sample, SHAPES)]
     total = taken([*templates(real)][every // 2 :: every], samples, fitted)
     print(f"\n{dict(total)}")

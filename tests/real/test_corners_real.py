@@ -55,9 +55,7 @@ MODES: list[tuple[str, dict[str, Any], str, str]] = [
 def test_each_kind_of_answer_takes_its_prompt(
     template: str, turn: dict[str, Any], prompt: str, completion: str, real: Path, fitted: Fitted
 ) -> None:
-    turns = learned(stages_of(fitted, template), chat(user("Q"), turn))
-    assert not isinstance(turns, str), turns
-    ((before, after),) = turns
+    ((before, after),) = learned(stages_of(fitted, template), chat(user("Q"), turn))
     assert before.endswith(prompt)
     assert after == completion
 
@@ -81,9 +79,7 @@ def test_continue_learns_what_the_template_only_prompts_for(
     row = chat(user("Q"), turn)
     assert learned(stages_of(fitted, template), row) == "prompt_diverges"
     stages = stages_of(fitted, template, "supervision.on_prompt_mismatch=continue")
-    turns = learned(stages, row)
-    assert not isinstance(turns, str), turns
-    ((before, after),) = turns
+    ((before, after),) = learned(stages, row)
     assert before.endswith(prompt)
     assert after == completion
     assert stages.document(row)[1][-1] in stages.model.stop_ids

@@ -1,9 +1,10 @@
 """How long a property is searched that is dear: a share of what its profile gives."""
 
 import os
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
 
+import pytest
 from hypothesis import settings
 
 Case = TypeVar("Case")
@@ -18,3 +19,12 @@ def percent_of_examples(percent: int) -> settings:
 def one_in(number: int, cases: Sequence[Case]) -> Sequence[Case]:
     """In `make deep` all cases, in `make test` the first and every so many of the others."""
     return cases if IS_DEEP else cases[::number]
+
+
+def each_with_a_kind(cases: Iterable[Any], kinds: Sequence[str]) -> list[Any]:
+    """Every case beside one kind of file in turn; beside the others in `make deep`."""
+    return [
+        pytest.param(case, kind, marks=[pytest.mark.slow] * (kinds.index(kind) != number % len(kinds)))
+        for number, case in enumerate(cases)
+        for kind in kinds
+    ]
