@@ -100,19 +100,26 @@ def starting(variables: Mapping[str, str] | None = None) -> Iterator[None]:
 
 
 def begin_loading(recipe: "Recipe", cache: Path, jobs: int | None) -> AbstractContextManager[None]:
-    """Run the fork server if a look at the files is enough to see that a build of a new cache will use it.
+    """Load the reference in a thread. If a look at the files is enough to see how a new cache will be built, also load
+    its encoder: in the fork server, which runs inside the context, or in a thread if this process works alone.
 
     Args:
         recipe: of the build.
         cache: the folder of the cache, or its URL.
         jobs: upper limit of processes; None if there is none.
     """
-    size = sum(_file_size(source.path) for source in recipe.sources)
-    is_large = min(jobs or default_jobs(), jobs_for(size)) > 1
-    is_new = not is_address(str(cache)) and not os.path.exists(cache / "manifest.json")  # noqa: PTH110 - raises nothing
-    if not is_large or not is_new or recipe.tokenizer is None or not os.path.exists(recipe.tokenizer):  # noqa: PTH110
+    if recipe.tokenizer is None or not os.path.exists(recipe.tokenizer):  # noqa: PTH110 - raises nothing
         return nullcontext()
-    return fork_server(Path(recipe.tokenizer), engine=recipe.engine, images=recipe.reads_images)
+    tokenizer, size = Path(recipe.tokenizer), sum(_file_size(source.path) for source in recipe.sources)
+    is_new = not is_address(str(cache)) and not os.path.exists(cache / "manifest.json")  # noqa: PTH110 - as above
+    if not recipe.reads_images:  # else the processor decides what is loaded
+        from packer.model.backend import load_encoders, load_meanwhile  # noqa: PLC0415 - imports `tokenizers`
+
+        is_alone = (jobs or jobs_for(size)) == 1
+        load_meanwhile(lambda: load_encoders(tokenizer, recipe.engine if is_new and is_alone else "reference", size))
+    if not is_new or min(jobs or default_jobs(), jobs_for(size)) == 1:
+        return nullcontext()
+    return fork_server(tokenizer, engine=recipe.engine, images=recipe.reads_images)
 
 
 def _file_size(name: str) -> int:
