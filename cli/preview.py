@@ -41,7 +41,7 @@ def command(
     """
     if row is not None and rejected:
         raise click.UsageError("--row and --rejected cannot go together")
-    from packer.audit import preview  # noqa: PLC0415 - not for --help
+    from packer.audit.preview import preview  # noqa: PLC0415 - not for --help
 
     recipe = options.resolve(no_sources=_NO_SOURCES)
     place = None if row is None else file_and_row(row)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from command_line import assert_refused, fields, run
 
-from packer.audit import stats, verify
+from packer.audit.stats import stats
+from packer.audit.verify.verify_cache import verify
 from packer.store.manifest import read_manifest
 from packer.version import __version__
 from packer_cli.main import COMMANDS

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from hints import arguments_in
 
-from packer.audit import verify
+from packer.audit.verify.verify_cache import verify
 from packer.errors import (
     CheckError,
     InputError,

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from packer.audit import verify
+from packer.audit.verify.verify_cache import verify
 from packer.errors import RecipeError
 from packer.model.trials import is_known_fast
 from packer.pipeline import documents, engine

@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from supervision_stages import Stages, chat
 
-from packer.audit import preview
+from packer.audit.preview import preview
 from packer.errors import InputError
 from packer.progress import Silent
 from packer.recipe.recipe import make_recipe

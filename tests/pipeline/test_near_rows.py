@@ -9,7 +9,9 @@ import twins
 from command_line import assert_refused, run
 from packed_again import packed_again
 
-from packer.audit import check, verify, view_row
+from packer.audit.check.check import check
+from packer.audit.verify.verify_cache import verify
+from packer.audit.view import view_row
 from packer.errors import InputError
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import make_recipe

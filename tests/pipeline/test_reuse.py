@@ -13,7 +13,7 @@ import pytest
 from rejected_lines import write_rejected
 
 from packer import __version__
-from packer.audit import verify
+from packer.audit.verify.verify_cache import verify
 from packer.display import repair_hint
 from packer.errors import InputError, StorageError
 from packer.pipeline import commit, run

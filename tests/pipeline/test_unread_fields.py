@@ -20,7 +20,7 @@ from command_line import fields, run
 from hints import arguments_in
 
 import packer
-from packer.audit import view_row
+from packer.audit.view import view_row
 from packer.errors import InputError
 from packer.progress import Silent
 from packer.recipe.recipe import make_recipe
