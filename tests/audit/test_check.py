@@ -8,8 +8,8 @@ import row_likeness
 import twins
 from compared_rows import chat, counts, levels, prompt, some_rows, with_copies
 
-from packer import audit
 from packer.audit.check import row_checks
+from packer.audit.check.check import check as check_cache
 from packer.errors import InputError
 from packer.pipeline.from_python import build
 from packer.pipeline.messages.row_report import row_report
@@ -17,7 +17,7 @@ from packer.pipeline.plan.benchmarks import read_benchmark
 from packer.recipe.recipe import make_recipe
 from packer.store.manifest import read_manifest
 
-check = partial(audit.check, sources=["/"])
+check = partial(check_cache, sources=["/"])
 
 
 class Caches:
@@ -213,6 +213,6 @@ def test_a_source_written_from_templates_is_named(caches):
 def test_without_sources_no_input_is_read_and_nothing_is_said_of_it(caches):
     rows = some_rows(99)
     cache = caches.build(train=rows[:50], validation=[*rows[50:], rows[3]])
-    report = audit.check(cache, near=True)
+    report = check_cache(cache, near=True)
     assert [each.level for each in report.checks if each.code == "inputs"] == ["skipped"]
     assert "copies_between_splits" not in levels(report)
