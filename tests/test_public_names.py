@@ -46,10 +46,11 @@ print([name for name in ("torch", "transformers", "pandas", "ray", "obstore", "h
         ("check CACHE", ["numpy", "tokenizers"]),
         ("inspect CACHE", ["numpy", "tokenizers"]),
         ("verify CACHE", ["numpy", "tokenizers"]),
+        ("export CACHE --to datasets -o OUTPUT", ["numpy"]),
     ],
 )
 def test_a_command_that_renders_nothing_imports_nothing_that_renders(
-    command: str, imported: list[str], starter_cache: Path
+    command: str, imported: list[str], starter_cache: Path, tmp_path: Path
 ) -> None:
     code = """
 import sys
@@ -57,10 +58,11 @@ from packer_cli.main import cli
 try:
     cli.main(sys.argv[1:])
 finally:
-    print([name for name in ("numpy", "tokenizers", "jinja2", "packer.pipeline.stages") if name in sys.modules])
+    names = ("numpy", "tokenizers", "jinja2", "packer.pipeline.stages", "pandas")
+    print([name for name in names if name in sys.modules])
 """
-    arguments = [starter_cache if word == "CACHE" else Path(word) for word in command.split()]
-    assert printed(code, *arguments)[-1] == str(imported)
+    paths = {"CACHE": starter_cache, "OUTPUT": tmp_path / "export"}
+    assert printed(code, *(paths.get(word, Path(word)) for word in command.split()))[-1] == str(imported)
 
 
 def test_without_torch_the_readers_say_what_to_install() -> None:
