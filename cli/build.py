@@ -1,7 +1,6 @@
 """`packer build`: make a cache from files."""
 
 import time
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +63,7 @@ def command(
 
     recipe = _recipe(options, output, roots)
     is_here = rules["on"] is None and not rules["dry_run"]
-    with begin_loading(recipe, output, rules["jobs"]) if is_here else nullcontext():
+    with begin_loading(recipe, output if is_here else None, rules["jobs"]):
         from packer.pipeline.from_python import build_recipe_with  # noqa: PLC0415 - meanwhile
 
         began = time.monotonic()

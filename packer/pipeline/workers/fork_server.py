@@ -99,19 +99,19 @@ def starting(variables: Mapping[str, str] | None = None) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def begin_loading(recipe: "Recipe", cache: Path, jobs: int | None) -> AbstractContextManager[None]:
+def begin_loading(recipe: "Recipe", cache: Path | None = None, jobs: int | None = None) -> AbstractContextManager[None]:
     """Load the reference in a thread. If a look at the files is enough to see how a new cache will be built, also load
     its encoder: in the fork server, which runs inside the context, or in a thread if this process works alone.
 
     Args:
-        recipe: of the build.
-        cache: the folder of the cache, or its URL.
+        recipe: of the build, or of what is examined.
+        cache: the folder of the cache, or its URL; None if processes of this machine build none.
         jobs: upper limit of processes; None if there is none.
     """
     if recipe.tokenizer is None or not os.path.exists(recipe.tokenizer):  # noqa: PTH110 - raises nothing
         return nullcontext()
     tokenizer, size = Path(recipe.tokenizer), sum(_file_size(source.path) for source in recipe.sources)
-    is_new = not is_address(str(cache)) and not os.path.exists(cache / "manifest.json")  # noqa: PTH110 - as above
+    is_new = not (cache is None or is_address(str(cache)) or os.path.exists(cache / "manifest.json"))  # noqa: PTH110
     if not recipe.reads_images:  # else the processor decides what is loaded
         from packer.model.backend import load_encoders, load_meanwhile  # noqa: PLC0415 - imports `tokenizers`
 
