@@ -90,6 +90,7 @@ def noted_load(tokenizer, engine, size):
     load_encoders(tokenizer, engine, size)
 
 fork_server.fork_server, backend.load_encoders = noted, noted_load
+backend.load_meanwhile = lambda load: load()  # at once, so that what is imported by then is no matter of luck
 fork_server.default_jobs = lambda: 2
 from packer_cli.main import cli
 try:
