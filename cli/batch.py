@@ -77,7 +77,7 @@ def batch_options(function: Function) -> Function:
 
 def show_batch(cache: "Cache", asked: dict[str, Any], split: str | None, *, with_ids: bool, reply: Reply) -> None:
     """Print a batch and whether it meets the contract; exit code 1 if it does not."""
-    from packer.audit import view_pieces  # noqa: PLC0415 - not for --help
+    from packer.audit.view import view_pieces  # noqa: PLC0415 - not for --help
     from packer.errors import UsageError  # noqa: PLC0415 - as above
 
     try:

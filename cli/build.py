@@ -1,7 +1,6 @@
 """`packer build`: make a cache from files."""
 
 import time
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +63,7 @@ def command(
 
     recipe = _recipe(options, output, roots)
     is_here = rules["on"] is None and not rules["dry_run"]
-    with begin_loading(recipe, output, rules["jobs"]) if is_here else nullcontext():
+    with begin_loading(recipe, output if is_here else None, rules["jobs"]):
         from packer.pipeline.from_python import build_recipe_with  # noqa: PLC0415 - meanwhile
 
         began = time.monotonic()
@@ -77,9 +76,6 @@ def command(
 
 def _recipe(options: RecipeOptions, cache: Path, roots: tuple[str, ...]) -> "Recipe":
     """Return the recipe given by the options, or else that of the existing cache, confined to the roots."""
-    from packer.store.manifest import MANIFEST_NAME, read_manifest  # noqa: PLC0415 - not for --help
-    from packer.store.place import build_place  # noqa: PLC0415 - as above
-
     hint = f"packer build FILE... --tokenizer DIR -o {in_shell(cache)}, or -c RECIPE -o {in_shell(cache)}"
     if options.recipe is not None or options.sources:
         if roots:
@@ -87,6 +83,9 @@ def _recipe(options: RecipeOptions, cache: Path, roots: tuple[str, ...]) -> "Rec
                 "--sources is for the recipe of CACHE itself; name either SOURCEs or a recipe, or neither"
             )
         return options.resolve(no_sources=hint)
+    from packer.store.manifest import MANIFEST_NAME, read_manifest  # noqa: PLC0415 - not before the encoder loads
+    from packer.store.place import build_place  # noqa: PLC0415 - as above
+
     folder = build_place(cache, is_dry=True)
     if not (folder / MANIFEST_NAME).is_file():
         return options.resolve(no_sources=hint)

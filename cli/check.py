@@ -42,7 +42,7 @@ def command(
     Rows are compared by their inputs, which are read again below --sources; without it, only what CACHE itself says is
     checked. Exit code 1 if a check fails. With -v, all examples are shown, with their whole texts.
     """
-    from packer.audit import check  # noqa: PLC0415 - not for --help
+    from packer.audit.check.check import check  # noqa: PLC0415 - not for --help
     from packer.audit.check.check_report import Level  # noqa: PLC0415 - as above
     from packer.names import shown  # noqa: PLC0415 - as above
 

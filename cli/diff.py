@@ -25,7 +25,7 @@ def command(*, old: Path, new: Path, reply: Reply) -> None:
     It compares rules, inputs, template, tokenizer, documents and blocks. Exit code 1 if their content or their recipe
     differs.
     """
-    from packer.audit import diff  # noqa: PLC0415 - not for --help
+    from packer.audit.diff import diff  # noqa: PLC0415 - not for --help
     from packer.names import shown  # noqa: PLC0415 - as above
 
     found = diff(old, new)

@@ -41,7 +41,7 @@ def command(
     """
     if sum(option is not None for option in (block, doc, row, batch or None)) > 1:
         raise click.UsageError("--block, --doc, --row and --step or --state cannot go together")
-    from packer.audit import view_block, view_document, view_row  # noqa: PLC0415 - not for --help
+    from packer.audit.view import view_block, view_document, view_row  # noqa: PLC0415 - not for --help
     from packer.store.cache import Cache  # noqa: PLC0415 - as above
 
     with Cache.open(cache) as opened:

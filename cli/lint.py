@@ -23,9 +23,13 @@ def command(*, options: RecipeOptions, rows: int, reply: Reply) -> None:
     With SOURCEs, also what becomes of their first rows. Conversations are rendered and encoded as in `packer build`;
     nothing is written. Exit code 1 if nothing, or no plain chat, could be built.
     """
-    from packer.audit import lint  # noqa: PLC0415 - not for --help
+    from packer.pipeline.workers.fork_server import begin_loading  # noqa: PLC0415 - not for --help
 
-    report = lint(options.resolve(), num_rows=min(rows, MOST_ROWS))
+    recipe = options.resolve()
+    with begin_loading(recipe):
+        from packer.audit.lint.lint_report import lint  # noqa: PLC0415 - meanwhile
+
+        report = lint(recipe, num_rows=min(rows, MOST_ROWS))
     message = failed(report, report.template or report.tokenizer)
     counts = {f"{level}s": report.count(level) for level in ("error", "warning", "note")}
     fields = {"ok": report.ok, **fields_of(report), "counts": counts}

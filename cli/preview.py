@@ -41,11 +41,13 @@ def command(
     """
     if row is not None and rejected:
         raise click.UsageError("--row and --rejected cannot go together")
-    from packer.audit import preview  # noqa: PLC0415 - not for --help
+    from packer.pipeline.workers.fork_server import begin_loading  # noqa: PLC0415 - not for --help
 
     recipe = options.resolve(no_sources=_NO_SOURCES)
     place = None if row is None else file_and_row(row)
-    with listener(quiet=reply.quiet) as progress:
+    with begin_loading(recipe), listener(quiet=reply.quiet) as progress:
+        from packer.audit.preview import preview  # noqa: PLC0415 - meanwhile
+
         found = preview(recipe, rows=min(rows, MOST_ROWS), row=place, rejected_only=rejected, progress=progress)
 
     def show() -> None:

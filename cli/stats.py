@@ -28,7 +28,7 @@ def command(
     reply: Reply,
 ) -> None:
     """Show lengths, fill, the trained share and what was rejected."""
-    from packer.audit import rows_of_split, stats  # noqa: PLC0415 - not for --help
+    from packer.audit.stats import rows_of_split, stats  # noqa: PLC0415 - not for --help
     from packer.names import shown  # noqa: PLC0415 - as above
 
     if split is not None:

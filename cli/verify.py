@@ -115,7 +115,7 @@ def command(
         reply.verdict(fields, lambda: _print_foreign(rows, reply), failed(rows, foreign))
         return
     assert cache is not None
-    from packer.audit import verify  # noqa: PLC0415 - not for --help
+    from packer.audit.verify.verify_cache import verify  # noqa: PLC0415 - not for --help
 
     with listener(quiet=reply.quiet) as progress:
         level: Level = "full" if full else "default"

@@ -8,7 +8,8 @@ import pytest
 import twins
 from command_line import run
 
-from packer.audit import lint, preview
+from packer.audit.lint.lint_report import lint
+from packer.audit.preview import preview
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.recipe.recipe import load_recipe, make_recipe
 

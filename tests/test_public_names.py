@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import packer
 
 
@@ -26,14 +28,41 @@ def test_importing_packer_imports_nothing_heavy_and_building_no_torch_and_no_cli
 import packer, sys
 heavy = ("torch", "pyarrow", "numpy", "tokenizers", "jinja2", "importlib.metadata")
 print([name for name in heavy if name in sys.modules])
-import packer.audit, packer_cli.main
+import packer.audit.lint.lint_report, packer.audit.preview, packer.audit.verify.verify_cache, packer_cli.main
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import load_recipe
 from pathlib import Path
 build(load_recipe(Path(sys.argv[1])), sys.argv[2], jobs=1)
-print([name for name in ("torch", "ray", "obstore", "huggingface_hub", "httpx", "requests") if name in sys.modules])
+print([name for name in ("torch", "transformers", "pandas", "ray", "obstore", "huggingface_hub", "httpx") if name in sys.modules])
 """
     assert printed(code, starter / "recipe.yaml", tmp_path / "cache") == ["[]", "[]"]
+
+
+@pytest.mark.parametrize(
+    ("command", "imported"),
+    [
+        ("explain prompt_diverges", ["numpy"]),
+        ("diff CACHE CACHE", ["numpy"]),
+        ("check CACHE", ["numpy", "tokenizers"]),
+        ("inspect CACHE", ["numpy", "tokenizers"]),
+        ("verify CACHE", ["numpy", "tokenizers"]),
+        ("export CACHE --to datasets -o OUTPUT", ["numpy"]),
+    ],
+)
+def test_a_command_that_renders_nothing_imports_nothing_that_renders(
+    command: str, imported: list[str], starter_cache: Path, tmp_path: Path
+) -> None:
+    code = """
+import sys
+from packer_cli.main import cli
+try:
+    cli.main(sys.argv[1:])
+finally:
+    names = ("numpy", "tokenizers", "jinja2", "packer.pipeline.stages", "pandas")
+    print([name for name in names if name in sys.modules])
+"""
+    paths = {"CACHE": starter_cache, "OUTPUT": tmp_path / "export"}
+    assert printed(code, *(paths.get(word, Path(word)) for word in command.split()))[-1] == str(imported)
 
 
 def test_without_torch_the_readers_say_what_to_install() -> None:

@@ -8,7 +8,6 @@ import numpy as np
 
 from packer.batches import Int64, RowBatch, Sample
 from packer.errors import InputError
-from packer.pipeline.plan.inputs import MIN_PARALLEL_BYTES, read_whole
 from packer.pipeline.plan.source_roots import SourceRoots
 from packer.pipeline.workers.executor import ALONE, Workers
 from packer.progress import Progress
@@ -63,6 +62,8 @@ def map_inputs(
     function: Callable[[tuple[int, Input]], Result], inputs: Sequence[Input], workers: Workers, progress: Progress
 ) -> list[Result]:
     """Apply a function, which other processes can load, to each (number, input); large inputs in parallel."""
+    from packer.pipeline.plan.inputs import MIN_PARALLEL_BYTES, read_whole  # noqa: PLC0415 - imports all that renders
+
     sizes = [entry.num_bytes for entry in inputs]
     progress.stage("inputs", sum(sizes), "bytes")
     return read_whole(

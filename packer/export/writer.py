@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from packer.arrow_arrays import array_of
 from packer.batches import BlockBatch, Float32, Int8, Int32, Int64
 from packer.errors import UsageError
 from packer.export.formats import Unit
@@ -191,7 +192,7 @@ class Writer:
 
 def lists(values: npt.NDArray[Any], offsets: Int64) -> pa.Array:
     """Return a column of lists: entry i is ``values[offsets[i]:offsets[i + 1]]``, of lists where values are rows."""
-    inner = pa.array(values) if values.ndim == 1 else None
+    inner = array_of(values) if values.ndim == 1 else None
     if inner is None:
         inner = lists(values.reshape(-1), np.arange(len(values) + 1) * values.shape[1])
-    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), inner)
+    return pa.ListArray.from_arrays(array_of(offsets.astype(np.int32)), inner)

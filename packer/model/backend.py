@@ -6,6 +6,7 @@ This module imports little, so that a process can start loading before its other
 import functools
 import json
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,18 +16,28 @@ from tokenizers import Tokenizer
 
 from packer.host.limits import is_panic, out_of, refuse_many_values
 from packer.model.tokenizer_folder import MAX_TOKENIZER_BYTES, read_regular, refuse_growth, refuse_long_pieces
-from packer.model.trials import is_known_fast
+from packer.model.trials import is_known_fast, is_worth_loading
 
 
-@functools.lru_cache(maxsize=4)
 def load_backend(model_json: bytes) -> Tokenizer:
     """Return the cached `tokenizers` object of a `tokenizer.json`. Loading a large one takes half a second.
+
+    A caller that needs an object which another thread is loading waits for it.
 
     Truncation and padding are turned off, whatever the file says: packer never truncates silently.
 
     Raises:
         Exception: it cannot be loaded, it can multiply a text, or it would take too much memory.
     """
+    with _LOADING_REFERENCE:
+        return _load_reference(model_json)
+
+
+_LOADING_REFERENCE = threading.Lock()
+
+
+@functools.lru_cache(maxsize=4)
+def _load_reference(model_json: bytes) -> Tokenizer:
     refuse_growth(definition_of(model_json))
     refuse_long_pieces(definition_of(model_json))
     backend = Tokenizer.from_str(model_json.decode())
@@ -74,13 +85,13 @@ def load_fast_backend(model_json: bytes, *, anew: bool = False) -> FastBackend:
     Raises:
         FastLoadError: neither loads it.
     """
-    with _LOADING:
+    with _LOADING_FAST:
         if anew:
             _load_fast.cache_clear()
         return _load_fast(model_json)
 
 
-_LOADING = threading.Lock()
+_LOADING_FAST = threading.Lock()
 
 
 @functools.lru_cache(maxsize=2)
@@ -113,14 +124,14 @@ def _fastokens(model_json: bytes) -> Any:
     return backend
 
 
-def load_fast_meanwhile(model_json: bytes) -> threading.Thread:
-    """Start loading the fast encoder in a thread. Errors are raised again by the call that needs the object."""
+def load_meanwhile(load: Callable[[], object]) -> threading.Thread:
+    """Start loading in a thread what will be cached. Errors are raised again by the call that needs the object."""
 
-    def load() -> None:
+    def run() -> None:
         with suppress(BaseException):
-            load_fast_backend(model_json)
+            load()
 
-    loading = threading.Thread(target=load)
+    loading = threading.Thread(target=run)
     loading.start()
     return loading
 
@@ -135,12 +146,19 @@ def read_tokenizer(tokenizer: Path) -> bytes:
     return read_regular(path, max_bytes=MAX_TOKENIZER_BYTES, what=f"tokenizer {tokenizer}")
 
 
-def warm_up(model_json: bytes, *, engine: str) -> threading.Thread | None:
-    """Load the encoder that processes forked from this one will use; return the thread that is still loading it."""
-    if is_known_fast(engine, model_json):
-        return load_fast_meanwhile(model_json)
-    load_backend(model_json)
-    return None
+def load_fast_meanwhile(engine: str, model_json: bytes, num_bytes: int | None = None) -> threading.Thread | None:
+    """Start loading the fast encoder in a thread if it will encode that many bytes of rows; None means many."""
+    is_wanted = num_bytes is None or is_worth_loading(num_bytes, model_json)
+    if not is_wanted or not is_known_fast(engine, model_json):
+        return None
+    return load_meanwhile(lambda: load_fast_backend(model_json))
+
+
+def load_encoders(tokenizer: Path, engine: str, num_bytes: int) -> None:
+    """Load the reference of a file or folder, and the fast encoder beside it if it will encode the rows."""
+    content = read_tokenizer(tokenizer)
+    load_fast_meanwhile(engine, content, num_bytes)
+    load_backend(content)
 
 
 @functools.lru_cache(maxsize=2)

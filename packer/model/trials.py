@@ -32,6 +32,16 @@ def is_known_fast(asked: str, tokenizer_json: bytes) -> bool:
     return asked != "reference" and fast_version() is not None and cached_outcome(tokenizer_json) is True
 
 
+WORTH_LOADING = 1 / 3
+"""Bytes of rows for each byte of a `tokenizer.json` that the reference encodes in the time that it takes to load the
+fast encoder: both times grow with their file. A smaller input is left to the reference."""
+
+
+def is_worth_loading(num_bytes: int, tokenizer_json: bytes) -> bool:
+    """Whether the fast encoder is loaded and done before the reference would have encoded that many bytes of rows."""
+    return num_bytes >= WORTH_LOADING * len(tokenizer_json)
+
+
 def cached_outcome(tokenizer_json: bytes) -> bool | None:
     """Return the cached outcome: whether the fast engine agreed; None without one, or if the file is not a trial's."""
     with suppress(InputError, UsageError):

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from packer.model.model import TOKENIZER_FILE
-from packer.pipeline import engine
+from packer.model.trials import is_worth_loading
 from packer.pipeline.messages.losses import RejectedInput, rejected_inputs
 from packer.pipeline.messages.rewrite_cost import check_rewrite_cost, refuse_early, sampled_tasks
 from packer.pipeline.partition import (
@@ -109,8 +109,8 @@ def _run(
     soon = sampled_tasks(plan)
     order = sorted(wanted, key=lambda number: (number not in soon, -sizes[number] if jobs > 1 else number))
     # Both engines produce the same ids. For few rows the reference finishes before the fast encoder is loaded.
-    few = sum(sizes.values()) < engine.WORTH_LOADING_BYTES
-    recipe = by_reference(plan.recipe) if few and jobs == 1 else plan.recipe
+    many = is_worth_loading(sum(sizes.values()), plan.model.files[TOKENIZER_FILE])
+    recipe = plan.recipe if many or jobs > 1 else by_reference(plan.recipe)
     # Of the processes of this machine, only this one has loaded the reference; each node of a cluster has.
     apart = recipe.engine == "fast" and jobs > 1 and isinstance(options.workers, Processes)
     for i, made in options.workers.run(

@@ -16,12 +16,6 @@ from packer.version import library_version
 
 EngineName: TypeAlias = Literal["reference", "fast"]
 
-WORTH_LOADING_BYTES = 2 * 2**20
-"""Bytes of rows that the reference encodes in about the time it takes to load the fast encoder.
-
-A smaller input is left to the reference.
-"""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:

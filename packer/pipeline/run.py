@@ -19,7 +19,6 @@ from packer.errors import CheckError
 from packer.host.limits import path_errors
 from packer.model.backend import load_fast_meanwhile
 from packer.model.model import TOKENIZER_FILE, read_model_files
-from packer.model.trials import is_known_fast
 from packer.names import shown
 from packer.pipeline import engine
 from packer.pipeline.commit import commit, finish, finish_if_free
@@ -218,6 +217,5 @@ def _loading(recipe: Recipe, workers: Workers) -> AbstractContextManager[None]:
     content = read_model_files(tokenizer)[TOKENIZER_FILE]
     if (workers.jobs or jobs_for(size)) > 1 and size > smallest_partition(recipe.partition_bytes):
         return fork_server(tokenizer, engine=recipe.engine, images=recipe.reads_images)
-    if size >= engine.WORTH_LOADING_BYTES and is_known_fast(recipe.engine, content):
-        load_fast_meanwhile(content)
+    load_fast_meanwhile(recipe.engine, content, size)
     return nullcontext()

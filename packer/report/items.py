@@ -6,8 +6,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from packer.audit import view_block, view_document
-from packer.audit.view import DocumentView
+from packer.audit.view import DocumentView, view_block, view_document
 from packer.report.facts import Documents
 from packer.store.cache import Cache
 

@@ -8,8 +8,8 @@ import row_likeness
 import twins
 from compared_rows import chat, counts, levels, prompt, some_rows, with_copies
 
-from packer import audit
 from packer.audit.check import row_checks
+from packer.audit.check.check import check as check_cache
 from packer.errors import InputError, UsageError
 from packer.pipeline.from_python import build
 from packer.pipeline.messages.row_report import row_report
@@ -17,7 +17,7 @@ from packer.pipeline.plan.benchmarks import read_benchmark
 from packer.recipe.recipe import make_recipe
 from packer.store.manifest import read_manifest
 
-check = partial(audit.check, sources=["/"])
+check = partial(check_cache, sources=["/"])
 
 
 class Caches:
@@ -203,7 +203,7 @@ def test_a_field_that_no_row_has_is_refused_and_one_of_the_recipe_alone_is_not(c
     ],
 )
 def test_the_rule_of_the_loss_mask_is_named(caches, rules, rows, rule):
-    found = {each.code: each.message for each in audit.check(caches.build(rules=rules, train=rows)).checks}
+    found = {each.code: each.message for each in check_cache(caches.build(rules=rules, train=rows)).checks}
     assert (found["loss_mask"], found["cutoff"]) == (rule, "none: readers take documents whole")
 
 
@@ -212,7 +212,7 @@ def test_documents_that_readers_cut_are_counted_and_those_without_a_target_are_a
     rows = [{"input_ids": [5] * n, "labels": [-100] * (n - 1) + [5]} for n in range(2, 8)]
     rows.append({"input_ids": [5] * 6, "labels": [-100, 5, 5, 5, 5, 5]})
     rules = {"read": {"batching": "padded", "cutoff_len": most}}
-    (found,) = [each for each in audit.check(caches.build(rules=rules, train=rows)).checks if each.code == "cutoff"]
+    (found,) = [each for each in check_cache(caches.build(rules=rules, train=rows)).checks if each.code == "cutoff"]
     cut = [row for row in rows if len(row["labels"]) > most]
     lost = sum(not any(label >= 0 for label in row["labels"][:most]) for row in cut)
     assert f"{most} tokens of a document: {len(cut)} of {len(rows)} are cut" in found.message
@@ -283,6 +283,6 @@ def test_a_source_written_from_templates_is_named(caches):
 def test_without_sources_no_input_is_read_and_nothing_is_said_of_it(caches):
     rows = some_rows(99)
     cache = caches.build(train=rows[:50], validation=[*rows[50:], rows[3]])
-    report = audit.check(cache, near=True)
+    report = check_cache(cache, near=True)
     assert [each.level for each in report.checks if each.code == "inputs"] == ["skipped"]
     assert "copies_between_splits" not in levels(report)

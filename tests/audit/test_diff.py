@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import packer
-from packer.audit import diff
-from packer.audit.diff import Change, compare_inputs, compare_recipes, unmatched
+from packer.audit.diff import Change, compare_inputs, compare_recipes, diff, unmatched
 from packer.errors import CheckError, InputError
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import load_recipe, make_recipe, to_json

@@ -12,9 +12,8 @@ import twins
 from hints import settings_in
 from search_effort import one_in
 
-from packer.audit import lint
 from packer.audit.lint.codes import CODES
-from packer.audit.lint.lint_report import LintReport
+from packer.audit.lint.lint_report import LintReport, lint
 from packer.errors import InputError, RecipeError
 from packer.recipe.recipe import make_recipe
 

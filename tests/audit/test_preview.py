@@ -11,7 +11,8 @@ import msgspec
 import pytest
 from twins import byte_level
 
-from packer.audit import preview, view_row
+from packer.audit.preview import preview
+from packer.audit.view import view_row
 from packer.errors import NothingKeptError, PackerError, UsageError
 from packer.model import model as model_module
 from packer.pipeline.from_python import RecipeKeys, build

@@ -13,8 +13,9 @@ import twins
 from packed_again import packed_again
 from rejected_lines import write_rejected
 
-from packer.audit import input_parts, verify
+from packer.audit import input_parts
 from packer.audit.verify.shard_checks import MAX_ROWS
+from packer.audit.verify.verify_cache import verify
 from packer.batches import DocumentBatch
 from packer.layout import offsets_of
 from packer.pipeline.engine import resolve_engine

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from packer.audit import stats
-from packer.audit.stats import count_lengths, rows_of_split
+from packer.audit.stats import count_lengths, rows_of_split, stats
 from packer.errors import CheckError
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import load_recipe

@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from packer.audit import stats, verify
+from packer.audit.stats import stats
 from packer.audit.verify import shard_checks
 from packer.audit.verify.shard_checks import MAX_ROWS, document_rules
+from packer.audit.verify.verify_cache import verify
 from packer.audit.verify.verify_report import Finding, VerifyReport
 from packer.errors import CheckError, InputError, StorageError
 from packer.pipeline.from_python import build

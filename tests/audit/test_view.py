@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from packed_again import packed_again
 from twins import byte_level, metaspace_first, sentencepiece_like
 
-from packer.audit import view_block, view_document, view_row
 from packer.audit.text_runs import Spans, boundaries_of, make_runs
 from packer.audit.token_texts import TokenTexts
+from packer.audit.view import view_block, view_document, view_row
 from packer.errors import CheckError, UsageError
 from packer.layout import MASKED
 from packer.model.backend import load_backend

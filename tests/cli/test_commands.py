@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from command_line import assert_refused, fields, run
 
-from packer.audit import stats, verify
+from packer.audit.stats import stats
+from packer.audit.verify.verify_cache import verify
 from packer.store.manifest import read_manifest
 from packer.version import __version__
 from packer_cli.main import COMMANDS
@@ -271,7 +272,7 @@ def test_a_bug_asks_to_be_reported_and_v_shows_where(cache, monkeypatch):
     def burst(*_, **__):
         raise ZeroDivisionError("of [bold]course[/bold]")
 
-    monkeypatch.setattr("packer.audit.stats", burst)
+    monkeypatch.setattr("packer.audit.stats.stats", burst)
     told = run("stats", cache, exit_code=70)
     assert told.stdout == ""
     assert "internal error: ZeroDivisionError: of [bold]course[/bold]" in told.stderr

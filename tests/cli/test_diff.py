@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from packer.audit import diff
+from packer.audit.diff import diff
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import load_recipe
 from packer.store.manifest import read_manifest

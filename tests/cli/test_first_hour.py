@@ -13,9 +13,9 @@ from command_line import assert_refused, fields, run
 from hints import arguments_in, settings_in
 
 import packer
-from packer.audit import preview
 from packer.audit.explanations import explanations
 from packer.audit.lint.codes import CODES as LINT_CODES
+from packer.audit.preview import preview
 from packer.errors import InputError
 from packer.pipeline.plan import open_keys
 from packer.recipe.key_help import key_values

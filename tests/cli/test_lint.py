@@ -10,8 +10,8 @@ import pytest
 import twins
 from click.testing import CliRunner
 
-from packer import audit
 from packer.audit.findings import Example
+from packer.audit.lint import lint_report
 from packer.audit.lint.codes import CODES
 from packer_cli.main import cli
 from packer_cli.page import FindingsPage
@@ -33,7 +33,7 @@ def fields(*arguments, exit_code=0):
 @pytest.fixture(autouse=True, scope="module")
 def _a_report_is_made_once():
     """Most tests print the same one."""
-    made, lint = {}, audit.lint
+    made, lint = {}, lint_report.lint
 
     def once(recipe, *, num_rows):
         key = msgspec.json.encode((recipe, num_rows))
@@ -41,7 +41,7 @@ def _a_report_is_made_once():
         return made[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(audit, "lint", once)
+        patch.setattr(lint_report, "lint", once)
         yield
 
 

@@ -173,7 +173,7 @@ def test_a_driver_that_dies_in_any_phase_goes_on_from_any_machine(inputs, nodes,
 
 
 def test_audits_on_nodes_give_what_they_give_here(inputs, nodes, bucket, monkeypatch):
-    monkeypatch.setattr("packer.audit.input_parts.MIN_PARALLEL_BYTES", 0)
+    monkeypatch.setattr("packer.pipeline.plan.inputs.MIN_PARALLEL_BYTES", 0)
     run("build", "-c", inputs / "recipe.yaml", "-o", bucket.url)
     name = min(bucket.sizes("blocks"))
     content = bucket.read(name)

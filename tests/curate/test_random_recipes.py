@@ -9,7 +9,8 @@ from compared_rows import some_rows, with_copies
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packer.audit import rows_of_split, verify
+from packer.audit.stats import rows_of_split
+from packer.audit.verify.verify_cache import verify
 from packer.errors import NothingKeptError
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import make_recipe

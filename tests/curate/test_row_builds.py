@@ -20,7 +20,10 @@ from watched_builds import Notes, digests
 from xxhash import xxh3_128_hexdigest
 
 import packer
-from packer.audit import preview, rows_of_split, stats, verify, view_row
+from packer.audit.preview import preview
+from packer.audit.stats import rows_of_split, stats
+from packer.audit.verify.verify_cache import verify
+from packer.audit.view import view_row
 from packer.curate import near
 from packer.errors import CheckError, InputError, NothingKeptError, RecipeError
 from packer.export.run import export

@@ -13,7 +13,7 @@ from faults.amount import FULL
 from faults.hostile_manifest_texts import Place, places, put, write
 from report_page import Page
 
-from packer.audit import stats
+from packer.audit.stats import stats
 from packer.errors import PackerError
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import make_recipe

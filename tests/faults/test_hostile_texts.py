@@ -130,7 +130,7 @@ def test_what_others_print_does_not_steer_a_terminal(
         print(line)
         raise RuntimeError(EVIL)
 
-    monkeypatch.setattr("packer.audit.stats", stats)
+    monkeypatch.setattr("packer.audit.stats.stats", stats)
     assert run("stats", "-v", starter_cache, is_bug=True).count(SHOWN) == 5
 
 

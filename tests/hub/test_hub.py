@@ -15,8 +15,11 @@ from processes import HANG_S
 from small_hub import TOKEN, files_of
 from watched_builds import Notes
 
-from packer.audit import lint, preview, verify, view_row
 from packer.audit.foreign import audit_foreign
+from packer.audit.lint.lint_report import lint
+from packer.audit.preview import preview
+from packer.audit.verify.verify_cache import verify
+from packer.audit.view import view_row
 from packer.errors import InputError, PackerError, StorageError, UsageError
 from packer.hub import data_name, fetch_data, pin, tokenizer_name
 from packer.pipeline.from_python import build

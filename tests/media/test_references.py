@@ -22,7 +22,7 @@ pytest.importorskip("torch")
 from PIL import Image as Pillow
 
 import packer
-from packer.audit import verify
+from packer.audit.verify.verify_cache import verify
 from packer.errors import CheckError, UsageError
 from packer.load import PackedLoader
 from packer.media.decoder import examine

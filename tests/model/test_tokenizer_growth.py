@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from packer.host import limits
-from packer.model import tokenizer_folder
+from packer.model import backend, tokenizer_folder
 from packer.model.backend import is_panic, load_backend
 from packer.model.tokenizer_folder import MAX_GROWTH, refuse_growth
 
@@ -124,7 +124,7 @@ def test_pieces_that_would_take_gigabytes_are_refused(monkeypatch: pytest.Monkey
     content = json.dumps(definition(model=model)).encode()
     monkeypatch.setattr(tokenizer_folder, "MAX_PIECE_BYTES", 97)
     assert load_backend(content)
-    load_backend.cache_clear()
+    backend._load_reference.cache_clear()
     monkeypatch.setattr(tokenizer_folder, "MAX_PIECE_BYTES", 96)
     with pytest.raises(ValueError, match="its pieces have 97 bytes together"):
         load_backend(content)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import packer
-from packer.audit import view_row
+from packer.audit.view import view_row
 from packer.errors import InputError
 from packer.source.answer_blocks import blocks_of
 from packer.source.decode import Refused

@@ -14,7 +14,7 @@ import pytest
 from hints import arguments_in
 from watched_builds import digests
 
-from packer.audit import verify
+from packer.audit.verify.verify_cache import verify
 from packer.errors import (
     CheckError,
     InputError,

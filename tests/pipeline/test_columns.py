@@ -14,7 +14,8 @@ from command_line import fields, run
 from fingerprint_oracle import recomputed
 from packed_caches import table
 
-from packer.audit import diff, verify
+from packer.audit.diff import diff
+from packer.audit.verify.verify_cache import verify
 from packer.errors import InputError, RecipeError, UsageError
 from packer.export.run import export
 from packer.pipeline import joined_columns

@@ -16,7 +16,8 @@ from preference_rows import pair
 from store.samples import small_manifest
 from xxhash import xxh3_128_hexdigest
 
-from packer.audit import diff, verify
+from packer.audit.diff import diff
+from packer.audit.verify.verify_cache import verify
 from packer.errors import CheckError
 from packer.pipeline import record
 from packer.pipeline.from_python import build

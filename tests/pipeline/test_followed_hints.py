@@ -18,7 +18,7 @@ from search_effort import each_with_a_kind
 from supervision_stages import Stages, chat
 from watched_builds import Notes
 
-from packer.audit import preview
+from packer.audit.preview import preview
 from packer.errors import InputError
 from packer.recipe.recipe import make_recipe
 

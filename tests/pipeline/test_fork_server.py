@@ -1,8 +1,10 @@
-"""When the command line starts the fork server before it has imported the stages, and when it does not."""
+"""What the command line begins to load before it has imported the stages, here or in the fork server."""
 
 import ast
+import functools
 import subprocess
 import sys
+import threading
 from contextlib import nullcontext, suppress
 from multiprocessing import forkserver
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 from processes import HANG_S
 
+from packer.model import backend
 from packer.pipeline.workers import fork_server
 from packer.pipeline.workers.fork_server import begin_loading
 from packer.recipe.recipe import make_recipe
@@ -72,33 +75,42 @@ COMMAND = """
 import sys
 from packer.pipeline.workers import fork_server
 
-real = fork_server.fork_server
-started = []
+from packer.model import backend
+
+real, load_encoders = fork_server.fork_server, backend.load_encoders
+started, loaded = [], []
 
 def noted(*given, **named):
     if given:
         started.append("packer.pipeline.run" in sys.modules)
     return real(*given, **named)
 
-fork_server.fork_server = noted
+def noted_load(tokenizer, engine, size):
+    loaded.append((engine, "numpy" in sys.modules))
+    load_encoders(tokenizer, engine, size)
+
+fork_server.fork_server, backend.load_encoders = noted, noted_load
+backend.load_meanwhile = lambda load: load()  # at once, so that what is imported by then is no matter of luck
 fork_server.default_jobs = lambda: 2
 from packer_cli.main import cli
 try:
     cli.main(sys.argv[1:])
 except SystemExit as end:
-    print((started[0], end.code, fork_server.forkserver._forkserver._forkserver_pid))
+    print((loaded, started[:1], end.code, fork_server.forkserver._forkserver._forkserver_pid))
 """
 
 
-def test_the_command_starts_it_before_it_imports_the_stages_and_ends_it(starter, tmp_path):
+@pytest.mark.parametrize("jobs", ["2", "1"])
+def test_the_command_begins_to_load_before_it_imports_the_stages_and_ends_the_server(jobs, starter, tmp_path):
     rows = tmp_path / "rows.jsonl"
     content = (starter / "data" / "chat.jsonl").read_bytes()
     rows.write_bytes(content * (17 * 2**20 // len(content) + 1))
     command = [sys.executable, "-c", COMMAND, "build", rows, "--tokenizer", starter / "tokenizer", "-o", tmp_path / "c"]
-    limit = ["--set", "sources.limit=40", "--json"]
+    limit = ["--set", "sources.limit=40", "--json", "-j", jobs]
     found = subprocess.run([*map(str, command), *limit], capture_output=True, text=True, timeout=HANG_S, check=False)
-    before, *others = ast.literal_eval(found.stdout.splitlines()[-1])
-    assert (before, others) == (False, [0, None]), found.stderr
+    loaded, started, *others = ast.literal_eval(found.stdout.splitlines()[-1])
+    assert loaded == [("reference" if jobs == "2" else "auto", False)], found.stderr
+    assert (started, others) == ([False] if jobs == "2" else [], [0, None]), found.stderr
 
 
 def test_the_server_is_ended_after_a_block_that_raises(rows, starter, monkeypatch, tmp_path):
@@ -109,3 +121,22 @@ def test_the_server_is_ended_after_a_block_that_raises(rows, starter, monkeypatc
         assert server._forkserver_pid is not None
         raise KeyError
     assert server._forkserver_pid is None
+
+
+def test_what_several_threads_need_is_loaded_once(monkeypatch):
+    calls, begun, finish, found = [], threading.Event(), threading.Event(), []
+
+    def load(content):
+        calls.append(content)
+        begun.set()
+        assert finish.wait(HANG_S)
+        return object()
+
+    monkeypatch.setattr(backend, "_load_reference", functools.lru_cache(load))
+    threads = [backend.load_meanwhile(lambda: found.append(backend.load_backend(b"{}"))) for _ in range(3)]
+    assert begun.wait(HANG_S)
+    finish.set()
+    for thread in threads:
+        thread.join()
+    assert calls == [b"{}"]
+    assert found == found[:1] * 3

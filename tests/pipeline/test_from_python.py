@@ -23,7 +23,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import packer
-from packer.audit import verify, view_row
+from packer.audit.verify.verify_cache import verify
+from packer.audit.view import view_row
 from packer.errors import InputError, NothingKeptError, RecipeError, UsageError
 from packer.pipeline.from_python import SOURCE_KEYS, RecipeKeys
 from packer.pipeline.from_python import build as build_recipe

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packed_again import packed_again
 
-from packer.audit import stats
+from packer.audit.stats import stats
 from packer.errors import CheckError, NothingKeptError
 from packer.pipeline import blocks
 from packer.pipeline.from_python import build

@@ -11,7 +11,7 @@ from packed_caches import check_packing, table
 from rejected_lines import write_rejected
 from watched_builds import Notes, digests
 
-from packer.audit import verify
+from packer.audit.verify.verify_cache import verify
 from packer.errors import CheckError, NothingKeptError, RecipeError, StorageError
 from packer.pipeline import commit, packing, run
 from packer.pipeline.blocks import BlockForm

@@ -9,7 +9,9 @@ from packed_again import packed_again
 from packed_caches import check_packing, table
 from token_rows import write_token_rows
 
-from packer.audit import preview, verify, view_row
+from packer.audit.preview import preview
+from packer.audit.verify.verify_cache import verify
+from packer.audit.view import view_row
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import load_recipe, make_recipe, to_json
 from packer.store.cache import Cache

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from hints import arguments_in
 from search_effort import each_with_a_kind
 
 import packer
-from packer.audit import view_row
+from packer.audit.view import view_row
 from packer.errors import InputError
 from packer.progress import Silent
 from packer.recipe.recipe import make_recipe

@@ -11,7 +11,7 @@ import pytest
 import twins
 from hints import settings_in
 
-from packer.audit import preview
+from packer.audit.preview import preview
 from packer.recipe.recipe import make_recipe
 from packer.recipe.row_schemas import ROW_SCHEMAS
 from packer.rejections import CODES, rejection_hint, ways_out

@@ -12,9 +12,8 @@ from hints import settings_in
 from search_effort import one_in
 from tokenizers import AddedToken, Tokenizer
 
-from packer.audit import lint
 from packer.audit.lint.codes import CODES
-from packer.audit.lint.lint_report import LintReport
+from packer.audit.lint.lint_report import LintReport, lint
 from packer.recipe.recipe import make_recipe
 
 pytestmark = pytest.mark.real

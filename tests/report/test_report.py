@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from packed_again import packed_again
 from report_page import Page
 
-from packer.audit import stats, view_document
+from packer.audit.stats import stats
+from packer.audit.view import view_document
 from packer.display import percent
 from packer.layout import MASKED
 from packer.pipeline.from_python import build

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from packer.audit import view_row
+from packer.audit.view import view_row
 from packer.store.cache import Cache
 
 TEMPLATE = (

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from packer.audit.input_parts import InputPart, cut_input, map_inputs
 from packer.audit.verify.block_checks import check_blocks, check_counts
@@ -30,7 +30,6 @@ from packer.audit.verify.file_checks import (
     check_tokenizer,
     find_strays,
 )
-from packer.audit.verify.reencode import Reencoded, compare_reencoded
 from packer.audit.verify.shard_checks import check_media, check_references, shard_auditor
 from packer.audit.verify.verify_report import Checked, Finding, Level, VerifyReport, differing
 from packer.display import plural
@@ -58,6 +57,9 @@ from packer.store.manifest import (
 from packer.store.media_shards import MediaShards
 from packer.store.place import checked_place
 from packer.store.selected import documents_of
+
+if TYPE_CHECKING:
+    from packer.audit.verify.reencode import Reencoded
 
 _CHECKING_SPEEDUP = 128
 """Number of shard bytes that are read and compared in the time it takes to tokenize one byte."""
@@ -262,8 +264,10 @@ class _Audit:
         findings = [finding for found, _, _ in audits for finding in found]
         self.findings += findings or check_counts(manifest.totals, audits)
 
-    def reencode(self, parts: Mapping[int, Sequence[InputPart]], roots: SourceRoots, sample: int | None) -> Reencoded:
+    def reencode(self, parts: Mapping[int, Sequence[InputPart]], roots: SourceRoots, sample: int | None) -> "Reencoded":
         """Re-encode the inputs and compare; runs after all other checks."""
+        from packer.audit.verify.reencode import compare_reencoded  # noqa: PLC0415 - imports all that renders
+
         damaged = frozenset(finding.path for finding in self.findings)
         done = compare_reencoded(
             self.folder,

@@ -95,14 +95,24 @@ def starting(variables: Mapping[str, str] | None = None) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def begin_loading(recipe: "Recipe", cache: Path, jobs: int | None) -> AbstractContextManager[None]:
-    """Run the fork server if a look at the files is enough to see that a build of a new cache will use it."""
-    size = sum(_file_size(source.path) for source in recipe.sources)
-    is_large = min(jobs or default_jobs(), jobs_for(size)) > 1
-    is_new = not is_address(str(cache)) and not os.path.exists(cache / "manifest.json")  # noqa: PTH110 - raises nothing
-    if not is_large or not is_new or recipe.tokenizer is None or not os.path.exists(recipe.tokenizer):  # noqa: PTH110
+def begin_loading(recipe: "Recipe", cache: Path | None = None, jobs: int | None = None) -> AbstractContextManager[None]:
+    """Load the reference in a thread. If a look at the files is enough to see how a new cache will be built, also load
+    its encoder: in the fork server, which runs inside the context, or in a thread if this process works alone.
+
+    `cache` is None if processes of this machine build none, `jobs` if there is no upper limit.
+    """
+    if recipe.tokenizer is None or not os.path.exists(recipe.tokenizer):  # noqa: PTH110 - raises nothing
         return nullcontext()
-    return fork_server(Path(recipe.tokenizer), engine=recipe.engine, images=recipe.reads_images)
+    tokenizer, size = Path(recipe.tokenizer), sum(_file_size(source.path) for source in recipe.sources)
+    is_new = not (cache is None or is_address(str(cache)) or os.path.exists(cache / "manifest.json"))  # noqa: PTH110
+    if not recipe.reads_images:  # else the processor decides what is loaded
+        from packer.model.backend import load_encoders, load_meanwhile  # noqa: PLC0415 - imports `tokenizers`
+
+        is_alone = (jobs or jobs_for(size)) == 1
+        load_meanwhile(lambda: load_encoders(tokenizer, recipe.engine if is_new and is_alone else "reference", size))
+    if not is_new or min(jobs or default_jobs(), jobs_for(size)) == 1:
+        return nullcontext()
+    return fork_server(tokenizer, engine=recipe.engine, images=recipe.reads_images)
 
 
 def _file_size(name: str) -> int:

@@ -26,7 +26,9 @@ def _load(wanted: str) -> None:
             from packer.model import backend  # noqa: PLC0415 - once Ctrl-C is ignored
 
             content = backend.read_tokenizer(Path(place))
-            loading = backend.warm_up(content, engine=engine)
+            loading = backend.load_fast_meanwhile(engine, content)
+            if loading is None:
+                backend.load_backend(content)
     from packer.model.token_bytes import read_vocabulary  # noqa: PLC0415 - as above
     from packer.pipeline import blocks, partition  # noqa: F401, PLC0415 - while the encoder loads
 
