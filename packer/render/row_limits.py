@@ -1,4 +1,4 @@
-"""What a row is refused for before it is rendered: too much for seconds, or variables that its template does not read."""
+"""What a row is refused for before it is rendered: its size, or variables that its template does not read."""
 
 from collections.abc import Mapping
 
