@@ -44,8 +44,7 @@ from packer.render.rewritten_history import (
     encoded,
     turn_batch,
 )
-from packer.render.row_limits import refuse_empty_question, too_many
-from packer.render.unread import refuse_unread_variables
+from packer.render.row_limits import refuse_empty_question, refuse_unread_variables, too_many
 from packer.render.wrappers import Wrappers
 
 

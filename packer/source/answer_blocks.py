@@ -32,7 +32,7 @@ _FENCE = re.compile(r"(`{3,}|~{3,})[\w-]{1,40}(?=\n)")
 _NAME = r"[^\W\d_][\w '-]{0,40}"
 _HEADINGS = (rf"(#{{1,6}} ){_NAME}:?(?=\n)", rf"(\*\*){_NAME}(?::\*\*|\*\*:?)", rf"(){_NAME}:")
 _OF_REASONING = re.compile(r"\b(?:think|thinking|thoughts?|reasoning)\b", re.IGNORECASE)
-_BRACKETS, _LONGEST_HEADING, _MOST_HEADINGS = "<[{(|◁｜", 64, 8
+_BRACKETS, _LONGEST_HEADING, _MOST_HEADINGS, _MOST_BLOCKS = "<[{(|◁｜", 64, 8, 8
 
 
 class Block(NamedTuple):
@@ -59,14 +59,16 @@ def blocks_of(text: str) -> Iterator[Block]:
         >>> [block.name for block in blocks_of("## Thinking\nFirst the tide.\n## Answer\nAt six.")]
         ['## Thinking...## Answer']
     """
-    begun = text.strip()
-    if begun[:1] not in _BRACKETS and "</" not in begun and not _OF_REASONING.search(begun[:_LONGEST_HEADING]):
-        return  # nearly always
-    for block in _blocks(begun):
-        rest = begun.partition(block.inside + block.closing)[2]
-        if is_text(block.inside.strip()) and rest:
-            yield block
-            yield from blocks_of(rest) if _TAG.fullmatch(block.opening) else ()
+    for _ in range(_MOST_BLOCKS):
+        begun = text.strip()
+        if begun[:1] not in _BRACKETS and "</" not in begun and not _OF_REASONING.search(begun[:_LONGEST_HEADING]):
+            return  # nearly always
+        found = [block for block in _blocks(begun) if is_text(block.inside.strip())]
+        found = [block for block in found if begun.partition(block.inside + block.closing)[2]]
+        yield from found
+        if len(found) != 1 or not _TAG.fullmatch(found[0].opening):
+            return
+        text = begun.rpartition(found[0].closing)[2]
 
 
 def _blocks(text: str) -> Iterator[Block]:

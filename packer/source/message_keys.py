@@ -41,8 +41,6 @@ def programs_for_key(
             f"if `{key}` has the tools of the row",
             f'.tools = [{each} | if type == "array" then .[] else . end] | del({messages}[]?{at[1:]})',
         )
-    elif having and all(each.get("type") == "reasoning" and not each.get("content") for each in having):
-        yield f"if `{key}` is the reasoning before the answer", move % f".content = {at}"
     elif having and all(isinstance(each[key], str) and is_answer(each, roles) for each in having):
         yield f"if `{key}` is the reasoning before the answer", move % f".reasoning_content = {at}"
         said = '.["value"]' if all("value" in each for each in having) else '.["content"]'

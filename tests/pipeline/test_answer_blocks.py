@@ -81,6 +81,21 @@ def test_a_block_may_have_blocks_in_it() -> None:
     assert [block.name for block in blocks_of(f"<pad><way>By boat.</way>{INSIDE}</pad>{SAYS}")] == ["<pad>...</pad>"]
 
 
+def test_an_answer_may_have_any_number_of_blocks() -> None:
+    for name in ("step", "step{}"):
+        tags = [name.format(number) for number in range(3000)]
+        answer = "".join(f"<{tag}>{INSIDE}</{tag}>" for tag in tags) + SAYS
+        assert [block.name for block in blocks_of(answer)][:1] == [f"<{tags[0]}>...</{tags[0]}>"]
+    (_, said) = read_row(
+        {"messages": [{"role": "user", "content": "When?"}, {"role": "assistant", "content": answer}]},
+        number=0,
+        schema="messages",
+        columns={},
+        roles={f"<{tag}>...</{tag}>": "reasoning" for tag in tags[:20]},
+    ).messages
+    assert said.fields["reasoning_content"].count(INSIDE) == 20
+
+
 @pytest.mark.parametrize(
     "answer",
     [

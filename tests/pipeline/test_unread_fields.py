@@ -383,20 +383,6 @@ KEYS: dict[str, tuple[dict[str, Any], list[list[str]]]] = {
         {"conversations": [{"from": "human", "value": "?"}, {"from": "gpt", "value": "!", "plan": GAELIC}]},
         [[f"<think>{GAELIC}</think>!"], [f"assistant\n{GAELIC}\n!"]],
     ),
-    "a summary": (
-        {
-            "input": "?",
-            "output": [
-                {"type": "reasoning", "summary": [{"type": "summary_text", "text": "I look it up."}]},
-                {
-                    "type": "message",
-                    "role": "assistant",
-                    "content": [{"type": "output_text", "text": "It leaves at six."}],
-                },
-            ],
-        },
-        [["<think>I look it up.</think>It leaves at six."]],
-    ),
 }
 
 
