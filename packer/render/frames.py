@@ -3,7 +3,7 @@
 Rows that were written for a model without a chat template, or rendered for another one, have the headers of turns as
 letters in their texts. Under a template they would stand within a user's turn, or be learned as the beginning of
 answers. What a user asks has such a frame if it ends with the header of an answer, or with a mark, and also has the
-header of a question; an answer has one if it begins with its own header.
+header of a question. So has any text that begins with the header of its role, or with the name of a role in a line.
 """
 
 import re
