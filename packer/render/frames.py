@@ -3,7 +3,7 @@
 Rows that were written for a model without a chat template, or rendered for another one, have the headers of turns as
 letters in their texts. Under a template they would stand within a user's turn, or be learned as the beginning of
 answers. What a user asks has such a frame if it ends with the header of an answer, or with a mark, and also has the
-header of a question; an answer has one if it begins with its own header.
+header of a question. So has any text that begins with the header of its role, or with the name of a role in a line.
 """
 
 import re
@@ -58,7 +58,7 @@ def framed(text: str) -> tuple[re.Match[str], re.Match[str]] | None:
         return None
     ends = _ENDS.search(text, max(0, len(text) - _LONGEST_END))
     begins = _BEGINS.search(text, 0, ends.start()) if ends else None
-    return (begins, ends) if begins and ends else None
+    return (begins, ends) if begins and ends and text[begins.end() : ends.start()].strip() else None
 
 
 def unframed(sample: Sample, *, unwrap: bool) -> Sample | Rejection:
@@ -77,12 +77,12 @@ def unframed(sample: Sample, *, unwrap: bool) -> Sample | Rejection:
             begins, ends = frame
             shown = f"stands between '{begins[0].strip()}' and '{ends[0].strip()}', as in a prompt of another model"
             plain[k] = _SYSTEM.sub("", text[: begins.start()] + text[begins.end() : ends.start()].strip())
-        elif role in _HEADERS and (header := _HEADERS[role].match(text)):
+        elif role in _HEADERS and (header := _HEADERS[role].match(text)) and text[header.end() :].strip():
             shown, plain[k] = f"begins with '{header[0].strip()}', the header of a turn", text[header.end() :]
         else:
             continue
         is_alone = not (_HEADERS[role].match(plain[k]) or _BEGINS.search(plain[k]) or _LINE.search(plain[k]))
-        if not (unwrap and plain[k].strip() and is_alone):
+        if not (unwrap and is_alone):
             reason = f"messages[{k}]: its text {shown}; the template has its own"
             return Rejection(row=sample.row, code="wrapped_twice", reason=reason, message=k)
     if not plain:

@@ -165,7 +165,7 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
         raise Refused("wrong_type", f"calls or reasoning of a message that is not the assistant's at {where}")
     if not calls:
         _refuse_other_calls(raw, where=where)
-    is_empty = content.text is None or (not content.text.strip() and _has_text_in_other_field(raw))
+    is_empty = content.text is None or (not content.text.strip() and _has_text_in_other_field(raw, role))
     if is_empty and not calls_or_reasoning:
         others = [key for key, value in raw.items() if value is not None and key not in _KNOWN_FIELDS]
         named = ", ".join(map(quoted, others[:_MAX_LISTED])) or "none"
@@ -269,11 +269,14 @@ def _call_beside_role(raw: dict[str, Any]) -> dict[str, Any]:
     return call if call.keys() & {"name", "function"} else {}
 
 
-def _has_text_in_other_field(raw: dict[str, Any]) -> bool:
-    """Whether a message with empty content has a text under a name that other tools use."""
+def _has_text_in_other_field(raw: dict[str, Any], role: str) -> bool:
+    """Whether a message with empty content has a text under a name that other tools use, or a question has anything."""
     parts = raw.get("parts")
     texts = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
-    return any(isinstance(text, str) and text.strip() for text in (*texts, *map(raw.get, TEXT_FIELDS)))
+    others = [value for key, value in raw.items() if key not in _KNOWN_FIELDS and isinstance(value, list | dict)]
+    return (role in ("user", "tool") and any(others)) or any(
+        isinstance(text, str) and text.strip() for text in (*texts, *map(raw.get, TEXT_FIELDS))
+    )
 
 
 def _refuse_other_calls(raw: dict[str, Any], *, where: str) -> None:

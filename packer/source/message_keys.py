@@ -57,10 +57,12 @@ def _into_question(field: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[tu
     at = f".[{json.dumps(field)}]"
     for name, speaker, said in (("messages", "role", "content"), ("conversations", "from", "value")):
         lists = [row.get(name) for row in rows]
-        if all(isinstance(each, list) and all(isinstance(turn.get(said), str) for turn in each) for each in lists):
-            asked = f'(first(.{name}[] | select(.{speaker} | IN("user", "human"))) | .{said})'
+        turns = [turn for each in lists if isinstance(each, list) for turn in each]
+        if all(lists) and turns and all(isinstance(turn, dict) and isinstance(turn.get(said), str) for turn in turns):
+            is_asked = f'.{speaker} | IN("user", "human")'
+            asked = f"(first(.{name}[] | select({is_asked})) | .{said})"
             written = f'{asked} += "\\n\\n" + {json.dumps(f"{field}: ")} + ($more | tojson)'
             yield (
                 f"if `{field}` belongs to the question",
-                f"{at} as $more | if $more then {written} else . end | del({at})",
+                f"{at} as $more | if $more and any(.{name}[]?; {is_asked}) then {written} | del({at}) else . end",
             )

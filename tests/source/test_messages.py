@@ -588,9 +588,15 @@ def test_a_row_that_says_it_is_not_trained_is_refused(refusal, sample, schema, r
     assert sample({**row, name: None}, schema) == sample({**row, name: 12}, schema) == sample(row, schema)
 
 
-@pytest.mark.parametrize(("role", "name"), [("user", "text"), ("assistant", "value"), ("tool", "output")])
-def test_an_empty_content_beside_a_text_under_another_key_refuses_the_row(refusal, role, name):
-    row = {"messages": [{"role": "user", "content": "a"}, {"role": role, "content": " ", name: "What is 2+2?"}]}
+@pytest.mark.parametrize(
+    ("role", "name", "value"),
+    [
+        *(("user", "text", "What is 2+2?"), ("assistant", "value", "4"), ("tool", "output", "4")),
+        *(("user", "tool_results", [{"id": "a", "content": "4"}]), ("tool", "data", {"sum": 4})),
+    ],
+)
+def test_an_empty_content_beside_a_value_under_another_key_refuses_the_row(refusal, role, name, value):
+    row = {"messages": [{"role": "user", "content": "a"}, {"role": role, "content": " ", name: value}]}
     assert refusal(row) == ("no_content", f"no content at $.messages[1]; its other keys: `{name}`")
 
 
