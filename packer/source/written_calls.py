@@ -24,7 +24,7 @@ from typing import Any
 from packer.batches import Message, Sample, tool_parameters
 from packer.source.decode import Refused, decode_json
 from packer.source.file_bytes import quoted
-from packer.source.message_parts import read_calls
+from packer.source.tools_and_calls import read_calls
 
 _ARGUMENTS = ("arguments", "parameters")
 """Names of the arguments in OpenAI's calls, and in those of Llama 3."""
