@@ -12,7 +12,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache, cached_property
+from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from math import prod
@@ -107,14 +107,6 @@ class Processor:
                 raise RefusedSizesError(known)
             made += known
         return made
-
-    def tokenizer(self, given: bytes) -> bytes:
-        """Return `tokenizer.json` as transformers loads it: some classes of tokenizers put other parts in its place.
-
-        The file as it is given if it means the same.
-        """
-        loaded = self.own.tokenizer.backend_tokenizer.to_str()
-        return given if _meaning(given) == _meaning(loaded) else loaded.encode()
 
     def ids(self, text: str, images: Sequence[Any]) -> list[int]:
         """Return the ids of a rendered text with these images, as `apply_chat_template(tokenize=True)` has them."""
@@ -213,14 +205,28 @@ class Processor:
         return True
 
 
-@cache
-def _processor(files: tuple[tuple[str, bytes], ...]) -> Processor:
-    return Processor(dict(files))
+_PROCESSORS: dict[tuple[tuple[str, bytes], ...], Processor] = {}
 
 
 def processor_of(files: Mapping[str, bytes]) -> Processor:
     """Return the processor of a model's files, loaded once in a process."""
-    return _processor(tuple(sorted(files.items())))
+    key = tuple(sorted(files.items()))
+    if key not in _PROCESSORS:
+        _PROCESSORS[key] = Processor(files)
+    return _PROCESSORS[key]
+
+
+def with_loaded_tokenizer(files: Mapping[str, bytes], name: str) -> dict[str, bytes]:
+    """Return a model's files with its tokenizer, the file `name`, as transformers loads it.
+
+    Some classes of tokenizers put other parts in place of those of the file; it stays as it is if it means the same.
+    What was loaded is loaded from the new file, too, so the processor is that of both, which saves up to a second.
+    """
+    processor = processor_of(files)
+    loaded = processor.own.tokenizer.backend_tokenizer.to_str()
+    made = {**files, name: files[name] if _meaning(files[name]) == _meaning(loaded) else loaded.encode()}
+    _PROCESSORS[tuple(sorted(made.items()))] = processor
+    return made
 
 
 def _meaning(tokenizer: bytes | str) -> list[Any]:

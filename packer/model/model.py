@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 
 from packer.errors import InputError, RecipeError
 from packer.host.limits import is_panic, out_of, refuse_many_values
-from packer.media.processor import PROCESSOR_FILES, processor_of
+from packer.media.processor import PROCESSOR_FILES, with_loaded_tokenizer
 from packer.model.backend import definition_of, load_backend
 from packer.model.tokenizer_folder import MAX_IDS, MAX_TEMPLATE_BYTES, checked_vocab_size, read_folder, read_regular
 from packer.named_templates import NAMED_TEMPLATES
@@ -224,9 +224,7 @@ def read_model_files(tokenizer: Path, *, template: Path | None = None, processor
         files[TEMPLATE_FILE] = main_template.encode()
     if tool_template is not None:
         files[TOOL_TEMPLATE_FILE] = tool_template.encode()
-    if processor:
-        files[TOKENIZER_FILE] = processor_of(files).tokenizer(files[TOKENIZER_FILE])
-    return files
+    return with_loaded_tokenizer(files, TOKENIZER_FILE) if processor else files
 
 
 def digests_of(files: Mapping[str, bytes]) -> dict[str, str]:
