@@ -64,6 +64,12 @@ def begins_run(*columns: npt.NDArray[Any]) -> Bool:
     return begins
 
 
+def distinct(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
+    """Return the values in order, each once. `np.unique` would import numpy.ma, which takes 0.03 s."""
+    ordered = np.sort(values)
+    return ordered[begins_run(ordered)]
+
+
 def trained_tokens(documents: DocumentBatch) -> Bool:
     """Return which tokens of the flat batch are trained.  # bool[K]"""
     document_start = np.repeat(documents.offsets[:-1], np.diff(documents.run_offsets))

@@ -12,6 +12,7 @@ from packer.layout import (
     document_weights,
     offsets_of,
     positions,
+    taken_ranges,
     trained_tokens,
 )
 
@@ -74,6 +75,17 @@ def test_concatenated_ranges_are_the_ranges_one_after_another(ranges):
     result = concatenated_ranges(starts, lengths)
     assert result.dtype == np.int64
     assert result.tolist() == [t for start, length in ranges for t in range(start, start + length)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=12))
+def test_taken_ranges_are_the_values_of_these_ranges(gaps):
+    values, place, starts = np.arange(200), 0, []
+    for gap, length in gaps:
+        starts.append(place + gap)
+        place += gap + length
+    lengths = np.array([length for _, length in gaps], np.int64)
+    starts = np.array(starts, np.int64)
+    assert taken_ranges(values, starts, lengths).tolist() == values[concatenated_ranges(starts, lengths)].tolist()
 
 
 def test_concatenated_ranges_reach_beyond_32_bits():

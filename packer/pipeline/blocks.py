@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from packer.batches import BlockBatch, Bool, DocumentColumns, Int64, PackPlan
 from packer.errors import RecipeError
-from packer.layout import offsets_of
+from packer.layout import distinct, offsets_of
 from packer.pack import (
     REASONS,
     CountTrained,
@@ -270,7 +270,7 @@ def _parts(left_out: DroppedTokens, documents: DocumentShards) -> DroppedRanges:
     Those documents are verified here; the ones in blocks are verified when they are gathered.
     """
     number = left_out.document
-    documents.verify(np.unique(number))
+    documents.verify(distinct(number))
     source, row, doc_ids, lengths = (
         (*documents.origins(), documents.doc_ids(), documents.lengths()) if len(number) else (number,) * 4
     )

@@ -14,12 +14,12 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 from msgspec import Meta
 
 from packer.batches import DocumentBatch, RowBatch
 from packer.curate.trait_rules import TraitRules
+from packer.layout import distinct
 from packer.media.places import ImageFiles
 from packer.model.model import Model
 from packer.pipeline.columns import RowColumns
@@ -252,7 +252,7 @@ def _run_partition(
         )
         names |= rows.names
         num_rows += rows.num_rows
-        num_kept += len(np.unique(done.documents.sample))
+        num_kept += len(distinct(done.documents.sample))
         num_merged += done.num_merged
         num_skipped += done.num_skipped
     written = write_documents(folder, documents, split=task.file.split)

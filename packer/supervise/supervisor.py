@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from packer.batches import Bool, DocumentBatch, Int32, Int64, Rejection, TokenBatch, TurnBatch
-from packer.layout import offsets_of, taken_ranges
+from packer.layout import distinct, offsets_of, taken_ranges
 from packer.supervise.masked_turns import Runs, runs_of_masked_turns
 from packer.supervise.round_trip import RoundTrip
 
@@ -49,11 +49,12 @@ class Supervisor:
         proved = self._prove(turns, tokens) & ~np.isin(sample_of_turn, list(unencodable))
         masked = runs_of_masked_turns(turns, tokens, self._round_trip) if len(turns.masked) else {}
         proved[[turn for turn, runs in masked.items() if runs is None]] = False
-        failed = np.unique(sample_of_turn[~proved])
+        failed = distinct(sample_of_turn[~proved])
         # The first token of a document is never trained, so a run may be empty.
         trained = (np.maximum(tokens.prompt_tokens, 1) < tokens.completion_tokens) & ~np.isin(sample_of_turn, failed)
         trained[[turn for turn, runs in masked.items() if not runs]] = False
-        empty = np.setdiff1d(np.unique(sample_of_turn), np.concatenate([failed, np.unique(sample_of_turn[trained])]))
+        has_outcome = np.isin(sample_of_turn, np.concatenate([failed, sample_of_turn[trained]]))
+        empty = distinct(sample_of_turn[~has_outcome])
         rejections = [
             Rejection(row=int(row), code="not_encodable", reason=f"the tokenizer fails: {unencodable[int(row)]}")
             if int(row) in unencodable
@@ -110,7 +111,7 @@ class Supervisor:
         first, end = start + tokens.prompt_tokens, start + tokens.completion_tokens
         last = _before(tokens.ids, end)
         may_be_appended = turns.raw[turns.turn_text] & (first < end) & self._round_trip.token_bytes.is_added[last]
-        for token_id in np.unique(last[may_be_appended]).tolist():
+        for token_id in distinct(last[may_be_appended]).tolist():
             of_token = np.flatnonzero(may_be_appended & (last == token_id))
             end[of_token] -= ~_end_with(turns, of_token, self._round_trip.content(token_id))
         return np.stack([first, end], axis=1)
@@ -175,7 +176,8 @@ def _documents(
     `masked`: the runs of turns of which pieces are masked. Also return the text of each document.
     """
     sequence = _training_sequences(turns, tokens, trained)
-    used, document = np.unique(sequence, return_inverse=True)
+    used = distinct(sequence)
+    document = np.searchsorted(used, sequence)
     end = np.zeros(len(used), np.int64)
     np.maximum.at(end, document, tokens.completion_tokens[trained])
     last_message = np.zeros(len(used), np.int64)

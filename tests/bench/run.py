@@ -5,7 +5,8 @@ hundred million documents too, which takes about 4 GB of memory, opens ten milli
 `datasets` are compared with where they are installed, and real documents are packed and read where
 ``PACKER_REAL`` says they lie. ``--peers`` has LLaMA-Factory and axolotl prepare rows too, which preparing/install.py installs.
 ``--only reading`` prints the tables of one kind. Measured only when they are asked for: ``cores``, which builds by
-1, 2, 4, … processes, ``training``, which needs a GPU, and ``waits``, which needs ``PACKER_REAL``.
+1, 2, 4, … processes, ``floors``, builds of texts beside what no build can leave out, ``training``, which needs a GPU, and
+``waits``, which needs ``PACKER_REAL``.
 """
 
 import argparse
@@ -13,7 +14,11 @@ from collections.abc import Callable, Iterable
 
 from building import building_tables
 from cores import cores_tables
+<<<<<<< HEAD
 from images import images_tables
+=======
+from floors import floors_table
+>>>>>>> text
 from packing import groups_table, mixing_table, packing_table
 from reading import reading_tables
 from rendering import rendering_tables
@@ -23,7 +28,7 @@ from training import training_table
 from verifying import verifying_table
 from waits import waits_table
 
-_ASKED_FOR = ("cores", "training", "waits")
+_ASKED_FOR = ("cores", "floors", "training", "waits")
 
 
 def main() -> None:
@@ -50,6 +55,7 @@ def main() -> None:
         "verifying": lambda: [verifying_table()],
         "images": images_tables,
         "cores": cores_tables,
+        "floors": lambda: [floors_table()],
         "training": lambda: [training_table()],
         "waits": lambda: [waits_table()],
     }

@@ -8,7 +8,7 @@ import numpy as np
 import twins
 from supervision_stages import Stages, assistant, chat, user
 
-from packer.batches import Int32, Int64, TokenBatch
+from packer.batches import Int32, Int64, Sample, TokenBatch
 from packer.tokenize import ReferenceEncoder, TurnTokenizer
 from packer.tokenize.boundaries import EncodedText
 
@@ -21,9 +21,11 @@ class Counting:
     def __init__(self, content: bytes) -> None:
         self._encoder = ReferenceEncoder(content)
         self.texts: list[str] = []
+        self.num_calls = 0
 
     def encode(self, texts: Sequence[str]) -> tuple[Int32, Int64]:
         self.texts += texts
+        self.num_calls += 1
         return self._encoder.encode(texts)
 
 
@@ -113,6 +115,18 @@ def test_prompts_are_not_encoded_again(tmp_path: Path) -> None:
     assert encoder.texts[1] == "<|im_start|>assistant\n"
     tokenized(stages, *talk)
     assert len(encoder.texts) == 3
+
+
+def test_however_many_turns_of_a_batch_merge_the_encoder_is_called_as_often(tmp_path: Path) -> None:
+    stages = Stages.load(twins.double_newline(tmp_path))
+    num_calls = set()
+    for number in (1, 20):
+        encoder = Counting(stages.model.files["tokenizer.json"])
+        rows = [Sample(kind="completion", row=row, prompt=f"{row}\n", text="\nfox") for row in range(number)]
+        tokens = TurnTokenizer(stages.model, encoder).tokenize(stages.render(rows))
+        assert tokens.merged.tolist() == [True] * number
+        num_calls.add(encoder.num_calls)
+    assert len(num_calls) == 1
 
 
 def test_a_terminator_that_is_no_added_token_is_found_by_the_rule_word_for_word(tmp_path: Path) -> None:

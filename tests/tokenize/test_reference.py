@@ -130,8 +130,10 @@ def test_without_start_effects_the_first_word_has_no_dummy_space(twin: Any, tmp_
     assert spell(bare) == "dog"
 
 
-def test_byte_level_tokenizers_lose_their_prefix_space(tmp_path: Path) -> None:
-    stored = json.loads(definition(twins.byte_level, tmp_path))
+def test_byte_level_tokenizers_lose_their_prefix_space_and_stay_the_same_without_one(tmp_path: Path) -> None:
+    content = definition(twins.byte_level, tmp_path)
+    assert without_start_effects(content) is content
+    stored = json.loads(content)
     plain = ReferenceEncoder(json.dumps(stored).encode()).encode(["dog"])[0].tolist()
     stored["pre_tokenizer"]["pretokenizers"][0]["add_prefix_space"] = True
     spaced = json.dumps(stored).encode()
