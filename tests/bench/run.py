@@ -14,11 +14,8 @@ from collections.abc import Callable, Iterable
 
 from building import building_tables
 from cores import cores_tables
-<<<<<<< HEAD
-from images import images_tables
-=======
 from floors import floors_table
->>>>>>> text
+from images import images_tables
 from packing import groups_table, mixing_table, packing_table
 from reading import reading_tables
 from rendering import rendering_tables
