@@ -251,6 +251,14 @@ def check_callable(name: str, value: Any, expected: str) -> None:
         raise TypeError(f"{name} is {reprlib.repr(value)}; expected {expected}")
 
 
+def as_folders(sources: Any) -> tuple[str | os.PathLike[str], ...]:
+    """Return the folders below which images are read: one, or several; TypeError for anything else."""
+    folders = (sources,) if isinstance(sources, str | os.PathLike) else sources
+    if not isinstance(folders, list | tuple) or not all(isinstance(each, str | os.PathLike) for each in folders):
+        raise TypeError(f"sources is {reprlib.repr(sources)}; expected a folder, or a list of folders")
+    return tuple(folders)
+
+
 def open_cache(cache: Any, *, cache_dir: Any = None, sources: Any = ()) -> Cache:
     """Open a cache by its folder or URL, or return one that is open already; TypeError for anything else."""
     if isinstance(cache, str | os.PathLike):
