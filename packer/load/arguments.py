@@ -18,7 +18,7 @@ from packer.errors import UsageError
 from packer.load.batching import Batching, End, Padded, batching_from_recipe
 from packer.load.ordering import LengthBucketed, Ordering
 from packer.recipe.read_rules import MAX_BLOCK_LEN, BatchingName, Read
-from packer.store.cache import Cache
+from packer.store.cache import Cache, as_folders
 from packer.withdrawn import refuse_withdrawn
 
 if TYPE_CHECKING:
@@ -251,19 +251,11 @@ def check_callable(name: str, value: Any, expected: str) -> None:
         raise TypeError(f"{name} is {reprlib.repr(value)}; expected {expected}")
 
 
-def as_folders(sources: Any) -> tuple[str | os.PathLike[str], ...]:
-    """Return the folders below which images are read: one, or several; TypeError for anything else."""
-    folders = (sources,) if isinstance(sources, str | os.PathLike) else sources
-    if not isinstance(folders, list | tuple) or not all(isinstance(each, str | os.PathLike) for each in folders):
-        raise TypeError(f"sources is {reprlib.repr(sources)}; expected a folder, or a list of folders")
-    return tuple(folders)
-
-
 def open_cache(cache: Any, *, cache_dir: Any = None, sources: Any = ()) -> Cache:
     """Open a cache by its folder or URL, or return one that is open already; TypeError for anything else."""
     if isinstance(cache, str | os.PathLike):
         return Cache.open(os.fspath(cache), cache_dir=cache_dir, sources=sources)
-    if cache_dir is not None or sources:
+    if cache_dir is not None or as_folders(sources):
         what = "sources are" if cache_dir is None else "cache_dir is"
         raise UsageError(f"{what} of a cache that is opened here", hint="pass it to Cache.open(url, …)")
     return check_instance("cache", cache, Cache, "the folder of a cache, or what Cache.open gave")

@@ -13,15 +13,7 @@ from torch.utils.data import get_worker_info
 from packer.batches import Int64
 from packer.errors import CheckError
 from packer.load.agreement import Agreement
-from packer.load.arguments import (
-    MAX_INT32,
-    Schedule,
-    as_folders,
-    check_instance,
-    check_integer,
-    open_cache,
-    resolve_options,
-)
+from packer.load.arguments import MAX_INT32, Schedule, check_instance, check_integer, open_cache, resolve_options
 from packer.load.batching import Batching, End
 from packer.load.figures import Figures, ThroughputMeter, figures_of
 from packer.load.mixture import Mixture
@@ -31,7 +23,7 @@ from packer.load.reading import EpochSummary, Prefetch, StepReader
 from packer.load.row_source import RowSource, StepPlan
 from packer.load.state import UNCHANGED, Counters, ReaderState, restore
 from packer.load.step import MicroBatch, Step
-from packer.store.cache import Cache
+from packer.store.cache import Cache, as_folders
 from packer.withdrawn import WORKERS, refuse_withdrawn, withdraws
 
 _NOT_PICKLED = {"self", "cache", "cache_dir", "sources"}
@@ -152,9 +144,8 @@ class PackedLoader:
         sources: str | Path | Sequence[str | Path] = (),
     ) -> None:
         self._arguments = {name: value for name, value in locals().items() if name not in _NOT_PICKLED}
-        folders = as_folders(sources)
-        if not isinstance(cache, Mixture) or cache_dir is not None or folders:
-            cache = open_cache(cache, cache_dir=cache_dir, sources=folders)
+        if not isinstance(cache, Mixture) or cache_dir is not None or as_folders(sources):
+            cache = open_cache(cache, cache_dir=cache_dir, sources=sources)
         self._cache = cache
         caches = self._cache.caches if isinstance(self._cache, Mixture) else (self._cache,)
         self._options = resolve_options(caches, SimpleNamespace(**self._arguments))

@@ -1,7 +1,7 @@
 """Renders the page about a cache, which `packer report` writes as one self-contained file."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,7 +97,7 @@ class Report:
     """Tokens that the page includes."""
 
 
-def report(folder: Path | str, output: Path | str, *, sources: str | Path | Iterable[str | Path] = ()) -> Report:
+def report(folder: Path | str, output: Path | str, *, sources: str | Path | Sequence[str | Path] = ()) -> Report:
     """Write a page about a cache: one file of at most :data:`MAX_BYTES`, written atomically.
 
     Args:

@@ -1,6 +1,7 @@
 """A finished cache, opened for reading."""
 
 import hashlib
+import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -58,7 +59,7 @@ class Cache:
         folder: Path | str,
         *,
         cache_dir: Path | str | None = None,
-        sources: str | Path | Iterable[str | Path] = (),
+        sources: str | Path | Sequence[str | Path] = (),
     ) -> Self:
         """Read the manifest and compare every shard's size with it.
 
@@ -80,7 +81,7 @@ class Cache:
         manifest = read_manifest(folder)
         _refuse_withdrawn(folder, manifest)
         check_sizes(folder, manifest.stored)
-        return cls(folder, manifest, [sources] if isinstance(sources, str | Path) else sources)
+        return cls(folder, manifest, as_folders(sources))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (SentFolder.of(self.folder.absolute()), self.fingerprint, self._sources)
@@ -256,6 +257,14 @@ def _document_content(documents: DocumentShards) -> Iterator[Int64]:
             side, margin = of_sides
             columns += [side.astype(np.int64), margin.view(np.int32).astype(np.int64)]
         yield np.ascontiguousarray(np.stack(columns, axis=1), "<i8")
+
+
+def as_folders(sources: Any) -> tuple[str | Path, ...]:
+    """Return the folders below which images are read: one, or several; TypeError for anything else."""
+    folders = (sources,) if isinstance(sources, str | Path) else sources
+    if not isinstance(folders, list | tuple) or not all(isinstance(each, str | Path) for each in folders):
+        raise TypeError(f"sources is {reprlib.repr(sources)}; expected a folder, or a list of folders")
+    return tuple(folders)
 
 
 def _reopen(sent: SentFolder, fingerprint: str, sources: tuple[Path, ...]) -> Cache:
