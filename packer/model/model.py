@@ -20,7 +20,7 @@ from packer.media.processor import PROCESSOR_FILES, with_loaded_tokenizer
 from packer.model.backend import definition_of, load_backend
 from packer.model.tokenizer_folder import MAX_IDS, MAX_TEMPLATE_BYTES, checked_vocab_size, read_folder, read_regular
 from packer.named_templates import NAMED_TEMPLATES
-from packer.near import did_you_mean, near, near_paths
+from packer.near_names import did_you_mean, near, near_paths
 
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"

@@ -265,12 +265,12 @@ def check_references(folder: Path, manifest: Manifest, images: MediaShards) -> l
     for name, digest in images.references():
         if isinstance(said := images.named(name, digest), str):
             wrong.setdefault(digest, []).append((name, said))
-    rows: dict[bytes, list[str]] = {digest: [] for digest in wrong}
+    rows: dict[bytes, dict[str, None]] = {digest: {} for digest in wrong}
     for shard in manifest.document_shards if wrong else ():
         where = manifest.inputs[shard.source or 0].path
         for digest, row in _shown(folder, shard):
             if digest in wrong and len(rows[digest]) < MAX_ROWS:
-                rows[digest].append(f"{where}:{shard.first_row + row}")
+                rows[digest][f"{where}:{shard.first_row + row}"] = None  # once, however often it shows the image
     return [
         Finding(path=name, what="input", expected=f"sha256 {digest.hex()}", found=f"{said} ({', '.join(rows[digest])})")
         for digest, each in wrong.items()

@@ -41,9 +41,8 @@ from packer.pipeline.workers.ray_workers import workers_on
 from packer.progress import Progress, Silent
 from packer.recipe.recipe import make_recipe
 from packer.source.file_bytes import file_sha256
-from packer.store.cache import content_fingerprint
 from packer.store.document_shards import DocumentShards
-from packer.store.fingerprint import fingerprint
+from packer.store.fingerprint import content_fingerprint, fingerprint
 from packer.store.manifest import (
     MANIFEST_NAME,
     Input,
