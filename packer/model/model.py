@@ -224,7 +224,11 @@ def read_model_files(tokenizer: Path, *, template: Path | None = None, processor
         files[TEMPLATE_FILE] = main_template.encode()
     if tool_template is not None:
         files[TOOL_TEMPLATE_FILE] = tool_template.encode()
-    return with_loaded_tokenizer(files, TOKENIZER_FILE) if processor else files
+    try:
+        return with_loaded_tokenizer(files, TOKENIZER_FILE) if processor else files
+    except InputError:
+        _load_tokenizer(files[TOKENIZER_FILE], tokenizer)  # which says more, if that is the file that cannot be read
+        raise
 
 
 def digests_of(files: Mapping[str, bytes]) -> dict[str, str]:
