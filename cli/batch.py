@@ -81,7 +81,8 @@ def show_batch(cache: "Cache", asked: dict[str, Any], split: str | None, *, with
     from packer.errors import UsageError  # noqa: PLC0415 - as above
 
     try:
-        from packer.load.batch_view import read_state, view_batch  # noqa: PLC0415 - as above
+        from packer.load.batch_view import view_batch  # noqa: PLC0415 - as above
+        from packer.load.state import read_state  # noqa: PLC0415 - as above
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

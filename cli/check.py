@@ -43,7 +43,7 @@ def command(
     checked. Exit code 1 if a check fails. With -v, all examples are shown, with their whole texts.
     """
     from packer.audit.check.check import check  # noqa: PLC0415 - not for --help
-    from packer.audit.check.check_report import Level  # noqa: PLC0415 - as above
+    from packer.audit.check.check_report import Outcome  # noqa: PLC0415 - as above
     from packer.names import shown  # noqa: PLC0415 - as above
 
     with listener(quiet=reply.quiet) as progress:
@@ -55,7 +55,7 @@ def command(
         "cache": shown(cache),
         "fingerprint": report.fingerprint,
         "checks": [asdict(each) for each in report.checks],
-        "counts": {level: report.count(level) for level in get_args(Level)},
+        "counts": {level: report.count(level) for level in get_args(Outcome)},
     }
     reply.verdict(fields, lambda: _print(report, whole=reply.verbose, summary=not reply.quiet), message)
 

@@ -68,7 +68,7 @@ class Packer(click.Group):
         """Find the command, or suggest similar names."""
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
             from packer.errors import UsageError  # noqa: PLC0415 - only on this path
-            from packer.near import did_you_mean, near  # noqa: PLC0415 - as above
+            from packer.near_names import did_you_mean, near  # noqa: PLC0415 - as above
             from packer.withdrawn import refuse_withdrawn  # noqa: PLC0415 - as above
 
             refuse_withdrawn(f"packer {args[0]}")

@@ -17,7 +17,7 @@ import click
 from packer.credentials import masked
 from packer.errors import PackerError
 from packer.host.limits import is_panic, out_of
-from packer.near import did_you_mean, near
+from packer.near_names import did_you_mean, near
 from packer.progress import Lines, Progress, Silent
 from packer_cli.output import bars_console, stderr, stdout, wrap_words
 

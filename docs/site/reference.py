@@ -1,5 +1,6 @@
 """Writes the generated reference pages: `python docs/site/reference.py`; `--check` only compares them."""
 
+import copy
 import re
 import sys
 from pathlib import Path
@@ -29,6 +30,8 @@ _EXIT_CODES = (
     (143, "SIGTERM"),
 )
 
+_COMMON = {"-v", "-q", "--json", "--version"}
+
 _EXIT_TABLE = "| code | meaning |\n| ---: | --- |\n" + "\n".join(
     f"| {code} | {meaning} |" for code, meaning in _EXIT_CODES
 )
@@ -36,8 +39,9 @@ _EXIT_TABLE = "| code | meaning |\n| ---: | --- |\n" + "\n".join(
 _OPENING = """\
 # Command line
 
-Generated from the program's own help. Data goes to stdout, progress and errors to stderr. With `--json`, stdout is one
-JSON object with `"schema": 1`; an error is one too, under the key `error`. `NO_COLOR` is honored.
+Generated from the program's own help. Data goes to stdout, progress and errors to stderr. Every command has `-h`; `-v`
+to print more, and on a bug where it happened; `-q` for only data and errors; and `--json` for one JSON object on stdout
+with `"schema": 1`, an error under the key `error`. `NO_COLOR` is honored.
 For completion with the Tab key, put `eval "$(_PACKER_COMPLETE=bash_source packer)"` into `~/.bashrc`; for zsh and fish
 it is `zsh_source` and `fish_source`."""
 
@@ -101,11 +105,38 @@ def _api_entry(name: str, entry: "Trainer") -> str:
 def _command_line() -> str:
     parts = [_OPENING, "## Exit codes", _EXIT_TABLE, "## packer", _help(cli, "packer")]
     with click.Context(cli, info_name="packer") as context:
-        for name in COMMANDS:
-            found = cli.get_command(context, name)
-            assert found is not None
-            parts += [f"## packer {name}", _help(found, f"packer {name}")]
+        found = {name: cli.get_command(context, name) for name in COMMANDS}
+        commands = {name: command for name, command in found.items() if command is not None}
+        homes: dict[str, str] = {}
+        for name in ("build", *COMMANDS):
+            for option in _options(commands[name]):
+                homes.setdefault(_words(option), name)
+        for name, command in commands.items():
+            parts += [f"## packer {name}", _help(_without(command, name, homes), f"packer {name}")]
+            known = [option for option in _options(command) if homes[_words(option)] != name]
+            for home in dict.fromkeys(homes[_words(option)] for option in known):
+                names = ", ".join(f"`{option.opts[-1]}`" for option in known if homes[_words(option)] == home)
+                parts.append(f"Also, as in [packer {home}](#packer-{home}): {names}.")
     return "\n\n".join(parts) + "\n"
+
+
+def _options(command: click.Command) -> list[click.Option]:
+    """Return the options of a command, without those that every command has."""
+    found = [option for option in command.params if isinstance(option, click.Option)]
+    return [option for option in found if option.opts[0] not in _COMMON]
+
+
+def _words(option: click.Option) -> str:
+    return f"{option.opts} {option.help}"
+
+
+def _without(command: click.Command, name: str, homes: dict[str, str]) -> click.Command:
+    """Return a command without the options that its help shares with that of another one, their home."""
+    own = [option for option in _options(command) if homes[_words(option)] == name]
+    arguments = [each for each in command.params if isinstance(each, click.Argument)]
+    shown = copy.copy(command)
+    shown.params, shown.add_help_option = [*arguments, *own], False
+    return shown
 
 
 def _help(command: click.Command, name: str) -> str:

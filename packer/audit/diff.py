@@ -19,10 +19,11 @@ from packer.errors import CheckError
 from packer.pipeline.identity import model_digests
 from packer.pipeline.messages.changes import PLACES, flat_keys
 from packer.recipe.recipe import Recipe, to_json
-from packer.store.cache import Cache, content_fingerprint
+from packer.store.cache import Cache
 from packer.store.digest import digest_rows
 from packer.store.document_shards import DocumentShards
 from packer.store.entries import Totals
+from packer.store.fingerprint import content_fingerprint
 from packer.store.manifest import Input
 from packer.store.selected import documents_of
 

@@ -6,16 +6,16 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from packer.display import plural
 
-Level: TypeAlias = Literal["error", "warning", "note"]
+Severity: TypeAlias = Literal["error", "warning", "note"]
 
-LEVELS: tuple[Level, ...] = ("error", "warning", "note")
+LEVELS: tuple[Severity, ...] = ("error", "warning", "note")
 """In the order in which a report lists them."""
 
 
 class Code(NamedTuple):
     """A kind of finding."""
 
-    level: Level
+    level: Severity
     meaning: str
     unit: str = ""
     """Unit of the finding's count, in the singular; empty if findings of this kind are not counted."""
@@ -23,7 +23,7 @@ class Code(NamedTuple):
     hint: str | None = None
 
 
-def in_order(codes: Mapping[str, Code], code: str, level: Level) -> tuple[int, int]:
+def in_order(codes: Mapping[str, Code], code: str, level: Severity) -> tuple[int, int]:
     """Return the sort key of a finding in a report: by level, errors first, then by position in the table of codes."""
     return LEVELS.index(level), list(codes).index(code)
 
@@ -50,7 +50,7 @@ class CodedFinding:
     """A key of the report's table of codes, which defines its level and meaning."""
 
     message: str
-    level: Level
+    level: Severity
     examples: tuple[Example, ...] = ()
     hint: str | None = None
 
@@ -67,7 +67,7 @@ class Findings:
         """Counts by level, such as `1 error, 2 warnings, 3 notes`."""
         return ", ".join(plural(self.count(level), level) for level in LEVELS)
 
-    def count(self, level: Level) -> int:
+    def count(self, level: Severity) -> int:
         return sum(finding.level == level for finding in self.findings)
 
     @property

@@ -14,7 +14,7 @@ from packer.display import in_shell
 from packer.errors import UsageError
 from packer.layout import MASKED
 from packer.media.columns import ImageSpan
-from packer.near import did_you_mean, near
+from packer.near_names import did_you_mean, near
 from packer.store.arrow_columns import DocumentRows, Ragged
 from packer.store.cache import Cache
 from packer.store.document_shards import DocumentShards

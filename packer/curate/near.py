@@ -22,8 +22,6 @@ from packer.layout import begins_run, concatenated_ranges
 MOST_COMPARED = 64
 """Number of rows of a bucket that each later row of it is compared with; at most 64, the bits of a number."""
 
-_PIECE_SHINGLES = 2**21
-
 _SMALL_BUCKET = 8
 """Buckets of up to this many rows are compared pair by pair, larger ones by a table.
 
@@ -32,9 +30,8 @@ With tables for all buckets, 100,000 rows with many near duplicates took 7.1 s i
 once, and by a table in each bucket that it shares.
 """
 
-_PIECE_ROWS = 512
-
-_PIECE_PAIRS = 2**20
+_PIECE_SHINGLES, _PIECE_ROWS, _PIECE_PAIRS = 2**21, 512, 2**20
+"""How many are in memory at a time, as arrays of their own."""
 
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)

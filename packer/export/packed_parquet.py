@@ -63,14 +63,14 @@ class PackedParquetWriter(Writer):
         start = offsets_of(batch.seq_lengths)[:-1]
         block_len = batch.input_ids.shape[1]
         place = batch.doc_places + block_len * np.repeat(np.arange(batch.num_blocks), np.diff(batch.doc_offsets))
-        run = np.searchsorted(start, place, side="right") - 1
+        sequence = np.searchsorted(start, place, side="right") - 1  # of each piece
         tokens = np.zeros(len(start), np.int64)
-        tokens[run] = place + batch.doc_lengths - start[run]  # of the pieces in a run, the last one counts
-        runs = np.flatnonzero(tokens)  # the others are padding
-        tokens = tokens[runs]
+        tokens[sequence] = place + batch.doc_lengths - start[sequence]  # the last piece of a sequence decides its end
+        sequences = np.flatnonzero(tokens)  # the others are padding
+        tokens = tokens[sequences]
         lengths = -(-(tokens - 1) // self._align) * self._align + 1
         is_token = concatenated_ranges(np.zeros_like(lengths), lengths) < np.repeat(tokens, lengths)
-        source = concatenated_ranges(start[runs], tokens)
+        source = concatenated_ranges(start[sequences], tokens)
         ids = np.full(len(is_token), self._eos, np.int32)
         ids[is_token] = batch.input_ids.reshape(-1)[source]
         mask = np.zeros(len(is_token), np.int8)
@@ -80,7 +80,9 @@ class PackedParquetWriter(Writer):
                 "a token right after an EOS is trained, and Megatron-Bridge trains none there",
                 hint="--to datasets has documents as they are",
             )
-        per_row = np.bincount(np.searchsorted(batch.seq_offsets, runs, side="right") - 1, minlength=batch.num_blocks)
+        per_row = np.bincount(
+            np.searchsorted(batch.seq_offsets, sequences, side="right") - 1, minlength=batch.num_blocks
+        )
         rows, offsets = offsets_of(per_row), offsets_of(lengths)
         columns = {
             "input_ids": lists(ids, offsets[rows]),

@@ -1,4 +1,4 @@
-"""The folder for packer's own files: outcomes of trials, and copies of what is in buckets."""
+"""The folder for packer's own files: outcomes of trials, copies of what is in buckets, and builds that go there."""
 
 import os
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from packer.errors import UsageError
 
 CACHE_DIR = "PACKER_CACHE_DIR"
-"""Environment variable: the folder for downloads from buckets and for builds that are uploaded to buckets."""
+"""Environment variable that names this folder."""
 
 
 def cache_dir(asked: Path | str | None = None) -> Path:

@@ -15,7 +15,7 @@ from packer.credentials import shown_cause
 from packer.errors import InputError, PackerError, RecipeError, StorageError, UsageError
 from packer.hub.names import HubName
 from packer.names import data_ending, fits
-from packer.near import did_you_mean, near_paths
+from packer.near_names import did_you_mean, near_paths
 
 _SHOWN_FILES = 6
 

@@ -7,12 +7,10 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
 import numpy as np
 
 from packer.batches import Int32, Int64
-from packer.errors import CheckError, InputError, UsageError
-from packer.host.regular_file import read_given_text
+from packer.errors import CheckError, UsageError
 from packer.layout import concatenated_ranges
 from packer.load.arguments import open_cache, resolve_batching
 from packer.load.attention import documents_of
@@ -140,27 +138,6 @@ def view_batch(
             pad_id=pad_id_of(cache.manifest),
         ),
     )
-
-
-def read_state(path: Path) -> dict[str, Any]:
-    """Read the state of a reader from a JSON file: alone, or nested as in a Trainer's trainer_state.json."""
-    hint = "write json.dumps(loader.state_dict()) to a file, or name the trainer_state.json of a checkpoint"
-    try:
-        found = list(_states(msgspec.json.decode(read_given_text(path))))
-    except (OSError, UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise InputError(f"{path} cannot be read as JSON: {reason}", hint=hint) from None
-    if len(found) != 1:
-        raise InputError(f"{path} has {len(found)} states of a reader; expected one", hint=hint)
-    return found[0]
-
-
-def _states(value: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(value, dict) and {"fingerprint", "cursor", "counters"} <= value.keys():
-        yield value
-    elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _states(item)
 
 
 def _saved_arguments(state: ReaderState, *, order: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from packer.media.processor import PROCESSOR_FILES, with_loaded_tokenizer
 from packer.model.backend import definition_of, load_backend
 from packer.model.tokenizer_folder import MAX_IDS, MAX_TEMPLATE_BYTES, checked_vocab_size, read_folder, read_regular
 from packer.named_templates import NAMED_TEMPLATES
-from packer.near import did_you_mean, near, near_paths
+from packer.near_names import did_you_mean, near, near_paths
 
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
@@ -224,7 +224,11 @@ def read_model_files(tokenizer: Path, *, template: Path | None = None, processor
         files[TEMPLATE_FILE] = main_template.encode()
     if tool_template is not None:
         files[TOOL_TEMPLATE_FILE] = tool_template.encode()
-    return with_loaded_tokenizer(files, TOKENIZER_FILE) if processor else files
+    try:
+        return with_loaded_tokenizer(files, TOKENIZER_FILE) if processor else files
+    except InputError:
+        _load_tokenizer(files[TOKENIZER_FILE], tokenizer)  # which says more, if that is the file that cannot be read
+        raise
 
 
 def digests_of(files: Mapping[str, bytes]) -> dict[str, str]:

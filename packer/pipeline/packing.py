@@ -50,13 +50,14 @@ def pack_documents(
     def tasks() -> Iterator[BlockTask | GroupTask]:
         for split, own in documents.items():
             num_blocks = 0
-            found = pack_split(split, own, recipe.pack, stop_ids=model.stop_ids, shard_bytes=recipe.shard_bytes)
-            for packed, group, of_shards in found:
+            planned = pack_split(split, own, recipe.pack, stop_ids=model.stop_ids, shard_bytes=recipe.shard_bytes)
+            for packed, group_task, shard_tasks in planned:
                 groups.append(packed)
                 num_blocks += packed.num_blocks
                 if lost().share <= limit:  # once it is above, the rest is only planned, to say how much is lost
-                    is_one_of_several = are_apart and len(own) > recipe.pack.group_documents and packed.num_blocks
-                    yield from [group] if is_one_of_several else of_shards
+                    # A machine that fetches the documents of a group makes all of its blocks.
+                    whole = are_apart and len(own) > recipe.pack.group_documents and packed.num_blocks
+                    yield from [group_task] if whole else shard_tasks
             if not num_blocks and lost().share <= limit:
                 progress.note(f"split '{split}' has no block: nothing of its {len(own):,} documents could be packed")
         refuse_lost_tokens(lost(), documents.values(), pack, limit)

@@ -16,8 +16,8 @@ from packer.pipeline.selecting import Selected, values_of
 from packer.recipe.recipe import to_json
 from packer.recipe.row_rules import RowRules
 from packer.rejections import CODES
-from packer.store.cache import content_fingerprint
 from packer.store.entries import Totals
+from packer.store.fingerprint import content_fingerprint
 from packer.store.manifest import FORMAT_VERSION, Input, Manifest, Shard
 from packer.store.rejected import Rejected
 from packer.version import __version__, code_digest, library_version

@@ -1,7 +1,7 @@
-"""Rules that choose rows: which are trained on, and which split each belongs to.
+"""Rules that choose rows (which are trained on, and which split each belongs to), and those about their images.
 
-All rules are off by default. They depend only on properties of rows and documents that a build stores, so changing a
-rule never tokenizes anything again; see :mod:`packer.curate`.
+All rules are off by default. Those that choose depend only on properties of rows and documents that a build stores, so
+changing one never tokenizes anything again; see :mod:`packer.curate`.
 """
 
 from collections.abc import Callable, Iterable

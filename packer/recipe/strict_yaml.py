@@ -16,7 +16,7 @@ import yaml
 from packer.errors import RecipeError
 from packer.host.regular_file import read_given_text
 from packer.names import in_words
-from packer.near import did_you_mean, near, near_paths
+from packer.near_names import did_you_mean, near, near_paths
 from packer.withdrawn import WITHDRAWN
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}

@@ -7,7 +7,7 @@ from typing import Any
 
 from packer.errors import RecipeError
 from packer.host.regular_file import path_within
-from packer.near import did_you_mean, near
+from packer.near_names import did_you_mean, near
 from packer.recipe_from.config import (
     ConfigPaths,
     EntryLeftOutError,

@@ -11,7 +11,7 @@ from packer.media.decoder import thumbnail
 from packer.store.cache import Cache
 
 _MOST_BYTES = 1_500_000
-"""Of all thumbnails of a page, which are some 400; further images are listed without one."""
+"""Most bytes of all thumbnails of a page, enough for some 400; further images are listed without one."""
 
 
 class Thumbnails:

@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from packer.source.file_bytes import FilePath, jq_command, quoted
+from packer.source.file_bytes import FilePath, quoted
+from packer.source.jq_commands import jq_command
 from packer.source.prose import is_text
 from packer.source.roles import ROLES, SPEAKERS, guess_roles, is_role
 from packer.source.row import ID_FIELDS

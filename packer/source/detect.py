@@ -24,8 +24,8 @@ from packer.source.file_bytes import (
     delimiter_of,
     no_rows_error,
     read_chunks,
-    texts_as_rows,
 )
+from packer.source.jq_commands import texts_as_rows
 from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, Format
 from packer.source.read_texts import decoded_json
 from packer.source.row import Columns, rename

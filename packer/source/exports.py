@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from packer.source.conversations import EACH_ROW, conversation_hint, step
-from packer.source.file_bytes import FilePath, jq_command
+from packer.source.file_bytes import FilePath
+from packer.source.jq_commands import jq_command
 
 _CHATGPT = (
     ".mapping as $nodes"

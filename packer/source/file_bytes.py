@@ -7,7 +7,6 @@ import bz2
 import gzip
 import hashlib
 import io
-import shlex
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -113,51 +112,10 @@ def codec_of(path: FilePath) -> Codec | None:
     return next((codec for signature, codec in _SIGNATURES if head.startswith(signature)), None)
 
 
-def jq_command(path: FilePath, program: str, *, slurps: bool = False, folder: bool = False) -> str | None:
-    """Return the command that writes the results of a program of jq as JSON lines; None if jq cannot read the file.
-
-    `slurps`: the program gets all lines of the file as one list. `folder`: those of its neighbors, too.
-
-    The output has another name than the file, which the shell would empty otherwise.
-    """
-    if not isinstance(path, Path) or path.name == PIPED or codec_of(path) is not None:
-        return None
-    command = f"jq {'-sc' if slurps else '-c'} {shlex.quote(program)}"
-    head = next(read_chunks(path, 0, None), b"")
-    if head.startswith(b"PAR1"):
-        command = f"python -c {shlex.quote(_PARQUET_AS_LINES)} {shlex.quote(str(path))} | {command}"
-    elif b"\x00" in head:
-        return None  # Arrow
-    elif head.removeprefix(BYTE_ORDER_MARK).lstrip()[:1] not in (b"{", b"["):
-        read = f"python -c {shlex.quote(_CSV_AS_LINES)} {shlex.quote(str(path))} {shlex.quote(delimiter_of(head))}"
-        command = f"{read} | {command}"
-    else:
-        command += f" {shlex.quote(str(path.parent))}/*{path.suffix}" if folder else f" {shlex.quote(str(path))}"
-    return f"{command} > {shlex.quote(f'{path.stem}_lines.jsonl')}"
-
-
-_PARQUET_AS_LINES = (
-    "import json, sys, pyarrow.parquet as parquet; [print(json.dumps(row, default=str))"
-    " for batch in parquet.ParquetFile(sys.argv[1]).iter_batches() for row in batch.to_pylist()]"
-)
-
-
 def is_plain_text(path: Path) -> bool:
     """Whether a file begins as text that is no JSON."""
     head = next(read_chunks(path, 0, 256), b"").lstrip()
     return bool(head) and head[:1] not in (b"{", b"[") and b"\0" not in head and bool(head.decode(errors="ignore"))
-
-
-def texts_as_rows(folder: Path, ending: str) -> str:
-    """Return the hint for files that are a text each: a command of jq makes a row of each of them."""
-    found = f"find {shlex.quote(str(folder))} -name {shlex.quote(f'*{ending}')}"
-    return f"if each file is a text, to be trained whole: {found} -exec jq -Rsc '{{text: .}}' {{}} \\; > texts.jsonl"
-
-
-_CSV_AS_LINES = (
-    "import csv, json, sys; [print(json.dumps(row)) for row in"
-    " csv.DictReader(open(sys.argv[1], newline='', encoding='utf-8-sig'), delimiter=sys.argv[2])]"
-)
 
 
 def delimiter_of(head: bytes) -> str:

@@ -6,13 +6,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from packer.errors import InputError
-from packer.near import did_you_mean, near
+from packer.near_names import did_you_mean, near
 from packer.recipe.named_options import as_option, flow_mapping
 from packer.source.conversations import EACH_ROW, turns_hint
 from packer.source.decode import Refused
 from packer.source.exports import export_hint
 from packer.source.field_names import meant_field
-from packer.source.file_bytes import FilePath, jq_command, quoted
+from packer.source.file_bytes import FilePath, quoted
+from packer.source.jq_commands import jq_command
 from packer.source.proposals import Proposal, Reading, propose
 from packer.source.prose import is_text
 from packer.source.question_fields import Fields, list_names

@@ -1,6 +1,7 @@
 """The fingerprint of a cache: the same for the same rows, made of the same inputs by the same rules.
 
-It is the sha256 of JSON of parts of the manifest, which `docs/reference/format.md` lists.
+It is the sha256 of JSON of parts of the manifest, which `docs/reference/format.md` lists. One of these parts is the
+fingerprint of the content, which is computed from the rows.
 
 So neither paths nor the engine, the number of processes, the machine or the versions of libraries change it; the sha256
 of a file may depend on the version of Arrow that wrote it. Sources are compared by what was read of them: a pattern and
@@ -12,13 +13,20 @@ manifest says about rows, splits and rejected rows: a cache with a pinned finger
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
+from packer.batches import Int64, UInt64
 from packer.errors import CheckError
-from packer.store.manifest import MANIFEST_NAME, Manifest
+from packer.store.block_shards import BlockShards
+from packer.store.document_shards import DocumentShards
+from packer.store.manifest import MANIFEST_NAME, Manifest, Shard
+from packer.store.schema import Kind
+from packer.store.selected import split_documents
 
 
 def fingerprint(manifest: Manifest) -> str:
@@ -61,3 +69,45 @@ def _without_places(recipe: Mapping[str, Any]) -> dict[str, Any]:
 
 def _without(values: Any, *names: str) -> Any:
     return {name: values[name] for name in values if name not in names} if isinstance(values, dict) else values
+
+
+def content_fingerprint(
+    folder: Path, shards: Sequence[Shard], documents: Mapping[str, DocumentShards] | None = None
+) -> str:
+    """Compute the sha256 over each kind and split of all shards, in row order; digests are not checked here.
+
+    A document contributes its doc_id (a digest of ids, labels, weights and values of its row), its row in the input
+    file, for preference data also its side and margin, and with values of files its row digest; a block contributes its
+    row digest. A document's row digest is not used otherwise, as it also covers the row number within the partition:
+    changing `partition_bytes` does not change the content. By default documents belong to the split of their shard.
+    """
+    if documents is None:
+        documents = split_documents(folder, [shard for shard in shards if shard.kind == "documents"], None)
+    blocks = [shard for shard in shards if shard.kind == "blocks"]
+    rows: dict[tuple[Kind, str], Iterator[Int64 | UInt64]] = {
+        ("documents", split): _document_content(own) for split, own in documents.items()
+    }
+    for split in {shard.split for shard in blocks}:
+        own = BlockShards(folder, [each for each in blocks if each.split == split])
+        rows["blocks", split] = (digests for _, (digests,) in own.by_shard({"digest": np.uint64}))
+    whole = hashlib.sha256()
+    for kind, split in sorted(rows):
+        content = hashlib.sha256()
+        for values in rows[kind, split]:
+            content.update(values.data)
+        whole.update(f"{kind}/{split} {content.hexdigest()}\n".encode())
+    return whole.hexdigest()
+
+
+def _document_content(documents: DocumentShards) -> Iterator[Int64]:
+    """Yield what each document contributes, shard by shard.  # int64[rows of the shard, 2 to 5] each"""
+    sides: dict[str, type[np.generic]] = {"side": np.int8, "margin": np.float32} if documents.is_preference else {}
+    own: dict[str, type[np.generic]] = {"digest": np.uint64} if any(each.joined for each in documents.shards) else {}
+    for shard, found in documents.by_shard({"doc_id": np.int64, "row": np.int32, **own, **sides}):
+        doc_id, row, *of_sides = found
+        columns = [doc_id, shard.first_row + row.astype(np.int64)]
+        columns += [of_sides.pop(0).view(np.int64) for _ in own]
+        if of_sides:
+            side, margin = of_sides
+            columns += [side.astype(np.int64), margin.view(np.int32).astype(np.int64)]
+        yield np.ascontiguousarray(np.stack(columns, axis=1), "<i8")

@@ -20,7 +20,7 @@ from packer.errors import CheckError, InputError, UsageError
 from packer.host.limits import refuse_many_values
 from packer.host.regular_file import MAX_SMALL_BYTES, ContainedPaths
 from packer.names import FilePath, SplitName, in_words
-from packer.near import did_you_mean, near_paths
+from packer.near_names import did_you_mean, near_paths
 from packer.recipe.column_rules import ColumnRules
 from packer.recipe.read_rules import Read, Tokens
 from packer.recipe.row_schemas import ROW_SCHEMAS

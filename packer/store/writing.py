@@ -51,7 +51,7 @@ def write_documents(cache: Path, batches: Sequence[DocumentBatch], *, split: str
     )
     lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(batch.offsets) for batch in batches)])
     sample = np.concatenate([np.zeros(0, np.int32), *(batch.sample for batch in batches)])
-    is_last = last_of_rows(sample, _joined("side", [batch.side for batch in batches]))
+    is_last = last_of_rows(sample, _concatenated("side", [batch.side for batch in batches]))
     return msgspec.structs.replace(shard, num_last_tokens=int(lengths[is_last].sum()))
 
 
@@ -197,12 +197,12 @@ def concatenate_documents(batches: Sequence[DocumentBatch]) -> DocumentBatch:
         return batches[0]
     names = [field.name for field in fields(DocumentBatch) if field.name != "media"]
     return DocumentBatch(
-        **{name: _joined(name, [getattr(batch, name) for batch in batches]) for name in names},
+        **{name: _concatenated(name, [getattr(batch, name) for batch in batches]) for name in names},
         media=Media.join([(batch.media, batch.num_documents) for batch in batches]),
     )
 
 
-def _joined(name: str, columns: Sequence[Any]) -> Any:
+def _concatenated(name: str, columns: Sequence[Any]) -> Any:
     """Concatenate a column that either all batches have or none; of offsets, [0, 2, 3] and [0, 4] are [0, 2, 3, 7]."""
     present = [column for column in columns if column is not None]
     if not present or isinstance(present[0], tuple):

@@ -18,8 +18,8 @@ import pyarrow as pa
 from faults.jobs import Job, row, write_job
 
 from packer.store.arrow_columns import digest_values, shard_rows
-from packer.store.cache import content_fingerprint
 from packer.store.digest import digest_file
+from packer.store.fingerprint import content_fingerprint
 from packer.store.manifest import Shard, StoredTable, read_manifest, sealed
 from packer.store.selected import documents_of
 from packer.store.shard_file import find_places

@@ -15,7 +15,7 @@ from processes import in_a_process
 
 from packer.errors import InputError, PackerError
 from packer.load import PackedLoader
-from packer.load.batch_view import read_state
+from packer.load.state import read_state
 from packer_cli.main import cli
 
 FORGED = """

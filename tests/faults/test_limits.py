@@ -20,7 +20,7 @@ from worker_tasks import aborting
 
 from packer.errors import CheckError, InputError, RecipeError, ResourceError
 from packer.host.limits import out_of, path_errors, storage_errors
-from packer.load.batch_view import read_state
+from packer.load.state import read_state
 from packer.pipeline.partition import JOURNALS
 from packer.pipeline.workers.executor import WorkerDiedError, run_tasks
 from packer.recipe.recipe import load_recipe

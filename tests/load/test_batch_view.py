@@ -15,8 +15,8 @@ from small_documents import small_document_cache  # noqa: E402
 
 from packer.errors import CheckError, InputError, UsageError  # noqa: E402
 from packer.load import Mixture, PackedLoader, view_batch  # noqa: E402
-from packer.load.batch_view import read_state  # noqa: E402
 from packer.load.ordering import weighted  # noqa: E402
+from packer.load.state import read_state  # noqa: E402
 from packer.pipeline.from_python import build  # noqa: E402
 from packer.recipe.recipe import make_recipe  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402

@@ -196,6 +196,14 @@ def test_a_folder_without_a_processor_is_an_error(starter, data):
         build(starter / "tokenizer", data, [{"messages": CHATS["first"]}])
 
 
+def test_a_tokenizer_that_is_no_json_is_named_as_without_images(model, data, tmp_path):
+    broken = Path(shutil.copytree(model, tmp_path / "broken"))
+    (broken / "tokenizer.json").write_text("version https://git-lfs.github.com/spec/v1\n")
+    for images in ("read", "reject"):
+        with pytest.raises(InputError, match=r"broken: tokenizer\.json cannot be loaded"):
+            build(broken, data, [{"messages": CHATS["first"]}], media={"images": images})
+
+
 def test_building_again_does_nothing_until_an_image_changes(model, data):
     rows = [{"messages": CHATS["first"]}]
     build(model, data, rows)

@@ -164,13 +164,15 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 def test_a_file_that_is_not_that_of_the_build_is_named_with_its_rows(model, rows, fault):
     top = rows.parent.parent
+    twice = [user("@../shown/a.png", "@../shown/a.png", "Both?"), answer("Ramps.")]
+    write_rows(rows, [*map(json.loads, rows.read_text().splitlines()), {"messages": twice}])
     build(model, rows)
     fault(top / "shown" / "a.png")
     with pytest.raises(CheckError, match=rf"a\.png: .*{FAULTS[fault]}"):
         steps(top / "cache", sources=top)
     found = {each.path: each for each in verify(top / "cache", sources=[top]).findings if "images" not in each.what}
     assert found.keys() == {"a.png", "link.png"} and re.search(FAULTS[fault], found["a.png"].found)
-    assert f"{rows}:0, {rows}:2, {rows}:3" in found["a.png"].found  # the rows that show these bytes
+    assert f"({', '.join(f'{rows}:{row}' for row in (0, 2, 3, 5))})" in found["a.png"].found  # that show these bytes
     told = run("verify", top / "cache", "--sources", top, exit_code=1)
     hint = "brings it up to date" if fault is changed else "name what a.png is below"
     assert "a.png" in told.stdout and hint in told.stderr

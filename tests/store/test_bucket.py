@@ -24,7 +24,8 @@ from packer.source.partition import Partition
 from packer.source.rows import read_rows
 from packer.store import bucket as buckets
 from packer.store.bucket import Bucket
-from packer.store.cache import Cache, content_fingerprint
+from packer.store.cache import Cache
+from packer.store.fingerprint import content_fingerprint
 from packer.store.mirror import make_mirror
 from packer.store.objects import copy_objects, objects_of
 from packer.store.place import build_place, folder_of

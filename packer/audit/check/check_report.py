@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-Level: TypeAlias = Literal["ok", "warning", "failure", "skipped"]
+Outcome: TypeAlias = Literal["ok", "warning", "failure", "skipped"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Check:
     code: str
     """Such as `copies_between_splits`; docs/how-to/check.md explains each."""
 
-    level: Level
+    level: Outcome
     message: str
     """One line."""
 
@@ -50,7 +50,7 @@ class Check:
 
     @classmethod
     def of(
-        cls, code: str, message: str, bad: Level | None, *, hint: str | None = None, count: int | None = None
+        cls, code: str, message: str, bad: Outcome | None, *, hint: str | None = None, count: int | None = None
     ) -> "Check":
         """Make a check whose level is `bad`, with the hint, or ok if `bad` is None."""
         return cls(code=code, level=bad or "ok", message=message, hint=hint if bad else None, count=count)
@@ -64,7 +64,7 @@ class CheckReport:
     fingerprint: str
     checks: tuple[Check, ...]
 
-    def count(self, level: Level) -> int:
+    def count(self, level: Outcome) -> int:
         return sum(check.level == level for check in self.checks)
 
     @property

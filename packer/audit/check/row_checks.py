@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from packer.audit.check.check_report import Check, Level
+from packer.audit.check.check_report import Check, Outcome
 from packer.audit.check.row_facts import RowFacts
 from packer.batches import Int64, UInt64
 from packer.curate.near import DroppedRows, exact_duplicates, near_duplicates, nearest
@@ -176,7 +176,7 @@ def _between(
     if not len(among) or len(among) == len(facts.row):
         missing = "held out" if len(among) else "trained"
         return Check(code=code, level="skipped", message=f"no row that is {missing} could be read"), ()
-    levels: list[Level] = ["ok"]
+    levels: list[Outcome] = ["ok"]
     parts: list[str] = []
     pairs: list[tuple[int, int, float]] = []
     number = 0

@@ -16,7 +16,7 @@ from packer.errors import InputError
 from packer.host.limits import out_of
 from packer.host.regular_file import path_within
 from packer.layout import offsets_of
-from packer.near import did_you_mean, near_paths
+from packer.near_names import did_you_mean, near_paths
 from packer.source.files import data_set_splits, is_data_set
 from packer.source.partition import Format
 from packer.source.table_files import arrow_sizes, read_arrow, read_errors, read_row_group, row_groups, table_schema

@@ -1,6 +1,6 @@
 """The codes of the template report with their levels, and findings of a code."""
 
-from packer.audit.findings import Code, CodedFinding, Example, Level
+from packer.audit.findings import Code, CodedFinding, Example, Severity
 
 CODES: dict[str, Code] = {
     # no row, or no plain chat, can be built
@@ -36,7 +36,7 @@ def finding(
     *,
     examples: tuple[Example, ...] = (),
     hint: str | None = None,
-    level: Level | None = None,
+    level: Severity | None = None,
 ) -> CodedFinding:
     """Make a finding. `level` overrides the level of the code: what the recipe asks for is only a note.
 

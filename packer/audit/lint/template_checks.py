@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from packer.audit.findings import CodedFinding, Example, Level
+from packer.audit.findings import CodedFinding, Example, Severity
 from packer.audit.lint.codes import finding
 from packer.audit.lint.probed_template import (
     ANSWER,
@@ -103,7 +103,7 @@ def _rewritten(probed: ProbedTemplate, row: Row, code: str, message: str, shown:
         ways.append(f"{as_option(_LAST)} trains only the last document of each conversation")
     else:
         message += f"; the recipe says what is trained ({decided})"
-    level: Level = "note" if decided else "warning"
+    level: Severity = "note" if decided else "warning"
     return finding(code, message, examples=shown, hint="; or ".join(ways) or None, level=level)
 
 

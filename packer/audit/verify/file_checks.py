@@ -92,15 +92,15 @@ def check_kept(folder: Path, path: str, file: ModelFile | StoredTable) -> list[F
     return check_size(folder, path, file.num_bytes) or check_file(folder, path, sha256=file.sha256)
 
 
-def check_selection(folder: Path, manifest: Manifest, *, is_whole: bool) -> list[Finding]:
+def check_selection(folder: Path, manifest: Manifest, *, is_intact: bool) -> list[Finding]:
     """Check the row tables of a cache with a selection, and recompute the selection.
 
-    `is_whole`: whether the shards, whose lengths the selection needs, are intact.
+    `is_intact`: whether the shards, whose lengths the selection needs, are intact.
     """
     selection = manifest.selection
     assert selection is not None, "the caller asked"
     findings = [each for table in manifest.tables for each in check_kept(folder, table.path, table)]
-    if findings or not is_whole:
+    if findings or not is_intact:
         return findings
     shards = manifest.document_shards
     try:

@@ -237,8 +237,8 @@ def _spans_differ(rows: DocumentRows, trained: Bool, of_token: Int64, offsets: I
     return _rows_with(np.cumsum(steps[:-1]) != trained, of_token, len(rows.row))
 
 
-def check_media(folder: Path, manifest: Manifest, *, is_whole: bool) -> list[Finding]:
-    """Check the shards of images; `is_whole`: whether those of documents are intact, so that they can be read."""
+def check_media(folder: Path, manifest: Manifest, *, is_intact: bool) -> list[Finding]:
+    """Check the shards of images; `is_intact`: whether those of documents are intact, so that they can be read."""
     tables = manifest.media or ()
     findings = [each for table in tables for each in check_kept(folder, table.path, table)]
     if findings:
@@ -248,7 +248,7 @@ def check_media(folder: Path, manifest: Manifest, *, is_whole: bool) -> list[Fin
         found, digests = _images(folder, table)
         findings += found
         stored |= digests
-    for shard in manifest.document_shards if is_whole and not findings else ():
+    for shard in manifest.document_shards if is_intact and not findings else ():
         try:
             named = {digest for digest, _ in _shown(folder, shard)}
         except PackerError as error:
@@ -265,12 +265,12 @@ def check_references(folder: Path, manifest: Manifest, images: MediaShards) -> l
     for name, digest in images.references():
         if isinstance(said := images.named(name, digest), str):
             wrong.setdefault(digest, []).append((name, said))
-    rows: dict[bytes, list[str]] = {digest: [] for digest in wrong}
+    rows: dict[bytes, dict[str, None]] = {digest: {} for digest in wrong}
     for shard in manifest.document_shards if wrong else ():
         where = manifest.inputs[shard.source or 0].path
         for digest, row in _shown(folder, shard):
             if digest in wrong and len(rows[digest]) < MAX_ROWS:
-                rows[digest].append(f"{where}:{shard.first_row + row}")
+                rows[digest][f"{where}:{shard.first_row + row}"] = None  # once, however often it shows the image
     return [
         Finding(path=name, what="input", expected=f"sha256 {digest.hex()}", found=f"{said} ({', '.join(rows[digest])})")
         for digest, each in wrong.items()

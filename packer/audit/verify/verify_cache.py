@@ -41,9 +41,8 @@ from packer.pipeline.workers.ray_workers import workers_on
 from packer.progress import Progress, Silent
 from packer.recipe.recipe import make_recipe
 from packer.source.file_bytes import file_sha256
-from packer.store.cache import content_fingerprint
 from packer.store.document_shards import DocumentShards
-from packer.store.fingerprint import fingerprint
+from packer.store.fingerprint import content_fingerprint, fingerprint
 from packer.store.manifest import (
     MANIFEST_NAME,
     Input,
@@ -127,14 +126,14 @@ def verify(
         # Not counted as damage of the manifest: a cache with another fingerprint than the pinned one may be intact.
         audit.findings += check_fingerprint(found, expect)
         audit.record("manifest", check_manifest(manifest, content), [len(content)])
-        documents = audit.check_rows(is_whole=audit.check_media(is_whole=audit.check_shards()))
+        documents = audit.check_rows(is_intact=audit.check_media(is_intact=audit.check_shards()))
         audit.record("rejected", *check_rejected(place, manifest))
         files = manifest.model.files
         model = [each for file in files for each in check_kept(place, f"model/{file.path}", file)]
         audit.record("model", model, _sizes(files))
         parts, notes = audit.check_sources(roots, cut=reencode) if roots else ({}, ())
         notes += audit.check_images(roots) if documents else ()
-        audit.check_identity(documents, model_is_whole=not model)
+        audit.check_identity(documents, model_is_intact=not model)
         if level == "full":
             audit.check_blocks(documents)
         reencoded = audit.reencode(parts, roots, sample) if reencode else None
@@ -192,26 +191,26 @@ class _Audit:
                 self.record(kind, findings, _sizes([shards[i] for i in own]), sum(shards[i].num_rows for i in own))
         return not any(found.values())
 
-    def check_media(self, *, is_whole: bool) -> bool:
-        """Check the images; return whether they and the shards, of which `is_whole` says it, are intact."""
+    def check_media(self, *, is_intact: bool) -> bool:
+        """Check the images; return whether they and the shards, of which `is_intact` says it, are intact."""
         tables = self.manifest.media
         if tables is None:
-            return is_whole
-        findings = check_media(self.folder, self.manifest, is_whole=is_whole)
+            return is_intact
+        findings = check_media(self.folder, self.manifest, is_intact=is_intact)
         self.record("media", findings, _sizes(tables), sum(table.num_rows for table in tables))
-        return is_whole and not findings
+        return is_intact and not findings
 
-    def check_rows(self, *, is_whole: bool) -> Mapping[str, DocumentShards]:
-        """Check the row tables and the selection; `is_whole`: whether the shards are intact.
+    def check_rows(self, *, is_intact: bool) -> Mapping[str, DocumentShards]:
+        """Check the row tables and the selection; `is_intact`: whether the shards are intact.
 
         Returns the documents of each split; none if anything is damaged.
         """
         manifest = self.manifest
         if manifest.selection is not None:
-            findings = check_selection(self.folder, manifest, is_whole=is_whole)
+            findings = check_selection(self.folder, manifest, is_intact=is_intact)
             self.record("rows", findings, _sizes(manifest.tables), manifest.tables[0].num_rows)
-            is_whole &= not findings
-        return documents_of(self.folder, manifest) if is_whole else {}
+            is_intact &= not findings
+        return documents_of(self.folder, manifest) if is_intact else {}
 
     def check_sources(
         self, roots: SourceRoots, *, cut: bool
@@ -241,9 +240,9 @@ class _Audit:
             self.record("images", check_references(self.folder, self.manifest, images), [0] * number)
         return ()
 
-    def check_identity(self, documents: Mapping[str, DocumentShards], *, model_is_whole: bool) -> None:
+    def check_identity(self, documents: Mapping[str, DocumentShards], *, model_is_intact: bool) -> None:
         """Check the fingerprints, as far as the files they cover are intact."""
-        if model_is_whole:
+        if model_is_intact:
             self.findings += check_identity(self.folder, self.manifest)
         if documents:  # over damaged shards, which were reported already, the fingerprint would add nothing
             found = content_fingerprint(self.folder, self.manifest.shards, documents)

@@ -17,7 +17,7 @@ from packer.load.arguments import check_instance
 from packer.load.loader import PackedLoader
 from packer.load.ordered_rows import refuse_preference
 
-Pair = tuple[dict[str, Tensor], Tensor]
+Batch = tuple[dict[str, Tensor], Tensor]
 """``input``, ``positions`` and shifted labels: int64 [B, L], or [T] of a loader that flattens."""
 
 
@@ -34,7 +34,7 @@ class StepBatches:
         refuse_preference(loader.content, "torchtitan")
         self._is_mid_step = False
 
-    def __iter__(self) -> Iterator[Pair]:
+    def __iter__(self) -> Iterator[Batch]:
         """Continue from the loader's position.
 
         Raises:

@@ -28,7 +28,7 @@ from packer.render.reasoning import ANY_TAG
 from packer.source.conversations import EACH_ROW, turns_hint
 from packer.source.detect import first_rows
 from packer.source.exports import export_hint
-from packer.source.file_bytes import jq_command
+from packer.source.jq_commands import jq_command
 from packer.source.roles import roles_hint
 from packer.source.row import composed
 from packer.source.rows import InputFile

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from packer.errors import InputError
-from packer.near import did_you_mean, near, near_paths
+from packer.near_names import did_you_mean, near, near_paths
 from packer.pipeline.plan.input_resolution import input_place
 from packer.recipe import row_rules
 from packer.recipe.recipe import Recipe

@@ -25,7 +25,8 @@ from packer.render.reasoning import ANY_TAG, has_tag
 from packer.source.answer_blocks import BETWEEN
 from packer.source.conversations import EACH_ROW, SingleMessages, single_messages
 from packer.source.detect import whole_rows
-from packer.source.file_bytes import jq_command, quoted
+from packer.source.file_bytes import quoted
+from packer.source.jq_commands import jq_command
 from packer.source.message_keys import programs_for_key
 from packer.source.proposals import Proposal, Reading, propose
 from packer.source.rows import InputFile

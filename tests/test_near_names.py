@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.errors import InputError, UsageError
-from packer.near import did_you_mean, near, near_paths
+from packer.near_names import did_you_mean, near, near_paths
 from packer_cli.main import cli
 
 KNOWN = ("mode", "block_len", "strategy", "overlong", "min_length", "max_documents", "align", "pad_id", "seed")
