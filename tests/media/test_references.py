@@ -165,9 +165,13 @@ FAULTS = {
 def test_a_file_that_is_not_that_of_the_build_is_named_with_its_rows(model, rows, fault):
     top = rows.parent.parent
     build(model, rows)
+    expected = steps(top / "cache", sources=top)
     fault(top / "shown" / "a.png")
+    assert steps(top / "cache", sources=top) == expected  # copy.png has the same bytes
+    (top / "shown" / "copy.png").rename(top / "spare.png")
     with pytest.raises(CheckError, match=rf"a\.png: .*{FAULTS[fault]}"):
         steps(top / "cache", sources=top)
+    (top / "spare.png").rename(top / "shown" / "copy.png")
     found = {each.path: each for each in verify(top / "cache", sources=[top]).findings if "images" not in each.what}
     assert found.keys() == {"a.png", "link.png"} and re.search(FAULTS[fault], found["a.png"].found)
     assert f"{rows}:0, {rows}:2, {rows}:3" in found["a.png"].found  # the rows that show these bytes
@@ -220,6 +224,31 @@ def test_no_name_in_a_cache_leads_out_of_the_readers_folder(tmp_path, name):
             continue
         with pytest.raises(CheckError, match="names the image"):
             images.read(image.sha256)
+
+
+def test_what_one_partition_stores_is_not_looked_for_where_another_names_it(model, tmp_path):
+    (tmp_path / "shown").mkdir()
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "shown" / "a.png").write_bytes(picture(60, 90))
+    own = base64.b64encode(picture(60, 90)).decode()
+    chats = [
+        [user(f"@{name}", "What?"), answer("A ramp.")] for name in ("../shown/a.png", f"data:image/png;base64,{own}")
+    ]
+    rows = write_rows(tmp_path / "rows" / "rows.jsonl", [{"messages": chat} for chat in chats])
+    assert len(build(model, rows, partition_bytes=100).manifest.media) == 2
+    assert len(steps(tmp_path / "cache")) == 2 and not [*Cache.open(tmp_path / "cache").images.references()]
+
+
+def test_a_file_whose_name_is_no_text_rejects_its_row(model, rows):
+    shown = rows.parent.parent / "shown"
+    name = os.fsencode(shown) + b"/\xff.png"
+    Path(os.fsdecode(name)).write_bytes(picture(60, 90, seed=1))
+    (rows.parent / "way.png").symlink_to(os.fsdecode(name))
+    write_rows(
+        rows, [{"messages": [user(f"@{each}", "?"), answer("A ramp.")]} for each in ("way.png", "../shown/a.png")]
+    )
+    built = build(model, rows)
+    assert built.manifest.totals.rejected == {"media_missing": 1} and built.manifest.totals.documents == 1
 
 
 def test_a_build_that_was_stopped_reads_no_image_again(model, rows, monkeypatch):
