@@ -159,13 +159,13 @@ class MediaShards:
     def references(self) -> Iterator[tuple[str, bytes]]:
         """Yield the files that hold images of which no bytes are stored, and the digest of each."""
         for name, digest in self.names():
-            if not self.stores(digest):
+            if self.only_names(digest):
                 yield name, digest
 
-    def stores(self, digest: bytes) -> bool:
-        """Whether the bytes of an image are stored."""
-        batch, row = self._places[digest]
-        return bool(batch.column("data")[row].is_valid or not batch.column("name")[row].is_valid)
+    def only_names(self, digest: bytes) -> bool:
+        """Whether the cache has the name of an image, and not its bytes."""
+        place = self._places.get(digest)
+        return place is not None and digest in self._names and not place[0].column("data")[place[1]].is_valid
 
     def name(self, digest: bytes) -> str:
         """Return how rows name an image, or its digest if they hold it."""
