@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from command_line import run
+from faults.forging import forgeries
 from fingerprint_oracle import recomputed
 from image_models import answer, model_folder, picture, user, write_rows
 from report_page import Page
@@ -201,6 +202,14 @@ def test_without_a_folder_nothing_is_opened_and_every_command_says_so(model, row
         steps(cache)
     assert verify(cache).ok and "4 images that the cache only names: not read" in verify(cache).notes[0]
     assert "image 60 x 90" in " ".join(run("inspect", cache, "--row", f"{rows}:0").stdout.split())
+
+
+def test_a_page_says_which_image_a_cache_lacks(model, rows):
+    build(model, rows, keep="bytes")
+    cache = rows.parent.parent / "cache"
+    dict(forgeries(cache))["manifest: media = []"](cache)
+    with pytest.raises(CheckError, match=r"the image [0-9a-f]{64} is missing"):
+        report(cache, rows.parent / "page.html")
 
 
 @pytest.mark.parametrize(
