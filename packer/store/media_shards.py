@@ -125,7 +125,8 @@ class MediaShards:
                     return content
                 said.append(content)
             raise CheckError(
-                f"{self._folder} names the image {names[0]}: {said[0]}", hint="put it back, or build again"
+                f"{self._folder} names the image {names[0]}: {said[0]}",
+                hint="put it back, name the folder where it is now as sources, or build again",
             )
         if data is None or sha256(data).digest() != digest:
             where = self._folder / FOLDER
