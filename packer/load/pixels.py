@@ -24,7 +24,7 @@ from packer.load.ordered_rows import PADDING_ROW
 from packer.load.row_source import RowSource
 from packer.load.step import MicroBatch
 from packer.media.columns import ImageSpan
-from packer.media.decoder import decode
+from packer.media.decoder import UnusableImageError, decode
 from packer.media.processor import Processor, processor_of
 from packer.store.cache import Cache, FoundBlocks, FoundDocuments
 from packer.store.files import CacheFiles
@@ -83,7 +83,7 @@ class BatchImages:
         for micro_batch, part in zip(micro_batches, parts, strict=True):
             own = [document for row in part.tolist() if row != PADDING_ROW for document in next(rows)]
             digests = {each.sha256 for document in own for each in document}  # both answers of a pair show the same
-            decoded = {digest: decode(self._bytes(digest)) for digest in digests}
+            decoded = {digest: self._decoded(digest) for digest in digests}
             images = [[decoded[each.sha256] for each in document] for document in own if document]
             if not images and self._fills:
                 micro_batch = self._filled(micro_batch)  # noqa: PLW2901 - with the filler
@@ -104,9 +104,13 @@ class BatchImages:
     def _shards(self) -> list[MediaShards]:
         return [cache.images for cache in self._caches]
 
-    def _bytes(self, digest: bytes) -> bytes:
-        holds = (shards for shards in self._shards[:-1] if digest in shards)
-        return next(holds, self._shards[-1]).read(digest)
+    def _decoded(self, digest: bytes) -> Any:
+        shards = next((each for each in self._shards[:-1] if digest in each), self._shards[-1])
+        try:
+            return decode(shards.read(digest))
+        except UnusableImageError as error:
+            what = f"the image {shards.name(digest)} cannot be decoded: {error.reason}"
+            raise CheckError(what, hint="media.check: decode leaves its rows out of a build") from None
 
     @cached_property
     def _small(self) -> Any:

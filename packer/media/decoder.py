@@ -8,6 +8,8 @@ large, and no format whose reader would start another program.
 import io
 import re
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -71,37 +73,22 @@ def examine(data: bytes, *, is_decoded: bool, name: str | None = None) -> Image:
     Raises:
         UnusableImageError: `media_too_large`, `media_unreadable`.
     """
-    if len(data) > MAX_IMAGE_BYTES:
-        raise UnusableImageError("media_too_large", f"{len(data):,} bytes; packer takes up to {MAX_IMAGE_BYTES:,}")
-    from PIL import Image as Pillow  # noqa: PLC0415 - part of the extra
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of Pillow's about large and damaged images, which are counted and read here
-        try:
-            opened = Pillow.open(io.BytesIO(data), formats=FORMATS)
-            height, width = opened.height, opened.width
-            _refuse_large(height, width)
-            may_turn = opened.format != "PNG" or any(name in data for name in _LATE_CHUNKS)
-            is_lying = may_turn and opened.getexif().get(_ORIENTATION) in _LYING
-            if is_decoded:
-                opened.draft("RGB", (width // 8, height // 8))  # a JPEG is decoded at an eighth of its size
-                opened.load()
-        except (Pillow.DecompressionBombError, UnusableImageError) as error:
-            raise UnusableImageError("media_too_large", str(getattr(error, "reason", error))) from None
-        except MemoryError:
-            raise
-        except Exception as error:  # noqa: BLE001 - readers of damaged files raise almost anything
-            said = _ADDRESS.sub("", str(error))[:_SHOWN]
-            raise UnusableImageError("media_unreadable", f"{type(error).__name__}: {said}") from None
+    with _opened(data) as opened:
+        height, width = opened.height, opened.width
+        may_turn = opened.format != "PNG" or any(name in data for name in _LATE_CHUNKS)
+        is_lying = may_turn and opened.getexif().get(_ORIENTATION) in _LYING
+        if is_decoded:
+            opened.draft("RGB", (width // 8, height // 8))  # a JPEG is decoded at an eighth of its size
+            opened.load()
     height, width = (width, height) if is_lying else (height, width)
     return Image(sha256=sha256(data).digest(), height=height, width=width, data=data, name=name)
 
 
 def thumbnail(data: bytes, side: int = 128) -> bytes | None:
-    """Return an image that was examined as a JPEG of at most `side` pixels a side; None if it cannot be decoded."""
+    """Return an image as a JPEG of at most `side` pixels a side; None if it cannot be decoded."""
     try:
         shown = decode(data, least=side)
-    except (OSError, ValueError, SyntaxError):
+    except UnusableImageError:
         return None
     shown.thumbnail((side, side))
     file = io.BytesIO()
@@ -110,23 +97,50 @@ def thumbnail(data: bytes, side: int = 128) -> bytes | None:
 
 
 def decode(data: bytes, *, least: int | None = None) -> "Pixels":
-    """Return the pixels of an image that was examined: upright, RGB, on white.
+    """Return the pixels of an image: upright, RGB, on white.
 
     With `least`, a JPEG may come out smaller than it is, but not below that on both sides, which takes less time.
+
+    Raises:
+        UnusableImageError: as :func:`examine`: its header may have been all that was read, or a cache is a stranger's.
     """
     from PIL import Image as Pillow  # noqa: PLC0415 - part of the extra
     from PIL import ImageOps  # noqa: PLC0415 - part of the extra
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        opened: Any = Pillow.open(io.BytesIO(data), formats=FORMATS)
+    with _opened(data) as opened:
         if least is not None:
             opened.draft("RGB", (least, least))
         shown: Any = ImageOps.exif_transpose(opened)
-    if "A" in shown.getbands() or shown.info.get("transparency") is not None:
-        shown = shown.convert("RGBA")
-        shown = Pillow.alpha_composite(Pillow.new("RGBA", shown.size, (255, 255, 255, 255)), shown)
-    return shown.convert("RGB")  # type: ignore[no-any-return]
+        if "A" in shown.getbands() or shown.info.get("transparency") is not None:
+            shown = shown.convert("RGBA")
+            shown = Pillow.alpha_composite(Pillow.new("RGBA", shown.size, (255, 255, 255, 255)), shown)
+        return shown.convert("RGB")  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _opened(data: bytes) -> Iterator[Any]:
+    """Open an image within the limits; whatever is raised inside is a reason why it cannot be used.
+
+    Raises:
+        UnusableImageError: `media_too_large`, `media_unreadable`.
+    """
+    if len(data) > MAX_IMAGE_BYTES:
+        raise UnusableImageError("media_too_large", f"{len(data):,} bytes; packer takes up to {MAX_IMAGE_BYTES:,}")
+    from PIL import Image as Pillow  # noqa: PLC0415 - part of the extra
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Pillow's about large and damaged images, which are counted and read here
+        try:
+            opened = Pillow.open(io.BytesIO(data), formats=FORMATS)
+            _refuse_large(opened.height, opened.width)
+            yield opened
+        except (Pillow.DecompressionBombError, UnusableImageError) as error:
+            raise UnusableImageError("media_too_large", str(getattr(error, "reason", error))) from None
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - readers of damaged files raise almost anything
+            said = _ADDRESS.sub("", str(error))[:_SHOWN]
+            raise UnusableImageError("media_unreadable", f"{type(error).__name__}: {said}") from None
 
 
 def _refuse_large(height: int, width: int) -> None:

@@ -112,9 +112,18 @@ class ImageFiles:
         return place
 
     def _name(self, name: str, place: Path) -> str:
-        """Return the path below the root: as the row has it, so that links on the way are watched, where it is that."""
+        """Return the path below the root: as the row has it, so that links on the way are watched, where it is that.
+
+        Raises:
+            UnusableImageError: `media_missing`: the path is no text, which a cache has no place for.
+        """
         named = _straight(self.base / name.removeprefix("file://"))
-        return (named if named.is_relative_to(self.root) else place).relative_to(self.root).as_posix()
+        path = (named if named.is_relative_to(self.root) else place).relative_to(self.root).as_posix()
+        try:
+            path.encode()
+        except UnicodeEncodeError as error:
+            raise _missing(name, error) from None
+        return path
 
 
 def _straight(path: Path) -> Path:

@@ -88,8 +88,7 @@ class Processor:
     @cached_property
     def prefix(self) -> tuple[str, tuple[int, ...]]:
         """The text and ids that the processor puts before a text that does not begin with them."""
-        tokenizer = self.own.tokenizer
-        return tokenizer.bos_token or "", tuple(tokenizer("")["input_ids"]) if tokenizer.bos_token else ()
+        return self.own.tokenizer.bos_token or "", tuple(self.own.tokenizer("")["input_ids"])
 
     def replacements(self, sizes: Sequence[Size]) -> list[Replacement]:
         """Return what is written for the images of one conversation, in order.
@@ -111,8 +110,26 @@ class Processor:
     def ids(self, text: str, images: Sequence[Any]) -> list[int]:
         """Return the ids of a rendered text with these images, as `apply_chat_template(tokenize=True)` has them."""
         begins = bool(self.prefix[0]) and text.startswith(self.prefix[0])
-        made = self.own(text=[text], images=[list(images)], **({"add_special_tokens": False} if begins else {}))
+        with self.tried():
+            made = self.own(text=[text], images=[list(images)], **({"add_special_tokens": False} if begins else {}))
         return [int(number) for number in made["input_ids"][0]]
+
+    @contextmanager
+    def tried(self) -> Iterator[None]:
+        """Run what fails only if the processor has no way for images, or not the one that packer knows.
+
+        Raises:
+            InputError: it fails.
+        """
+        try:
+            yield
+        except MemoryError:
+            raise
+        except Exception as error:  # each processor has its own code
+            raise InputError(
+                f"packer cannot read images for {type(self.own).__name__}: {type(error).__name__}: {error}",
+                hint="install torchvision if it is not there: some processors work only with it",
+            ) from error
 
     def tensors(self, images: Sequence[Sequence[Any]]) -> dict[str, Any]:
         """Return a model's tensors for decoded images, nested by document, as the processor's own batch has them."""

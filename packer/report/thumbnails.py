@@ -51,7 +51,7 @@ class Thumbnails:
         try:
             return self._images.read(digest)
         except (CheckError, UsageError):
-            if self._images.stores(digest):
+            if not self._images.only_names(digest):
                 raise
             self._unread.add(sha256)
             return b""

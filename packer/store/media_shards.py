@@ -114,16 +114,20 @@ class MediaShards:
         return digest in self._places
 
     def read(self, digest: bytes) -> bytes:
-        """Return the bytes of an image; UsageError if it is in a file, and the reader named no folder."""
+        """Return the bytes of an image; UsageError if it is in files, and the reader named no folder."""
         place = self._places.get(digest)
         data = None if place is None else place[0].column("data")[place[1]].as_py()
-        if data is None and place is not None and (name := place[0].column("name")[place[1]].as_py()) is not None:
-            content = self.named(name, digest)
-            if isinstance(content, str):
-                raise CheckError(
-                    f"{self._folder} names the image {name}: {content}", hint="put it back, or build again"
-                )
-            return content
+        if data is None and (names := self._names.get(digest)):
+            said = []
+            for name in names:  # one of them is enough
+                content = self.named(name, digest)
+                if isinstance(content, bytes):
+                    return content
+                said.append(content)
+            raise CheckError(
+                f"{self._folder} names the image {names[0]}: {said[0]}",
+                hint="put it back, name the folder where it is now as sources, or build again",
+            )
         if data is None or sha256(data).digest() != digest:
             where = self._folder / FOLDER
             state = "is missing" if data is None else "is damaged: its bytes have another sha256"
@@ -156,13 +160,17 @@ class MediaShards:
     def references(self) -> Iterator[tuple[str, bytes]]:
         """Yield the files that hold images of which no bytes are stored, and the digest of each."""
         for name, digest in self.names():
-            if not self.stores(digest):
+            if self.only_names(digest):
                 yield name, digest
 
-    def stores(self, digest: bytes) -> bool:
-        """Whether the bytes of an image are stored."""
-        batch, row = self._places[digest]
-        return bool(batch.column("data")[row].is_valid or not batch.column("name")[row].is_valid)
+    def only_names(self, digest: bytes) -> bool:
+        """Whether the cache has the name of an image, and not its bytes."""
+        place = self._places.get(digest)
+        return place is not None and digest in self._names and not place[0].column("data")[place[1]].is_valid
+
+    def name(self, digest: bytes) -> str:
+        """Return how rows name an image, or its digest if they hold it."""
+        return self._names.get(digest, [digest.hex()])[0]
 
     def digests(self) -> Iterator[bytes]:
         """Yield the digests of all images."""
@@ -177,10 +185,20 @@ class MediaShards:
 
     @cached_property
     def _places(self) -> dict[bytes, tuple[pa.RecordBatch, int]]:
+        """Where each image is stored, or else named."""
         found: dict[bytes, tuple[pa.RecordBatch, int]] = {}
         for batch in self._batches():
+            is_stored = batch.column("data").is_valid().to_pylist()
             for row, digest in enumerate(batch.column("sha256").to_pylist()):
-                found.setdefault(digest, (batch, row))
+                if is_stored[row] or digest not in found:
+                    found[digest] = (batch, row)
+        return found
+
+    @cached_property
+    def _names(self) -> dict[bytes, list[str]]:
+        found: dict[bytes, list[str]] = {}
+        for name, digest in self.names():
+            found.setdefault(digest, []).append(name)
         return found
 
     def _batches(self) -> Iterator[pa.RecordBatch]:

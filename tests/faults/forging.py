@@ -6,6 +6,7 @@ The columns come from the files' own schemas and the fields from the manifest's 
 import hashlib
 import json
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,13 +17,17 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 from faults.jobs import Job, row, write_job
+from image_models import answer, model_folder, picture, user
 
+from packer.media.processor import missing_library
 from packer.store.arrow_columns import digest_values, shard_rows
 from packer.store.digest import digest_file
 from packer.store.fingerprint import content_fingerprint
 from packer.store.manifest import Shard, StoredTable, read_manifest, sealed
 from packer.store.selected import documents_of
 from packer.store.shard_file import find_places
+
+KINDS = ("chats", "pairs", "ids", "rated", "selected", *["images"] * (missing_library() is None))
 
 Change = Callable[[Path], None]
 """Forges a cache in place."""
@@ -38,7 +43,7 @@ _FLOATS = (0.0, -1.0, float("nan"), float("inf"), 1e38)
 def write_jobs(folder: Path) -> dict[str, Job]:
     """One small job for each form that a cache can have."""
     rng = random.Random(0)
-    jobs = {name: write_job(folder / name, num_rows=8) for name in ("chats", "pairs", "ids", "rated", "selected")}
+    jobs = {name: write_job(folder / name, num_rows=8) for name in KINDS}
     rows: dict[str, list[Any]] = {
         "pairs": [
             {"prompt": f"ask {i}", "chosen": "yes " * (i + 1), "rejected": "no", "margin": i / 4} for i in range(8)
@@ -48,6 +53,14 @@ def write_jobs(folder: Path) -> dict[str, Job]:
         "selected": [json.loads(row(i)) | {"topic": f"topic {i % 5}"} for i in (*range(12), 3, 5)],
         "chats": [json.loads(row(i)) for i in range(8)] + [json.loads(row(30, num_words=200))],
     }
+    if "images" in KINDS:
+        tokenizer = jobs["images"].folder / "tokenizer"
+        shutil.rmtree(tokenizer)
+        model_folder(tokenizer)
+        for name in "ab":
+            (tokenizer.parent / f"{name}.png").write_bytes(picture(60, 40, seed=ord(name)))
+        shown = [["@a.png"], ["@a.png", "@b.png"], [], ["@b.png"], ["@none.png"]] * 2
+        rows["images"] = [{"messages": [user(*each, f"ask {i}"), answer("yes")]} for i, each in enumerate(shown)]
     for i, each in enumerate(rows["ids"]):
         each["loss_weights"] = [0.0, *(0.5 if i % 2 else 1.0 for _ in each["input_ids"][1:])]
         each |= {"advantage": each["loss_weights"], "top": [[1, 2]] * len(each["input_ids"]), "reward": i}
@@ -56,6 +69,7 @@ def write_jobs(folder: Path) -> dict[str, Job]:
         "token_columns: {advantage: {kind: float32, missing: -1}, top: {kind: int32, width: 2}}\n"
         "document_columns: {reward: {kind: float32}}\n",
         "chats": "pack: {block_len: 64, align: 8}\n",
+        "images": "media: {images: read}\npack: {block_len: 128, max_pixels: 100000}\n",
         "selected": "pack: {block_len: 64, mode: stream}\nsplit: {shares: {validation: 0.3}, group: topic}\n"
         "deduplicate: {exact: bytes, near: {}}\nfilters: [{name: short, tokens: {min: 4}}]\n",
     }
@@ -153,8 +167,8 @@ def _walk(name: str, kind: pa.DataType, buffers: Iterator[Any]) -> Iterator[tupl
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
         yield f"{name} offsets", np.int64 if pa.types.is_large_list(kind) else np.int32, next(buffers)
         yield from _walk(name, kind.value_type, buffers)
-    elif pa.types.is_string(kind) or pa.types.is_binary(kind):
-        yield f"{name} offsets", np.int32, next(buffers)
+    elif pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        yield f"{name} offsets", np.int64 if pa.types.is_large_binary(kind) else np.int32, next(buffers)
         yield f"{name} bytes", np.uint8, next(buffers)
     elif pa.types.is_fixed_size_binary(kind) or pa.types.is_boolean(kind):
         yield name, np.uint8, next(buffers)
@@ -167,7 +181,7 @@ def _forge_file(path: str, buffer: _Buffer, change: Callable[[Any], None]) -> Ch
         content = bytearray((cache / path).read_bytes())
         with np.errstate(all="ignore"):
             change(np.frombuffer(content, buffer.dtype, buffer.count, buffer.start))
-        if not path.startswith("rows/"):
+        if not path.startswith(("rows/", "media/")):
             _set_row_digests(content, path.partition("/")[0])
         (cache / path).unlink()
         (cache / path).write_bytes(content)
@@ -194,7 +208,7 @@ def _set_digests(cache: Path, path: str, content: bytes) -> None:
     """Make the manifest's entry of a file, and what follows from it, what the file says."""
     manifest = json.loads((cache / "manifest.json").read_bytes())
     selection = manifest.get("selection") or {}
-    tables = [selection["table"], *selection["traits"]] if selection else []
+    tables = [*([selection["table"], *selection["traits"]] if selection else []), *manifest.get("media", [])]
     entry = next(each for each in (*manifest["shards"], *tables) if each["path"] == path)
     digest = digest_file(cache / path)
     entry |= {"num_bytes": digest.num_bytes, "xxh3": digest.xxh3, "sha256": digest.sha256}

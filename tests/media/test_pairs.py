@@ -50,7 +50,7 @@ def models(processor):
     return policy, reference
 
 
-def trainer_of(kind, config, folder, models, processor, **options):
+def trainer_of(kind, config, folder, models, processor, *, cache=None, **options):
     policy, reference = models
     given = {"max_length": None, "bf16": False, "gradient_checkpointing": False, "optim": "sgd", "beta": 0.5}
     given |= {"train_sampling_strategy": "sequential", "per_device_train_batch_size": 6}
@@ -59,7 +59,7 @@ def trainer_of(kind, config, folder, models, processor, **options):
         policy,
         ref_model=reference,
         args=args,
-        train_dataset=PreferenceData(folder / "cache"),
+        train_dataset=PreferenceData(cache or folder / "cache"),
         processing_class=processor.tokenizer,
     )
 
@@ -106,6 +106,22 @@ def test_kto_estimates_its_kl_term_with_the_images_of_the_prompt(folder, models,
     trainer.train()
     with pytest.raises(UsageError, match="leaves images out"):
         trainer_of(PackedKTOTrainer, trl.KTOConfig, folder, models, processor, precompute_ref_log_probs=True)
+
+
+@pytest.mark.parametrize(("kind", "config"), [(PackedDPOTrainer, trl.DPOConfig), (PackedKTOTrainer, trl.KTOConfig)])
+def test_images_that_a_cache_only_names_are_those_that_are_stored(folder, models, processor, tmp_path, kind, config):
+    media = {"images": "read", "keep": "reference"}
+    rows, model = str(folder / "pairs.jsonl"), str(folder / "model")
+    packer.build(rows, tmp_path / "named", tokenizer=model, media=media, progress=None)
+
+    def batch(cache=None):
+        trainer = trainer_of(kind, config, folder, models, processor, cache=cache, dataloader_num_workers=1)
+        (made,) = trainer.get_train_dataloader()
+        return {name: value.tolist() for name, value in made.items()}
+
+    assert batch(packer.Cache.open(tmp_path / "named", sources=folder)) == batch()
+    with pytest.raises(UsageError, match="has only the name of the image"):
+        batch(tmp_path / "named")
 
 
 def test_a_loop_of_ones_own_has_the_images_of_both_sides(folder, models, processor):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from command_line import run
+from faults.forging import forgeries
 from fingerprint_oracle import recomputed
 from image_models import answer, model_folder, picture, user, write_rows
 from report_page import Page
@@ -85,7 +86,7 @@ def test_only_bytes_that_no_file_has_are_stored_and_the_documents_are_the_same(m
     assert fingerprint(read_manifest(folder)) == recomputed(folder)
     images = Cache.open(folder).images
     assert sorted(name for name, _ in images.references()) == ["a.png", "copy.png", "link.png", "more/b.jpg"]
-    assert [images.stores(digest) for digest in images.digests()] == [False, False, True]
+    assert [images.only_names(digest) for digest in images.digests()] == [True, True, False]
     assert (folder / read_manifest(folder).media[0].path).stat().st_size < 2500
     assert not build(model, rows, "reference").built
 
@@ -167,9 +168,13 @@ def test_a_file_that_is_not_that_of_the_build_is_named_with_its_rows(model, rows
     twice = [user("@../shown/a.png", "@../shown/a.png", "Both?"), answer("Ramps.")]
     write_rows(rows, [*map(json.loads, rows.read_text().splitlines()), {"messages": twice}])
     build(model, rows)
+    expected = steps(top / "cache", sources=top)
     fault(top / "shown" / "a.png")
+    assert steps(top / "cache", sources=top) == expected  # copy.png has the same bytes
+    (top / "shown" / "copy.png").rename(top / "spare.png")
     with pytest.raises(CheckError, match=rf"a\.png: .*{FAULTS[fault]}"):
         steps(top / "cache", sources=top)
+    (top / "spare.png").rename(top / "shown" / "copy.png")
     found = {each.path: each for each in verify(top / "cache", sources=[top]).findings if "images" not in each.what}
     assert found.keys() == {"a.png", "link.png"} and re.search(FAULTS[fault], found["a.png"].found)
     assert f"({', '.join(f'{rows}:{row}' for row in (0, 2, 3, 5))})" in found["a.png"].found  # that show these bytes
@@ -201,6 +206,14 @@ def test_without_a_folder_nothing_is_opened_and_every_command_says_so(model, row
     assert "image 60 x 90" in " ".join(run("inspect", cache, "--row", f"{rows}:0").stdout.split())
 
 
+def test_a_page_says_which_image_a_cache_lacks(model, rows):
+    build(model, rows, keep="bytes")
+    cache = rows.parent.parent / "cache"
+    dict(forgeries(cache))["manifest: media = []"](cache)
+    with pytest.raises(CheckError, match=r"the image [0-9a-f]{64} is missing"):
+        report(cache, rows.parent / "page.html")
+
+
 @pytest.mark.parametrize(
     "name", ["../secret.png", "{top}/secret.png", "file://{top}/secret.png", "out/secret.png", "http://h/a", None]
 )
@@ -222,6 +235,31 @@ def test_no_name_in_a_cache_leads_out_of_the_readers_folder(tmp_path, name):
             continue
         with pytest.raises(CheckError, match="names the image"):
             images.read(image.sha256)
+
+
+def test_what_one_partition_stores_is_not_looked_for_where_another_names_it(model, tmp_path):
+    (tmp_path / "shown").mkdir()
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "shown" / "a.png").write_bytes(picture(60, 90))
+    own = base64.b64encode(picture(60, 90)).decode()
+    chats = [
+        [user(f"@{name}", "What?"), answer("A ramp.")] for name in ("../shown/a.png", f"data:image/png;base64,{own}")
+    ]
+    rows = write_rows(tmp_path / "rows" / "rows.jsonl", [{"messages": chat} for chat in chats])
+    assert len(build(model, rows, partition_bytes=100).manifest.media) == 2
+    assert len(steps(tmp_path / "cache")) == 2 and not [*Cache.open(tmp_path / "cache").images.references()]
+
+
+def test_a_file_whose_name_is_no_text_rejects_its_row(model, rows):
+    shown = rows.parent.parent / "shown"
+    name = os.fsencode(shown) + b"/\xff.png"
+    Path(os.fsdecode(name)).write_bytes(picture(60, 90, seed=1))
+    (rows.parent / "way.png").symlink_to(os.fsdecode(name))
+    write_rows(
+        rows, [{"messages": [user(f"@{each}", "?"), answer("A ramp.")]} for each in ("way.png", "../shown/a.png")]
+    )
+    built = build(model, rows)
+    assert built.manifest.totals.rejected == {"media_missing": 1} and built.manifest.totals.documents == 1
 
 
 def test_a_build_that_was_stopped_reads_no_image_again(model, rows, monkeypatch):

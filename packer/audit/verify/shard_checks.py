@@ -291,7 +291,7 @@ def _images(folder: Path, table: StoredTable) -> tuple[list[Finding], set[bytes]
     shard, digests = MediaShards(folder, [table]), set[bytes]()
     try:
         for digest in shard.digests():
-            if shard.stores(digest):
+            if not shard.only_names(digest):
                 shard.read(digest)
             digests.add(digest)
     except PackerError as error:
