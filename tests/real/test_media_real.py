@@ -139,6 +139,10 @@ def check_documents(media: Path, folders: Path, name: str, images: list[str], *,
                 [row], 0, first_line=0, schema="messages", columns={}, roles={}, folder=str(media / "images")
             )
             done = stages.run(batch)
+            if {rejection.code for rejection in done.rejections} == {"media_refused"} and all_shapes:
+                with pytest.raises(ValueError, match="aspect ratio"):
+                    own.apply_chat_template(decoded(media / "images", chat), tokenize=True)
+                continue
             assert not done.rejections, done.rejections
             documents = done.documents
             for place in range(documents.num_documents):
