@@ -267,11 +267,7 @@ class Conversation:
         return any(_word(number) in left for number in range(k))
 
     def _render_with_words(self, k: int, mode: Mode) -> tuple[str, str]:
-        """Render prompt and turn with a word in place of each text of the context.
-
-        Raises:
-            RenderError: the template accepts no texts but the row's.
-        """
+        """Render prompt and turn with a word in place of each text of the context."""
         context = [
             {**message, "content": _word(number)}
             if message.get("content") and type(message["content"]) is str
@@ -353,11 +349,7 @@ class Conversation:
         return found
 
     def _terminated(self, k: int, prompt_end: int, whole: str, mode: Mode, rules: TurnRules) -> str:
-        """Return the turn up to and including its stop token.
-
-        Raises:
-            RenderError: `no_terminator`.
-        """
+        """Return the turn up to and including its stop token."""
         stop = rules.stops.search(whole, prompt_end) if rules.stops else None
         if stop is not None:
             return whole[: stop.end()]

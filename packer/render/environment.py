@@ -57,11 +57,7 @@ class ChatTemplate:
         max_bytes: int,
         kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        """Compile `source`; `kwargs` are the recipe's variables, without which some templates render nothing.
-
-        Raises:
-            RenderError: the template is not valid Jinja.
-        """
+        """Compile `source`; `kwargs` are the recipe's variables, without which some templates render nothing."""
         self.source = source
         self.date = date
         self.max_bytes = max_bytes
@@ -172,11 +168,7 @@ class ChatTemplate:
         return self._checked(lambda: "".join(template.root_render_func(context)), (messages, tools, kwargs))
 
     def _checked(self, render: Callable[[], str], row: Any) -> str:
-        """Run a rendering and return its text if the text is acceptable.
-
-        Raises:
-            RenderError: the template raised, its text is too large, or it contains a memory address.
-        """
+        """Run a rendering and return its text if the text is acceptable."""
         try:
             text = watched(render)
         except TemplateOverrunError:
@@ -189,11 +181,7 @@ class ChatTemplate:
         return text
 
     def refuse_if_large(self, text: str) -> None:
-        """Refuse a text of more bytes than a rendering may have.
-
-        Raises:
-            RenderError: it has.
-        """
+        """Refuse a text of more bytes than a rendering may have."""
         if len(text) * 4 <= self.max_bytes:
             return
         if len(text) > self.max_bytes or len(text.encode("utf-8", "surrogatepass")) > self.max_bytes:
@@ -204,9 +192,6 @@ class ChatTemplate:
 
         A template writes it when it names a method without calling it (`{{ x.items }}`). The address differs in every
         process.
-
-        Raises:
-            RenderError: the text contains such an address.
         """
         said = f"{row} {self.variables} {self.source}"
         written = {*_ADDRESS.findall(text)}.difference(_ADDRESS.findall(said))  # of thousands, hardly any are left

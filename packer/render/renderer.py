@@ -53,9 +53,6 @@ class Renderer:
 
     `processor`: loads the model's processor for samples with images, which must have been opened; without it, they
     are rejected.
-
-    Raises:
-        RenderError: a template is not valid Jinja.
     """
 
     def __init__(self, model: Model, recipe: Recipe, *, processor: Callable[[], Processor] | None = None) -> None:
@@ -205,11 +202,7 @@ class Renderer:
         return TrainedParts(sample=sample, marked=conversation, rules=rules, last=last, trained=parts).mask
 
     def conversation(self, sample: Sample) -> Conversation:
-        """Return the sample's messages with the template that suits the sample.
-
-        Raises:
-            RenderError: there is no template.
-        """
+        """Return the sample's messages with the template that suits the sample."""
         template = self._template_of(sample)
         if template is None:
             raise RenderError("the tokenizer has no chat template; pass one with --template FILE")
@@ -383,11 +376,7 @@ def _rejection(sample: Sample, error: RenderError) -> Rejection:
 
 
 def _refuse_reasoning(sample: Sample, weights: Iterable[int]) -> None:
-    """Refuse trained answers whose generation was cut off within their reasoning, or that have two.
-
-    Raises:
-        RenderError: one is.
-    """
+    """Refuse trained answers whose generation was cut off within their reasoning, or that have two."""
     for k in weights:
         if (how := cut_off(sample.messages[k].fields)) is not None:
             raise RenderError(f"messages[{k}]: {how}", code="open_reasoning", message=k)

@@ -55,11 +55,7 @@ def encoded(
     guarded: Iterable[Range] = (),
     masked: Iterable[Range] = (),
 ) -> EncodedText:
-    """Encode a text as UTF-8, and convert positions from characters to bytes.
-
-    Raises:
-        RenderError: the text contains half of a surrogate pair.
-    """
+    """Encode a text as UTF-8, and convert positions from characters to bytes."""
     try:
         content = text.encode()
     except UnicodeEncodeError:
@@ -182,11 +178,7 @@ class TurnAssigner:
     _kept: list[_Kept] = field(default_factory=list)
 
     def add(self, turn: RenderedTurn) -> None:
-        """Add the next turn; earlier turns that its text begins with move to that text.
-
-        Raises:
-            RenderError: the maximal texts together are larger than `max_bytes`.
-        """
+        """Add the next turn; earlier turns that its text begins with move to that text."""
         text, placed = turn.text, (turn.prompt_end, len(turn.text), turn.prompt_ends, turn.masked)
         own = PlacedTurn(turn.message, turn.num_messages, turn.weight, turn.mode, *placed)
         if len(self._kept) == 1 and text.startswith(self._kept[0].text):  # nearly always

@@ -45,11 +45,7 @@ def _keys_of_others(messages: Sequence[Message]) -> set[str]:
 
 
 def refuse_stray_results(messages: Iterable[Mapping[str, Any]]) -> None:
-    """Refuse a conversation with a result of no call, of another tool than its call's, or a second or missing one.
-
-    Raises:
-        Refused: `bad_tools`.
-    """
+    """Refuse a conversation with a result of no call, of another tool than its call's, or a second or missing one."""
     unanswered: Counter[tuple[str, str]] = Counter()
     """How often an id, or a tool, was called since its last result; a call without an id has an empty one."""
 

@@ -136,9 +136,6 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
         raw: the message's fields; those without a meaning to packer are passed through.
         shape: the same fields, typed.
         where: path of the message in its row.
-
-    Raises:
-        Refused: `unknown_role`, `wrong_type`, `bad_tools`, `multimodal`, `no_content`, `cut_off`.
     """
     content = _with_reasoning_beside(raw, _content(raw, shape, where=where))
     calls = read_calls(shape.tool_calls, where=f"{where}.tool_calls")
@@ -219,11 +216,7 @@ def _joined(turn: Message, call: Message) -> Message:
 
 
 def _merge_calls(calls: list[dict[str, Any]], others: Sequence[dict[str, Any]], *, where: str) -> list[dict[str, Any]]:
-    """Return the calls of two fields, of which one may repeat the other.
-
-    Raises:
-        Refused: `bad_tools`; both have calls, and not the same.
-    """
+    """Return the calls of two fields, of which one may repeat the other."""
     if not calls or not others:
         return calls or [*others]
     if [each["function"] for each in calls] == [each["function"] for each in others]:

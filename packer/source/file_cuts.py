@@ -56,9 +56,6 @@ def partition_file(path: FilePath, *, format: Format, partition_bytes: int, limi
 
     `partition_bytes` is the distance between nominal cuts, except for the first, closer ones. Only the first `limit`
     rows are used.
-
-    Raises:
-        InputError: the file cannot be read, contains no rows, or does not have the given format.
     """
     if format in TABLE_FORMATS:
         sha256, num_bytes, partitions = _cut_table(path, format, partition_bytes, limit)

@@ -228,11 +228,7 @@ def _are_items(value: Any) -> bool:
 
 
 def _messages_of_items(items: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield messages of which each has the items of one turn.
-
-    Raises:
-        Refused: `wrong_type`; an item of another kind. `cut_off`; one that did not end.
-    """
+    """Yield messages of which each has the items of one turn."""
     role, parts = "", list[Any]()
     for item in items:
         refuse_cut(item, where="an item", more=("status",))
@@ -269,11 +265,7 @@ def _continues(parts: Sequence[Any], more: Sequence[Any]) -> bool:
 
 
 def _asked(request: Mapping[str, Any], field: str) -> dict[str, Any]:
-    """Return the messages of a request under the name of a field, with its system message and tools.
-
-    Raises:
-        Refused: `wrong_type`; only the server has its earlier messages.
-    """
+    """Return the messages of a request under the name of a field, with its system message and tools."""
     for name in _CONTINUES:
         if request.get(name) is not None and "input" in request:
             raise Refused("wrong_type", f"the request continues another, by `{name}`, whose messages the row lacks")
@@ -340,11 +332,7 @@ def _has(value: Any, name: str, kind: type) -> bool:
 
 
 def _pair(row: dict[str, Any], sides: tuple[str, str] | Refused) -> dict[str, Any]:
-    """Return two compared answers as `chosen` and `rejected`.
-
-    Raises:
-        Refused: neither is preferred, or what says so cannot be read.
-    """
+    """Return two compared answers as `chosen` and `rejected`."""
     if isinstance(sides, Refused):
         raise sides
     pair = {name: row[answer] for name, answer in zip(("chosen", "rejected"), sides, strict=True)}

@@ -91,11 +91,7 @@ _PART_TYPES = (*_ORDER, "tool_result")
 
 
 def read_content(content: str | list[Part] | None, *, where: str) -> Content:
-    """Split a content into text, reasoning and calls.
-
-    Raises:
-        Refused: `multimodal`, `wrong_type`, `bad_tools`.
-    """
+    """Split a content into text, reasoning and calls."""
     if not isinstance(content, list):
         if content:
             refuse_media_tags(content)
@@ -142,11 +138,7 @@ class _SystemParts(msgspec.Struct, frozen=True):
 
 
 def read_system(system: str | list[Any] | None) -> str | None:
-    """Return the text of the field `system` of a row: a text, parts, or the JSON of parts, as in a cell of CSV.
-
-    Raises:
-        Refused: `multimodal`, `wrong_type`.
-    """
+    """Return the text of the field `system` of a row: a text, parts, or the JSON of parts, as in a cell of CSV."""
     parts = _parts_in(system) if isinstance(system, str) else system
     if parts is None:
         return system if isinstance(system, str) else None
@@ -157,11 +149,7 @@ def read_system(system: str | list[Any] | None) -> str | None:
 
 
 def _refuse_parts_as_text(text: str, *, where: str) -> None:
-    """Refuse the JSON of parts with calls or their results: a table cannot have texts and lists in one column.
-
-    Raises:
-        Refused: `wrong_type`.
-    """
+    """Refuse the JSON of parts with calls or their results: a table cannot have texts and lists in one column."""
     parts = _parts_in(text) if "tool_" in text or "\\" in text else None
     if parts and any(part["type"] in {"tool_use", "tool_result"} for part in parts):
         raise Refused("wrong_type", f"the JSON of parts as a text at {where}; give the list, or the JSON of `messages`")

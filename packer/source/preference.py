@@ -225,22 +225,14 @@ def _pair_context(shared: Messages, ours: Messages, theirs: Messages, prompt: st
 
 
 def untrained_context(messages: Messages) -> Messages:
-    """Return the messages before a compared or rated answer, none of them trained.
-
-    Raises:
-        Refused: `pair_no_prompt`; no message is a user's or a tool's.
-    """
+    """Return the messages before a compared or rated answer, none of them trained."""
     if not any(message.role in {"user", "tool"} for message in messages):
         raise Refused("pair_no_prompt", "no user message precedes the answer")
     return tuple(with_weight(message, 0.0) for message in messages)
 
 
 def refuse_empty_answer(answer: Messages, reason: str) -> None:
-    """Refuse an answer in which the assistant has no text, no call and no reasoning.
-
-    Raises:
-        Refused: `pair_empty_side`.
-    """
+    """Refuse an answer in which the assistant has no text, no call and no reasoning."""
     for message in answer:
         if message.role == "assistant" and has_content(message.fields):
             return

@@ -61,11 +61,7 @@ _TOOLS = re.compile(
 
 
 def role_of(name: str, *, where: str) -> str:
-    """Return the OpenAI name of a role.
-
-    Raises:
-        Refused: `unknown_role`; the reason quotes the role only if it looks like a name.
-    """
+    """Return the OpenAI name of a role."""
     role = "assistant" if name.lower() in REASONING_ROLES else ROLES.get(name) or ROLES.get(name.lower())
     if role is None:
         described = f"`{name}`" if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,31}", name) else "no role packer knows"

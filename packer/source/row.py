@@ -274,11 +274,7 @@ def _with_flags(message: Any) -> Any:
 
 
 def typed(value: Any, shape: type[T]) -> T:
-    """Convert the value to a struct of type `shape`, without coercions.
-
-    Raises:
-        Refused: `wrong_type`, with what was expected, what was found and where.
-    """
+    """Convert the value to a struct of type `shape`, without coercions."""
     try:
         return msgspec.convert(value, shape)
     except msgspec.ValidationError as error:
@@ -289,9 +285,6 @@ def typed_row(row: dict[str, Any], shape: type[T], *names: str) -> T:
     """Convert the row to a struct; an empty optional field may have the wrong type.
 
     `names` are those of its fields that are lists of messages.
-
-    Raises:
-        Refused: `wrong_type`, as :func:`typed`.
     """
     try:
         return msgspec.convert(row, shape)
@@ -319,11 +312,7 @@ def type_name(value: Any) -> str:
 
 
 def coalesce_aliases(fields: Mapping[str, T], *, where: str) -> T | None:
-    """Return the value of a field that has several names; a value that is not empty is preferred.
-
-    Raises:
-        Refused: `wrong_type`; the values contradict each other.
-    """
+    """Return the value of a field that has several names; a value that is not empty is preferred."""
     present = [value for value in fields.values() if value is not None]
     if len(present) < 2:
         return present[0] if present else None

@@ -68,11 +68,7 @@ def _wrapped_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | No
 
 
 def refuse_unread_columns(path: FilePath, columns: Columns, schema: str) -> None:
-    """Refuse a mapping to a field that the schema does not read, because its content would be lost silently.
-
-    Raises:
-        InputError: the schema does not have the field.
-    """
+    """Refuse a mapping to a field that the schema does not read, because its content would be lost silently."""
     known = fields_read(schema)
     unread = next((new for new, old in columns.items() if old is not None and new not in known), None)
     if unread is None:
@@ -87,11 +83,7 @@ def refuse_unread_columns(path: FilePath, columns: Columns, schema: str) -> None
 
 
 def refuse_absent_columns(path: str, names: Collection[str], columns: Columns) -> None:
-    """Refuse a mapping from a field that is not in `names`, the fields of the sampled rows.
-
-    Raises:
-        InputError: there is no such field.
-    """
+    """Refuse a mapping from a field that is not in `names`, the fields of the sampled rows."""
     for new, old in columns.items():
         if old is not None and old not in names and first_name(old) not in names:
             hint = did_you_mean(near(old, names), "name an existing field")

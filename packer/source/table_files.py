@@ -63,11 +63,7 @@ class Group:
 
 
 def row_groups(path: FilePath, kind: Format) -> tuple[Group, ...]:
-    """Return the groups of a file, in order.
-
-    Raises:
-        InputError: the file cannot be read, or is incomplete; or two columns have the same name.
-    """
+    """Return the groups of a file, in order."""
     table_schema(path, kind)
     with read_errors(path, kind):
         if kind == "arrow":
@@ -77,11 +73,7 @@ def row_groups(path: FilePath, kind: Format) -> tuple[Group, ...]:
 
 
 def table_schema(path: FilePath, kind: Format) -> pa.Schema:
-    """Return names and types of the columns; of an Arrow file, only the start is read.
-
-    Raises:
-        InputError: the file cannot be read, or two columns have the same name.
-    """
+    """Return names and types of the columns; of an Arrow file, only the start is read."""
     with read_errors(path, kind):
         if kind == "arrow":
             with _opened(path) as stream:
@@ -146,11 +138,7 @@ def _bounded_memory(group_bytes: int) -> AbstractContextManager[None]:
 
 @contextmanager
 def read_errors(path: FilePath, kind: Format) -> Iterator[None]:
-    """Turn any error that a damaged file causes in the reader into one that names the file.
-
-    Raises:
-        InputError: the file cannot be read.
-    """
+    """Turn any error that a damaged file causes in the reader into one that names the file."""
     try:
         yield
     except (pa.lib.ArrowException, OSError, EOFError, ValueError, MemoryError, ArithmeticError) as error:

@@ -29,9 +29,6 @@ def read_results(
         parts: the same, typed.
         more: other fields of their message, which each of the messages gets.
         where: path of the content in its row.
-
-    Raises:
-        Refused: `wrong_type`, `multimodal`, `no_content`.
     """
     num_results = sum(map(_is_result, raw))
     if not all(map(_is_result, raw[:num_results])):

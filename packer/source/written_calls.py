@@ -87,11 +87,7 @@ def with_calls_of_text(messages: Sequence[Message], tools: Sequence[Mapping[str,
 
 
 def refuse_calls_in_text(sample: Sample) -> None:
-    """Refuse a row with an answer that has calls in its text, unless the answer is not one to imitate.
-
-    Raises:
-        Refused: `bad_tools`.
-    """
+    """Refuse a row with an answer that has calls in its text, unless the answer is not one to imitate."""
     if not sample.tools or (sample.preference is not None and not sample.preference.is_desirable):
         return
     functions = {tool["function"]["name"]: tool["function"] for tool in sample.tools}

@@ -86,9 +86,6 @@ class Places:
         """Render all messages, in the first form that the template accepts, as :func:`renderable` chooses it.
 
         That function also looks for calls that cannot be read back; those of a clear row can.
-
-        Raises:
-            RenderError: as for :meth:`render`.
         """
         kind, original, end = self._row.kind, self.conversation, len(self._row.messages) - 1
         failure: RenderError | None = None
