@@ -13,9 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from packer.batches import Message
-from packer.source.decode import Refused
+from packer.source.decode import Refused, decoded_json
 from packer.source.file_bytes import quoted
-from packer.source.read_texts import decoded_json
 
 _NO_IDS = ("role", "content", "name")
 _CLOSING = re.compile(r"</[^<>\s]+>")

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from packer.errors import InputError
 from packer.names import data_ending
-from packer.source.decode import Refused, decode_json
+from packer.source.decode import Refused, decode_json, decoded_json
 from packer.source.field_names import verdict
 from packer.source.file_bytes import (
     BLANK,
@@ -27,7 +27,6 @@ from packer.source.file_bytes import (
     texts_as_rows,
 )
 from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, Format
-from packer.source.read_texts import decoded_json
 from packer.source.row import Columns, rename
 from packer.source.rows import InputFile, file_rows, file_stream
 from packer.source.schema import SCHEMAS, VOTING_FIELDS, columns_read, schema_of

@@ -6,14 +6,13 @@ each form is held to the same rules. A log is one request and its answer: the an
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
 from packer.source.comparisons import ANSWERS, VERDICTS, chosen_and_rejected
-from packer.source.decode import Refused, decode_json
+from packer.source.decode import Refused, decoded_json
 from packer.source.file_bytes import quoted
-from packer.source.roles import ROLES
+from packer.source.roles import ends_in_question
 from packer.source.row import ID_FIELDS, field_value
 from packer.source.unsupported_rows import refuse_cut
 
@@ -113,7 +112,7 @@ def form_of(row: dict[str, Any]) -> Form | None:
             rest = {name: value for name, value in row.items() if name != "toolConfig"}
             return Form("messages", lambda: rest | _asked(row, "messages"))
         answer = _object(row, "response")
-        if answer is not None and any(_answers(answer)) and _is_open(row["messages"]):
+        if answer is not None and any(_answers(answer)) and ends_in_question(row["messages"]):
             return Form("completion", partial(_log, row, row, answer))
         return None
     if _MARKS.isdisjoint(row) and not isinstance(row.get("output"), list | dict):
@@ -346,17 +345,9 @@ def _pair(row: dict[str, Any], sides: tuple[str, str] | Refused) -> dict[str, An
     return _kept(row) | pair | asked | {"prompt": prompt}
 
 
-def _is_open(messages: Any) -> bool:
-    """Whether messages end with what an answer follows, so that one beside them is not among them."""
-    last = messages[-1] if isinstance(messages, list) and messages else None
-    return isinstance(last, dict) and ROLES.get(str(last.get("role")).lower()) in {"user", "tool"}
-
-
 def _object(row: Mapping[str, Any], path: str) -> dict[str, Any] | None:
     value = field_value(row, path)
-    if isinstance(value, str) and value.lstrip().startswith("{"):  # a cell of CSV
-        with suppress(Refused, UnicodeEncodeError):
-            value = decode_json(value.encode())
+    value = decoded_json(value) if isinstance(value, str) else value  # a cell of CSV
     return value if isinstance(value, dict) else None
 
 

@@ -8,8 +8,7 @@ import msgspec
 from packer.batches import Sample
 from packer.media.columns import Images
 from packer.media.marks import BadImagesError, marked
-from packer.source.decode import Refused
-from packer.source.read_texts import decoded_json
+from packer.source.decode import Refused, decoded_json
 from packer.source.row import Columns, rename
 from packer.source.schema import read_row
 from packer.source.unsupported_rows import IMAGE_FIELDS

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from packer.source.decode import Refused, decode_json
+from packer.source.decode import Refused, decoded_json
 from packer.source.file_bytes import quoted
 from packer.source.forms import known_parts
 from packer.source.row import coalesce_aliases, typed
@@ -157,13 +157,8 @@ def _refuse_parts_as_text(text: str, *, where: str) -> None:
 
 def _parts_in(text: str) -> list[dict[str, Any]] | None:
     """Return the parts whose JSON a text is; None if it is anything else."""
-    if not text.startswith(PARTS_START):
-        return None
-    try:
-        parts = decode_json(text.encode())
-    except (Refused, UnicodeEncodeError):
-        return None
-    are_parts = all(isinstance(part, dict) and part.get("type") in _PART_TYPES for part in parts)
+    parts = decoded_json(text) if text.startswith(PARTS_START) else None
+    are_parts = parts is not None and all(isinstance(part, dict) and part.get("type") in _PART_TYPES for part in parts)
     return parts if are_parts else None
 
 

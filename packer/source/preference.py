@@ -17,7 +17,7 @@ import numpy as np
 from packer.batches import Message, Preference, Sample, has_content, num_common_messages
 from packer.source import alpaca, chat, completion, sharegpt
 from packer.source.chat import with_weight
-from packer.source.decode import Refused, decode_json
+from packer.source.decode import Refused, decoded_json
 from packer.source.roles import CALL_ROLES, ROLES
 from packer.source.row import ID_FIELDS, RowFields, RowSchema, coalesce_aliases, parse_cell_json, type_name
 from packer.source.unsupported_rows import CHOSEN_FIELDS, PREFERENCE_FIELDS, REJECTED_FIELDS, is_preference
@@ -48,7 +48,6 @@ _AS_ALPACA = {"instruction": "prompt"}
 _LARGEST_MARGIN = float(np.finfo(np.float32).max)
 _SPEAKER_PATTERN = re.compile(r"\n\n(Human|Assistant):")
 _REQUEST_START = re.compile(r"\s*\{(?=.*[\"']messages[\"'])", re.DOTALL)
-_MESSAGE_START = re.compile(r"\s*(?:\[\s*)?\{")
 _MESSAGE_KEYS = ({"from", "value"}, {"role", "content"})
 
 _SHARED_FIELDS = {*RowFields.__struct_fields__, *ID_FIELDS, *_ALPACA_FIELDS}
@@ -249,17 +248,12 @@ def _as_turns(answer: str | Turns) -> Turns:
 
 def _parse_turns(text: str) -> Any:
     """Return the message or messages whose JSON a cell of a table contains, or the text if it is not that."""
-    if not _MESSAGE_START.match(text):
-        return text
-    try:
-        value = decode_json(text.encode())
-    except Refused:
-        return text
+    value = decoded_json(text)
     messages = value if isinstance(value, list) else [value]
     are_messages = all(
         isinstance(each, dict) and any(keys <= each.keys() for keys in _MESSAGE_KEYS) for each in messages
     )
-    return value if are_messages else text
+    return value if messages and are_messages else text
 
 
 def _parse_transcript(text: str) -> Turns:

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from packer.batches import REASONING_FIELDS, Sample
-from packer.source.decode import Refused, decode_json
+from packer.source.decode import decoded_json
 from packer.source.prose import is_text, is_text_key
 
 MESSAGE_FIELDS = frozenset({"role", "content", "tool_calls", "tool_call_id", *REASONING_FIELDS})
@@ -148,15 +148,3 @@ def texts_read(sample: Sample) -> list[str]:
     if sample.preference is not None and sample.preference.rejected is not None:
         texts += texts_read(sample.preference.rejected)
     return texts
-
-
-def decoded_json(text: str) -> Any:
-    """Return the object or list whose JSON a text is; None if it is not that."""
-    text = text.strip()
-    if not (text.startswith(("{", "[")) and text.endswith(("}", "]"))):
-        return None
-    try:
-        value = decode_json(text.encode())
-    except (Refused, UnicodeEncodeError):
-        return None
-    return value if isinstance(value, dict | list) else None

@@ -78,6 +78,13 @@ def is_answer(message: Mapping[str, Any], roles: Mapping[str, str] = {}) -> bool
     return name in CALL_ROLES or name.lower() in REASONING_ROLES or ROLES.get(name.lower()) == "assistant"
 
 
+def ends_in_question(value: Any) -> bool:
+    """Whether a value is a list of messages that ends with what an answer in another field follows."""
+    if not isinstance(value, list) or not value or not all(isinstance(each, dict) for each in value):
+        return False
+    return ROLES.get(str(value[-1].get("role")).lower()) in {"user", "tool"}
+
+
 def rename_roles(row: dict[str, Any], roles: Mapping[str, str]) -> dict[str, Any]:
     """Return the row with its messages' roles renamed by `roles` of a source, matched exactly or in lower case.
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from packer.batches import Sample
-from packer.source.decode import Refused, decode_json
+from packer.source.decode import Refused, decode_json, decoded_json
 
 T = TypeVar("T")
 
@@ -132,11 +132,7 @@ def field_value(row: Any, path: str) -> Any:
         7
     """
     name, separator, rest = path.partition(".")
-    if isinstance(row, str) and row.lstrip().startswith("{"):
-        try:
-            row = decode_json(row.encode())
-        except (Refused, UnicodeEncodeError):
-            return None
+    row = decoded_json(row) if isinstance(row, str) else row
     if not isinstance(row, dict):
         return None
     if name.endswith("[]") and isinstance(items := row.get(name[:-2]), list):

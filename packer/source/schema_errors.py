@@ -16,10 +16,10 @@ from packer.source.file_bytes import FilePath, jq_command, quoted
 from packer.source.proposals import Proposal, Reading, propose
 from packer.source.prose import is_text
 from packer.source.question_fields import Fields, list_names
+from packer.source.read_places import ITEMS
 from packer.source.roles import SPEAKERS, guess_roles
 from packer.source.row import Columns, composed, first_name, rename
 from packer.source.schema import SCHEMAS, fields_read, schema_of
-from packer.source.training_flags import ITEMS
 from packer.source.unsupported_rows import SUSPECT_FIELDS
 
 _TRIED_ROWS = 64

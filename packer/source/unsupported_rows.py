@@ -4,9 +4,8 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from packer.source.decode import Refused
+from packer.source.decode import Refused, decoded_json
 from packer.source.file_bytes import quoted
-from packer.source.read_texts import decoded_json
 
 IMAGE_FIELDS = ("images", "image")
 MEDIA_FIELDS = (*IMAGE_FIELDS, "videos", "video", "audios", "audio")

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from packer.batches import Message, Sample, tool_parameters
-from packer.source.decode import Refused, decode_json
+from packer.source.decode import Refused, decode_json, decoded_json
 from packer.source.file_bytes import quoted
 from packer.source.tools_and_calls import read_calls
 
@@ -256,11 +256,7 @@ def _as_call(item: Any, functions: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _object(value: Any) -> dict[str, Any] | None:
     """Return an object, or the one whose JSON a text is; None for anything else."""
-    if isinstance(value, str) and value.strip().startswith("{"):
-        try:
-            value = decode_json(value.encode())
-        except (Refused, UnicodeEncodeError):
-            return None
+    value = decoded_json(value) if isinstance(value, str) else value
     return value if isinstance(value, dict) else None
 
 
