@@ -67,8 +67,10 @@ class Renderer:
         self._template = self._compile(model, model.template)
         self._tool_template = self._compile(model, model.tool_template)
         self._marks = f"{model.template}{model.tool_template}"
-        self._results_apart: dict[int, bool] = {}
-        self._wrappers: dict[int, Wrappers] = {}
+        self._tells_results_apart = functools.cache(
+            functools.partial(tells_results_apart, kwargs=recipe.template.kwargs)
+        )
+        self._wrappers_of = functools.cache(functools.partial(Wrappers.of, kwargs=recipe.template.kwargs))
         self._control = TypedControl(model.control, rules.control_tokens)
         stops = re.compile(longest_of(model.stops)) if model.stops else None
         eos = model.content(model.eos_id) if model.eos_id is not None else None
@@ -227,16 +229,6 @@ class Renderer:
             messages = ordered
         return with_short_ids(messages) if self._recipe.rows.call_ids == "short" else messages
 
-    def _tells_results_apart(self, template: ChatTemplate) -> bool:
-        if id(template) not in self._results_apart:
-            self._results_apart[id(template)] = tells_results_apart(template, self._recipe.template.kwargs)
-        return self._results_apart[id(template)]
-
-    def _wrappers_of(self, template: ChatTemplate) -> Wrappers:
-        if id(template) not in self._wrappers:
-            self._wrappers[id(template)] = Wrappers.of(template, self._recipe.template.kwargs)
-        return self._wrappers[id(template)]
-
     def _twice(self, sample: Sample) -> RenderError | None:
         """Return the rejection of a sample with texts that the template would wrap once more."""
         template = self._template_of(sample)
@@ -265,7 +257,7 @@ class Renderer:
                 refuse_unread_variables(sample, template)
             return self._render_chat(sample, losses)
         except RenderError as error:
-            return _rejection(sample, error)
+            return Rejection(row=sample.row, code=error.code, reason=str(error), message=error.message)
 
     def _refuse_images(self, sample: Sample) -> None:
         is_unread = self._processor is None or self._by_marks or self._rules.turns == "conversation"
@@ -369,10 +361,6 @@ class Renderer:
             turn = conversation.turn(k, weight, self._turn_rules)
             if turn is not None:
                 yield turn
-
-
-def _rejection(sample: Sample, error: RenderError) -> Rejection:
-    return Rejection(row=sample.row, code=error.code, reason=str(error), message=error.message)
 
 
 def _refuse_reasoning(sample: Sample, weights: Iterable[int]) -> None:

@@ -130,13 +130,7 @@ def _read_results(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Ite
 
 
 def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Message:
-    """Build a message.
-
-    Args:
-        raw: the message's fields; those without a meaning to packer are passed through.
-        shape: the same fields, typed.
-        where: path of the message in its row.
-    """
+    """Build a message of its fields and the same typed; those without a meaning to packer are passed through."""
     content = _with_reasoning_beside(raw, _content(raw, shape, where=where))
     calls = read_calls(shape.tool_calls, where=f"{where}.tool_calls")
     if shape.role in CALL_ROLES and not (calls or content.calls) and (beside := _call_beside_role(raw)):

@@ -121,7 +121,8 @@ def form_of(row: dict[str, Any]) -> Form | None:
         return Form("preference", partial(_pair, row, sides))
     for places in _LOGS:
         request, answer = (_object(row, place) for place in places)
-        if request is not None and answer is not None and _asks(request) and any(_answers(answer)):
+        asks = request is not None and any(isinstance(request.get(name), str | list) for name in _REQUESTS)
+        if asks and answer is not None and any(_answers(answer)):
             return Form("completion", partial(_log, row, request, answer))
     if _are_items(row.get("output")) and isinstance(row.get("input"), str | list):
         return Form("completion", partial(_log, row, row, row))
@@ -138,10 +139,6 @@ def _log(row: dict[str, Any], request: dict[str, Any], answer: dict[str, Any]) -
     if path in _CHOICES and len(messages) > 1:
         raise Refused("wrong_type", f"{len(messages)} answers under `{path}`; give one of them")
     return _kept(row) | _asked(request, "prompt") | {"completion": messages}
-
-
-def _asks(request: Mapping[str, Any]) -> bool:
-    return any(isinstance(request.get(name), str | list) for name in _REQUESTS)
 
 
 def _answers(answer: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -67,7 +67,7 @@ def read(row: dict[str, Any], number: int) -> Sample:
     """``{"prompt": …, "chosen": …, "rejected": …}``, and the other forms of docs/how-to/inputs.md."""
     given, row = row, _with_request(row)
     shared_fields = {name: row[name] for name in row.keys() & _SHARED_FIELDS}
-    prompt = _nonblank_text(row.get("prompt"))
+    prompt = given_prompt if isinstance(given_prompt := row.get("prompt"), str) and given_prompt.strip() else None
     rows = _pair_rows(row, prompt, given)
     if rows.read is completion.read:
         shared_fields["prompt"] = prompt
@@ -276,10 +276,6 @@ def _speaker(turn: Any) -> str | None:
     if not isinstance(name, str):
         return None
     return "assistant" if name in CALL_ROLES else ROLES.get(name.lower())
-
-
-def _nonblank_text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value.strip() else None
 
 
 def _margin(row: dict[str, Any]) -> float | None:

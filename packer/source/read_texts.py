@@ -29,14 +29,10 @@ _MOST_MISSES = 8
 
 
 class ReadTexts:
-    """What is read from a row.
-
-    Args:
-        sample: the row.
-        texts: those of :func:`texts_read`. Most rows need no more, so what is made of them is made when asked for.
-    """
+    """What is read from a row. Most rows need their texts alone, so what is made of them is made when asked for."""
 
     def __init__(self, sample: Sample, texts: Collection[str]) -> None:
+        """`texts`: those of :func:`texts_read`."""
         self._sample = sample
         self._texts = texts
         last = sample.messages[-1] if sample.messages else None

@@ -263,14 +263,7 @@ def find_unread(
     """Return the fields of some rows with text that nothing reads.
 
     A row that is not read has a rejection of its own, and is not searched. A path leads as deep as needed to tell what
-    is not read from what is.
-
-    Args:
-        rows: as they are in their file.
-        schema: by which they are read.
-        columns: of their source.
-        roles: of their source.
-        known: paths of fields that are not asked about, with all that is below them.
+    is not read from what is. `known` are paths that are not asked about, with all that is below them.
     """
     hidden = {*known, *(new for new, old in columns.items() if old is None)}
     own = {columns.get(name) or name for name in SCHEMAS[schema].fields}

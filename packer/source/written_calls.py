@@ -224,13 +224,10 @@ def _python_value(node: ast.AST) -> Any:
     """Return a literal, or a call as an object with its name and arguments."""
     if isinstance(node, ast.List):
         return [_python_value(item) for item in node.elts]
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.args or _is_unpacked(node):
+    is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args
+    if not is_call or any(each.arg is None for each in node.keywords):  # `f(**x)`
         return ast.literal_eval(node)  # which takes no call, such as that of a method
     return {"name": node.func.id, "arguments": {each.arg: ast.literal_eval(each.value) for each in node.keywords}}
-
-
-def _is_unpacked(call: ast.Call) -> bool:
-    return any(each.arg is None for each in call.keywords)
 
 
 def _as_call(item: Any, functions: Mapping[str, Any]) -> dict[str, Any] | None:

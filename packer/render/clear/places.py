@@ -5,7 +5,6 @@ message, so nothing needs to be asked of the template with placeholder words, as
 short or occur twice.
 """
 
-import functools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -24,7 +23,7 @@ from packer.render.clear.extension import (
 )
 from packer.render.conversation import Conversation, RenderedTurn, TurnRules
 from packer.render.environment import RenderError
-from packer.render.message_form import changes_of, prints_none
+from packer.render.message_form import changed, changes_of, prints_none
 from packer.render.next_header import next_header
 from packer.render.readback import arguments_of, keys, leaves, spellings
 from packer.render.reasoning import goes_on, reasoning_of, shows_as_reasoning
@@ -90,13 +89,7 @@ class Places:
         kind, original, end = self._row.kind, self.conversation, len(self._row.messages) - 1
         failure: RenderError | None = None
         for change in changes_of(nulls=kind.nulls, calls=bool(kind.calls)):
-            if change:
-                changed = [
-                    functools.reduce(lambda message, step: step(message), change, each) for each in original.messages
-                ]
-                self.conversation = Conversation(
-                    original.template, changed, tools=original.tools, kwargs=original.kwargs
-                )
+            self.conversation = changed(original, change)
             try:
                 pieces = self.render(end)
             except NotClearError:
