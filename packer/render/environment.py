@@ -175,17 +175,11 @@ class ChatTemplate:
             raise
         except Exception as error:
             raise RenderError(_explain(error), refusal=type(error) is jinja2.TemplateError) from error
-        self.refuse_if_large(text)
+        if len(text) * 4 > self.max_bytes and len(text.encode("utf-8", "surrogatepass")) > self.max_bytes:
+            raise RenderError(f"rendered to more than {self.max_bytes} bytes", code="render_too_large")
         if _AT in text:
             self._refuse_addresses(text, row)
         return text
-
-    def refuse_if_large(self, text: str) -> None:
-        """Refuse a text of more bytes than a rendering may have."""
-        if len(text) * 4 <= self.max_bytes:
-            return
-        if len(text) > self.max_bytes or len(text.encode("utf-8", "surrogatepass")) > self.max_bytes:
-            raise RenderError(f"rendered to more than {self.max_bytes} bytes", code="render_too_large")
 
     def _refuse_addresses(self, text: str, row: Any) -> None:
         """Refuse a text such as `<function f at 0x7f…>` that occurs neither in the row nor in the template.
