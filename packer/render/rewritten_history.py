@@ -46,6 +46,15 @@ class EncodedText(NamedTuple):
     masked: tuple[Range, ...] = ()
     images: tuple[DrawnImage, ...] = ()
 
+    def moved(self, to: Callable[[int], int], content: bytes) -> "EncodedText":
+        """Return a text with other content, whose positions `to` gives."""
+        return self._replace(
+            content=content,
+            turns=tuple([(message, to(a), to(b), weight) for message, a, b, weight in self.turns]),
+            guarded=tuple([(to(a), to(b)) for a, b in self.guarded]),
+            masked=tuple([(to(a), to(b)) for a, b in self.masked]),
+        )
+
 
 def encoded(
     text: str,
@@ -60,24 +69,17 @@ def encoded(
         content = text.encode()
     except UnicodeEncodeError:
         raise RenderError("half of a surrogate pair in the rendering", code="not_utf8") from None
+    found = EncodedText(content, tuple(turns), raw, tuple(guarded), tuple(masked))
     if len(content) == len(text):
-        return EncodedText(content, tuple(turns), raw, tuple(guarded), tuple(masked))
-
-    turns, guarded, masked = list(turns), list(guarded), list(masked)
-    places = {place for _, *each, _ in turns for place in each}
-    places |= {place for each in (*guarded, *masked) for place in each}
+        return found
+    places = {place for _, *each, _ in found.turns for place in each}
+    places |= {place for each in (*found.guarded, *found.masked) for place in each}
     in_bytes: dict[int, int] = {}
     num_bytes = last = 0
     for place in sorted(places):
         num_bytes = len(content) if place == len(text) else num_bytes + len(text[last:place].encode())
         in_bytes[place], last = num_bytes, place
-    return EncodedText(
-        content,
-        tuple([(message, in_bytes[a], in_bytes[b], weight) for message, a, b, weight in turns]),
-        raw,
-        tuple([(in_bytes[a], in_bytes[b]) for a, b in guarded]),
-        tuple([(in_bytes[a], in_bytes[b]) for a, b in masked]),
-    )
+    return found.moved(in_bytes.__getitem__, content)
 
 
 class RenderedRow(NamedTuple):
