@@ -145,11 +145,7 @@ class Conversation:
         return sorted(rendered, key=lambda entry: -len(entry[0]))
 
     def turn(self, k: int, weight: float, rules: TurnRules) -> RenderedTurn | None:
-        """Return the turn of message k, or None for an opening message whose prompt the template cannot render.
-
-        Raises:
-            RenderError: with the code of the rejection.
-        """
+        """Return the turn of message k, or None for an opening message whose prompt the template cannot render."""
         try:
             prompts = self.prompts(k)
         except RenderError:

@@ -35,11 +35,7 @@ class Drawing:
         return getattr(self._template, name)
 
     def render(self, messages: Sequence[Mapping[str, Any]], **kwargs: Any) -> str:
-        """Render messages, of which the images are the first ones of the conversation.
-
-        Raises:
-            RenderError: as :meth:`ChatTemplate.render`; `media_dropped`, `media_refused`.
-        """
+        """Render messages, of which the images are the first ones of the conversation."""
         text = self._template.render(messages, **kwargs)
         number = sum(map(num_images, messages))
         first, *rest = text.split(self._processor.token)

@@ -135,13 +135,7 @@ class ChatTemplate:
         add_generation_prompt: bool = False,
         kwargs: Mapping[str, Any] | None = None,
     ) -> str:
-        """Render messages to text.
-
-        Args:
-            messages: the conversation, or its beginning.
-            tools: definitions of tools.
-            add_generation_prompt: end with the header of an answer, from which the model continues.
-            kwargs: further variables.
+        """Render messages to text, perhaps with the header of an answer; `kwargs` are further variables.
 
         Raises:
             RenderError: the template raised (the text is its own message), or the output cannot be accepted.
@@ -233,11 +227,8 @@ def _compiled(
     """Compile a template and analyze it.
 
     Cached, because a command uses the same template again and again and compiling takes much longer than rendering. An
-    entry takes about ten times as much memory as the source.
-
-    Returns:
-        The template, the variables it reads but does not set, the values to try for each, and whether it
-        has `{% generation %}` blocks.
+    entry takes about ten times as much memory as the source. With it come the variables that it reads and does not
+    set, the values to try for each, and whether it has `{% generation %}` blocks.
     """
     parsed = environment.parse(source)
     calls = parsed.find_all(jinja2.nodes.Call)

@@ -176,10 +176,8 @@ def _one_turn_each(messages: Sequence[Message]) -> Sequence[Message]:
 
     ms-swift and LLaMA-Factory write a text and each of its calls as messages of their own, and so do some logs. The
     model generates all of them in one turn; as turns of their own they would teach it to stop before its calls. A call
-    with another weight than the text is a piece of the turn that is trained, or not, on its own.
-
-    Raises:
-        Refused: `wrong_type`; anything else follows an answer. No server asks for two answers in a row.
+    with another weight than the text is a piece of the turn that is trained, or not, on its own. Anything else that
+    follows an answer is refused: no server asks for two answers in a row.
     """
     if not any(before.role == after.role == "assistant" for before, after in pairwise(messages)):
         return messages
@@ -329,12 +327,7 @@ def with_weight(message: Message, weight: float) -> Message:
 
 
 def chat_sample(row: dict[str, Any], fields: RowFields, messages: Sequence[Message], *, number: int) -> Sample:
-    """Make a sample of messages, with the tools, the system message and the template variables of its row.
-
-    Raises:
-        Refused: `empty`, `bad_tools`, `multimodal`, or `wrong_type`, also if the row has two different system messages
-            or two answers in a row.
-    """
+    """Make a sample of messages, with the tools, the system message and the template variables of its row."""
     if not messages:
         raise Refused("empty", "the row has no messages")
     messages = joined_with_answers(messages)

@@ -238,7 +238,6 @@ def first_rows(
     Rows of a table have the columns that determine a schema; with `every_column`, all that a hint may need.
 
     Raises:
-        InputError: the file cannot be read.
         NoRowsError: it contains no rows.
     """
     left, row = _SAMPLED_BYTES, None

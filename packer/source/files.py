@@ -246,12 +246,7 @@ def is_data_set(folder: Path) -> bool:
 
 
 def data_set_files(folder: Path) -> list[tuple[str | None, Path]]:
-    """Return the Arrow files of a dataset in the order of its rows, each with its split (None for a Dataset).
-
-    Raises:
-        InputError: the folder is not a dataset, is incomplete, or its rows are a selection from its files.
-        NoRowsError: there are no files.
-    """
+    """Return the Arrow files of a dataset in the order of its rows, each with its split (None for a Dataset)."""
     if not is_data_set(folder):
         raise _not_a_data_set(folder)
     splits = data_set_splits(folder)

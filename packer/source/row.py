@@ -33,11 +33,7 @@ class FileRow(NamedTuple):
     """Requested columns of a table that are not part of its schema; in other formats, `content` has them already."""
 
     def value(self) -> Any:
-        """Return the decoded row.
-
-        Raises:
-            Refused: it has no value.
-        """
+        """Return the decoded row, or raise why it has no value."""
         if isinstance(self.content, bytes):
             return decode_json(self.content)
         if isinstance(self.content, Refused):
@@ -328,12 +324,7 @@ def sample_id(row: dict[str, Any]) -> str | None:
 
 
 def nested_json(text: str, *, where: str, code: str | None = None) -> Any:
-    """Decode JSON that is stored in a string of a row.
-
-    Raises:
-        Refused: `not_utf8` for a lone surrogate; otherwise `code` or, if that is None, the code of
-            :func:`~packer.source.decode.decode_json`. The reason names the field.
-    """
+    """Decode JSON that is stored in a string of a row; `code` is that of all rejections but `not_utf8`."""
     try:
         return decode_json(text.encode())
     except Refused as refused:
@@ -350,9 +341,8 @@ _PYTHON_LIST = "it is a list as Python prints it, in a cell that `to_csv` wrote 
 def parse_messages(text: str, field: str) -> Any:
     """Return the messages whose JSON a text contains, or the text if it does not begin as messages do.
 
-    Raises:
-        Refused: `not_json`; it begins as messages do, and is not their JSON: Python printed them, they are cut off, or
-            something follows them. As a text they would be trained letter by letter.
+    What begins so and is not their JSON is refused: Python printed them, they are cut off, or something follows them.
+    As a text they would be trained letter by letter.
     """
     if not _MESSAGES_START.match(text):
         return text

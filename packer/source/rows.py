@@ -62,12 +62,7 @@ def file_rows(
 
 
 def refuse_empty(path: FilePath, *, format: Format) -> None:  # noqa: A002 - the recipe's word
-    """Check that the file has at least one row, valid or not.
-
-    Raises:
-        NoRowsError: it has none.
-        InputError: the file cannot be read, or does not have its format.
-    """
+    """Check that the file has at least one row, valid or not; a NoRowsError says that it has none."""
     if next(file_rows(path, format=format, schema=None, columns={}, max_row_bytes=1), None) is None:
         raise no_rows_error(path)
 

@@ -68,11 +68,7 @@ class Places:
         """Texts that the template looked for in those of the row."""
 
     def render(self, end: int) -> Pieces:
-        """Render the messages up to `end`.
-
-        Raises:
-            RenderError: the template raised, or nothing can be cut from what it wrote.
-        """
+        """Render the messages up to `end`."""
         conversation = self.conversation
         pieces = self._marked.pieces(conversation.messages[: end + 1], conversation.tools, conversation.kwargs)
         self.sought |= pieces.notes.sought
