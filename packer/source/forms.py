@@ -121,8 +121,9 @@ def form_of(row: dict[str, Any]) -> Form | None:
         return Form("preference", partial(_pair, row, sides))
     for places in _LOGS:
         request, answer = (_object(row, place) for place in places)
-        asks = request is not None and any(isinstance(request.get(name), str | list) for name in _REQUESTS)
-        if asks and answer is not None and any(_answers(answer)):
+        if request is None or answer is None or not any(_answers(answer)):
+            continue
+        if any(isinstance(request.get(name), str | list) for name in _REQUESTS):
             return Form("completion", partial(_log, row, request, answer))
     if _are_items(row.get("output")) and isinstance(row.get("input"), str | list):
         return Form("completion", partial(_log, row, row, row))

@@ -224,10 +224,12 @@ def _python_value(node: ast.AST) -> Any:
     """Return a literal, or a call as an object with its name and arguments."""
     if isinstance(node, ast.List):
         return [_python_value(item) for item in node.elts]
-    is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args
-    if not is_call or any(each.arg is None for each in node.keywords):  # `f(**x)`
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.args:
         return ast.literal_eval(node)  # which takes no call, such as that of a method
-    return {"name": node.func.id, "arguments": {each.arg: ast.literal_eval(each.value) for each in node.keywords}}
+    arguments = {each.arg: ast.literal_eval(each.value) for each in node.keywords}
+    if None in arguments:
+        raise ValueError("arguments that are unpacked")
+    return {"name": node.func.id, "arguments": arguments}
 
 
 def _as_call(item: Any, functions: Mapping[str, Any]) -> dict[str, Any] | None:
