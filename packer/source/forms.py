@@ -121,9 +121,7 @@ def form_of(row: dict[str, Any]) -> Form | None:
         return Form("preference", partial(_pair, row, sides))
     for places in _LOGS:
         request, answer = (_object(row, place) for place in places)
-        if request is None or answer is None or not any(_answers(answer)):
-            continue
-        if any(isinstance(request.get(name), str | list) for name in _REQUESTS):
+        if request is not None and answer is not None and _asks(request) and any(_answers(answer)):
             return Form("completion", partial(_log, row, request, answer))
     if _are_items(row.get("output")) and isinstance(row.get("input"), str | list):
         return Form("completion", partial(_log, row, row, row))
@@ -140,6 +138,10 @@ def _log(row: dict[str, Any], request: dict[str, Any], answer: dict[str, Any]) -
     if path in _CHOICES and len(messages) > 1:
         raise Refused("wrong_type", f"{len(messages)} answers under `{path}`; give one of them")
     return _kept(row) | _asked(request, "prompt") | {"completion": messages}
+
+
+def _asks(request: Mapping[str, Any]) -> bool:
+    return any(isinstance(request.get(name), str | list) for name in _REQUESTS)
 
 
 def _answers(answer: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
