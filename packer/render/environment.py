@@ -227,8 +227,11 @@ def _compiled(
     """Compile a template and analyze it.
 
     Cached, because a command uses the same template again and again and compiling takes much longer than rendering. An
-    entry takes about ten times as much memory as the source. With it come the variables that it reads and does not
-    set, the values to try for each, and whether it has `{% generation %}` blocks.
+    entry takes about ten times as much memory as the source.
+
+    Returns:
+        The template, the variables it reads but does not set, the values to try for each, and whether it
+        has `{% generation %}` blocks.
     """
     parsed = environment.parse(source)
     calls = parsed.find_all(jinja2.nodes.Call)

@@ -142,7 +142,12 @@ def _folded(value: Any) -> Any:
 
 
 def learned(values: Mapping[str, Sequence[Value]], render: Render) -> Switches:
-    """Learn what variables do, of which each has values to try."""
+    """Learn what variables do.
+
+    Args:
+        values: by variable, the values to try.
+        render: renders small chats.
+    """
     looks_of = [(chat, look) for chat in _CHATS if (look := _look(render, chat, {})) is not None]
     if not looks_of:
         return Switches()

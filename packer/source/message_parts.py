@@ -149,7 +149,11 @@ def read_system(system: str | list[Any] | None) -> str | None:
 
 
 def _refuse_parts_as_text(text: str, *, where: str) -> None:
-    """Refuse the JSON of parts with calls or their results: a table cannot have texts and lists in one column."""
+    """Refuse the JSON of parts with calls or their results: a table cannot have texts and lists in one column.
+
+    Raises:
+        Refused: `wrong_type`.
+    """
     parts = _parts_in(text) if "tool_" in text or "\\" in text else None
     if parts and any(part["type"] in {"tool_use", "tool_result"} for part in parts):
         raise Refused("wrong_type", f"the JSON of parts as a text at {where}; give the list, or the JSON of `messages`")

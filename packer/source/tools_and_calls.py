@@ -99,14 +99,19 @@ def refuse_wrong_calls(calls: Iterable[dict[str, Any]], tools: Sequence[dict[str
         name, arguments = call["function"]["name"], call["function"]["arguments"]
         if name not in functions:
             raise Refused("bad_tools", f"a call of {quoted(name)}, which is none of the row's tools")
-        parameters = functions[name].get("parameters")
-        more = parameters.get("additionalProperties") if isinstance(parameters, dict) else None
-        known = None if more else tool_parameters(functions[name])
+        known = None if _is_open(functions[name]) else tool_parameters(functions[name])
+        is_closed = (functions[name].get("parameters") or {}).get("additionalProperties") is False
         for key, value in arguments.items():
-            if known is not None and key not in known and (value is None or more is False):
+            if known is not None and key not in known and (value is None or is_closed):
                 what, why = ("a null for ", f"; {_UNIFIED}") if value is None else ("", "")
                 reason = f"a call of {quoted(name)} has {what}{quoted(key)}, which the tool does not take"
                 raise Refused("bad_tools", f"{reason}{why}")
+
+
+def _is_open(function: dict[str, Any]) -> bool:
+    """Whether a tool takes parameters that its definition does not name."""
+    parameters = function.get("parameters")
+    return isinstance(parameters, dict) and bool(parameters.get("additionalProperties"))
 
 
 def read_calls(value: list[Any] | str | None, *, where: str) -> list[dict[str, Any]]:

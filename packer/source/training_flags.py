@@ -153,8 +153,7 @@ class Flags:
             inner = next((end for end in range(len(path), 0, -1) if path[end - 1] == ITEMS), len(path))
             are_missing = self._num_answers[path[:inner]] > found.values.total()
             is_flag = found.values.keys() <= {True, False} and len(found.values) + are_missing > 1
-            are_numbers = all(isinstance(value, float | bool) for value in found.values)
-            if is_flag or (found.differs and (are_numbers or _are_words(found))):
+            if is_flag or (found.differs and (_are_numbers(found) or _are_words(found))):
                 shown = [str(value).lower() for value in sorted(found.values, key=str)]
                 says = shown if _are_words(found) else ["a number from 0 to 1"]
                 says += ["nothing"] * are_missing
@@ -184,6 +183,10 @@ def _value(value: Any) -> _Value:
 def _are_words(found: _Found) -> bool:
     """Whether a flag is a yes or no, or one of two words."""
     return len(found.values) < 3 and all(isinstance(value, str | bool) for value in found.values)
+
+
+def _are_numbers(found: _Found) -> bool:
+    return all(isinstance(value, float | bool) for value in found.values)
 
 
 def _programs(path: Path, found: _Found) -> tuple[tuple[str, str], ...]:
