@@ -23,12 +23,7 @@ def first_with_state(config: Any) -> str:
 
 
 def wrong_when_packed(names: Collection[str], config: Any) -> str | None:
-    """Return what a model does for which its packed documents with images must be padded, or None.
-
-    Args:
-        names: of the model's inputs, as its processor has them.
-        config: of the model.
-    """
+    """Return what a model does for which its packed documents with images must be padded, or None."""
     if "token_type_ids" in names or getattr(text_config(config), "use_bidirectional_attention", None):
         return "attends to both sides within an image, as Gemma 3: transformers takes packed images for others"
     state = first_with_state(config)

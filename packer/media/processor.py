@@ -57,12 +57,7 @@ def missing_library() -> str | None:
 
 
 class Processor:
-    """Loads the processor of a model's files.
-
-    Raises:
-        InputError: the extra `media` is not installed, or the folder has no processor whose placeholders packer can
-            replace.
-    """
+    """Loads the processor of a model's files."""
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
         if (name := missing_library()) is not None:

@@ -137,11 +137,7 @@ def load_meanwhile(load: Callable[[], object]) -> threading.Thread:
 
 
 def read_tokenizer(tokenizer: Path) -> bytes:
-    """Return the content of a `tokenizer.json`, or of that of a folder.
-
-    Raises:
-        InputError: the file cannot be read.
-    """
+    """Return the content of a `tokenizer.json`, or of that of a folder."""
     path = tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer
     return read_regular(path, max_bytes=MAX_TOKENIZER_BYTES, what=f"tokenizer {tokenizer}")
 

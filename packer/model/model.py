@@ -158,9 +158,6 @@ def load_model(
         stop: texts of additional stop tokens; each must be a single token.
         pad_id: id used for padding; by default the pad token, else the first stop id, else 0.
         processor: read the files of the model's processor, too.
-
-    Raises:
-        InputError: a file is missing, unreadable or contradicts another.
     """
     files = read_model_files(tokenizer, template=template, processor=processor)
     return model_of(files, tokenizer, stop=stop, pad_id=pad_id)
@@ -169,11 +166,7 @@ def load_model(
 def model_of(
     files: Mapping[str, bytes], tokenizer: Path, *, stop: Sequence[str] = (), pad_id: int | None = None
 ) -> Model:
-    """Build a model from the result of :func:`read_model_files`; `tokenizer` names it in errors.
-
-    Raises:
-        InputError: a file is invalid or contradicts another.
-    """
+    """Build a model from the result of :func:`read_model_files`; `tokenizer` names it in errors."""
     backend = _load_tokenizer(files[TOKENIZER_FILE], tokenizer)
     definition = definition_of(files[TOKENIZER_FILE])
     vocab_size = checked_vocab_size(definition, backend, tokenizer)
@@ -209,9 +202,6 @@ def read_model_files(tokenizer: Path, *, template: Path | None = None, processor
     """Read all files that a model is loaded from, as bytes by name; templates are included under their canonical names.
 
     With `processor`, the tokenizer is what transformers makes of its file. The arguments are as of :func:`load_model`.
-
-    Raises:
-        InputError: a file is missing or cannot be read.
     """
     others = {name: TOOL_TEMPLATE_FILE if name == _TOOL_USE_FILE else name for name in FOLDER_FILES[1:]}
     others |= dict(zip(PROCESSOR_FILES, PROCESSOR_FILES, strict=True)) if processor else {}

@@ -64,11 +64,7 @@ class TokenBytes:
     """The bytes of each id of a model."""
 
     def __init__(self, model: Model) -> None:
-        """Read the vocabulary.
-
-        Raises:
-            InputError: the vocabulary is of a kind whose entries are not plain text (WordPiece, word level).
-        """
+        """Read the vocabulary."""
         tokenizer_json = model.files[TOKENIZER_FILE]
         self.byte_level, pieces, ids = read_vocabulary(tokenizer_json)
         self._entries = _by_id(pieces, ids, definition_of(tokenizer_json), model, byte_level=self.byte_level)
@@ -150,11 +146,7 @@ def component_types(part: Mapping[str, Any] | None) -> set[str]:
 
 @functools.lru_cache(maxsize=2)
 def read_vocabulary(tokenizer_json: bytes) -> tuple[bool, pa.Array, Int64]:
-    """Return whether a vocabulary is byte-level, and the bytes and the id of each entry but added tokens. Cached.
-
-    Raises:
-        InputError: the vocabulary is of a kind whose entries are not plain text.
-    """
+    """Return whether a vocabulary is byte-level, and the bytes and the id of each entry but added tokens. Cached."""
     definition = definition_of(tokenizer_json)
     model = definition["model"]
     kind = model.get("type") or ("Unigram" if "unk_id" in model else "BPE")

@@ -37,9 +37,6 @@ def read_folder(tokenizer: Path, name: str, others: Mapping[str, str]) -> dict[s
         tokenizer: folder, or the path of its main file alone.
         name: the main file, which must exist.
         others: optional files, each with the name to return it under; of equal names the last one is taken.
-
-    Raises:
-        InputError: there is no main file, a file cannot be read, or a link leads out of the folder.
     """
     try:
         if not tokenizer.is_dir():
@@ -78,9 +75,6 @@ def read_regular(path: Path, *, max_bytes: int, what: str) -> bytes:
     """Read a regular file, without blocking on pipes or devices.
 
     `what` it belongs to is for errors.
-
-    Raises:
-        InputError: the file cannot be read, is not a regular file, or has more than `max_bytes`.
     """
     try:
         with open_regular(path) as file:
@@ -213,11 +207,7 @@ MAX_IDS = 2**24
 
 
 def checked_vocab_size(definition: Mapping[str, Any], backend: Tokenizer, where: Path) -> int:
-    """Check that the ids of a `tokenizer.json` are reliable, and return one more than the largest id.
-
-    Raises:
-        InputError: encoding is random or loses text, or the file renumbers or repeats ids.
-    """
+    """Check that the ids of a `tokenizer.json` are reliable, and return one more than the largest id."""
     _refuse_dropout(definition, where)
     _refuse_lost_text(definition.get("post_processor"), where)
     written = definition["model"].get("vocab")

@@ -56,11 +56,7 @@ def encode_outcome(tokenizer_json: bytes, *, agrees: bool) -> bytes:
 
 
 def trial_path(tokenizer_json: bytes) -> Path:
-    """Return the path of a tokenizer's cached outcome.
-
-    Raises:
-        UsageError: there is no home directory.
-    """
+    """Return the path of a tokenizer's cached outcome."""
     return cache_dir() / "engines" / f"{_key(tokenizer_json)[:24]}.txt"
 
 

@@ -49,11 +49,7 @@ def modes_of(template: ChatTemplate, kwargs: Mapping[str, Any]) -> tuple[Mode, .
 
 
 def asking_modes(template: ChatTemplate, kwargs: Mapping[str, Any], modes: Sequence[Mode], k: int) -> Sequence[Mode]:
-    """Return the modes of reasoned message k, also those that only a word for the effort selects.
-
-    Raises:
-        RenderError: `prompt_diverges`: the variables of the row or the recipe, `kwargs`, leave none.
-    """
+    """Return the modes of reasoned message k, also those that only a word for the effort selects."""
     switches = template.switches
     if not switches.none:
         return modes
@@ -65,11 +61,7 @@ def asking_modes(template: ChatTemplate, kwargs: Mapping[str, Any], modes: Seque
 
 
 def refuse_several_efforts(template: ChatTemplate, prompts: Sequence[tuple[str, Mode]], chosen: Mode, k: int) -> None:
-    """Refuse a reasoned answer for which the template has to be asked, and can be asked in more than one way.
-
-    Raises:
-        RenderError: `prompt_diverges`.
-    """
+    """Refuse a reasoned answer for which the template has to be asked, and can be asked in more than one way."""
     words = {
         setting: prompt for prompt, mode in prompts for setting in mode.items() if setting in template.switches.asking
     }

@@ -128,11 +128,7 @@ class TypedControl:
         self._wanted = wanted
 
     def refuse(self, value: Any, where: str, message: int | None = None) -> None:
-        """Refuse a value that would be trained if it contains a control token.
-
-        Raises:
-            RenderError: `control_token`.
-        """
+        """Refuse a value that would be trained if it contains a control token."""
         if self._pattern is None or self._wanted == "allow":
             return
         found = find_control(value, self._pattern)
@@ -145,11 +141,7 @@ class TypedControl:
             )
 
     def refuse_all(self, messages: Sequence[Message], tools: Any) -> None:
-        """Refuse a conversation all of which would be trained, as :meth:`refuse` does.
-
-        Raises:
-            RenderError: `control_token`.
-        """
+        """Refuse a conversation all of which would be trained, as :meth:`refuse` does."""
         self.refuse(tools, "tools")
         for k, message in enumerate(messages):
             self.refuse(typed_fields(message.fields), f"messages[{k}]", k)
@@ -158,9 +150,6 @@ class TypedControl:
         """Refuse a text with a header or a stop token of other models, which it would teach as letters.
 
         A tag of reasoning may look like a header, but is not in what is `trained`.
-
-        Raises:
-            RenderError: `control_token`.
         """
         if self._wanted == "allow":
             return
@@ -182,9 +171,6 @@ class TypedControl:
 
         A row that begins or ends with a control token was rendered already, or closed with EOS: its markers would be
         read and trained as ordinary characters. Within a row they are quoted.
-
-        Raises:
-            RenderError: the row cannot be trained on with these tokens.
         """
         if self._pattern is None or self._pattern.search(text) is None:
             return []
@@ -204,9 +190,6 @@ class TypedControl:
         """Replace the control tokens in a conversation by stand-ins; return None and the conversation if it has none.
 
         Of the template variables only the row's, `row_kwargs`, are changed: those of the recipe are the user's own.
-
-        Raises:
-            RenderError: a control token would be trained, or the recipe refuses them all.
         """
         pattern = self._pattern
         if pattern is None:
@@ -240,9 +223,6 @@ def revealed(
     """Encode a document of the `hidden` conversation with its typed control tokens restored and guarded.
 
     `prompted`: its turns follow prompts, which may end differently from what the rendering of a turn shows.
-
-    Raises:
-        RenderError: the template renders the original conversation, or a prompt of it, differently.
     """
     renderings = [(document.num_messages, document.mode, False)]
     if prompted:

@@ -145,11 +145,7 @@ class Conversation:
         return sorted(rendered, key=lambda entry: -len(entry[0]))
 
     def turn(self, k: int, weight: float, rules: TurnRules) -> RenderedTurn | None:
-        """Return the turn of message k, or None for an opening message whose prompt the template cannot render.
-
-        Raises:
-            RenderError: with the code of the rejection.
-        """
+        """Return the turn of message k, or None for an opening message whose prompt the template cannot render."""
         try:
             prompts = self.prompts(k)
         except RenderError:
@@ -267,11 +263,7 @@ class Conversation:
         return any(_word(number) in left for number in range(k))
 
     def _render_with_words(self, k: int, mode: Mode) -> tuple[str, str]:
-        """Render prompt and turn with a word in place of each text of the context.
-
-        Raises:
-            RenderError: the template accepts no texts but the row's.
-        """
+        """Render prompt and turn with a word in place of each text of the context."""
         context = [
             {**message, "content": _word(number)}
             if message.get("content") and type(message["content"]) is str
@@ -353,11 +345,7 @@ class Conversation:
         return found
 
     def _terminated(self, k: int, prompt_end: int, whole: str, mode: Mode, rules: TurnRules) -> str:
-        """Return the turn up to and including its stop token.
-
-        Raises:
-            RenderError: `no_terminator`.
-        """
+        """Return the turn up to and including its stop token."""
         stop = rules.stops.search(whole, prompt_end) if rules.stops else None
         if stop is not None:
             return whole[: stop.end()]

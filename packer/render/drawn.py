@@ -35,11 +35,7 @@ class Drawing:
         return getattr(self._template, name)
 
     def render(self, messages: Sequence[Mapping[str, Any]], **kwargs: Any) -> str:
-        """Render messages, of which the images are the first ones of the conversation.
-
-        Raises:
-            RenderError: as :meth:`ChatTemplate.render`; `media_dropped`, `media_refused`.
-        """
+        """Render messages, of which the images are the first ones of the conversation."""
         text = self._template.render(messages, **kwargs)
         number = sum(map(num_images, messages))
         first, *rest = text.split(self._processor.token)
@@ -72,14 +68,7 @@ class Drawing:
         def moved(place: int) -> int:
             return place + shifts[sum(end <= place for end in ends) - 1]
 
-        return EncodedText(
-            b"".join(pieces),
-            tuple((message, moved(a), moved(b), weight) for message, a, b, weight in text.turns),
-            text.raw,
-            tuple((moved(a), moved(b)) for a, b in text.guarded),
-            tuple((moved(a), moved(b)) for a, b in text.masked),
-            tuple(images),
-        )
+        return text.moved(moved, b"".join(pieces))._replace(images=tuple(images))
 
     def _mark(self, place: int, replacement: Replacement) -> str:
         number = self._replacements.setdefault((place, replacement), len(self._replacements))

@@ -89,8 +89,8 @@ class _Item(NamedTuple):
         return front if found else completion
 
     def shows(self, text: str) -> bool:
-        shows = contains_escaped if self.loss.kind in _MAY_BE_JSON else _contains
-        return all(any(shows(spelling, text) for spelling in each) for each in self.texts)
+        is_json = self.loss.kind in _MAY_BE_JSON
+        return all(any(one in text or (is_json and contains_escaped(one, text)) for one in each) for each in self.texts)
 
     def shows_but_for_space(self, text: str) -> bool:
         """Whether a text shows the item when white space is ignored."""
@@ -366,10 +366,6 @@ def _call_items(call: Any, loss: Loss, *, own: bool) -> list[_Item]:
     fixed += [spellings(leaf) for leaf in leaves(arguments) if is_constant(leaf)]
     items = [_Item(loss, ((str(function_of(call).get("name", "")),), *worded), own=own)]
     return [*items, _Item(loss, tuple(fixed), may_probe=False, own=own)] if fixed else items
-
-
-def _contains(part: str, text: str) -> bool:
-    return part in text
 
 
 def _without_space(text: str) -> str:

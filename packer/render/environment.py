@@ -57,11 +57,7 @@ class ChatTemplate:
         max_bytes: int,
         kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        """Compile `source`; `kwargs` are the recipe's variables, without which some templates render nothing.
-
-        Raises:
-            RenderError: the template is not valid Jinja.
-        """
+        """Compile `source`; `kwargs` are the recipe's variables, without which some templates render nothing."""
         self.source = source
         self.date = date
         self.max_bytes = max_bytes
@@ -139,13 +135,7 @@ class ChatTemplate:
         add_generation_prompt: bool = False,
         kwargs: Mapping[str, Any] | None = None,
     ) -> str:
-        """Render messages to text.
-
-        Args:
-            messages: the conversation, or its beginning.
-            tools: definitions of tools.
-            add_generation_prompt: end with the header of an answer, from which the model continues.
-            kwargs: further variables.
+        """Render messages to text, perhaps with the header of an answer; `kwargs` are further variables.
 
         Raises:
             RenderError: the template raised (the text is its own message), or the output cannot be accepted.
@@ -172,41 +162,24 @@ class ChatTemplate:
         return self._checked(lambda: "".join(template.root_render_func(context)), (messages, tools, kwargs))
 
     def _checked(self, render: Callable[[], str], row: Any) -> str:
-        """Run a rendering and return its text if the text is acceptable.
-
-        Raises:
-            RenderError: the template raised, its text is too large, or it contains a memory address.
-        """
+        """Run a rendering and return its text if the text is acceptable."""
         try:
             text = watched(render)
         except TemplateOverrunError:
             raise
         except Exception as error:
             raise RenderError(_explain(error), refusal=type(error) is jinja2.TemplateError) from error
-        self.refuse_if_large(text)
+        if len(text) * 4 > self.max_bytes and len(text.encode("utf-8", "surrogatepass")) > self.max_bytes:
+            raise RenderError(f"rendered to more than {self.max_bytes} bytes", code="render_too_large")
         if _AT in text:
             self._refuse_addresses(text, row)
         return text
-
-    def refuse_if_large(self, text: str) -> None:
-        """Refuse a text of more bytes than a rendering may have.
-
-        Raises:
-            RenderError: it has.
-        """
-        if len(text) * 4 <= self.max_bytes:
-            return
-        if len(text) > self.max_bytes or len(text.encode("utf-8", "surrogatepass")) > self.max_bytes:
-            raise RenderError(f"rendered to more than {self.max_bytes} bytes", code="render_too_large")
 
     def _refuse_addresses(self, text: str, row: Any) -> None:
         """Refuse a text such as `<function f at 0x7f…>` that occurs neither in the row nor in the template.
 
         A template writes it when it names a method without calling it (`{{ x.items }}`). The address differs in every
         process.
-
-        Raises:
-            RenderError: the text contains such an address.
         """
         said = f"{row} {self.variables} {self.source}"
         written = {*_ADDRESS.findall(text)}.difference(_ADDRESS.findall(said))  # of thousands, hardly any are left

@@ -37,10 +37,7 @@ def renderable(conversation: Conversation, last: int) -> Conversation:
     refused: Conversation | None = None
     fewest = math.inf
     for change in changes:
-        tried = conversation
-        if change:
-            changed = [functools.reduce(lambda message, step: step(message), change, message) for message in messages]
-            tried = Conversation(conversation.template, changed, tools=conversation.tools, kwargs=conversation.kwargs)
+        tried = changed(conversation, change)
         try:
             text = tried.render(tried.messages[: last + 1], {})
         except RenderError as error:
@@ -54,6 +51,14 @@ def renderable(conversation: Conversation, last: int) -> Conversation:
         if not garbled:
             break
     return best or refused or conversation
+
+
+def changed(conversation: Conversation, change: Change) -> Conversation:
+    """Return a conversation with its messages changed step by step."""
+    if not change:
+        return conversation
+    messages = [functools.reduce(lambda message, step: step(message), change, each) for each in conversation.messages]
+    return Conversation(conversation.template, messages, tools=conversation.tools, kwargs=conversation.kwargs)
 
 
 def changes_of(*, nulls: bool, calls: bool) -> list[Change]:

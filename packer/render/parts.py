@@ -129,11 +129,7 @@ class TrainedParts:
     trained: Collection[Part]
 
     def mask(self, turn: RenderedTurn) -> RenderedTurn:
-        """Return the turn with the ranges that are not trained, beside those that it has.
-
-        Raises:
-            RenderError: `part_not_found`.
-        """
+        """Return the turn with the ranges that are not trained, beside those that it has."""
         if self.sample.messages[turn.message].spans is None and set(self.trained) == set(PARTS):
             return turn  # spans of another message are why the row is here
         places = self._marks_in(turn)
@@ -183,11 +179,7 @@ class TrainedParts:
         return "".join(pieces[::2]), places
 
     def _parts(self, turn: RenderedTurn, at: Mapping[Part, Sequence[int]]) -> list[tuple[int, int, Part]]:
-        """Return where the parts stand that a turn consists of, each up to the next.
-
-        Raises:
-            RenderError: one is not written once and whole, or stands between the calls or behind them.
-        """
+        """Return where the parts stand that a turn consists of, each up to the next."""
         if lost := [part for part in at if part != "calls" and len(at[part]) != 2]:
             raise _not_found(turn, f"does not write its {lost[0]} once")
         order = sorted(at, key=lambda part: (at[part][0], at[part][-1]))

@@ -61,11 +61,7 @@ def refusal_of_weights(sample: Sample, turns: Turns) -> Rejection | None:
 
 
 def masked_pieces(sample: Sample, turns: Turns) -> dict[int, list[Piece]]:
-    """Return the pieces of each message of which some are trained and some are not.
-
-    Raises:
-        RenderError: `wrong_type`; the trained pieces of a message have different weights.
-    """
+    """Return the pieces of each message of which some are trained and some are not."""
     masked = {}
     for k, pieces in _weights_of_pieces(sample, turns):
         weights = {weight for _, weight in pieces}
@@ -80,11 +76,7 @@ def masked_pieces(sample: Sample, turns: Turns) -> dict[int, list[Piece]]:
 def with_mask(
     turn: RenderedTurn, conversation: Conversation, pieces: Sequence[Piece], rules: TurnRules
 ) -> RenderedTurn:
-    """Return a turn with the ranges of its text that are not trained.
-
-    Raises:
-        RenderError: `wrong_type`; the template does not write one piece after the other.
-    """
+    """Return a turn with the ranges of its text that are not trained."""
     starts = [turn.prompt_end, *(_end(turn, conversation, num_calls, rules) for num_calls, _ in pieces[:-1])]
     ranges = zip(starts, [*starts[1:], len(turn.text)], pieces, strict=True)
     return turn._replace(masked=tuple((start, end) for start, end, (_, trained) in ranges if not trained))

@@ -206,9 +206,5 @@ def _parameters_renamed(function: Mapping[str, Any], words: _Words) -> Mapping[s
 
 
 def _own_prompt(conversation: Conversation, messages: Sequence[Message], turn: RenderedTurn) -> str | None:
-    """Return the prompt of a turn that was continued from it: the rendering of the turn may have another context.
-
-    Raises:
-        RenderError: the template raises.
-    """
+    """Return the prompt of a turn that was continued from it: the rendering of the turn may have another context."""
     return conversation.render(messages[: turn.message], turn.mode, prompt=True) if turn.continued else None

@@ -6,6 +6,7 @@ parsed and compared with the row's.
 """
 
 import ast
+import functools
 import itertools
 import re
 import warnings
@@ -46,7 +47,7 @@ class _Reader:
         self._texts = texts
         self._values = dict.fromkeys(part for value in values for part in (value, *escaped_spellings(value)))
         self._starts: dict[str, list[int]] = {}
-        self._parsed: dict[tuple[str, int], Any] = {}
+        self._parsed = functools.cache(functools.partial(_parsed, text))
 
     def reads(self, call: Any) -> bool | None:
         name, arguments = function_of(call).get("name"), arguments_of(call)
@@ -57,7 +58,7 @@ class _Reader:
         if opening not in self._starts:
             self._starts[opening] = self._places_of(re.compile(opening))
         starts = self._starts[opening]
-        return any(_is_same(self._parsed_at(name, start), arguments) for start in starts) if starts else None
+        return any(_is_same(self._parsed(name, start), arguments) for start in starts) if starts else None
 
     def _places_of(self, opening: re.Pattern[str]) -> list[int]:
         """Return where calls open that the template has written."""
@@ -70,11 +71,6 @@ class _Reader:
             if not any(start <= found.start() and found.end() <= end for start, end in inside)
         ]
 
-    def _parsed_at(self, name: str, start: int) -> Any:
-        if (name, start) not in self._parsed:
-            self._parsed[name, start] = _parsed(name, self._text, start)
-        return self._parsed[name, start]
-
 
 def _places(part: str, text: str, opening: re.Pattern[str]) -> Iterator[tuple[int, int]]:
     """Yield where a part of a text stands in it, if the part opens the call, too."""
@@ -82,7 +78,7 @@ def _places(part: str, text: str, opening: re.Pattern[str]) -> Iterator[tuple[in
         yield from ((found.start(), found.end()) for found in re.finditer(re.escape(part), text))
 
 
-def _parsed(name: str, text: str, start: int) -> Any:
+def _parsed(text: str, name: str, start: int) -> Any:
     """Return the arguments of the call at a place of a text, or None if Python does not read it."""
     end = _end(text, start + len(name))
     if end is None:

@@ -22,7 +22,7 @@ from packer.render.clear.rows import ClearRows
 from packer.render.control import TypedControl, control_pattern, revealed
 from packer.render.conversation import Conversation, RenderedTurn, TurnRules
 from packer.render.drawn import Drawing, with_drawing
-from packer.render.dropped import ConversationLosses, LossCheck, refusal
+from packer.render.dropped import LossCheck, refusal
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.frames import unframed
 from packer.render.infilling import infilled, without_tokens
@@ -53,9 +53,6 @@ class Renderer:
 
     `processor`: loads the model's processor for samples with images, which must have been opened; without it, they
     are rejected.
-
-    Raises:
-        RenderError: a template is not valid Jinja.
     """
 
     def __init__(self, model: Model, recipe: Recipe, *, processor: Callable[[], Processor] | None = None) -> None:
@@ -63,15 +60,16 @@ class Renderer:
         self._processor = processor
         rules = self._rules = recipe.supervision
         self._history_rewrite: HistoryRewrite = rules.history_rewrite or "exact"
-        self._allow_dropped = frozenset(rules.allow_dropped)
         self._by_marks = rules.source == "generation_tags"
         """Whether the template's `{% generation %}` blocks decide what is trained."""
 
         self._template = self._compile(model, model.template)
         self._tool_template = self._compile(model, model.tool_template)
         self._marks = f"{model.template}{model.tool_template}"
-        self._results_apart: dict[int, bool] = {}
-        self._wrappers: dict[int, Wrappers] = {}
+        self._tells_results_apart = functools.cache(
+            functools.partial(tells_results_apart, kwargs=recipe.template.kwargs)
+        )
+        self._wrappers_of = functools.cache(functools.partial(Wrappers.of, kwargs=recipe.template.kwargs))
         self._control = TypedControl(model.control, rules.control_tokens)
         stops = re.compile(longest_of(model.stops)) if model.stops else None
         eos = model.content(model.eos_id) if model.eos_id is not None else None
@@ -83,6 +81,9 @@ class Renderer:
             control=control_pattern(model.control),
             may_drop_reasoning="reasoning" in rules.allow_dropped,
             on_prompt_mismatch=rules.on_prompt_mismatch or "refuse",
+        )
+        self._losses = LossCheck(
+            frozenset(rules.allow_dropped), stops, marks=self._marks, tags_are_text=rules.reasoning == "inline"
         )
         self._is_reference = self._by_marks
         self._model = model
@@ -114,7 +115,7 @@ class Renderer:
             ],
             history_rewrite=self._history_rewrite,
             max_bytes=self._recipe.rows.max_render_bytes,
-            losses=self._loss_check(),
+            losses=self._losses,
         )
 
     def by_reference(self) -> "Renderer":
@@ -129,13 +130,11 @@ class Renderer:
         Raises:
             TemplateOverrunError: a rendering takes too long or too much memory; the error knows the row.
         """
-        # Probes are cached for one batch only, so that no row's result depends on what else a process has seen.
-        define = functools.partial(self._rendered, losses=self._loss_check())
         if not self._is_reference:
-            fast = ComparedRows(self._fill, self._cut, define)
+            fast = ComparedRows(self._fill, self._cut, self._rendered)
             with contextlib.suppress(DifferenceError):
                 return self._render(rows, fast.rendered)
-        return self._render(rows, lambda _, sample: define(sample))
+        return self._render(rows, lambda _, sample: self._rendered(sample))
 
     def _render(self, rows: RowBatch, render: Callable[[int, Sample], RenderedRow | Rejection]) -> TurnBatch:
         texts: list[EncodedText] = []
@@ -159,10 +158,6 @@ class Renderer:
     def _unframed(self, sample: Sample) -> Sample | Rejection:
         is_meant = self._rules.control_tokens == "allow"
         return sample if is_meant else unframed(sample, unwrap=self._recipe.rows.wrapped == "unwrap")
-
-    def _loss_check(self) -> LossCheck:
-        is_meant = self._rules.reasoning == "inline"
-        return LossCheck(self._allow_dropped, self._turn_rules.stops, marks=self._marks, tags_are_text=is_meant)
 
     def _fill(self, sample: Sample) -> RenderedRow | None:
         if sample.images is not None or self._rules.parts is not None:
@@ -191,7 +186,7 @@ class Renderer:
         return rows.rendered(self.conversation(sample), weights, at_once=at_once, mask=mask)
 
     def _defined(self, sample: Sample) -> RenderedRow | None:
-        rendered = self._rendered(sample, self._loss_check())
+        rendered = self._rendered(sample)
         return None if isinstance(rendered, Rejection) else rendered
 
     def _masking(self, sample: Sample, last: int, drawing: Drawing | None = None) -> Mask | None:
@@ -205,11 +200,7 @@ class Renderer:
         return TrainedParts(sample=sample, marked=conversation, rules=rules, last=last, trained=parts).mask
 
     def conversation(self, sample: Sample) -> Conversation:
-        """Return the sample's messages with the template that suits the sample.
-
-        Raises:
-            RenderError: there is no template.
-        """
+        """Return the sample's messages with the template that suits the sample."""
         template = self._template_of(sample)
         if template is None:
             raise RenderError("the tokenizer has no chat template; pass one with --template FILE")
@@ -234,16 +225,6 @@ class Renderer:
             messages = ordered
         return with_short_ids(messages) if self._recipe.rows.call_ids == "short" else messages
 
-    def _tells_results_apart(self, template: ChatTemplate) -> bool:
-        if id(template) not in self._results_apart:
-            self._results_apart[id(template)] = tells_results_apart(template, self._recipe.template.kwargs)
-        return self._results_apart[id(template)]
-
-    def _wrappers_of(self, template: ChatTemplate) -> Wrappers:
-        if id(template) not in self._wrappers:
-            self._wrappers[id(template)] = Wrappers.of(template, self._recipe.template.kwargs)
-        return self._wrappers[id(template)]
-
     def _twice(self, sample: Sample) -> RenderError | None:
         """Return the rejection of a sample with texts that the template would wrap once more."""
         template = self._template_of(sample)
@@ -261,7 +242,7 @@ class Renderer:
         kwargs = self._recipe.template.kwargs
         return ChatTemplate(source, date=date, variables=model.named_tokens, max_bytes=max_bytes, kwargs=kwargs)
 
-    def _rendered(self, sample: Sample, losses: LossCheck) -> RenderedRow | Rejection:
+    def _rendered(self, sample: Sample) -> RenderedRow | Rejection:
         """Render a sample by the definition."""
         try:
             self._refuse_images(sample)
@@ -270,9 +251,9 @@ class Renderer:
             template = self._template_of(sample)
             if template is not None:
                 refuse_unread_variables(sample, template)
-            return self._render_chat(sample, losses)
+            return self._render_chat(sample)
         except RenderError as error:
-            return _rejection(sample, error)
+            return Rejection(row=sample.row, code=error.code, reason=str(error), message=error.message)
 
     def _refuse_images(self, sample: Sample) -> None:
         is_unread = self._processor is None or self._by_marks or self._rules.turns == "conversation"
@@ -296,7 +277,7 @@ class Renderer:
         whole = f"{sample.prompt}{infilled(sample.text, None if guarded or sample.prompt else fim)}{close}"
         return encoded(whole, ((0, len(sample.prompt), len(whole), 1.0),), raw=True, guarded=guarded)
 
-    def _render_chat(self, sample: Sample, losses: LossCheck) -> RenderedRow:
+    def _render_chat(self, sample: Sample) -> RenderedRow:
         if self._recipe.rows.empty_user == "reject":
             refuse_empty_question(sample)
         if (twice := self._twice(sample)) is not None:
@@ -320,7 +301,7 @@ class Renderer:
         drawing = self._drawing(sample, conversation)
         shown = conversation if drawing is None else with_drawing(conversation, drawing)
         mask = self._masking(sample, last, drawing)
-        documents, num_trained = self._assigned(shown, weights, pieces, losses.of(shown), mask)
+        documents, num_trained = self._assigned(shown, weights, pieces, mask)
         if not documents:
             raise RenderError("no assistant turn that the template can prompt for", code="nothing_trained")
         num_skipped = len(wanted) - num_trained
@@ -342,14 +323,13 @@ class Renderer:
         conversation: Conversation,
         weights: Mapping[int, float],
         pieces: Mapping[int, Sequence[Piece]],
-        losses: ConversationLosses,
         mask: Mask | None,
     ) -> tuple[tuple[Document, ...], int]:
         """Render turn after turn, and assign each to a text; also return the number of trained turns.
 
         Every message must show in the rendering of the first trained turn after it.
         """
-        num_trained = 0
+        num_trained, losses = 0, self._losses.of(conversation)
         assigner = TurnAssigner(
             history_rewrite=self._history_rewrite,
             stops=self._turn_rules.stops,
@@ -378,16 +358,8 @@ class Renderer:
                 yield turn
 
 
-def _rejection(sample: Sample, error: RenderError) -> Rejection:
-    return Rejection(row=sample.row, code=error.code, reason=str(error), message=error.message)
-
-
 def _refuse_reasoning(sample: Sample, weights: Iterable[int]) -> None:
-    """Refuse trained answers whose generation was cut off within their reasoning, or that have two.
-
-    Raises:
-        RenderError: one is.
-    """
+    """Refuse trained answers whose generation was cut off within their reasoning, or that have two."""
     for k in weights:
         if (how := cut_off(sample.messages[k].fields)) is not None:
             raise RenderError(f"messages[{k}]: {how}", code="open_reasoning", message=k)

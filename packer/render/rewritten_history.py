@@ -46,6 +46,15 @@ class EncodedText(NamedTuple):
     masked: tuple[Range, ...] = ()
     images: tuple[DrawnImage, ...] = ()
 
+    def moved(self, to: Callable[[int], int], content: bytes) -> "EncodedText":
+        """Return a text with other content, whose positions `to` gives."""
+        return self._replace(
+            content=content,
+            turns=tuple([(message, to(a), to(b), weight) for message, a, b, weight in self.turns]),
+            guarded=tuple([(to(a), to(b)) for a, b in self.guarded]),
+            masked=tuple([(to(a), to(b)) for a, b in self.masked]),
+        )
+
 
 def encoded(
     text: str,
@@ -55,33 +64,22 @@ def encoded(
     guarded: Iterable[Range] = (),
     masked: Iterable[Range] = (),
 ) -> EncodedText:
-    """Encode a text as UTF-8, and convert positions from characters to bytes.
-
-    Raises:
-        RenderError: the text contains half of a surrogate pair.
-    """
+    """Encode a text as UTF-8, and convert positions from characters to bytes."""
     try:
         content = text.encode()
     except UnicodeEncodeError:
         raise RenderError("half of a surrogate pair in the rendering", code="not_utf8") from None
+    found = EncodedText(content, tuple(turns), raw, tuple(guarded), tuple(masked))
     if len(content) == len(text):
-        return EncodedText(content, tuple(turns), raw, tuple(guarded), tuple(masked))
-
-    turns, guarded, masked = list(turns), list(guarded), list(masked)
-    places = {place for _, *each, _ in turns for place in each}
-    places |= {place for each in (*guarded, *masked) for place in each}
+        return found
+    places = {place for _, *each, _ in found.turns for place in each}
+    places |= {place for each in (*found.guarded, *found.masked) for place in each}
     in_bytes: dict[int, int] = {}
     num_bytes = last = 0
     for place in sorted(places):
         num_bytes = len(content) if place == len(text) else num_bytes + len(text[last:place].encode())
         in_bytes[place], last = num_bytes, place
-    return EncodedText(
-        content,
-        tuple([(message, in_bytes[a], in_bytes[b], weight) for message, a, b, weight in turns]),
-        raw,
-        tuple([(in_bytes[a], in_bytes[b]) for a, b in guarded]),
-        tuple([(in_bytes[a], in_bytes[b]) for a, b in masked]),
-    )
+    return found.moved(in_bytes.__getitem__, content)
 
 
 class RenderedRow(NamedTuple):
@@ -182,11 +180,7 @@ class TurnAssigner:
     _kept: list[_Kept] = field(default_factory=list)
 
     def add(self, turn: RenderedTurn) -> None:
-        """Add the next turn; earlier turns that its text begins with move to that text.
-
-        Raises:
-            RenderError: the maximal texts together are larger than `max_bytes`.
-        """
+        """Add the next turn; earlier turns that its text begins with move to that text."""
         text, placed = turn.text, (turn.prompt_end, len(turn.text), turn.prompt_ends, turn.masked)
         own = PlacedTurn(turn.message, turn.num_messages, turn.weight, turn.mode, *placed)
         if len(self._kept) == 1 and text.startswith(self._kept[0].text):  # nearly always

@@ -33,11 +33,7 @@ def refuse_empty_question(sample: Sample) -> None:
 
 
 def refuse_unread_variables(sample: Sample, template: ChatTemplate) -> None:
-    """Refuse a row that gives the template a text, tools or documents in a variable that the template does not have.
-
-    Raises:
-        RenderError: `unread_content`.
-    """
+    """Refuse a row that gives the template a text, tools or documents in a variable that the template does not have."""
     for name, value in sample.template_kwargs.items():
         is_content = _is_prose(value) if isinstance(value, str) else bool(strings(value))
         if is_content and name not in template.read_variables:

@@ -7,11 +7,9 @@ macros. The time and memory of a rendering are limited by :mod:`packer.host.watc
 import contextvars
 import datetime as dt
 import functools
-from collections.abc import Callable
 from typing import Any, NoReturn
 
 import jinja2
-import jinja2.compiler
 import jinja2.ext
 import jinja2.parser
 import jinja2.runtime
@@ -51,33 +49,12 @@ class Context(jinja2.runtime.Context):
     depth = 0
 
 
-class _Code(jinja2.compiler.CodeGenerator):
-    """Looks up the fields of messages and other dicts of the row in place, without a call."""
-
-    def visit_Getattr(self, node: jinja2.nodes.Getattr, frame: Any) -> None:  # noqa: N802 - Jinja's
-        self._look_up(node, node.attr, super().visit_Getattr, frame)
-
-    def visit_Getitem(self, node: jinja2.nodes.Getitem, frame: Any) -> None:  # noqa: N802 - Jinja's
-        key = node.arg.value if isinstance(node.arg, jinja2.nodes.Const) else None
-        self._look_up(node, key, super().visit_Getitem, frame)
-
-    def _look_up(self, node: Any, key: Any, visit: Callable[[Any, Any], None], frame: Any) -> None:
-        ref = frame.symbols.find_ref(node.node.name) if isinstance(node.node, jinja2.nodes.Name) else None
-        if ref is None or not isinstance(key, str) or key in _OF_DICT:
-            visit(node, frame)
-            return
-        self.write(f"({ref}[{key!r}] if type({ref}) is dict and {key!r} in {ref} else ")
-        visit(node, frame)
-        self.write(")")
-
-
 class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
     """Compiles and runs templates.
 
     Its shortcuts for attributes and macros give the same results as Jinja's sandbox in half the time.
     """
 
-    code_generator_class = _Code
     context_class = Context
     intercepted_binops = frozenset({"*", "**"})
 

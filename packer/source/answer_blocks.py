@@ -126,11 +126,7 @@ class Blocks:
 
 
 def with_reasoning_apart(sample: Sample, roles: Mapping[str, str]) -> Sample:
-    """Return a sample whose answers have the blocks that `roles` says are reasoning in their fields for it.
-
-    Raises:
-        Refused: `cut_off`; an answer does not close such a block. `wrong_type`; it has other reasoning in a field.
-    """
+    """Return a sample whose answers have the blocks that `roles` says are reasoning in their fields for it."""
     marks = [name.split(BETWEEN, 1) for name, role in roles.items() if role == "reasoning"]
     marks = [each for each in marks if len(each) > 1]
     if not marks or sample.kind != "chat":

@@ -13,9 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from packer.batches import Message
-from packer.source.decode import Refused
+from packer.source.decode import Refused, decoded_json
 from packer.source.file_bytes import quoted
-from packer.source.read_texts import decoded_json
 
 _NO_IDS = ("role", "content", "name")
 _CLOSING = re.compile(r"</[^<>\s]+>")
@@ -45,11 +44,7 @@ def _keys_of_others(messages: Sequence[Message]) -> set[str]:
 
 
 def refuse_stray_results(messages: Iterable[Mapping[str, Any]]) -> None:
-    """Refuse a conversation with a result of no call, of another tool than its call's, or a second or missing one.
-
-    Raises:
-        Refused: `bad_tools`.
-    """
+    """Refuse a conversation with a result of no call, of another tool than its call's, or a second or missing one."""
     unanswered: Counter[tuple[str, str]] = Counter()
     """How often an id, or a tool, was called since its last result; a call without an id has an empty one."""
 

@@ -130,16 +130,7 @@ def _read_results(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Ite
 
 
 def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Message:
-    """Build a message.
-
-    Args:
-        raw: the message's fields; those without a meaning to packer are passed through.
-        shape: the same fields, typed.
-        where: path of the message in its row.
-
-    Raises:
-        Refused: `unknown_role`, `wrong_type`, `bad_tools`, `multimodal`, `no_content`, `cut_off`.
-    """
+    """Build a message of its fields and the same typed; those without a meaning to packer are passed through."""
     content = _with_reasoning_beside(raw, _content(raw, shape, where=where))
     calls = read_calls(shape.tool_calls, where=f"{where}.tool_calls")
     if shape.role in CALL_ROLES and not (calls or content.calls) and (beside := _call_beside_role(raw)):
@@ -185,10 +176,8 @@ def _one_turn_each(messages: Sequence[Message]) -> Sequence[Message]:
 
     ms-swift and LLaMA-Factory write a text and each of its calls as messages of their own, and so do some logs. The
     model generates all of them in one turn; as turns of their own they would teach it to stop before its calls. A call
-    with another weight than the text is a piece of the turn that is trained, or not, on its own.
-
-    Raises:
-        Refused: `wrong_type`; anything else follows an answer. No server asks for two answers in a row.
+    with another weight than the text is a piece of the turn that is trained, or not, on its own. Anything else that
+    follows an answer is refused: no server asks for two answers in a row.
     """
     if not any(before.role == after.role == "assistant" for before, after in pairwise(messages)):
         return messages
@@ -219,11 +208,7 @@ def _joined(turn: Message, call: Message) -> Message:
 
 
 def _merge_calls(calls: list[dict[str, Any]], others: Sequence[dict[str, Any]], *, where: str) -> list[dict[str, Any]]:
-    """Return the calls of two fields, of which one may repeat the other.
-
-    Raises:
-        Refused: `bad_tools`; both have calls, and not the same.
-    """
+    """Return the calls of two fields, of which one may repeat the other."""
     if not calls or not others:
         return calls or [*others]
     if [each["function"] for each in calls] == [each["function"] for each in others]:
@@ -342,12 +327,7 @@ def with_weight(message: Message, weight: float) -> Message:
 
 
 def chat_sample(row: dict[str, Any], fields: RowFields, messages: Sequence[Message], *, number: int) -> Sample:
-    """Make a sample of messages, with the tools, the system message and the template variables of its row.
-
-    Raises:
-        Refused: `empty`, `bad_tools`, `multimodal`, or `wrong_type`, also if the row has two different system messages
-            or two answers in a row.
-    """
+    """Make a sample of messages, with the tools, the system message and the template variables of its row."""
     if not messages:
         raise Refused("empty", "the row has no messages")
     messages = joined_with_answers(messages)

@@ -54,11 +54,7 @@ def read(row: dict[str, Any], number: int) -> Sample:
 
 
 def refuse_chat_fields(row: dict[str, Any], *, columns: Mapping[str, str]) -> None:
-    """Refuse fields that only a chat has, in a row of strings; the reason suggests `columns` that make it a chat.
-
-    Raises:
-        Refused: `wrong_type`.
-    """
+    """Refuse fields that only a chat has, in a row of strings; the reason suggests `columns` that make it a chat."""
     unused = next((name for name in ("system", "tools", "functions") if row.get(name)), None)
     if unused is not None:
         raise Refused(

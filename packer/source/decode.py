@@ -48,6 +48,18 @@ def decode_json(data: bytes) -> Any:
     return value
 
 
+def decoded_json(text: str) -> Any:
+    """Return the object or list whose JSON a text is; None if it is not that."""
+    text = text.strip()
+    if not (text.startswith(("{", "[")) and text.endswith(("}", "]"))):
+        return None
+    try:
+        value = decode_json(text.encode())
+    except (Refused, UnicodeEncodeError):
+        return None
+    return value if isinstance(value, dict | list) else None
+
+
 def _is_flat(value: Any) -> bool:
     """Whether a value is an object of texts and numbers, as rows of texts are: looking for brackets takes longer."""
     return type(value) is dict and {*map(type, value.values())}.isdisjoint((dict, list))

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from packer.errors import InputError
 from packer.names import data_ending
-from packer.source.decode import Refused, decode_json
+from packer.source.decode import Refused, decode_json, decoded_json
 from packer.source.field_names import verdict
 from packer.source.file_bytes import (
     BLANK,
@@ -27,7 +27,6 @@ from packer.source.file_bytes import (
 )
 from packer.source.jq_commands import texts_as_rows
 from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, Format
-from packer.source.read_texts import decoded_json
 from packer.source.row import Columns, rename
 from packer.source.rows import InputFile, file_rows, file_stream
 from packer.source.schema import SCHEMAS, VOTING_FIELDS, columns_read, schema_of
@@ -71,9 +70,6 @@ def detect_format(path: FilePath) -> Format:
 
     The bytes decide. The name matters for CSV only, which is hard to distinguish from other text: a file is CSV if its
     name says so, or if its header names a field of a schema.
-
-    Raises:
-        InputError: the file cannot be read, is empty, or is none of these; the message says what it looks like.
     """
     head = next(read_chunks(path), b"")
     binary = _binary_format(head)
@@ -137,11 +133,7 @@ def _unknown_format(path: FilePath, head: bytes) -> InputError:
 
 
 def _refuse_foreign(path: FilePath, head: bytes) -> None:
-    """Refuse files of known other formats. An archive may contain the text of JSON lines, so this comes first.
-
-    Raises:
-        InputError: the file is one of them.
-    """
+    """Refuse files of known other formats. An archive may contain the text of JSON lines, so this comes first."""
     for position, mark, what, hint in _FOREIGN:
         if head[position:].startswith(mark):
             message = f"{path}: expected {_EXPECTED}, found {what}"
@@ -149,11 +141,7 @@ def _refuse_foreign(path: FilePath, head: bytes) -> None:
 
 
 def detect_schema(path: FilePath, *, format: Format, columns: Columns) -> str:  # noqa: A002 - the recipe's word
-    """Return the schema that most of the first rows fit.
-
-    Raises:
-        InputError: the file cannot be read, or none of the sampled rows fits a schema.
-    """
+    """Return the schema that most of the first rows fit."""
     rows = [*first_rows(path, format, columns)]
     votes = Counter(schema for row in rows if (schema := schema_of(rename(row, columns))) is not None)
     if votes:
@@ -180,11 +168,7 @@ def _first_value(path: FilePath, format: Format, columns: Columns) -> Any:  # no
 
 
 def field_names(path: FilePath, *, format: Format, max_rows: int = _SAMPLED_ROWS) -> set[str]:  # noqa: A002 - the recipe's word
-    """Return the columns of a table, or all fields of the first `max_rows` rows of JSON.
-
-    Raises:
-        InputError: the file cannot be read.
-    """
+    """Return the columns of a table, or all fields of the first `max_rows` rows of JSON."""
     if format in TABLE_FORMATS or format in CSV_FORMATS:
         return {*_columns_of(path, format)}
     return {name for row in first_rows(path, format, {}, max_rows) for name in row}
@@ -194,9 +178,6 @@ def fields_found(path: FilePath, fields: Collection[str], *, format: Format) -> 
     """Return those of the fields that a table or the first rows of JSON have, null or not.
 
     A dot in a field leads into an object, or into JSON text.
-
-    Raises:
-        InputError: the file cannot be read.
     """
     found: set[str] = set()
     if format in CSV_FORMATS:
@@ -210,11 +191,7 @@ def fields_found(path: FilePath, fields: Collection[str], *, format: Format) -> 
 
 
 def has_field(file: InputFile, field: str) -> bool:
-    """Whether a table, or any row of JSON that the recipe uses, has a field, null or not; reads until one does.
-
-    Raises:
-        InputError: the file cannot be read.
-    """
+    """Whether a table, or any row of JSON that the recipe uses, has a field, null or not; reads until one does."""
     if file.format in CSV_FORMATS or file.format in TABLE_FORMATS:
         return bool(fields_found(file.path, [field], format=file.format))
     rows = file_rows(file.path, format=file.format, schema=None, columns={}, max_row_bytes=file.max_row_bytes)
@@ -261,7 +238,6 @@ def first_rows(
     Rows of a table have the columns that determine a schema; with `every_column`, all that a hint may need.
 
     Raises:
-        InputError: the file cannot be read.
         NoRowsError: it contains no rows.
     """
     left, row = _SAMPLED_BYTES, None
@@ -285,9 +261,6 @@ def whole_rows(file: InputFile, max_rows: int) -> Iterator[dict[str, Any]]:
     """Yield the objects among the first rows that the recipe uses, with every field that may have a text or a verdict.
 
     Of a table, values that JSON does not have are left out.
-
-    Raises:
-        InputError: the file cannot be read.
     """
     left = _SAMPLED_BYTES
     if file.format in TABLE_FORMATS:

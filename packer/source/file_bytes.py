@@ -54,11 +54,7 @@ FilePath: TypeAlias = Path | RemoteFile
 
 
 def read_chunks(path: FilePath, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
-    """Yield the bytes `start` … `stop` of a file, or all from `start` on if `stop` is None. No chunk is empty.
-
-    Raises:
-        InputError: the file cannot be read, or ends before `stop`.
-    """
+    """Yield the bytes `start` … `stop` of a file, or all from `start` on if `stop` is None. No chunk is empty."""
     if not isinstance(path, Path):
         yield from path.chunks(start, stop)
         return
@@ -79,11 +75,7 @@ def read_chunks(path: FilePath, start: int = 0, stop: int | None = None) -> Iter
 
 
 def file_sha256(path: FilePath) -> str:
-    """Return the sha256 of a whole file, in hexadecimal.
-
-    Raises:
-        InputError: it cannot be read.
-    """
+    """Return the sha256 of a whole file, in hexadecimal."""
     digest = hashlib.sha256()
     for chunk in read_chunks(path):
         digest.update(chunk)
@@ -103,11 +95,7 @@ def tee_chunks(chunks: Iterator[bytes], *updates: Callable[[bytes], object]) -> 
 
 
 def codec_of(path: FilePath) -> Codec | None:
-    """Return how a file is compressed; None if it is not.
-
-    Raises:
-        InputError: it cannot be read.
-    """
+    """Return how a file is compressed; None if it is not."""
     head = next(read_chunks(path, 0, None), b"")
     return next((codec for signature, codec in _SIGNATURES if head.startswith(signature)), None)
 
@@ -153,9 +141,6 @@ def decompressed(path: FilePath, chunks: Iterable[bytes], codec: Codec | None) -
 
     All of `chunks` is consumed, or the file is refused: several members or frames may follow one another, but nothing
     else, except for the zeros that pad gzip data on tapes and disks.
-
-    Raises:
-        InputError: the bytes are damaged or end too early; the message says how much text could be read.
     """
     if codec is None:
         yield from chunks

@@ -56,25 +56,22 @@ def partition_file(path: FilePath, *, format: Format, partition_bytes: int, limi
 
     `partition_bytes` is the distance between nominal cuts, except for the first, closer ones. Only the first `limit`
     rows are used.
-
-    Raises:
-        InputError: the file cannot be read, contains no rows, or does not have the given format.
     """
     if format in TABLE_FORMATS:
         sha256, num_bytes, partitions = _cut_table(path, format, partition_bytes, limit)
     else:
-        sha, xxh3, length = hashlib.sha256(), xxhash.xxh3_128(), _Length()
+        sha, xxh3, lengths = hashlib.sha256(), xxhash.xxh3_128(), list[int]()
         with _aside(sha.update) as hash_aside:
-            chunks = tee_chunks(read_chunks(path), hash_aside, length.update)
+            chunks = tee_chunks(read_chunks(path), hash_aside, lambda chunk: lengths.append(len(chunk)))
             if format == "jsonl" and codec_of(path) is None:
                 partitions = list(_cut_lines(path, chunks, partition_bytes, limit))
             else:
                 chunks = tee_chunks(chunks, xxh3.update)
                 partitions = [
-                    replace(whole, stop=length.num_bytes, xxh3=xxh3.hexdigest())
+                    replace(whole, stop=sum(lengths), xxh3=xxh3.hexdigest())
                     for whole in _whole_file(path, chunks, format, limit)
                 ]
-        sha256, num_bytes = sha.hexdigest(), length.num_bytes
+        sha256, num_bytes = sha.hexdigest(), sum(lengths)
     if not partitions:
         raise no_rows_error(path)
     num_rows = sum(partition.num_rows for partition in partitions)
@@ -93,15 +90,6 @@ def _aside(update: Callable[[bytes], None]) -> Iterator[Callable[[bytes], None]]
             hashing.append(thread.submit(update, data))
 
         yield hash_aside
-
-
-class _Length:
-    """Counts bytes, with the interface of a hash."""
-
-    num_bytes = 0
-
-    def update(self, data: bytes) -> None:
-        self.num_bytes += len(data)
 
 
 def smallest_partition(partition_bytes: int) -> int:

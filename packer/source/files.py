@@ -56,9 +56,6 @@ def expand(patterns: Sequence[str]) -> list[Path]:
     A pattern that is the path of an existing file means that file, even if its name contains brackets. Any other
     pattern with ``*``, ``?`` or ``[`` in it is a glob; ``**`` matches any number of folders. As in a shell, ``*`` does
     not match names that begin with a dot. A relative pattern yields relative paths.
-
-    Raises:
-        InputError: a file is missing, is a folder, or is named twice; a glob matches no file, or cannot look for some.
     """
     files = [file for pattern in patterns for file in _matches(pattern)]
     seen: dict[str, Path] = {}
@@ -114,9 +111,6 @@ def matches(pattern: str) -> list[Path]:
     As in a shell, ``*`` and ``?`` do not match names that begin with a dot, ``*`` follows links to folders, and ``**``
     does not. For each part of the pattern, a folder is searched once, under whatever names links give it, so that links
     that lead in circles end. `glob.glob` follows them for ever, and `Path.glob` takes no absolute pattern.
-
-    Raises:
-        InputError: a folder cannot be searched.
     """
     with _searching(pattern):
         return _found(pattern)
@@ -253,12 +247,7 @@ def is_data_set(folder: Path) -> bool:
 
 
 def data_set_files(folder: Path) -> list[tuple[str | None, Path]]:
-    """Return the Arrow files of a dataset in the order of its rows, each with its split (None for a Dataset).
-
-    Raises:
-        InputError: the folder is not a dataset, is incomplete, or its rows are a selection from its files.
-        NoRowsError: there are no files.
-    """
+    """Return the Arrow files of a dataset in the order of its rows, each with its split (None for a Dataset)."""
     if not is_data_set(folder):
         raise _not_a_data_set(folder)
     splits = data_set_splits(folder)
@@ -275,9 +264,6 @@ def data_set_splits(folder: Path) -> list[tuple[str | None, list[Path]]]:
     """Return the splits of a dataset (None for a Dataset) with their files, of which there may be none.
 
     Unlike in :func:`data_set_files`, a split may have any name that a folder can have.
-
-    Raises:
-        InputError: the dataset is incomplete, its rows are a selection from its files, or a link leads out of it.
     """
     if (folder / _STATE).is_file():
         return [(None, _arrow_files(folder))]
@@ -314,12 +300,7 @@ def _read(path: Path, kind: type[T]) -> T:
 
 
 def input_path(name: str) -> Path:
-    """Return the file that contains an input, given the name that a recipe or a manifest uses for it.
-
-    Raises:
-        UsageError: it is standard input, and nothing is piped in.
-        StorageError: there is no space for the piped data.
-    """
+    """Return the file that contains an input, given the name that a recipe or a manifest uses for it."""
     return _standard_input() if name == STANDARD_INPUT else Path(name)
 
 

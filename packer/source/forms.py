@@ -6,12 +6,11 @@ each form is held to the same rules. A log is one request and its answer: the an
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
 from packer.source.comparisons import ANSWERS, VERDICTS, chosen_and_rejected
-from packer.source.decode import Refused, decode_json
+from packer.source.decode import Refused, decoded_json
 from packer.source.file_bytes import quoted
 from packer.source.roles import ROLES
 from packer.source.row import ID_FIELDS, field_value
@@ -228,11 +227,7 @@ def _are_items(value: Any) -> bool:
 
 
 def _messages_of_items(items: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield messages of which each has the items of one turn.
-
-    Raises:
-        Refused: `wrong_type`; an item of another kind. `cut_off`; one that did not end.
-    """
+    """Yield messages of which each has the items of one turn."""
     role, parts = "", list[Any]()
     for item in items:
         refuse_cut(item, where="an item", more=("status",))
@@ -269,11 +264,7 @@ def _continues(parts: Sequence[Any], more: Sequence[Any]) -> bool:
 
 
 def _asked(request: Mapping[str, Any], field: str) -> dict[str, Any]:
-    """Return the messages of a request under the name of a field, with its system message and tools.
-
-    Raises:
-        Refused: `wrong_type`; only the server has its earlier messages.
-    """
+    """Return the messages of a request under the name of a field, with its system message and tools."""
     for name in _CONTINUES:
         if request.get(name) is not None and "input" in request:
             raise Refused("wrong_type", f"the request continues another, by `{name}`, whose messages the row lacks")
@@ -340,11 +331,7 @@ def _has(value: Any, name: str, kind: type) -> bool:
 
 
 def _pair(row: dict[str, Any], sides: tuple[str, str] | Refused) -> dict[str, Any]:
-    """Return two compared answers as `chosen` and `rejected`.
-
-    Raises:
-        Refused: neither is preferred, or what says so cannot be read.
-    """
+    """Return two compared answers as `chosen` and `rejected`."""
     if isinstance(sides, Refused):
         raise sides
     pair = {name: row[answer] for name, answer in zip(("chosen", "rejected"), sides, strict=True)}
@@ -366,9 +353,7 @@ def _is_open(messages: Any) -> bool:
 
 def _object(row: Mapping[str, Any], path: str) -> dict[str, Any] | None:
     value = field_value(row, path)
-    if isinstance(value, str) and value.lstrip().startswith("{"):  # a cell of CSV
-        with suppress(Refused, UnicodeEncodeError):
-            value = decode_json(value.encode())
+    value = decoded_json(value) if isinstance(value, str) else value  # a cell of CSV
     return value if isinstance(value, dict) else None
 
 

@@ -8,8 +8,7 @@ import msgspec
 from packer.batches import Sample
 from packer.media.columns import Images
 from packer.media.marks import BadImagesError, marked
-from packer.source.decode import Refused
-from packer.source.read_texts import decoded_json
+from packer.source.decode import Refused, decoded_json
 from packer.source.row import Columns, rename
 from packer.source.schema import read_row
 from packer.source.unsupported_rows import IMAGE_FIELDS
@@ -21,11 +20,7 @@ _CELLS = (*IMAGE_FIELDS, "messages", "conversations")
 def read_row_with_images(
     value: dict[str, Any], refused: Refused, *, number: int, schema: str, columns: Columns, roles: Mapping[str, str]
 ) -> Sample:
-    """Read a row that was `refused` because of its media; `packer.source.schema.read_row` has the other arguments.
-
-    Raises:
-        Refused: it has video or audio, or its images cannot be told; or as `read_row`.
-    """
+    """Read a row that was `refused` because of its media; `packer.source.schema.read_row` has the other arguments."""
     try:
         row = rename(value, columns)
         texts = {name: decoded_json(row[name]) for name in _CELLS if isinstance(row.get(name), str)}

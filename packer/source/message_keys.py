@@ -19,13 +19,7 @@ _KEY = re.compile(r"(?P<list>[^\[\]]+)\[\]\.(?P<key>[^\[\].]+)")
 def programs_for_key(
     path: str, rows: Sequence[Mapping[str, Any]], roles: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield what a key or a field may be, as a condition, with the program that moves it.
-
-    Args:
-        path: of the key, such as ``messages[].tools``, or of the field.
-        rows: some that have it.
-        roles: of their source.
-    """
+    """Yield what a key such as ``messages[].tools``, or a field, may be: a condition, and the program that moves it."""
     if (found := _KEY.fullmatch(path)) is None:
         yield from _into_question(path, rows)
         return

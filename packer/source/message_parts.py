@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from packer.source.decode import Refused, decode_json
+from packer.source.decode import Refused, decoded_json
 from packer.source.file_bytes import quoted
 from packer.source.forms import known_parts
 from packer.source.row import coalesce_aliases, typed
@@ -91,11 +91,7 @@ _PART_TYPES = (*_ORDER, "tool_result")
 
 
 def read_content(content: str | list[Part] | None, *, where: str) -> Content:
-    """Split a content into text, reasoning and calls.
-
-    Raises:
-        Refused: `multimodal`, `wrong_type`, `bad_tools`.
-    """
+    """Split a content into text, reasoning and calls."""
     if not isinstance(content, list):
         if content:
             refuse_media_tags(content)
@@ -142,11 +138,7 @@ class _SystemParts(msgspec.Struct, frozen=True):
 
 
 def read_system(system: str | list[Any] | None) -> str | None:
-    """Return the text of the field `system` of a row: a text, parts, or the JSON of parts, as in a cell of CSV.
-
-    Raises:
-        Refused: `multimodal`, `wrong_type`.
-    """
+    """Return the text of the field `system` of a row: a text, parts, or the JSON of parts, as in a cell of CSV."""
     parts = _parts_in(system) if isinstance(system, str) else system
     if parts is None:
         return system if isinstance(system, str) else None
@@ -169,13 +161,8 @@ def _refuse_parts_as_text(text: str, *, where: str) -> None:
 
 def _parts_in(text: str) -> list[dict[str, Any]] | None:
     """Return the parts whose JSON a text is; None if it is anything else."""
-    if not text.startswith(PARTS_START):
-        return None
-    try:
-        parts = decode_json(text.encode())
-    except (Refused, UnicodeEncodeError):
-        return None
-    are_parts = all(isinstance(part, dict) and part.get("type") in _PART_TYPES for part in parts)
+    parts = decoded_json(text) if text.startswith(PARTS_START) else None
+    are_parts = parts is not None and all(isinstance(part, dict) and part.get("type") in _PART_TYPES for part in parts)
     return parts if are_parts else None
 
 

@@ -40,9 +40,6 @@ def joined_with_answers(messages: Sequence[Message]) -> Sequence[Message]:
     """Return messages without those that are nothing but reasoning before an answer that has none: it has theirs.
 
     Pieces of reasoning in a row are paragraphs of one.
-
-    Raises:
-        Refused: `wrong_type`; of the two, one is trained and the other is not.
     """
     if not any(map(_reasoning_alone, messages)):
         return messages

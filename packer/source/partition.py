@@ -22,11 +22,7 @@ class FileStatus:
 
     @classmethod
     def of(cls, path: FilePath) -> Self:
-        """Return the status of a file.
-
-        Raises:
-            InputError: the status cannot be read.
-        """
+        """Return the status of a file."""
         if not isinstance(path, Path):
             return cls(num_bytes=path.num_bytes, modified_ns=0, inode=0)  # another version of it is not read
         try:

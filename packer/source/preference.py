@@ -17,7 +17,7 @@ import numpy as np
 from packer.batches import Message, Preference, Sample, has_content, num_common_messages
 from packer.source import alpaca, chat, completion, sharegpt
 from packer.source.chat import with_weight
-from packer.source.decode import Refused, decode_json
+from packer.source.decode import Refused, decoded_json
 from packer.source.roles import CALL_ROLES, ROLES
 from packer.source.row import ID_FIELDS, RowFields, RowSchema, coalesce_aliases, parse_cell_json, type_name
 from packer.source.unsupported_rows import CHOSEN_FIELDS, PREFERENCE_FIELDS, REJECTED_FIELDS, is_preference
@@ -48,7 +48,6 @@ _AS_ALPACA = {"instruction": "prompt"}
 _LARGEST_MARGIN = float(np.finfo(np.float32).max)
 _SPEAKER_PATTERN = re.compile(r"\n\n(Human|Assistant):")
 _REQUEST_START = re.compile(r"\s*\{(?=.*[\"']messages[\"'])", re.DOTALL)
-_MESSAGE_START = re.compile(r"\s*(?:\[\s*)?\{")
 _MESSAGE_KEYS = ({"from", "value"}, {"role", "content"})
 
 _SHARED_FIELDS = {*RowFields.__struct_fields__, *ID_FIELDS, *_ALPACA_FIELDS}
@@ -68,7 +67,7 @@ def read(row: dict[str, Any], number: int) -> Sample:
     """``{"prompt": …, "chosen": …, "rejected": …}``, and the other forms of docs/how-to/inputs.md."""
     given, row = row, _with_request(row)
     shared_fields = {name: row[name] for name in row.keys() & _SHARED_FIELDS}
-    prompt = _nonblank_text(row.get("prompt"))
+    prompt = given_prompt if isinstance(given_prompt := row.get("prompt"), str) and given_prompt.strip() else None
     rows = _pair_rows(row, prompt, given)
     if rows.read is completion.read:
         shared_fields["prompt"] = prompt
@@ -225,22 +224,14 @@ def _pair_context(shared: Messages, ours: Messages, theirs: Messages, prompt: st
 
 
 def untrained_context(messages: Messages) -> Messages:
-    """Return the messages before a compared or rated answer, none of them trained.
-
-    Raises:
-        Refused: `pair_no_prompt`; no message is a user's or a tool's.
-    """
+    """Return the messages before a compared or rated answer, none of them trained."""
     if not any(message.role in {"user", "tool"} for message in messages):
         raise Refused("pair_no_prompt", "no user message precedes the answer")
     return tuple(with_weight(message, 0.0) for message in messages)
 
 
 def refuse_empty_answer(answer: Messages, reason: str) -> None:
-    """Refuse an answer in which the assistant has no text, no call and no reasoning.
-
-    Raises:
-        Refused: `pair_empty_side`.
-    """
+    """Refuse an answer in which the assistant has no text, no call and no reasoning."""
     for message in answer:
         if message.role == "assistant" and has_content(message.fields):
             return
@@ -257,17 +248,12 @@ def _as_turns(answer: str | Turns) -> Turns:
 
 def _parse_turns(text: str) -> Any:
     """Return the message or messages whose JSON a cell of a table contains, or the text if it is not that."""
-    if not _MESSAGE_START.match(text):
-        return text
-    try:
-        value = decode_json(text.encode())
-    except Refused:
-        return text
+    value = decoded_json(text)
     messages = value if isinstance(value, list) else [value]
     are_messages = all(
         isinstance(each, dict) and any(keys <= each.keys() for keys in _MESSAGE_KEYS) for each in messages
     )
-    return value if are_messages else text
+    return value if messages and are_messages else text
 
 
 def _parse_transcript(text: str) -> Turns:
@@ -290,10 +276,6 @@ def _speaker(turn: Any) -> str | None:
     if not isinstance(name, str):
         return None
     return "assistant" if name in CALL_ROLES else ROLES.get(name.lower())
-
-
-def _nonblank_text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value.strip() else None
 
 
 def _margin(row: dict[str, Any]) -> float | None:

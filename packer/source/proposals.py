@@ -14,7 +14,7 @@ from packer.recipe.named_options import as_option, flow_mapping
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import quoted
 from packer.source.prose import is_code, is_phrase, is_text
-from packer.source.roles import ROLES
+from packer.source.roles import ends_in_question
 from packer.source.row import Columns, composed, rename
 from packer.source.schema import fields_read, schema_of
 from packer.source.unread_text import Unread, find_unread, is_below
@@ -170,13 +170,6 @@ def _instead(rows: Sequence[dict[str, Any]], reading: Reading, source: str) -> I
         if after is not None and after.num_read >= before.num_read:
             left = tuple(each.path for each in after.fields)
             yield Choice(f"if {quoted(source)} is the answer", then, (*left, answer))
-
-
-def ends_in_question(value: Any) -> bool:
-    """Whether a value is a list of messages that an answer in another field continues."""
-    if not isinstance(value, list) or not value or not all(isinstance(each, dict) for each in value):
-        return False
-    return ROLES.get(str(value[-1].get("role")).lower()) in {"user", "tool"}
 
 
 def _tried(

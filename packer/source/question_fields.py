@@ -6,9 +6,8 @@ from typing import Any
 from packer.source.comparisons import other_side
 from packer.source.field_names import is_setting, meant_field
 from packer.source.file_bytes import quoted
-from packer.source.proposals import ends_in_question
 from packer.source.prose import has_word, is_text
-from packer.source.roles import ROLES
+from packer.source.roles import ROLES, ends_in_question
 from packer.source.row import ID_FIELDS, Columns
 from packer.source.unsupported_rows import SUSPECT_FIELDS, is_preference
 

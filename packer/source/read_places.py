@@ -6,7 +6,7 @@ Of a conversation that is nearly everything. What is noted of such a field is wh
 from collections.abc import Collection, Mapping
 from typing import Any, TypeAlias
 
-from packer.source.decode import Refused, decode_json
+from packer.source.decode import decoded_json
 from packer.source.prose import is_text_key
 
 Path: TypeAlias = tuple[str, ...]
@@ -57,7 +57,7 @@ class ReadPlaces:
                 if each in said:
                     if place not in self._known:
                         places.append(place)
-                elif (decoded := _decoded(each)) is not None:
+                elif (decoded := decoded_json(each)) is not None:
                     stack.append((place, decoded))
                 elif each.strip():
                     return False
@@ -72,13 +72,3 @@ class ReadPlaces:
             self._known.add(place)
             self.paths.update(place.path[:end] for end in range(1, len(place.path) + 1))
         return True
-
-
-def _decoded(text: str) -> Any:
-    """Return the object or list whose JSON a text is; None if it is anything else."""
-    if text[:1] not in ("{", "["):
-        return None
-    try:
-        return decode_json(text.encode())
-    except (Refused, UnicodeEncodeError):
-        return None

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from packer.batches import REASONING_FIELDS, Sample
-from packer.source.decode import Refused, decode_json
+from packer.source.decode import decoded_json
 from packer.source.prose import is_text, is_text_key
 
 MESSAGE_FIELDS = frozenset({"role", "content", "tool_calls", "tool_call_id", *REASONING_FIELDS})
@@ -29,14 +29,10 @@ _MOST_MISSES = 8
 
 
 class ReadTexts:
-    """What is read from a row.
-
-    Args:
-        sample: the row.
-        texts: those of :func:`texts_read`. Most rows need no more, so what is made of them is made when asked for.
-    """
+    """What is read from a row. Most rows need their texts alone, so what is made of them is made when asked for."""
 
     def __init__(self, sample: Sample, texts: Collection[str]) -> None:
+        """`texts`: those of :func:`texts_read`."""
         self._sample = sample
         self._texts = texts
         last = sample.messages[-1] if sample.messages else None
@@ -148,15 +144,3 @@ def texts_read(sample: Sample) -> list[str]:
     if sample.preference is not None and sample.preference.rejected is not None:
         texts += texts_read(sample.preference.rejected)
     return texts
-
-
-def decoded_json(text: str) -> Any:
-    """Return the object or list whose JSON a text is; None if it is not that."""
-    text = text.strip()
-    if not (text.startswith(("{", "[")) and text.endswith(("}", "]"))):
-        return None
-    try:
-        value = decode_json(text.encode())
-    except (Refused, UnicodeEncodeError):
-        return None
-    return value if isinstance(value, dict | list) else None

@@ -61,11 +61,7 @@ _TOOLS = re.compile(
 
 
 def role_of(name: str, *, where: str) -> str:
-    """Return the OpenAI name of a role.
-
-    Raises:
-        Refused: `unknown_role`; the reason quotes the role only if it looks like a name.
-    """
+    """Return the OpenAI name of a role."""
     role = "assistant" if name.lower() in REASONING_ROLES else ROLES.get(name) or ROLES.get(name.lower())
     if role is None:
         described = f"`{name}`" if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,31}", name) else "no role packer knows"
@@ -80,6 +76,13 @@ def is_answer(message: Mapping[str, Any], roles: Mapping[str, str] = {}) -> bool
         return "assistant" in message or "output" in message
     name = roles.get(sender) or roles.get(sender.lower()) or sender
     return name in CALL_ROLES or name.lower() in REASONING_ROLES or ROLES.get(name.lower()) == "assistant"
+
+
+def ends_in_question(value: Any) -> bool:
+    """Whether a value is a list of messages that ends with what an answer in another field follows."""
+    if not isinstance(value, list) or not value or not all(isinstance(each, dict) for each in value):
+        return False
+    return ROLES.get(str(value[-1].get("role")).lower()) in {"user", "tool"}
 
 
 def rename_roles(row: dict[str, Any], roles: Mapping[str, str]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from packer.batches import Sample
-from packer.source.decode import Refused, decode_json
+from packer.source.decode import Refused, decode_json, decoded_json
 
 T = TypeVar("T")
 
@@ -33,11 +33,7 @@ class FileRow(NamedTuple):
     """Requested columns of a table that are not part of its schema; in other formats, `content` has them already."""
 
     def value(self) -> Any:
-        """Return the decoded row.
-
-        Raises:
-            Refused: it has no value.
-        """
+        """Return the decoded row, or raise why it has no value."""
         if isinstance(self.content, bytes):
             return decode_json(self.content)
         if isinstance(self.content, Refused):
@@ -132,11 +128,7 @@ def field_value(row: Any, path: str) -> Any:
         7
     """
     name, separator, rest = path.partition(".")
-    if isinstance(row, str) and row.lstrip().startswith("{"):
-        try:
-            row = decode_json(row.encode())
-        except (Refused, UnicodeEncodeError):
-            return None
+    row = decoded_json(row) if isinstance(row, str) else row
     if not isinstance(row, dict):
         return None
     if name.endswith("[]") and isinstance(items := row.get(name[:-2]), list):
@@ -274,11 +266,7 @@ def _with_flags(message: Any) -> Any:
 
 
 def typed(value: Any, shape: type[T]) -> T:
-    """Convert the value to a struct of type `shape`, without coercions.
-
-    Raises:
-        Refused: `wrong_type`, with what was expected, what was found and where.
-    """
+    """Convert the value to a struct of type `shape`, without coercions."""
     try:
         return msgspec.convert(value, shape)
     except msgspec.ValidationError as error:
@@ -289,9 +277,6 @@ def typed_row(row: dict[str, Any], shape: type[T], *names: str) -> T:
     """Convert the row to a struct; an empty optional field may have the wrong type.
 
     `names` are those of its fields that are lists of messages.
-
-    Raises:
-        Refused: `wrong_type`, as :func:`typed`.
     """
     try:
         return msgspec.convert(row, shape)
@@ -319,11 +304,7 @@ def type_name(value: Any) -> str:
 
 
 def coalesce_aliases(fields: Mapping[str, T], *, where: str) -> T | None:
-    """Return the value of a field that has several names; a value that is not empty is preferred.
-
-    Raises:
-        Refused: `wrong_type`; the values contradict each other.
-    """
+    """Return the value of a field that has several names; a value that is not empty is preferred."""
     present = [value for value in fields.values() if value is not None]
     if len(present) < 2:
         return present[0] if present else None
@@ -343,12 +324,7 @@ def sample_id(row: dict[str, Any]) -> str | None:
 
 
 def nested_json(text: str, *, where: str, code: str | None = None) -> Any:
-    """Decode JSON that is stored in a string of a row.
-
-    Raises:
-        Refused: `not_utf8` for a lone surrogate; otherwise `code` or, if that is None, the code of
-            :func:`~packer.source.decode.decode_json`. The reason names the field.
-    """
+    """Decode JSON that is stored in a string of a row; `code` is that of all rejections but `not_utf8`."""
     try:
         return decode_json(text.encode())
     except Refused as refused:
@@ -365,9 +341,8 @@ _PYTHON_LIST = "it is a list as Python prints it, in a cell that `to_csv` wrote 
 def parse_messages(text: str, field: str) -> Any:
     """Return the messages whose JSON a text contains, or the text if it does not begin as messages do.
 
-    Raises:
-        Refused: `not_json`; it begins as messages do, and is not their JSON: Python printed them, they are cut off, or
-            something follows them. As a text they would be trained letter by letter.
+    What begins so and is not their JSON is refused: Python printed them, they are cut off, or something follows them.
+    As a text they would be trained letter by letter.
     """
     if not _MESSAGES_START.match(text):
         return text

@@ -38,11 +38,7 @@ BATCH_BYTES = 16 * 2**20
 
 
 def file_stream(path: FilePath) -> io.BufferedReader:
-    """Open the decompressed text of a file.
-
-    Raises:
-        InputError: the file cannot be read.
-    """
+    """Open the decompressed text of a file."""
     return text_stream(path, read_chunks(path), codec_of(path))
 
 
@@ -57,9 +53,6 @@ def file_rows(
     """Yield the rows of a file from its start.
 
     For a table, only the columns of the schema are decoded; if `schema` is None, those that determine one.
-
-    Raises:
-        InputError: the file cannot be read, or does not have its format.
     """
     if format in TABLE_FORMATS:
         names = columns_read(table_schema(path, format), schema, columns)
@@ -69,12 +62,7 @@ def file_rows(
 
 
 def refuse_empty(path: FilePath, *, format: Format) -> None:  # noqa: A002 - the recipe's word
-    """Check that the file has at least one row, valid or not.
-
-    Raises:
-        NoRowsError: it has none.
-        InputError: the file cannot be read, or does not have its format.
-    """
+    """Check that the file has at least one row, valid or not; a NoRowsError says that it has none."""
     if next(file_rows(path, format=format, schema=None, columns={}, max_row_bytes=1), None) is None:
         raise no_rows_error(path)
 
@@ -95,9 +83,6 @@ def read_rows(
     checked after its last row: a caller that uses the rows must read to the end. A row of more than `max_row_bytes` is
     rejected without being held in memory. `fields` are paths of fields, under their names in the file, whose values the
     batches have in addition; they do not affect the samples.
-
-    Raises:
-        InputError: the file cannot be read, or has changed since it was cut.
     """
     read = partial(
         read_batch,
@@ -267,11 +252,7 @@ class InputFile:
         return {name for name in others if not may_say_end(name)}
 
     def rows(self, start: int = 0) -> Iterator[RawRow]:
-        """Yield the rows from `start` to the limit, one at a time, without reading the whole file.
-
-        Raises:
-            InputError: the file cannot be read, contains no rows, or does not have its format.
-        """
+        """Yield the rows from `start` to the limit, one at a time, without reading the whole file."""
         number = -1
         found = file_rows(
             self.path,

@@ -17,10 +17,10 @@ from packer.source.jq_commands import jq_command
 from packer.source.proposals import Proposal, Reading, propose
 from packer.source.prose import is_text
 from packer.source.question_fields import Fields, list_names
+from packer.source.read_places import ITEMS
 from packer.source.roles import SPEAKERS, guess_roles
 from packer.source.row import Columns, composed, first_name, rename
 from packer.source.schema import SCHEMAS, fields_read, schema_of
-from packer.source.training_flags import ITEMS
 from packer.source.unsupported_rows import SUSPECT_FIELDS
 
 _TRIED_ROWS = 64
@@ -69,11 +69,7 @@ def _wrapped_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | No
 
 
 def refuse_unread_columns(path: FilePath, columns: Columns, schema: str) -> None:
-    """Refuse a mapping to a field that the schema does not read, because its content would be lost silently.
-
-    Raises:
-        InputError: the schema does not have the field.
-    """
+    """Refuse a mapping to a field that the schema does not read, because its content would be lost silently."""
     known = fields_read(schema)
     unread = next((new for new, old in columns.items() if old is not None and new not in known), None)
     if unread is None:
@@ -88,11 +84,7 @@ def refuse_unread_columns(path: FilePath, columns: Columns, schema: str) -> None
 
 
 def refuse_absent_columns(path: str, names: Collection[str], columns: Columns) -> None:
-    """Refuse a mapping from a field that is not in `names`, the fields of the sampled rows.
-
-    Raises:
-        InputError: there is no such field.
-    """
+    """Refuse a mapping from a field that is not in `names`, the fields of the sampled rows."""
     for new, old in columns.items():
         if old is not None and old not in names and first_name(old) not in names:
             hint = did_you_mean(near(old, names), "name an existing field")

@@ -94,11 +94,7 @@ def read(row: dict[str, Any], number: int) -> Sample:
 
 
 def _alternating(texts: list[Any], *, where: str) -> list[dict[str, Any]]:
-    """Return turns for texts alone.
-
-    Raises:
-        Refused: `wrong_type`; the first text is the JSON of a turn.
-    """
+    """Return turns for texts alone."""
     if _JSON_TURN.match(texts[0]):
         raise Refused("wrong_type", f"a turn as JSON text at {where}[0]; give objects, or the JSON of the whole list")
     return [{"from": "gpt" if number % 2 else "human", "value": text} for number, text in enumerate(texts)]

@@ -7,6 +7,9 @@ Only the metadata of whole row groups is read from a Parquet footer. If a footer
 
 Arrow IPC has a file format and a stream format; `datasets` writes its caches in the latter. A file is a stream between
 two magic numbers, followed by an index, so both are read as streams.
+
+Of a damaged file, these functions raise a ValueError, an OSError or an ArrowException, which :func:`read_errors` makes
+an error that names the file.
 """
 
 import os
@@ -63,11 +66,7 @@ class Group:
 
 
 def row_groups(path: FilePath, kind: Format) -> tuple[Group, ...]:
-    """Return the groups of a file, in order.
-
-    Raises:
-        InputError: the file cannot be read, or is incomplete; or two columns have the same name.
-    """
+    """Return the groups of a file, in order."""
     table_schema(path, kind)
     with read_errors(path, kind):
         if kind == "arrow":
@@ -77,11 +76,7 @@ def row_groups(path: FilePath, kind: Format) -> tuple[Group, ...]:
 
 
 def table_schema(path: FilePath, kind: Format) -> pa.Schema:
-    """Return names and types of the columns; of an Arrow file, only the start is read.
-
-    Raises:
-        InputError: the file cannot be read, or two columns have the same name.
-    """
+    """Return names and types of the columns; of an Arrow file, only the start is read."""
     with read_errors(path, kind):
         if kind == "arrow":
             with _opened(path) as stream:
@@ -102,11 +97,7 @@ def table_schema(path: FilePath, kind: Format) -> pa.Schema:
 def record_batches(
     path: FilePath, kind: Format, columns: Sequence[str], partition: Partition | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file, or those of a partition's groups; from Parquet, only the given columns are read.
-
-    Raises:
-        ValueError, OSError, pyarrow.ArrowException: the file is damaged; see :func:`read_errors`.
-    """
+    """Yield the rows of a file, or those of a partition's groups; from Parquet, only the given columns are read."""
     if kind == "arrow":
         start, stop = (0, None) if partition is None else (partition.start, partition.stop)
         yield from _arrow_batches(path, start, stop)
@@ -127,11 +118,7 @@ def record_batches(
 
 
 def read_row_group(path: FilePath, number: int, columns: Sequence[str]) -> pa.Table:
-    """Return some columns of a row group of Parquet.
-
-    Raises:
-        ValueError, OSError, pyarrow.ArrowException: the file is damaged.
-    """
+    """Return some columns of a row group of Parquet."""
     with open_parquet(path) as file, _bounded_memory(_parquet_groups(path, file.metadata)[number].num_bytes):
         return file.read_row_group(number, columns=list(columns), use_threads=False)
 
@@ -146,11 +133,7 @@ def _bounded_memory(group_bytes: int) -> AbstractContextManager[None]:
 
 @contextmanager
 def read_errors(path: FilePath, kind: Format) -> Iterator[None]:
-    """Turn any error that a damaged file causes in the reader into one that names the file.
-
-    Raises:
-        InputError: the file cannot be read.
-    """
+    """Turn any error that a damaged file causes in the reader into one that names the file."""
     try:
         yield
     except (pa.lib.ArrowException, OSError, EOFError, ValueError, MemoryError, ArithmeticError) as error:
@@ -242,9 +225,6 @@ def arrow_sizes(path: FilePath) -> list[BatchSize]:
     """Return the sizes of what can be read of an Arrow file alone, without decoding any.
 
     That is each record batch, or all of them if they need dictionaries.
-
-    Raises:
-        ValueError, OSError, pyarrow.ArrowException: the file is damaged.
     """
     with _opened(path) as file:
         types = _open_stream(file).schema.types
@@ -257,11 +237,7 @@ def arrow_sizes(path: FilePath) -> list[BatchSize]:
 
 
 def read_arrow(path: FilePath, size: BatchSize, columns: Sequence[str]) -> pa.Table:
-    """Return some columns of what :func:`arrow_sizes` found.
-
-    Raises:
-        ValueError, OSError, pyarrow.ArrowException: the file is damaged.
-    """
+    """Return some columns of what :func:`arrow_sizes` found."""
     with _opened(path) as file:
         reader = _open_stream(file)
         if size.start:
@@ -286,11 +262,7 @@ def _to_stream(file: pa.NativeFile) -> None:
 
 
 def stream_batches(file: pa.NativeFile) -> list[BatchSize]:
-    """Return the sizes of the record batches of an Arrow file, without decoding any.
-
-    Raises:
-        ValueError: the file is damaged.
-    """
+    """Return the sizes of the record batches of an Arrow file, without decoding any."""
     _to_stream(file)
     return [each for each in batch_sizes(file) if not each.is_dictionary]
 

@@ -231,9 +231,6 @@ def table_rows(
     Only the columns in `names` are read, and the size of a row is that of these columns; of those with false, only
     texts that may say how an answer ended. `columns` determines which of them contain media, which are only checked for
     presence, and in which a text is JSON. The columns in `fields` are read in addition, and do not affect the rows.
-
-    Raises:
-        InputError: the file cannot be read, or is damaged.
     """
     reader = _ColumnReader([*names], columns)
     skip = partition.skip if partition is not None else 0

@@ -35,11 +35,7 @@ def read(row: dict[str, Any], number: int) -> Sample:
 
 
 def _segmented(segments: list[Segment], row: dict[str, Any], number: int) -> Sample:
-    """Return a completion: masked segments, and then those that are trained.
-
-    Raises:
-        Refused: `wrong_type`; a masked segment follows a trained one. `nothing_trained`; none is trained.
-    """
+    """Return a completion: masked segments, and then those that are trained."""
     trained = [each.label for each in segments if each.text]
     if not any(trained):
         raise Refused("nothing_trained", "no segment is trained")

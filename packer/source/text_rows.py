@@ -50,11 +50,7 @@ def text_rows(
     columns: Columns,
     max_row_bytes: int,
 ) -> Iterator[FileRow]:
-    """Yield the rows of JSON or CSV; one of more than `max_row_bytes` is yielded as `row_too_large` and never held.
-
-    Raises:
-        InputError: the file is not valid CSV or JSON.
-    """
+    """Yield the rows of JSON or CSV; one of more than `max_row_bytes` is yielded as `row_too_large` and never held."""
     too_large = row_too_large_error(max_row_bytes)
     if format in CSV_FORMATS:
         yield from csv_rows(path, stream, format, columns=columns, max_row_bytes=max_row_bytes)
@@ -78,9 +74,6 @@ def read_csv(path: FilePath, stream: io.BufferedReader, kind: Format) -> tuple[t
     """Read the header; return its names and an iterator over the records after it.
 
     The delimiter of TSV is the tab; that of CSV is the one that is most frequent in the header.
-
-    Raises:
-        InputError: there is no header, or it names a column twice; while iterating, a quote is never closed.
     """
     lines = _Lines(path, stream)
     first = next(lines, None)
@@ -115,11 +108,7 @@ def read_csv(path: FilePath, stream: io.BufferedReader, kind: Format) -> tuple[t
 def csv_rows(
     path: FilePath, stream: io.BufferedReader, kind: Format, *, columns: Columns, max_row_bytes: int
 ) -> Iterator[FileRow]:
-    """Yield the rows of a file; a record of more than `max_row_bytes` is yielded as `row_too_large`.
-
-    Raises:
-        InputError: as :func:`read_csv`.
-    """
+    """Yield the rows of a file; a record of more than `max_row_bytes` is yielded as `row_too_large`."""
     names, records = read_csv(path, stream, kind)
     converters = _converters(names, columns)
     for line, num_bytes, cells in records:
@@ -271,9 +260,6 @@ def split_elements(path: FilePath, stream: io.BufferedReader, *, max_row_bytes: 
     """Split a stream into the elements of its array; one of more than `max_row_bytes` is yielded as None, never held.
 
     A stream that begins with ``{`` is a single element. Whatever is between two commas is an element, even if blank.
-
-    Raises:
-        InputError: neither an array nor an object, unclosed brackets, or trailing data.
     """
     chunks = iter(partial(stream.read, READ_BYTES), b"")
     opening = next(filter(None, (chunk.lstrip(BLANK) for chunk in chunks)), b"")

@@ -149,11 +149,7 @@ def _checked_mask(fields: Mapping[str, npt.NDArray[Any]], name: str) -> Bool:
 
 
 def _unpadded_range(fields: Mapping[str, npt.NDArray[Any]]) -> slice:
-    """Return the range of tokens that the attention mask does not mark as padding, which may precede or follow them.
-
-    Raises:
-        Refused: `bad_mask`, `already_packed`, or `empty` if all tokens are padding.
-    """
+    """Return the range of tokens that the attention mask does not mark as padding, which may precede or follow them."""
     if "attention_mask" not in fields:
         return slice(0, len(fields["input_ids"]))
     if fields["attention_mask"].max() > 1:

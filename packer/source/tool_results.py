@@ -24,14 +24,7 @@ def read_results(
 ) -> Iterator[Message]:
     """Yield a message for each result at the beginning of a content; the other parts are what the user says.
 
-    Args:
-        raw: the parts as the row has them.
-        parts: the same, typed.
-        more: other fields of their message, which each of the messages gets.
-        where: path of the content in its row.
-
-    Raises:
-        Refused: `wrong_type`, `multimodal`, `no_content`.
+    `parts` are those of the row, typed; each of the messages gets the other fields of theirs, `more`.
     """
     num_results = sum(map(_is_result, raw))
     if not all(map(_is_result, raw[:num_results])):

@@ -39,9 +39,6 @@ def read_tools(value: list[Any] | str | None, *, where: str) -> list[Any] | None
     rendering.
 
     `value` is a list of definitions, each an object or its JSON, or the JSON of such a list.
-
-    Raises:
-        Refused: `bad_tools`.
     """
     tools = _decoded(value, where=where)
     if not tools:
@@ -96,9 +93,6 @@ def refuse_wrong_calls(calls: Iterable[dict[str, Any]], tools: Sequence[dict[str
 
     What a schema does not name may be given all the same, unless it is closed, or the argument null: such come from a
     table of which every row has the arguments of all calls, written as JSON.
-
-    Raises:
-        Refused: `bad_tools`.
     """
     functions = {tool["function"]["name"]: tool["function"] for tool in tools}
     for call in calls:
@@ -124,9 +118,6 @@ def read_calls(value: list[Any] | str | None, *, where: str) -> list[dict[str, A
     """Return tool calls as ``{"type": "function", "function": {"name", "arguments"}}``; other keys such as `id` stay.
 
     `value` is a list of calls, each an object or its JSON, or the JSON of one call or of a list of calls.
-
-    Raises:
-        Refused: `bad_tools`.
     """
     calls = _decoded(value, where=where)
     if calls is None:

@@ -17,11 +17,7 @@ class TrainDetail(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def trained_spans(details: Sequence[TrainDetail], text: Any, *, where: str) -> tuple[tuple[int, int], ...]:
-    """Return the ranges of a text that are trained, in order; what no detail is about is not.
-
-    Raises:
-        Refused: `bad_spans`; a range is not one of the text, two overlap, or the content is not one text.
-    """
+    """Return the ranges of a text that are trained, in order; what no detail is about is not."""
     if details and not isinstance(text, str):
         raise Refused("bad_spans", f"the content beside {where} is not one text")
     ranges, free = sorted((each.begin_offset, each.end_offset + 1, each.train) for each in details), 0

@@ -14,16 +14,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from packer.source.decode import decoded_json
 from packer.source.field_names import verdict
-from packer.source.read_texts import MESSAGE_FIELDS, decoded_json
+from packer.source.read_places import ITEMS, Path
+from packer.source.read_texts import MESSAGE_FIELDS
 from packer.source.roles import is_answer
 from packer.source.row import NO, TRAIN_FIELDS, YES, as_flag
 from packer.source.unsupported_rows import may_say_end
-
-Path: TypeAlias = tuple[str, ...]
-"""Keys that lead to a value; ``[]`` stands for the items of a list."""
-
-ITEMS = "[]"
 
 _Value: TypeAlias = bool | float | str | None
 

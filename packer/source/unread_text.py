@@ -21,23 +21,22 @@ from typing import Any, Literal
 
 from packer.batches import Sample
 from packer.source.answer_blocks import Blocks
-from packer.source.decode import Refused
+from packer.source.decode import Refused, decoded_json
 from packer.source.field_names import is_setting, meant_field
 from packer.source.own_reasoning import reasoning_in
 from packer.source.prose import is_phrase, is_text, is_text_key
-from packer.source.read_places import ReadPlaces
+from packer.source.read_places import ITEMS, Path, ReadPlaces
 from packer.source.read_texts import (
     MESSAGE_FIELDS,
     WHOLE_CHARACTERS,
     ReadTexts,
-    decoded_json,
     spaced,
     strings,
     texts_read,
 )
 from packer.source.row import LETTERS, Columns
 from packer.source.schema import SCHEMAS, read_row
-from packer.source.training_flags import ITEMS, Flag, Flags, Path
+from packer.source.training_flags import Flag, Flags
 
 _MOST_ROWS_PER_FIELD = 100
 """One in this many rows may have a text in a field: a build names it, and does not stop to ask."""
@@ -264,14 +263,7 @@ def find_unread(
     """Return the fields of some rows with text that nothing reads.
 
     A row that is not read has a rejection of its own, and is not searched. A path leads as deep as needed to tell what
-    is not read from what is.
-
-    Args:
-        rows: as they are in their file.
-        schema: by which they are read.
-        columns: of their source.
-        roles: of their source.
-        known: paths of fields that are not asked about, with all that is below them.
+    is not read from what is. `known` are paths that are not asked about, with all that is below them.
     """
     hidden = {*known, *(new for new, old in columns.items() if old is None)}
     own = {columns.get(name) or name for name in SCHEMAS[schema].fields}

@@ -4,9 +4,8 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from packer.source.decode import Refused
+from packer.source.decode import Refused, decoded_json
 from packer.source.file_bytes import quoted
-from packer.source.read_texts import decoded_json
 
 IMAGE_FIELDS = ("images", "image")
 MEDIA_FIELDS = (*IMAGE_FIELDS, "videos", "video", "audios", "audio")
@@ -43,11 +42,7 @@ _MEDIA_TAG = re.compile(r"<img>[^<>\n]+</img>")
 
 
 def refuse_unsupported(row: dict[str, Any], *, suspect: Collection[str], rated: bool) -> None:
-    """Check the fields of a row, its columns renamed; `suspect` are the suspect ones that its schema does not read.
-
-    Raises:
-        Refused: `multimodal`, `preference`, `nothing_trained`; `wrong_type` for a fraction as its weight.
-    """
+    """Check the fields of a row, its columns renamed; `suspect` are the suspect ones that its schema does not read."""
     if row.keys().isdisjoint(suspect):
         return
     for field in MEDIA_FIELDS:
@@ -78,11 +73,7 @@ def may_say_end(names: str) -> bool:
 
 
 def refuse_cut(answer: Mapping[str, Any], *, where: str, more: tuple[str, ...] = ()) -> None:
-    """Refuse an answer whose own log says, at any depth or under one of the names `more`, that it did not end.
-
-    Raises:
-        Refused: `cut_off`.
-    """
+    """Refuse an answer whose own log says, at any depth or under one of the names `more`, that it did not end."""
     stack = [(name, value) for name, value in answer.items() if name not in _NO_LOGS]
     while stack:
         name, value = stack.pop()
@@ -142,10 +133,6 @@ def is_media_part(part_type: str) -> bool:
 
 
 def refuse_media_tags(text: str) -> None:
-    """Refuse images referenced in the text, as in ``<img>https://…</img>``.
-
-    Raises:
-        Refused: `multimodal`.
-    """
+    """Refuse images referenced in the text, as in ``<img>https://…</img>``."""
     if "<img>" in text and _MEDIA_TAG.search(text):
         raise Refused("multimodal", "a text has an <img> tag that refers to an image")

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from packer.batches import Message, Sample, tool_parameters
-from packer.source.decode import Refused, decode_json
+from packer.source.decode import Refused, decode_json, decoded_json
 from packer.source.file_bytes import quoted
 from packer.source.tools_and_calls import read_calls
 
@@ -87,11 +87,7 @@ def with_calls_of_text(messages: Sequence[Message], tools: Sequence[Mapping[str,
 
 
 def refuse_calls_in_text(sample: Sample) -> None:
-    """Refuse a row with an answer that has calls in its text, unless the answer is not one to imitate.
-
-    Raises:
-        Refused: `bad_tools`.
-    """
+    """Refuse a row with an answer that has calls in its text, unless the answer is not one to imitate."""
     if not sample.tools or (sample.preference is not None and not sample.preference.is_desirable):
         return
     functions = {tool["function"]["name"]: tool["function"] for tool in sample.tools}
@@ -228,13 +224,12 @@ def _python_value(node: ast.AST) -> Any:
     """Return a literal, or a call as an object with its name and arguments."""
     if isinstance(node, ast.List):
         return [_python_value(item) for item in node.elts]
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.args or _is_unpacked(node):
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.args:
         return ast.literal_eval(node)  # which takes no call, such as that of a method
-    return {"name": node.func.id, "arguments": {each.arg: ast.literal_eval(each.value) for each in node.keywords}}
-
-
-def _is_unpacked(call: ast.Call) -> bool:
-    return any(each.arg is None for each in call.keywords)
+    arguments = {each.arg: ast.literal_eval(each.value) for each in node.keywords}
+    if None in arguments:
+        raise ValueError("arguments that are unpacked")
+    return {"name": node.func.id, "arguments": arguments}
 
 
 def _as_call(item: Any, functions: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -260,11 +255,7 @@ def _as_call(item: Any, functions: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _object(value: Any) -> dict[str, Any] | None:
     """Return an object, or the one whose JSON a text is; None for anything else."""
-    if isinstance(value, str) and value.strip().startswith("{"):
-        try:
-            value = decode_json(value.encode())
-        except (Refused, UnicodeEncodeError):
-            return None
+    value = decoded_json(value) if isinstance(value, str) else value
     return value if isinstance(value, dict) else None
 
 

@@ -17,11 +17,7 @@ _SPACES = re.compile(b"(?:" + b"|".join(re.escape(character.encode()) for charac
 
 
 class RoundTrip:
-    """Decides whether ids decode to a text under one model.
-
-    Raises:
-        InputError: a kind of vocabulary whose entries are not text.
-    """
+    """Decides whether ids decode to a text under one model."""
 
     def __init__(self, model: Model) -> None:
         definition = definition_of(model.files[TOKENIZER_FILE])

@@ -29,7 +29,6 @@ def encode_in_time(work: Callable[[], T], texts: Sequence[str]) -> T:
     """Return the result of `work`, which encodes `texts` in a library that releases the GIL.
 
     Raises:
-        InputError: it takes longer than any tokenizer needs.
         BaseException: raised by `work`.
     """
     num_characters = sum(map(len, texts))

@@ -107,11 +107,7 @@ class ReferenceEncoder:
 
 
 def prefix_and_suffix_ids(tokenizer_json: bytes) -> tuple[Int32, Int32]:
-    """Return the ids a tokenizer itself puts before and after a plain text (BOS, sometimes EOS).
-
-    Raises:
-        InputError: the ids of the text are not found between them, or an id is not in the vocabulary.
-    """
+    """Return the ids a tokenizer itself puts before and after a plain text (BOS, sometimes EOS)."""
     processed, definition = load_part(tokenizer_json, "post_processor"), definition_of(tokenizer_json)
     full = processed.encode("a").ids
     known = {*vocabulary_of(definition).values(), *(token["id"] for token in definition.get("added_tokens") or ())}

@@ -63,11 +63,7 @@ def _continuing(encoder: Encoder, tokenizer_json: bytes) -> Encoder:
 
 
 class TurnTokenizer:
-    """The tokenize stage for one model.
-
-    Raises:
-        InputError: a kind of vocabulary whose entries are not text.
-    """
+    """The tokenize stage for one model."""
 
     def __init__(self, model: Model, encoder: Encoder) -> None:
         self._model = model

@@ -47,7 +47,7 @@ def held(renderer, rows):
     """Ask both fast ways for every row, whatever its neighbors, and compare with the definition."""
     found = Held()
     for sample in rows:
-        defined = renderer._rendered(sample, renderer._loss_check())
+        defined = renderer._rendered(sample)
         found.kept += not isinstance(defined, Rejection)
         filled, cut = renderer._fill(sample), renderer._cut(sample)
         found.filled += filled is not None

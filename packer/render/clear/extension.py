@@ -197,7 +197,6 @@ class MarkedTemplate:
 
         Raises:
             NotClearError: the template looked into a text, or did not write the messages one by one.
-            RenderError: the template raised.
         """
         assert self._marked is not None
         marked = self._marked[0]

@@ -5,7 +5,6 @@ message, so nothing needs to be asked of the template with placeholder words, as
 short or occur twice.
 """
 
-import functools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -24,7 +23,7 @@ from packer.render.clear.extension import (
 )
 from packer.render.conversation import Conversation, RenderedTurn, TurnRules
 from packer.render.environment import RenderError
-from packer.render.message_form import changes_of, prints_none
+from packer.render.message_form import changed, changes_of, prints_none
 from packer.render.next_header import next_header
 from packer.render.readback import arguments_of, keys, leaves, spellings
 from packer.render.reasoning import goes_on, reasoning_of, shows_as_reasoning
@@ -69,11 +68,7 @@ class Places:
         """Texts that the template looked for in those of the row."""
 
     def render(self, end: int) -> Pieces:
-        """Render the messages up to `end`.
-
-        Raises:
-            RenderError: the template raised, or nothing can be cut from what it wrote.
-        """
+        """Render the messages up to `end`."""
         conversation = self.conversation
         pieces = self._marked.pieces(conversation.messages[: end + 1], conversation.tools, conversation.kwargs)
         self.sought |= pieces.notes.sought
@@ -86,20 +81,11 @@ class Places:
         """Render all messages, in the first form that the template accepts, as :func:`renderable` chooses it.
 
         That function also looks for calls that cannot be read back; those of a clear row can.
-
-        Raises:
-            RenderError: as for :meth:`render`.
         """
         kind, original, end = self._row.kind, self.conversation, len(self._row.messages) - 1
         failure: RenderError | None = None
         for change in changes_of(nulls=kind.nulls, calls=bool(kind.calls)):
-            if change:
-                changed = [
-                    functools.reduce(lambda message, step: step(message), change, each) for each in original.messages
-                ]
-                self.conversation = Conversation(
-                    original.template, changed, tools=original.tools, kwargs=original.kwargs
-                )
+            self.conversation = changed(original, change)
             try:
                 pieces = self.render(end)
             except NotClearError:

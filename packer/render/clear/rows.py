@@ -64,7 +64,6 @@ _PRIVATE = "\ue0f0\ue0f1\ue0f2\ue0f3\ue0f4" + MARK
 _LONG = 1000
 """Texts of this many characters are not part of a template."""
 
-_FEW_LETTERS = 6
 _MOST_BYTES = 2**20
 """Of tools that are kept, as JSON."""
 
@@ -88,10 +87,6 @@ class ClearRows:
         self._history_rewrite = history_rewrite
         self.max_bytes = max_bytes
         self._losses = losses
-        marks = losses.marks
-        self._beginnings = {marks[k : k + size] for size in range(1, _FEW_LETTERS + 1) for k in range(len(marks))}
-        """What a text that the template contains begins with."""
-
         self.odd = tuple({*control, *FOREIGN_ENDS, *FOREIGN_MARKS, *_PRIVATE})
         """What no text of a clear row contains, beside tags of reasoning."""
 
@@ -169,7 +164,7 @@ class ClearRows:
 
     def _is_distinct(self, message: Message, text: str) -> bool:
         """Whether what a message says, without white space around it, is no part of the template or of other fields."""
-        if text[:_FEW_LETTERS] in self._beginnings and len(text) < _LONG and text in self._losses.marks:
+        if len(text) < _LONG and text in self._losses.marks:
             return False
         for name, value in message.items():
             if name not in _SAID and text in (value if type(value) is str else json.dumps(value, ensure_ascii=False)):
