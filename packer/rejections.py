@@ -123,7 +123,7 @@ _HINTS = {
     "processor as --tokenizer; audio and video are not read",
     "media_count": "each image needs a part of a content, or a tag <image> outside of answers",
     "media_option": "set the sizes for all images, in preprocessor_config.json",
-    "media_missing": "paths begin at the folder of the file with the rows",
+    "media_missing": "paths begin at the folder of the file with the rows; --set media.root=DIR looks below DIR, too",
     "media_outside": "--set media.root=DIR allows files below DIR",
     "media_url": "download the images, and name the files",
     "media_unreadable": "JPEG, PNG, WebP, GIF, BMP, TIFF and AVIF are read; the reason is the reader's own",

@@ -329,12 +329,14 @@ def test_every_code_is_explained(tmp_path: Path) -> None:
     assert_refused("did you mean 'supervision.turns'?", "explain", "supervision.turn", exit_code=2)
     assert "supervision:" in run("explain", "recipe").stdout
     assert_refused("did you mean 'unknown_role'?", "explain", "unknwn_role", exit_code=2)
+    assert_refused("did you mean 'history_rewrite'?", "explain", "histroy_rewrite", exit_code=2)
     assert_refused("packer explain lists them all", "explain", "xyzzy", exit_code=2)
 
 
 def test_commands_that_are_mistyped_or_none_at_all(tmp_path: Path) -> None:
     assert_refused("did you mean 'packer build'?", "biuld", exit_code=2)
     assert_refused("the commands: init, lint", "xyzzy", exit_code=2)
+    assert_refused("did you mean 'qwen3'?", "init", "x", "--for", "qwen", exit_code=2)
     assert_refused("error: missing option '--to'. Choose from: datasets", "export", "x", "-o", "y", exit_code=2)
     assert_refused("options go after the command: packer stats -q …", "-q", "stats", "cache", exit_code=2)
     bare = run()

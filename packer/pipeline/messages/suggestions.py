@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 
 from msgspec import structs
 
@@ -161,6 +162,10 @@ def _about_reading(code: str, reason: str, file: InputFile) -> str | None:
             return step
     if code == "no_content" and reason.endswith("the user message is empty"):
         return "--set rows.empty_user=keep keeps user messages that are empty"
+    if code == "media_missing" and isinstance(file.path, Path):
+        image = reason.partition(":")[0]
+        found = next((each for each in file.path.parent.glob("*") if (each / image).is_file()), None)
+        return f"{as_option(f'media.root={found}')} finds {image}" if found and not Path(image).is_absolute() else None
     if code == "pair_no_prompt":
         hint = columns_hint([*first_rows(file.path, file.format, file.columns, every_column=True)], file.columns)
         return hint if "--columns" in hint else None
@@ -278,14 +283,12 @@ def templates_hint(model: Model, recipe: Recipe) -> str:
             "the tokenizer names no EOS to end answers with either: give the model's whole folder, with its "
             "tokenizer_config.json; --template FILE gives a chat template"
         )
-    fitting, others = [], []
+    fitting = []
     for name in NAMED_TEMPLATES:
         named = replace(model, template=template_path(name).read_text("utf-8"))
         assert named.template is not None
         if split_markers(compile_template(named.template, named, recipe), named, recipe):
-            others.append(name)
-            continue
+            continue  # letters that the model would learn to spell
         end = turn_end_marker(named, recipe)
         fitting.append(f"--template {name}" + (f" --set 'supervision.stop=[\"{end}\"]'" if end else ""))
-    split = f"; {', '.join(others)} write markers that it splits into letters" if others else ""
-    return f"{' or '.join(fitting)} fits this tokenizer{split}; --template FILE gives one of your own"
+    return f"{' or '.join(fitting)} fits this tokenizer; --template FILE gives one of your own"

@@ -160,9 +160,10 @@ def _opened(
         if not opened or opened[-1][0].source is not each.source:
             note_dialogues(file, progress.note)
             note_texts(file, model.template, progress.note)
-        refuse_untemplated(file, model, recipe)
         opened.append((each, file, recipe.sources.index(each.source)))
-    questions.refuse()
+    questions.refuse(are_chats=any(SCHEMAS[file.schema].is_templated for _, file, _ in opened))
+    for _, file, _ in opened:
+        refuse_untemplated(file, model, recipe)
     questions.note_rare(progress.note)
     return opened
 
