@@ -278,7 +278,7 @@ def test_images_in_a_folder_beside_their_rows_are_found_as_the_hint_says(model, 
     assert refused.value.hint == f"media={{'root': '{folder}'}} finds a.png"
     assert fingerprint(read_manifest(build(model, data, rows, media={"root": str(folder)}))) == here
     named = build(model, data, rows, media={"root": str(folder), "keep": "reference"}, force=True)
-    assert [each.what for each in verify(named, sources=[data], level="full").findings] == ["tokenizer"]
+    assert verify(named, sources=[data], level="full").ok
 
 
 def test_bytes_do_not_depend_on_the_order_of_work(model, data):
