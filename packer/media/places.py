@@ -98,7 +98,7 @@ class ImageFiles:
     def _place(self, name: str) -> Path:
         path = name.removeprefix("file://")
         if _SCHEME.match(path):
-            raise UnusableImageError("media_url", f"{path[:_SHOWN]}: a build fetches nothing")
+            raise UnusableImageError("media_url", f"{path[:_SHOWN]}: a build downloads nothing")
         if self.base == Path(_NOWHERE) and not Path(path).is_absolute():
             where = "the file with the rows is in a bucket: paths must be absolute, below media.root"
             raise UnusableImageError("media_missing", f"{path[:_SHOWN]}: {where}")

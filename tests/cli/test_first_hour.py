@@ -153,7 +153,7 @@ def test_parallel_calls_under_a_template_of_one_call(desk: Path) -> None:
     asked = ["rows.jsonl", "--tokenizer", "model", "--template", "one.jinja", "-o"]
     error = run("build", *asked, "cache", exit_code=3).stderr
     assert "only supports single tool-calls" in error.replace("\n", " ")
-    assert "takes one call per message" in hint_of(error) and "followed by its result" in hint_of(error)
+    assert "allows one call per message" in hint_of(error) and "followed by its result" in hint_of(error)
     Path("rows.jsonl").write_text(json.dumps({"messages": one_by_one}) + "\n")
     run("build", *asked, "cache")
     Path("rows.jsonl").write_text(json.dumps({"messages": at_once}) + "\n")

@@ -105,8 +105,8 @@ def find_in_rows(
         asks = recipe.supervision.history_rewrite is None and cost > LIMIT
         yield finding(
             "rows_price",
-            f"rewritten history: the rows examined take {cost:.2f} times the tokens of their last documents"
-            + (f"; above {LIMIT:g} a build stops until history_rewrite is set" if asks else ""),
+            f"rewritten history: the rows examined take {cost:.2f} times the tokens of each row's last document"
+            + (f"; above {LIMIT:g}, a build stops until you choose a --history" if asks else ""),
             examples=tuple(
                 Example(label=each.path, text=f"{_rewrite_cost([each]):.2f} times") for each in files if len(files) > 1
             ),

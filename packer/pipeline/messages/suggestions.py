@@ -267,9 +267,9 @@ def _compiled(model: Model, recipe: Recipe) -> ChatTemplate:
 
 
 PARALLEL_CALLS = (
-    "this template takes one call per message. Give one that takes several with --template FILE (of those for Llama 3, "
-    "functionary's v3.2); or, if calls do not depend on each other, write each as a message of its own, followed by "
-    "its result"
+    "this template allows one call per message. Use one that allows several, with --template FILE (for Llama 3, "
+    "Functionary's v3.2 does); or, if the calls do not depend on each other, write each as a message of its own, "
+    "followed by its result"
 )
 
 

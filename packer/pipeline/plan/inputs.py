@@ -195,7 +195,7 @@ def _refuse_hollow(path: FilePath) -> None:
     suffix = PurePath(str(path)).suffix.lower()
     if suffix in _NEVER_EMPTY and not FileStatus.of(path).num_bytes:
         raise InputError(
-            f"{path}: is 0 bytes; {_NEVER_EMPTY[suffix]} without rows is not",
+            f"{path}: has 0 bytes; {_NEVER_EMPTY[suffix]} without rows is not",
             hint="write or fetch it again, or remove it",
         )
 
@@ -326,9 +326,7 @@ def _headers(text: str) -> tuple[str, str] | None:
 def _note_empty(own: Sequence[SourceFile], empty: Sequence[SourceFile], note: Callable[[str], None]) -> None:
     path = own[0].source.path
     if len(empty) == len(own) > 1:
-        raise NoRowsError(
-            f"{path}: none of its {len(own)} files holds a row", hint="write rows to them, or name others"
-        )
+        raise NoRowsError(f"{path}: none of its {len(own)} files has a row", hint="write rows to them, or name others")
     saved = data_set_splits(Path(path)) if is_data_set(Path(path)) else []
     without_files = [split for split, files in saved if split is not None and not files]
     splits = {file.split for file in empty} - {file.split for file in own if file not in empty}
