@@ -78,6 +78,7 @@ def archive_of_rows(kind):
     [
         (b"\xfd7zXZ\x00....", "xz", "xz -dk"),
         ('{"text": "a"}'.encode("utf-16"), "UTF-16", "iconv"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "a pointer of Git LFS", "git lfs pull"),
         (archive_of_rows("zip"), "a zip archive", "unzip "),
         (archive_of_rows("tar"), "a tar archive", "tar -xf "),
         (archive_of_rows("gztar"), "a tar archive", "tar -xf "),
