@@ -244,7 +244,9 @@ _WAYS = {
 such rows, and trained what they say."""
 
 
-_NO_PLACE = "the template has no place for this: packer preview shows what it writes; leave it out, or use another"
+NO_PLACE = (
+    "the template has no place for this: packer preview shows what it writes; leave it out, or use another template"
+)
 _NO_TAGS = "give reasoning under `reasoning_content`, without tags, or leave it out: packer preview shows the text"
 
 
@@ -272,4 +274,4 @@ def rejection_hint(code: str, ways: Mapping[str, str] | None = None, *, advice: 
     ways = ways_out(code) if ways is None else ways
     advice = advice or _HINTS.get(code)
     sets = [f"{as_option(key)} {effect}" for key, effect in ways.items()]
-    return "; ".join([*sets, *([advice] if advice else [])]) or (_NO_TAGS if code == "dropped_reasoning" else _NO_PLACE)
+    return "; ".join([*sets, *([advice] if advice else [])]) or (_NO_TAGS if code == "dropped_reasoning" else NO_PLACE)

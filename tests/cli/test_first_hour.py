@@ -196,6 +196,25 @@ def test_the_hints_hold_for_calls_from_python(tmp_path: Path) -> None:
     assert result.manifest is not None and result.manifest.totals.kept == 3
 
 
+@pytest.mark.parametrize(
+    ("row", "ways"),
+    [
+        ({"question": "How long is a year?", "answer": "365 days."}, "--columns instruction=question,output=answer"),
+        ({"instruction": "Hi", "output": "Hello", "persona": "A fisherman from the isle of Mull"}, "--ignore persona"),
+        ({"chosen": "\n\nHuman: Hi\n\nAssistant: Hello", "rejected": "\n\nHuman: Hi\n\nAssistant: No"}, ""),
+    ],
+)
+def test_the_template_is_asked_for_together_with_what_else_is_asked(
+    row: dict[str, str], ways: str, tmp_path: Path
+) -> None:
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    model = twins.base_model(tmp_path / "model")
+    asked = ["build", tmp_path / "rows.jsonl", "--tokenizer", model, "-o", tmp_path / "cache"]
+    hint = hint_of(run(*asked, exit_code=3).stderr)
+    assert ways in hint and "--template plain" in hint
+    run(*asked, *ways.split(), "--template", "plain")
+
+
 def test_a_file_of_wrong_rows_beside_a_right_one_is_reported_first(desk: Path) -> None:
     right, wrong = chats("right.jsonl"), chats("wrong.jsonl", user="client", assistant="counselor")
     asked = [right, wrong, "--tokenizer", "model"]

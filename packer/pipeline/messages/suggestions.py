@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import get_args
 
 from msgspec import structs
 
@@ -21,7 +22,8 @@ from packer.pipeline.stages import Stages, compile_template, split_markers, turn
 from packer.recipe.named_options import as_option, as_setting, flow_mapping
 from packer.recipe.recipe import Recipe, for_one_source, make_recipe, to_json
 from packer.recipe.strict_yaml import parse_yaml
-from packer.rejections import rejection_hint, ways_out
+from packer.recipe.supervision import DroppedKind
+from packer.rejections import NO_PLACE, rejection_hint, ways_out
 from packer.render import ChatTemplate
 from packer.render.asked_modes import CONTRADICTS, SEVERAL_EFFORTS
 from packer.render.frames import unframed
@@ -85,8 +87,11 @@ def tried_hint(
     """Suggest keys that were tried on some of these rows, which are rejected; `advice` replaces the code's."""
     if code == "template_error" and _ONE_CALL.search(reason):
         return PARALLEL_CALLS
+    if code == "template_error" and model.template is None:
+        return templates_hint(model, recipe)
     about = next((each for each in _ABOUT_VARIABLES if each in reason), "")
-    ways = ways_out(code, allowed=(*recipe.supervision.allow_dropped, *lost))
+    rejected = _rejected_rows(code, about, rows, recipe, model) if ways_out(code) else []
+    ways = ways_out(code, allowed=_all_lost(code, lost, rejected, recipe, model))
     if code == "no_terminator":
         ways = _stops(recipe, model) | ways
     if about == SEVERAL_EFFORTS:
@@ -94,10 +99,26 @@ def tried_hint(
         ways = {f'template.kwargs.{name}="{word}"': "trains them under this effort" for name, word in found}
     elif about:
         ways = {way: effect for way, effect in ways.items() if "kwargs" in way}
-    rejected = _rejected_rows(code, about, rows, recipe, model) if ways else []
     if rejected:
         ways = dict(_that_help(ways, rejected, recipe, model))
+    if not ways and "does not render" in reason:
+        advice = NO_PLACE
     return rejection_hint(code, ways, advice=_ABOUT_VARIABLES.get(about, advice))
+
+
+def _all_lost(
+    code: str, lost: Iterable[str], rejected: Sequence[RowBatch], recipe: Recipe, model: Model
+) -> tuple[str, ...]:
+    """Return all kinds of content that a template drops of rows: a rejection names only the first."""
+    known: set[str] = {*get_args(DroppedKind)}
+    kinds = tuple(dict.fromkeys((*recipe.supervision.allow_dropped, *lost, code.removeprefix("dropped_"))))
+    while {*kinds} <= known:
+        stages = Stages(_with(recipe, f"supervision.allow_dropped={json.dumps(kinds)}"), model)
+        codes = (each.code.removeprefix("dropped_") for batch in rejected for each in stages.run(batch).rejections)
+        if not (more := {*codes} & known - {*kinds}):
+            break
+        kinds += (*sorted(more),)
+    return kinds
 
 
 def _stops(recipe: Recipe, model: Model) -> dict[str, str]:
