@@ -49,7 +49,7 @@ HOURS = (
     FirstHour(rows="formats/fastchat_dummy_conversation.json", tokenizer=STARTER),
     FirstHour(rows="kdconv_zh_devtest.jsonl", tokenizer="qwen3", errors=1),
     FirstHour(rows="sgd_train_tools_600.jsonl", tokenizer="minimind", errors=1),
-    FirstHour(rows="reason_tool_use_openai_50.jsonl", tokenizer="qwen3"),
+    FirstHour(rows="reason_tool_use_openai_50.jsonl", tokenizer="qwen3", kept=0.96),
     FirstHour(rows="gsm8k_1319.jsonl", tokenizer="gpt-2", errors=1),
     FirstHour(rows="llamafactory/v1_sft_demo.jsonl", tokenizer="llama-2"),
     FirstHour(rows="hh_harmless_test_messages.jsonl", tokenizer="deepseek-coder", kept=0.99),
@@ -61,7 +61,7 @@ HOURS = (
         kept=0.99,
     ),
 )
-OPTION = re.compile(r"--(?:template|set|schema|columns|block-len) (?:'(?:[^']|'\\'')*'|[^\s;]+)")
+OPTION = re.compile(r"--(?:template|set|schema|columns|history|block-len) (?:'(?:[^']|'\\'')*'|[^\s;]+)")
 FURTHER = re.compile(rf"; and ({OPTION.pattern})")
 """What answers a second question of the same error."""
 
