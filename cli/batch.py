@@ -40,7 +40,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "type": click.Choice(("packed", "padded", "padding_free", "token_budget")),
         "help": "Blocks, or how documents become batches [as the recipe says: packed].",
     },
-    "balance": {"type": int, "help": "As the loader's: by what rows are dealt to ranks [24576]; 0 deals none."},
+    "balance": {"type": int, "help": "The loader's balance, by which rows are dealt to ranks [24576]; 0 turns it off."},
     "order": {
         "metavar": None,
         "type": click.Choice(("random", "sequential", "length_bucketed")),

@@ -53,9 +53,9 @@ def command(
 
     A SOURCE is a file of JSON lines, JSON, CSV, Parquet or Arrow, plain or compressed (gzip, zstd, bzip2); a quoted
     pattern such as 'data/*.jsonl'; files of the Hugging Face Hub: hf://datasets/ORG/NAME[@REVISION]/PATH; objects of a
-    bucket: 's3://BUCKET/FOLDER/*.jsonl'; a folder that save_to_disk of datasets wrote; or - for standard input. With a
-    recipe, SOURCEs take the place of its sources. With neither, CACHE is built again from its own recipe, whose names
-    are followed only below --sources.
+    bucket: 's3://BUCKET/FOLDER/*.jsonl'; a folder written by Dataset.save_to_disk; or - for standard input. With a
+    recipe, SOURCEs replace its sources. With neither, CACHE is built again from its own recipe, and the files that the
+    recipe names are opened only below --sources.
 
     The bytes depend on the recipe and the inputs alone, never on -j or --on, or on how often a build was interrupted.
     """
@@ -80,7 +80,7 @@ def _recipe(options: RecipeOptions, cache: Path, roots: tuple[str, ...]) -> "Rec
     if options.recipe is not None or options.sources:
         if roots:
             raise click.UsageError(
-                "--sources is for the recipe of CACHE itself; name either SOURCEs or a recipe, or neither"
+                "--sources only goes with a build from the recipe of CACHE itself, without SOURCEs and without a recipe"
             )
         return options.resolve(no_sources=hint)
     from packer.store.manifest import MANIFEST_NAME, read_manifest  # noqa: PLC0415 - not before the encoder loads
@@ -91,7 +91,8 @@ def _recipe(options: RecipeOptions, cache: Path, roots: tuple[str, ...]) -> "Rec
         return options.resolve(no_sources=hint)
     if not roots:
         raise click.UsageError(
-            f"a build without SOURCE reads what the recipe of {cache} names: add --sources . if it is below this folder"
+            f"without a SOURCE, a build reads the files that the recipe of {cache} names: add --sources . if they are "
+            "below this folder"
         )
     from packer.pipeline.plan.source_roots import SourceRoots  # noqa: PLC0415 - only on this path
 

@@ -36,8 +36,8 @@ def command(
     """Show a block, a document, a row or a batch as text.
 
     Trained text is marked by a bar on its left, with the number of its message, from 0, where a run begins. All other
-    text is context and is masked. Every run of tokens begins on a line of its own. With --step or --state, the
-    micro-batch that training gets there, and whether it is what a model expects: exit code 1 if it is not.
+    text is context and is masked. Every run of tokens begins on a line of its own. With --step or --state, show the
+    micro-batch that training gets there, and whether it is what a model expects; if not, the exit code is 1.
     """
     if sum(option is not None for option in (block, doc, row, batch or None)) > 1:
         raise click.UsageError("--block, --doc, --row and --step or --state cannot go together")

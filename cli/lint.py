@@ -21,7 +21,7 @@ def command(*, options: RecipeOptions, rows: int, reply: Reply) -> None:
     """Report what a chat template does under a tokenizer.
 
     With SOURCEs, also what becomes of their first rows. Conversations are rendered and encoded as in `packer build`;
-    nothing is written. Exit code 1 if nothing, or no plain chat, could be built.
+    nothing is written. Exit code 1 if no row, or no plain chat, could be built.
     """
     from packer.pipeline.workers.fork_server import begin_loading  # noqa: PLC0415 - not for --help
 

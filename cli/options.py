@@ -125,7 +125,7 @@ jobs_option = click.option(
 on_option = click.option(
     "--on",
     metavar="ray[://HOST:PORT]",
-    help="Work on a Ray cluster whose nodes see the inputs and CACHE under the same paths, or with both in a bucket.",
+    help="Run on a Ray cluster whose nodes see the inputs and CACHE under the same paths, or with both in a bucket.",
 )
 
 
@@ -220,11 +220,11 @@ _recipe_options = options(
         "ignored",
         metavar="FIELD",
         multiple=True,
-        help="Leave out text of this field, which nothing reads: metadata.notes, messages[].apis; may be repeated.",
+        help="Leave out this field, which nothing reads, such as metadata.notes or messages[].apis; may be repeated.",
     ),
     click.option("-c", "--recipe", metavar="RECIPE", type=click.Path(path_type=Path), help="Recipe to start from."),
     click.option(
-        "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Any key of the recipe; may be repeated."
+        "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Set any key of the recipe; may be repeated."
     ),
 )
 

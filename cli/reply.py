@@ -107,14 +107,7 @@ def _describe(error: BaseException, *, command: str | None, verbose: bool) -> tu
     if isinstance(error, PackerError):
         return error.code, error.message, error.hint, error.exit_code
     if isinstance(error, click.UsageError):
-        path = error.ctx.command_path if error.ctx is not None else "packer"
-        told, lists = error.format_message(), f"{path} --help lists what it takes"
-        if isinstance(error, click.NoSuchOption) and error.ctx is not None:
-            known = [name for each in error.ctx.command.params for name in each.opts]
-            return "usage", _lower(error.message), did_you_mean(near(error.option_name, known), lists), 2
-        if isinstance(error, click.MissingParameter):
-            told = " ".join(told.split())  # it lists choices one a line
-        return "usage", _lower(told), lists, 2
+        return "usage", *_of_usage(error), 2
     if isinstance(error, click.ClickException):
         return "usage", error.format_message(), None, 2
     if isinstance(error, Signalled):
@@ -133,6 +126,20 @@ def _describe(error: BaseException, *, command: str | None, verbose: bool) -> tu
         return "input", f"a library gave up on what it read: {said}", hint, 3
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return "bug", f"internal error: {what}", REPORT if verbose else f"{REPORT}; -v shows where it happened", 70
+
+
+def _of_usage(error: click.UsageError) -> tuple[str, str]:
+    """Return message and hint: what was probably meant, or where to find what may be."""
+    path = error.ctx.command_path if error.ctx is not None else "packer"
+    told, meant = error.format_message(), list[str]()
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        told = error.message
+        meant = near(error.option_name, [name for each in error.ctx.command.params for name in each.opts])
+    elif isinstance(error, click.MissingParameter):
+        told = " ".join(told.split())  # it lists choices one a line
+    elif isinstance(error, click.BadParameter) and error.param and isinstance(error.param.type, click.Choice):
+        meant = near(error.message.split("'")[1], error.param.type.choices)
+    return _lower(told), did_you_mean(meant, f"{path} --help lists what it takes")
 
 
 def _lower(message: str) -> str:

@@ -19,9 +19,9 @@ from packer_cli.reply import Reply, fields_of
 def command(*, cache: Path, output: Path, roots: tuple[str, ...], reply: Reply) -> None:
     """Write a page about CACHE: facts, plots, rows left out, tokens.
 
-    The page is one file of at most 5 MB that loads nothing. It holds excerpts of the rows; share it with those who may
-    read them. Its tokens are a sample: blocks spread over each split, and the longest, shortest, most and least trained
-    documents.
+    The page is one file of at most 5 MB that loads nothing. It contains excerpts of the rows, so share it only with
+    people who may read them. Its tokens are a sample: blocks spread over each split, and the longest, shortest, most
+    and least trained documents.
     """
     from packer.report import report  # noqa: PLC0415 - not for --help
 

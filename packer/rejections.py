@@ -9,7 +9,7 @@ from packer.recipe.named_options import as_option
 from packer.recipe.row_schemas import ROW_SCHEMAS
 
 _OF_ROWS = {
-    "filtered": "a filter of the recipe, or a condition of the row's source, does not let the row pass",
+    "filtered": "the row does not pass a filter of the recipe, or the condition of its source",
     "contaminated": "the row contains a benchmark question",
     "duplicate": "the row repeats an earlier row, or one that is held out",
     "near_duplicate": "the row is nearly identical to an earlier row, or to one that is held out",
@@ -41,9 +41,9 @@ CODES: dict[str, str] = {
     "media_option": "a part with an image sets its own size, which changes its tokens",
     "media_missing": "a file that the row names as an image is not there or cannot be opened",
     "media_outside": "an image is not below the folder that media.root names",
-    "media_url": "an image is an address; a build fetches nothing",
+    "media_url": "an image is a URL, and a build downloads nothing",
     "media_unreadable": "an image is damaged, or in no format that packer reads",
-    "media_too_large": "an image has more bytes or pixels than packer takes",
+    "media_too_large": "an image has more bytes or pixels than packer accepts",
     "media_refused": "the model's processor refuses an image",
     "media_dropped": "the template does not write a placeholder for each image",
     "media_in_turn": "a trained turn contains an image",
@@ -87,8 +87,8 @@ CODES: dict[str, str] = {
     "mangled_text": "a text or the tool definitions are not rendered as the row has them, but escaped (`&lt;`, `\\n`, "
     "U+FFFD), cut or changed",
     "open_reasoning": "an answer was cut off within its reasoning: it does not close it, or nothing follows it",
-    "control_token": "a trained message, or under supervision.control_tokens=reject any, contains the text of "
-    "a control token; or a trained text has a header or a stop token of another model",
+    "control_token": "a trained message (any message under supervision.control_tokens=reject) contains the text of "
+    "a control token, or a trained text has a header or a stop token of another model",
     "control_render": "a control token typed in a message changes how the template renders the row",
     # supervised
     "nothing_trained": "the row has nothing to train on",
@@ -123,7 +123,7 @@ _HINTS = {
     "processor as --tokenizer; audio and video are not read",
     "media_count": "each image needs a part of a content, or a tag <image> outside of answers",
     "media_option": "set the sizes for all images, in preprocessor_config.json",
-    "media_missing": "paths begin at the folder of the file with the rows",
+    "media_missing": "paths begin at the folder of the file with the rows; --set media.root=DIR looks below DIR, too",
     "media_outside": "--set media.root=DIR allows files below DIR",
     "media_url": "download the images, and name the files",
     "media_unreadable": "JPEG, PNG, WebP, GIF, BMP, TIFF and AVIF are read; the reason is the reader's own",
@@ -172,7 +172,7 @@ _HINTS = {
     "each in its field",
     "mangled_call": "packer preview shows what the template writes; remove `|safe` or a second `tojson` from it, or "
     "write each argument with `tojson`, which quotes texts. If the reason names a closing tag, a server would cut the "
-    "argument there: leave the row out. Calls within a text belong into `tool_calls`",
+    "argument there: leave the row out. Calls within a text belong in `tool_calls`",
     "mangled_text": "packer preview shows what the template writes; correct where it escapes, cuts or replaces text, "
     "or use another template",
     "open_reasoning": "an answer that was cut off teaches a model to stop within its reasoning: leave it out, or give "
@@ -215,7 +215,7 @@ _WAYS = {
     "dropped_reasoning": {
         _AS_FIELD: "moves reasoning out of the text, to where the template looks for it",
         "supervision.reasoning=inline": "puts reasoning into the text, in <think> tags",
-        "supervision.on_prompt_mismatch=continue": "writes reasoning after a prompt that opens it",
+        "supervision.on_prompt_mismatch=continue": "writes the reasoning after a prompt that opens its block",
         **_WITHOUT_VARIABLES,
     },
     "dropped_system": {
@@ -244,7 +244,9 @@ _WAYS = {
 such rows, and trained what they say."""
 
 
-_NO_PLACE = "the template has no place for this: packer preview shows what it writes; leave it out, or use another"
+NO_PLACE = (
+    "the template has no place for this: packer preview shows what it writes; leave it out, or use another template"
+)
 _NO_TAGS = "give reasoning under `reasoning_content`, without tags, or leave it out: packer preview shows the text"
 
 
@@ -272,4 +274,4 @@ def rejection_hint(code: str, ways: Mapping[str, str] | None = None, *, advice: 
     ways = ways_out(code) if ways is None else ways
     advice = advice or _HINTS.get(code)
     sets = [f"{as_option(key)} {effect}" for key, effect in ways.items()]
-    return "; ".join([*sets, *([advice] if advice else [])]) or (_NO_TAGS if code == "dropped_reasoning" else _NO_PLACE)
+    return "; ".join([*sets, *([advice] if advice else [])]) or (_NO_TAGS if code == "dropped_reasoning" else NO_PLACE)

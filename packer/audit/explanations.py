@@ -77,6 +77,7 @@ def explain(name: str, commands: Iterable[Explanation] = ()) -> list[Explanation
     found = [each for each in every if each.name == name or each.name.endswith(f".{name}")]
     if not found:
         refuse_withdrawn(f"packer explain {name}")
-        hint = did_you_mean(near(name, {each.name for each in every}), "packer explain lists them all")
+        names = {part for each in every for part in (each.name, each.name.rpartition(".")[2])}
+        hint = did_you_mean(near(name, names), "packer explain lists them all")
         raise UsageError(f"no code, schema, key or command is called '{name}'", hint=hint)
     return found

@@ -20,7 +20,7 @@ def out_of(error: BaseException, action: str | None = None) -> ResourceError | N
     number = error.errno if isinstance(error, OSError) else None
     if isinstance(error, OSError) and error.filename is None and (error.strerror or "").startswith(_NO_TEMPORARY):
         return ResourceError(
-            f"{error.strerror}: none has space and may be written", hint="set TMPDIR to a folder on another disk"
+            f"{error.strerror}: none of them is writable and has space", hint="set TMPDIR to a folder on another disk"
         )
     if isinstance(error, MemoryError):
         number = errno.ENOMEM

@@ -29,6 +29,12 @@ _KINDS = {
     stat.S_IFLNK: "a symbolic link",
 }
 
+LFS_POINTER, FETCH_LFS = (
+    b"version https://git-lfs.github.com/spec/",
+    "fetch the file itself: git lfs pull, in its clone",
+)
+"""How a file begins that a clone without Git LFS has in place of the file, and what replaces it."""
+
 _NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 _OF_HUB = ("models--", "datasets--")

@@ -64,7 +64,7 @@ def _translated(name: HubName, error: Exception) -> PackerError | None:
     if isinstance(error, ConnectionError | TimeoutError) or type(error).__module__.startswith(_NETWORK):
         return _unreachable(name, _first_line(error))
     if isinstance(error, ValueError):
-        return InputError(f"{name.label}: the Hub's client takes no such name, or no such answer: {_first_line(error)}")
+        return InputError(f"{name.label}: the Hub's client rejects the name, or the Hub's answer: {_first_line(error)}")
     if isinstance(error, OSError):
         return StorageError(f"{name.label}: cannot be stored in {_cache()}: {_first_line(error)}")
     return None

@@ -29,7 +29,7 @@ class ImageFiles:
 
     Args:
         base: the folder where relative paths begin: that of the file.
-        root: the folder that no path may leave.
+        root: the folder that no path may leave, and where those begin that lead nowhere from the first.
         is_decoded: whether each image is decoded, too.
         names_from_root: whether images are named by their paths below `root`, and not as rows name them.
     """
@@ -98,12 +98,12 @@ class ImageFiles:
     def _place(self, name: str) -> Path:
         path = name.removeprefix("file://")
         if _SCHEME.match(path):
-            raise UnusableImageError("media_url", f"{path[:_SHOWN]}: a build fetches nothing")
+            raise UnusableImageError("media_url", f"{path[:_SHOWN]}: a build downloads nothing")
         if self.base == Path(_NOWHERE) and not Path(path).is_absolute():
             where = "the file with the rows is in a bucket: paths must be absolute, below media.root"
             raise UnusableImageError("media_missing", f"{path[:_SHOWN]}: {where}")
         try:
-            place = (self.base / path).resolve()
+            place = (self._start(path) / path).resolve()
             # What leaves the folder is refused as such, however deep the folder is and whatever is there.
             if not place.is_relative_to(self.root) and (".." in Path(path).parts or place.exists()):
                 raise UnusableImageError("media_outside", f"{path[:_SHOWN]} is not below {self.root}")
@@ -111,13 +111,18 @@ class ImageFiles:
             raise _missing(name, error) from None
         return place
 
+    def _start(self, path: str) -> Path:
+        """Return where a relative path begins: at the folder of the file with the rows, or else at the root."""
+        return next((base for base in (self.base, self.root) if os.path.lexists(base / path)), self.base)
+
     def _name(self, name: str, place: Path) -> str:
         """Return the path below the root: as the row has it, so that links on the way are watched, where it is that.
 
         Raises:
             UnusableImageError: `media_missing`: the path is no text, which a cache has no place for.
         """
-        named = _straight(self.base / name.removeprefix("file://"))
+        path = name.removeprefix("file://")
+        named = _straight(self._start(path) / path)
         path = (named if named.is_relative_to(self.root) else place).relative_to(self.root).as_posix()
         try:
             path.encode()

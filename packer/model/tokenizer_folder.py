@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 
 from packer.errors import InputError, PackerError
 from packer.host.limits import out_of
-from packer.host.regular_file import open_regular, path_within
+from packer.host.regular_file import FETCH_LFS, LFS_POINTER, open_regular, path_within
 from packer.near_names import did_you_mean, near_paths
 
 MAX_TOKENIZER_BYTES = 64 * 2**20
@@ -84,9 +84,12 @@ def read_regular(path: Path, *, max_bytes: int, what: str) -> bytes:
                     f"{what}: {path.name} has {num_bytes} bytes; packer takes up to {max_bytes}",
                     hint="check whether it is what its name says",
                 )
-            return file.read()
+            content = file.read()
     except OSError as error:
         raise _unreadable(what, path, error) from error
+    if content.startswith(LFS_POINTER):
+        raise InputError(f"{what}: {path.name} is a pointer of Git LFS in place of the file", hint=FETCH_LFS)
+    return content
 
 
 def _unreadable(what: str, path: Path, error: OSError) -> PackerError:

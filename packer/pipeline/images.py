@@ -34,7 +34,7 @@ def with_processor(model: Model) -> Model:
     """
     processor = processor_of(model.files)
     if processor.token not in model.control:
-        raise InputError(f"the placeholder of images, '{processor.token}', is no special token of this tokenizer")
+        raise InputError(f"the placeholder of images, '{processor.token}', is not a special token of this tokenizer")
     with processor.tried():
         return replace(
             model,

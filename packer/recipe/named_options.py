@@ -32,7 +32,7 @@ NAMED_OPTIONS = {
         metavar="FIELD=NAME,...",
         example=_COLUMNS,
         help=f"What fields of the schema are called in the rows: {_COLUMNS}. FIELD=null hides a field. A YAML mapping "
-        "does, too.",
+        "works, too.",
     ),
     "roles": NamedOption(
         key="sources.roles",
@@ -44,9 +44,9 @@ NAMED_OPTIONS = {
     "history": NamedOption(
         key="supervision.history_rewrite",
         metavar="exact|last|as_rendered",
-        help="How to train answers that the template writes otherwise once the conversation continues.",
+        help="How to train answers that the template writes differently once the conversation continues.",
     ),
-    "block_len": NamedOption(key="pack.block_len", metavar="N", help="Tokens of a block [4096]."),
+    "block_len": NamedOption(key="pack.block_len", metavar="N", help="Tokens per block [4096]."),
 }
 
 _OF_SOURCES = re.compile(

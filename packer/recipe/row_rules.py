@@ -194,7 +194,7 @@ class MediaRules(Rule, frozen=True, kw_only=True):
     """``read``: the tokenizer is the folder of a model with a processor."""
 
     root: str | None = None
-    """The folder below which rows may name images; None means the folder of the file with the rows."""
+    """The folder where paths of images may begin, too, and that none may leave; None: that of the rows' file."""
 
     check: Literal["decode", "header"] = "decode"
     """How an image is examined. ``decode``: whole, so that a damaged one cannot stop a training run."""

@@ -75,7 +75,7 @@ def _by_message(conversation: Conversation, last: int, text: str, ranges: Sequen
         if start == end:
             continue
         if owner is None:
-            raise RenderError("a generation block belongs to no assistant message", code="bad_marks")
+            raise RenderError("a generation block does not belong to any assistant message", code="bad_marks")
         owned.setdefault(owner, []).append((start, end))
     return owned
 

@@ -128,7 +128,9 @@ def check_place(output: Path, *caches: Path | str) -> None:
     with storage_errors("read", output), open_regular(place) as file:
         head = file.read(_HEAD_BYTES)
     if head and _MARK not in head:
-        raise UsageError(f"{output} already exists and is not a page of packer", hint="name another file, or remove it")
+        raise UsageError(
+            f"{output} already exists and is not a page written by packer", hint="name another file, or remove it"
+        )
 
 
 def write_page(page: bytes, output: Path) -> None:

@@ -72,7 +72,7 @@ def refuse_stray_results(messages: Iterable[Mapping[str, Any]]) -> None:
         is_other = made and not known and "" not in tools_of
         if is_other or not is_answered or (tools_of and tool and ("tool", tool) not in unanswered):
             whose = quoted(made if is_other else tool) if is_other or tool else "a tool"
-            reason = f"a result of {whose} at $.messages[{number}], which is no call before it"
+            reason = f"a result of {whose} at $.messages[{number}], which is not a call before it"
             raise Refused("bad_tools", reason)
         if known and made and tool and tool not in tools_of[made]:
             reason = (

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from packer.errors import InputError
+from packer.host.regular_file import FETCH_LFS, LFS_POINTER
 from packer.names import data_ending
 from packer.source.decode import Refused, decode_json, decoded_json
 from packer.source.field_names import verdict
@@ -53,6 +54,7 @@ _FOREIGN: tuple[tuple[int, bytes | tuple[bytes, ...], str, str], ...] = (
     (0, b"PK\x03\x04", "a zip archive", "unpack it first: unzip {path}"),
     (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it first: 7z x {path}"),
     (257, (b"ustar\x00", b"ustar  \x00"), "a tar archive", "unpack it first: tar -xf {path}"),
+    (0, LFS_POINTER, "a pointer of Git LFS in place of the file", FETCH_LFS),
     (0, b"\xff\xfe\x00\x00", "UTF-32 text", "rewrite it as UTF-8: iconv -f UTF-32 -t UTF-8 {path}"),
     (0, (b"\xff\xfe", b"\xfe\xff"), "UTF-16 text", "rewrite it as UTF-8: iconv -f UTF-16 -t UTF-8 {path}"),
 )

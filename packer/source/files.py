@@ -200,7 +200,7 @@ def _not_a_data_set(folder: Path) -> InputError:
             f"{held_out[0].relative_to(folder).as_posix()}, are a source of their own in a recipe, with its `split`"
         )
     return InputError(
-        f"{folder}: is a folder, but not a data set of `save_to_disk`, which contains {_STATE} or {_SPLITS}", hint=hint
+        f"{folder}: is a folder that `save_to_disk` did not write: it has neither {_STATE} nor {_SPLITS}", hint=hint
     )
 
 

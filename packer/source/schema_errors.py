@@ -1,4 +1,4 @@
-"""Errors and hints for rows that fit no schema: fields found and needed, and `columns` that would make them fit."""
+"""Errors and hints for rows that match no schema: fields found and needed, and `columns` that would make them fit."""
 
 import json
 from collections import Counter
@@ -50,7 +50,7 @@ def no_schema(path: FilePath, rows: Sequence[Mapping[str, Any]], columns: Column
     refuse_absent_columns(str(path), _names(rows), columns)
     found = list_names(_names([rename(dict(row), columns) for row in rows])) or "none"
     return InputError(
-        f"{path}: its rows fit no schema; fields found: {found}",
+        f"{path}: its rows match no schema; fields found: {found}",
         hint=_wrapped_hint(path, rows) or export_hint(path, rows) or columns_hint(rows, columns, path),
     )
 

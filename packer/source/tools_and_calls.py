@@ -98,7 +98,7 @@ def refuse_wrong_calls(calls: Iterable[dict[str, Any]], tools: Sequence[dict[str
     for call in calls:
         name, arguments = call["function"]["name"], call["function"]["arguments"]
         if name not in functions:
-            raise Refused("bad_tools", f"a call of {quoted(name)}, which is none of the row's tools")
+            raise Refused("bad_tools", f"a call of {quoted(name)}, which is not one of the row's tools")
         known = None if _is_open(functions[name]) else tool_parameters(functions[name])
         is_closed = (functions[name].get("parameters") or {}).get("additionalProperties") is False
         for key, value in arguments.items():

@@ -113,7 +113,7 @@ def _refuse_undefined(message: Message, functions: Mapping[str, Any], *, where: 
         call = value.get("function", value) if isinstance(value, dict) else None
         name = call.get("name") if isinstance(call, dict) and not call.keys().isdisjoint(_ARGUMENTS) else None
         if isinstance(name, str) and _tool(name, functions) is None:
-            raise Refused("bad_tools", f"a call of {quoted(name)} at {where}, which is none of the row's tools")
+            raise Refused("bad_tools", f"a call of {quoted(name)} at {where}, which is not one of the row's tools")
 
 
 def _in_json(text: str, functions: Mapping[str, Any]) -> Iterator[str]:

@@ -26,7 +26,7 @@ def document_values(found: FoundDocuments, column: Declared) -> list[Any]:
         flat = values.values if isinstance(values, Ragged) else values
         shape = None if flat is None else (str(flat.dtype), flat.shape[1:], isinstance(values, Ragged))
         if shape != (column.rule.kind, column.inner, column.of_tokens):
-            raise CheckError(f"a shard of documents has not the column {column.name} that the recipe declares")
+            raise CheckError(f"a shard of documents lacks the column {column.name}, which the recipe declares")
     return [rows.values[column.name][row] for rows, row in zip(found.opened, found.rows, strict=True)]
 
 

@@ -144,13 +144,20 @@ def test_of_rows_only_what_they_have_is_reported(tmp_path: Path) -> None:
     assert codes(report) == ["rows_rejected"]
 
 
-def test_of_a_template_that_rewrites_history_nothing_is_said_beside_rows_without_history(
+def test_of_rewritten_history_and_forgotten_reasoning_only_what_the_rows_have_is_reported(
     cases: Cases, tmp_path: Path
 ) -> None:
     folder = cases.folder("chat_rewritten")
     assert codes(of(folder, sources=write(tmp_path / "short.jsonl", chat("Hi", "Hello")))) == []
-    found = codes(of(folder, sources=write(tmp_path / "long.jsonl", chat("Hi", "Hello", "And?", "Fine"))))
-    assert {"chat_rewritten", "reasoning_forgotten"} <= {*found}
+    plain = codes(of(folder, sources=write(tmp_path / "long.jsonl", chat("Hi", "Hello", "And?", "Fine"))))
+    assert "chat_rewritten" in plain and "reasoning_forgotten" not in plain
+    tagged = chat("Hi", "<think>\nA greeting.\n</think>\n\nHello", "And?", "Fine")
+    in_field = chat("Hi", "Hello", "And?", "Fine")
+    in_field["messages"][1]["reasoning_content"] = "A greeting."
+    for row in (tagged, in_field):
+        sources = write(tmp_path / "reasoned.jsonl", row)
+        found = codes(of(folder, "supervision.reasoning=field", sources=sources))
+        assert {"chat_rewritten", "reasoning_forgotten"} <= {*found}
 
 
 def test_every_code_has_a_template_that_earns_it() -> None:

@@ -153,7 +153,7 @@ def test_parallel_calls_under_a_template_of_one_call(desk: Path) -> None:
     asked = ["rows.jsonl", "--tokenizer", "model", "--template", "one.jinja", "-o"]
     error = run("build", *asked, "cache", exit_code=3).stderr
     assert "only supports single tool-calls" in error.replace("\n", " ")
-    assert "takes one call per message" in hint_of(error) and "followed by its result" in hint_of(error)
+    assert "allows one call per message" in hint_of(error) and "followed by its result" in hint_of(error)
     Path("rows.jsonl").write_text(json.dumps({"messages": one_by_one}) + "\n")
     run("build", *asked, "cache")
     Path("rows.jsonl").write_text(json.dumps({"messages": at_once}) + "\n")
@@ -194,6 +194,25 @@ def test_the_hints_hold_for_calls_from_python(tmp_path: Path) -> None:
     said_roles = arguments_in(refused.value.hint)
     result = packer.build(rows, tmp_path / "cache", tokenizer=model, template="plain", **said_roles)
     assert result.manifest is not None and result.manifest.totals.kept == 3
+
+
+@pytest.mark.parametrize(
+    ("row", "ways"),
+    [
+        ({"question": "How long is a year?", "answer": "365 days."}, "--columns instruction=question,output=answer"),
+        ({"instruction": "Hi", "output": "Hello", "persona": "A fisherman from the isle of Mull"}, "--ignore persona"),
+        ({"chosen": "\n\nHuman: Hi\n\nAssistant: Hello", "rejected": "\n\nHuman: Hi\n\nAssistant: No"}, ""),
+    ],
+)
+def test_the_template_is_asked_for_together_with_what_else_is_asked(
+    row: dict[str, str], ways: str, tmp_path: Path
+) -> None:
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    model = twins.base_model(tmp_path / "model")
+    asked = ["build", tmp_path / "rows.jsonl", "--tokenizer", model, "-o", tmp_path / "cache"]
+    hint = hint_of(run(*asked, exit_code=3).stderr)
+    assert ways in hint and "--template plain" in hint
+    run(*asked, *ways.split(), "--template", "plain")
 
 
 def test_a_file_of_wrong_rows_beside_a_right_one_is_reported_first(desk: Path) -> None:
@@ -329,12 +348,14 @@ def test_every_code_is_explained(tmp_path: Path) -> None:
     assert_refused("did you mean 'supervision.turns'?", "explain", "supervision.turn", exit_code=2)
     assert "supervision:" in run("explain", "recipe").stdout
     assert_refused("did you mean 'unknown_role'?", "explain", "unknwn_role", exit_code=2)
+    assert_refused("did you mean 'history_rewrite'?", "explain", "histroy_rewrite", exit_code=2)
     assert_refused("packer explain lists them all", "explain", "xyzzy", exit_code=2)
 
 
 def test_commands_that_are_mistyped_or_none_at_all(tmp_path: Path) -> None:
     assert_refused("did you mean 'packer build'?", "biuld", exit_code=2)
     assert_refused("the commands: init, lint", "xyzzy", exit_code=2)
+    assert_refused("did you mean 'qwen3'?", "init", "x", "--for", "qwen", exit_code=2)
     assert_refused("error: missing option '--to'. Choose from: datasets", "export", "x", "-o", "y", exit_code=2)
     assert_refused("options go after the command: packer stats -q …", "-q", "stats", "cache", exit_code=2)
     bare = run()

@@ -127,14 +127,14 @@ def test_shards_without_rows_among_others_are_passed_over_and_reported(tmp_path,
     assert "up to date" in build(tmp_path / "*.[jpc]*", tmp_path / "cache", starter).stdout
     (tmp_path / "a.jsonl").write_bytes(b"")
     output = build(tmp_path / "*.[jpc]*", tmp_path / "other", starter, exit_code=3).output
-    assert f"none of its {len(EMPTY_SHARDS) + 1} files holds a row" in output
+    assert f"none of its {len(EMPTY_SHARDS) + 1} files has a row" in output
 
 
 def test_a_table_of_no_bytes_is_no_shard_without_rows(tmp_path, starter):
     for name, rows in (("a.parquet", as_parquet(CHATS)), ("b.parquet", b"")):
         (tmp_path / name).write_bytes(rows)
     output = build(tmp_path / "*.parquet", tmp_path / "cache", starter, exit_code=3).output
-    assert "b.parquet: is 0 bytes; a Parquet file without rows is not" in output
+    assert "b.parquet: has 0 bytes; a Parquet file without rows is not" in output
 
 
 def test_a_split_without_rows_is_reported_and_not_built(tmp_path, starter, expected):
@@ -197,7 +197,7 @@ def test_a_build_from_a_pipe_ends_and_leaves_no_file_behind(tmp_path, starter, e
     ("rows", "said"),
     [
         (b"\n  \r\n", "holds no rows"),
-        (b'{"q": 1}\n', "its rows fit no schema"),
+        (b'{"q": 1}\n', "its rows match no schema"),
         (FORMATS["rows.jsonl.gz"](CHATS)[:-9], "gzip data is damaged or cut off"),
     ],
 )

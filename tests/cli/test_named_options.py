@@ -86,6 +86,7 @@ def test_an_option_goes_before_the_recipe_and_set_before_it(starter: Path, tmp_p
         (["--columns", "instruction"], "--columns instruction: expected FIELD=NAME", "--columns instruction=Question"),
         (["--columns", "a=b,a=c"], "each name once", "for example"),
         (["--columns", "message=id"], "`message`, which is not a field", "did you mean 'messages'?"),
+        (["--columns", "prompt=mesages"], "no sampled row has it", "did you mean 'messages'?"),
         (["--columns", "tools=mesages"], "no sampled row has it", "did you mean 'messages'?"),
         (["--columns", "messages=conversations"], "no sampled row has it", "--columns conversations=messages"),
         (["--columns", "{a: b"], "sources.columns", "quotes"),

@@ -42,7 +42,7 @@ def test_folders_of_any_depth_are_searched_and_swept(job: Job, tmp_path: Path, t
     left = [deep(cache / folder) for folder in ("documents", "model", ".packer")]
     with few_calls():
         assert expand([f"{tmp_path}/rows/**/*.jsonl"]) == [last]
-        with pytest.raises(InputError, match="is a folder, but not a data set") as caught:
+        with pytest.raises(InputError, match="is a folder that `save_to_disk` did not write") as caught:
             expand([f"{tmp_path}/rows"])
         job.build(cache, repair=True)
     assert "**" in str(caught.value.hint)

@@ -179,9 +179,9 @@ TEXTS: dict[str, tuple[bytes, int, str]] = {
         3,
         "none of the sampled rows is a JSON object",
     ),
-    "one object without fields": (b"{}\n", 3, "fit no schema; fields found: none"),
+    "one object without fields": (b"{}\n", 3, "match no schema; fields found: none"),
     "an object whose fields nobody knows": (b'{"__proto__":{"messages":[]}}\n', 3, "fields found: `__proto__`"),
-    "a field name of a million letters": (b'{"%b":1}\n' % (b"k" * 10**6), 3, "fit no schema"),
+    "a field name of a million letters": (b'{"%b":1}\n' % (b"k" * 10**6), 3, "match no schema"),
     "rows that are rejected, all of them": (
         b'{"messages":7}\n' * 50,
         3,

@@ -275,6 +275,20 @@ def test_a_file_that_becomes_a_link_while_it_is_opened_is_not_followed(model, da
         build(model, data, [{"messages": CHATS["alone"]}], jobs=1)
 
 
+def test_images_in_a_folder_beside_their_rows_are_found_as_the_hint_says(model, data):
+    rows = [{"messages": CHATS["first"]}]
+    here = fingerprint(read_manifest(build(model, data, rows)))
+    folder = data / "my images"
+    folder.mkdir()
+    (data / "a.png").rename(folder / "a.png")
+    with pytest.raises(PackerError, match="media_missing") as refused:
+        build(model, data, rows)
+    assert refused.value.hint == f"media={{'root': '{folder}'}} finds a.png"
+    assert fingerprint(read_manifest(build(model, data, rows, media={"root": str(folder)}))) == here
+    named = build(model, data, rows, media={"root": str(folder), "keep": "reference"}, force=True)
+    assert verify(named, sources=[data], level="full").ok
+
+
 def test_bytes_do_not_depend_on_the_order_of_work(model, data):
     rows = [{"messages": chat} for chat in CHATS.values()]
     cache = build(model, data, rows)

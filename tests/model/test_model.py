@@ -201,6 +201,10 @@ EMPTY_MODEL = {"type": "BPE", "vocab": {}, "merges": []}
 FAULTS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "tokenizer that is no JSON": (broken("tokenizer.json", "{"), r"tokenizer\.json cannot be loaded"),
     "tokenizer that is not UTF-8": (broken("tokenizer.json", b"\xff"), r"tokenizer\.json cannot be loaded"),
+    "pointer of Git LFS": (
+        broken("tokenizer.json", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"),
+        r"tokenizer\.json is a pointer of Git LFS.*\nhint: .*git lfs pull",
+    ),
     "regex that does not compile": (
         lambda folder: change(folder, "tokenizer.json", pre_tokenizer=split_by("(")),
         r"tokenizer\.json cannot be loaded: .*parenthesis",

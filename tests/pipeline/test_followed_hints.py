@@ -556,6 +556,20 @@ def test_two_keys_that_help_only_together_are_named_together(tmp_path: Path) -> 
     assert [row.view.rejected for row in shown_for(tmp_path, template, rows, *ways).rows] == [()]
 
 
+def test_all_that_a_template_drops_of_a_row_is_allowed_in_one_step(tmp_path: Path) -> None:
+    tools = [{"name": "f", "parameters": {"type": "object", "properties": {"x": {}}}}]
+    rows = [{"messages": [USER, ANSWER | {"reasoning_content": "I think."}], "tools": tools}]
+    (said,) = settings_in(hint_for(shown_for(tmp_path, twins.CHATML, rows)))
+    assert said == "supervision.allow_dropped=[reasoning,tools]"
+    assert [row.view.rejected for row in shown_for(tmp_path, twins.CHATML, rows, said).rows] == [()]
+
+
+def test_no_field_is_proposed_for_reasoning_that_the_template_has_no_place_for(tmp_path: Path) -> None:
+    called = {"role": "assistant", "content": "", "reasoning_content": "I think.", "tool_calls": CALLS}
+    hint = hint_for(shown_for(tmp_path, twins.CHATML, [{"messages": [USER, called]}]))
+    assert "no place for this" in hint and "reasoning_content" not in hint
+
+
 def test_what_trains_two_answers_in_a_row_is_not_offered(tmp_path: Path) -> None:
     opens = CHANNELS.replace("'<|im_start|>assistant\\n' }}", "'<|im_start|>assistant\\n<think>\\n' }}")
     for messages, is_offered in (([USER, ANSWER], True), ([USER, ANSWER, ANSWER], False)):

@@ -97,7 +97,7 @@ def test_documents_have_the_tokens_of_a_real_tokenizer_between_the_parts(tokeniz
 
 
 def test_tokens_that_the_tokenizer_does_not_have_are_refused(starter, tmp_path):
-    with pytest.raises(RecipeError, match="'<P>' is no added token") as caught:
+    with pytest.raises(RecipeError, match="'<P>' is not an added token") as caught:
         built(tmp_path, starter / "tokenizer", TOKENS)
     assert "not trained to fill in" in caught.value.hint
     with pytest.raises(RecipeError, match="rate"):

@@ -73,12 +73,15 @@ def test_what_may_be_right_is_kept(messages):
 @pytest.mark.parametrize(
     ("messages", "reason"),
     [
-        ([calls("a", "b"), result("c"), SAID], "a result of `c` at $.messages[2], which is no call before it"),
-        ([result("x"), SAID], "a result of `x` at $.messages[1], which is no call before it"),
-        ([SAID, result("x"), SAID], "a result of `x` at $.messages[2], which is no call before it"),
-        ([result(), SAID], "a result of a tool at $.messages[1], which is no call before it"),
+        ([calls("a", "b"), result("c"), SAID], "a result of `c` at $.messages[2], which is not a call before it"),
+        ([result("x"), SAID], "a result of `x` at $.messages[1], which is not a call before it"),
+        ([SAID, result("x"), SAID], "a result of `x` at $.messages[2], which is not a call before it"),
+        ([result(), SAID], "a result of a tool at $.messages[1], which is not a call before it"),
         ([calls("a"), result("a"), result("a"), SAID], "a second result of the call `a` at $.messages[3]"),
-        ([calls("a"), result("b"), calls("b"), SAID], "a result of `b` at $.messages[2], which is no call before it"),
+        (
+            [calls("a"), result("b"), calls("b"), SAID],
+            "a result of `b` at $.messages[2], which is not a call before it",
+        ),
         *(
             (
                 said,
@@ -104,11 +107,11 @@ def test_what_may_be_right_is_kept(messages):
         ),
         (
             [calls_of("look"), result(tool="read"), SAID],
-            "a result of `read` at $.messages[2], which is no call before it",
+            "a result of `read` at $.messages[2], which is not a call before it",
         ),
         (
             [calls_of("look", "read", ids=["a", None]), result(tool="see"), SAID],
-            "a result of `see` at $.messages[2], which is no call before it",
+            "a result of `see` at $.messages[2], which is not a call before it",
         ),
         (
             [calls_of("look", "read", ids="ab"), result("a", "read"), SAID],

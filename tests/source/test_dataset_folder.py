@@ -104,7 +104,7 @@ def test_any_other_folder_is_an_error_that_names_a_pattern_for_its_files(tmp_pat
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).write_text("x")
     with pytest.raises(
-        InputError, match=r"is a folder, but not a data set of `save_to_disk`, which contains state.json"
+        InputError, match=r"is a folder that `save_to_disk` did not write: it has neither state.json"
     ) as caught:
         expand([str(tmp_path)])
     assert f"{tmp_path.as_posix()}/{pattern}" in shlex.split(caught.value.hint.partition(";")[0])

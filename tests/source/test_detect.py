@@ -78,6 +78,7 @@ def archive_of_rows(kind):
     [
         (b"\xfd7zXZ\x00....", "xz", "xz -dk"),
         ('{"text": "a"}'.encode("utf-16"), "UTF-16", "iconv"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "a pointer of Git LFS", "git lfs pull"),
         (archive_of_rows("zip"), "a zip archive", "unzip "),
         (archive_of_rows("tar"), "a tar archive", "tar -xf "),
         (archive_of_rows("gztar"), "a tar archive", "tar -xf "),
@@ -154,7 +155,7 @@ def test_columns_are_renamed_before_they_vote(tmp_path):
 
 
 def test_rows_that_fit_no_schema_are_an_error_that_names_their_fields(tmp_path):
-    with pytest.raises(InputError, match="fit no schema; fields found: `question`, `answer`") as caught:
+    with pytest.raises(InputError, match="match no schema; fields found: `question`, `answer`") as caught:
         detect_schema(write(tmp_path, lines({"question": "a", "answer": "b"})), format="jsonl", columns={})
     assert "--columns" in caught.value.hint
     assert "columns" in caught.value.hint
@@ -204,7 +205,7 @@ def test_a_hint_is_made_of_the_other_columns_of_a_table(tmp_path, kind):
     """Every row was refused for its timestamp, and the hint that names columns was lost."""
     path = tmp_path / "rows.parquet"
     pq.write_table(pa.table({"q": ["a"], "question": ["a"], "solution": ["b"], "at": FOREIGN[kind]}), path)
-    with pytest.raises(InputError, match="fit no schema") as caught:
+    with pytest.raises(InputError, match="match no schema") as caught:
         detect_schema(path, format="parquet", columns={})
     assert "--columns instruction=question,output=solution" in caught.value.hint
     (row,) = first_rows(path, "parquet", {}, every_column=True)
@@ -217,7 +218,7 @@ def test_a_hint_is_made_of_messages_with_times_too(tmp_path):
     path = tmp_path / "rows.parquet"
     pq.write_table(pa.Table.from_pylist([{"dialog": said, "photos": [{"bytes": b"x"}]}]), path)
     assert [*first_rows(path, "parquet", {}, every_column=True)] == [{"dialog": turns}]
-    with pytest.raises(InputError, match="fit no schema") as caught:
+    with pytest.raises(InputError, match="match no schema") as caught:
         detect_schema(path, format="parquet", columns={})
     assert "--columns messages=dialog" in caught.value.hint
 
@@ -249,7 +250,7 @@ def test_the_hint_for_rows_that_are_no_objects_says_what_the_first_is(tmp_path, 
 @pytest.mark.parametrize("name", ["data", "a b's"])
 def test_rows_in_a_field_of_one_object_have_a_hint_that_takes_them_out(tmp_path, name):
     path = write(tmp_path, json.dumps({"version": 1, name: [{"messages": TURNS}] * 2}).encode(), "rows.json")
-    with pytest.raises(InputError, match="fit no schema") as caught:
+    with pytest.raises(InputError, match="match no schema") as caught:
         detect_schema(path, format="json", columns={})
     command = caught.value.hint.partition(": jq")[2]
     assert shlex.split(command) == ["-c", f".{json.dumps(name)}[]", str(path), ">", f"{path.stem}_lines.jsonl"]

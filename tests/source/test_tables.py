@@ -478,7 +478,7 @@ def test_a_table_that_changed_after_it_was_cut_is_an_error(tmp_path, name):
 
 def test_a_table_that_fits_no_schema_is_reported_its_columns(tmp_path):
     (tmp_path / "t").write_bytes(as_parquet([{"question": "a", "image": b"x"}]))
-    with pytest.raises(InputError, match=r"fit no schema; fields found: `question`, `image`"):
+    with pytest.raises(InputError, match=r"match no schema; fields found: `question`, `image`"):
         detect_schema(tmp_path / "t", format="parquet", columns={})
 
 

@@ -394,7 +394,7 @@ def test_a_call_of_a_tool_that_the_row_does_not_define_refuses_it(sample, refusa
     called = {"role": "assistant", "tool_calls": [{"name": "g", "arguments": {}}]}
     assert refusal({"messages": [called], "tools": [{"name": "f"}]}) == (
         "bad_tools",
-        "a call of `g`, which is none of the row's tools",
+        "a call of `g`, which is not one of the row's tools",
     )
     assert sample({"messages": [called], "tools": [{"name": "f"}, {"name": "g"}]}).tools
     assert sample({"messages": [called]}).tools is None

@@ -283,5 +283,5 @@ def test_a_call_between_marks_of_a_tool_that_is_not_defined_refuses_the_row(refu
         row = {"instruction": "Tide at Oban?", "output": text, "tools": TOOLS}
         assert refusal(row, "alpaca") == (
             "bad_tools",
-            "a call of `train` at $.messages[1], which is none of the row's tools",
+            "a call of `train` at $.messages[1], which is not one of the row's tools",
         )

@@ -9,6 +9,8 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
+from typing import get_args
 
 from msgspec import structs
 
@@ -20,7 +22,8 @@ from packer.pipeline.stages import Stages, compile_template, split_markers, turn
 from packer.recipe.named_options import as_option, as_setting, flow_mapping
 from packer.recipe.recipe import Recipe, for_one_source, make_recipe, to_json
 from packer.recipe.strict_yaml import parse_yaml
-from packer.rejections import rejection_hint, ways_out
+from packer.recipe.supervision import DroppedKind
+from packer.rejections import NO_PLACE, rejection_hint, ways_out
 from packer.render import ChatTemplate
 from packer.render.asked_modes import CONTRADICTS, SEVERAL_EFFORTS
 from packer.render.frames import unframed
@@ -84,8 +87,11 @@ def tried_hint(
     """Suggest keys that were tried on some of these rows, which are rejected; `advice` replaces the code's."""
     if code == "template_error" and _ONE_CALL.search(reason):
         return PARALLEL_CALLS
+    if code == "template_error" and model.template is None:
+        return templates_hint(model, recipe)
     about = next((each for each in _ABOUT_VARIABLES if each in reason), "")
-    ways = ways_out(code, allowed=(*recipe.supervision.allow_dropped, *lost))
+    rejected = _rejected_rows(code, about, rows, recipe, model) if ways_out(code) else []
+    ways = ways_out(code, allowed=_all_lost(code, lost, rejected, recipe, model))
     if code == "no_terminator":
         ways = _stops(recipe, model) | ways
     if about == SEVERAL_EFFORTS:
@@ -93,10 +99,26 @@ def tried_hint(
         ways = {f'template.kwargs.{name}="{word}"': "trains them under this effort" for name, word in found}
     elif about:
         ways = {way: effect for way, effect in ways.items() if "kwargs" in way}
-    rejected = _rejected_rows(code, about, rows, recipe, model) if ways else []
     if rejected:
         ways = dict(_that_help(ways, rejected, recipe, model))
+    if not ways and "does not render" in reason:
+        advice = NO_PLACE
     return rejection_hint(code, ways, advice=_ABOUT_VARIABLES.get(about, advice))
+
+
+def _all_lost(
+    code: str, lost: Iterable[str], rejected: Sequence[RowBatch], recipe: Recipe, model: Model
+) -> tuple[str, ...]:
+    """Return all kinds of content that a template drops of rows: a rejection names only the first."""
+    known: set[str] = {*get_args(DroppedKind)}
+    kinds = tuple(dict.fromkeys((*recipe.supervision.allow_dropped, *lost, code.removeprefix("dropped_"))))
+    while {*kinds} <= known:
+        stages = Stages(_with(recipe, f"supervision.allow_dropped={json.dumps(kinds)}"), model)
+        codes = (each.code.removeprefix("dropped_") for batch in rejected for each in stages.run(batch).rejections)
+        if not (more := {*codes} & known - {*kinds}):
+            break
+        kinds += (*sorted(more),)
+    return kinds
 
 
 def _stops(recipe: Recipe, model: Model) -> dict[str, str]:
@@ -161,6 +183,10 @@ def _about_reading(code: str, reason: str, file: InputFile) -> str | None:
             return step
     if code == "no_content" and reason.endswith("the user message is empty"):
         return "--set rows.empty_user=keep keeps user messages that are empty"
+    if code == "media_missing" and isinstance(file.path, Path):
+        image = reason.partition(":")[0]
+        found = next((each for each in file.path.parent.glob("*") if (each / image).is_file()), None)
+        return f"{as_option(f'media.root={found}')} finds {image}" if found and not Path(image).is_absolute() else None
     if code == "pair_no_prompt":
         hint = columns_hint([*first_rows(file.path, file.format, file.columns, every_column=True)], file.columns)
         return hint if "--columns" in hint else None
@@ -262,9 +288,9 @@ def _compiled(model: Model, recipe: Recipe) -> ChatTemplate:
 
 
 PARALLEL_CALLS = (
-    "this template takes one call per message. Give one that takes several with --template FILE (of those for Llama 3, "
-    "functionary's v3.2); or, if calls do not depend on each other, write each as a message of its own, followed by "
-    "its result"
+    "this template allows one call per message. Use one that allows several, with --template FILE (for Llama 3, "
+    "Functionary's v3.2 does); or, if the calls do not depend on each other, write each as a message of its own, "
+    "followed by its result"
 )
 
 
@@ -278,14 +304,12 @@ def templates_hint(model: Model, recipe: Recipe) -> str:
             "the tokenizer names no EOS to end answers with either: give the model's whole folder, with its "
             "tokenizer_config.json; --template FILE gives a chat template"
         )
-    fitting, others = [], []
+    fitting = []
     for name in NAMED_TEMPLATES:
         named = replace(model, template=template_path(name).read_text("utf-8"))
         assert named.template is not None
         if split_markers(compile_template(named.template, named, recipe), named, recipe):
-            others.append(name)
-            continue
+            continue  # letters that the model would learn to spell
         end = turn_end_marker(named, recipe)
         fitting.append(f"--template {name}" + (f" --set 'supervision.stop=[\"{end}\"]'" if end else ""))
-    split = f"; {', '.join(others)} write markers that it splits into letters" if others else ""
-    return f"{' or '.join(fitting)} fits this tokenizer{split}; --template FILE gives one of your own"
+    return f"{' or '.join(fitting)} fits this tokenizer; --template FILE gives one of your own"

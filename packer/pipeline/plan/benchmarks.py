@@ -53,7 +53,7 @@ def read_benchmark(path: str, *, column: str | None = None, name: str | None = N
     if isinstance(place, Path) and (place.is_dir() or not place.exists()):
         raise InputError(
             f"{path}: no such file",
-            hint=did_you_mean(near_paths(path), "a benchmark is one file; of a folder or a pattern, name each file"),
+            hint=did_you_mean(near_paths(path), "a benchmark is one file; name each file of a folder or pattern"),
         )
     found = _column(path, place, column)
     questions = []

@@ -160,9 +160,10 @@ def _opened(
         if not opened or opened[-1][0].source is not each.source:
             note_dialogues(file, progress.note)
             note_texts(file, model.template, progress.note)
-        refuse_untemplated(file, model, recipe)
         opened.append((each, file, recipe.sources.index(each.source)))
-    questions.refuse()
+    questions.refuse(are_chats=any(SCHEMAS[file.schema].is_templated for _, file, _ in opened))
+    for _, file, _ in opened:
+        refuse_untemplated(file, model, recipe)
     questions.note_rare(progress.note)
     return opened
 
@@ -216,7 +217,7 @@ def suited(recipe: Recipe, inputs: Sequence[Input]) -> Recipe:
     if len(first_of) > 1:
         named = ", ".join(f"{entry.path} holds {kind}" for kind, entry in first_of.items())
         raise RecipeError(
-            f"{named}; a cache has one kind of rows", hint="build a cache of each: trainers read one kind"
+            f"{named}; a cache has one kind of rows", hint="build a cache of each: a trainer reads one kind"
         )
     has_examples = EXAMPLES in first_of or not first_of
     if has_examples and not recipe.reads_images:
@@ -268,7 +269,7 @@ def _check_infilling(recipe: Recipe, model: Model) -> None:
         if text not in added:
             named = ", ".join(text for text in added if "fim" in text.lower())
             hint = f"those with fim in their names: {named}" if named else "its model was not trained to fill in"
-            raise RecipeError(f"text.fim.tokens: '{text}' is no added token of {recipe.tokenizer}", hint=hint)
+            raise RecipeError(f"text.fim.tokens: '{text}' is not an added token of {recipe.tokenizer}", hint=hint)
         around = f"x {text} x{text}x"
         ids = backend.encode(around, add_special_tokens=False).ids
         is_kept = backend.decode(ids, skip_special_tokens=False) == around

@@ -12,7 +12,7 @@ from packer.batches import Sample
 from packer.display import plural
 from packer.errors import InputError
 from packer.pipeline.plan.input_resolution import SourceFile
-from packer.pipeline.plan.unread_fields import FileQuestion, Questions, question_about
+from packer.pipeline.plan.unread_fields import NO_TEMPLATE, FileQuestion, Questions, question_about
 from packer.pipeline.workers.executor import ALONE, Workers, in_order
 from packer.progress import Progress
 from packer.recipe.named_options import as_option, flow_mapping
@@ -55,6 +55,9 @@ _ANSWER = re.compile(r"[^\w,;]((?:assistant|gpt|bot|response|answer)[^\w\n]{0,8}
 _LONGEST_QUESTION = 20_000
 """Characters after the header of a question among which that of an answer is searched for."""
 
+_CHATS = re.compile(r"--columns \S*\b(?:instruction|messages|conversations)=")
+"""Columns that make rows of a schema that needs a chat template."""
+
 _ANSWERS_OF_PROMPTS = {"completion": "completion", "preference": "chosen", "rated": "completion"}
 """The answer to a prompt that is a text, by the schema of its row."""
 
@@ -96,7 +99,8 @@ def open_inputs(
     groups = [list(group) for _, group in groupby(files, key=lambda file: id(file.source))]
     tasks = [(file, len(own)) for own in groups for file in own]
     sizes = [READ_BYTES] * len(tasks)  # of the first rows, about
-    heads = in_order(workers.run(partial, (_read_head, recipe, questions is not None), tasks, sizes=sizes))
+    asks, templates = questions is not None, questions.templates if questions is not None else ""
+    heads = in_order(workers.run(partial, (_read_head, recipe, asks, templates), tasks, sizes=sizes))
     for own in groups:
         empty: list[SourceFile] = []
         names: set[str] = set()
@@ -109,7 +113,7 @@ def open_inputs(
                 yield file, head.entry
                 names |= head.names
         if names:
-            refuse_absent_columns(own[0].source.path, names, own[0].source.columns)
+            refuse_absent_columns(own[0].source.path, sorted(names), own[0].source.columns)
         _note_empty(own, empty, note)
 
 
@@ -127,8 +131,11 @@ class _FileHead:
     """What nothing reads, if that was asked."""
 
 
-def _read_head(recipe: Recipe, asks: object, task: tuple[SourceFile, int]) -> _FileHead:
-    """Read the first rows of a file, which is one of some of its source."""
+def _read_head(recipe: Recipe, asks: object, templates: str, task: tuple[SourceFile, int]) -> _FileHead:
+    """Read the first rows of a file, which is one of some of its source.
+
+    `templates`: the hint about the template that the model lacks, to be asked for together with the columns of chats.
+    """
     file, num_files = task
     is_alone = num_files == 1
     try:
@@ -138,10 +145,12 @@ def _read_head(recipe: Recipe, asks: object, task: tuple[SourceFile, int]) -> _F
             raise
         return _FileHead(entry=None, names=frozenset())
     except InputError as error:
-        hint = for_one_source(error.hint or "", recipe)
+        message, hint = error.message, for_one_source(error.hint or "", recipe)
+        if templates and _CHATS.search(hint):
+            message, hint = f"{message}; {NO_TEMPLATE}", f"{hint}; and {templates}"
         if hint == (error.hint or ""):
             raise
-        raise InputError(error.message, hint=hint) from None
+        raise InputError(message, hint=hint) from None
     is_asked = any(file.source.columns.values())
     names = field_names(file.path, format=entry.format) if is_asked else set()
     question = question_about(file, entry, recipe, num_files=num_files) if asks else None
@@ -164,7 +173,11 @@ def open_input(file: SourceFile, recipe: Recipe, *, is_alone: bool = True) -> In
     schema = (
         detect_schema(path, format=file_format, columns=source.columns) if source.schema == "auto" else source.schema
     )
-    refuse_unread_columns(path, source.columns, schema)
+    try:
+        refuse_unread_columns(path, source.columns, schema)
+    except InputError:
+        refuse_absent_columns(str(path), sorted(field_names(path, format=file_format)), source.columns)
+        raise
     return InputFile(
         name=file.name,
         path=path,
@@ -182,7 +195,7 @@ def _refuse_hollow(path: FilePath) -> None:
     suffix = PurePath(str(path)).suffix.lower()
     if suffix in _NEVER_EMPTY and not FileStatus.of(path).num_bytes:
         raise InputError(
-            f"{path}: is 0 bytes; {_NEVER_EMPTY[suffix]} without rows is not",
+            f"{path}: has 0 bytes; {_NEVER_EMPTY[suffix]} without rows is not",
             hint="write or fetch it again, or remove it",
         )
 
@@ -313,9 +326,7 @@ def _headers(text: str) -> tuple[str, str] | None:
 def _note_empty(own: Sequence[SourceFile], empty: Sequence[SourceFile], note: Callable[[str], None]) -> None:
     path = own[0].source.path
     if len(empty) == len(own) > 1:
-        raise NoRowsError(
-            f"{path}: none of its {len(own)} files holds a row", hint="write rows to them, or name others"
-        )
+        raise NoRowsError(f"{path}: none of its {len(own)} files has a row", hint="write rows to them, or name others")
     saved = data_set_splits(Path(path)) if is_data_set(Path(path)) else []
     without_files = [split for split, files in saved if split is not None and not files]
     splits = {file.split for file in empty} - {file.split for file in own if file not in empty}

@@ -15,6 +15,7 @@ from itertools import islice
 from packer.display import plural
 from packer.errors import InputError
 from packer.model.model import Model
+from packer.pipeline.messages.suggestions import templates_hint
 from packer.pipeline.plan.input_resolution import SourceFile
 from packer.pipeline.stages import compile_template
 from packer.recipe.named_options import as_option, flow_mapping
@@ -40,6 +41,8 @@ _FEWEST_ROWS = 64
 _TRIED_ROWS = 64
 
 _MOST_SHOWN = 8
+
+NO_TEMPLATE = "the tokenizer has no chat template"
 
 _KEY = re.compile(r"[^\[\].]+\[\]\.([^\[\].]+)")
 """Path of a key of messages."""
@@ -273,15 +276,24 @@ class Questions:
         is_known = any(block.partition(BETWEEN)[2] in str(source) for source in sources)
         return not is_known and (any(form.around for form in forms) or any(has_tag(str(source)) for source in sources))
 
-    def refuse(self) -> None:
-        """Ask: stop a build that would leave out texts, and name those of all sources at once.
+    @property
+    def templates(self) -> str:
+        """The hint for rows that need a chat template; empty if the model has one."""
+        return "" if self._model.template is not None else templates_hint(self._model, self._recipe)
+
+    def refuse(self, *, are_chats: bool) -> None:
+        """Ask: stop a build that would leave out texts, and name those of all sources at once, and the template that
+        chats need and the model lacks.
 
         Raises:
             InputError: a source has fields with text that nothing reads.
         """
         questions = self.questions
         if questions:
-            raise InputError("; ".join(map(str, questions)), hint=self.hint(questions))
+            told, ways = [*map(str, questions)], [self.hint(questions)]
+            if are_chats and self.templates:
+                told, ways = [*told, NO_TEMPLATE], [*ways, f"and {self.templates}"]
+            raise InputError("; ".join(told), hint="; ".join(ways))
 
     def hint(self, questions: Sequence[Question]) -> str:
         """Return the ways on for some questions, as options of a command."""
