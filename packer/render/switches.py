@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from packer.render.reasoning import closes_reasoning, goes_on, has_tag, opened_by, shows_as_reasoning, without_ending
-from packer.render.reasoning_form import ANSWER, KEY, MADE_UP, WORD
+from packer.render.reasoning_form import ANSWER, KEY, WORD, Form
 from packer.render.settings import Value
 
 Message: TypeAlias = Mapping[str, Any]
@@ -34,7 +34,6 @@ class Render(Protocol):
 
 _PLAIN: Message = {"role": "assistant", "content": ANSWER}
 _INLINE: Message = {**_PLAIN, "content": f"<think>\n{WORD}\n</think>\n\n{ANSWER}"}
-_ANSWERS = (_PLAIN, *MADE_UP, _INLINE)
 _CHATS: tuple[list[Message], ...] = (
     [{"role": "user", "content": "x"}],
     [{"role": "system", "content": "w"}, {"role": "user", "content": "x"}],
@@ -148,20 +147,22 @@ def _folded(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
 
-def learned(values: Mapping[str, Sequence[Value]], render: Render) -> Switches:
+def learned(values: Mapping[str, Sequence[Value]], forms: Sequence[Form], render: Render) -> Switches:
     """Learn what variables do.
 
     Args:
         values: by variable, the values to try.
+        forms: in which answers may have their reasoning.
         render: renders small chats.
     """
-    looks_of = [(chat, look) for chat in _CHATS if (look := _look(render, chat, {})) is not None]
+    answers = (_PLAIN, *(form.made_up for form in forms), _INLINE)
+    looks_of = [(chat, look) for chat in _CHATS if (look := _look(render, chat, answers, {})) is not None]
     if not looks_of:
         return Switches()
     chat, own = looks_of[0]
     looks = []
     for name, tried in values.items():
-        found = [(value, look) for value in tried if (look := _look(render, chat, {name: value})) is not None]
+        found = [(value, look) for value in tried if (look := _look(render, chat, answers, {name: value})) is not None]
         looks += [(name, *each) for each in _telling([each for each in found if not each[1].says(each[0])], own)]
     none, by_default, asking, off = {}, set(), [], set()
     for name in values:
@@ -177,7 +178,7 @@ def learned(values: Mapping[str, Sequence[Value]], render: Render) -> Switches:
             silent = [value for value, _ in usable if is_effort and means_none(value)]
             stated = [value for value, look in usable if _states_none(look.prompt, prompts, is_effort=is_effort)]
             truths = [(value, look.prompt) for value, look in usable if isinstance(value, bool)]
-            untold = [value for value, prompt in truths if not has_tag(without_ending(prompt))]
+            untold: list[Value] = [value for value, prompt in truths if not has_tag(without_ending(prompt))]
             silent = silent or stated or (untold if len(untold) < len(truths) else [])
             is_default = own.prompt in [look.prompt for value, look in usable if value in silent]
             is_word = True  # and a truth value is told like one
@@ -221,14 +222,16 @@ def _telling(looks: Sequence[tuple[Value, _Look]], own: _Look) -> list[tuple[Val
     ]
 
 
-def _look(render: Render, chat: Sequence[Message], kwargs: Mapping[str, Any]) -> _Look | None:
+def _look(
+    render: Render, chat: Sequence[Message], answers: Sequence[Message], kwargs: Mapping[str, Any]
+) -> _Look | None:
     prompt = render(chat, kwargs, prompt=True)
     if prompt is None:
         return None
     opened = opened_by(prompt)
     block = opened is not None and not opened.closed, closes_reasoning(prompt)
-    written = tuple(render([*chat, answer], kwargs) for answer in _ANSWERS)
-    fits = tuple(_continues(prompt, *each) for each in zip(written, _ANSWERS, strict=True))
+    written = tuple(render([*chat, answer], kwargs) for answer in answers)
+    fits = tuple(_continues(prompt, *each) for each in zip(written, answers, strict=True))
     return _Look(prompt, block, fits, written)
 
 

@@ -22,6 +22,7 @@ from hints import arguments_in
 from search_effort import each_with_a_kind
 
 import packer
+from packer.audit.preview import preview
 from packer.audit.view import view_row
 from packer.errors import InputError
 from packer.progress import Silent
@@ -172,7 +173,7 @@ def test_fields_that_rules_read_are_not_asked_about(tokenizer: Path, tmp_path: P
     )
 
 
-@pytest.mark.parametrize("reads", ["{{ message.persona }}", "{{ message['persona'] }}", "{{ message | tojson }}"])
+@pytest.mark.parametrize("reads", ["{{ message.persona }}", "{{ '' + message['persona'] }}", "{{ message | tojson }}"])
 def test_keys_of_messages_that_the_template_reads_are_not_asked_about(tmp_path: Path, reads: str) -> None:
     row = {"messages": [CHAT["messages"][0] | {"persona": GAELIC}, CHAT["messages"][1] | {"persona": GAELIC}]}
     path = written(tmp_path / "rows.jsonl", row)
@@ -186,6 +187,20 @@ def test_keys_of_messages_that_the_template_reads_are_not_asked_about(tmp_path: 
         run("build", path, "--tokenizer", twin, "-o", tmp_path / "cache")
 
 
+def test_reasoning_under_a_key_that_only_the_template_knows_is_asked_about(tmp_path: Path) -> None:
+    """Nothing would know that the answer is reasoned, and which mode it belongs to."""
+    own = "('<plan>' + message.thoughts + '</plan>' if message.thoughts else '')"
+    template = twins.CHATML.replace("(message.content", f"{own} + (message.content")
+    twin = twins.byte_level(tmp_path / "reads", template=template)
+    rows = [{"messages": [CHAT["messages"][0], CHAT["messages"][1] | {"thoughts": GAELIC}]}]
+    with pytest.raises(InputError, match="thoughts") as caught:
+        packer.build(rows, tmp_path / "cache", tokenizer=twin, progress=False)
+    assert "reasoning_content" in str(caught.value.hint)
+    moved = [{"messages": [CHAT["messages"][0], CHAT["messages"][1] | {"reasoning_content": GAELIC}]}]
+    packer.build(moved, tmp_path / "cache", tokenizer=twin, progress=False)
+    assert f"<plan>{GAELIC}</plan>" in run("inspect", tmp_path / "cache").stdout
+
+
 def test_a_template_that_writes_all_keys_of_messages_reads_them(tmp_path: Path) -> None:
     template = twins.CHATML.replace("(message.content or '')", "(message | tojson)")
     assert template != twins.CHATML
@@ -194,7 +209,7 @@ def test_a_template_that_writes_all_keys_of_messages_reads_them(tmp_path: Path) 
         tmp_path / "rows.jsonl", {"messages": [CHAT["messages"][0] | {"persona": GAELIC}, CHAT["messages"][1]]}
     )
     recipe = make_recipe({"sources": [{"path": str(path)}], "tokenizer": str(twin)})
-    assert packer.audit.preview(recipe, progress=Silent()).hint is None
+    assert preview(recipe, progress=Silent()).hint is None
 
 
 def test_preview_and_lint_show_the_question_and_go_on(tokenizer: Path, tmp_path: Path) -> None:
@@ -361,9 +376,9 @@ def test_a_flag_that_the_template_reads_is_not_asked_about(tmp_path: Path) -> No
     template = twins.CHATML.replace("{{", "{% if message.brief %}!{% endif %}{{", 1)
     twin = twins.byte_level(tmp_path / "reads", template=template)
     recipe = make_recipe({"sources": [{"path": str(path)}], "tokenizer": str(twin)})
-    assert packer.audit.preview(recipe, progress=Silent()).hint is None
+    assert preview(recipe, progress=Silent()).hint is None
     plain = make_recipe({"sources": [{"path": str(path)}], "tokenizer": str(twins.byte_level(tmp_path / "plain"))})
-    assert "messages[].brief" in (packer.audit.preview(plain, progress=Silent()).hint or "")
+    assert "messages[].brief" in (preview(plain, progress=Silent()).hint or "")
 
 
 KEYS: dict[str, tuple[dict[str, Any], list[list[str]]]] = {

@@ -52,7 +52,7 @@ THINKS = """\
 
 TEMPLATES = {
     "thinking": CHANNELS.replace("FIELD", "m.thinking"),
-    "reasoning_content": CHANNELS.replace("FIELD", "m.reasoning_content"),
+    "thoughts": CHANNELS.replace("FIELD", "m.get('thoughts')"),
     "reasoning": CHANNELS.replace("FIELD", "m.reasoning"),
     "parts": PARTS,
 }

@@ -25,6 +25,7 @@ from packer.render.reasoning import ANY_TAG, has_tag
 from packer.source.answer_blocks import BETWEEN
 from packer.source.conversations import EACH_ROW, SingleMessages, single_messages
 from packer.source.detect import whole_rows
+from packer.source.field_names import meant_field
 from packer.source.file_bytes import jq_command, quoted
 from packer.source.message_keys import programs_for_key
 from packer.source.proposals import Proposal, Reading, propose
@@ -252,14 +253,16 @@ class Questions:
 
     def _reads(self, key: str, *, is_flag: bool) -> bool:
         """Whether the template writes the text under a key of a message, or renders it otherwise for a flag there."""
+        if meant_field(key) == "reasoning":
+            return False  # under a name that packer does not know, it would choose no mode
         word, roles = "Zq0W", ("system", "user", "assistant")
+        values = (True, False) if is_flag else (word, word)
         for source in {self._model.template, self._model.tool_template} - {None}:
             template = compile_template(str(source), self._model, self._recipe)
             for plain in ([{"role": role, "content": "?"} for role in roles[k:]] for k in (0, 1)):
                 with suppress(RenderError):
-                    one, other = (template.render([each | {key: value} for each in plain]) for value in (True, False))
-                    text = template.render([each | {key: word} for each in plain])
-                    if one != other if is_flag else word in text:
+                    texts = [template.render([each | {key: value} for each in plain]) for value in values]
+                    if texts[0] != texts[-1] or word in texts[0]:
                         return True
         return False
 
