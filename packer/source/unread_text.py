@@ -14,10 +14,10 @@ say what is trained are asked about in the same way.
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from packer.batches import Sample
 from packer.source.answer_blocks import Blocks
@@ -39,6 +39,8 @@ from packer.source.row import LETTERS, Columns
 from packer.source.schema import SCHEMAS, read_row
 from packer.source.training_flags import ITEMS, Flag, Flags, Path
 
+Label: TypeAlias = str | int | float | bool
+
 _MOST_ROWS_PER_FIELD = 100
 """One in this many rows may have a text in a field: a build names it, and does not stop to ask."""
 
@@ -53,6 +55,8 @@ _ANSWERS = ("output", "response", "completion")
 
 _READ_KEYS = MESSAGE_FIELDS | {"name", "from", "value"}
 """Keys of messages that may name a tool without calling it."""
+
+_LABEL_CHARACTERS = 32
 
 _MOST_ITEMS = 1000
 """Items of a list that are measured together."""
@@ -99,6 +103,9 @@ class Unread:
 
     keys: frozenset[str]
     """Keys of messages that packer does not read, and their templates may."""
+
+    labels: Mapping[str, Counter[Label]]
+    """Values of other fields, also in objects, by their paths: templates may have variables of such names."""
 
 
 def _uncalled_tools(sample: Sample) -> set[str]:
@@ -285,6 +292,7 @@ def find_unread(
     names: set[str] = set()
     keys: set[str] = set()
     found: list[_Row] = []
+    labels: dict[str, Counter[Label]] = {}
     flags, blocks = Flags(read={*own, *hidden}, roles=roles), Blocks(known=roles)
     for num_rows, row in enumerate(rows, 1):  # noqa: B007 - used after the loop
         names.update(row)
@@ -301,6 +309,10 @@ def find_unread(
         left = places.left(places.left(shown, own - tools, as_it_stands - uncalled), tools, as_it_stands)
         texts = _Row(left, ReadTexts(sample, as_it_stands), own, said, uncalled)
         flags.add(shown)
+        others = {name: value for name, value in shown.items() if name not in own} if sample.kind == "chat" else {}
+        for where, value in _labels(others, sample):
+            if not is_below(where, hidden):
+                labels.setdefault(where, Counter())[value] += 1
         read |= {path[:end] for path in texts.read for end in range(1, len(path) + 1)}
         if texts.unread or texts.phrases:
             found.append(texts)
@@ -343,7 +355,17 @@ def find_unread(
         num_read=num_read,
         names=frozenset(names),
         keys=frozenset(keys - MESSAGE_FIELDS - {"name"}),
+        labels=labels,
     )
+
+
+def _labels(values: Mapping[str, Any], sample: Sample, above: str = "") -> Iterator[tuple[str, Label]]:
+    """Yield the short values of a row by their paths, but for variables of the template that it has already."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _labels(value, sample, f"{above}{name}.")
+        elif isinstance(value, Label) and len(str(value)) <= _LABEL_CHARACTERS and name not in sample.template_kwargs:
+            yield f"{above}{name}", value
 
 
 def _with_phrases(rows: Sequence[_Row]) -> Iterable[dict[Path, str]]:

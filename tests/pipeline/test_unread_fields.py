@@ -212,6 +212,46 @@ def test_a_template_that_writes_all_keys_of_messages_reads_them(tmp_path: Path) 
     assert preview(recipe, progress=Silent()).hint is None
 
 
+STATES = "{{ 'depth ' ~ depth | default('usual') ~ '\\n' }}" + twins.CHATML
+
+
+@pytest.mark.parametrize(
+    ("row", "place"),
+    [
+        (CHAT | {"depth": "deep", "topic": "ferries"}, "depth"),
+        (CHAT | {"depth": "deep", "chat_template_kwargs": {"date": "today"}}, "depth"),
+        (CHAT | {"meta": {"depth": 3}}, "meta.depth"),
+        (
+            {"request": {"messages": CHAT["messages"][:1], "depth": "deep"}}
+            | {"response": {"choices": [{"message": CHAT["messages"][1]}]}},
+            "request.depth",
+        ),
+    ],
+)
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_a_field_with_the_name_of_a_variable_of_the_template_is_asked_about(
+    tmp_path: Path, row: dict[str, Any], place: str, kind: str
+) -> None:
+    path = written(tmp_path / f"rows.{kind}", row, row)
+    twin = twins.byte_level(tmp_path / "states", template=STATES)
+    asked = ("build", path, "--tokenizer", twin, "-o")
+    error = fields(*asked, tmp_path / "cache", exit_code=3)["error"]
+    assert f"variables of the template are not read: `{place}` (in 2 of 2 rows: `" in error["message"]
+    gives, leaves = error["hint"].split("; ")
+    assert leaves.startswith(f"--ignore {place} ")
+    for way, depth in ((gives.partition(" gives")[0], "(deep|3)"), (leaves.partition(" leaves")[0], "usual")):
+        run(*asked, tmp_path / depth, *shlex.split(way))
+        assert re.search(rf"depth {depth}\n", said(tmp_path / depth, path.name))
+
+
+def test_a_field_that_changes_no_prompt_of_the_template_is_a_label(tmp_path: Path) -> None:
+    twin = twins.byte_level(tmp_path / "states", template=STATES)
+    rows = [CHAT | {"depth": "usual"}, CHAT | {"depth": 3, "chat_template_kwargs": {"depth": 5}}]
+    assert packer.build(rows, tmp_path / "cache", tokenizer=twin, progress=False).built
+    other = packer.build([CHAT | {"depth": 3}], tmp_path / "other", template={"kwargs": {"depth": 4}}, tokenizer=twin)
+    assert other.built
+
+
 def test_preview_and_lint_show_the_question_and_go_on(tokenizer: Path, tmp_path: Path) -> None:
     labeled = [message | {"slots": {"port": "Oban"}, "mood": GAELIC} for message in CHAT["messages"]]
     path = written(tmp_path / "rows.jsonl", {"messages": labeled, "persona": GAELIC, "topic": "ferries"})
