@@ -14,7 +14,7 @@ say what is trained are asked about in the same way.
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any, Literal, TypeAlias
@@ -40,6 +40,7 @@ from packer.source.schema import SCHEMAS, read_row
 from packer.source.training_flags import ITEMS, Flag, Flags, Path
 
 Label: TypeAlias = str | int | float | bool
+Labels: TypeAlias = dict[str, Counter[Label]]
 
 _MOST_ROWS_PER_FIELD = 100
 """One in this many rows may have a text in a field: a build names it, and does not stop to ask."""
@@ -55,8 +56,6 @@ _ANSWERS = ("output", "response", "completion")
 
 _READ_KEYS = MESSAGE_FIELDS | {"name", "from", "value"}
 """Keys of messages that may name a tool without calling it."""
-
-_LABEL_CHARACTERS = 32
 
 _MOST_ITEMS = 1000
 """Items of a list that are measured together."""
@@ -104,7 +103,7 @@ class Unread:
     keys: frozenset[str]
     """Keys of messages that packer does not read, and their templates may."""
 
-    labels: Mapping[str, Counter[Label]]
+    labels: Labels
     """Values of other fields, also in objects, by their paths: templates may have variables of such names."""
 
 
@@ -292,7 +291,7 @@ def find_unread(
     names: set[str] = set()
     keys: set[str] = set()
     found: list[_Row] = []
-    labels: dict[str, Counter[Label]] = {}
+    labels: Labels = {}
     flags, blocks = Flags(read={*own, *hidden}, roles=roles), Blocks(known=roles)
     for num_rows, row in enumerate(rows, 1):  # noqa: B007 - used after the loop
         names.update(row)
@@ -309,10 +308,8 @@ def find_unread(
         left = places.left(places.left(shown, own - tools, as_it_stands - uncalled), tools, as_it_stands)
         texts = _Row(left, ReadTexts(sample, as_it_stands), own, said, uncalled)
         flags.add(shown)
-        others = {name: value for name, value in shown.items() if name not in own} if sample.kind == "chat" else {}
-        for where, value in _labels(others, sample):
-            if not is_below(where, hidden):
-                labels.setdefault(where, Counter())[value] += 1
+        if sample.kind == "chat":
+            _count(labels, shown, sample.template_kwargs, {*own, *hidden})
         read |= {path[:end] for path in texts.read for end in range(1, len(path) + 1)}
         if texts.unread or texts.phrases:
             found.append(texts)
@@ -359,13 +356,17 @@ def find_unread(
     )
 
 
-def _labels(values: Mapping[str, Any], sample: Sample, above: str = "") -> Iterator[tuple[str, Label]]:
-    """Yield the short values of a row by their paths, but for variables of the template that it has already."""
-    for name, value in values.items():
+def _count(labels: Labels, row: Mapping[str, Any], given: Collection[str], hidden: Collection[str]) -> None:
+    """Count the short values of a row, but for those that are read or hidden, or that the template is given."""
+    stack = [*row.items()]
+    while stack:
+        path, value = stack.pop()
+        if is_below(path, hidden) or path.rpartition(".")[2] in given:
+            continue
         if isinstance(value, Mapping):
-            yield from _labels(value, sample, f"{above}{name}.")
-        elif isinstance(value, Label) and len(str(value)) <= _LABEL_CHARACTERS and name not in sample.template_kwargs:
-            yield f"{above}{name}", value
+            stack += [(f"{path}.{key}", each) for key, each in value.items()]
+        elif isinstance(value, Label) and len(str(value)) <= _SHOWN_CHARACTERS:
+            labels.setdefault(path, Counter())[value] += 1
 
 
 def _with_phrases(rows: Sequence[_Row]) -> Iterable[dict[Path, str]]:
