@@ -434,6 +434,10 @@ KEYS: dict[str, tuple[dict[str, Any], list[list[str]]]] = {
         {"messages": [CHAT["messages"][0], CHAT["messages"][1] | {"first": GAELIC}]},
         [[f"<think>{GAELIC}</think>{ROW['output']}"], [f"assistant\n{GAELIC}\n{ROW['output']}"]],
     ),
+    "an object": (
+        {"messages": [CHAT["messages"][0], CHAT["messages"][1] | {"additional_kwargs": {"reasoning_content": GAELIC}}]},
+        [[f"<think>{GAELIC}</think>{ROW['output']}"]],
+    ),
     "turns": (
         {"conversations": [{"from": "human", "value": "?"}, {"from": "gpt", "value": "!", "plan": GAELIC}]},
         [[f"<think>{GAELIC}</think>!"], [f"assistant\n{GAELIC}\n!"]],
