@@ -9,6 +9,7 @@ boundaries.
 """
 
 import functools
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -294,8 +295,8 @@ class Conversation:
             _, found, answer = worded_whole.partition(word + header)
             if not header.strip() or not found or word in answer:
                 continue
-            ends = (content.lstrip() + header, content.strip() + header)
-            if any(prompt.endswith(end) and whole.endswith(end + answer) for end in ends):
+            texts = (content.lstrip(), content.strip(), json.dumps(content, ensure_ascii=False)[1:-1])
+            if any(prompt.endswith(text + header) and whole.endswith(text + header + answer) for text in texts):
                 moved.append(Attempt.of(prompt, prompt + answer, mode))
         return min(moved, key=lambda each: each.turn_length, default=None)
 

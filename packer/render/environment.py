@@ -18,7 +18,7 @@ from packer.host.watchdog import TemplateOverrunError, watched
 from packer.render import reasoning_form, switches
 from packer.render.reasoning_form import ReasoningForm
 from packer.render.sandbox import CLOSE, OPEN, Context, Environment, environment_of, marking
-from packer.render.settings import Value, settings_of
+from packer.render.settings import Value, keys_of, settings_of
 from packer.render.switches import Switches
 
 _AT = " at 0x"
@@ -73,9 +73,10 @@ class ChatTemplate:
         """Whether the template has `{% generation %}` blocks."""
 
         try:
-            self._template, self.read_variables, self._values, self.has_marks = watched(
+            self._template, self.read_variables, self._values, keys, self.has_marks = watched(
                 lambda: _compiled(environment, source)
             )
+            self._forms = reasoning_form.forms_of(keys)
             read = self.read_variables - _GIVEN - set(variables)
             self._globals = dict(self._template.globals)  # lookups in a chain of maps are slow
         except TemplateOverrunError:
@@ -91,12 +92,12 @@ class ChatTemplate:
     def switches(self) -> Switches:
         """The variables that choose between prompts with and without reasoning."""
         values = {name: self._values[name] for name in self.undeclared}
-        return switches.learned(values, self._try)
+        return switches.learned(values, self._forms, self._try)
 
     @functools.cached_property
     def reasoning(self) -> ReasoningForm:
         """How the template shows reasoning."""
-        return reasoning_form.learned(self.switches.written)
+        return reasoning_form.learned(self.switches.written, self._forms)
 
     def _try(
         self, messages: Sequence[Mapping[str, Any]], kwargs: Mapping[str, Any], *, prompt: bool = False
@@ -223,21 +224,22 @@ class ChatTemplate:
 @functools.lru_cache(maxsize=256)
 def _compiled(
     environment: Environment, source: str
-) -> tuple[jinja2.Template, frozenset[str], Mapping[str, tuple[Value, ...]], bool]:
+) -> tuple[jinja2.Template, frozenset[str], Mapping[str, tuple[Value, ...]], frozenset[str], bool]:
     """Compile a template and analyze it.
 
     Cached, because a command uses the same template again and again and compiling takes much longer than rendering. An
     entry takes about ten times as much memory as the source.
 
     Returns:
-        The template, the variables it reads but does not set, the values to try for each, and whether it
-        has `{% generation %}` blocks.
+        The template, the variables it reads but does not set, the values to try for each, the keys and short texts
+        that it names, and whether it has `{% generation %}` blocks.
     """
     parsed = environment.parse(source)
     calls = parsed.find_all(jinja2.nodes.Call)
     has_marks = any(isinstance(call.node, jinja2.nodes.ExtensionAttribute) for call in calls)
     undeclared = frozenset(jinja2.meta.find_undeclared_variables(parsed))
-    return environment.from_string(parsed), undeclared, settings_of(parsed, undeclared - _GIVEN), has_marks
+    settings, keys = settings_of(parsed, undeclared - _GIVEN), keys_of(parsed)
+    return environment.from_string(parsed), undeclared, settings, keys, has_marks
 
 
 _MAX_REASON = 2000

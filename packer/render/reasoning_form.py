@@ -1,17 +1,19 @@
 """Learns by trial how a template shows reasoning: in which form a message has to have it, and what stands around it.
 
 Messages have reasoning in the fields `reasoning_content` and `thinking`, where transformers puts it. Some templates
-read another field (`reasoning`, as Solar), or parts of the content (Ministral). So each form is tried with made-up
-words, and the first in which the template shows them is the one in which it gets all reasoning.
+read another key (`reasoning`, as Solar; `thoughts`), or parts of the content (Ministral). So each key that a template
+names and that has *think*, *thought* or *reason* in it is tried with made-up words, and parts are, too. The first form
+in which the template shows them is the one in which it gets all reasoning.
 
 What the template writes around the words are its own markers. A row that has its reasoning inline, in tags that are no
 markers of this template (`<think>` under gpt-oss), would have it trained as letters of the answer.
 """
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from packer.batches import REASONING_FIELDS
 from packer.render.reasoning import (
@@ -31,7 +33,17 @@ Message: TypeAlias = Mapping[str, Any]
 
 WORD, ANSWER, KEY = "Zq0W", "Zq1W", "Zq2W"
 
+_OF_REASONING = re.compile("think|thought|reason")
+
 _OWN_CLOSING = re.compile(r"[<\[{(|]{1,3}/[^\s<>\[\]{}()/]{1,60}[>\]})|]{1,3}")
+
+
+class Form(NamedTuple):
+    """Where a message may have its reasoning."""
+
+    change: Callable[[Message], Message] | None
+    made_up: Message
+    """An answer that has it there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +116,12 @@ def _own_opening(before: str, after: str) -> str:
     return opening if before.rstrip().endswith(opening) else ""
 
 
-def learned(written: Iterable[Sequence[str | None]]) -> ReasoningForm:
-    """Choose the first form that shows; `written` has what the template made of `MADE_UP` in each mode."""
-    for change, texts in zip(_FORMS, zip(*written, strict=True), strict=False):
+def learned(written: Iterable[Sequence[str | None]], forms: Sequence[Form]) -> ReasoningForm:
+    """Choose the first form that shows; `written` has what the template made of each in each mode."""
+    for form, texts in zip(forms, zip(*written, strict=True), strict=False):
         around = [found for text in texts if text is not None and (found := _around(text)) is not None]
         if around:
-            return ReasoningForm(change, frozenset(around))
+            return ReasoningForm(form.change, frozenset(around))
     return ReasoningForm()
 
 
@@ -121,8 +133,8 @@ def _around(text: str) -> tuple[str, str] | None:
     return (before, after) if is_marked else None
 
 
-def _as_reasoning(message: Message) -> Message:
-    return {**message, "reasoning": message[reasoning_fields(message)[0]]}
+def _under(key: str, message: Message) -> Message:
+    return {**message, key: message[reasoning_fields(message)[0]]}
 
 
 def _as_part(message: Message) -> Message:
@@ -134,12 +146,14 @@ def _as_part(message: Message) -> Message:
     return {**{name: value for name, value in message.items() if name not in fields}, "content": [part, *texts]}
 
 
-_FORMS = (None, _as_reasoning, _as_part)
 _FIELDS = {"role": "assistant", "content": ANSWER, **dict.fromkeys(REASONING_FIELDS[:2], WORD)}
 _PARTS = _as_part(_FIELDS)
-MADE_UP: Sequence[Message] = (
-    _FIELDS,
-    _as_reasoning(_FIELDS),
-    {**_PARTS, "content": [{**_PARTS["content"][0], KEY: ""}, *_PARTS["content"][1:]]},
-)
-"""An answer in each form; its part of reasoning has a key that no template asks for."""
+_IN_PARTS = {**_PARTS, "content": [{**_PARTS["content"][0], KEY: ""}, *_PARTS["content"][1:]]}
+"""Its part of reasoning has a key that no template asks for."""
+
+
+def forms_of(keys: Iterable[str]) -> tuple[Form, ...]:
+    """Return the forms to try with a template that names some keys, in order."""
+    named = [key for key in sorted(keys) if _OF_REASONING.search(key) and key not in REASONING_FIELDS[:2]]
+    under = [functools.partial(_under, key) for key in named]
+    return (Form(None, _FIELDS), *(Form(change, change(_FIELDS)) for change in under), Form(_as_part, _IN_PARTS))

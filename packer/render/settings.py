@@ -40,6 +40,13 @@ def settings_of(parsed: nodes.Template, names: frozenset[str]) -> dict[str, tupl
     return {name: _values(name, _made_of({name}, stored), units, stored) for name in sorted(names)}
 
 
+def keys_of(parsed: nodes.Template) -> frozenset[str]:
+    """Return the members that a template reads, and the words it names, among which others may be: `m.get("plan")`."""
+    words = (each.value for each in parsed.find_all(nodes.Const) if isinstance(each.value, str))
+    members = (each.attr for each in parsed.find_all(nodes.Getattr))
+    return frozenset(word for word in (*members, *words) if word.isidentifier())
+
+
 def _values(
     name: str, known: Collection[str], units: Collection[tuple[nodes.Expr, frozenset[str]]], flows: Flows
 ) -> tuple[Value, ...]:

@@ -5,10 +5,10 @@ source compares it, or which it falls back on, and made-up answers are rendered:
 the forms that rows have. A setting is one of reasoning if it changes which of them continue their prompt and show what
 they say, or whether the prompt opens or closes a block of reasoning.
 
-A value asks for reasoning if some shows under it. Where that is so for all words or for none, as with Mistral's
-template, which only states the effort in front of the question, what a word means in English decides: the value, or
-what a line that changes with it says. A reasoned answer
-is trained under no word that asks for none, also if it is the one that the template uses by default.
+A value asks for reasoning if some shows under it. Where that is so for all values or for none, as with Mistral's
+template, which only states the effort in front of the question, what a value means in English decides: the word, or
+what a line that changes with it says. Of truth values, one also asks if only its prompt names the tags. A reasoned
+answer is trained under no such value that asks for none, also if it is the one that the template uses by default.
 """
 
 import json
@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from packer.render.reasoning import closes_reasoning, goes_on, opened_by, shows_as_reasoning
-from packer.render.reasoning_form import ANSWER, KEY, MADE_UP, WORD
+from packer.render.reasoning import closes_reasoning, goes_on, has_tag, opened_by, shows_as_reasoning, without_ending
+from packer.render.reasoning_form import ANSWER, KEY, WORD, Form
 from packer.render.settings import Value
 
 Message: TypeAlias = Mapping[str, Any]
@@ -34,13 +34,15 @@ class Render(Protocol):
 
 _PLAIN: Message = {"role": "assistant", "content": ANSWER}
 _INLINE: Message = {**_PLAIN, "content": f"<think>\n{WORD}\n</think>\n\n{ANSWER}"}
-_ANSWERS = (_PLAIN, *MADE_UP, _INLINE)
 _CHATS: tuple[list[Message], ...] = (
     [{"role": "user", "content": "x"}],
     [{"role": "system", "content": "w"}, {"role": "user", "content": "x"}],
 )
 
 _EFFORT_LIKE = re.compile("think|reason|effort")
+_LINE_END = re.compile(r"[\n<>\[\]]")
+"""A marker ends a line, too."""
+
 _SHORT = 40
 """Characters of a line that states a setting, and is no instruction."""
 
@@ -53,10 +55,14 @@ def means_none(word: Value) -> bool:
     return isinstance(word, str) and _NONE.fullmatch(word) is not None
 
 
-def _states_none(prompt: str, prompts: Sequence[str]) -> bool:
-    """Whether a short line of a prompt, but not of all, says that there is no reasoning, such as `Effort: none`."""
-    lines = (line for line in prompt.splitlines() if len(line) <= _SHORT and not all(line in each for each in prompts))
-    stated = (line.lower() for line in lines if _EFFORT_LIKE.search(line.lower()))
+def _states_none(prompt: str, prompts: Sequence[str], *, is_effort: bool) -> bool:
+    """Whether a short line of a prompt, but not of all, says that there is no reasoning, such as `Effort: none`.
+
+    What the line is about, it says itself, or the name of the variable does.
+    """
+    lines = (line for line in _LINE_END.split(prompt) if not all(line in each for each in prompts))
+    short = (line.lower() for line in lines if len(line) <= _SHORT)
+    stated = (line for line in short if is_effort or _EFFORT_LIKE.search(line))
     return any(means_none(word) for line in stated for word in re.findall(r"[\w-]+", line))
 
 
@@ -118,8 +124,8 @@ class Switches:
         """Return by which variable a template asks for no reasoning if it is given these; None if by none."""
         for name, words in self.none.items():
             value = kwargs.get(name)
-            if _folded(value) in map(_folded, words) and not isinstance(value, bool):
-                return f"{name}={value}"
+            if any(_folded(value) == _folded(word) and type(value) is type(word) for word in words):
+                return f"{name}={json.dumps(value) if isinstance(value, bool) else value}"
             if value is None and name in self.none_by_default:
                 return f"{name}, which means none by default"
         return None
@@ -141,20 +147,22 @@ def _folded(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
 
-def learned(values: Mapping[str, Sequence[Value]], render: Render) -> Switches:
+def learned(values: Mapping[str, Sequence[Value]], forms: Sequence[Form], render: Render) -> Switches:
     """Learn what variables do.
 
     Args:
         values: by variable, the values to try.
+        forms: in which answers may have their reasoning.
         render: renders small chats.
     """
-    looks_of = [(chat, look) for chat in _CHATS if (look := _look(render, chat, {})) is not None]
+    answers = (_PLAIN, *(form.made_up for form in forms), _INLINE)
+    looks_of = [(chat, look) for chat in _CHATS if (look := _look(render, chat, answers, {})) is not None]
     if not looks_of:
         return Switches()
     chat, own = looks_of[0]
     looks = []
     for name, tried in values.items():
-        found = [(value, look) for value in tried if (look := _look(render, chat, {name: value})) is not None]
+        found = [(value, look) for value in tried if (look := _look(render, chat, answers, {name: value})) is not None]
         looks += [(name, *each) for each in _telling([each for each in found if not each[1].says(each[0])], own)]
     none, by_default, asking, off = {}, set(), [], set()
     for name in values:
@@ -164,21 +172,27 @@ def learned(values: Mapping[str, Sequence[Value]], render: Render) -> Switches:
         form = next((form for form, shown in enumerate(fits) if form and any(shown)), 0)
         silent = [value for value, look in usable if not look.asks(form)]
         is_default = not own.asks(form)
+        is_word = False
         if len(silent) + is_default in (0, len(usable) + 1):
             prompts = [look.prompt for _, look in usable]
             silent = [value for value, _ in usable if is_effort and means_none(value)]
-            stated = [value for value, look in usable if _states_none(look.prompt, prompts)]
-            silent = silent or [value for value in stated if not isinstance(value, bool)]
+            stated = [value for value, look in usable if _states_none(look.prompt, prompts, is_effort=is_effort)]
+            truths = [(value, look.prompt) for value, look in usable if isinstance(value, bool)]
+            untold: list[Value] = [value for value, prompt in truths if not has_tag(without_ending(prompt))]
+            silent = silent or stated or (untold if len(untold) < len(truths) else [])
             is_default = own.prompt in [look.prompt for value, look in usable if value in silent]
+            is_word = True  # and a truth value is told like one
         off |= {(name, value) for value in (*silent, *[None] * is_default) if value is None or isinstance(value, bool)}
-        words = [(value, look) for value, look in usable if not isinstance(value, bool)]
+        words = [(value, look) for value, look in usable if is_word or not isinstance(value, bool)]
         said = tuple(value for value, _ in words if value in silent)
         if words and (said or is_default):
             none[name] = said
         if words and is_default:
             by_default.add(name)
             asking += [
-                (name, value) for value, look in words if isinstance(value, str) and value not in said and look != own
+                (name, value)
+                for value, look in words
+                if isinstance(value, str | bool) and value not in said and look != own
             ]
     of_look = {(name, look): value for name, value, look in reversed(looks) if look.is_another(own)}
     modes = [
@@ -208,14 +222,16 @@ def _telling(looks: Sequence[tuple[Value, _Look]], own: _Look) -> list[tuple[Val
     ]
 
 
-def _look(render: Render, chat: Sequence[Message], kwargs: Mapping[str, Any]) -> _Look | None:
+def _look(
+    render: Render, chat: Sequence[Message], answers: Sequence[Message], kwargs: Mapping[str, Any]
+) -> _Look | None:
     prompt = render(chat, kwargs, prompt=True)
     if prompt is None:
         return None
     opened = opened_by(prompt)
     block = opened is not None and not opened.closed, closes_reasoning(prompt)
-    written = tuple(render([*chat, answer], kwargs) for answer in _ANSWERS)
-    fits = tuple(_continues(prompt, *each) for each in zip(written, _ANSWERS, strict=True))
+    written = tuple(render([*chat, answer], kwargs) for answer in answers)
+    fits = tuple(_continues(prompt, *each) for each in zip(written, answers, strict=True))
     return _Look(prompt, block, fits, written)
 
 

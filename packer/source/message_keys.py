@@ -35,6 +35,10 @@ def programs_for_key(
             f"if `{key}` has the tools of the row",
             f'.tools = [{each} | if type == "array" then .[] else . end] | del({messages}[]?{at[1:]})',
         )
+    elif having and all(isinstance(each[key], dict) and is_answer(each, roles) for each in having):
+        inner = {name for each in having for name, value in each[key].items() if value}
+        if len(inner) == 1 and meant_field(name := inner.pop()) == "reasoning":  # LangChain's `additional_kwargs` may
+            yield "if it is the reasoning before the answer", move % f".reasoning_content = {at}[{json.dumps(name)}]"
     elif having and all(isinstance(each[key], str) and is_answer(each, roles) for each in having):
         yield f"if `{key}` is the reasoning before the answer", move % f".reasoning_content = {at}"
         said = '.["value"]' if all("value" in each for each in having) else '.["content"]'

@@ -50,6 +50,10 @@ _OF_PARAGRAPHS = ("system", "input", "context", "reasoning")
 """Fields whose texts may be given one by one."""
 
 
+VARIABLES = "chat_template_kwargs"
+"""Variables that a row gives to the template."""
+
+
 def rename(row: dict[str, Any], columns: Columns) -> dict[str, Any]:
     r"""Return the row with its fields renamed by `columns` of a source.
 
@@ -57,7 +61,7 @@ def rename(row: dict[str, Any], columns: Columns) -> dict[str, Any]:
     available under its old name, and replaces a field that already had the new name. A dot in the old name leads into
     an object, or into JSON text, and ``[].`` into those of a list. A list of one text is that text, and a list of
     several are the paragraphs of one where a row has what belongs to a question. If the answer is the letter of one,
-    each has its letter.
+    each has its letter. A value under `chat_template_kwargs` is that of the variable of its name.
 
     Example:
         >>> rename({"q": "2+2?", "a": "4", "label": True}, {"instruction": "q", "output": "a", "label": None})
@@ -74,6 +78,8 @@ def rename(row: dict[str, Any], columns: Columns) -> dict[str, Any]:
         are_texts = isinstance(value, list) and value and all(isinstance(each, str) for each in value)
         if are_texts and (len(value) == 1 or new in _OF_PARAGRAPHS):
             found[new] = "\n\n".join(_with_letters(value, {**renamed, **found}))
+        elif new == VARIABLES and value is not None and not isinstance(value, dict) and "{" not in str(value)[:1]:
+            found[new] = {**(row.get(new) or {}), str(columns[new]).rpartition(".")[2]: value}
     return renamed | {new: value for new, value in found.items() if value is not None or columns[new] in row}
 
 

@@ -3,12 +3,17 @@
 Chat templates print an object as JSON, but a string as a quoted JSON string.
 """
 
+import ast
+import json
+import re
+import warnings
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from packer.batches import tool_parameters
-from packer.source.decode import Refused
+from packer.source.decode import Refused, decode_json
 from packer.source.file_bytes import quoted
 from packer.source.row import nested_json, type_name
 
@@ -28,6 +33,10 @@ _ARGUMENT_KEYS = ("args", "parameters", "input", "params", "kwargs")
 """Other names of arguments: such an object is that of a call without `arguments`, except beside `function`."""
 
 _LOST_KEYS = frozenset({*_ARGUMENT_KEYS, "partial_json"})
+
+_PRINTED = re.compile(r"\s*\[?\s*\{\s*'")
+MAX_PYTHON = 2**16
+"""Characters that are parsed as Python, whose trees take a hundred times as much memory."""
 
 _CALL_KEYS = frozenset({"name", "arguments", "id", "index", "type"})
 
@@ -55,6 +64,16 @@ def _decoded(value: Any, *, where: str) -> Any:
     if not isinstance(value, str):
         return value
     return _json(value, where=where) if value.strip() else None
+
+
+def _call_of_text(value: Any, *, where: str) -> Any:
+    """Decode calls that may be given as text: as JSON, or as Python prints them."""
+    if isinstance(value, str) and _PRINTED.match(value) and len(value) <= MAX_PYTHON:
+        with suppress(SyntaxError, ValueError, TypeError, RecursionError, MemoryError, Refused):
+            with warnings.catch_warnings(action="ignore"):  # on escapes that Python reads as they stand
+                printed = ast.literal_eval(value.strip())
+            return decode_json(json.dumps(printed).encode())  # which is strict
+    return _decoded(value, where=where)
 
 
 def _definition(tool: Any, *, where: str) -> dict[str, Any]:
@@ -119,7 +138,7 @@ def read_calls(value: list[Any] | str | None, *, where: str) -> list[dict[str, A
 
     `value` is a list of calls, each an object or its JSON, or the JSON of one call or of a list of calls.
     """
-    calls = _decoded(value, where=where)
+    calls = _call_of_text(value, where=where)
     if calls is None:
         return []
     if isinstance(calls, dict):
@@ -130,7 +149,7 @@ def read_calls(value: list[Any] | str | None, *, where: str) -> list[dict[str, A
 
 
 def read_call(call: Any, *, where: str) -> dict[str, Any]:
-    call = _decoded(call, where=where)
+    call = _call_of_text(call, where=where)
     if not isinstance(call, dict):
         raise Refused("bad_tools", f"expected a tool call, got `{type_name(call)}` at {where}")
     if "function" in call:

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from packer.batches import Sample
 from packer.source.answer_blocks import Blocks
@@ -37,6 +37,9 @@ from packer.source.read_texts import (
 from packer.source.row import LETTERS, Columns
 from packer.source.schema import SCHEMAS, read_row
 from packer.source.training_flags import Flag, Flags
+
+Label: TypeAlias = str | int | float | bool
+Labels: TypeAlias = dict[str, Counter[Label]]
 
 _MOST_ROWS_PER_FIELD = 100
 """One in this many rows may have a text in a field: a build names it, and does not stop to ask."""
@@ -98,6 +101,9 @@ class Unread:
 
     keys: frozenset[str]
     """Keys of messages that packer does not read, and their templates may."""
+
+    labels: Labels
+    """Values of other fields, also in objects, by their paths: templates may have variables of such names."""
 
 
 def _uncalled_tools(sample: Sample) -> set[str]:
@@ -277,6 +283,7 @@ def find_unread(
     names: set[str] = set()
     keys: set[str] = set()
     found: list[_Row] = []
+    labels: Labels = {}
     flags, blocks = Flags(read={*own, *hidden}, roles=roles), Blocks(known=roles)
     for num_rows, row in enumerate(rows, 1):  # noqa: B007 - used after the loop
         names.update(row)
@@ -293,6 +300,8 @@ def find_unread(
         left = places.left(places.left(shown, own - tools, as_it_stands - uncalled), tools, as_it_stands)
         texts = _Row(left, ReadTexts(sample, as_it_stands), own, said, uncalled)
         flags.add(shown)
+        if sample.kind == "chat":
+            _count(labels, shown, sample.template_kwargs, {*own, *hidden})
         read |= {path[:end] for path in texts.read for end in range(1, len(path) + 1)}
         if texts.unread or texts.phrases:
             found.append(texts)
@@ -335,7 +344,21 @@ def find_unread(
         num_read=num_read,
         names=frozenset(names),
         keys=frozenset(keys - MESSAGE_FIELDS - {"name"}),
+        labels=labels,
     )
+
+
+def _count(labels: Labels, row: Mapping[str, Any], given: Collection[str], hidden: Collection[str]) -> None:
+    """Count the short values of a row, but for those that are read or hidden, or that the template is given."""
+    stack = [*row.items()]
+    while stack:
+        path, value = stack.pop()
+        if is_below(path, hidden) or path.rpartition(".")[2] in given:
+            continue
+        if isinstance(value, Mapping):
+            stack += [(f"{path}.{key}", each) for key, each in value.items()]
+        elif isinstance(value, Label) and len(str(value)) <= _SHOWN_CHARACTERS:
+            labels.setdefault(path, Counter())[value] += 1
 
 
 def _with_phrases(rows: Sequence[_Row]) -> Iterable[dict[Path, str]]:

@@ -24,7 +24,7 @@ from typing import Any
 from packer.batches import Message, Sample, tool_parameters
 from packer.source.decode import Refused, decode_json, decoded_json
 from packer.source.file_bytes import quoted
-from packer.source.tools_and_calls import read_calls
+from packer.source.tools_and_calls import MAX_PYTHON, read_calls
 
 _ARGUMENTS = ("arguments", "parameters")
 """Names of the arguments in OpenAI's calls, and in those of Llama 3."""
@@ -33,9 +33,6 @@ _MARKS = re.compile(r"(?:[\s,;]|```[\w-]*|<[^<>\s]+>|\[/?[A-Z_]+\])*")
 _CALL_MARK = re.compile(r"<[^<>\s/]{0,80}?call[^<>\s]{0,80}>|\[TOOL_CALLS\]", re.IGNORECASE)
 _PYTHON = re.compile(r".*?(?=<[/|][^<>\s]+>|```|\Z)", re.DOTALL)
 """What may be Python, up to a mark that closes it."""
-
-_MAX_PYTHON = 2**16
-"""Characters that are parsed as Python, whose trees take a hundred times as much memory."""
 
 _MOST_TOOLS = 64
 """So many are looked for in one text."""
@@ -207,7 +204,7 @@ def _values(text: str) -> list[Any]:
 
 
 def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
-    match = pattern.match(text, start, start + _MAX_PYTHON if pattern is _PYTHON else len(text))
+    match = pattern.match(text, start, start + MAX_PYTHON if pattern is _PYTHON else len(text))
     assert match is not None, "which may be empty"
     return match.end()
 

@@ -344,6 +344,21 @@ def test_hints_about_reasoning_were_tried_and_never_put_tags_beside_markers_of_t
         assert preview(make_recipe(values, [way])).totals.kept == 1
 
 
+def test_no_hint_trains_tags_of_another_family_as_letters(tmp_path: Path) -> None:
+    closes = "assistant\\n<think>' ~ ('' if thinking else '</think>')"
+    template = twins.CHATML.replace("assistant\\n'", closes).replace(
+        "(message.content or '')",
+        "('<think></think>' if message.role == 'assistant' else '') ~ (message.content or '')",
+    )
+    folder = twins.byte_level(tmp_path / "model", template=template)
+    said = ANSWER | {"content": "<|begin_of_thought|>I should think.<|end_of_thought|>\n\nAt six."}
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"messages": [USER, said]}) + "\n", "utf-8")
+    values = {"sources": [{"path": str(tmp_path / "rows.jsonl")}], "tokenizer": str(folder)}
+    (shown,) = preview(make_recipe(values)).rows
+    assert [each.code for each in shown.view.rejected] == ["dropped_reasoning"]
+    assert "supervision.reasoning=inline" not in (shown.hint or "")
+
+
 CHANNELS = """\
 {%- for m in messages %}
 {{- '<|im_start|>' + m.role + '\\n' }}

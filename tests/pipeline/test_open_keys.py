@@ -19,6 +19,11 @@ OPENS = twins.CHATML.replace("assistant\\n' }}{% endif %}", "assistant\\n<think>
 )
 """Asks for reasoning, and shows an answer without any as if it had not asked, as DeepSeek R1's distillations do."""
 
+DROPS = twins.CHATML.replace("assistant\\n'", "assistant\\n<think>' ~ ('' if thinking else '</think>')").replace(
+    "(message.content or '')", "('<think></think>' if message.role == 'assistant' else '') ~ (message.content or '')"
+)
+"""Closes the reasoning unless it is asked for, and finished answers have none, as in DeepSeek V3.1."""
+
 CUTS = OPENS.replace(
     "(message.content or '')",
     "((message.content or '') ~ ' (end)' if message.role == 'assistant' else message.content)",
@@ -58,6 +63,16 @@ def test_rows_that_are_all_refused_for_their_prompt_are_trained_after_it(asked: 
     assert mismatch(tmp_path / "cache") == "continue"
     shown = run("inspect", tmp_path / "cache").stdout
     assert "At six." in shown and "</think>" in shown
+
+
+def test_rows_that_are_all_refused_as_the_template_drops_their_reasoning_are_trained_with_it(
+    asked: Any, tmp_path: Path
+) -> None:
+    assert len(fields("build", *asked(REASONED, REASONED, template=DROPS))["settled_keys"]) == 1
+    assert mismatch(tmp_path / "cache") == "continue"
+    assert "Look it up." in run("inspect", tmp_path / "cache").stdout
+    no_place = asked(REASONED, template=twins.CHATML)  # whose prompt opens no reasoning
+    assert "was set" not in run("build", *no_place, "--force", exit_code=3).output
 
 
 def test_what_was_set_is_in_the_identity_and_can_be_made_again(asked: Any, tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ def test_fields_that_rules_read_are_not_asked_about(tokenizer: Path, tmp_path: P
     )
 
 
-@pytest.mark.parametrize("reads", ["{{ message.persona }}", "{{ message['persona'] }}", "{{ message | tojson }}"])
+@pytest.mark.parametrize("reads", ["{{ message.persona }}", "{{ '' + message['persona'] }}", "{{ message | tojson }}"])
 def test_keys_of_messages_that_the_template_reads_are_not_asked_about(tmp_path: Path, reads: str) -> None:
     row = {"messages": [CHAT["messages"][0] | {"persona": GAELIC}, CHAT["messages"][1] | {"persona": GAELIC}]}
     path = written(tmp_path / "rows.jsonl", row)
@@ -187,6 +187,20 @@ def test_keys_of_messages_that_the_template_reads_are_not_asked_about(tmp_path: 
         run("build", path, "--tokenizer", twin, "-o", tmp_path / "cache")
 
 
+def test_reasoning_under_a_key_that_only_the_template_knows_is_asked_about(tmp_path: Path) -> None:
+    """Nothing would know that the answer is reasoned, and which mode it belongs to."""
+    own = "('<plan>' + message.thoughts + '</plan>' if message.thoughts else '')"
+    template = twins.CHATML.replace("(message.content", f"{own} + (message.content")
+    twin = twins.byte_level(tmp_path / "reads", template=template)
+    rows = [{"messages": [CHAT["messages"][0], CHAT["messages"][1] | {"thoughts": GAELIC}]}]
+    with pytest.raises(InputError, match="thoughts") as caught:
+        packer.build(rows, tmp_path / "cache", tokenizer=twin, progress=False)
+    assert "reasoning_content" in str(caught.value.hint)
+    moved = [{"messages": [CHAT["messages"][0], CHAT["messages"][1] | {"reasoning_content": GAELIC}]}]
+    packer.build(moved, tmp_path / "cache", tokenizer=twin, progress=False)
+    assert f"<plan>{GAELIC}</plan>" in run("inspect", tmp_path / "cache").stdout
+
+
 def test_a_template_that_writes_all_keys_of_messages_reads_them(tmp_path: Path) -> None:
     template = twins.CHATML.replace("(message.content or '')", "(message | tojson)")
     assert template != twins.CHATML
@@ -196,6 +210,46 @@ def test_a_template_that_writes_all_keys_of_messages_reads_them(tmp_path: Path) 
     )
     recipe = make_recipe({"sources": [{"path": str(path)}], "tokenizer": str(twin)})
     assert preview(recipe, progress=Silent()).hint is None
+
+
+STATES = "{{ 'depth ' ~ depth | default('usual') ~ '\\n' }}" + twins.CHATML
+
+
+@pytest.mark.parametrize(
+    ("row", "place"),
+    [
+        (CHAT | {"depth": "deep", "topic": "ferries"}, "depth"),
+        (CHAT | {"depth": "deep", "chat_template_kwargs": {"date": "today"}}, "depth"),
+        (CHAT | {"meta": {"depth": 3}}, "meta.depth"),
+        (
+            {"request": {"messages": CHAT["messages"][:1], "depth": "deep"}}
+            | {"response": {"choices": [{"message": CHAT["messages"][1]}]}},
+            "request.depth",
+        ),
+    ],
+)
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_a_field_with_the_name_of_a_variable_of_the_template_is_asked_about(
+    tmp_path: Path, row: dict[str, Any], place: str, kind: str
+) -> None:
+    path = written(tmp_path / f"rows.{kind}", row, row)
+    twin = twins.byte_level(tmp_path / "states", template=STATES)
+    asked = ("build", path, "--tokenizer", twin, "-o")
+    error = fields(*asked, tmp_path / "cache", exit_code=3)["error"]
+    assert f"variables of the template are not read: `{place}` (in 2 of 2 rows: `" in error["message"]
+    gives, leaves = error["hint"].split("; ")
+    assert leaves.startswith(f"--ignore {place} ")
+    for way, depth in ((gives.partition(" gives")[0], "(deep|3)"), (leaves.partition(" leaves")[0], "usual")):
+        run(*asked, tmp_path / depth, *shlex.split(way))
+        assert re.search(rf"depth {depth}\n", said(tmp_path / depth, path.name))
+
+
+def test_a_field_that_changes_no_prompt_of_the_template_is_a_label(tmp_path: Path) -> None:
+    twin = twins.byte_level(tmp_path / "states", template=STATES)
+    rows = [CHAT | {"depth": "usual"}, CHAT | {"depth": 3, "chat_template_kwargs": {"depth": 5}}]
+    assert packer.build(rows, tmp_path / "cache", tokenizer=twin, progress=False).built
+    other = packer.build([CHAT | {"depth": 3}], tmp_path / "other", template={"kwargs": {"depth": 4}}, tokenizer=twin)
+    assert other.built
 
 
 def test_preview_and_lint_show_the_question_and_go_on(tokenizer: Path, tmp_path: Path) -> None:
@@ -379,6 +433,10 @@ KEYS: dict[str, tuple[dict[str, Any], list[list[str]]]] = {
     "a beginning": (
         {"messages": [CHAT["messages"][0], CHAT["messages"][1] | {"first": GAELIC}]},
         [[f"<think>{GAELIC}</think>{ROW['output']}"], [f"assistant\n{GAELIC}\n{ROW['output']}"]],
+    ),
+    "an object": (
+        {"messages": [CHAT["messages"][0], CHAT["messages"][1] | {"additional_kwargs": {"reasoning_content": GAELIC}}]},
+        [[f"<think>{GAELIC}</think>{ROW['output']}"]],
     ),
     "turns": (
         {"conversations": [{"from": "human", "value": "?"}, {"from": "gpt", "value": "!", "plan": GAELIC}]},

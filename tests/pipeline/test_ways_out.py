@@ -73,7 +73,7 @@ CASES: dict[tuple[str, str], Case] = {
     ("dropped_reasoning", "supervision.on_prompt_mismatch=continue"): (
         template(TAGS + TEXT, prompt="{{- '<think>' if thinking else '<think></think>' }}"),
         [asked(INLINE)],
-        (),
+        (REFUSE,),
     ),
     ("dropped_reasoning", NO_VARIABLES): (LEVELS, [asked(REASONED, chat_template_kwargs={"level": "5"})], ()),
     ("dropped_reasoning", NO_KWARGS): (LEVELS, [asked(REASONED)], ("template.kwargs={level: '5'}",)),

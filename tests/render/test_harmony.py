@@ -66,6 +66,22 @@ def test_every_answer_is_learned_in_the_context_it_will_have(folder: Path) -> No
     assert "So it does." not in stages.round_trip.decode(last).decode()
 
 
+@pytest.mark.parametrize("written", ["m.content", "m.content | tojson"])
+def test_the_analysis_before_a_call_is_context_until_the_answer(folder: Path, written: str) -> None:
+    """A finished answer drops it, whose own prompt has it; results are written as text, or as JSON."""
+    template = HARMONY.replace(
+        "m.tool_calls or loop.last", "loop.last or (m.tool_calls and messages[-1].role == 'tool')"
+    )
+    template = template.replace("m.content + '<|end|>' }}{% endif %}", f"({written}) + '<|end|>' }}}}{{% endif %}}")
+    (folder / "own.jinja").write_text(template, "utf-8")
+    made = Stages.load(folder, "supervision.on_prompt_mismatch=continue", template=folder / "own.jinja")
+    row = chat(*TALK[:2], result('{"sky": "wet"}'), TALK[3])
+    (_, called), (prompt, answered) = made.turns(row)
+    assert called.startswith("<|channel|>analysis<|message|>Ask.<|end|>")
+    assert "analysis<|message|>Ask.<|end|>" in prompt
+    assert answered.startswith("<|channel|>analysis<|message|>So it does.<|end|>") and "It rains.<|return|>" in answered
+
+
 @pytest.mark.parametrize(
     ("part", "shown"),
     [

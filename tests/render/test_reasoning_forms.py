@@ -52,7 +52,7 @@ THINKS = """\
 
 TEMPLATES = {
     "thinking": CHANNELS.replace("FIELD", "m.thinking"),
-    "reasoning_content": CHANNELS.replace("FIELD", "m.reasoning_content"),
+    "thoughts": CHANNELS.replace("FIELD", "m.get('thoughts')"),
     "reasoning": CHANNELS.replace("FIELD", "m.reasoning"),
     "parts": PARTS,
 }
@@ -343,7 +343,7 @@ def effort(default: str, *words: str) -> str:
 
 def asked_with(made: Stages, turn: dict[str, Any], **variables: Any) -> str:
     ((prompt, _),) = made.turns(chat(ASKED, turn, **variables))
-    return prompt.partition("effort ")[2].partition("<")[0]
+    return prompt.partition("effort ")[2].partition(END)[0]
 
 
 @pytest.mark.parametrize("none", ["none", "no_think", "off"])
@@ -443,6 +443,30 @@ def test_a_word_that_stands_for_none_is_told_by_what_the_template_writes_for_it(
     assert asked_with(made, PLAIN) == "none"
     ((_, reason),) = made.reasons([chat(ASKED, REASONED, level="n")])
     assert reason.endswith("contradicts level=n")
+
+
+@pytest.mark.parametrize("shows", [True, False], ids=["field", "text"])
+@pytest.mark.parametrize("default", [True, False])
+@pytest.mark.parametrize(
+    ("on", "off"),
+    [
+        ("detailed thinking on", "detailed thinking off"),
+        ("enabled", "disabled"),
+        ("reason between <think> and </think>, then say what it is that you found", "as you like"),
+    ],
+)
+def test_a_truth_value_is_told_by_what_the_template_writes_for_it(
+    tmp_path: Path, on: str, off: str, *, default: bool, shows: bool
+) -> None:
+    """As Ring's, Apertus' and Granite's: the finished turns are the same under both."""
+    head, body = f"{{%- set on = thinking | default({default}) %}}", "".join(EFFORT.partition("{{- '<|im")[1:])
+    source = (head + body).replace("+ effort +", f"+ ({on!r} if on else {off!r}) +")
+    made = stages(tmp_path, source if shows else source.replace("if m.reasoning_content", "if false"))
+    turn = REASONED if shows else assistant("[THINK]Count.[/THINK]One.")
+    assert asked_with(made, turn) == asked_with(made, PLAIN, thinking=True) == on
+    assert asked_with(made, PLAIN) == (on if default else off)
+    found = made.reasons([chat(ASKED, turn, thinking=False)])
+    assert found == [("prompt_diverges", "messages[1]: its reasoning contradicts thinking=false")]
 
 
 def test_words_that_come_to_the_same_prompt_are_one(tmp_path: Path) -> None:

@@ -104,6 +104,17 @@ def test_what_else_a_log_says_of_a_call_is_no_part_of_its_function(sample):
         assert (found["id"], found["requestor"], found["index"]) == ("a", "assistant", 0)
 
 
+@pytest.mark.parametrize("form", ["{}", " {} ", "[{}]"])
+def test_a_call_may_be_text_as_python_prints_it(sample, form):
+    """As in Toucan, whose arguments are JSON in turn."""
+    printed = form.format({"name": "f", "arguments": json.dumps({"x": "it's", "y": [True, None]})})
+    for message in ({"role": "tool_call", "content": printed}, {"role": "assistant", "tool_calls": printed}):
+        (call,) = sample({"messages": [{"role": "user", "content": "?"}, message]}).messages[1].fields["tool_calls"]
+        assert call["function"] == {"name": "f", "arguments": {"x": "it's", "y": [True, None]}}
+    with pytest.raises(Refused, match="JSON"):
+        sample({"messages": [{"role": "user", "content": "?"}, {"role": "tool_call", "content": printed + " or"}]})
+
+
 def test_the_older_function_call_is_a_call(sample):
     fields = sample(row(function_call={"name": "f", "arguments": '{"x": 1}'})).messages[1].fields
     assert fields == {"role": "assistant", "content": None, "tool_calls": [CALL]}

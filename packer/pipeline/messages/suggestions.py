@@ -27,7 +27,7 @@ from packer.rejections import NO_PLACE, rejection_hint, ways_out
 from packer.render import ChatTemplate
 from packer.render.asked_modes import CONTRADICTS, SEVERAL_EFFORTS
 from packer.render.frames import unframed
-from packer.render.reasoning import ANY_TAG
+from packer.render.reasoning import ANY_TAG, split_inline
 from packer.source.conversations import EACH_ROW, turns_hint
 from packer.source.detect import first_rows
 from packer.source.exports import export_hint
@@ -156,7 +156,9 @@ def _help(ways: Sequence[str], rows: Sequence[RowBatch], recipe: Recipe, model: 
     """Whether some keys help together, each of which changes something."""
     if any(way.startswith("supervision.reasoning=inline") for way in ways):
         template = _compiled(model, recipe)
-        if template.reasoning.around or ANY_TAG.search(template.source.replace("think>", "")):
+        texts = (message.fields.get("content") for row in rows for sample in row.samples for message in sample.messages)
+        foreign = (each.opening not in template.source for text in texts if (each := split_inline(text)) is not None)
+        if template.reasoning.around or ANY_TAG.search(template.source.replace("think>", "")) or any(foreign):
             return False  # it has markers of its own, and the letters of these tags would be part of the answer
     for way in ways:
         before = rows, recipe

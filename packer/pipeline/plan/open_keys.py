@@ -21,6 +21,7 @@ from packer.pipeline.as_given import says_its_rows
 from packer.pipeline.stages import compile_template
 from packer.recipe.recipe import Recipe, Source, make_recipe, to_json
 from packer.render import Renderer, RenderError
+from packer.render.dropped import AS_TEXT
 from packer.source.rows import InputFile
 from packer.supervise import split_sides
 
@@ -90,7 +91,10 @@ _KEYS = (
         what="trains answers after the prompts that this template makes (=refuse leaves such rows out)",
         rows="row",
         concerns=lambda _: True,
-        refuses=lambda rejection: rejection.code == "prompt_diverges",
+        refuses=lambda rejection: (
+            rejection.code == "prompt_diverges"
+            or (rejection.code == "dropped_reasoning" and AS_TEXT not in rejection.reason)
+        ),
     ),
 )
 

@@ -7,6 +7,7 @@ source says that it may be left out. See :mod:`packer.source.unread_text` for wh
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -26,13 +27,15 @@ from packer.render.reasoning import ANY_TAG, has_tag
 from packer.source.answer_blocks import BETWEEN
 from packer.source.conversations import EACH_ROW, SingleMessages, single_messages
 from packer.source.detect import whole_rows
+from packer.source.field_names import meant_field
 from packer.source.file_bytes import quoted
 from packer.source.jq_commands import jq_command
 from packer.source.message_keys import programs_for_key
 from packer.source.proposals import Proposal, Reading, propose
+from packer.source.row import VARIABLES, Columns
 from packer.source.rows import InputFile
 from packer.source.training_flags import Flag
-from packer.source.unread_text import Unread, UnreadField, find_unread
+from packer.source.unread_text import Label, Unread, UnreadField, find_unread
 
 _SAMPLED_ROWS = 1000
 _FEWEST_ROWS = 64
@@ -140,7 +143,11 @@ class Question:
     blocks: tuple[UnreadField, ...]
     """Blocks with which answers begin, and that the template would show as part of what they say."""
 
+    variables: tuple[UnreadField, ...]
+    """Fields with the name of a variable of the template, which writes another prompt for their values."""
+
     roles: Mapping[str, str]
+    columns: Columns
     """Those that the source has."""
 
     num_rows: int
@@ -154,6 +161,7 @@ class Question:
         found = [f"{what} text that nothing reads: {self._shown(texts)}"] * bool(texts)
         found += [f"answers begin with what may be reasoning: {self._shown(self.blocks)}"] * bool(self.blocks)
         found += [f"what may say which answers are trained is not read: {self._shown(flags)}"] * bool(flags)
+        found += [f"variables of the template are not read: {self._shown(self.variables)}"] * bool(self.variables)
         return f"{self.source}: {'; '.join(found)}"
 
     def _shown(self, fields: Sequence[UnreadField]) -> str:
@@ -172,6 +180,9 @@ class Question:
                 roles = {**self.roles, **{block.path: role for block in self.blocks}}
                 yield f"{as_option(f'sources.roles={flow_mapping(roles)}')} {effect}"
         yield from self.commands
+        for field in self.variables:
+            columns = {**self.columns, VARIABLES: field.path}
+            yield f"{as_option(f'sources.columns={flow_mapping(columns)}')} gives the template `{field.path}`"
         if (found := self.proposal) is None:
             return
         if found.places:
@@ -224,7 +235,10 @@ class Questions:
     def note_rare(self, note: Callable[[str], None]) -> None:
         """Name the fields with such text in too few rows to ask about them."""
         for number, found in sorted(self._found.items()):
-            rare = [replace(each, unread=replace(each.unread, fields=each.unread.rare, blocks=())) for each in found]
+            rare = [
+                replace(each, unread=replace(each.unread, fields=each.unread.rare, blocks=(), labels={}))
+                for each in found
+            ]
             if (question := self._of(self._recipe.sources[number], rare)) is not None:
                 note(f"{question}; too few to ask about, so it is left out; --ignore says that it may be")
 
@@ -238,7 +252,8 @@ class Questions:
         blocks = _added(block for each in found for block in each.unread.blocks)
         asked = {path for path in blocks if self._shows_otherwise(path)}
         blocks = {path: block for path, block in blocks.items() if path in asked or (asked and ANY_TAG.search(path))}
-        if not fields and not blocks:
+        variables = self._variables(source, found)
+        if not fields and not blocks and not variables:
             return None
         proposal = next((each.proposal for each in found if each.proposal), None)
         if proposal is not None:
@@ -248,22 +263,52 @@ class Questions:
             source=source.path,
             fields=tuple(fields[name] for name in sorted(fields)),
             blocks=tuple(blocks.values()),
+            variables=variables,
             roles=source.roles,
+            columns=source.columns,
             num_rows=sum(each.unread.num_rows for each in found),
             proposal=proposal,
             commands=tuple(dict.fromkeys(way for each in found for way in each.ways)),
         )
 
+    def _variables(self, source: Source, found: Sequence[FileQuestion]) -> tuple[UnreadField, ...]:
+        """Return the fields whose values make the prompts of a template others, if it had them as variables."""
+        labels: dict[str, Counter[Label]] = {}
+        for path, values in (each for file in found for each in file.unread.labels.items()):
+            labels.setdefault(path, Counter()).update(values)
+        given = self._recipe.template.kwargs
+        return tuple(
+            UnreadField(
+                path=path, num_rows=values.total(), example=", ".join(map(str, [*values][:_MOST_SHOWN])), inner=()
+            )
+            for path, values in labels.items()
+            if VARIABLES not in source.columns and (name := path.rpartition(".")[2]) not in given
+            if any(self._changes_prompt(name, value) for value in [*values][:_MOST_SHOWN])
+        )
+
+    def _changes_prompt(self, name: str, value: Label) -> bool:
+        for source in {self._model.template, self._model.tool_template} - {None}:
+            template = compile_template(str(source), self._model, self._recipe)
+            if name in template.undeclared:
+                asked, given = [{"role": "user", "content": "?"}], self._recipe.template.kwargs
+                with suppress(RenderError):
+                    plain = template.render(asked, add_generation_prompt=True, kwargs=given)
+                    if template.render(asked, add_generation_prompt=True, kwargs={**given, name: value}) != plain:
+                        return True
+        return False
+
     def _reads(self, key: str, *, is_flag: bool) -> bool:
         """Whether the template writes the text under a key of a message, or renders it otherwise for a flag there."""
+        if meant_field(key) == "reasoning":
+            return False  # under a name that packer does not know, it would choose no mode
         word, roles = "Zq0W", ("system", "user", "assistant")
+        values = (True, False) if is_flag else (word, word)
         for source in {self._model.template, self._model.tool_template} - {None}:
             template = compile_template(str(source), self._model, self._recipe)
             for plain in ([{"role": role, "content": "?"} for role in roles[k:]] for k in (0, 1)):
                 with suppress(RenderError):
-                    one, other = (template.render([each | {key: value} for each in plain]) for value in (True, False))
-                    text = template.render([each | {key: word} for each in plain])
-                    if one != other if is_flag else word in text:
+                    texts = [template.render([each | {key: value} for each in plain]) for value in values]
+                    if texts[0] != texts[-1] or word in texts[0]:
                         return True
         return False
 
@@ -299,7 +344,7 @@ class Questions:
         """Return the ways on for some questions, as options of a command."""
         are_several = len(self._recipe.sources) > 1
         ways = [f"{each.source}: {way}" if are_several else way for each in questions for way in each.ways()]
-        names = sorted({field.path for each in questions for field in each.fields})
+        names = sorted({field.path for each in questions for field in (*each.fields, *each.variables)})
         left_out = " ".join(f"--ignore {shlex.quote(name)}" for name in names)
         ways += [f"{left_out} leaves {'it' if len(names) == 1 else 'them'} out"] * bool(names)
         return for_one_source("; ".join(ways), self._recipe)
