@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from packer.batches import Sample
 from packer.source.answer_blocks import Blocks
+from packer.source.comparisons import VERDICTS
 from packer.source.decode import Refused
 from packer.source.field_names import is_setting, meant_field
 from packer.source.own_reasoning import reasoning_in
@@ -285,7 +286,8 @@ def find_unread(
     names: set[str] = set()
     keys: set[str] = set()
     found: list[_Row] = []
-    flags, blocks = Flags(read={*own, *hidden}, roles=roles), Blocks(known=roles)
+    compared = VERDICTS if schema == "preference" else ()
+    flags, blocks = Flags(read={*own, *hidden, *compared}, roles=roles), Blocks(known=roles)
     for num_rows, row in enumerate(rows, 1):  # noqa: B007 - used after the loop
         names.update(row)
         try:
