@@ -23,6 +23,12 @@ TEMPLATE = """\
 {{- '<|im_end|>\\n' }}
 {%- endfor %}
 {% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+ANSWERS = TEMPLATE.replace(
+    "{%- else %}{{ message.content or '' }}",
+    "{%- elif message.role == 'assistant' %}{{ '<think>' + message.reasoning_content + '</think>'"
+    " if message.reasoning_content }}{{ '<answer>\\n' + message.content + '\\n</answer>' }}"
+    "{%- else %}{{ message.content or '' }}",
+)
 PLAIN = TEMPLATE.replace("'<result>\\n' + message.content + '\\n</result>'", "message.content")
 BARE = TEMPLATE.replace("<tools>\\n", "").replace("</tools><|im_end|>", "<|im_end|>")
 BRACKETS = TEMPLATE.replace("{{ message.content or '' }}", "{{ '[Q] ' + message.content + ' [/Q]' }}", 1)
@@ -97,6 +103,20 @@ def test_unwrapped_rows_become_what_rows_without_tags_become(tmp_path: Path) -> 
         assert stages.document(row(text, tools=[TIDE])) == stages.document(row("06:12", tools=[TIDE]))
     prompt = stages.turns(row("<result>06:12</result>"))[-1][0]
     assert (prompt.count("<result>"), prompt.count("06:12")) == (1, 1)
+
+
+@pytest.mark.parametrize("reasoning", ["", "<think>\nSo it is.\n</think>\n"])
+def test_an_answer_that_has_the_tags_of_answers_already_rejects_the_row_and_is_unwrapped(
+    tmp_path: Path, reasoning: str
+) -> None:
+    wrapped, plain = (
+        chat(user("When?"), assistant(f"{reasoning}{said}")) for said in ("<answer>At 06:12.</answer>", "At 06:12.")
+    )
+    field = "supervision.reasoning=field"
+    assert codes(loaded(tmp_path, ANSWERS, field), plain, wrapped) == [[], ["wrapped_twice"]]
+    stages = loaded(tmp_path, ANSWERS, field, "rows.wrapped=unwrap")
+    assert stages.document(wrapped) == stages.document(plain)
+    assert codes(loaded(tmp_path, TEMPLATE), chat(user("When?"), assistant("<answer>At 06:12.</answer>"))) == [[]]
 
 
 def test_what_a_user_asks_may_be_wrapped_too_and_many_such_rows_are_rejected_like_one(tmp_path: Path) -> None:
