@@ -221,6 +221,16 @@ def test_the_header_of_a_turn_in_words_rejects_the_row_and_is_unwrapped(tmp_path
     same_for_all_rows(tmp_path, re.sub("(?i)assistant", "User", asked) + ASKED, "At 06:12.")
 
 
+@pytest.mark.parametrize("write", [json.dumps, str])
+def test_a_text_that_is_its_message_or_its_parts_written_out_rejects_the_row_and_is_unwrapped(
+    tmp_path: Path, write: Any
+) -> None:
+    same_for_all_rows(tmp_path, ASKED, write([{"type": "text", "text": "At "}, {"type": "text", "text": "06:12."}]))
+    same_for_all_rows(tmp_path, write({"role": "user", "content": ASKED}), "At 06:12.")
+    for text in ({"role": "user", "content": "a"}, [{"type": "tide", "text": "a"}], {"text": "a"}, [{"text": "a"}]):
+        assert codes(loaded(tmp_path, twins.CHATML), chat(user(ASKED), assistant(write(text)))) == [[]]
+
+
 def same_for_all_rows(folder: Path, asked: str, said: str) -> None:
     """Of several equal rows, all but the first few are rendered by the fast way."""
     sample, plain = chat(user(asked), assistant(said)), chat(user(ASKED), assistant("At 06:12."))
@@ -236,6 +246,11 @@ def test_what_stands_before_a_frame_stays_and_several_turns_in_a_text_are_never_
     assert stages.turns(framed) == stages.turns(chat(user(f"Be brief.\n\n{ASKED}"), assistant("At 06:12.")))
     framed = chat(user(f"<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\n{ASKED} [/INST]"), assistant("At 06:12."))
     assert stages.turns(framed) == stages.turns(chat(user(f"Be brief.\n\n{ASKED}"), assistant("At 06:12.")))
+    for one in (system, user):
+        framed = chat(one("<<SYS>>\nBe brief.\n<</SYS>>\n\nNow!"), user(ASKED), assistant("At 06:12."))
+        plain = chat(one("Be brief.\n\nNow!"), user(ASKED), assistant("At 06:12."))
+        assert stages.turns(framed) == stages.turns(plain)
+        assert codes(loaded(tmp_path, twins.CHATML), framed) == [["wrapped_twice"]]
     talk = f"Human: Hi\n\nAssistant: Hello!\n\nHuman: {ASKED}\n\nAssistant:"
     whole = f"user\n{ASKED}\nassistant\nAt 06:12."
     assert codes(stages, chat(user(talk), assistant("At 06:12."))) == [["wrapped_twice"]]
