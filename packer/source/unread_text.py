@@ -278,7 +278,7 @@ def find_unread(
     own = {columns.get(name) or name for name in SCHEMAS[schema].fields}
     contents = ("value", "content") if schema == "sharegpt" else ("content",)
     tools = {columns.get(name) or name for name in ("tools", "functions")}
-    said: set[Path] = {(name, ITEMS, key) for name in own - tools for key in contents}
+    said: set[Path] = {(name, *inner, key) for name in own - tools for inner in ((ITEMS,), ()) for key in contents}
     said |= {(columns.get(name) or name,) for name in SCHEMAS[schema].fields.intersection(_ANSWERS)}
     num_rows = num_read = 0
     places = ReadPlaces()
