@@ -22,6 +22,7 @@ from hints import arguments_in
 from search_effort import each_with_a_kind
 
 import packer
+from packer.audit.preview import preview
 from packer.audit.view import view_row
 from packer.errors import InputError
 from packer.progress import Silent
@@ -202,7 +203,7 @@ def test_a_template_that_writes_all_keys_of_messages_reads_them(tmp_path: Path) 
         tmp_path / "rows.jsonl", {"messages": [CHAT["messages"][0] | {"persona": GAELIC}, CHAT["messages"][1]]}
     )
     recipe = make_recipe({"sources": [{"path": str(path)}], "tokenizer": str(twin)})
-    assert packer.audit.preview(recipe, progress=Silent()).hint is None
+    assert preview(recipe, progress=Silent()).hint is None
 
 
 def test_preview_and_lint_show_the_question_and_go_on(tokenizer: Path, tmp_path: Path) -> None:
@@ -384,9 +385,9 @@ def test_a_flag_that_the_template_reads_is_not_asked_about(tmp_path: Path) -> No
     template = twins.CHATML.replace("{{", "{% if message.brief %}!{% endif %}{{", 1)
     twin = twins.byte_level(tmp_path / "reads", template=template)
     recipe = make_recipe({"sources": [{"path": str(path)}], "tokenizer": str(twin)})
-    assert packer.audit.preview(recipe, progress=Silent()).hint is None
+    assert preview(recipe, progress=Silent()).hint is None
     plain = make_recipe({"sources": [{"path": str(path)}], "tokenizer": str(twins.byte_level(tmp_path / "plain"))})
-    assert "messages[].brief" in (packer.audit.preview(plain, progress=Silent()).hint or "")
+    assert "messages[].brief" in (preview(plain, progress=Silent()).hint or "")
 
 
 KEYS: dict[str, tuple[dict[str, Any], list[list[str]]]] = {
