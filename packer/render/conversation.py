@@ -201,14 +201,20 @@ class Conversation:
 
     def _choose(self, k: int, tried: Sequence[Attempt], rules: TurnRules) -> tuple[Attempt, bool] | None:
         """Choose the mode to train a turn in, and whether packer has to continue it (:meth:`_continued_turn`)."""
-        fitting = sorted(
-            (entry for entry in tried if entry.fits), key=lambda entry: (entry.turn_length, bool(entry.mode))
+        is_reasoned = bool(self._reasoning_of(k))
+        fitting = sorted(  # SmolLM3 writes a plain answer in both modes, and says only in words that it is to reason
+            (entry for entry in tried if entry.fits),
+            key=lambda entry: (
+                entry.turn_length,
+                not is_reasoned and not closes_reasoning(entry.prompt),
+                bool(entry.mode),
+            ),
         )
         shown = [entry for entry in fitting if not self._lacks_reasoning(k, entry)]
-        if self._reasoning_of(k) and not all(self._is_off(entry) for entry in shown):
+        if is_reasoned and not all(self._is_off(entry) for entry in shown):
             shown = [entry for entry in shown if not self._is_off(entry)]
         default = next((entry for entry in tried if not entry.mode), None)
-        is_plain = not shown or not self._reasoning_of(k)
+        is_plain = not shown or not is_reasoned
         if is_plain and default is not None and not default.fits and closes_reasoning(default.prompt):
             # A prompt that asks for reasoning is not the one of an answer whose own prompt closes it (Gemma 4).
             fitting = [entry for entry in fitting if closes_reasoning(entry.prompt)]

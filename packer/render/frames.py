@@ -4,9 +4,14 @@ Rows that were written for a model without a chat template, or rendered for anot
 letters in their texts. Under a template they would stand within a user's turn, or be learned as the beginning of
 answers. What a user asks has such a frame if it ends with the header of an answer, or with a mark, and also has the
 header of a question. So has any text that begins with the header of its role, or with the name of a role in a line.
+
+A text may also be its own message or list of parts, written out as JSON or Python by whatever made a text of it.
 """
 
+import ast
 import re
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -36,8 +41,8 @@ _HEADERS = {
     )
     for role, names, more, marked in (
         ("assistant", "assistant", "response", ""),  # with marks it has a rule of its own: it would be learned
-        ("user", "user|human", "question", rf"|{_MARK}\s*user\s*(?:\n|{_MARK})|<[|\uff5c]user[|\uff5c]>"),
-        ("system", "system", "system", rf"|{_MARK}\s*system\s*(?:\n|{_MARK})|<[|\uff5c]system[|\uff5c]>"),
+        ("user", "user|human", "question", rf"|<<SYS>>|{_MARK}\s*user\s*(?:\n|{_MARK})|<[|\uff5c]user[|\uff5c]>"),
+        ("system", "system", "system", rf"|<<SYS>>|{_MARK}\s*system\s*(?:\n|{_MARK})|<[|\uff5c]system[|\uff5c]>"),
     )
 }
 """Match the header of a role, in words as a text has it that was decoded without special tokens, or in marks."""
@@ -47,6 +52,9 @@ _SYSTEM = re.compile(r"<</?SYS>>\n?")
 
 _LINE = re.compile(r"(?:\A|\n)(?:user|assistant|model)\n")
 """Matches a header within a text that was decoded as a whole."""
+
+_WRITTEN_OUT = re.compile(r"\s*(?:\[\s*)?\{\s*(['\"])(?:type|text|role|content)\1\s*:")
+"""Matches what a message or a list of parts begins with."""
 
 _LAST_LETTERS = (":", "]", ">", "*", "assistant", "model")
 _LONGEST_END = 200
@@ -59,6 +67,24 @@ def framed(text: str) -> tuple[re.Match[str], re.Match[str]] | None:
     ends = _ENDS.search(text, max(0, len(text) - _LONGEST_END))
     begins = _BEGINS.search(text, 0, ends.start()) if ends else None
     return (begins, ends) if begins and ends and text[begins.end() : ends.start()].strip() else None
+
+
+def _text_of_written(text: str, role: str) -> str | None:
+    """Return the text of a message of a role, or of its parts, that is written out; None if it is anything else."""
+    if not _WRITTEN_OUT.match(text):  # nearly always
+        return None
+    try:
+        value = msgspec.json.decode(text) if '"' in text[: text.index(":")] else ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    if isinstance(value, Mapping):
+        value = value.get("content") if value.get("role") == role else None
+    parts = [_text_of_part(part) for part in value] if isinstance(value, list) else [value]
+    return "".join(filter(None, parts)) if parts and all(isinstance(part, str) for part in parts) else None
+
+
+def _text_of_part(part: Any) -> Any:
+    return part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else None
 
 
 def unframed(sample: Sample, *, unwrap: bool) -> Sample | Rejection:
@@ -79,6 +105,9 @@ def unframed(sample: Sample, *, unwrap: bool) -> Sample | Rejection:
             plain[k] = _SYSTEM.sub("", text[: begins.start()] + text[begins.end() : ends.start()].strip())
         elif role in _HEADERS and (header := _HEADERS[role].match(text)) and text[header.end() :].strip():
             shown, plain[k] = f"begins with '{header[0].strip()}', the header of a turn", text[header.end() :]
+            plain[k] = _SYSTEM.sub("", plain[k]) if "SYS" in header[0] else plain[k]
+        elif role in _HEADERS and (said := _text_of_written(text, role)):
+            shown, plain[k] = "is a message or its parts, written out as JSON or Python", said
         else:
             continue
         is_alone = not (_HEADERS[role].match(plain[k]) or _BEGINS.search(plain[k]) or _LINE.search(plain[k]))

@@ -6,9 +6,10 @@ rendered, and the pieces without loss are masked in it; its stop token belongs t
 
 Where a piece ends is read off the template: the turn is rendered up to that piece as well, and both renderings agree
 until the shorter one closes. Worked example: `Let me look.<|im_end|>` and `Let me look.⏎<tool_call>…` agree up to the
-full stop, since the shorter one closes there (the `<` that follows in both is part of what closes it).
+full stop, since the shorter one closes there. The `<` with which two tags begin belongs to neither piece's end.
 """
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import TypeAlias
 
@@ -19,9 +20,13 @@ from packer.render.conversation import Conversation, RenderedTurn, TurnRules, Tu
 from packer.render.dropped import shows_message
 from packer.render.environment import RenderError
 from packer.render.parts import parts_of
+from packer.render.placeholders import text_of
 
 Piece: TypeAlias = tuple[int, bool]
 """The number of calls that the turn has up to the end of a piece, and whether the piece is trained."""
+
+_BEGUN = re.compile(r"[<\[][^<>\[\]\s]*\Z")
+"""Matches a tag that only began."""
 
 _NOTHING = 2.0**-150
 """The largest number that is stored as zero."""
@@ -97,6 +102,8 @@ def _end(turn: RenderedTurn, conversation: Conversation, num_calls: int, rules: 
         end = common_length(shorter.text, turn.text)
         stop = rules.stops.search(shorter.text, shorter.prompt_end) if rules.stops else None
         end = min(end, stop.start()) if stop else end
+        if (begun := _BEGUN.search(turn.text, turn.prompt_end, end)) and not text_of(message).endswith(begun[0]):
+            end = begun.start()
         if end >= turn.prompt_end == shorter.prompt_end and shows_message(message, k, shorter, end):
             return end
     reason = f"messages[{k}]: parts of this turn are trained and others are not, but the template does not write them"

@@ -216,10 +216,12 @@ class Renderer:
         """Return the messages in the form that suits the template; images are marks in texts."""
         is_marked = self._rules.reasoning == "inline" and template.reasoning.marks_otherwise
         form = "as_given" if is_marked else self._rules.reasoning
-        messages = [with_reasoning_as(message.fields, form) for message in sample.messages]
-        if self._recipe.rows.wrapped == "unwrap":
-            for k, text in self._wrappers_of(template).unwrapped(sample.messages).items():
-                messages[k] = {**messages[k], "content": text}
+        unwraps = self._recipe.rows.wrapped == "unwrap"
+        plain = self._wrappers_of(template).unwrapped(sample.messages) if unwraps else {}
+        messages = [
+            with_reasoning_as({**each.fields, "content": plain[k]} if k in plain else each.fields, form)
+            for k, each in enumerate(sample.messages)
+        ]
         ordered = in_order_of_calls(messages)
         if ordered != messages and not self._tells_results_apart(template):
             messages = ordered

@@ -20,6 +20,7 @@ from packer.render.conversation import Conversation
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.message_form import renderable
 from packer.render.readback import function_of
+from packer.render.reasoning import split_inline
 
 _WORD = "Zq0W"
 _CALL_ID = "a00000001"
@@ -88,10 +89,14 @@ class Wrappers:
             "system": [{"role": "system", "content": _WORD}, user],
             "user": [{"role": "user", "content": _WORD}],
             "tool": [*called, result],
+            "assistant": [user, {"role": "assistant", "content": _WORD}],
         }
         found = {role: _around(*_rendered(template, chat, None, kwargs)) for role, chat in chats.items()}
         # Some templates write calls only beside the definitions of tools.
         found["tool"] = found["tool"] or _around(*_rendered(template, chats["tool"], [_tool("look")], kwargs))
+        answer = found["assistant"]
+        if answer is not None and answer.closing != answer.header.replace("<", "</").replace("[", "[/"):
+            del found["assistant"]  # a header and a stop token, which rules of their own find in answers
         roles = {role: wrapper for role, wrapper in found.items() if wrapper is not None}
         around_system = roles["system"].opening if "system" in roles else ""
         definitions = _open_at(*_rendered(template, [user], [_tool(_WORD)], kwargs), around_system)
@@ -114,9 +119,11 @@ class Wrappers:
             wrapper, text = self.roles.get(message.fields["role"]), message.fields.get("content")
             if wrapper is None or not isinstance(text, str) or not ("<" in text or "[" in text):
                 continue  # nearly always
-            inner = wrapper.unwrapped(text)
+            inline = split_inline(text) if message.role == "assistant" else None
+            begin = len(text) - len(inline.answer) if inline else 0
+            inner = wrapper.unwrapped(text[begin:])
             if inner is not None:
-                found[k] = inner
+                found[k] = text[:begin] + inner
         return found
 
     def refusal(self, sample: Sample, *, unwrap: bool) -> RenderError | None:

@@ -17,17 +17,28 @@ from packer.source.decode import Refused, decoded_json
 from packer.source.file_bytes import quoted
 
 _NO_IDS = ("role", "content", "name")
+_NO_NAMES = ("role", "content", "tool_call_id")
 _CLOSING = re.compile(r"</[^<>\s]+>")
 
 
 def with_ids_of_results(messages: Sequence[Message]) -> Sequence[Message]:
-    """Return the messages with the ids of results where templates look for them, such as those under `toolCallId`."""
+    """Return the messages with the ids and tools of results where templates look for them.
+
+    They may be under `toolCallId` and `tool_name`, or whatever other key has one that was called.
+    """
     made: set[str] = set()
+    called: set[str] = set()
     found: list[Message] = []
     for message in messages:
         fields = message.fields
         if calls := fields.get("tool_calls"):
             made.update(str(call["id"]) for call in calls if call.get("id"))
+            called.update(call["function"]["name"] for call in calls)
+        if called and fields["role"] == "tool" and not fields.get("name"):
+            key = next((key for key, value in fields.items() if key not in _NO_NAMES and str(value) in called), None)
+            if key is not None:
+                fields = {**{name: value for name, value in fields.items() if name != key}, "name": fields[key]}
+                message = Message(fields=fields, weight=message.weight)  # noqa: PLW2901 - moved
         if made and fields["role"] == "tool" and not fields.get("tool_call_id"):
             own = {key: str(value) for key, value in fields.items() if key not in _NO_IDS}
             keys = [key for key, value in own.items() if value in made]

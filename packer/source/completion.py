@@ -32,6 +32,8 @@ def read(row: dict[str, Any], number: int) -> Sample:
     """``{"prompt": "…", "completion": "…"}``, or both lists of messages: only those of `completion` are trained."""
     row = drop_empty_optional_fields(row, "prompt", "completion")
     prompt, completion = row.get("prompt"), row.get("completion")
+    if isinstance(prompt, list) and isinstance(completion, dict) and "role" in completion:
+        row = {**row, "completion": (completion := [completion])}
     if isinstance(prompt, list) and isinstance(completion, str) and completion.strip():
         answer = {"role": "assistant", "content": completion}
         if row.get("reasoning") and not is_setting(row["reasoning"]):

@@ -14,7 +14,6 @@ from packer.errors import InputError
 from packer.host.regular_file import FETCH_LFS, LFS_POINTER
 from packer.names import data_ending
 from packer.source.decode import Refused, decode_json, decoded_json
-from packer.source.field_names import verdict
 from packer.source.file_bytes import (
     BLANK,
     BYTE_ORDER_MARK,
@@ -268,7 +267,11 @@ def whole_rows(file: InputFile, max_rows: int) -> Iterator[dict[str, Any]]:
     if file.format in TABLE_FORMATS:
         schema = table_schema(file.path, file.format)
         names = columns_read(schema, file.schema, file.columns)
-        searched = [each.name for each in schema if is_searched(each.type) or verdict(each.name) is not None]
+        searched = [
+            each.name
+            for each in schema
+            if is_searched(each.type) or not (each.type.num_fields or is_foreign(each.type))
+        ]
         rows = table_rows(
             file.path,
             file.format,

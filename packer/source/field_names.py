@@ -1,6 +1,6 @@
 """Names that data sets use for the fields of a row. They say what is proposed, and decide nothing else but two things:
 what a name such as `cot` says to be reasoning counts as a text, however short it is, and a yes or no under a name such
-as `is_correct` judges its row.
+as `is_correct` judges its row, as a word such as `failed` does under any name.
 """
 
 import re
@@ -44,11 +44,11 @@ _BETTER = frozenset({"chosen", "preferred", "winner", "winning", "better"})
 """Words that say which of two answers a field is."""
 
 _RIGHT = frozenset(
-    {"correct", "pass", "passed", "passes", "valid", "verified", "accepted", "approved"}
+    {"correct", "good", "pass", "passed", "passes", "valid", "verified", "accepted", "approved"}
     | {"success", "successful", "succeeded", "solved", "resolved"}
 )
 _NOT_RIGHT = _WORSE | {"invalid", "fail", "failed", "failure"}
-"""Last words of the names of verdicts."""
+"""Last words of the names of verdicts, and what verdicts say."""
 
 _SAYS_NOTHING = frozenset({"text", "value", "content", "parts", "trajectory", "trajectories"})
 
@@ -83,6 +83,11 @@ def verdict(name: str) -> bool | None:
     """
     last = [word.lower() for word in _WORD.findall(name)][-1:]
     return True if not _RIGHT.isdisjoint(last) else False if not _NOT_RIGHT.isdisjoint(last) else None
+
+
+def judgement(word: str) -> bool | None:
+    """Return whether a value such as `approved` says that a row is right; None if it is no such word."""
+    return True if word.lower() in _RIGHT else False if word.lower() in _NOT_RIGHT else None
 
 
 def is_setting(reasoning: Any) -> bool:

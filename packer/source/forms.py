@@ -72,10 +72,11 @@ _ANSWERS: Mapping[str, Callable[[Any], list[Any]]] = {
     "choices": lambda choices: [field_value(choice, "message") for choice in choices],
     "candidates": lambda candidates: [field_value(candidate, "content") for candidate in candidates],
     "output.message": lambda message: [message],
+    "message": lambda message: [message],
     "output": lambda items: [*_messages_of_items(items)],
     "content": lambda parts: [{"role": "assistant", "content": parts}],
 }
-"""Where an answer has its messages: OpenAI's chats, Gemini, Bedrock, Responses, Anthropic."""
+"""Where an answer has its messages: OpenAI's chats, Gemini, Bedrock, Ollama, Responses, Anthropic."""
 
 _CHOICES = ("choices", "candidates")
 """Of these, a server may give several."""
@@ -87,7 +88,7 @@ FIELDS = frozenset(
     ANSWERS
     | VERDICTS
     | {path.partition(".")[0] for log in (*_LOGS, *((each, each) for each in _TOOLS)) for path in log}
-    | {*_REQUESTS, *_SYSTEMS, *_CONTINUES, "output", "object", "status", "question"}
+    | {*_REQUESTS, *_SYSTEMS, *_CONTINUES, "message", "output", "object", "status", "question"}
 )
 """Fields that a row of these forms may have, besides those of the schemas."""
 
@@ -111,9 +112,10 @@ def form_of(row: dict[str, Any]) -> Form | None:
         if isinstance(row["messages"], list) and isinstance(row.get("toolConfig"), dict):
             rest = {name: value for name, value in row.items() if name != "toolConfig"}
             return Form("messages", lambda: rest | _asked(row, "messages"))
-        answer = _object(row, "response")
-        if answer is not None and any(_answers(answer)) and _is_open(row["messages"]):
-            return Form("completion", partial(_log, row, row, answer))
+        beside = {name: value for name, value in row.items() if name not in _ANSWERS}
+        said = _object(row, "response") or {**beside, "message": _object(row, "message")}
+        if any(_answers(said)) and _is_open(row["messages"]):
+            return Form("completion", partial(_log, row, row, said))
         return None
     if _MARKS.isdisjoint(row) and not isinstance(row.get("output"), list | dict):
         return None
@@ -148,7 +150,7 @@ def _answers(answer: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield where an answer has its messages, and what is there."""
     for path in _ANSWERS:
         value = field_value(answer, path)
-        is_there = isinstance(value, dict if path == "output.message" else list) and bool(value)
+        is_there = isinstance(value, dict if path.endswith("message") else list) and bool(value)
         if is_there and (path != "output" or _are_items(value)):
             yield path, value
 

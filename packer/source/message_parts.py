@@ -29,6 +29,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     text: str | None = None
     value: Any = None
     thinking: Any = None
+    reasoning: Any = None
     summary: Any = None
     """All that some servers give of reasoning."""
     closed: bool | None = None
@@ -71,7 +72,7 @@ _NOT_INPUT = ("args", "parameters", "partial_json")
 _TEXT_KEYS = {"type", "text"}
 """Keys of the texts that Mistral has within a part of thinking, and OpenAI in a summary."""
 
-TEXT_FIELDS = ("text", "value", "thinking", "summary", "refusal", "content")
+TEXT_FIELDS = ("text", "value", "thinking", "reasoning", "summary", "refusal", "content")
 """Names of the text of a part."""
 
 _ORDER = {
@@ -88,6 +89,7 @@ _ORDER = {
 
 
 _PART_TYPES = (*_ORDER, "tool_result")
+_MORE_THAN_TEXTS = {"tool_use", "tool_result", "thinking", "reasoning"}
 
 
 def read_content(content: str | list[Part] | None, *, where: str) -> Content:
@@ -149,13 +151,13 @@ def read_system(system: str | list[Any] | None) -> str | None:
 
 
 def _refuse_parts_as_text(text: str, *, where: str) -> None:
-    """Refuse the JSON of parts with calls or their results: a table cannot have texts and lists in one column.
+    """Refuse the JSON of parts with more than texts: a table cannot have texts and lists in one column.
 
     Raises:
         Refused: `wrong_type`.
     """
-    parts = _parts_in(text) if "tool_" in text or "\\" in text else None
-    if parts and any(part["type"] in {"tool_use", "tool_result"} for part in parts):
+    parts = _parts_in(text)
+    if parts and any(part["type"] in _MORE_THAN_TEXTS for part in parts):
         raise Refused("wrong_type", f"the JSON of parts as a text at {where}; give the list, or the JSON of `messages`")
 
 

@@ -57,6 +57,11 @@ class Fields:
         return f"{no_texts if self.no_texts else ''}{texts}"
 
     @property
+    def question(self) -> str | None:
+        """The field that is the question by its name."""
+        return next(iter(self._questions), None)
+
+    @property
     def _questions(self) -> list[str]:
         return self._meant("instruction") or self._meant("input")
 

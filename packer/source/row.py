@@ -214,7 +214,7 @@ TRAIN_FIELDS = ("train", "training", "trainable", "loss", "loss_mask", "masked")
 a mask, and torchtune's, which says the contrary."""
 
 YES = ("true", "1", "1.0", "yes")
-NO = ("false", "0", "0.0", "-1", "no")
+NO = ("false", "0", "0.0", "-1", "-1.0", "no")
 
 
 def as_flag(value: Any) -> bool | None:

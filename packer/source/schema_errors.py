@@ -124,8 +124,11 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     rivals = _rivals(best)
     best, joint = ([*best[:1], *rivals[:1]], " or ") if best else (_best(sampled, columns, fields.unnamed()), "; ")
     if not best:
-        way = (turns_hint(path, sampled) or _as_text(path, sampled, fields.no_texts)) if path is not None else None
-        return way or f"{fields}; packer reads messages, questions with answers, texts, and token ids"
+        plain = f"{fields}; packer reads messages, questions with answers, texts, and token ids"
+        if path is None:
+            return plain
+        several = _first_text(path, sampled, fields.question) if fields.question else turns_hint(path, sampled)
+        return "; ".join(filter(None, (several, _as_text(path, sampled, fields.no_texts)))) or plain
     when, first = best[0]
     choices = [] if when or rivals else [each for each in propose(sampled, first.reading).choices if not each.left]
     read = [f"{each.when}, {each.reading.setting()}" for each in choices]
@@ -136,6 +139,19 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     is_pair = bool(when) and "rejected" in first.reading.columns
     left_out = any(_left_out(each) for _, each in best)
     return f"say which field is which: {ways}{_DIFFERS * is_pair}{_LEFT_OUT * left_out}{_OR * bool(rivals)}"
+
+
+def _first_text(path: FilePath, rows: Sequence[Mapping[str, Any]], question: str) -> str | None:
+    """Return the step that leaves the first of several answers to a question."""
+    for name in (name for name in rows[0] if meant_field(name) == "output"):
+        lists = [row.get(name) for row in rows]
+        if all(
+            isinstance(each, list) and len(each) > 1 and all(isinstance(text, str) for text in each) for each in lists
+        ):
+            command = jq_command(path, f"{EACH_ROW}.[{json.dumps(name)}] |= .[0]")
+            what = f"if the first text in {quoted(name)} is the answer to {quoted(question)}, keep that one"
+            return f"{what}: {command}" if command else None
+    return None
 
 
 def _as_text(path: FilePath, rows: Sequence[Mapping[str, Any]], answers: Sequence[str]) -> str | None:

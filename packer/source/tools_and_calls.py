@@ -152,6 +152,9 @@ def read_call(call: Any, *, where: str) -> dict[str, Any]:
     call = _call_of_text(call, where=where)
     if not isinstance(call, dict):
         raise Refused("bad_tools", f"expected a tool call, got `{type_name(call)}` at {where}")
+    named = call.get("function")
+    if isinstance(named, str) and not named.startswith("{") and "arguments" in call and "name" not in call:
+        call = {"name" if key == "function" else key: value for key, value in call.items()}  # Inspect's logs
     if "function" in call:
         if "arguments" in call or "name" in call:
             raise Refused("bad_tools", f"a call both beside `function` and in it at {where}")

@@ -4,8 +4,9 @@ Tools call it `mask`, `learn`, `is_trainable`, and no list of such names is ever
 a yes or no beside each answer, or one of two words, or a number from 0 to 1, and answers that differ in it: a flag that
 all answers share says nothing about one of them. Why an answer ended is no flag. Words and numbers have to differ
 within a conversation. A flag is a key of the messages or of their parts, at any depth of objects, or a list of the row
-with one for each message. A field of the row whose value is the role of the answers may say it too, and so may a
-verdict such as `correct`, if some rows are right and others are not.
+with one for each message. A field of the row whose value is the role of the answers may say it too. So may a yes or no
+of the row itself, in objects only under the name of a verdict such as `correct`, and a word such as `failed`, if rows
+differ in it.
 """
 
 import json
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from packer.source.decode import decoded_json
-from packer.source.field_names import verdict
+from packer.source.field_names import judgement, verdict
 from packer.source.read_places import ITEMS, Path
 from packer.source.read_texts import MESSAGE_FIELDS
 from packer.source.roles import is_answer
@@ -56,8 +57,8 @@ class Flag:
     programs: tuple[tuple[str, str], ...]
     """What it may say, each with the program of jq that gives it a name that packer reads."""
 
-    keeps: str = ""
-    """The setting that trains only the rows of which a verdict says that they are right."""
+    keeps: tuple[tuple[str, str], ...] = ()
+    """Settings that train some of the rows, each with what is trained by it."""
 
 
 @dataclass(slots=True)
@@ -72,8 +73,11 @@ class _Found:
     messages: str = ""
     """The messages to which a list of the row belongs."""
 
-    right: set[str] = field(default_factory=set)
-    """What a verdict says of rows that are right, as JSON."""
+    rows_say: dict[bool, set[str]] = field(default_factory=dict)
+    """What rows have for yes and for no, as JSON, if they say it themselves."""
+
+    right: bool | None = None
+    """Which of both says that a row is right, if that is known."""
 
 
 class Flags:
@@ -87,7 +91,7 @@ class Flags:
 
     def add(self, row: Mapping[str, Any], path: Path = ()) -> None:
         """Gather those of one row, as it is in its file, and of the objects in it."""
-        self._verdicts(row, path)
+        self._of_row(row, path)
         values = {name: decoded_json(value) if isinstance(value, str) else value for name, value in row.items()}
         for name, messages in values.items():
             if isinstance(messages, dict):
@@ -110,12 +114,21 @@ class Flags:
                     self._note([((other,), True)])
                     self._num_answers[(other,)] += 2  # of which not all are meant
 
-    def _verdicts(self, row: Mapping[str, Any], path: Path) -> None:
+    def _of_row(self, row: Mapping[str, Any], path: Path) -> None:
         for name, value in row.items():
-            yes, said = None if (*path, name)[0] in self._read else verdict(name), as_flag(value)
-            if yes is not None and said is not None:
-                self._note([((*path, name), said)])
-                self._found[(*path, name)].right |= {json.dumps(value)} if said == yes else set()
+            at, right = (*path, name), verdict(name)
+            if at[0] in self._read or not isinstance(value, bool | int | float | str):
+                continue
+            said = as_flag(value) if right is not None or not path else None
+            if said is None and isinstance(value, str):
+                self._num_answers[at] += 1
+                said, right = judgement(value), True
+            if said is not None:
+                self._note([(at, said)])
+                self._found[at].rows_say.setdefault(said, set()).add(json.dumps(value))
+                self._found[at].right = right
+            elif not isinstance(value, str) and not path and right is None:
+                self._note([(at, None)])
 
     def _of_message(self, path: Path, message: Mapping[str, Any]) -> Iterator[tuple[Path, _Value]]:
         """Yield the flags of a message, and of its parts, of which each counts as an answer."""
@@ -153,23 +166,34 @@ class Flags:
             inner = next((end for end in range(len(path), 0, -1) if path[end - 1] == ITEMS), len(path))
             are_missing = self._num_answers[path[:inner]] > found.values.total()
             is_flag = found.values.keys() <= {True, False} and len(found.values) + are_missing > 1
+            if found.rows_say:
+                is_flag &= False in found.rows_say  # else some rows are right, and others say nothing
+                is_flag &= found.right is not None or found.num_rows > len(found.values)  # else they are ids
             if is_flag or (found.differs and (_are_numbers(found) or _are_words(found))):
                 shown = [str(value).lower() for value in sorted(found.values, key=str)]
                 says = shown if _are_words(found) else ["a number from 0 to 1"]
                 says += ["nothing"] * are_missing
                 is_told = ITEMS in path or bool(found.messages)
-                programs, said, keeps = _programs(path, found) if is_told else (), " or ".join(says), ""
-                if found.right:
-                    name, says_so = ".".join(path), f"{{in: [{', '.join(sorted(found.right))}]}}"
-                    is_plain = {".", "="}.isdisjoint(name)
-                    keeps = (
-                        f"sources.where.{name}={says_so}"
-                        if is_plain
-                        else f"sources.where={{{json.dumps(name)}: {says_so}}}"
-                    )
-                elif not is_told:
+                programs, said = _programs(path, found) if is_told else (), " or ".join(says)
+                if not (is_told or found.rows_say):
                     said = "the role of the answers"
+                keeps = tuple(_keeps(path, found))
                 yield Flag(path=path, num_rows=found.num_rows, says=said, programs=programs, keeps=keeps)
+
+
+def _keeps(path: Path, found: _Found) -> Iterator[tuple[str, str]]:
+    """Yield the settings that keep the rows that say yes and those that say no, or those that are known to be right."""
+    name = ".".join(path)
+    for said, values in sorted(found.rows_say.items(), reverse=True):
+        if found.right not in (None, said):
+            continue
+        which = (
+            f"the rows with {', '.join(sorted(values))}" if found.right is None else "the rows that it says are right"
+        )
+        says_so = f"{{in: [{', '.join(sorted(values))}]}}"
+        is_plain = {".", "="}.isdisjoint(name)
+        where = f"sources.where.{name}={says_so}" if is_plain else f"sources.where={{{json.dumps(name)}: {says_so}}}"
+        yield where, which
 
 
 def _value(value: Any) -> _Value:

@@ -21,6 +21,7 @@ from typing import Any, Literal, TypeAlias
 
 from packer.batches import Sample
 from packer.source.answer_blocks import Blocks
+from packer.source.comparisons import VERDICTS
 from packer.source.decode import Refused, decoded_json
 from packer.source.field_names import is_setting, meant_field
 from packer.source.own_reasoning import reasoning_in
@@ -275,16 +276,16 @@ def find_unread(
     own = {columns.get(name) or name for name in SCHEMAS[schema].fields}
     contents = ("value", "content") if schema == "sharegpt" else ("content",)
     tools = {columns.get(name) or name for name in ("tools", "functions")}
-    said: set[Path] = {(name, ITEMS, key) for name in own - tools for key in contents}
+    said: set[Path] = {(name, *inner, key) for name in own - tools for inner in ((ITEMS,), ()) for key in contents}
     said |= {(columns.get(name) or name,) for name in SCHEMAS[schema].fields.intersection(_ANSWERS)}
     num_rows = num_read = 0
     places = ReadPlaces()
     read = places.paths
-    names: set[str] = set()
-    keys: set[str] = set()
+    names, keys = set[str](), set[str]()
     found: list[_Row] = []
     labels: Labels = {}
-    flags, blocks = Flags(read={*own, *hidden}, roles=roles), Blocks(known=roles)
+    compared = VERDICTS if schema == "preference" else ()
+    flags, blocks = Flags(read={*own, *hidden, *compared}, roles=roles), Blocks(known=roles)
     for num_rows, row in enumerate(rows, 1):  # noqa: B007 - used after the loop
         names.update(row)
         try:

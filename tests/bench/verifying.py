@@ -73,7 +73,7 @@ def _cache(folder: Path, rows: list[Path], tokenizer: Path) -> Path:
 
 
 def _build(cache: Path, rows: list[Path], tokenizer: Path) -> Manifest:
-    sources = [{"path": str(path)} for path in rows]
+    sources = [{"path": str(path), "ignore": ["reward"]} for path in rows]
     rules = {"pack": {"block_len": 4096, "overlong": "split"}, "supervision": {"history_rewrite": "exact"}}
     build(make_recipe({"sources": sources, "tokenizer": str(tokenizer), **rules}), cache)
     return read_manifest(cache)

@@ -377,6 +377,18 @@ def test_a_request_may_be_the_row_itself_unless_its_messages_have_the_answer(tmp
     assert form_of({"messages": whole, "response": row["response"]}) is None
 
 
+@pytest.mark.parametrize("write", [dict, json.dumps])
+def test_a_message_beside_the_messages_of_its_request_is_the_answer(tmp_path: Path, write: Any) -> None:
+    """As a log of Ollama has it."""
+    row = TRAINED["a log of chats"][0]["request"] | {"message": write({"role": "assistant", "content": SAID})}
+    ((_, learned),) = read_back(built(tmp_path, row | {"done_reason": "stop"}), "rows.jsonl")
+    assert learned == [f"{SAID}<|im_end|>"]
+    with pytest.raises(Refused) as caught:
+        read_row(row | {"done_reason": "length"}, number=0, schema="messages", columns={})
+    assert caught.value.code == "cut_off"
+    assert form_of(row | {"message": "none"}) is None
+
+
 @pytest.mark.parametrize("enveloped", ["request", "response"])
 def test_a_body_may_be_in_either_of_a_request_and_its_answer(enveloped: str, tmp_path: Path) -> None:
     row, trained = TRAINED["a log of chats"]

@@ -162,12 +162,20 @@ def test_rows_from_python_are_asked_about(tokenizer: Path, tmp_path: Path) -> No
     assert packer.build(rows, tmp_path / "cache", tokenizer=tokenizer, ignore=["notes"], progress=False).built
 
 
-def test_fields_that_rules_read_are_not_asked_about(tokenizer: Path, tmp_path: Path) -> None:
-    path = written(tmp_path / "rows.jsonl", ROW | {"notes": GAELIC, "meta": {"topic": "ferries of the west coast"}})
+def test_fields_that_rules_and_columns_read_are_not_asked_about(tokenizer: Path, tmp_path: Path) -> None:
+    row = ROW | {"notes": GAELIC, "meta": {"topic": "ferries of the west coast"}}
+    path = written(tmp_path / "rows.jsonl", *(row | {"reward": float(number % 2)} for number in range(3)))
     source = {"path": str(path), "where": {"notes": {"in": [GAELIC]}}}
     split = {"group": "meta.topic", "shares": {"validation": 0.5}}
     packer.build(
-        make_recipe({"sources": [source], "tokenizer": str(tokenizer), "split": split}),
+        make_recipe(
+            {
+                "sources": [source],
+                "tokenizer": str(tokenizer),
+                "split": split,
+                "document_columns": {"gain": {"kind": "float32", "field": "reward"}},
+            }
+        ),
         tmp_path / "cache",
         progress=False,
     )
@@ -377,6 +385,12 @@ VERDICTS: list[tuple[str, list[Any], list[int]]] = [
     ("eval.passed", [False, True], [1]),
     ("meta/eval/is_correct", [False, True], [1]),
     ("json/eval/is_correct", [False, True], [1]),
+    ("loss", [True, False, False], [0]),
+    ("label", [0, 1, 0], [1]),
+    ("reward", [1.0, -1.0, 1.0], [0, 2]),
+    ("verdict", ["pass", "fail"], [0]),
+    ("status", ["approved", "pending", "rejected"], [0]),
+    ("meta/quality", ["bad", "good"], [1]),
 ]
 
 
@@ -396,15 +410,24 @@ def test_a_verdict_on_rows_is_asked_about_and_each_way_on_trains_what_it_says(
     recipe.write_text(f"tokenizer: {tokenizer}\nsources: [{{path: {path}, {where}}}]\n")
     error = fields("build", "--recipe", recipe, "-o", tmp_path / "asked", exit_code=3)["error"]
     assert f"what may say which answers are trained is not read: `{name}` (in " in error["message"]
-    keeps, ignores = [*map(shlex.split, re.findall(r"--.*?(?= trains| leaves)", error["hint"].replace("\n", " ")))]
-    for number, (way, trained) in enumerate(((keeps, right), (ignores, [*range(len(rows))]))):
+    ways = [*map(shlex.split, re.findall(r"--[^;]*?(?= trains| leaves)", error["hint"].replace("\n", " ")))]
+    trains = right, [row for row in range(len(rows)) if row not in right], [*range(len(rows))]
+    for number, (way, trained) in enumerate(zip(ways, trains[:: 4 - len(ways)], strict=True)):
         run("build", "--recipe", recipe, "-o", tmp_path / f"cache{number}", *way)
         with Cache.open(tmp_path / f"cache{number}") as opened:
             assert [row for row in range(len(rows)) if not view_row(opened, path.name, row).rejected] == trained
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("correct", [True, True]), ("passed", [1, 2]), ("correct_answer", ["yes", "no"])]
+    ("name", "said"),
+    [
+        ("correct", [True, True]),
+        ("passed", [1, 2]),
+        ("score", [0, 1, 2]),
+        ("row", [0, 1]),
+        ("split", ["train", "valid"]),
+        ("settings", [{"stream": True}, {"stream": False}, {"stream": True}]),
+    ],
 )
 def test_what_judges_no_row_is_no_verdict(tokenizer: Path, tmp_path: Path, name: str, said: list[Any]) -> None:
     path = written(tmp_path / "rows.jsonl", *(ROW | {name: each} for each in said))

@@ -35,7 +35,7 @@ def build_real(
     real: Path, corpus: str, tokenizer: str, folder: Path, *overrides: str, limit: int | None = WHOLE, jobs: int = 1
 ) -> BuildResult:
     values = {
-        "sources": [{"path": str(real / "corpora" / corpus), "limit": limit}],
+        "sources": [{"path": str(real / "corpora" / corpus), "limit": limit, "ignore": ["reward"]}],
         "tokenizer": str(real / "tokenizers" / tokenizer),
     }
     return build(make_recipe(values, overrides), folder, jobs=jobs, fail_above=1)

@@ -21,6 +21,8 @@ STYLES = {
     "{{ '<call>' + call.function | tojson + '</call>' }}{% endfor %}",
     "right behind the text": "{% for call in calls %}{{ call.function | tojson }}{% endfor %}",
     "in one list": "[{% for call in calls %}{{ call.function | tojson }}{{ ', ' if not loop.last }}{% endfor %}]",
+    "in tags within a tag": "{{ '<answer>' + (message.content or '') }}"
+    "{% for call in calls %}{{ '<call>' + call.function | tojson + '</call>' }}{% endfor %}</answer>",
     "in a section": "<calls>{% for call in calls %}{{ call.function | tojson }}{% endfor %}</calls>",
 }
 BEFORE = STYLES["each in tags"] + "{{ message.content or '' }}"
@@ -74,6 +76,7 @@ def test_exactly_the_flagged_pieces_are_trained_and_the_stop_token_with_the_last
             text, stops = trained(stages, row(said[0], places, flags))
             assert [part in text for part in said] == [*flags], (flags, text)
             assert stops == flags[-1], (flags, text)
+            assert any(flags[1:]) or text.endswith(said[0]), (flags, text)
 
 
 def test_a_turn_with_one_flag_is_trained_as_without_pieces(tmp_path: Path) -> None:

@@ -37,6 +37,16 @@ THINKS_FIRST = """\
 """Opens a reasoning block in every prompt, as the R1 distills do."""
 
 
+STATED = r"""
+{% set off = enable_thinking is defined and not enable_thinking %}{% set block = '<think>\n\n</think>\n' if off else '' %}
+{{ '<|im_start|>system\nMode: ' + ('/no_think' if off else '/think') + '<|im_end|>\n' }}
+{% for message in messages %}{{ '<|im_start|>' + message.role + '\n' }}
+{%- if message.role == 'assistant' %}{{ block }}{% endif %}{{ message.content + '<|im_end|>\n' }}
+{%- endfor %}
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' + block }}{% endif %}"""
+"""Writes a plain answer as it is in a mode that asks for reasoning only in words, as SmolLM3 does."""
+
+
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
     def stages(template: str = twins.CHATML, *overrides: str, twin: Any = twins.byte_level, **options: Any) -> Stages:
@@ -124,6 +134,15 @@ def test_a_plain_answer_is_learned_under_the_prompt_without_thinking(make: Make)
     ((prompt, completion),) = learned(make(twins.QWEN3_LIKE), user("hi"), assistant("Hello."))
     assert prompt.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
     assert completion == "Hello.<|im_end|>"
+
+
+@pytest.mark.parametrize(("said", "mode"), [("Hello.", "/no_think"), ("<think>\nhm\n</think>\nHello.", "/think")])
+def test_of_modes_that_are_told_apart_by_words_a_plain_answer_takes_the_one_whose_prompt_closes_reasoning(
+    make: Make, said: str, mode: str
+) -> None:
+    ((prompt, completion),) = learned(make(STATED), user("hi"), assistant(said))
+    assert f"Mode: {mode}<" in prompt
+    assert completion == f"{said}<|im_end|>"
 
 
 def test_reasoning_is_learned_under_the_prompt_with_thinking(make: Make) -> None:

@@ -23,6 +23,12 @@ TEMPLATE = """\
 {{- '<|im_end|>\\n' }}
 {%- endfor %}
 {% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+ANSWERS = TEMPLATE.replace(
+    "{%- else %}{{ message.content or '' }}",
+    "{%- elif message.role == 'assistant' %}{{ '<think>' + message.reasoning_content + '</think>'"
+    " if message.reasoning_content }}{{ '<answer>\\n' + message.content + '\\n</answer>' }}"
+    "{%- else %}{{ message.content or '' }}",
+)
 PLAIN = TEMPLATE.replace("'<result>\\n' + message.content + '\\n</result>'", "message.content")
 BARE = TEMPLATE.replace("<tools>\\n", "").replace("</tools><|im_end|>", "<|im_end|>")
 BRACKETS = TEMPLATE.replace("{{ message.content or '' }}", "{{ '[Q] ' + message.content + ' [/Q]' }}", 1)
@@ -97,6 +103,20 @@ def test_unwrapped_rows_become_what_rows_without_tags_become(tmp_path: Path) -> 
         assert stages.document(row(text, tools=[TIDE])) == stages.document(row("06:12", tools=[TIDE]))
     prompt = stages.turns(row("<result>06:12</result>"))[-1][0]
     assert (prompt.count("<result>"), prompt.count("06:12")) == (1, 1)
+
+
+@pytest.mark.parametrize("reasoning", ["", "<think>\nSo it is.\n</think>\n"])
+def test_an_answer_that_has_the_tags_of_answers_already_rejects_the_row_and_is_unwrapped(
+    tmp_path: Path, reasoning: str
+) -> None:
+    wrapped, plain = (
+        chat(user("When?"), assistant(f"{reasoning}{said}")) for said in ("<answer>At 06:12.</answer>", "At 06:12.")
+    )
+    field = "supervision.reasoning=field"
+    assert codes(loaded(tmp_path, ANSWERS, field), plain, wrapped) == [[], ["wrapped_twice"]]
+    stages = loaded(tmp_path, ANSWERS, field, "rows.wrapped=unwrap")
+    assert stages.document(wrapped) == stages.document(plain)
+    assert codes(loaded(tmp_path, TEMPLATE), chat(user("When?"), assistant("<answer>At 06:12.</answer>"))) == [[]]
 
 
 def test_what_a_user_asks_may_be_wrapped_too_and_many_such_rows_are_rejected_like_one(tmp_path: Path) -> None:
@@ -201,6 +221,16 @@ def test_the_header_of_a_turn_in_words_rejects_the_row_and_is_unwrapped(tmp_path
     same_for_all_rows(tmp_path, re.sub("(?i)assistant", "User", asked) + ASKED, "At 06:12.")
 
 
+@pytest.mark.parametrize("write", [json.dumps, str])
+def test_a_text_that_is_its_message_or_its_parts_written_out_rejects_the_row_and_is_unwrapped(
+    tmp_path: Path, write: Any
+) -> None:
+    same_for_all_rows(tmp_path, ASKED, write([{"type": "text", "text": "At "}, {"type": "text", "text": "06:12."}]))
+    same_for_all_rows(tmp_path, write({"role": "user", "content": ASKED}), "At 06:12.")
+    for text in ({"role": "user", "content": "a"}, [{"type": "tide", "text": "a"}], {"text": "a"}, [{"text": "a"}]):
+        assert codes(loaded(tmp_path, twins.CHATML), chat(user(ASKED), assistant(write(text)))) == [[]]
+
+
 def same_for_all_rows(folder: Path, asked: str, said: str) -> None:
     """Of several equal rows, all but the first few are rendered by the fast way."""
     sample, plain = chat(user(asked), assistant(said)), chat(user(ASKED), assistant("At 06:12."))
@@ -216,6 +246,11 @@ def test_what_stands_before_a_frame_stays_and_several_turns_in_a_text_are_never_
     assert stages.turns(framed) == stages.turns(chat(user(f"Be brief.\n\n{ASKED}"), assistant("At 06:12.")))
     framed = chat(user(f"<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\n{ASKED} [/INST]"), assistant("At 06:12."))
     assert stages.turns(framed) == stages.turns(chat(user(f"Be brief.\n\n{ASKED}"), assistant("At 06:12.")))
+    for one in (system, user):
+        framed = chat(one("<<SYS>>\nBe brief.\n<</SYS>>\n\nNow!"), user(ASKED), assistant("At 06:12."))
+        plain = chat(one("Be brief.\n\nNow!"), user(ASKED), assistant("At 06:12."))
+        assert stages.turns(framed) == stages.turns(plain)
+        assert codes(loaded(tmp_path, twins.CHATML), framed) == [["wrapped_twice"]]
     talk = f"Human: Hi\n\nAssistant: Hello!\n\nHuman: {ASKED}\n\nAssistant:"
     whole = f"user\n{ASKED}\nassistant\nAt 06:12."
     assert codes(stages, chat(user(talk), assistant("At 06:12."))) == [["wrapped_twice"]]

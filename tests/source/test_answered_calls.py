@@ -146,6 +146,13 @@ def test_an_id_of_a_call_is_that_of_the_result_under_any_key(key):
         read([moved("b"), moved("b")])
 
 
+@pytest.mark.parametrize("key", ["tool_name", "function"])
+def test_a_tool_that_was_called_is_that_of_the_result_under_any_key(key):
+    results = [{"role": "tool", "content": tool, key: tool} for tool in ("read", "look")]
+    row = chat.read({"messages": [ASKED, calls_of("look", "read"), *results, SAID]}, 0)
+    assert [message.fields.get("name") for message in row.messages][2:4] == ["read", "look"]
+
+
 @pytest.mark.parametrize("key", ["id", "toolCallId", "callID", "tool_use_id"])
 def test_an_id_that_only_results_have_is_one_of_a_call(key):
     """An id that other messages have too is that of the message."""

@@ -29,6 +29,7 @@ THOUGHT: list[dict[str, Any]] = [
     *(assistant(None, **{name: "Count."}) for name in ("reasoning_content", "thinking", "reasoning")),
     assistant("", reasoning_content="Count."),
     assistant([{"type": "thinking", "thinking": "Count."}]),
+    assistant([{"type": "reasoning", "reasoning": "Count.", "signature": None}]),
     assistant([{"type": "thinking", "thinking": [{"type": "text", "text": "Count."}], "closed": True}]),
     assistant([{"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Count."}]}]),
     assistant(None, reasoning_details=[{"type": "reasoning.text", "text": "Count.", "index": 0, "signature": "c2ln"}]),

@@ -197,6 +197,21 @@ def test_options_that_no_column_reads_are_written_into_the_question(name, tmp_pa
     assert all(text in written["Question"] for text in ("Which?", "owl", "curlew", "B"))
 
 
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+def test_of_several_answers_to_a_question_the_hint_keeps_the_first_and_makes_no_dialogue_of_them(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"prompt": "Which?", "tags": ["a", "b"], "responses": ["an owl", "a hen"]}), "utf-8")
+    with pytest.raises(InputError) as caught:
+        detect_schema(path, format="jsonl", columns={})
+    hint = caught.value.hint
+    subprocess.run(hint[hint.index("jq -c") :], shell=True, check=True, cwd=tmp_path)
+    path = tmp_path / "rows_lines.jsonl"
+    assert json.loads(path.read_text("utf-8")) == {"prompt": "Which?", "tags": ["a", "b"], "responses": "an owl"}
+    with pytest.raises(InputError) as caught:
+        detect_schema(path, format="jsonl", columns={})
+    assert "--columns instruction=prompt,output=responses" in caught.value.hint
+
+
 @pytest.mark.parametrize(
     ("choices", "answer", "asked"),
     [

@@ -199,9 +199,10 @@ def test_what_a_request_says_about_a_tool_is_not_part_of_its_definition() -> Non
 
 def test_parts_as_text_are_not_trained_as_text() -> None:
     """A table has either texts or lists in a column; some write the lists as JSON."""
-    used = [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]
-    with pytest.raises(Refused, match=r"the JSON of parts as a text at \$\.messages\[0\]\.content"):
-        read({"messages": [{"role": "assistant", "content": json.dumps(used)}]}, 0)
+    used = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
+    for part in (used, {"type": "thinking", "thinking": "a"}):
+        with pytest.raises(Refused, match=r"the JSON of parts as a text at \$\.messages\[0\]\.content"):
+            read({"messages": [{"role": "assistant", "content": json.dumps([part])}]}, 0)
     for text in ('[{"type": "tool_use"', '[{"type": "tool_use"}, {"type": "dog"}]', '[{"type": "text", "text": "a"}]'):
         (message,) = read({"messages": [{"role": "assistant", "content": text}]}, 0).messages
         assert message.fields["content"] == text

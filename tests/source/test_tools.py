@@ -68,6 +68,7 @@ def test_tools_that_cannot_be_read_refuse_the_row(refusal, tools, reason):
 @pytest.mark.parametrize(
     "call",
     [
+        {"function": "f", "arguments": {"x": 1}, "type": "function"},
         CALL,
         {"function": {"name": "f", "arguments": '{"x": 1}'}},
         {"name": "f", "arguments": {"x": 1}},

@@ -333,6 +333,12 @@ def test_what_an_answer_says_is_read_whatever_is_made_of_it(asked, schema) -> No
     assert asked(row, schema) == []
     assert asked(row | {"note": said.replace("ferry", "boats")}, schema) == ["note"]
     if schema == "messages":
+        pair = {
+            "messages": row["messages"][:-1],
+            "tools": row["tools"],
+            "rejected_response": row["messages"][-1] | {"content": "No."},
+        }
+        assert asked(pair | {"chosen_response": row["messages"][-1]}, "preference") == []
         row["messages"][-1]["value"] = GAELIC
         assert asked(row) == ["messages[].value"]
 

@@ -19,6 +19,7 @@ from packer.model.model import Model
 from packer.pipeline.messages.suggestions import templates_hint
 from packer.pipeline.plan.input_resolution import SourceFile
 from packer.pipeline.stages import compile_template
+from packer.recipe.column_rules import declared
 from packer.recipe.named_options import as_option, flow_mapping
 from packer.recipe.recipe import Recipe, Source, for_one_source
 from packer.recipe.row_rules import fields_of
@@ -62,8 +63,9 @@ class FileQuestion:
 
 
 def asked_about(source: Source, recipe: Recipe) -> frozenset[str]:
-    """Return the fields of a source that need not be read: they are ignored, or rules about rows read them."""
-    return frozenset({*source.ignore, *fields_of(recipe.filters, recipe.split, source.where)})
+    """Return fields of a source that need not be read: they are ignored, or rules or declared columns read them."""
+    values = (each.field for each in declared(recipe) if each.rule.file is None)
+    return frozenset({*source.ignore, *fields_of(recipe.filters, recipe.split, source.where), *values})
 
 
 def question_about(file: SourceFile, entry: InputFile, recipe: Recipe, *, num_files: int) -> FileQuestion | None:
@@ -105,16 +107,13 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_file
     left = [path for path in texts if all(path in each for each in unread_by)]
     programs += [program for path in left for program in programs_for_key(path, tried, entry.roles)]
     commands = [(when, jq_command(file.path, EACH_ROW + program)) for when, program in programs]
-    verdicts = [each.flag.keeps for each in unread.fields if each.flag is not None and each.flag.keeps]
+    kept = [way for each in unread.fields if each.flag is not None for way in each.flag.keeps]
     return FileQuestion(
         unread=unread,
         proposal=proposal,
         ways=(
             *(f"{when}: {command}" for when, command in commands if command is not None),
-            *(
-                f"{as_option(setting)} trains only the rows that it says are right, ignoring it all"
-                for setting in verdicts
-            ),
+            *(f"{as_option(setting)} trains only {which}, ignoring it all" for setting, which in kept),
         ),
     )
 
