@@ -197,5 +197,5 @@ def test_a_shard_without_the_columns_of_the_recipe_is_refused(cache_of):
     path = folder / "manifest.json"
     text = path.read_text("utf-8").replace('"kind":"int32","missing":-1', '"kind":"float32","missing":-1')
     path.write_bytes(sealed(b"{\n" + text.split(",\n", 1)[1].encode()))
-    with pytest.raises(CheckError, match="has not the column at that the recipe declares"):
+    with pytest.raises(CheckError, match="lacks the column at, which the recipe declares"):
         next(PackedLoader(folder, columns=["at"]))

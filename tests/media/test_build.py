@@ -198,7 +198,7 @@ def test_a_folder_without_a_processor_is_an_error(starter, data):
 
 def test_a_tokenizer_that_is_no_json_is_named_as_without_images(model, data, tmp_path):
     broken = Path(shutil.copytree(model, tmp_path / "broken"))
-    (broken / "tokenizer.json").write_text("version https://git-lfs.github.com/spec/v1\n")
+    (broken / "tokenizer.json").write_text("not a tokenizer\n")
     for images in ("read", "reject"):
         with pytest.raises(InputError, match=r"broken: tokenizer\.json cannot be loaded"):
             build(broken, data, [{"messages": CHATS["first"]}], media={"images": images})

@@ -114,7 +114,7 @@ def test_a_column_that_no_row_of_a_source_has_is_refused(tmp_path: Path) -> None
         build_rows(rows, tmp_path, "cache", columns=columns)
     assert caught.value.hint == "did you mean 'cot'?"
     with pytest.raises(InputError, match="`columns` names `banana`, which is not a field of schema alpaca"):
-        build_rows(rows, tmp_path, "cache", columns=columns | {"banana": "cot"})
+        build_rows(rows, tmp_path, "cache", columns={"instruction": "q", "output": "a", "banana": "cot"})
     build_rows(rows, tmp_path, "cache", "supervision.reasoning=inline", columns=columns | {"reasoning": "cot"})
 
 
