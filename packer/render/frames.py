@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from packer.batches import Rejection, Sample
+from packer.recipe.recipe import Recipe
 from packer.render.control import FOREIGN_ENDS
 
 _MARK = r"(?:<[|\uff5c]\w[^<>\s]*>|</?(?:start|end)_of_turn>|</?s>)"
@@ -87,11 +88,29 @@ def _text_of_part(part: Any) -> Any:
     return part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else None
 
 
-def unframed(sample: Sample, *, unwrap: bool) -> Sample | Rejection:
-    """Return a sample if no text of it has a frame; with `unwrap`, without them, unless others stand in between.
+def unframed(sample: Sample, recipe: Recipe) -> Sample | Rejection:
+    """Return a sample if no text of it has a frame; by ``rows.wrapped: unwrap``, without them, unless others stand in
+    between. By ``supervision.control_tokens: allow``, frames that stay are words.
 
-    What stands before the header of a question stays. An answer loses the end of a turn as well.
+    What stands before the header of a question stays. An answer loses the end of a turn as well, and the white space
+    that followed its header.
     """
+    unwrap, are_words = recipe.rows.wrapped == "unwrap", recipe.supervision.control_tokens == "allow"
+    plain = {} if are_words and not unwrap else _plain_texts(sample, unwrap=unwrap)
+    if isinstance(plain, Rejection):
+        return sample if are_words else plain
+    if not plain:
+        return sample
+    messages = []
+    for k, message in enumerate(sample.messages):
+        text = plain.get(k, message.fields.get("content") if message.role == "assistant" else None)
+        fields = {**message.fields, "content": text.strip()} if isinstance(text, str) else message.fields
+        messages.append(msgspec.structs.replace(message, fields=fields))
+    return msgspec.structs.replace(sample, messages=tuple(messages))
+
+
+def _plain_texts(sample: Sample, *, unwrap: bool) -> dict[int, str] | Rejection:
+    """Return the texts of a sample, by message, that are others without their frames."""
     plain: dict[int, str] = {}
     for k, message in enumerate(sample.messages):
         role, text = message.fields["role"], message.fields.get("content")
@@ -114,10 +133,4 @@ def unframed(sample: Sample, *, unwrap: bool) -> Sample | Rejection:
         if not (unwrap and is_alone):
             reason = f"messages[{k}]: its text {shown}; the template has its own"
             return Rejection(row=sample.row, code="wrapped_twice", reason=reason, message=k)
-    if not plain:
-        return sample
-    texts = (
-        msgspec.structs.replace(each, fields={**each.fields, "content": plain[k].strip()}) if k in plain else each
-        for k, each in enumerate(sample.messages)
-    )
-    return msgspec.structs.replace(sample, messages=tuple(texts))
+    return plain

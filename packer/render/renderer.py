@@ -144,7 +144,7 @@ class Renderer:
         here = place()
         for number, sample in enumerate(rows.samples):
             here[ROW] = sample.row
-            plain = refusal_of_weights(sample, self._rules.turns) or self._unframed(sample)
+            plain = refusal_of_weights(sample, self._rules.turns) or unframed(sample, self._recipe)
             rendered = plain if isinstance(plain, Rejection) else render(number, plain)
             if isinstance(rendered, Rejection):
                 rejections.append(rendered)
@@ -154,10 +154,6 @@ class Renderer:
             skipped += [sample.row] * rendered.num_skipped
         here[ROW] = -1
         return turn_batch(texts, owners, skipped, rejections)
-
-    def _unframed(self, sample: Sample) -> Sample | Rejection:
-        is_meant = self._rules.control_tokens == "allow"
-        return sample if is_meant else unframed(sample, unwrap=self._recipe.rows.wrapped == "unwrap")
 
     def _fill(self, sample: Sample) -> RenderedRow | None:
         if sample.images is not None or self._rules.parts is not None:

@@ -9,7 +9,8 @@ Whether a template tells results apart is tried: two calls of different tools ar
 with the ids of the results exchanged. If nothing changes, it does not.
 """
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from packer.render.call_ids import with_short_ids
@@ -22,24 +23,30 @@ _IDS = ("a00000001", "b00000002")
 def tells_results_apart(template: ChatTemplate, kwargs: Mapping[str, Any]) -> bool:
     """Whether a rendering changes if the ids of two results are exchanged; True for a template that takes none.
 
-    `kwargs` are the variables of the recipe.
+    Arguments are tried as objects, and as JSON for templates that add strings. `kwargs` are variables of the recipe.
     """
-    calls = [
-        {"id": each, "type": "function", "function": {"name": f"tool_{each[0]}", "arguments": {"key": each[0]}}}
-        for each in _IDS
-    ]
-    asked: list[dict[str, Any]] = [
+    for form in (dict, json.dumps):
+        texts = []
+        for ids in (_IDS, _IDS[::-1]):
+            messages = _answered_calls(form, ids)
+            try:
+                texts.append(template.render(messages, tools=None, add_generation_prompt=False, kwargs=kwargs))
+            except RenderError:
+                break
+        else:
+            return texts[0] != texts[1]
+    return True
+
+
+def _answered_calls(form: Callable[[dict[str, str]], Any], ids: Sequence[str]) -> list[dict[str, Any]]:
+    """Return a chat with two calls, whose arguments have a form, and with results that have these ids."""
+    functions = [{"name": f"tool_{each[0]}", "arguments": form({"key": each[0]})} for each in _IDS]
+    calls = [{"id": each, "type": "function", "function": own} for each, own in zip(_IDS, functions, strict=True)]
+    return [
         {"role": "user", "content": "Which?"},
         {"role": "assistant", "content": "", "tool_calls": calls},
+        *({"role": "tool", "tool_call_id": each, "content": f"Result {k}."} for k, each in enumerate(ids)),
     ]
-    texts = []
-    for ids in (_IDS, _IDS[::-1]):
-        results = [{"role": "tool", "tool_call_id": each, "content": f"Result {k}."} for k, each in enumerate(ids)]
-        try:
-            texts.append(template.render([*asked, *results], tools=None, add_generation_prompt=False, kwargs=kwargs))
-        except RenderError:
-            return True
-    return texts[0] != texts[1]
 
 
 def in_order_of_calls(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

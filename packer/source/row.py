@@ -199,8 +199,8 @@ def row_too_large_error(max_row_bytes: int) -> Refused:
 class RowFields(msgspec.Struct, frozen=True, kw_only=True):
     """Fields of a chat row besides its messages; every chat schema extends it."""
 
-    tools: list[Any] | str | None = None
-    functions: list[Any] | str | None = None
+    tools: list[Any] | dict[str, Any] | str | None = None
+    functions: list[Any] | dict[str, Any] | str | None = None
     """The older name of `tools`."""
 
     system: str | list[Any] | None = None

@@ -41,13 +41,13 @@ MAX_PYTHON = 2**16
 _CALL_KEYS = frozenset({"name", "arguments", "id", "index", "type"})
 
 
-def read_tools(value: list[Any] | str | None, *, where: str) -> list[Any] | None:
+def read_tools(value: Any, *, where: str) -> list[Any] | None:
     """Return tool definitions as ``{"type": "function", "function": {...}}``; None if there are none.
 
     A bare ``{"name", "description", "parameters"}`` is wrapped. The order of keys is kept, because it affects the
     rendering.
 
-    `value` is a list of definitions, each an object or its JSON, or the JSON of such a list.
+    `value` is a definition or a list of some, each an object or its JSON, or the JSON of such a list.
     """
     tools = _decoded(value, where=where)
     if not tools:

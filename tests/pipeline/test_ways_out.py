@@ -133,8 +133,8 @@ CASES: dict[tuple[str, str], Case] = {
     ),
     ("wrapped_twice", "supervision.control_tokens=allow"): (
         twins.CHATML,
-        [asked({"role": "assistant", "content": "Assistant: At 06:12, she said."})],
-        (),
+        [{"messages": [USER | {"content": "Human: Hi\n\nAssistant: Hello!\n\nHuman: When?\n\nAssistant:"}, ANSWER]}],
+        ("rows.wrapped=unwrap",),
     ),
     ("wrapped_twice", "sources.columns={tools: null}"): (
         template(TEXT + CALLS, before=DEFINED),

@@ -16,6 +16,13 @@ PLAIN = twins.CHATML.replace(
     "(message.content or '')",
     "(message.content or '') + (message.tool_calls | tojson if message.tool_calls else '')",
 )
+AS_TEXT = twins.CHATML.replace(
+    "(message.content or '')",
+    "(message.content or '') }}{% for call in message.tool_calls or [] %}"
+    "{{ call.function.name + ' ' + call.function.arguments }}{% endfor %}{{ ''",
+)
+"""Takes arguments as JSON only, since it adds texts."""
+
 WITH_IDS = PLAIN.replace("(message.content or '')", "(message.tool_call_id or '') + (message.content or '')")
 
 
@@ -33,7 +40,7 @@ def stages(request, tmp_path_factory):
     """Stages by template, whose renderer is the definition or the one of a build."""
     made = {
         name: Stages.load(twins.byte_level(tmp_path_factory.mktemp("tokenizer"), template=template))
-        for name, template in (("plain", PLAIN), ("with ids", WITH_IDS))
+        for name, template in (("plain", PLAIN), ("as text", AS_TEXT), ("with ids", WITH_IDS))
     }
     for each in made.values():
         each.renderer = each.renderer.by_reference() if request.param == "definition" else each.renderer
@@ -45,10 +52,11 @@ def last_prompt(stages, *results):
 
 
 def test_results_are_put_into_the_order_of_the_calls_unless_the_template_writes_ids(stages):
-    in_order = last_prompt(stages["plain"], *"abc")
-    assert in_order.index("seen at a") < in_order.index("seen at b") < in_order.index("seen at c")
+    in_order = {name: last_prompt(stages[name], *"abc") for name in ("plain", "as text")}
+    for prompt in in_order.values():
+        assert prompt.index("seen at a") < prompt.index("seen at b") < prompt.index("seen at c")
     for order in itertools.permutations("abc"):
-        assert last_prompt(stages["plain"], *order) == in_order
+        assert {name: last_prompt(stages[name], *order) for name in in_order} == in_order
         places = [last_prompt(stages["with ids"], *order).index(f"seen at {name}") for name in order]
         assert places == sorted(places), "as the row has them: the model can tell them apart"
 

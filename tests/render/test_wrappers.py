@@ -251,7 +251,12 @@ def test_what_stands_before_a_frame_stays_and_several_turns_in_a_text_are_never_
         plain = chat(one("Be brief.\n\nNow!"), user(ASKED), assistant("At 06:12."))
         assert stages.turns(framed) == stages.turns(plain)
         assert codes(loaded(tmp_path, twins.CHATML), framed) == [["wrapped_twice"]]
+    framed = chat(user(f"Human: {ASKED}\n\nAssistant:"), assistant(" At 06:12."))
+    assert stages.turns(framed) == stages.turns(chat(user(ASKED), assistant("At 06:12.")))
     talk = f"Human: Hi\n\nAssistant: Hello!\n\nHuman: {ASKED}\n\nAssistant:"
+    words = loaded(tmp_path, twins.CHATML, "rows.wrapped=unwrap", "supervision.control_tokens=allow")
+    assert words.turns(framed) == stages.turns(framed)
+    assert talk in words.turns(chat(user(talk), assistant("At 06:12.")))[-1][0]
     whole = f"user\n{ASKED}\nassistant\nAt 06:12."
     assert codes(stages, chat(user(talk), assistant("At 06:12."))) == [["wrapped_twice"]]
     assert codes(stages, chat(user(ASKED), assistant(whole))) == [["wrapped_twice"]]

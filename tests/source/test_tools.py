@@ -26,6 +26,8 @@ def with_tools(tools, name="tools"):
     "tools",
     [
         [TOOL],
+        TOOL,
+        FUNCTION,
         [FUNCTION],
         [FUNCTION | {"type": "function"}],
         [{"function": FUNCTION}],

@@ -271,7 +271,7 @@ def _are_kept(rows: Sequence[RowBatch], recipe: Recipe, model: Model) -> bool:
         if turns.rejections or stages.run(batch, turns).rejections:
             continue
         if recipe.rows.wrapped == "unwrap":
-            plain = [unframed(sample, unwrap=True) for sample in batch.samples]
+            plain = [unframed(sample, recipe) for sample in batch.samples]
             batch = replace(batch, samples=tuple(each for each in plain if isinstance(each, Sample)))  # noqa: PLW2901
         sides = split_sides(batch) if any(sample.preference is not None for sample in batch.samples) else batch
         if not says_its_rows(sides, turns, model, dropped=recipe.supervision.allow_dropped, letters=letters):
