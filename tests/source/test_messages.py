@@ -308,7 +308,7 @@ def test_a_wrong_type_is_named_with_its_path(refusal, fields, reason):
         ({"messages": '"hi"'}, "expected `array`, got `str` at $.messages"),
         ({"messages": [{"content": "hi"}]}, "no field `role` at $.messages[0]"),
         ({"messages": ["hi"]}, "expected `object`, got `str` at $.messages[0]"),
-        (turn() | {"tools": 3}, "expected `str | array | null`, got `int` at $.tools"),
+        (turn() | {"tools": 3}, "expected `str | object | array | null`, got `int` at $.tools"),
         (turn() | {"chat_template_kwargs": "3"}, "expected `object | null`, got `int` at $.chat_template_kwargs"),
     ],
 )
