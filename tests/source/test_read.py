@@ -41,6 +41,7 @@ BAD_ROWS = [
     (b'{"text": "a", "score": NaN}', "not_json", "invalid character near byte 23"),
     (rb'{"text": "\ud800"', "not_json", "ends too early, at byte 17"),
     (b'{"text": "a", "deep": ' + b"[" * 256 + b"]" * 256 + b"}", "not_json", "nested deeper than 256 levels"),
+    (b'{"text": ' + b"[" * 256 + b"]" * 256 + b', "text": "a"}', "not_json", "nested deeper than 256 levels"),
     (b'{"text": "a", "deep": ' + b"[" * 300, "not_json", "nested deeper than 256 levels"),
     (b'{"text": "a", "score": 1e999}', "wrong_type", "a number is out of range"),
     (rb'{"text": "\ud800", "score": NaN}', "not_json", "unexpected end of escaped utf-16 surrogate pair near byte 16"),
