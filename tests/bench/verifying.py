@@ -117,7 +117,7 @@ def _verify(cache: Path, level: Level) -> None:
 
 def _read(paths: list[Path]) -> None:
     with ThreadPoolExecutor(default_jobs()) as pool:
-        assert sum(pool.map(_read_file, paths)) > _BYTES
+        assert sum(pool.map(_read_file, paths)) == sum(path.stat().st_size for path in paths)
 
 
 def _read_file(path: Path) -> int:

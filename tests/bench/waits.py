@@ -43,7 +43,9 @@ def waits_table(ranks: tuple[int, ...] = (8, 64, 512)) -> Table:
             rows, tokenizer = real / "corpora" / f"{name}.jsonl", real / "tokenizers" / "qwen3"
             source = {"path": str(rows), "limit": 4_000, "ignore": ["reward"]}
             said = {"sources": [source], "tokenizer": str(tokenizer), "pack": {"block_len": 4096}}
-            build(make_recipe(said | {"supervision": {"history_rewrite": "last"}}), Path(folder) / "cache")
+            build(
+                make_recipe(said | {"supervision": {"history_rewrite": "last"}}), Path(folder) / "cache", fail_above=1
+            )
             for layout, options in LAYOUTS.items():
                 cells = [", ".join(waits(Path(folder) / "cache", number, options)) for number in ranks]
                 table.add_row(name, layout, *cells)
