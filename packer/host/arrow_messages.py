@@ -50,9 +50,11 @@ def batch_sizes(file: Any) -> Iterator[BatchSize]:
 
 def _next(file: Any) -> BatchSize | None:
     start, head = file.tell(), file.read(4)
+    if not head:
+        return None
     if head == _CONTINUATION:
         head = file.read(4)
-    if len(head) < 4 or head == b"\0\0\0\0":  # the end of the stream, or of the file
+    if head == b"\0\0\0\0":  # the end of the stream
         return None
     (num_bytes,) = struct.unpack("<i", head)
     if not 0 < num_bytes <= file.size() - file.tell():
