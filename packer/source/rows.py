@@ -1,7 +1,7 @@
 """Reads the rows of a file or of a partition: each becomes a sample or a rejection."""
 
 import io
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import xxhash
 
 from packer.batches import Rejection, RowBatch, Sample
@@ -49,14 +50,25 @@ def file_rows(
     schema: str | None,
     columns: Columns,
     max_row_bytes: int,
+    partition: Partition | None = None,
+    is_asked: Callable[[pa.Field], bool] | None = None,
 ) -> Iterator[FileRow]:
-    """Yield the rows of a file from its start.
+    """Yield the rows of a file from its start, or those of a table from the start of a partition.
 
-    For a table, only the columns of the schema are decoded; if `schema` is None, those that determine one.
+    For a table, only the columns of the schema are decoded; if `schema` is None, those that determine one. Of other
+    columns, those that are asked for come in addition.
     """
     if format in TABLE_FORMATS:
-        names = columns_read(table_schema(path, format), schema, columns)
-        yield from table_rows(path, format, names, columns=columns, max_row_bytes=max_row_bytes)
+        every = table_schema(path, format)
+        yield from table_rows(
+            path,
+            format,
+            columns_read(every, schema, columns),
+            columns=columns,
+            max_row_bytes=max_row_bytes,
+            partition=partition,
+            fields=[field.name for field in every if is_asked is not None and is_asked(field)],
+        )
     else:
         yield from text_rows(path, file_stream(path), format, columns=columns, max_row_bytes=max_row_bytes)
 
@@ -169,17 +181,14 @@ def _partition_rows(
     num_rows = 0
     if partition.format in TABLE_FORMATS:
         _refuse_changed_table(partition)
-        every = table_schema(path, partition.format)
-        rows = table_rows(
+        rows = file_rows(
             path,
-            partition.format,
-            columns_read(every, schema, columns),
+            format=partition.format,
+            schema=schema,
             columns=columns,
             max_row_bytes=max_row_bytes,
             partition=partition,
-            fields=[
-                name for name in every.names if any(field == name or field.startswith(f"{name}.") for field in fields)
-            ],
+            is_asked=lambda column: any(f"{field}.".startswith(f"{column.name}.") for field in fields),
         )
     else:
         stream = text_stream(path, chunks, partition.codec, at_start=not partition.start)
