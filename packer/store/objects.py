@@ -17,8 +17,8 @@ from packer.host.limits import hint_at_disk, storage_errors
 from packer.host.regular_file import open_regular
 from packer.names import bucket_url, fits
 from packer.store.bucket import CONNECTIONS, Bucket, GoneError
+from packer.store.files import OTHER_DISK
 from packer.store.folder import AtomicFile
-from packer.store.mirror import OTHER_DISK
 from packer.store.place import folder_of
 
 _CHUNK_BYTES = 2**20

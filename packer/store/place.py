@@ -10,15 +10,16 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote
 
-from packer.errors import CheckError, InputError, UsageError, show_as_url
+from packer.errors import CheckError, InputError, UsageError, show_as_url, url_of
 from packer.host.cache_dir import cache_dir
 from packer.host.limits import hint_at_disk, path_errors, storage_errors
 from packer.hub import SCHEME, HubName, data_name, pin, snapshot
 from packer.names import bucket_url, refuse_address, shown
-from packer.store.files import CacheFiles
+from packer.store.bucket import Bucket
+from packer.store.files import OTHER_DISK, CacheFiles, is_shard
 from packer.store.folder import PRIVATE
 from packer.store.manifest import MANIFEST_NAME, decode_manifest, read_manifest
-from packer.store.mirror import OTHER_DISK, Mirror, is_shard, make_mirror, mirror_of
+from packer.store.mirror import make_mirror
 from packer.withdrawn import refuse_withdrawn
 
 _MOST_NAME_BYTES = 200
@@ -39,7 +40,7 @@ def cache_place(name: Path | str, *, keep_in: Path | str | None = None) -> Path:
             refuse_withdrawn("PACKER_CACHE_BYTES")
         with hint_at_disk(OTHER_DISK):
             mirror = make_mirror(folder_of(url, "caches", keep_in), url)
-            _refresh(mirror)
+            _refresh(mirror, url)
         return mirror.folder
     if keep_in is not None:
         raise UsageError(f"{name} is not a cache in a bucket: cache_dir is for caches in buckets")
@@ -52,8 +53,8 @@ def cache_place(name: Path | str, *, keep_in: Path | str | None = None) -> Path:
 def checked_place(name: Path | str) -> Iterator[Path]:
     """Provide the folder of a cache that is to be verified; for a cache in a bucket, without any earlier downloads."""
     with fresh_place(name) as folder:
-        if (mirror := mirror_of(folder)) is not None:
-            _refresh(mirror)
+        if (url := url_of(folder)) is not None:
+            _refresh(CacheFiles(folder), url)
         yield folder
 
 
@@ -83,17 +84,17 @@ def build_place(name: Path | str, *, is_dry: bool = False) -> Path:
         refuse_address(os.fspath(name), place="cache")
         _refuse_other_files(Path(name))
         return Path(name)
-    mirror = make_mirror(folder_of(url, "builds"), url)
-    if mirror.refresh(MANIFEST_NAME) is None:
+    mirror, bucket = make_mirror(folder_of(url, "builds"), url), Bucket(url)
+    if mirror.refresh(MANIFEST_NAME)[1] is None:
         # A build that was interrupted at its start has put shards there, and no note yet that they are finished.
-        other = next((name for name, _, _ in mirror.bucket.listed() if not is_shard(name)), None)
-        is_foreign = other is not None and not any(mirror.bucket.listed(PRIVATE))
-        if is_foreign and mirror.refresh(MANIFEST_NAME) is None:  # else another build has committed meanwhile
+        other = next((name for name, _, _ in bucket.listed() if not is_shard(name)), None)
+        is_foreign = other is not None and not any(bucket.listed(PRIVATE))
+        if is_foreign and mirror.refresh(MANIFEST_NAME)[1] is None:  # else another build has committed meanwhile
             raise UsageError(
                 f"{url} contains other objects and is not a cache: {other}", hint="choose a new or empty one with -o"
             )
     if not is_dry:
-        mirror.bucket.refuse_unconditional()
+        bucket.refuse_unconditional()
     return mirror.folder
 
 
@@ -107,18 +108,17 @@ def _refuse_other_files(folder: Path) -> None:
             raise UsageError(f"{folder} contains other files and is not a cache", hint="choose another folder with -o")
 
 
-def _refresh(mirror: Mirror) -> None:
+def _refresh(mirror: CacheFiles, url: str) -> None:
     """Download the current manifest, and remove downloaded shards that it does not name."""
-    before = mirror.kept(MANIFEST_NAME)
-    content = mirror.refresh(MANIFEST_NAME)
+    before, content = mirror.refresh(MANIFEST_NAME)
     if content is None:
-        next(mirror.bucket.listed(), None)  # says so if there is no such bucket
+        next(Bucket(url).listed(), None)  # says so if there is no such bucket
         raise InputError(
-            f"{mirror.bucket.url} is not a cache, or its build did not finish: it has no {MANIFEST_NAME}",
-            hint=f"packer build SOURCE... -o {mirror.bucket.url} makes one",
+            f"{url} is not a cache, or its build did not finish: it has no {MANIFEST_NAME}",
+            hint=f"packer build SOURCE... -o {url} makes one",
         )
     if before not in (None, content):
-        mirror.remove_shards(but=decode_manifest(mirror.folder, content).named_files)
+        mirror.remove_copies(but=decode_manifest(mirror.folder, content).named_files)
 
 
 def folder_of(url: str, kind: str, keep_in: Path | str | None = None) -> Path:

@@ -228,7 +228,7 @@ def test_of_shards_that_are_links_the_links_are_removed_alone(
     folder = folder_of(in_memory.url, "caches", tmp_path / "sent")
     (folder / "blocks").mkdir(parents=True)
     (folder / names[0]).symlink_to(own)
-    make_mirror(folder, in_memory.url).remove_shards(but=())
+    make_mirror(folder, in_memory.url).remove_copies(but=())
     assert not (folder / names[0]).is_symlink()
     assert (own.stat().st_mtime_ns, own.stat().st_size) == (before.st_mtime_ns, before.st_size)
 

@@ -223,12 +223,12 @@ def test_a_cache_in_a_bucket_is_the_one_of_a_folder(in_memory: Bucket, starter: 
 
 def test_a_build_that_another_one_overtook_commits_nothing(in_memory: Bucket, tmp_path: Path) -> None:
     first, second = (make_mirror(tmp_path / name, URL) for name in ("first", "second"))
-    first.commit("manifest.json", None, b"of the first")
+    first.commit("manifest.json", b"of the first", before=None, named=())
     with pytest.raises(BusyError, match="another build committed") as caught:
-        second.commit("manifest.json", None, b"of the second")
+        second.commit("manifest.json", b"of the second", before=None, named=())
     assert caught.value.hint
-    assert second.refresh("manifest.json") == in_memory.read("manifest.json") == b"of the first"
-    second.commit("manifest.json", b"of the first", b"of the second")
+    assert second.refresh("manifest.json") == (None, in_memory.read("manifest.json")) == (None, b"of the first")
+    second.commit("manifest.json", b"of the second", before=b"of the first", named=())
     assert in_memory.read("manifest.json") == b"of the second"
 
 

@@ -16,7 +16,7 @@ from packer.names import shown
 from packer.store.bucket import Bucket
 from packer.store.cache import Cache
 from packer.store.files import CacheFiles
-from packer.store.mirror import Mirror, make_mirror
+from packer.store.mirror import make_mirror
 from packer.store.own_files import locked
 from packer.store.place import fresh_place
 
@@ -34,7 +34,7 @@ def names(in_memory: Bucket) -> list[str]:
     return found
 
 
-def kept(mirror: Mirror) -> set[str]:
+def kept(mirror: CacheFiles) -> set[str]:
     return {f"blocks/{path.name}" for path in (mirror.folder / "blocks").glob("*.arrow")}
 
 
@@ -46,10 +46,10 @@ def test_all_that_is_missing_is_fetched_once_and_shards_that_no_manifest_names_g
     foreign = tmp_path / "blocks" / "foreign.arrow"
     foreign.parent.mkdir()
     foreign.write_bytes(b"x")
-    CacheFiles(tmp_path).fetch(names[3])
-    CacheFiles(tmp_path).fetch_all(names)
+    mirror.fetch(names[3])
+    mirror.fetch_all(names)
     assert kept(mirror) == {*names, "blocks/foreign.arrow"} and sorted(asked) == names
-    mirror.remove_shards(but=[names[5]])
+    mirror.remove_copies(but=[names[5]])
     assert kept(mirror) == {names[5], "blocks/foreign.arrow"}
 
 
@@ -57,7 +57,7 @@ def test_a_damaged_object_is_no_copy(names, in_memory, tmp_path) -> None:
     in_memory.replace(names[1], b"x" * BYTES)
     mirror = make_mirror(tmp_path, "s3://bucket/cache")
     with pytest.raises(CheckError, match="is damaged: its sha256"):
-        CacheFiles(tmp_path).fetch_all(names)
+        mirror.fetch_all(names)
     assert names[1] not in kept(mirror)
 
 
