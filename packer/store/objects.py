@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from glob import has_magic
-from hashlib import sha256
 from pathlib import Path
 
 from packer.errors import InputError, show_as_url
@@ -70,9 +69,8 @@ class ObjectFile:
 
     @property
     def _copy(self) -> Path:
-        """The path of the copy, which a URL and a version have; its file name is kept for people."""
-        folder = folder_of(self.url, "inputs")
-        return folder / sha256(self.etag.encode()).hexdigest()[:16] / folder.name
+        """The path of the copy, which a URL and a version have."""
+        return folder_of(f"{self.url} {self.etag}", "inputs")
 
 
 def objects_of(source: str) -> list[ObjectFile]:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from urllib.parse import quote
 
 from packer.errors import CheckError, InputError, UsageError, show_as_url, url_of
 from packer.host.cache_dir import cache_dir
@@ -21,9 +20,6 @@ from packer.store.folder import PRIVATE
 from packer.store.manifest import MANIFEST_NAME, decode_manifest, read_manifest
 from packer.store.mirror import make_mirror
 from packer.withdrawn import refuse_withdrawn
-
-_MOST_NAME_BYTES = 200
-"""Disks take names of up to 255 bytes."""
 
 
 def cache_place(name: Path | str, *, keep_in: Path | str | None = None) -> Path:
@@ -122,21 +118,8 @@ def _refresh(mirror: CacheFiles, url: str) -> None:
 
 
 def folder_of(url: str, kind: str, keep_in: Path | str | None = None) -> Path:
-    """Return a folder for a URL, made of the URL's parts: `caches/s3/bucket/runs/cache`."""
-    scheme, _, rest = url.partition("://")
-    parts = rest.split("/")
-    if any(part in ("", ".", "..") for part in parts):
-        raise UsageError(f"{url}: expected names between its slashes", hint="such as s3://BUCKET/FOLDER")
-    return cache_dir(keep_in).joinpath(kind, scheme, *map(_folder_name, parts))
-
-
-def _folder_name(part: str) -> str:
-    """Return a part of a URL as the name of a folder; of one that is too long, its beginning and a digest."""
-    name = quote(part, safe=" +@")
-    if len(name) <= _MOST_NAME_BYTES:
-        return name
-    beginning = re.sub(r"%[0-9A-F]?\Z", "", name[: _MOST_NAME_BYTES // 2])  # no part of an escape at its end
-    return f"{beginning}-{sha256(part.encode()).hexdigest()[:32]}"
+    """Return packer's own folder for what a URL names; errors show the URL in its place."""
+    return cache_dir(keep_in) / kind / sha256(url.encode()).hexdigest()[:32]
 
 
 def _fetched(name: HubName) -> Path:
