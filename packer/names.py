@@ -178,7 +178,7 @@ def in_words(message: str) -> str:
 
 
 _DATA = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow")
-_PACKED = (".gz", ".zst", ".bz2")
+_PACKED = (".gz", ".zst")
 _ABOUT_DATA = "dataset_infos.json"
 """Metadata of data set repositories, which is JSON but contains no rows."""
 

@@ -9,7 +9,7 @@ from packer.source.files import data_set_files
 
 NAMES = [
     *("a.jsonl", "a.ndjson", "a.json", "a.csv", "a.tsv", "a.parquet", "a.arrow"),
-    *("a.ndjson.bz2", "a.b.jsonl.gz", "A.JSONL.ZST", "a.csv.bz2"),
+    *("a.ndjson.zst", "a.b.jsonl.gz", "A.JSONL.ZST"),
 ]
 OTHERS = ["README.md", "a.txt", "a.gz", "jsonl", "dataset_infos.json", "a.jsonl.xz"]
 

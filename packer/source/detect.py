@@ -51,6 +51,7 @@ _EXPECTED = "JSON lines, a JSON array, CSV, Parquet or Arrow"
 
 _FOREIGN: tuple[tuple[int, bytes | tuple[bytes, ...], str, str], ...] = (
     (0, b"\xfd7zXZ\x00", "xz", "unpack it first: xz -dk {path}; or pipe it in: xz -dc {path} | packer build - …"),
+    (0, b"BZh", "bzip2", "unpack it first: bunzip2 -k {path}; or pipe it in: bzcat {path} | packer build - …"),
     (0, b"PK\x03\x04", "a zip archive", "unpack it first: unzip {path}"),
     (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it first: 7z x {path}"),
     (257, (b"ustar\x00", b"ustar  \x00"), "a tar archive", "unpack it first: tar -xf {path}"),

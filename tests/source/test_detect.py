@@ -76,6 +76,7 @@ def archive_of_rows(kind):
 @pytest.mark.parametrize(
     ("content", "found", "hint"),
     [
+        (b"BZh91AY&SY", "bzip2", "bunzip2 -k"),
         (b"\xfd7zXZ\x00....", "xz", "xz -dk"),
         ('{"text": "a"}'.encode("utf-16"), "UTF-16", "iconv"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "a pointer of Git LFS", "git lfs pull"),
