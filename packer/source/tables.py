@@ -335,7 +335,7 @@ class _ColumnReader:
         if name in self._images and (is_foreign(column.type) or is_searched(column.type)):
             return column.to_pylist(), None
         if name in self._media:
-            return _has_media(column).to_pylist(), None
+            return [bool(value) and value == value for value in column.to_pylist()], None  # noqa: PLR0124 - NaN is none
         if name in self._optional and is_foreign(column.type) and not holds_messages(column.type):
             return [None] * len(column), None
         values = column.to_pylist()
@@ -362,16 +362,3 @@ def _leaves(column: pa.Array) -> Iterator[pa.Array]:
             yield from _leaves(each)
     else:
         yield column
-
-
-def _has_media(column: pa.Array) -> pa.Array:
-    """Return which rows of a media column have media: the value is not null, empty, 0 or false."""
-    import pyarrow.compute as pc  # noqa: PLC0415 - a twentieth of a second, not needed for JSON
-
-    valid = column.is_valid()
-    for measure in (pc.list_value_length, pc.binary_length, pc.abs, partial(pc.cast, target_type=pa.uint8())):
-        try:
-            return pc.and_(valid, pc.greater(pc.fill_null(measure(column), 0), 0))
-        except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
-            continue
-    return valid
