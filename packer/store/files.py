@@ -1,6 +1,6 @@
 """The files of a cache by their names: everything that is read, written, renamed or linked goes through here.
 
-A reader or writer of a cache sees an ordinary folder. If the folder mirrors a bucket (:mod:`packer.store.mirror`), what
+A reader or writer of a cache sees an ordinary folder. If the folder mirrors a bucket (:mod:`packer.store.place`), what
 is missing is downloaded first, and what is finished is uploaded.
 
 A file that is not in the folder is downloaded whole on first access. A shard's name contains the beginning of its

@@ -25,7 +25,7 @@ from packer.store.bounds import OutOfBounds
 from packer.store.files import CacheFiles
 from packer.store.manifest import Shard
 from packer.store.mapping import MappedShard, map_shard, read_columns
-from packer.store.mirror import SentFolder
+from packer.store.place import SentFolder
 from packer.store.schema import Kind
 
 Rows = TypeVar("Rows", DocumentRows, BlockRows)

@@ -1,13 +1,20 @@
-"""Resolve the name of a cache to a folder: a local one, or a copy of a cache in a bucket or on the Hub."""
+"""Resolve the name of a cache to a folder: a local one, or a copy of a cache in a bucket or on the Hub.
+
+A folder mirrors a bucket only in a process that was given its URL, and in those that this process hands the URL to.
+Nothing in a folder makes it a mirror, since a folder may come from anybody. The folder for copies is the user's own.
+"""
 
 import os
 import re
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
+from typing import Self
 
 from packer.errors import CheckError, InputError, UsageError, show_as_url, url_of
 from packer.host.cache_dir import cache_dir
@@ -15,10 +22,10 @@ from packer.host.limits import hint_at_disk, path_errors, storage_errors
 from packer.hub import SCHEME, HubName, data_name, pin, snapshot
 from packer.names import bucket_url, refuse_address, shown
 from packer.store.bucket import Bucket
-from packer.store.files import OTHER_DISK, CacheFiles, is_shard
-from packer.store.folder import PRIVATE
+from packer.store.files import MIRRORED, OTHER_DISK, CacheFiles, is_shard
+from packer.store.folder import PRIVATE, AtomicFile
 from packer.store.manifest import MANIFEST_NAME, decode_manifest, read_manifest
-from packer.store.mirror import make_mirror
+from packer.store.own_files import make_folder
 from packer.withdrawn import refuse_withdrawn
 
 
@@ -147,3 +154,47 @@ def _fetched(name: HubName) -> Path:
                 hint="it is gone from the client's cache: the same command fetches it again",
             )
     return folder
+
+
+def make_mirror(folder: Path, url: str) -> CacheFiles:
+    """Make a folder the mirror of a URL, for this process."""
+    with storage_errors("write into", folder):
+        make_folder(folder)
+        make_folder(folder / MIRRORED)
+    show_as_url(folder, url)
+    return CacheFiles(folder)
+
+
+@dataclass(frozen=True, slots=True)
+class SentFolder:
+    """The folder of a cache, as one process sends it to another, which need not know what it mirrors."""
+
+    folder: Path
+    url: str | None
+    probe: Path | None = None
+    """A file that is in the folder now, which shows on another machine that it is the same one."""
+
+    @classmethod
+    def of(cls, folder: Path) -> Self:
+        return cls(folder, url_of(folder))
+
+    @classmethod
+    @contextmanager
+    def to_machines(cls, folder: Path) -> Iterator[Self]:
+        """Provide a folder for other machines, which see the same one, or have a copy of the bucket each."""
+        with ExitStack() as held:
+            url, probe = url_of(folder), None
+            if url is None:
+                probe = held.enter_context(AtomicFile(folder / PRIVATE, below=folder)).path
+            yield cls(folder, url, probe)
+
+    def arrive(self) -> Path:
+        """Return the folder, after making it here what it is there."""
+        if self.url is not None:
+            make_mirror(self.folder, self.url)
+        if self.probe is not None and not self.probe.exists():
+            raise UsageError(
+                f"node {socket.gethostname()} does not see {self.folder}",
+                hint="the cache must lie on a file system that all nodes have under the same absolute path",
+            )
+        return self.folder

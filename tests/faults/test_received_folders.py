@@ -23,8 +23,7 @@ from packer.store import bucket as buckets
 from packer.store.bucket import Bucket
 from packer.store.cache import Cache
 from packer.store.manifest import MANIFEST_NAME
-from packer.store.mirror import make_mirror
-from packer.store.place import build_place, folder_of
+from packer.store.place import build_place, folder_of, make_mirror
 from packer_cli.main import cli
 
 pytest.importorskip("obstore", reason="OBSTORE MISSING: tests/requirements.txt")

@@ -25,9 +25,8 @@ from packer.store import bucket as buckets
 from packer.store.bucket import Bucket
 from packer.store.cache import Cache
 from packer.store.fingerprint import content_fingerprint
-from packer.store.mirror import make_mirror
 from packer.store.objects import copy_objects, objects_of
-from packer.store.place import build_place
+from packer.store.place import build_place, make_mirror
 
 obstore = pytest.importorskip("obstore", reason="OBSTORE MISSING: tests/requirements.txt")
 URL = "s3://bucket/cache"
@@ -335,7 +334,7 @@ def test_a_disk_that_takes_no_copies_is_a_matter_of_where_they_are_kept(in_memor
     in_memory.replace("manifest.json", b"{}")
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("packer.store.mirror.make_folder", lambda _: (_ for _ in ()).throw(full))
+        patch.setattr("packer.store.place.make_folder", lambda _: (_ for _ in ()).throw(full))
         told = run("stats", URL, exit_code=5)
     assert "No space left on device" in told.stderr and "another cache_dir, or PACKER_CACHE_DIR" in told.stderr
 
