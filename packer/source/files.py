@@ -31,7 +31,7 @@ import msgspec
 from packer.display import in_shell
 from packer.errors import InputError, StorageError, UsageError
 from packer.host.limits import out_of
-from packer.host.regular_file import open_regular, path_within, read_regular_bytes, walk
+from packer.host.regular_file import path_within, read_regular_bytes, walk
 from packer.hub import may_be_repository
 from packer.names import SPLIT_NAME, FileName, data_ending, in_words, is_file_name
 from packer.near_names import did_you_mean, near_paths
@@ -45,9 +45,6 @@ STANDARD_INPUT = "-"
 _STATE = "state.json"
 _SPLITS = "dataset_dict.json"
 _SAVE_AGAIN_HINT = "save it again with save_to_disk"
-_MANIFEST = "manifest.json"
-_CACHE_MARK = re.compile(rb'"format"\s*:\s*"packer-cache"')
-"""Occurs near the start of every manifest of packer, but not in other files of that name."""
 
 
 def expand(patterns: Sequence[str]) -> list[Path]:
@@ -175,7 +172,7 @@ _MOST_SEEN = 10_000
 
 def _not_a_data_set(folder: Path) -> InputError:
     """Return the error for a folder that is not a dataset. It does not guess which file belongs to which split."""
-    if _is_cache(folder):
+    if (folder / "manifest.json").is_file() and (folder / "documents").is_dir():
         return InputError(
             f"{folder}: is a cache of packer, not a source: its rows are already packed",
             hint="name the files that it was built from",
@@ -206,15 +203,6 @@ def _named(files: Sequence[Path]) -> str:
     """Name files; if there are many, with how many are left out, so that the names cannot be taken for all of them."""
     named = " ".join(in_shell(path) for path in files[:_MOST_NAMED])
     return f"{named} and {len(files) - _MOST_NAMED} more" if len(files) > _MOST_NAMED else named
-
-
-def _is_cache(folder: Path) -> bool:
-    """Whether packer wrote this folder."""
-    try:
-        with open_regular(folder / _MANIFEST) as file:
-            return _CACHE_MARK.search(file.read(1024)) is not None
-    except OSError:
-        return False
 
 
 class _File(msgspec.Struct, frozen=True):
