@@ -13,7 +13,9 @@ import pyarrow as pa
 import xxhash
 
 from packer.batches import Rejection, RowBatch, Sample
-from packer.source.decode import Refused
+from packer.media.columns import Images
+from packer.media.marks import BadImagesError, marked
+from packer.source.decode import Refused, decoded_json
 from packer.source.file_bytes import (
     FilePath,
     changed_error,
@@ -25,17 +27,19 @@ from packer.source.file_bytes import (
     text_stream,
 )
 from packer.source.forms import FIELDS as FORM_FIELDS
-from packer.source.image_rows import read_row_with_images
 from packer.source.partition import TABLE_FORMATS, FileStatus, Format, Partition
-from packer.source.row import Columns, FileRow, field_value
+from packer.source.row import Columns, FileRow, field_value, rename
 from packer.source.schema import SCHEMAS, columns_read, fields_read, read_row
 from packer.source.table_files import table_schema
 from packer.source.tables import table_rows
 from packer.source.text_rows import text_rows
-from packer.source.unsupported_rows import may_say_end
+from packer.source.unsupported_rows import IMAGE_FIELDS, may_say_end
 
 BATCH_BYTES = 16 * 2**20
 """A batch ends once its rows exceed this size, so batches are bounded by bytes as well as by rows."""
+
+_CELLS = (*IMAGE_FIELDS, "messages", "conversations")
+"""Fields that are JSON text in tables."""
 
 
 def file_stream(path: FilePath) -> io.BufferedReader:
@@ -147,7 +151,7 @@ def read_batch(
             except Refused as refused:
                 if refused.code != "multimodal":
                     raise
-                with_images = partial(read_row_with_images, value, refused, number=number)
+                with_images = partial(_read_row_with_images, value, refused, number=number)
                 samples.append(with_images(schema=schema, columns=columns, roles=roles))
         except Refused as refused:
             rejections.append(Rejection(row=number, code=refused.code, reason=refused.reason))
@@ -164,6 +168,28 @@ def read_batch(
         names=frozenset(names),
         folder=folder,
     )
+
+
+def _read_row_with_images(
+    value: dict[str, Any], refused: Refused, *, number: int, schema: str, columns: Columns, roles: Mapping[str, str]
+) -> Sample:
+    """Read a row that was `refused` because of its media; `packer.source.schema.read_row` has the other arguments."""
+    try:
+        row = rename(value, columns)
+        texts = {name: decoded_json(row[name]) for name in _CELLS if isinstance(row.get(name), str)}
+        row, sources = marked(row | {name: cell for name, cell in texts.items() if cell is not None})
+    except BadImagesError as error:
+        raise Refused(error.code, error.reason) from None
+    if not sources:
+        raise refused
+    images = Images(sources, refused.reason)
+    sample = read_row(row, number=number, schema=schema, columns={}, roles=roles)
+    sample = msgspec.structs.replace(sample, images=images)
+    preference = sample.preference
+    if preference is None or preference.rejected is None:
+        return sample
+    other = msgspec.structs.replace(preference.rejected, images=images)
+    return msgspec.structs.replace(sample, preference=msgspec.structs.replace(preference, rejected=other))
 
 
 def folder_of(path: FilePath) -> str | None:
