@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from packer.display import repair_hint
 from packer.errors import BusyError, CheckError, StorageError, url_of
-from packer.host.limits import hint_at_disk, storage_errors
+from packer.host.limits import storage_errors
 from packer.host.regular_file import MAX_SMALL_BYTES, leads_outside, open_regular, regular_path
 from packer.store.bucket import CONNECTIONS, MAX_READ_BYTES, Bucket, GoneError
 from packer.store.digest import FileDigest, digest_file, digest_file_xxh3
@@ -42,8 +42,6 @@ T = TypeVar("T")
 
 MIRRORED = ".mirror"
 """Folder within a mirror for locks, which are not part of the cache."""
-
-OTHER_DISK = "free some space, or name a folder on another disk: another cache_dir, or PACKER_CACHE_DIR"
 
 _LOCKS = 1024
 """Number of lock files. A name's hash selects its lock, so all processes together download about this many files at
@@ -107,7 +105,7 @@ class CacheFiles:
         self._refuse_outside(name)
         path = self.folder / name
         if not path.exists() and (bucket := self.bucket) is not None:
-            with hint_at_disk(OTHER_DISK), self._locked(name, bucket):
+            with self._locked(name, bucket):
                 if not path.exists():  # else another process downloaded it meanwhile
                     _download(bucket, name, path)
         return path

@@ -12,11 +12,10 @@ from glob import has_magic
 from pathlib import Path
 
 from packer.errors import InputError, show_as_url
-from packer.host.limits import hint_at_disk, storage_errors
+from packer.host.limits import storage_errors
 from packer.host.regular_file import open_regular
 from packer.names import bucket_url, fits
 from packer.store.bucket import CONNECTIONS, Bucket, GoneError
-from packer.store.files import OTHER_DISK
 from packer.store.folder import AtomicFile
 from packer.store.place import folder_of
 
@@ -39,7 +38,7 @@ class ObjectFile:
         copy = self._copy
         show_as_url(copy, self.url)
         if not copy.exists():
-            with hint_at_disk(OTHER_DISK), AtomicFile(copy.parent) as file:
+            with AtomicFile(copy.parent) as file:
                 for chunk in self.chunks(0, None):
                     file.write(chunk)
                 file.commit(copy.name)

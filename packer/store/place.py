@@ -18,11 +18,11 @@ from typing import Self
 
 from packer.errors import CheckError, InputError, UsageError, show_as_url, url_of
 from packer.host.cache_dir import cache_dir
-from packer.host.limits import hint_at_disk, path_errors, storage_errors
+from packer.host.limits import path_errors, storage_errors
 from packer.hub import SCHEME, HubName, data_name, pin, snapshot
 from packer.names import bucket_url, refuse_address, shown
 from packer.store.bucket import Bucket
-from packer.store.files import MIRRORED, OTHER_DISK, CacheFiles, is_shard
+from packer.store.files import MIRRORED, CacheFiles, is_shard
 from packer.store.folder import PRIVATE, AtomicFile
 from packer.store.manifest import MANIFEST_NAME, decode_manifest, read_manifest
 from packer.store.own_files import make_folder
@@ -41,9 +41,8 @@ def cache_place(name: Path | str, *, keep_in: Path | str | None = None) -> Path:
     if url is not None:
         if os.environ.get("PACKER_CACHE_BYTES"):
             refuse_withdrawn("PACKER_CACHE_BYTES")
-        with hint_at_disk(OTHER_DISK):
-            mirror = make_mirror(folder_of(url, "caches", keep_in), url)
-            _refresh(mirror, url)
+        mirror = make_mirror(folder_of(url, "caches", keep_in), url)
+        _refresh(mirror, url)
         return mirror.folder
     if keep_in is not None:
         raise UsageError(f"{name} is not a cache in a bucket: cache_dir is for caches in buckets")

@@ -336,7 +336,7 @@ def test_a_disk_that_takes_no_copies_is_a_matter_of_where_they_are_kept(in_memor
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("packer.store.place.make_folder", lambda _: (_ for _ in ()).throw(full))
         told = run("stats", URL, exit_code=5)
-    assert "No space left on device" in told.stderr and "another cache_dir, or PACKER_CACHE_DIR" in told.stderr
+    assert "No space left on device" in told.stderr and "with PACKER_CACHE_DIR" in told.stderr
 
 
 def test_errors_name_the_url_that_a_folder_stands_for_unless_they_are_about_the_disk(tmp_path: Path) -> None:
