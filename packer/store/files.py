@@ -57,6 +57,11 @@ def is_shard(name: str) -> bool:
     return name.startswith(tuple(f"{kind}/" for kind in _SHARDS)) and _DIGEST.search(name) is not None
 
 
+def damage(folder: Path, name: str, what: str) -> CheckError:
+    """Return the error for a file of a cache that is not what a build wrote."""
+    return CheckError(f"{folder / name} {what}", hint=repair_hint(folder))
+
+
 @dataclass(frozen=True, slots=True)
 class CacheFiles:
     """The files of one cache, each by its POSIX path relative to the folder.

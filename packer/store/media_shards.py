@@ -17,12 +17,11 @@ from typing import Literal, Self
 
 import pyarrow as pa
 
-from packer.display import repair_hint
 from packer.errors import CheckError, UsageError
 from packer.media.decoder import Image, UnusableImageError
 from packer.media.places import ImageFiles
 from packer.store.digest import FileDigest
-from packer.store.files import CacheFiles
+from packer.store.files import CacheFiles, damage
 from packer.store.folder import AtomicFile
 from packer.store.manifest import Manifest, StoredTable
 from packer.store.shard_file import IPC_OPTIONS, shard_name
@@ -129,9 +128,8 @@ class MediaShards:
                 hint="put it back, name the folder where it is now as sources, or build again",
             )
         if data is None or sha256(data).digest() != digest:
-            where = self._folder / FOLDER
-            state = "is missing" if data is None else "is damaged: its bytes have another sha256"
-            raise CheckError(f"{where}: the image {digest.hex()} {state}", hint=repair_hint(self._folder))
+            state = "is missing" if data is None else "has another sha256"
+            raise damage(self._folder, FOLDER, f"is damaged: the image {digest.hex()} {state}")
         return bytes(data)
 
     def named(self, name: str, digest: bytes) -> bytes | str:
@@ -204,7 +202,6 @@ class MediaShards:
     def _batches(self) -> Iterator[pa.RecordBatch]:
         files = CacheFiles(self._folder)
         for table in self._tables:
-            path = self._folder / table.path
             try:
                 files.fetch(table.path)
                 reader = pa.ipc.open_file(pa.BufferReader(files.map(table.path)))
@@ -214,7 +211,7 @@ class MediaShards:
                     batch.validate(full=True)
                     yield batch
             except (pa.ArrowException, ValueError, OSError) as error:
-                raise CheckError(f"{path} is damaged: {error}", hint=repair_hint(self._folder)) from error
+                raise damage(self._folder, table.path, f"is damaged: {error}") from error
 
 
 def _check_schema(schema: pa.Schema) -> None:

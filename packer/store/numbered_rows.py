@@ -15,12 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from packer.batches import Bool, Int64, UInt64
-from packer.display import repair_hint
-from packer.errors import CheckError
 from packer.layout import MASKED, offsets_of
 from packer.store.arrow_columns import BlockRows, DocumentRows, numbers
 from packer.store.bounds import OutOfBounds
-from packer.store.files import CacheFiles
+from packer.store.files import CacheFiles, damage
 from packer.store.manifest import Shard
 from packer.store.mapping import MappedShard, map_shard, read_columns
 from packer.store.place import SentFolder
@@ -29,7 +27,7 @@ from packer.store.schema import Kind
 Rows = TypeVar("Rows", DocumentRows, BlockRows)
 T = TypeVar("T", bound=np.generic)
 
-_OTHER_ROWS = "its rows are not those the manifest names"
+_OTHER_ROWS = "is damaged: its rows are not those the manifest names"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +164,10 @@ class NumberedRows(Generic[Rows]):
         """Check every byte of the shards, whichever rows are chosen: many times as fast as the digests of all rows."""
         for number, shard in enumerate(self.shards):
             if (found := CacheFiles(self.folder).xxh3(shard.path)) != shard.xxh3:
-                raise self._damaged(shard, f"expected xxh3-128 {shard.xxh3}, found {found}")
+                raise damage(self.folder, shard.path, f"is damaged: expected xxh3-128 {shard.xxh3}, found {found}")
             self._verify_row_digests(number)
             if self.mapped(number).digest_of_values() != shard.rows_sha256:
-                raise self._damaged(shard, _OTHER_ROWS)
+                raise damage(self.folder, shard.path, _OTHER_ROWS)
 
     def chunk(self, number: int) -> tuple[Rows, UInt64]:
         """Return the rows of a record batch and their stored digests, without checking them."""
@@ -180,10 +178,9 @@ class NumberedRows(Generic[Rows]):
             try:
                 digests = numbers(batch.column("digest"))
                 opened = self._opened[number] = self._view(batch, mapped), digests
-            except OutOfBounds as error:
-                raise self._damaged(mapped.shard, f"row {self.row_in_shard(number, error.row)}: {error}") from None
             except ValueError as error:
-                raise self._damaged(mapped.shard, str(error)) from None
+                row = f"row {self.row_in_shard(number, error.row)}: " if isinstance(error, OutOfBounds) else ""
+                raise damage(self.folder, mapped.shard.path, f"is damaged: {row}{error}") from None
         return opened
 
     def chunks(self) -> Iterator[tuple[Rows, UInt64]]:
@@ -205,9 +202,6 @@ class NumberedRows(Generic[Rows]):
 
     def row_in_shard(self, chunk: int, row: int) -> int:
         return self.shards[self._shard_of[chunk]].places[self._place_of[chunk]].first_row + row
-
-    def _damaged(self, shard: Shard, reason: str) -> CheckError:
-        return CheckError(f"{self.folder / shard.path} is damaged: {reason}", hint=repair_hint(self.folder))
 
     def _view(self, batch: pa.RecordBatch, mapped: MappedShard) -> Rows:
         """Return the columns of a record batch as flat arrays; raise ValueError if they are invalid."""
@@ -247,7 +241,7 @@ class NumberedRows(Generic[Rows]):
             for first in np.flatnonzero(found != expected)[:1].tolist():
                 digests = f"expected digest {expected[first]:016x}, found {found[first]:016x}"
                 row = self.row_in_shard(chunk, int(rows[first]))
-                raise self._damaged(self.shards[number], f"row {row}: {digests}")
+                raise damage(self.folder, self.shards[number].path, f"is damaged: row {row}: {digests}")
             self._verify_row_digests(number)
             self._checked[numbers[positions]] = True
 
@@ -257,5 +251,5 @@ class NumberedRows(Generic[Rows]):
             return
         shard = self.shards[number]
         if self.mapped(number).digest_of_rows() != shard.rows_xxh3:
-            raise self._damaged(shard, _OTHER_ROWS)
+            raise damage(self.folder, shard.path, _OTHER_ROWS)
         self._verified_shards.add(number)
