@@ -1,7 +1,6 @@
 """Detects the format of a file from its bytes, and the schema of its rows."""
 
 import shlex
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -194,8 +193,8 @@ def has_field(file: InputFile, field: str, *, max_rows: int | None = _SAMPLED_RO
         max_row_bytes=file.max_row_bytes,
         is_asked=_may_be_asked_about,
     )
-    most = min(each for each in (max_rows, file.limit, sys.maxsize) if each is not None)
-    return any(_has_field(row, field) for row in _objects(islice(rows, most)))
+    used = islice(rows, file.limit)
+    return any(_has_field(row, field) for row in _objects(used if max_rows is None else _sampled(used, max_rows)))
 
 
 def _has_field(row: Any, path: str) -> bool:

@@ -102,7 +102,7 @@ def map_shard(folder: Path, shard: Shard) -> MappedShard:
 
 
 @contextmanager
-def as_missing(folder: Path, shard: Shard) -> Iterator[None]:
+def as_missing(folder: Path, shard: Shard | StoredTable) -> Iterator[None]:
     """Report a file that does not exist as missing, even if it was just there: a build may have removed it."""
     path = folder / shard.path
     try:
@@ -119,7 +119,7 @@ def _missing(folder: Path, shard: Shard | StoredTable) -> CheckError:
 
 
 @contextmanager
-def as_damage(folder: Path, shard: Shard) -> Iterator[None]:
+def as_damage(folder: Path, shard: Shard | StoredTable) -> Iterator[None]:
     """Convert the errors that Arrow raises for a damaged file to a CheckError."""
     try:
         yield

@@ -24,6 +24,7 @@ from packer.store.digest import FileDigest
 from packer.store.files import CacheFiles, damage
 from packer.store.folder import AtomicFile
 from packer.store.manifest import Manifest, StoredTable
+from packer.store.mapping import as_damage
 from packer.store.shard_file import IPC_OPTIONS, shard_name
 
 FOLDER = "media"
@@ -200,20 +201,12 @@ class MediaShards:
         return found
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        files = CacheFiles(self._folder)
         for table in self._tables:
-            try:
-                files.fetch(table.path)
-                reader = pa.ipc.open_file(pa.BufferReader(files.map(table.path)))
-                _check_schema(reader.schema)
+            with as_damage(self._folder, table):
+                reader = pa.ipc.open_file(pa.BufferReader(CacheFiles(self._folder).map(table.path)))
+                if not reader.schema.equals(_SCHEMA):
+                    raise ValueError("it has other columns than shards of images")
                 for number in range(reader.num_record_batches):
                     batch = reader.get_batch(number)
                     batch.validate(full=True)
                     yield batch
-            except (pa.ArrowException, ValueError, OSError) as error:
-                raise damage(self._folder, table.path, f"is damaged: {error}") from error
-
-
-def _check_schema(schema: pa.Schema) -> None:
-    if not schema.equals(_SCHEMA):
-        raise ValueError("it has other columns than shards of images")

@@ -13,7 +13,7 @@ from packer.host.arrow_messages import batch_sizes
 from packer.store.digest import FileDigest
 from packer.store.files import CacheFiles, damage
 from packer.store.manifest import StoredTable
-from packer.store.mapping import check_size
+from packer.store.mapping import as_damage, check_size
 from packer.store.shard_file import IPC_OPTIONS
 
 FOLDER = "rows"
@@ -54,13 +54,11 @@ def read_table(cache: Path, stored: StoredTable, schema: pa.Schema) -> pa.Table:
     content = CacheFiles(cache).read(stored.path, max_bytes=stored.num_bytes)
     if xxh3_128_hexdigest(content) != stored.xxh3:
         raise damage(cache, stored.path, "is damaged: its xxh3 is not the manifest's")
-    try:
+    with as_damage(cache, stored):
         table = _table(content, schema)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise damage(cache, stored.path, f"is damaged: {error}") from error
-    if table.num_rows != stored.num_rows:
-        raise damage(cache, stored.path, f"is damaged: expected {stored.num_rows} rows, found {table.num_rows}")
-    return table
+        if table.num_rows != stored.num_rows:
+            raise ValueError(f"expected {stored.num_rows} rows, found {table.num_rows}")
+        return table
 
 
 def _table(content: bytes, schema: pa.Schema) -> pa.Table:
