@@ -52,17 +52,8 @@ def cache_place(name: Path | str, *, keep_in: Path | str | None = None) -> Path:
 
 
 @contextmanager
-def checked_place(name: Path | str) -> Iterator[Path]:
-    """Provide the folder of a cache that is to be verified; for a cache in a bucket, without any earlier downloads."""
-    with fresh_place(name) as folder:
-        if (url := url_of(folder)) is not None:
-            _refresh(CacheFiles(folder), url)
-        yield folder
-
-
-@contextmanager
 def fresh_place(name: Path | str) -> Iterator[Path]:
-    """Provide the folder of a cache; for a cache in a bucket, an empty mirror that is removed with the context."""
+    """Provide the folder of a cache; for one in a bucket, a new copy that is removed with the context."""
     url = bucket_url(name)
     if url is None:
         yield cache_place(name)
@@ -72,7 +63,7 @@ def fresh_place(name: Path | str) -> Iterator[Path]:
         root.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix="verify-", dir=root))
     try:
-        make_mirror(folder, url)
+        _refresh(make_mirror(folder, url), url)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -111,6 +111,7 @@ def test_what_is_pickled_reads_the_bucket_where_it_arrives(
 
 
 def test_a_copy_that_is_made_to_verify_is_forgotten_with_its_folder(in_memory: Bucket) -> None:
+    in_memory.replace("manifest.json", b"{}")
     with fresh_place(in_memory.url) as folder:
         assert shown(folder) == in_memory.url
     assert shown(folder) == str(folder) and not folder.exists()
