@@ -146,16 +146,15 @@ def decompressed(path: FilePath, chunks: Iterable[bytes], codec: Codec | None) -
             num_bytes += len(text)
             yield text
     except (OSError, EOFError, zlib.error, pa.ArrowException) as error:
-        if (limit := out_of(error, f"{path}: cannot be read")) is not None:
-            raise limit from error
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
         if said.startswith("Not a gzipped file"):
             said = "something else follows it"
-        raise InputError(
+        refused = InputError(
             f"{path}: {codec} data is damaged or cut off: {said}; "
             f"at least {num_bytes:,} bytes of text could be read before",
             hint="is the file complete? If not, fetch it again",
-        ) from error
+        )
+        raise out_of(error, f"{path}: cannot be read") or refused from error
 
 
 def _texts(chunks: Iterable[bytes], codec: Codec) -> Iterator[bytes]:
@@ -196,10 +195,9 @@ def no_rows_error(path: FilePath) -> NoRowsError:
 
 
 def unreadable_error(path: FilePath, error: OSError) -> PackerError:
-    if (limit := out_of(error, f"{path}: cannot be read")) is not None:
-        return limit
     hint = "the path must be a file this user can read" if isinstance(error, PermissionError) else None
-    return InputError(f"{path}: cannot be read: {error.strerror or error}", hint=hint)
+    refused = InputError(f"{path}: cannot be read: {error.strerror or error}", hint=hint)
+    return out_of(error, f"{path}: cannot be read") or refused
 
 
 def changed_error(path: FilePath | str, detail: str) -> InputError:

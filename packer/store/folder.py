@@ -20,7 +20,6 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import groupby
 from pathlib import Path, PurePosixPath
-from types import TracebackType
 from typing import NoReturn, Self
 
 from packer.errors import BusyError, PackerError, StorageError
@@ -163,9 +162,7 @@ class AtomicFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.abort()
 
 
