@@ -33,7 +33,7 @@ from packer.source.schema import SCHEMAS, VOTING_FIELDS, schema_of
 from packer.source.schema_errors import no_object, no_schema
 from packer.source.table_files import ARROW_CONTINUATION, ARROW_MAGIC, table_schema
 from packer.source.tables import is_foreign, is_searched
-from packer.source.text_rows import cells_of, read_csv
+from packer.source.text_rows import CsvFile, cells_of
 from packer.source.unsupported_rows import MEDIA_FIELDS
 
 _SAMPLED_ROWS = 1000
@@ -216,7 +216,7 @@ def _has_column(kind: pa.DataType, path: str) -> bool:
 def _columns_of(path: FilePath, format: Format) -> dict[str, str]:  # noqa: A002
     """Return the type of each column of a table."""
     if format in CSV_FORMATS:
-        return dict.fromkeys(read_csv(path, file_stream(path), format)[0], "string")
+        return dict.fromkeys(CsvFile(path, file_stream(path), format).names, "string")
     return {field.name: str(field.type) for field in table_schema(path, format)}
 
 
