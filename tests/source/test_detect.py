@@ -276,6 +276,6 @@ def test_a_broken_array_is_an_error_here_too(tmp_path):
 def test_a_table_of_bare_carriage_returns_is_reported_as_such(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_bytes(b"instruction,output\rhi,there\ra,b\r")
-    with pytest.raises(InputError, match="bare carriage returns") as raised:
+    with pytest.raises(InputError, match="a bare carriage return") as raised:
         detect_schema(path, format="csv", columns={})
     assert raised.value.hint == r"end lines with newlines: tr '\r' '\n'"
