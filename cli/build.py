@@ -51,7 +51,7 @@ def command(
 ) -> None:
     """Build a cache from SOURCEs, or bring it up to date.
 
-    A SOURCE is a file of JSON lines, JSON, CSV, Parquet or Arrow, plain or compressed (gzip, zstd, bzip2); a quoted
+    A SOURCE is a file of JSON lines, JSON, CSV, Parquet or Arrow, plain or compressed (gzip, zstd); a quoted
     pattern such as 'data/*.jsonl'; files of the Hugging Face Hub: hf://datasets/ORG/NAME[@REVISION]/PATH; objects of a
     bucket: 's3://BUCKET/FOLDER/*.jsonl'; a folder written by Dataset.save_to_disk; or - for standard input. With a
     recipe, SOURCEs replace its sources. With neither, CACHE is built again from its own recipe, and the files that the

@@ -11,14 +11,19 @@ def numbers_of(column: Any) -> npt.NDArray[Any]:
 
     Arrow's own `to_numpy` and `to_pandas_dtype` import pandas, which takes a third of a second or is not installed.
     """
-    name = str(column.type)
-    dtype = np.dtype({"halffloat": "f2", "float": "f4", "double": "f8"}.get(name, name))
+    dtype = dtype_of(column.type)
     parts = [
         np.frombuffer(chunk.buffers()[1], dtype)[chunk.offset : chunk.offset + len(chunk)]
         for chunk in getattr(column, "chunks", [column])
         if len(chunk)
     ]
     return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, dtype), *parts])
+
+
+def dtype_of(kind: Any) -> np.dtype[Any]:
+    """Return numpy's type for a type of numbers."""
+    name = str(kind)
+    return np.dtype({"halffloat": "f2", "float": "f4", "double": "f8"}.get(name, name))
 
 
 def array_of(values: npt.NDArray[Any]) -> Any:

@@ -71,7 +71,7 @@ def is_address(path: str) -> bool:
 
 
 CREDENTIALS = {
-    "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL and others",
+    "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL and others, not from ~/.aws",
     "gs": "GOOGLE_SERVICE_ACCOUNT and others",
     "az": "AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY and others",
     "hf": "HF_TOKEN",
@@ -178,7 +178,7 @@ def in_words(message: str) -> str:
 
 
 _DATA = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow")
-_PACKED = (".gz", ".zst", ".bz2")
+_PACKED = (".gz", ".zst")
 _ABOUT_DATA = "dataset_infos.json"
 """Metadata of data set repositories, which is JSON but contains no rows."""
 

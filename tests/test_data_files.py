@@ -9,7 +9,7 @@ from packer.source.files import data_set_files
 
 NAMES = [
     *("a.jsonl", "a.ndjson", "a.json", "a.csv", "a.tsv", "a.parquet", "a.arrow"),
-    *("a.ndjson.bz2", "a.b.jsonl.gz", "A.JSONL.ZST", "a.csv.bz2"),
+    *("a.ndjson.zst", "a.b.jsonl.gz", "A.JSONL.ZST"),
 ]
 OTHERS = ["README.md", "a.txt", "a.gz", "jsonl", "dataset_infos.json", "a.jsonl.xz"]
 
@@ -19,7 +19,7 @@ def test_a_data_file_is_offered_by_a_folder_and_by_a_repository(tmp_path, name):
     (tmp_path / name).write_bytes(b"{}")
     with pytest.raises(InputError, match="is a folder") as caught:
         list(data_set_files(tmp_path))
-    assert caught.value.hint == f"name its files: '{tmp_path}/*{name[1:].replace('.b.', '.')}'"
+    assert caught.value.hint == f"name its files: '{tmp_path}/**/*{name[1:].replace('.b.', '.')}'"
     assert choose(data_name("hf://datasets/tiny/talk"), [*OTHERS, f"data/{name}"]) == [f"data/{name}"]
 
 
@@ -28,6 +28,6 @@ def test_another_file_is_offered_by_neither(tmp_path, name):
     (tmp_path / name).write_bytes(b"{}")
     with pytest.raises(InputError, match="is a folder") as caught:
         list(data_set_files(tmp_path))
-    assert caught.value.hint == f"name its files: '{tmp_path}/*.jsonl'"
+    assert caught.value.hint == f"name its files: '{tmp_path}/**/*.jsonl'"
     with pytest.raises(InputError, match="no such data file"):
         choose(data_name("hf://datasets/tiny/talk"), [name])

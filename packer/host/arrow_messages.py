@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-_CONTINUATION = b"\xff\xff\xff\xff"
+_CONTINUATION, _END = b"\xff\xff\xff\xff", b"\0\0\0\0"
 _DICTIONARY, _RECORD_BATCH = 2, 3
 """Types of headers. Those of a schema and of tensors have no rows."""
 
@@ -49,10 +49,10 @@ def batch_sizes(file: Any) -> Iterator[BatchSize]:
 
 
 def _next(file: Any) -> BatchSize | None:
-    start, head = file.tell(), file.read(4)
+    start, head = file.tell(), file.read(4) or _END
     if head == _CONTINUATION:
         head = file.read(4)
-    if len(head) < 4 or head == b"\0\0\0\0":  # the end of the stream, or of the file
+    if head == _END:
         return None
     (num_bytes,) = struct.unpack("<i", head)
     if not 0 < num_bytes <= file.size() - file.tell():

@@ -37,7 +37,7 @@ def out_of(error: BaseException, action: str | None = None) -> ResourceError | N
 _RAN_OUT: Mapping[int | None, tuple[str, str]] = {
     errno.EMFILE: ("too many open files", "ulimit -n"),
     errno.ENFILE: ("too many open files on this machine", "sysctl fs.file-max"),
-    errno.ENOMEM: ("out of memory", "ulimit -v"),
+    errno.ENOMEM: ("out of memory, or of memory maps", "ulimit -v` or `sysctl vm.max_map_count"),
     errno.EAGAIN: ("no more processes or threads", "ulimit -u"),
 }
 """By errno: what is exhausted, and the setting that limits it."""
@@ -64,14 +64,16 @@ def refuse_many_values(content: bytes) -> None:
         raise ValueError(f"more than {MAX_JSON_VALUES:,} values")
 
 
+_OTHER_DISK = "name a folder on another disk: with -o, or for copies of what is in a bucket with PACKER_CACHE_DIR"
+
 _HINTS: dict[int, str | None] = {
-    errno.ENOSPC: "free some space, or build into a folder on another disk",
-    errno.EDQUOT: "the disk quota is used up: free some space, or build into a folder on another disk",
+    errno.ENOSPC: f"free some space, or {_OTHER_DISK}",
+    errno.EDQUOT: f"the disk quota is used up: free some space, or {_OTHER_DISK}",
     errno.EFBIG: "the file is larger than this disk or this user's limit allows; of a build, lower shard_bytes",
     errno.ENAMETOOLONG: "name a shorter path",
     errno.EACCES: "check who owns the folder and its permissions",
     errno.EPERM: "check who owns the folder and its permissions",
-    errno.EROFS: "the disk is mounted read-only: build into another folder",
+    errno.EROFS: f"the disk is mounted read-only: {_OTHER_DISK}",
     errno.EIO: "the disk reports a failure: check its health before trusting anything on it",
     errno.ENOLCK: "this file system has no locks: build on a local disk and copy the cache afterwards",
     errno.ENXIO: "only regular files are read and locked, and folders of a cache are no links: put the real one there",
@@ -118,24 +120,6 @@ def path_errors() -> Iterator[None]:
                 raise limit from error
             raise  # a pipe, or something else that is not on a disk
         raise _storage_error("use", os.fsdecode(error.filename), error) from error
-
-
-@contextmanager
-def hint_at_disk(hint: str) -> Iterator[None]:
-    """Give another hint with a StorageError that says that a disk is full or may not be written.
-
-    Raises:
-        StorageError: the body raised one.
-    """
-    try:
-        yield
-    except StorageError as error:
-        if isinstance(error.__cause__, OSError) and error.__cause__.errno in _REFUSED:
-            raise StorageError(error.message, hint=hint) from error.__cause__
-        raise
-
-
-_REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 def _storage_error(action: str, path: Path | str, error: OSError) -> PackerError:

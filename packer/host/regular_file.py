@@ -11,13 +11,11 @@ stands in the folder is opened only if no link leads out of it.
 import errno
 import io
 import os
-import re
 import stat
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO
 
 from packer.errors import InputError
 
@@ -39,9 +37,6 @@ _NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 _OF_HUB = ("models--", "datasets--")
 """Begin the names of folders that the Hub's client makes, one for each repository."""
-
-_PASSED = re.compile(r"/dev/(?:stdin|fd/[0-9]+)")
-"""Names of files that the shell has opened: `<(command)`, `cat file | packer … /dev/stdin`."""
 
 
 def open_descriptor(path: Path | str, flags: int = os.O_RDONLY, *, dir_fd: int | None = None) -> int:
@@ -86,11 +81,7 @@ def read_regular_bytes(path: Path | str) -> bytes:
         OSError: as :func:`open_descriptor`; with EFBIG, it has more than `MAX_SMALL_BYTES`.
     """
     with open_regular(path) as file:
-        return _read_small(file, path)
-
-
-def _read_small(file: BinaryIO, path: Path | str) -> bytes:
-    content = file.read(MAX_SMALL_BYTES + 1)
+        content = file.read(MAX_SMALL_BYTES + 1)
     if len(content) > MAX_SMALL_BYTES:
         reason = f"it has more than {MAX_SMALL_BYTES:,} bytes"
         raise OSError(errno.EFBIG, reason, os.fspath(path))
@@ -107,17 +98,6 @@ def regular_path(path: Path | str) -> bytes:
     """
     os.close(open_descriptor(path))
     return os.fsencode(path)
-
-
-def read_given_text(path: Path) -> str:
-    """Read a small text in UTF-8 that a user named: a regular file, or one that the shell opened (``<(command)``).
-
-    Raises:
-        OSError: as :func:`read_regular_bytes`.
-        UnicodeDecodeError: it is not UTF-8.
-    """
-    with path.open("rb") if _PASSED.fullmatch(str(path)) else open_regular(path) as file:
-        return _read_small(file, path).decode()
 
 
 def special_file_error(path: Path | str, what: str) -> OSError:

@@ -36,9 +36,6 @@ TICK_S = 0.05
 MAX_STUCK_S = 60.0
 """Processor time of the process during one rendering after which the operating system kills it."""
 
-ROW = 0
-"""What the number of a place is: the row of the partition that is being rendered, or -1."""
-
 Result = TypeVar("Result")
 
 
@@ -171,17 +168,12 @@ def bounded_memory(num_bytes: int) -> Iterator[None]:
         limits.free_memory()
 
 
-class _Local(threading.local):
-    def __init__(self) -> None:
-        self.place = [-1]
+class _Rendering(threading.local):
+    row = -1
+    """Row of the partition that the thread renders, or -1."""
 
 
-_LOCAL = _Local()
-
-
-def place() -> list[int]:
-    """Return the progress of the calling thread; see :data:`ROW`."""
-    return _LOCAL.place
+RENDERING = _Rendering()
 
 
 def watched(render: Callable[[], Result]) -> Result:
@@ -211,7 +203,7 @@ def watched(render: Callable[[], Result]) -> Result:
     except MemoryError:
         is_bounded = limits is not None and limits.of_memory
         most = f"{MAX_GROWTH_BYTES // 2**20} MiB of memory" if is_bounded else "memory than there is"
-        raise TemplateOverrunError.of(f"takes more {'than ' * is_bounded}{most}", _LOCAL.place[ROW]) from None
+        raise TemplateOverrunError.of(f"takes more {'than ' * is_bounded}{most}", RENDERING.row) from None
     finally:
         if limits is not None:
             limits.end()
@@ -219,5 +211,5 @@ def watched(render: Callable[[], Result]) -> Result:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
             signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
     if is_over:
-        raise TemplateOverrunError.of(f"takes more than {MAX_CPU_S:g} s of processor time", _LOCAL.place[ROW])
+        raise TemplateOverrunError.of(f"takes more than {MAX_CPU_S:g} s of processor time", RENDERING.row)
     return result

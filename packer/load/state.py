@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from packer.errors import CheckError, InputError
-from packer.host.regular_file import read_given_text
+from packer.host.regular_file import read_regular_bytes
 from packer.load.batching import End, Padded
 from packer.load.ordering import OrderName
 from packer.recipe.read_rules import BatchingName
@@ -165,7 +165,7 @@ def read_state(path: Path) -> dict[str, Any]:
     """Read the state of a reader from a JSON file: alone, or nested as in a Trainer's trainer_state.json."""
     hint = "write json.dumps(loader.state_dict()) to a file, or name the trainer_state.json of a checkpoint"
     try:
-        found = list(_states(msgspec.json.decode(read_given_text(path))))
+        found = list(_states(msgspec.json.decode(read_regular_bytes(path))))
     except (OSError, UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise InputError(f"{path} cannot be read as JSON: {reason}", hint=hint) from None

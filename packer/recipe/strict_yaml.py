@@ -14,7 +14,7 @@ import msgspec
 import yaml
 
 from packer.errors import RecipeError
-from packer.host.regular_file import read_given_text
+from packer.host.regular_file import read_regular_bytes
 from packer.names import in_words
 from packer.near_names import did_you_mean, near, near_paths
 from packer.withdrawn import WITHDRAWN
@@ -33,7 +33,7 @@ def load_mapping(path: Path, *, what: str = "", hint: str | None = None) -> dict
     Errors put `what` before the path; `hint` says what to do if the file does not exist.
     """
     try:
-        text = read_given_text(path)
+        text = read_regular_bytes(path).decode()
     except FileNotFoundError:
         raise RecipeError(f"{what}{path}: no such file", hint=did_you_mean(near_paths(path), hint or "")) from None
     except IsADirectoryError:

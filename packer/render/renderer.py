@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from packer.batches import Rejection, RowBatch, Sample, TurnBatch, has_content
-from packer.host.watchdog import ROW, place
+from packer.host.watchdog import RENDERING
 from packer.literals import longest_of
 from packer.media.marks import has_marks, in_parts
 from packer.media.processor import Processor
@@ -141,9 +141,8 @@ class Renderer:
         owners: list[int] = []
         skipped: list[int] = []
         rejections: list[Rejection] = []
-        here = place()
         for number, sample in enumerate(rows.samples):
-            here[ROW] = sample.row
+            RENDERING.row = sample.row
             plain = refusal_of_weights(sample, self._rules.turns) or unframed(sample, self._recipe)
             rendered = plain if isinstance(plain, Rejection) else render(number, plain)
             if isinstance(rendered, Rejection):
@@ -152,7 +151,7 @@ class Renderer:
             texts += rendered.texts
             owners += [sample.row] * len(rendered.texts)
             skipped += [sample.row] * rendered.num_skipped
-        here[ROW] = -1
+        RENDERING.row = -1
         return turn_batch(texts, owners, skipped, rejections)
 
     def _fill(self, sample: Sample) -> RenderedRow | None:

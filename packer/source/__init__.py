@@ -5,5 +5,5 @@ into pieces that depend only on their bytes, and `read_rows` reads a piece as ba
 is lost: each becomes one or the other. `InputFile` reads the first rows of a file without cutting it.
 
 `rows` reads every format as `FileRow`s: lines and elements of JSON stay bytes until they are decoded, while rows of CSV
-(`csv_rows`) and of Parquet and Arrow (`tables`) are values already. From `read_row` on, all formats are alike.
+(`CsvFile`) and of Parquet and Arrow (`tables`) are values already. From `read_row` on, all formats are alike.
 """

@@ -1,8 +1,7 @@
 """Decodes the bytes of a row to a JSON value, or explains why they are not one."""
 
-import json
 import re
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
@@ -71,25 +70,10 @@ def _decode_error(data: bytes, message: str) -> Refused:
         return Refused("not_utf8", f"invalid UTF-8 at byte {error.start}")
     if _is_deep(data):
         return _too_deep_error()
-    if _SURROGATE.search(data) and _is_lenient_json(data):
-        return Refused("not_utf8", "an escape stands for half of a surrogate pair")
     malformed = re.search(r"malformed: (.*) \(byte (\d+)\)", message)
-    if malformed:
-        return Refused("not_json", f"{malformed[1]} near byte {malformed[2]}")
-    return Refused("not_json", f"ends too early, at byte {len(data)}")
-
-
-def _is_lenient_json(data: bytes) -> bool:
-    """Whether Python's own decoder, which accepts lone surrogates, reads it; NaN and Infinity are still refused."""
-    try:
-        json.loads(data, parse_constant=_reject_constant)
-    except ValueError:
-        return False
-    return True
-
-
-def _reject_constant(constant: str) -> NoReturn:
-    raise ValueError(constant)
+    what = f"{malformed[1]} near byte {malformed[2]}" if malformed else f"ends too early, at byte {len(data)}"
+    cut = "; an escape may stand for half of a surrogate pair" if _SURROGATE.search(data) else ""
+    return Refused("not_json", what + cut)
 
 
 def _is_deep(data: bytes) -> bool:

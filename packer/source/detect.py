@@ -2,9 +2,9 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -27,13 +27,13 @@ from packer.source.file_bytes import (
 )
 from packer.source.jq_commands import texts_as_rows
 from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, Format
-from packer.source.row import Columns, rename
+from packer.source.row import Columns, FileRow, rename
 from packer.source.rows import InputFile, file_rows, file_stream
-from packer.source.schema import SCHEMAS, VOTING_FIELDS, columns_read, schema_of
+from packer.source.schema import SCHEMAS, VOTING_FIELDS, schema_of
 from packer.source.schema_errors import no_object, no_schema
 from packer.source.table_files import ARROW_CONTINUATION, ARROW_MAGIC, table_schema
-from packer.source.tables import holds_messages, is_foreign, is_searched, table_rows
-from packer.source.text_rows import cells_of, read_csv
+from packer.source.tables import is_foreign, is_searched
+from packer.source.text_rows import CsvFile, cells_of
 from packer.source.unsupported_rows import MEDIA_FIELDS
 
 _SAMPLED_ROWS = 1000
@@ -50,6 +50,7 @@ _EXPECTED = "JSON lines, a JSON array, CSV, Parquet or Arrow"
 
 _FOREIGN: tuple[tuple[int, bytes | tuple[bytes, ...], str, str], ...] = (
     (0, b"\xfd7zXZ\x00", "xz", "unpack it first: xz -dk {path}; or pipe it in: xz -dc {path} | packer build - …"),
+    (0, b"BZh", "bzip2", "unpack it first: bunzip2 -k {path}; or pipe it in: bzcat {path} | packer build - …"),
     (0, b"PK\x03\x04", "a zip archive", "unpack it first: unzip {path}"),
     (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it first: 7z x {path}"),
     (257, (b"ustar\x00", b"ustar  \x00"), "a tar archive", "unpack it first: tar -xf {path}"),
@@ -175,32 +176,25 @@ def field_names(path: FilePath, *, format: Format, max_rows: int = _SAMPLED_ROWS
     return {name for row in first_rows(path, format, {}, max_rows) for name in row}
 
 
-def fields_found(path: FilePath, fields: Collection[str], *, format: Format) -> set[str]:  # noqa: A002 - as above
-    """Return those of the fields that a table or the first rows of JSON have, null or not.
+def has_field(file: InputFile, field: str, *, max_rows: int | None = _SAMPLED_ROWS) -> bool:
+    """Whether a table, or one of the first rows that the recipe uses, has a field, null or not; None: any row.
 
-    A dot in a field leads into an object, or into JSON text.
+    A dot in the field leads into an object, or into JSON text.
     """
-    found: set[str] = set()
-    if format in CSV_FORMATS:
-        found = {*fields} & _columns_of(path, format).keys()
-    elif format in TABLE_FORMATS:
-        schema = table_schema(path, format)
-        found = {field for field in fields if _has_column(pa.struct(list(schema)), field)}
-    left = {*fields} - found
-    rows = list(first_rows(path, format, {}, every_column=True)) if left else []
-    return found | {field for field in left if any(_has_field(row, field) for row in rows)}
-
-
-def has_field(file: InputFile, field: str) -> bool:
-    """Whether a table, or any row of JSON that the recipe uses, has a field, null or not; reads until one does."""
-    if file.format in CSV_FORMATS or file.format in TABLE_FORMATS:
-        return bool(fields_found(file.path, [field], format=file.format))
-    rows = file_rows(file.path, format=file.format, schema=None, columns={}, max_row_bytes=file.max_row_bytes)
-    for row in islice(rows, file.limit):
-        with suppress(Refused):
-            if _has_field(row.value(), field):
-                return True
-    return False
+    if file.format in CSV_FORMATS and field in _columns_of(file.path, file.format):
+        return True
+    if file.format in TABLE_FORMATS and _has_column(pa.struct(list(table_schema(file.path, file.format))), field):
+        return True
+    rows = file_rows(
+        file.path,
+        format=file.format,
+        schema=None,
+        columns={},
+        max_row_bytes=file.max_row_bytes,
+        is_asked=_may_be_asked_about,
+    )
+    used = islice(rows, file.limit)
+    return any(_has_field(row, field) for row in _objects(used if max_rows is None else _sampled(used, max_rows)))
 
 
 def _has_field(row: Any, path: str) -> bool:
@@ -222,7 +216,7 @@ def _has_column(kind: pa.DataType, path: str) -> bool:
 def _columns_of(path: FilePath, format: Format) -> dict[str, str]:  # noqa: A002
     """Return the type of each column of a table."""
     if format in CSV_FORMATS:
-        return dict.fromkeys(read_csv(path, file_stream(path), format)[0], "string")
+        return dict.fromkeys(CsvFile(path, file_stream(path), format).names, "string")
     return {field.name: str(field.type) for field in table_schema(path, format)}
 
 
@@ -236,26 +230,23 @@ def first_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield the objects among the first rows, as many as fit in a few megabytes.
 
-    Rows of a table have the columns that determine a schema; with `every_column`, all that a hint may need.
+    Rows of a table have the columns that determine a schema; with `every_column`, also those that a hint may need.
 
     Raises:
         NoRowsError: it contains no rows.
     """
-    left, row = _SAMPLED_BYTES, None
-    if every_column and format in TABLE_FORMATS:
-        names = {field.name: True for field in table_schema(path, format) if _is_sampled(field.type)}
-        rows = table_rows(path, format, names, columns=columns, max_row_bytes=_LONGEST_SAMPLED_BYTES)
-    else:
-        rows = file_rows(path, format=format, schema=None, columns=columns, max_row_bytes=_LONGEST_SAMPLED_BYTES)
-    for row in islice(rows, max_rows):
-        with suppress(Refused):
-            if isinstance(value := row.value(), dict):
-                yield value
-        left -= row.num_bytes
-        if left < 0:
-            return
-    if row is None:
+    rows = file_rows(
+        path,
+        format=format,
+        schema=None,
+        columns=columns,
+        max_row_bytes=_LONGEST_SAMPLED_BYTES,
+        is_asked=_may_be_asked_about if every_column else None,
+    )
+    first = next(rows, None)
+    if first is None:
         raise no_rows_error(path)
+    yield from _objects(_sampled(chain([first], rows), max_rows))
 
 
 def whole_rows(file: InputFile, max_rows: int) -> Iterator[dict[str, Any]]:
@@ -263,46 +254,35 @@ def whole_rows(file: InputFile, max_rows: int) -> Iterator[dict[str, Any]]:
 
     Of a table, values that JSON does not have are left out.
     """
+    rows = file_rows(
+        file.path,
+        format=file.format,
+        schema=file.schema,
+        columns=file.columns,
+        max_row_bytes=_LONGEST_SAMPLED_BYTES,
+        is_asked=_may_be_asked_about,
+    )
+    return _objects(_sampled(islice(rows, file.limit), max_rows))
+
+
+def _sampled(rows: Iterator[FileRow], max_rows: int) -> Iterator[FileRow]:
     left = _SAMPLED_BYTES
-    if file.format in TABLE_FORMATS:
-        schema = table_schema(file.path, file.format)
-        names = columns_read(schema, file.schema, file.columns)
-        searched = [
-            each.name
-            for each in schema
-            if is_searched(each.type) or not (each.type.num_fields or is_foreign(each.type))
-        ]
-        rows = table_rows(
-            file.path,
-            file.format,
-            names,
-            columns=file.columns,
-            max_row_bytes=_LONGEST_SAMPLED_BYTES,
-            fields=[name for name in searched if name not in MEDIA_FIELDS],
-        )
-    else:
-        rows = file_rows(
-            file.path,
-            format=file.format,
-            schema=file.schema,
-            columns=file.columns,
-            max_row_bytes=_LONGEST_SAMPLED_BYTES,
-        )
-    for row in islice(rows, max_rows if file.limit is None else min(max_rows, file.limit)):
-        with suppress(Refused):
-            if isinstance(value := row.value(), dict):
-                yield {**(row.fields or {}), **value}
+    for row in islice(rows, max_rows):
+        yield row
         left -= row.num_bytes
         if left < 0:
             return
 
 
-def _is_sampled(kind: pa.DataType) -> bool:
-    """Whether a hint may need a column: it can be read, and is neither numbers with a fraction nor lists of them."""
-    if holds_messages(kind) and any(kind.value_type.get_field_index(name) >= 0 for name in ("role", "from")):
-        return True  # a foreign value under another key of a message is left out, and the message is read
-    if is_foreign(kind):
-        return False
-    while pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        kind = kind.value_type
-    return not pa.types.is_floating(kind)
+def _objects(rows: Iterator[FileRow]) -> Iterator[dict[str, Any]]:
+    """Yield those rows that are objects, with their further fields."""
+    for row in rows:
+        with suppress(Refused):
+            if isinstance(value := row.value(), dict):
+                yield {**(row.fields or {}), **value}
+
+
+def _may_be_asked_about(field: pa.Field) -> bool:
+    """Whether a column of a table may have a text or a verdict."""
+    is_plain = not (field.type.num_fields or is_foreign(field.type))
+    return field.name not in MEDIA_FIELDS and (is_plain or is_searched(field.type))

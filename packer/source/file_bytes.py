@@ -3,7 +3,6 @@
 The compression is detected from the first bytes, not from the name. A compressed file can only be read from its start.
 """
 
-import bz2
 import gzip
 import hashlib
 import io
@@ -26,13 +25,9 @@ _DELIMITERS = b",;\t|"
 PIPED = "standard-input"
 """Name of the file that keeps what was piped in. It is removed when the process ends."""
 
-Codec = Literal["gzip", "zstd", "bz2"]
+Codec = Literal["gzip", "zstd"]
 
-_SIGNATURES: tuple[tuple[bytes, Codec], ...] = (
-    (b"\x1f\x8b", "gzip"),
-    (b"\x28\xb5\x2f\xfd", "zstd"),
-    (b"BZh", "bz2"),
-)
+_SIGNATURES: tuple[tuple[bytes, Codec], ...] = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"))
 
 
 class RemoteFile(Protocol):
@@ -147,20 +142,19 @@ def decompressed(path: FilePath, chunks: Iterable[bytes], codec: Codec | None) -
         return
     num_bytes = 0
     try:
-        for text in _bz2_texts(chunks) if codec == "bz2" else _texts(chunks, codec):
+        for text in _texts(chunks, codec):
             num_bytes += len(text)
             yield text
     except (OSError, EOFError, zlib.error, pa.ArrowException) as error:
-        if (limit := out_of(error, f"{path}: cannot be read")) is not None:
-            raise limit from error
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
         if said.startswith("Not a gzipped file"):
             said = "something else follows it"
-        raise InputError(
+        refused = InputError(
             f"{path}: {codec} data is damaged or cut off: {said}; "
             f"at least {num_bytes:,} bytes of text could be read before",
             hint="is the file complete? If not, fetch it again",
-        ) from error
+        )
+        raise out_of(error, f"{path}: cannot be read") or refused from error
 
 
 def _texts(chunks: Iterable[bytes], codec: Codec) -> Iterator[bytes]:
@@ -170,22 +164,6 @@ def _texts(chunks: Iterable[bytes], codec: Codec) -> Iterator[bytes]:
     with gzip.GzipFile(fileobj=stream) if is_gzip else pa.CompressedInputStream(pa.PythonFile(stream), codec) as opened:
         while text := opened.read(READ_BYTES):
             yield text
-
-
-def _bz2_texts(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Decompress the streams of a bz2 file: Arrow stops at an empty one, and BZ2File passes over what is no stream."""
-    stream = bz2.BZ2Decompressor()
-    # What follows a stream is copied by it: of a megabyte with thousands of empty ones, that took most of a minute.
-    for piece in (chunk[first : first + 2**14] for chunk in chunks for first in range(0, len(chunk), 2**14)):
-        left = piece
-        while left or not (stream.needs_input or stream.eof):
-            if stream.eof:
-                stream = bz2.BZ2Decompressor()
-            if text := stream.decompress(left, READ_BYTES):
-                yield text
-            left = stream.unused_data
-    if not stream.eof:
-        raise EOFError("ends within a stream")
 
 
 class _Chunks(io.RawIOBase):
@@ -217,10 +195,9 @@ def no_rows_error(path: FilePath) -> NoRowsError:
 
 
 def unreadable_error(path: FilePath, error: OSError) -> PackerError:
-    if (limit := out_of(error, f"{path}: cannot be read")) is not None:
-        return limit
     hint = "the path must be a file this user can read" if isinstance(error, PermissionError) else None
-    return InputError(f"{path}: cannot be read: {error.strerror or error}", hint=hint)
+    refused = InputError(f"{path}: cannot be read: {error.strerror or error}", hint=hint)
+    return out_of(error, f"{path}: cannot be read") or refused
 
 
 def changed_error(path: FilePath | str, detail: str) -> InputError:

@@ -19,7 +19,6 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -30,6 +29,7 @@ import xxhash
 from packer.source.file_bytes import (
     BLANK,
     BYTE_ORDER_MARK,
+    Codec,
     FilePath,
     codec_of,
     file_sha256,
@@ -60,17 +60,14 @@ def partition_file(path: FilePath, *, format: Format, partition_bytes: int, limi
     if format in TABLE_FORMATS:
         sha256, num_bytes, partitions = _cut_table(path, format, partition_bytes, limit)
     else:
-        sha, xxh3, lengths = hashlib.sha256(), xxhash.xxh3_128(), list[int]()
+        sha, lengths = hashlib.sha256(), list[int]()
         with _aside(sha.update) as hash_aside:
             chunks = tee_chunks(read_chunks(path), hash_aside, lambda chunk: lengths.append(len(chunk)))
-            if format == "jsonl" and codec_of(path) is None:
+            codec = codec_of(path)
+            if format == "jsonl" and codec is None:
                 partitions = list(_cut_lines(path, chunks, partition_bytes, limit))
             else:
-                chunks = tee_chunks(chunks, xxh3.update)
-                partitions = [
-                    replace(whole, stop=sum(lengths), xxh3=xxh3.hexdigest())
-                    for whole in _whole_file(path, chunks, format, limit)
-                ]
+                partitions = _whole_file(path, chunks, format, codec, limit)
         sha256, num_bytes = sha.hexdigest(), sum(lengths)
     if not partitions:
         raise no_rows_error(path)
@@ -177,19 +174,28 @@ def _line_ends(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, npt.NDArray[np.
         yield b"", np.array([position]), np.array([is_row])
 
 
-def _whole_file(path: FilePath, chunks: Iterator[bytes], kind: Format, limit: int | None) -> Iterator[Partition]:
-    """Yield the single partition, still without its digest; nothing if there are no rows.
-
-    Rows are counted without being held in memory, except for records of CSV.
-    """
-    codec = codec_of(path)
-    stream = text_stream(path, chunks, codec)
+def _whole_file(
+    path: FilePath, chunks: Iterator[bytes], kind: Format, codec: Codec | None, limit: int | None
+) -> list[Partition]:
+    """Return the single partition; none if there are no rows, which are counted without being held in memory."""
+    xxh3, lengths = xxhash.xxh3_128(), list[int]()
+    stream = text_stream(path, tee_chunks(chunks, xxh3.update, lambda chunk: lengths.append(len(chunk))), codec)
     num_rows = sum(1 for _ in text_rows(path, stream, kind, columns={}, max_row_bytes=0))
-    if num_rows:
-        num_rows = num_rows if limit is None else min(num_rows, limit)
-        yield Partition(
-            path=path, format=kind, start=0, stop=0, first_row=0, first_line=0, num_rows=num_rows, xxh3="", codec=codec
+    if not num_rows:
+        return []
+    return [
+        Partition(
+            path=path,
+            format=kind,
+            start=0,
+            stop=sum(lengths),
+            first_row=0,
+            first_line=0,
+            num_rows=num_rows if limit is None else min(num_rows, limit),
+            xxh3=xxh3.hexdigest(),
+            codec=codec,
         )
+    ]
 
 
 def _cut_table(

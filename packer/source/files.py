@@ -31,9 +31,9 @@ import msgspec
 from packer.display import in_shell
 from packer.errors import InputError, StorageError, UsageError
 from packer.host.limits import out_of
-from packer.host.regular_file import open_regular, path_within, read_regular_bytes, walk
+from packer.host.regular_file import path_within, read_regular_bytes, walk
 from packer.hub import may_be_repository
-from packer.names import SPLIT_NAME, FileName, data_ending, fits, in_words, is_file_name
+from packer.names import SPLIT_NAME, FileName, data_ending, in_words, is_file_name
 from packer.near_names import did_you_mean, near_paths
 from packer.source.file_bytes import PIPED, is_plain_text, no_rows_error
 from packer.source.jq_commands import texts_as_rows
@@ -45,9 +45,6 @@ STANDARD_INPUT = "-"
 _STATE = "state.json"
 _SPLITS = "dataset_dict.json"
 _SAVE_AGAIN_HINT = "save it again with save_to_disk"
-_MANIFEST = "manifest.json"
-_CACHE_MARK = re.compile(rb'"format"\s*:\s*"packer-cache"')
-"""Occurs near the start of every manifest of packer, but not in other files of that name."""
 
 
 def expand(patterns: Sequence[str]) -> list[Path]:
@@ -175,7 +172,7 @@ _MOST_SEEN = 10_000
 
 def _not_a_data_set(folder: Path) -> InputError:
     """Return the error for a folder that is not a dataset. It does not guess which file belongs to which split."""
-    if _is_cache(folder):
+    if (folder / "manifest.json").is_file() and (folder / "documents").is_dir():
         return InputError(
             f"{folder}: is a cache of packer, not a source: its rows are already packed",
             hint="name the files that it was built from",
@@ -187,16 +184,14 @@ def _not_a_data_set(folder: Path) -> InputError:
     files = [path for path in found if data_ending(path.name) == kind]
     held_out = [path for path in files if _HELD_OUT.search(path.relative_to(folder).as_posix())]
     training = sorted({*files}.difference(held_out))
-    hint = f"name its files: {in_shell(_pattern(folder, files, kind))}"
+    pattern = (Path(glob.escape(str(folder))) / "**" / f"*{kind}").as_posix()
+    hint = f"name its files: {in_shell(pattern)}"
     endings = Counter(path.suffix for path in found if path.suffix and not kinds and is_plain_text(path))
     if endings:
         hint = texts_as_rows(folder, endings.most_common(1)[0][0])
     if held_out and training:
-        pattern = _pattern(Path(os.path.commonpath([path.parent for path in training])), training, kind)
-        mixed = any(fits(path.as_posix(), pattern) for path in held_out)
-        named = _named(training) if mixed else in_shell(pattern)
         hint = (
-            f"name its files: {named}; those that are held out by their names, such as "
+            f"name its files: {_named(training)}; those that are held out by their names, such as "
             f"{held_out[0].relative_to(folder).as_posix()}, are a source of their own in a recipe, with its `split`"
         )
     return InputError(
@@ -208,22 +203,6 @@ def _named(files: Sequence[Path]) -> str:
     """Name files; if there are many, with how many are left out, so that the names cannot be taken for all of them."""
     named = " ".join(in_shell(path) for path in files[:_MOST_NAMED])
     return f"{named} and {len(files) - _MOST_NAMED} more" if len(files) > _MOST_NAMED else named
-
-
-def _pattern(folder: Path, files: Sequence[Path], kind: str) -> str:
-    """Return a pattern for files in a folder; if all are called `train` and more, for those alone."""
-    is_flat = all(path.parent == folder for path in files)
-    start = "train" if files and all(path.name.startswith("train") for path in files) else ""
-    return (Path(glob.escape(str(folder))) / ("" if is_flat else "**") / f"{start}*{kind}").as_posix()
-
-
-def _is_cache(folder: Path) -> bool:
-    """Whether packer wrote this folder."""
-    try:
-        with open_regular(folder / _MANIFEST) as file:
-            return _CACHE_MARK.search(file.read(1024)) is not None
-    except OSError:
-        return False
 
 
 class _File(msgspec.Struct, frozen=True):

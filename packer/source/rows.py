@@ -1,7 +1,7 @@
 """Reads the rows of a file or of a partition: each becomes a sample or a rejection."""
 
 import io
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import xxhash
 
 from packer.batches import Rejection, RowBatch, Sample
-from packer.source.decode import Refused
+from packer.media.columns import Images
+from packer.media.marks import BadImagesError, marked
+from packer.source.decode import Refused, decoded_json
 from packer.source.file_bytes import (
     FilePath,
     changed_error,
@@ -24,17 +27,19 @@ from packer.source.file_bytes import (
     text_stream,
 )
 from packer.source.forms import FIELDS as FORM_FIELDS
-from packer.source.image_rows import read_row_with_images
 from packer.source.partition import TABLE_FORMATS, FileStatus, Format, Partition
-from packer.source.row import Columns, FileRow, field_value
+from packer.source.row import Columns, FileRow, field_value, rename
 from packer.source.schema import SCHEMAS, columns_read, fields_read, read_row
 from packer.source.table_files import table_schema
 from packer.source.tables import table_rows
 from packer.source.text_rows import text_rows
-from packer.source.unsupported_rows import may_say_end
+from packer.source.unsupported_rows import IMAGE_FIELDS, may_say_end
 
 BATCH_BYTES = 16 * 2**20
 """A batch ends once its rows exceed this size, so batches are bounded by bytes as well as by rows."""
+
+_CELLS = (*IMAGE_FIELDS, "messages", "conversations")
+"""Fields that are JSON text in tables."""
 
 
 def file_stream(path: FilePath) -> io.BufferedReader:
@@ -49,14 +54,25 @@ def file_rows(
     schema: str | None,
     columns: Columns,
     max_row_bytes: int,
+    partition: Partition | None = None,
+    is_asked: Callable[[pa.Field], bool] | None = None,
 ) -> Iterator[FileRow]:
-    """Yield the rows of a file from its start.
+    """Yield the rows of a file from its start, or those of a table from the start of a partition.
 
-    For a table, only the columns of the schema are decoded; if `schema` is None, those that determine one.
+    For a table, only the columns of the schema are decoded; if `schema` is None, those that determine one. Of other
+    columns, those that are asked for come in addition.
     """
     if format in TABLE_FORMATS:
-        names = columns_read(table_schema(path, format), schema, columns)
-        yield from table_rows(path, format, names, columns=columns, max_row_bytes=max_row_bytes)
+        every = table_schema(path, format)
+        yield from table_rows(
+            path,
+            format,
+            columns_read(every, schema, columns),
+            columns=columns,
+            max_row_bytes=max_row_bytes,
+            partition=partition,
+            fields=[field.name for field in every if is_asked is not None and is_asked(field)],
+        )
     else:
         yield from text_rows(path, file_stream(path), format, columns=columns, max_row_bytes=max_row_bytes)
 
@@ -135,7 +151,7 @@ def read_batch(
             except Refused as refused:
                 if refused.code != "multimodal":
                     raise
-                with_images = partial(read_row_with_images, value, refused, number=number)
+                with_images = partial(_read_row_with_images, value, refused, number=number)
                 samples.append(with_images(schema=schema, columns=columns, roles=roles))
         except Refused as refused:
             rejections.append(Rejection(row=number, code=refused.code, reason=refused.reason))
@@ -154,6 +170,28 @@ def read_batch(
     )
 
 
+def _read_row_with_images(
+    value: dict[str, Any], refused: Refused, *, number: int, schema: str, columns: Columns, roles: Mapping[str, str]
+) -> Sample:
+    """Read a row that was `refused` because of its media; `packer.source.schema.read_row` has the other arguments."""
+    try:
+        row = rename(value, columns)
+        texts = {name: decoded_json(row[name]) for name in _CELLS if isinstance(row.get(name), str)}
+        row, sources = marked(row | {name: cell for name, cell in texts.items() if cell is not None})
+    except BadImagesError as error:
+        raise Refused(error.code, error.reason) from None
+    if not sources:
+        raise refused
+    images = Images(sources, refused.reason)
+    sample = read_row(row, number=number, schema=schema, columns={}, roles=roles)
+    sample = msgspec.structs.replace(sample, images=images)
+    preference = sample.preference
+    if preference is None or preference.rejected is None:
+        return sample
+    other = msgspec.structs.replace(preference.rejected, images=images)
+    return msgspec.structs.replace(sample, preference=msgspec.structs.replace(preference, rejected=other))
+
+
 def folder_of(path: FilePath) -> str | None:
     """Return the folder where the paths of images in rows begin; None if the file is not on this machine."""
     return str(path.parent) if isinstance(path, Path) else None
@@ -169,17 +207,14 @@ def _partition_rows(
     num_rows = 0
     if partition.format in TABLE_FORMATS:
         _refuse_changed_table(partition)
-        every = table_schema(path, partition.format)
-        rows = table_rows(
+        rows = file_rows(
             path,
-            partition.format,
-            columns_read(every, schema, columns),
+            format=partition.format,
+            schema=schema,
             columns=columns,
             max_row_bytes=max_row_bytes,
             partition=partition,
-            fields=[
-                name for name in every.names if any(field == name or field.startswith(f"{name}.") for field in fields)
-            ],
+            is_asked=lambda column: any(f"{field}.".startswith(f"{column.name}.") for field in fields),
         )
     else:
         stream = text_stream(path, chunks, partition.codec, at_start=not partition.start)

@@ -7,24 +7,18 @@ there is one.
 """
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
 from packer.batches import Message, Sample
-from packer.source.chat import (
-    ChatMessage,
-    MessageFields,
-    chat_sample,
-    plain_message,
-    read_message,
-)
+from packer.source.chat import ChatMessage, MessageFields, chat_sample, plain_message, read_message
 from packer.source.decode import Refused
 from packer.source.message_parts import Part
 from packer.source.roles import role_of
 from packer.source.row import RowFields, RowSchema, coalesce_aliases, typed_row
-from packer.source.unsupported_rows import refuse_media_tags
 
 _OTHER_NAMES = frozenset({"system", "input", "output", "output_with_loss"})
 """XTuner's names of the parts of an exchange."""
@@ -39,35 +33,9 @@ class Turn(MessageFields, frozen=True, kw_only=True):
     content: str | list[Part] | None = None
 
 
-class Exchange(MessageFields, frozen=True, kw_only=True):
-    """A question and its answer; all other fields belong to the answer."""
-
-    system: str | None = None
-    human: str
-    assistant: str
-
-
-class OtherExchange(Exchange, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The same under XTuner's names."""
-
-    human: str = msgspec.field(name="input")
-    assistant: str = msgspec.field(name="output")
-    train: bool | None = msgspec.field(name="output_with_loss", default=None)
-
-
 class TurnsRow(RowFields, frozen=True, kw_only=True):
     conversations: list[Turn] | None = None
     conversation: list[Turn] | None = None
-
-
-class ExchangesRow(RowFields, frozen=True, kw_only=True):
-    conversations: list[Exchange] | None = None
-    conversation: list[Exchange] | None = None
-
-
-class OtherExchangesRow(RowFields, frozen=True, kw_only=True):
-    conversations: list[OtherExchange] | None = None
-    conversation: list[OtherExchange] | None = None
 
 
 def read(row: dict[str, Any], number: int) -> Sample:
@@ -75,41 +43,44 @@ def read(row: dict[str, Any], number: int) -> Sample:
     coalesce_aliases({name: row[name] for name in ("conversations", "conversation") if name in row}, where="$")
     name = "conversations" if row.get("conversations") else "conversation"
     raw: Any = row.get(name)
-    first = raw[0] if isinstance(raw, list) and raw else None
-    if isinstance(first, str):
-        raw = _alternating(raw, where=f"$.{name}")
+    if isinstance(raw, list) and raw:
+        raw = _with_senders(raw, where=f"$.{name}")
         row = {**row, name: raw}
-    is_other = isinstance(first, dict) and {"input", "output"} <= first.keys() <= _OTHER_NAMES
-    if is_other or (isinstance(first, dict) and "human" in first):
-        kind: type[ExchangesRow | OtherExchangesRow] = OtherExchangesRow if is_other else ExchangesRow
-        exchanges = typed_row(row, kind, name)
-        turns = exchanges.conversations or exchanges.conversation or []
-        pairs = [_exchange(raw[i], turn, where=f"$.{name}[{i}]") for i, turn in enumerate(turns)]
-        messages = [message for pair in pairs for message in pair]
-        return chat_sample(row, exchanges, messages, number=number)
     shape = typed_row(row, TurnsRow, name)
-    turns_of_row = shape.conversations or shape.conversation or []
-    messages = [_message(raw[i], turn, where=f"$.{name}[{i}]") for i, turn in enumerate(turns_of_row)]
+    turns = shape.conversations or shape.conversation or []
+    messages = [_message(raw[i], turn, where=f"$.{name}[{i}]") for i, turn in enumerate(turns)]
     return chat_sample(row, shape, messages, number=number)
 
 
-def _alternating(texts: list[Any], *, where: str) -> list[dict[str, Any]]:
-    """Return turns for texts alone."""
-    if _JSON_TURN.match(texts[0]):
-        raise Refused("wrong_type", f"a turn as JSON text at {where}[0]; give objects, or the JSON of the whole list")
-    return [{"from": "gpt" if number % 2 else "human", "value": text} for number, text in enumerate(texts)]
+def _with_senders(turns: list[Any], *, where: str) -> list[Any]:
+    """Return turns that each have a sender: texts alone are of the user and the assistant, an exchange is of both."""
+    first = turns[0]
+    if isinstance(first, str):
+        if _JSON_TURN.match(first):
+            raise Refused(
+                "wrong_type", f"a turn as JSON text at {where}[0]; give objects, or the JSON of the whole list"
+            )
+        return [{"from": "gpt" if number % 2 else "human", "value": text} for number, text in enumerate(turns)]
+    is_exchange = isinstance(first, dict) and ("human" in first or {"input", "output"} <= first.keys() <= _OTHER_NAMES)
+    if not is_exchange or not all(isinstance(each, dict) for each in turns):
+        return turns
+    asked, answered = ("human", "assistant") if "human" in first else ("input", "output")
+    places = [(each, f"{where}[{number}]") for number, each in enumerate(turns)]
+    return [turn for each, place in places for turn in _turns_of(each, asked, answered, where=place)]
 
 
-def _exchange(raw: dict[str, Any], turn: Exchange, *, where: str) -> list[Message]:
-    shared = {field: getattr(turn, field) for field in MessageFields.__struct_fields__}
-    answer_fields = {field: value for field, value in shared.items() if value is not None}
-    known = turn.__struct_encode_fields__
-    extra = {key: value for key, value in raw.items() if value is not None and key not in known}
-    refuse_media_tags(turn.human)
-    answer = ChatMessage(role="assistant", content=turn.assistant, **shared)
-    question = Message(fields=extra | {"role": "user", "content": turn.human})
-    before = [Message(fields={"role": "system", "content": turn.system})] if turn.system else []
-    return [*before, question, read_message(answer_fields, answer, where=where)]
+def _turns_of(exchange: dict[str, Any], asked: str, answered: str, *, where: str) -> Iterator[dict[str, Any]]:
+    """Yield what is said in an exchange; its fields with a meaning to packer belong to the answer."""
+    if not (isinstance(exchange.get(asked), str) and isinstance(exchange.get(answered), str)):
+        raise Refused("wrong_type", f"expected texts under `{asked}` and `{answered}` at {where}")
+    if exchange.get("system"):
+        yield {"from": "system", "value": exchange["system"]}
+    others = {key: value for key, value in exchange.items() if key not in ("system", asked, answered)}
+    if "output_with_loss" in others:
+        others["train"] = others.pop("output_with_loss")
+    of_answer = {key: others.pop(key) for key in MessageFields.__struct_fields__ if key in others}
+    yield {"from": "human", "value": exchange[asked], **others}
+    yield {"from": "gpt", "value": exchange[answered], **of_answer}
 
 
 def _message(raw: dict[str, Any], turn: Turn, *, where: str) -> Message:

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import pyarrow as pa
@@ -56,6 +57,7 @@ claim billions of rows, each of which would be rejected."""
 class Group:
     """Rows of a file that are decoded together."""
 
+    number: int
     start: int
     stop: int
     """`start` and `stop` are offsets in the file in bytes; for Parquet, in the uncompressed data."""
@@ -66,13 +68,18 @@ class Group:
 
 
 def row_groups(path: FilePath, kind: Format) -> tuple[Group, ...]:
-    """Return the groups of a file, in order."""
+    """Return the groups of a file, in order, without decoding any."""
     table_schema(path, kind)
     with read_errors(path, kind):
         if kind == "arrow":
-            return _arrow_groups(path)
-        with open_parquet(path) as file:
-            return _parquet_groups(path, file.metadata)
+            groups = _arrow_groups(path)
+        else:
+            with open_parquet(path) as file:
+                groups = _parquet_groups(path, file.metadata)
+        num_rows, file_bytes = sum(group.num_rows for group in groups), FileStatus.of(path).num_bytes
+        if num_rows > max(MAX_HOLLOW_ROWS, file_bytes):
+            raise ValueError(f"it claims {num_rows:,} rows in {file_bytes:,} bytes")
+    return groups
 
 
 def table_schema(path: FilePath, kind: Format) -> pa.Schema:
@@ -97,10 +104,10 @@ def table_schema(path: FilePath, kind: Format) -> pa.Schema:
 def record_batches(
     path: FilePath, kind: Format, columns: Sequence[str], partition: Partition | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file, or those of a partition's groups; from Parquet, only the given columns are read."""
+    """Yield some columns of the rows of a file, or of those of a partition's groups."""
     if kind == "arrow":
         start, stop = (0, None) if partition is None else (partition.start, partition.stop)
-        yield from _arrow_batches(path, start, stop)
+        yield from _arrow_batches(path, columns, start, stop)
         return
     with open_parquet(path) as file:
         groups = _parquet_groups(path, file.metadata)
@@ -117,10 +124,12 @@ def record_batches(
                 yield batch
 
 
-def read_row_group(path: FilePath, number: int, columns: Sequence[str]) -> pa.Table:
-    """Return some columns of a row group of Parquet."""
-    with open_parquet(path) as file, _bounded_memory(_parquet_groups(path, file.metadata)[number].num_bytes):
-        return file.read_row_group(number, columns=list(columns), use_threads=False)
+def read_group(path: FilePath, kind: Format, group: Group, columns: Sequence[str]) -> pa.Table:
+    """Return some columns of a group whole."""
+    if kind == "arrow":
+        return pa.Table.from_batches(_arrow_batches(path, columns, group.start, group.stop))
+    with open_parquet(path) as file, _bounded_memory(group.num_bytes):
+        return file.read_row_group(group.number, columns=list(columns), use_threads=False)
 
 
 def _bounded_memory(group_bytes: int) -> AbstractContextManager[None]:
@@ -172,79 +181,49 @@ def _parquet_groups(path: FilePath, metadata: Any) -> tuple[Group, ...]:
             raise ValueError("its footer is damaged")
         if num_bytes > max(MAX_DECODED_BYTES, MAX_RATIO * file_bytes):
             raise ValueError(f"a row group of a file of {file_bytes:,} bytes decodes to {num_bytes:,}")
-        groups.append(Group(start=start, stop=start + num_bytes, num_rows=num_rows, num_bytes=num_bytes))
-        start += num_bytes
-    _refuse_hollow(sum(group.num_rows for group in groups), file_bytes)
+        stop = start + num_bytes
+        groups.append(Group(number=number, start=start, stop=stop, num_rows=num_rows, num_bytes=num_bytes))
+        start = stop
     return tuple(groups)
-
-
-def _refuse_hollow(num_rows: int, file_bytes: int) -> None:
-    if num_rows > max(MAX_HOLLOW_ROWS, file_bytes):
-        raise ValueError(f"it claims {num_rows:,} rows in {file_bytes:,} bytes")
 
 
 def _arrow_groups(path: FilePath) -> tuple[Group, ...]:
     """Return the record batches; a single group starting at byte 0 if dictionaries are needed to read them."""
     with _opened(path) as file:
         is_file = file.read(len(ARROW_MAGIC)) == ARROW_MAGIC
-        _refuse_hollow(sum(each.num_rows for each in stream_batches(file)), file.size())
-        reader = _open_stream(file)
-        groups = []
-        position = file.tell()
-        for batch in _read_batches(file, reader, None):
-            stop = file.tell()
+        types = _open_stream(file).schema.types
+        position, groups = file.tell(), list[Group]()
+        for number, size in enumerate(_sizes(file)):
+            num_bytes = max(size.num_bytes, 1)
             groups.append(
-                Group(start=position, stop=stop, num_rows=batch.num_rows, num_bytes=max(batch_bytes(batch), 1))
+                Group(number=number, start=size.start, stop=size.stop, num_rows=size.num_rows, num_bytes=num_bytes)
             )
-            position = stop
+            position = size.stop
         if file.tell() == position:
             raise ValueError("it has no end mark")
         if is_file and (file.seek(file.size() - len(ARROW_MAGIC)), file.read())[1] != ARROW_MAGIC:
             raise ValueError("it does not end as it begins")
-    if groups and any(map(_holds_dictionary, reader.schema.types)):
+    if groups and any(map(_holds_dictionary, types)):
         num_rows, num_bytes = (sum(getattr(group, name) for group in groups) for name in ("num_rows", "num_bytes"))
-        groups = [Group(start=0, stop=position, num_rows=num_rows, num_bytes=num_bytes)]
+        groups = [Group(number=0, start=0, stop=position, num_rows=num_rows, num_bytes=num_bytes)]
     return tuple(groups)
 
 
-def _arrow_batches(path: FilePath, start: int, stop: int | None) -> Iterator[pa.RecordBatch]:
+def _arrow_batches(path: FilePath, columns: Sequence[str], start: int, stop: int | None) -> Iterator[pa.RecordBatch]:
     """Yield the record batches in the bytes `start` … `stop`, or all of the file if `start` is 0.
 
     A batch must be validated before its content is used: a wrong offset would read arbitrary memory.
     """
-    with _opened(path) as file:
+    with _opened(path) as file, _opened(path) as ahead:
         reader = _open_stream(file)
         if start:
             file.seek(start)
-        for batch in _read_batches(file, reader, stop):
+        ahead.seek(file.tell())
+        sizes = takewhile(lambda size: stop is None or size.start < stop, _sizes(ahead))
+        for _, whole in zip(sizes, reader, strict=False):  # a batch is read after its size was looked at
+            batch = whole.select(list(columns))
             batch.validate(full=True)
             yield batch
-
-
-def arrow_sizes(path: FilePath) -> list[BatchSize]:
-    """Return the sizes of what can be read of an Arrow file alone, without decoding any.
-
-    That is each record batch, or all of them if they need dictionaries.
-    """
-    with _opened(path) as file:
-        types = _open_stream(file).schema.types
-        sizes = stream_batches(file)
-    num_rows = sum(size.num_rows for size in sizes)
-    _refuse_hollow(num_rows, FileStatus.of(path).num_bytes)
-    if sizes and any(map(_holds_dictionary, types)):
-        sizes = [sizes[-1]._replace(start=0, num_rows=num_rows)]
-    return sizes
-
-
-def read_arrow(path: FilePath, size: BatchSize, columns: Sequence[str]) -> pa.Table:
-    """Return some columns of what :func:`arrow_sizes` found."""
-    with _opened(path) as file:
-        reader = _open_stream(file)
-        if size.start:
-            file.seek(size.start)
-        table = pa.Table.from_batches([each.select(columns) for each in _read_batches(file, reader, size.stop)])
-    table.validate(full=True)
-    return table
 
 
 def _opened(path: FilePath) -> pa.NativeFile:
@@ -252,48 +231,24 @@ def _opened(path: FilePath) -> pa.NativeFile:
 
 
 def _open_stream(file: pa.NativeFile) -> Any:
-    _to_stream(file)
+    file.seek(0)
+    file.seek(_STREAM_START if file.read(len(ARROW_MAGIC)) == ARROW_MAGIC else 0)
     return pa.ipc.open_stream(file)
 
 
-def _to_stream(file: pa.NativeFile) -> None:
-    file.seek(0)
-    file.seek(_STREAM_START if file.read(len(ARROW_MAGIC)) == ARROW_MAGIC else 0)
+def _sizes(file: pa.NativeFile) -> Iterator[BatchSize]:
+    """Yield the sizes of the record batches that follow in a file.
 
-
-def stream_batches(file: pa.NativeFile) -> list[BatchSize]:
-    """Return the sizes of the record batches of an Arrow file, without decoding any."""
-    _to_stream(file)
-    return [each for each in batch_sizes(file) if not each.is_dictionary]
-
-
-def _read_batches(file: pa.NativeFile, reader: Any, stop: int | None) -> Iterator[pa.RecordBatch]:
-    """Yield the record batches from the current position of the file on."""
-    held = 0
-    while stop is None or file.tell() < stop:
-        held = _refuse_growth(file, held)
-        try:
-            yield reader.read_next_batch()
-        except StopIteration:
-            return
-        except pa.ArrowMemoryError as error:  # usually a damaged length
-            raise ValueError(f"a record batch claims more bytes than there is memory for: {error}") from None
-
-
-def _refuse_growth(file: pa.NativeFile, held: int) -> int:
-    """Refuse a record batch that with all dictionaries before it decodes to far more than the file, unread.
-
-    `held` is the size of the dictionaries read so far, each of which may add to one; return it with those that follow.
+    Refuse one that decodes to far more than the file, with all dictionaries before it, each of which may add to one.
     """
-    start, most = file.tell(), max(MAX_DECODED_BYTES, MAX_RATIO * file.size())
+    held, most = 0, max(MAX_DECODED_BYTES, MAX_RATIO * file.size())
     for size in batch_sizes(file):
         if held + size.num_bytes > most:
             raise ValueError(f"a record batch of a file of {file.size():,} bytes decodes to {held + size.num_bytes:,}")
-        if not size.is_dictionary:
-            break
-        held += size.num_bytes
-    file.seek(start)
-    return held
+        if size.is_dictionary:
+            held += size.num_bytes
+        else:
+            yield size
 
 
 def _holds_dictionary(kind: pa.DataType) -> bool:

@@ -45,11 +45,12 @@ def holds_messages(kind: pa.DataType) -> bool:
     return isinstance(kind, _LISTS) and _types.is_struct(kind.value_type)
 
 
-def converter(kind: pa.DataType, name: str) -> Convert | None:
+def converter(kind: pa.DataType, name: str, *, for_rules: bool = False) -> Convert | None:
     """Return a converter from the Python values of a column to JSON, or None if none is needed."""
     if holds_messages(kind):
-        return _list_converter(_struct_converter(kind.value_type, f"$.{name}[]", of_messages=True))
-    return _converter(kind, f"$.{name}")
+        message = _struct_converter(kind.value_type, f"$.{name}[]", of_messages=True, for_rules=for_rules)
+        return _list_converter(message)
+    return _converter(kind, f"$.{name}", for_rules=for_rules)
 
 
 def _converter(kind: pa.DataType, where: str, *, for_rules: bool = False) -> Convert | None:
@@ -255,7 +256,7 @@ def _field_values(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
     """Yield each row of a batch as an object of JSON, for rules."""
     columns: list[tuple[str, Any, Convert | None]] = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        convert, times = _converter(column.type, name, for_rules=True), _without_nanoseconds(column.type)
+        convert, times = converter(column.type, name, for_rules=True), _without_nanoseconds(column.type)
         columns.append((name, column if times == column.type else column.cast(times, safe=False), convert))
     for i in range(batch.num_rows):
         found = {}
@@ -334,7 +335,7 @@ class _ColumnReader:
         if name in self._images and (is_foreign(column.type) or is_searched(column.type)):
             return column.to_pylist(), None
         if name in self._media:
-            return _has_media(column).to_pylist(), None
+            return [bool(value) and value == value for value in column.to_pylist()], None  # noqa: PLR0124 - NaN is none
         if name in self._optional and is_foreign(column.type) and not holds_messages(column.type):
             return [None] * len(column), None
         values = column.to_pylist()
@@ -361,16 +362,3 @@ def _leaves(column: pa.Array) -> Iterator[pa.Array]:
             yield from _leaves(each)
     else:
         yield column
-
-
-def _has_media(column: pa.Array) -> pa.Array:
-    """Return which rows of a media column have media: the value is not null, empty, 0 or false."""
-    import pyarrow.compute as pc  # noqa: PLC0415 - a twentieth of a second, not needed for JSON
-
-    valid = column.is_valid()
-    for measure in (pc.list_value_length, pc.binary_length, pc.abs, partial(pc.cast, target_type=pa.uint8())):
-        try:
-            return pc.and_(valid, pc.greater(pc.fill_null(measure(column), 0), 0))
-        except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
-            continue
-    return valid

@@ -17,11 +17,12 @@ so that a rated answer is recognized. Every other cell is used as it is.
 import csv
 import io
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -53,80 +54,13 @@ def text_rows(
     """Yield the rows of JSON or CSV; one of more than `max_row_bytes` is yielded as `row_too_large` and never held."""
     too_large = row_too_large_error(max_row_bytes)
     if format in CSV_FORMATS:
-        yield from csv_rows(path, stream, format, columns=columns, max_row_bytes=max_row_bytes)
+        yield from CsvFile(path, stream, format).rows(columns, max_row_bytes)
     elif format == "jsonl":
         for content, line in split_lines(stream, max_row_bytes=max_row_bytes):
             yield FileRow(too_large if content is None else content, line, len(content or b""))
     else:
         for content in split_elements(path, stream, max_row_bytes=max_row_bytes):
             yield FileRow(too_large if content is None else content, None, len(content or b""))
-
-
-class Record(NamedTuple):
-    line: int
-    """Line of the file at which it begins, from 1."""
-
-    num_bytes: int
-    cells: list[str] | Refused
-
-
-def read_csv(path: FilePath, stream: io.BufferedReader, kind: Format) -> tuple[tuple[str, ...], "Iterator[Record]"]:
-    """Read the header; return its names and an iterator over the records after it.
-
-    The delimiter of TSV is the tab; that of CSV is the one that is most frequent in the header.
-    """
-    lines = _Lines(path, stream)
-    first = next(lines, None)
-    if first is None:
-        raise no_rows_error(path)
-    delimiter = "\t" if kind == "tsv" else delimiter_of(first.encode())
-    records = _records(lines, csv.reader(chain([first], lines), delimiter=delimiter))
-    header = next(records)
-    if header.num_bytes > READ_BYTES:
-        raise InputError(f"{path}: its header is longer than {READ_BYTES:,} bytes", hint="is it CSV?")
-    if isinstance(header.cells, Refused):
-        what, hint = (
-            ("is not UTF-8", f"rewrite it as UTF-8: iconv -f ENCODING -t UTF-8 {shlex.quote(str(path))}")
-            if header.cells.code == "not_utf8"
-            else ("continues over bare carriage returns", "end lines with newlines: tr '\\r' '\\n'")
-        )
-        raise InputError(f"{path}: its header {what}", hint=hint)
-    names = tuple(header.cells)
-    first_place: dict[str, int] = {}
-    for i, name in enumerate(names):
-        first_place.setdefault(name, i)
-    repeated = next((name for i, name in enumerate(names) if name and first_place[name] < i), None)
-    if repeated is not None:
-        raise InputError(
-            f"{path}: has more than one column {quoted(repeated)}", hint="rename or drop one in its header"
-        )
-    # With a single column, a line of spaces is a cell of spaces, not a blank line.
-    lines.blank = b"\r\n" if len(names) == 1 else BLANK.replace(delimiter.encode(), b"")
-    return names, records
-
-
-def csv_rows(
-    path: FilePath, stream: io.BufferedReader, kind: Format, *, columns: Columns, max_row_bytes: int
-) -> Iterator[FileRow]:
-    """Yield the rows of a file; a record of more than `max_row_bytes` is yielded as `row_too_large`."""
-    names, records = read_csv(path, stream, kind)
-    converters = _converters(names, columns)
-    for line, num_bytes, cells in records:
-        row: dict[str, Any] | Refused
-        if num_bytes > max_row_bytes:
-            row = row_too_large_error(max_row_bytes)
-        elif isinstance(cells, Refused):
-            row = cells
-        elif len(cells) != len(names):
-            row = Refused("wrong_type", f"the header has {len(names)} columns, the row {len(cells)}")
-        else:
-            row = dict(zip(names, cells, strict=True))
-            try:
-                for name, convert in converters.items():
-                    row[name] = convert(row[name])
-            except Refused as refused:
-                row = refused
-        yield FileRow(row, line, num_bytes)
 
 
 def cells_of(line: str, delimiter: str) -> list[str]:
@@ -153,69 +87,103 @@ def _parse_label(cell: str) -> str | bool:
     return {"true": True, "false": False}.get(cell.lower(), cell)
 
 
-def _records(lines: "_Lines", reader: Iterator[list[str]]) -> Iterator[Record]:
-    """Yield the records of a file, including the header."""
-    while True:
-        cells: list[str] | Refused
-        try:
-            cells = next(reader)
-        except StopIteration:
-            return
-        except csv.Error:
-            cells = Refused("wrong_type", "a bare carriage return outside of quotes")
-        if lines.bad_byte is not None:
-            cells = Refused("not_utf8", f"invalid UTF-8 at byte {lines.bad_byte}")
-        yield Record(lines.first, lines.num_bytes, cells)
-        lines.num_bytes, lines.bad_byte = 0, None
+class CsvFile:
+    """A file of CSV or TSV: the names in its header, then the records below it.
 
+    The delimiter of TSV is the tab; that of CSV is the one that is most frequent in the header.
+    """
 
-class _Lines:
-    """The lines of a file for `csv.reader`, which reads as many as a record has; skips blank lines between records."""
-
-    def __init__(self, path: FilePath, stream: io.BufferedReader) -> None:
+    def __init__(self, path: FilePath, stream: io.BufferedReader, kind: Format) -> None:
         self._path = path
         self._stream = stream
-        self._number = 0
-        self.blank = BLANK
+        self._blank = BLANK
         """Characters of blank lines: a line that consists only of these is skipped."""
 
-        self.first = 0
+        self._number = 0
+        self._first = 0
         """The line at which the current record begins."""
 
-        self.num_bytes = 0
-        self.bad_byte: int | None = None
+        self._num_bytes = 0
+        self._bad_byte: int | None = None
         """Position of the first byte of the record that is not valid UTF-8."""
 
-    def __iter__(self) -> Iterator[str]:
-        return self
+        first = self._line()
+        if not first:
+            raise no_rows_error(path)
+        delimiter = "\t" if kind == "tsv" else delimiter_of(first.encode())
+        self._reader = csv.reader(chain([first], iter(self._line, "")), delimiter=delimiter)
+        self.names = self._header()
+        # With a single column, a line of spaces is a cell of spaces, not a blank line.
+        self._blank = b"\r\n" if len(self.names) == 1 else BLANK.replace(delimiter.encode(), b"")
 
-    def __next__(self) -> str:
+    def rows(self, columns: Columns, max_row_bytes: int) -> Iterator[FileRow]:
+        """Yield the rows; a record of more than `max_row_bytes` is yielded as `row_too_large`."""
+        converters = _converters(self.names, columns)
+        while True:
+            self._num_bytes, self._bad_byte = 0, None
+            cells = self._record()
+            row: dict[str, Any] | Refused
+            if cells is None:
+                return
+            if self._num_bytes > max_row_bytes:
+                row = row_too_large_error(max_row_bytes)
+            elif isinstance(cells, Refused):
+                row = cells
+            elif len(cells) != len(self.names):
+                row = Refused("wrong_type", f"the header has {len(self.names)} columns, the row {len(cells)}")
+            else:
+                row = dict(zip(self.names, cells, strict=True))
+                row |= {name: convert(row[name]) for name, convert in converters.items()}
+            yield FileRow(row, self._first, self._num_bytes)
+
+    def _header(self) -> tuple[str, ...]:
+        header = self._record() or []
+        if self._num_bytes > READ_BYTES:
+            raise InputError(f"{self._path}: its header is longer than {READ_BYTES:,} bytes", hint="is it CSV?")
+        if isinstance(header, Refused):
+            utf8 = f"rewrite it as UTF-8: iconv -f ENCODING -t UTF-8 {shlex.quote(str(self._path))}"
+            hint = utf8 if header.code == "not_utf8" else "end lines with newlines: tr '\\r' '\\n'"
+            raise InputError(f"{self._path}: its header has {header.reason}", hint=hint)
+        repeated = next((name for name, count in Counter(filter(None, header)).items() if count > 1), None)
+        if repeated is not None:
+            what = f"has more than one column {quoted(repeated)}"
+            raise InputError(f"{self._path}: {what}", hint="rename or drop one in its header")
+        return tuple(header)
+
+    def _record(self) -> list[str] | Refused | None:
+        """Return the cells of the next record, or why it has none; None at the end."""
+        try:
+            cells = next(self._reader, None)
+        except csv.Error:
+            return Refused("wrong_type", "a bare carriage return outside of quotes")
+        return cells if self._bad_byte is None else Refused("not_utf8", f"invalid UTF-8 at byte {self._bad_byte}")
+
+    def _line(self) -> str:
+        """Return the next line of a record, of which `csv.reader` takes as many as it has; empty at the end."""
         line = self._next_line()
-        if not self.num_bytes:
-            while line and not line.strip(self.blank):
-                self._number += skip_blank_lines(self._stream, self.blank)
+        if not self._num_bytes:
+            while line and not line.strip(self._blank):
+                self._number += skip_blank_lines(self._stream, self._blank)
                 line = self._next_line()
-            self.first = self._number
+            self._first = self._number
         elif not line:
             raise InputError(
-                f"{self._path}: a quote that opens in the record of line {self.first} is never closed",
+                f"{self._path}: a quote that opens in the record of line {self._first} is never closed",
                 hint="double the quotes inside of a quoted cell, and close it",
             )
-        if not line:
-            raise StopIteration
         try:
             text = line.decode()
         except UnicodeDecodeError as error:
             text = line.decode("utf-8", "replace")
-            self.bad_byte = self.num_bytes + error.start if self.bad_byte is None else self.bad_byte
-        self.num_bytes += len(line)
+            self._bad_byte = self._num_bytes + error.start if self._bad_byte is None else self._bad_byte
+        self._num_bytes += len(line)
         return text
 
     def _next_line(self) -> bytes:
-        line = self._stream.readline(MAX_RECORD_BYTES + 1 - self.num_bytes)
-        if self.num_bytes + len(line) > MAX_RECORD_BYTES:
+        line = self._stream.readline(MAX_RECORD_BYTES + 1 - self._num_bytes)
+        if self._num_bytes + len(line) > MAX_RECORD_BYTES:
             raise InputError(
-                f"{self._path}: the record of line {self.first or self._number} has more than {MAX_RECORD_BYTES:,} "
+                f"{self._path}: the record of line {self._first or self._number} has more than {MAX_RECORD_BYTES:,} "
                 "bytes",
                 hint="is a quote in it never closed? If not, write its rows as JSON lines",
             )

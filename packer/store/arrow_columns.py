@@ -20,20 +20,11 @@ from packer.arrow_arrays import numbers_of
 from packer.batches import BlockBatch, Float32, Int8, Int32, Int64, UInt64
 from packer.layout import MASKED
 from packer.media.columns import Media
-from packer.store.schema import OF_FILES, value_fields
+from packer.store.schema import BLOCK_PIECES, OF_FILES, value_fields
 
 _DOCUMENT_HEADER = struct.Struct("<9q")
 _SIDES = struct.Struct("<2q")
 _BLOCK_HEADER = struct.Struct("<9q")
-DTYPES: dict[pa.DataType, type[np.generic]] = {
-    pa.int8(): np.int8,
-    pa.uint8(): np.uint8,
-    pa.int32(): np.int32,
-    pa.int64(): np.int64,
-    pa.uint64(): np.uint64,
-    pa.float32(): np.float32,
-}
-"""numpy types of the schemas' fixed-width types; asking Arrow for them may import pandas."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,10 +181,7 @@ class BlockRows:
             input_ids=batch.input_ids,
             labels=batch.labels,
             position_ids=batch.position_ids,
-            doc_ids=Ragged(values=batch.doc_ids, offsets=batch.doc_offsets),
-            doc_starts=Ragged(values=batch.doc_starts, offsets=batch.doc_offsets),
-            doc_lengths=Ragged(values=batch.doc_lengths, offsets=batch.doc_offsets),
-            doc_places=Ragged(values=batch.doc_places, offsets=batch.doc_offsets),
+            **{name: Ragged(values=getattr(batch, name), offsets=batch.doc_offsets) for name in BLOCK_PIECES},
             seq_lengths=Ragged(values=batch.seq_lengths, offsets=batch.seq_offsets),
             length=batch.length,
             num_trained=batch.num_trained,
@@ -238,18 +226,6 @@ def digest_values(digest: "hashlib._Hash", rows: DocumentRows | BlockRows) -> No
         for values in parts:
             digest.update(b"%d\n" % (-1 if values is None else values.nbytes))
             digest.update(b"" if values is None else np.ascontiguousarray(values).data)
-
-
-def list_array(kind: pa.DataType, values: pa.Array, offsets: npt.NDArray[np.integer]) -> pa.Array:
-    """Build a list column without nulls from flat values, with the type given by the schema."""
-    width = np.int64 if pa.types.is_large_list(kind) else np.int32
-    bounds = pa.py_buffer(np.ascontiguousarray(offsets, width))
-    return pa.Array.from_buffers(kind, len(offsets) - 1, [None, bounds], children=[values])
-
-
-def flat_array(kind: pa.DataType, values: npt.NDArray[Any]) -> pa.Array:
-    """Build a column of fixed-width values without nulls, with the type given by the schema; copies only to convert."""
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values, DTYPES[kind]))])
 
 
 def shard_rows(batch: pa.RecordBatch, kind: Literal["documents", "blocks"]) -> DocumentRows | BlockRows:

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from packer.credentials import shown_cause
 from packer.errors import CheckError, PackerError, StorageError, UsageError
+from packer.host.limits import is_panic
 from packer.names import credentials_hint
 
 T = TypeVar("T")
@@ -54,9 +55,6 @@ hang forever."""
 class GoneError(Exception):
     """An object does not exist, or not in the version that was asked for."""
 
-
-_NO_ANSWER = "error sending request"
-"""What obstore says if nothing answers at an address."""
 
 _NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound")
 
@@ -262,29 +260,22 @@ class Bucket:
         obstore, store = _opened(self.url)
         try:
             yield obstore, store
-        except (obstore.exceptions.BaseError, OSError, ValueError) as error:  # ValueError: it takes no such name
-            denied = (obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError)
-            scheme, _, rest = self.url.partition("://")
-            why, hint = _first_line(error), "run the same command again: what was finished is kept"
-            if _NO_BUCKET.search(str(error)):
-                why, hint = f"there is no bucket '{rest.partition('/')[0]}'", "check its name, and which store is asked"
-            elif _METADATA in str(error) and scheme == "s3":
-                why = "no AWS credentials in the environment"
-                hint = "profiles in ~/.aws are not read: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-            elif isinstance(error, ValueError):
-                hint = "rename the object"
-            elif _METADATA in str(error) or isinstance(error, denied):
-                hint = credentials_hint(scheme)
-            elif _NO_ANSWER in str(error):
-                hint = f"check the network and the address of the store; then {hint}"
-            raise StorageError(f"cannot {action} {self.url}/{name}: {why}", hint=hint) from shown_cause(error)
         except BaseException as error:
-            if type(error).__name__ != "PanicException":  # obstore's, which is no Exception
-                raise
-            raise StorageError(
-                f"cannot {action} {self.url}/{name}: obstore failed: {_first_line(error)}",
-                hint="check the address and the credentials that the environment has for this store",
-            ) from shown_cause(error)
+            if isinstance(error, obstore.exceptions.BaseError | OSError | ValueError) or is_panic(error):
+                raise self._error(f"cannot {action} {self.url}/{name}", error, obstore) from shown_cause(error)
+            raise
+
+    def _error(self, what: str, error: BaseException, obstore: Any) -> StorageError:
+        scheme, _, rest = self.url.partition("://")
+        denied = (obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError)
+        if _NO_BUCKET.search(str(error)):
+            why, hint = f"there is no bucket '{rest.partition('/')[0]}'", "check its name, and which store is asked"
+        elif _METADATA in str(error) or isinstance(error, denied):
+            why, hint = _first_line(error), credentials_hint(scheme)
+        else:
+            why = _first_line(error)
+            hint = "check the network, the name and the store; the same command again keeps what was finished"
+        return StorageError(f"{what}: {why}", hint=hint)
 
 
 def _quoted(etag: str) -> str:

@@ -15,8 +15,7 @@ from packer.store.fingerprint import fingerprint
 from packer.store.manifest import Manifest, read_manifest
 from packer.store.mapping import check_sizes
 from packer.store.media_shards import MediaShards
-from packer.store.mirror import SentFolder
-from packer.store.place import cache_place
+from packer.store.place import SentFolder, cache_place
 from packer.store.schema import Kind
 from packer.store.selected import documents_of
 from packer.withdrawn import BLOCKS_OF_PAIRS, WITHDRAWN, withdraws

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from packer.display import repair_hint
 from packer.errors import CheckError
 from packer.layout import concatenated_ranges
 from packer.recipe.column_rules import Declared
 from packer.store.arrow_columns import Ragged
 from packer.store.block_shards import FoundBlocks
 from packer.store.document_shards import DocumentShards, FoundDocuments
+from packer.store.files import damage
 
 
 def document_values(found: FoundDocuments, column: Declared) -> list[Any]:
@@ -47,10 +47,7 @@ def block_values(
     numbers = documents.find_all(doc_id)
     found = documents.locate(numbers) if (numbers >= 0).all() else None
     if found is None or (start + length > np.array(found.values("length"), np.int64)).any():
-        raise CheckError(
-            f"{documents.folder} is damaged: a block has a piece that no document has",
-            hint=repair_hint(documents.folder),
-        )
+        raise damage(documents.folder, "", "is damaged: a block has a piece that no document has")
     block = np.repeat(np.arange(len(blocks)), [len(each) for each in pieces[0]])
     slots = concatenated_ranges(block * block_len + place, length)
     bounds, made = [*zip(start.tolist(), (start + length).tolist(), strict=True)], {}

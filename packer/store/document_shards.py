@@ -9,13 +9,11 @@ import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
 from packer.batches import CHOSEN, SIDES, DocumentColumns, Float32, Int8, Int32, Int64, Side
-from packer.display import repair_hint
-from packer.errors import CheckError
 from packer.layout import MASKED, concatenated_ranges, first_trained, misplaced_sides, offsets_of
 from packer.media.columns import ImageSpan
 from packer.store.arrow_columns import DocumentRows, document_rows
 from packer.store.bounds import check_documents
-from packer.store.files import CacheFiles
+from packer.store.files import CacheFiles, damage
 from packer.store.mapping import MappedShard, read_columns
 from packer.store.numbered_rows import FoundRows, NumberedRows
 from packer.store.schema import Kind
@@ -246,7 +244,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
         """Sides and margins, read together: one request to a bucket per record batch."""
         rows, sides, margins = self.stored_together({"row": np.int32, "side": np.int8, "margin": np.float32})
         if misplaced_sides(rows, sides).any():
-            raise CheckError(f"{self.folder}: the two answers of a pair stand apart", hint=repair_hint(self.folder))
+            raise damage(self.folder, "", "is damaged: the two answers of a pair stand apart")
         sides.flags.writeable = margins.flags.writeable = False
         return sides, margins
 

@@ -1,10 +1,21 @@
 """The files of a cache by their names: everything that is read, written, renamed or linked goes through here.
 
-A reader or writer of a cache sees an ordinary folder. If the folder is a mirror of a bucket
-(:mod:`packer.store.mirror`), what is missing is downloaded first, and what is finished is uploaded.
+A reader or writer of a cache sees an ordinary folder. If the folder mirrors a bucket (:mod:`packer.store.place`), what
+is missing is downloaded first, and what is finished is uploaded.
+
+A file that is not in the folder is downloaded whole on first access. A shard's name contains the beginning of its
+sha256, which is checked during the download. So processes share what one of them has downloaded, a second run downloads
+nothing, and rows are accessed through memory maps as usual.
+
+A builder's mirror is its working folder. Each finished shard is uploaded under its own name, unless the object exists,
+and then its journal entry, so that another machine finds both. The manifest is uploaded by compare-and-swap with the
+one the build started from, or with none. Apart from objects that `--repair` finds damaged, nothing is removed from a
+bucket, as a build cannot know whether another one is about to refer to an object.
 """
 
+import hashlib
 import os
+import re
 import stat
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -14,19 +25,41 @@ from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, TypeVar
+from zlib import crc32
 
 import pyarrow as pa
 
-from packer.errors import CheckError, StorageError
+from packer.display import repair_hint
+from packer.errors import BusyError, CheckError, StorageError, url_of
 from packer.host.limits import storage_errors
 from packer.host.regular_file import MAX_SMALL_BYTES, leads_outside, open_regular, regular_path
-from packer.store.bucket import CONNECTIONS, MAX_READ_BYTES
+from packer.store.bucket import CONNECTIONS, MAX_READ_BYTES, Bucket, GoneError
 from packer.store.digest import FileDigest, digest_file, digest_file_xxh3
 from packer.store.folder import AtomicFile, inside, write_atomically
-from packer.store.mirror import mirror_of
-from packer.store.own_files import opened_folder, sync, sync_folder
+from packer.store.own_files import locked, opened_folder, sync, sync_folder
 
 T = TypeVar("T")
+
+MIRRORED = ".mirror"
+"""Folder within a mirror for locks, which are not part of the cache."""
+
+_LOCKS = 1024
+"""Number of lock files. A name's hash selects its lock, so all processes together download about this many files at
+once."""
+
+_SHARDS = ("documents", "blocks", "rows", "media")
+_LISTED = (*_SHARDS, "model")
+_DIGEST = re.compile(r"[-/]([0-9a-f]{12,20})\.arrow\Z")
+
+
+def is_shard(name: str) -> bool:
+    """Whether an object is named as shards of a cache are."""
+    return name.startswith(tuple(f"{kind}/" for kind in _SHARDS)) and _DIGEST.search(name) is not None
+
+
+def damage(folder: Path, name: str, what: str) -> CheckError:
+    """Return the error for a file of a cache that is not what a build wrote."""
+    return CheckError(f"{folder / name} {what}", hint=repair_hint(folder))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +71,17 @@ class CacheFiles:
 
     folder: Path
 
+    @property
+    def bucket(self) -> Bucket | None:
+        """What the folder mirrors; None if this process knows of no bucket, whatever the folder contains."""
+        url = url_of(self.folder)
+        return None if url is None else Bucket(url)
+
     def size(self, name: str) -> int | None:
         """Return the size of a regular file in bytes; None if it does not exist."""
         self._refuse_outside(name)
         size = self._size_here(name)
-        if size is None and (mirror := mirror_of(self.folder)) is not None:
-            return mirror.bucket.size(name)
-        return size
+        return bucket.size(name) if size is None and (bucket := self.bucket) is not None else size
 
     def _size_here(self, name: str) -> int | None:
         try:
@@ -61,20 +98,26 @@ class CacheFiles:
 
         Of files that a manifest names, whose links were looked at when it was decoded.
         """
-        mirror = mirror_of(self.folder)
-        return {name: self._size_here(name) for name in names} if mirror is None else mirror.sizes(names)
+        if (bucket := self.bucket) is None:
+            return {name: self._size_here(name) for name in names}
+        names, there = list(names), dict[str, int]()
+        for folder in {name.partition("/")[0] for name in names} & {*_LISTED}:  # a request for a thousand objects
+            there |= bucket.sizes(folder)
+        return {name: there.get(name) if name.partition("/")[0] in _LISTED else bucket.size(name) for name in names}
 
     def fetch(self, name: str) -> Path:
         """Return a file's local path, downloading it from the bucket if necessary."""
         self._refuse_outside(name)
         path = self.folder / name
-        if not path.exists() and (mirror := mirror_of(self.folder)) is not None:
-            mirror.fetch(name)
+        if not path.exists() and (bucket := self.bucket) is not None:
+            with self._locked(name, bucket):
+                if not path.exists():  # else another process downloaded it meanwhile
+                    _download(bucket, name, path)
         return path
 
     def fetch_all(self, names: Iterable[str]) -> None:
         """Download files that are in the bucket alone, many at a time; a no-op for a local cache."""
-        if mirror_of(self.folder) is not None:
+        if self.bucket is not None:
             deque(self.map_reads(self.fetch, ((name,) for name in names)), maxlen=0)
 
     def _refuse_outside(self, name: str) -> None:
@@ -98,11 +141,11 @@ class CacheFiles:
 
     def read_ranges(self, wanted: Iterable[tuple[str, list[tuple[int, int]]]]) -> Iterator[bytes]:
         """Yield the joined ranges (offset, length in bytes) of each file; from a bucket, they alone are downloaded."""
-        mirror = mirror_of(self.folder)
+        bucket = self.bucket
 
         def read(name: str, ranges: list[tuple[int, int]]) -> bytes:
-            if mirror is not None and not (self.folder / name).exists():
-                return b"".join(mirror.bucket.read_ranges(name, ranges))
+            if bucket is not None and not (self.folder / name).exists():
+                return b"".join(bucket.read_ranges(name, ranges))
             path = self.folder / name
             with self.open(name) as file, storage_errors("read", path):
                 return b"".join(_range(file, offset, size, path) for offset, size in ranges)
@@ -111,7 +154,7 @@ class CacheFiles:
 
     def map_reads(self, read: Callable[..., T], wanted: Iterable[tuple[Any, ...]]) -> Iterator[T]:
         """Yield the results of a function in order; for a cache in a bucket many calls run at a time."""
-        if mirror_of(self.folder) is None:
+        if self.bucket is None:
             yield from (read(*each) for each in wanted)
             return
         with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="packer-bucket") as pool:
@@ -149,10 +192,10 @@ class CacheFiles:
         for name in sorted(here):
             with suppress(StorageError, CheckError):
                 yield name, self.read(f"{folder}/{name}")
-        if len(here) < len(names) and (mirror := mirror_of(self.folder)) is not None:
-            there = {path for path, size in mirror.bucket.sizes(folder).items() if size <= MAX_SMALL_BYTES}
+        if len(here) < len(names) and (bucket := self.bucket) is not None:
+            there = {path for path, size in bucket.sizes(folder).items() if size <= MAX_SMALL_BYTES}
             wanted = [name for name in names if name not in here and f"{folder}/{name}" in there]
-            found = self.map_reads(mirror.bucket.read, ((f"{folder}/{name}",) for name in wanted))
+            found = self.map_reads(bucket.read, ((f"{folder}/{name}",) for name in wanted))
             yield from ((name, each) for name, each in zip(wanted, found, strict=True) if each is not None)
 
     def _listed(self, folder: str, pattern: str) -> Iterable[Path]:
@@ -178,29 +221,44 @@ class CacheFiles:
             self._publish(f"{folder}/{file.commit(inside(file.folder, name(file.digest)).name).name}")
 
     def _publish(self, name: str) -> None:
-        """Upload a file that is finished and has its name, before anything refers to it."""
-        if (mirror := mirror_of(self.folder)) is not None:
-            mirror.publish(name)
+        """Upload a file that is finished and has its name, before anything refers to it, unless the bucket has it."""
+        if (bucket := self.bucket) is not None:
+            bucket.upload(name, self.folder / name)
 
     def remove_damaged(self, digests: Mapping[str, str]) -> None:
         """If the folder mirrors a bucket, remove the bucket's objects whose sha256 differs from the given one."""
-        if (mirror := mirror_of(self.folder)) is not None:
-            mirror.remove_damaged(digests)
+        if (bucket := self.bucket) is None:
+            return
+
+        def check(name: str) -> None:
+            found = hashlib.sha256()
+            with suppress(GoneError):
+                for chunk in bucket.stream(name):
+                    found.update(chunk)
+                if found.hexdigest() != digests[name]:
+                    bucket.remove([name])
+
+        _at_once(check, digests)
 
     def commit(self, name: str, content: bytes, *, before: bytes | None, named: Iterable[str]) -> FileDigest:
         """Replace the file whose presence is the commit, once everything that it names exists.
 
         `before` is what :meth:`standing` gave when the build began; it is compared in a bucket only, as a lock keeps
-        other builds out of a folder.
+        other builds out of a folder. The local copy is not compared, as other commands may have updated it meanwhile.
         """
-        if (mirror := mirror_of(self.folder)) is not None:
-            mirror.publish_missing(named)
-            mirror.commit(name, before, content)
+        if (bucket := self.bucket) is not None:
+            there = self.sizes(named)
+            _at_once(self._publish, [each for each in there if there[each] is None and (self.folder / each).exists()])
+            if not bucket.swap(name, before, content):
+                raise BusyError(
+                    f"{bucket.url}: another build committed a cache there meanwhile; this one did not",
+                    hint="what was finished is kept: run the same command again, and it sees the other cache",
+                )
         return self._write_here(name, content)
 
     def standing(self, name: str) -> bytes | None:
         """Return the content of the file whose presence is the commit, if another build may replace it meanwhile."""
-        is_there = mirror_of(self.folder) is not None and self.size(name) is not None
+        is_there = self.bucket is not None and self.size(name) is not None
         return self.read(name, max_bytes=MAX_READ_BYTES) if is_there else None
 
     def rename(self, old: str, new: str) -> None:
@@ -214,14 +272,66 @@ class CacheFiles:
             os.replace(source.name, target.name, src_dir_fd=here, dst_dir_fd=there)
             sync(there)
             sync(here)
-        if (mirror := mirror_of(self.folder)) is not None:
-            mirror.bucket.replace(new, target)
+        if (bucket := self.bucket) is not None:
+            bucket.replace(new, target)
+
+    def refresh(self, name: str) -> tuple[bytes | None, bytes | None]:
+        """Update the local copy of the manifest; return its bytes before and now, each None if there is none."""
+        bucket, path = self.bucket, self.folder / name
+        assert bucket is not None, "asked of mirrors"
+        with self._locked(name, bucket):
+            found, kept = bucket.read(name), None
+            with storage_errors("read", path), suppress(FileNotFoundError), open_regular(path) as file:
+                kept = file.read()
+            if found is None:
+                path.unlink(missing_ok=True)
+            elif found != kept:
+                write_atomically(path, found)
+            return kept, found
+
+    def remove_copies(self, *, but: Collection[str]) -> None:
+        """Remove all shards of a mirror except those named."""
+        for path in (path for kind in _SHARDS for path in (self.folder / kind).glob("*.arrow")):
+            name = path.relative_to(self.folder).as_posix()
+            if is_shard(name) and name not in but:
+                path.unlink(missing_ok=True)
+
+    @contextmanager
+    def _locked(self, name: str, bucket: Bucket) -> Iterator[None]:
+        """Keep other processes and threads from downloading a file at the same time."""
+        path = self.folder / MIRRORED / f"fetching-{crc32(name.encode()) % _LOCKS}"
+        if not path.parent.is_dir():
+            raise StorageError(
+                f"the local copy of {bucket.url} in {self.folder} was removed while it was in use",
+                hint="run the same command again: what it needs is downloaded again",
+            )
+        with locked(path):
+            yield
 
     def sync(self, folder: str) -> None:
         """Flush a folder and its parent, so that the names in it survive a power failure."""
         with storage_errors("write", self.folder / folder):
             sync_folder(self.folder / folder)
             sync_folder((self.folder / folder).parent)
+
+
+def _download(bucket: Bucket, name: str, target: Path) -> None:
+    """Download a file, if the bucket has it."""
+    with suppress(GoneError), AtomicFile(target.parent) as file:
+        for chunk in bucket.stream(name):
+            file.write(chunk)
+        sha256 = _DIGEST.search(name)
+        if sha256 is not None and not file.digest.sha256.startswith(sha256[1]):
+            raise CheckError(
+                f"{bucket.url}/{name} is damaged: its sha256 is {file.digest.sha256}", hint=repair_hint(bucket.url)
+            )
+        file.commit(target.name)
+
+
+def _at_once(work: Callable[[str], None], names: Iterable[str]) -> None:
+    """Do work on some large objects, a few of them at a time."""
+    with ThreadPoolExecutor(CONNECTIONS // 4, thread_name_prefix="packer-bucket") as pool:
+        deque(pool.map(work, names), maxlen=0)
 
 
 def _range(file: BufferedReader, offset: int, size: int, path: Path) -> bytes:

@@ -12,7 +12,6 @@ import errno
 import fcntl
 import hashlib
 import os
-import re
 import secrets
 import shutil
 import tempfile
@@ -21,7 +20,6 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import groupby
 from pathlib import Path, PurePosixPath
-from types import TracebackType
 from typing import NoReturn, Self
 
 from packer.errors import BusyError, PackerError, StorageError
@@ -39,7 +37,6 @@ _LOCK_RETRY_S = 0.05
 """Pause before a second attempt at the lock: a mere check whether it is free holds it for less than this."""
 
 TEMPORARY_PREFIX = ".tmp-packer-"
-_TEMPORARY = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}[0-9]+-[0-9a-f]{{8}}")
 _BUFFER_BYTES = 2**20
 _SWEPT = ("documents", "blocks", "rows", "media", "model", PRIVATE)
 
@@ -165,9 +162,7 @@ class AtomicFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.abort()
 
 
@@ -199,10 +194,9 @@ def write_atomically(
         StorageError: the disk cannot be written; the previous file at ``path`` is still intact.
     """
     if below is None:
-        with suppress(OSError):  # no such folder yet, or one whose files may not be listed or removed
-            for left in [each for each in path.parent.iterdir() if _TEMPORARY.fullmatch(each.name)]:
-                if left.is_file() and not left.is_symlink():
-                    _remove_unused(left, below=left.parent)
+        with suppress(OSError, PackerError):  # a folder whose files may not be listed or removed
+            for left in _temporaries(path.parent):
+                _remove_unused(left, below=path.parent)
     with AtomicFile(path.parent, below=below) as file:
         for chunk in (content,) if isinstance(content, bytes) else content:
             file.write(chunk)

@@ -22,7 +22,7 @@ from packer.host.limits import out_of, storage_errors
 from packer.layout import offsets_of
 from packer.store.arrow_columns import digest_values, shard_rows
 from packer.store.bounds import check_column
-from packer.store.files import CacheFiles
+from packer.store.files import CacheFiles, damage
 from packer.store.manifest import Place, Shard, StoredTable
 from packer.store.schema import block_len_of, blocks_schema, documents_schema, value_fields
 from packer.store.shard_file import place_of
@@ -84,12 +84,11 @@ def check_sizes(folder: Path, files: Sequence[Shard | StoredTable]) -> None:
 
 
 def _compare_size(folder: Path, shard: Shard | StoredTable, size: int | None) -> None:
-    path = folder / shard.path
     if size is None:
         raise _missing(folder, shard)
     if size != shard.num_bytes:
         state = "truncated" if size < shard.num_bytes else "too long"
-        raise CheckError(f"{path} is {state}: expected {shard.num_bytes} bytes, found {size}", hint=repair_hint(folder))
+        raise damage(folder, shard.path, f"is {state}: expected {shard.num_bytes} bytes, found {size}")
 
 
 def map_shard(folder: Path, shard: Shard) -> MappedShard:
@@ -103,7 +102,7 @@ def map_shard(folder: Path, shard: Shard) -> MappedShard:
 
 
 @contextmanager
-def as_missing(folder: Path, shard: Shard) -> Iterator[None]:
+def as_missing(folder: Path, shard: Shard | StoredTable) -> Iterator[None]:
     """Report a file that does not exist as missing, even if it was just there: a build may have removed it."""
     path = folder / shard.path
     try:
@@ -116,18 +115,18 @@ def as_missing(folder: Path, shard: Shard) -> Iterator[None]:
 
 
 def _missing(folder: Path, shard: Shard | StoredTable) -> CheckError:
-    return CheckError(f"{folder / shard.path} is missing: expected {shard.num_bytes} bytes", hint=repair_hint(folder))
+    return damage(folder, shard.path, f"is missing: expected {shard.num_bytes} bytes")
 
 
 @contextmanager
-def as_damage(folder: Path, shard: Shard) -> Iterator[None]:
+def as_damage(folder: Path, shard: Shard | StoredTable) -> Iterator[None]:
     """Convert the errors that Arrow raises for a damaged file to a CheckError."""
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, MemoryError, KeyError, IndexError) as error:
         if (limit := out_of(error, f"cannot read {folder / shard.path}")) is not None:
             raise limit from error
-        raise CheckError(f"{folder / shard.path} is damaged: {error}", hint=repair_hint(folder)) from None
+        raise damage(folder, shard.path, f"is damaged: {error}") from None
 
 
 def check_schema(shard: Shard, schema: pa.Schema) -> int:
@@ -170,8 +169,7 @@ def read_columns(
                 for place in places
             ]
         except KeyError as error:
-            reason = f"{folder / shard.path} is damaged: not all its rows have a {error.args[0]}"
-            raise CheckError(reason, hint=repair_hint(folder)) from None
+            raise damage(folder, shard.path, f"is damaged: not all its rows have a {error.args[0]}") from None
 
     contents = CacheFiles(folder).read_ranges((shard.path, ranges(shard, places)) for shard, places in wanted)
     for shard, places in wanted:

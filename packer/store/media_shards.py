@@ -17,14 +17,14 @@ from typing import Literal, Self
 
 import pyarrow as pa
 
-from packer.display import repair_hint
 from packer.errors import CheckError, UsageError
 from packer.media.decoder import Image, UnusableImageError
 from packer.media.places import ImageFiles
 from packer.store.digest import FileDigest
-from packer.store.files import CacheFiles
+from packer.store.files import CacheFiles, damage
 from packer.store.folder import AtomicFile
 from packer.store.manifest import Manifest, StoredTable
+from packer.store.mapping import as_damage
 from packer.store.shard_file import IPC_OPTIONS, shard_name
 
 FOLDER = "media"
@@ -129,9 +129,8 @@ class MediaShards:
                 hint="put it back, name the folder where it is now as sources, or build again",
             )
         if data is None or sha256(data).digest() != digest:
-            where = self._folder / FOLDER
-            state = "is missing" if data is None else "is damaged: its bytes have another sha256"
-            raise CheckError(f"{where}: the image {digest.hex()} {state}", hint=repair_hint(self._folder))
+            state = "is missing" if data is None else "has another sha256"
+            raise damage(self._folder, FOLDER, f"is damaged: the image {digest.hex()} {state}")
         return bytes(data)
 
     def named(self, name: str, digest: bytes) -> bytes | str:
@@ -202,21 +201,12 @@ class MediaShards:
         return found
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        files = CacheFiles(self._folder)
         for table in self._tables:
-            path = self._folder / table.path
-            try:
-                files.fetch(table.path)
-                reader = pa.ipc.open_file(pa.BufferReader(files.map(table.path)))
-                _check_schema(reader.schema)
+            with as_damage(self._folder, table):
+                reader = pa.ipc.open_file(pa.BufferReader(CacheFiles(self._folder).map(table.path)))
+                if not reader.schema.equals(_SCHEMA):
+                    raise ValueError("it has other columns than shards of images")
                 for number in range(reader.num_record_batches):
                     batch = reader.get_batch(number)
                     batch.validate(full=True)
                     yield batch
-            except (pa.ArrowException, ValueError, OSError) as error:
-                raise CheckError(f"{path} is damaged: {error}", hint=repair_hint(self._folder)) from error
-
-
-def _check_schema(schema: pa.Schema) -> None:
-    if not schema.equals(_SCHEMA):
-        raise ValueError("it has other columns than shards of images")

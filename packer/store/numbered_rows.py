@@ -1,11 +1,9 @@
 """The rows of many shards of one kind under one numbering, each shard mapped on first access.
 
-At most `MOST_MAPS` shards are mapped at a time, as a process is limited to 65,530 maps; an unmapped shard is mapped
-again on demand. A chunk is one record batch of one shard. Rows are numbered consecutively across the shards, counting
-either all rows or only the chosen ones.
+A chunk is one record batch of one shard. Rows are numbered consecutively across the shards, counting either all rows or
+only the chosen ones. A process is limited to some 65,000 maps by default, and has one for each shard that it reads.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,28 +15,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from packer.batches import Bool, Int64, UInt64
-from packer.display import repair_hint
-from packer.errors import CheckError
 from packer.layout import MASKED, offsets_of
 from packer.store.arrow_columns import BlockRows, DocumentRows, numbers
 from packer.store.bounds import OutOfBounds
-from packer.store.files import CacheFiles
+from packer.store.files import CacheFiles, damage
 from packer.store.manifest import Shard
 from packer.store.mapping import MappedShard, map_shard, read_columns
-from packer.store.mirror import SentFolder
+from packer.store.place import SentFolder
 from packer.store.schema import Kind
 
 Rows = TypeVar("Rows", DocumentRows, BlockRows)
 T = TypeVar("T", bound=np.generic)
 
-_OTHER_ROWS = "its rows are not those the manifest names"
-
-MOST_MAPS = 8_192
-"""Shards that are mapped at a time; the one mapped first is unmapped first.
-
-An eighth of a process's maps, as there may be several splits and caches. Mapping a shard again takes about a
-millisecond, so with random access a smaller limit would slow down caches that do not need it.
-"""
+_OTHER_ROWS = "is damaged: its rows are not those the manifest names"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +84,7 @@ class NumberedRows(Generic[Rows]):
         self._bounds = offsets_of([place.num_rows for shard in self.shards for place in shard.places])
         self._shard_of = [i for i, shard in enumerate(self.shards) for _ in shard.places]
         self._place_of = [i for shard in self.shards for i in range(len(shard.places))]
-        self._first_chunk = offsets_of([len(shard.places) for shard in self.shards])
         self._mapped: list[MappedShard | None] = [None] * len(self.shards)
-        self._in_order: deque[int] = deque()  # mapped shards, oldest first
         self._opened: list[tuple[Rows, UInt64] | None] = [None] * len(self._shard_of)
         self._checked: Bool = np.zeros(int(self._bounds[-1]), np.bool_)
         self._verified_shards: set[int] = set()  # shards whose row digests match the manifest
@@ -177,10 +164,10 @@ class NumberedRows(Generic[Rows]):
         """Check every byte of the shards, whichever rows are chosen: many times as fast as the digests of all rows."""
         for number, shard in enumerate(self.shards):
             if (found := CacheFiles(self.folder).xxh3(shard.path)) != shard.xxh3:
-                raise self._damaged(shard, f"expected xxh3-128 {shard.xxh3}, found {found}")
+                raise damage(self.folder, shard.path, f"is damaged: expected xxh3-128 {shard.xxh3}, found {found}")
             self._verify_row_digests(number)
             if self.mapped(number).digest_of_values() != shard.rows_sha256:
-                raise self._damaged(shard, _OTHER_ROWS)
+                raise damage(self.folder, shard.path, _OTHER_ROWS)
 
     def chunk(self, number: int) -> tuple[Rows, UInt64]:
         """Return the rows of a record batch and their stored digests, without checking them."""
@@ -191,10 +178,9 @@ class NumberedRows(Generic[Rows]):
             try:
                 digests = numbers(batch.column("digest"))
                 opened = self._opened[number] = self._view(batch, mapped), digests
-            except OutOfBounds as error:
-                raise self._damaged(mapped.shard, f"row {self.row_in_shard(number, error.row)}: {error}") from None
             except ValueError as error:
-                raise self._damaged(mapped.shard, str(error)) from None
+                row = f"row {self.row_in_shard(number, error.row)}: " if isinstance(error, OutOfBounds) else ""
+                raise damage(self.folder, mapped.shard.path, f"is damaged: {row}{error}") from None
         return opened
 
     def chunks(self) -> Iterator[tuple[Rows, UInt64]]:
@@ -202,31 +188,20 @@ class NumberedRows(Generic[Rows]):
         return (self.chunk(number) for number in range(len(self._opened)))
 
     def mapped(self, shard: int) -> MappedShard:
-        """Return a shard, mapping it if necessary. Arrays taken from it stay valid after it is unmapped.
+        """Return a shard, mapping it if necessary.
 
         Two threads may both map it; a lock would avoid that, but a fork while it is held would leave it locked forever.
         """
         mapped = self._mapped[shard]
         if mapped is None:
             mapped = self._mapped[shard] = map_shard(self.folder, self.shards[shard])
-            self._in_order.append(shard)
-            if len(self._in_order) > MOST_MAPS:
-                self._unmap(self._in_order.popleft())
         return mapped
-
-    def _unmap(self, shard: int) -> None:
-        self._mapped[shard] = None
-        first, end = self._first_chunk[shard : shard + 2].tolist()
-        self._opened[first:end] = [None] * (end - first)
 
     def path_of(self, chunk: int) -> str:
         return self.shards[self._shard_of[chunk]].path
 
     def row_in_shard(self, chunk: int, row: int) -> int:
         return self.shards[self._shard_of[chunk]].places[self._place_of[chunk]].first_row + row
-
-    def _damaged(self, shard: Shard, reason: str) -> CheckError:
-        return CheckError(f"{self.folder / shard.path} is damaged: {reason}", hint=repair_hint(self.folder))
 
     def _view(self, batch: pa.RecordBatch, mapped: MappedShard) -> Rows:
         """Return the columns of a record batch as flat arrays; raise ValueError if they are invalid."""
@@ -266,7 +241,7 @@ class NumberedRows(Generic[Rows]):
             for first in np.flatnonzero(found != expected)[:1].tolist():
                 digests = f"expected digest {expected[first]:016x}, found {found[first]:016x}"
                 row = self.row_in_shard(chunk, int(rows[first]))
-                raise self._damaged(self.shards[number], f"row {row}: {digests}")
+                raise damage(self.folder, self.shards[number].path, f"is damaged: row {row}: {digests}")
             self._verify_row_digests(number)
             self._checked[numbers[positions]] = True
 
@@ -276,5 +251,5 @@ class NumberedRows(Generic[Rows]):
             return
         shard = self.shards[number]
         if self.mapped(number).digest_of_rows() != shard.rows_xxh3:
-            raise self._damaged(shard, _OTHER_ROWS)
+            raise damage(self.folder, shard.path, _OTHER_ROWS)
         self._verified_shards.add(number)

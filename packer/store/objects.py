@@ -9,16 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from glob import has_magic
-from hashlib import sha256
 from pathlib import Path
 
 from packer.errors import InputError, show_as_url
-from packer.host.limits import hint_at_disk, storage_errors
+from packer.host.limits import storage_errors
 from packer.host.regular_file import open_regular
 from packer.names import bucket_url, fits
 from packer.store.bucket import CONNECTIONS, Bucket, GoneError
 from packer.store.folder import AtomicFile
-from packer.store.mirror import OTHER_DISK
 from packer.store.place import folder_of
 
 _CHUNK_BYTES = 2**20
@@ -40,7 +38,7 @@ class ObjectFile:
         copy = self._copy
         show_as_url(copy, self.url)
         if not copy.exists():
-            with hint_at_disk(OTHER_DISK), AtomicFile(copy.parent) as file:
+            with AtomicFile(copy.parent) as file:
                 for chunk in self.chunks(0, None):
                     file.write(chunk)
                 file.commit(copy.name)
@@ -70,9 +68,8 @@ class ObjectFile:
 
     @property
     def _copy(self) -> Path:
-        """The path of the copy, which a URL and a version have; its file name is kept for people."""
-        folder = folder_of(self.url, "inputs")
-        return folder / sha256(self.etag.encode()).hexdigest()[:16] / folder.name
+        """The path of the copy, which a URL and a version have."""
+        return folder_of(f"{self.url} {self.etag}", "inputs")
 
 
 def objects_of(source: str) -> list[ObjectFile]:

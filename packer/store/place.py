@@ -1,28 +1,32 @@
-"""Resolve the name of a cache to a folder: a local one, or a copy of a cache in a bucket or on the Hub."""
+"""Resolve the name of a cache to a folder: a local one, or a copy of a cache in a bucket or on the Hub.
+
+A folder mirrors a bucket only in a process that was given its URL, and in those that this process hands the URL to.
+Nothing in a folder makes it a mirror, since a folder may come from anybody. The folder for copies is the user's own.
+"""
 
 import os
 import re
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from urllib.parse import quote
+from typing import Self
 
-from packer.errors import CheckError, InputError, UsageError, show_as_url
+from packer.errors import CheckError, InputError, UsageError, show_as_url, url_of
 from packer.host.cache_dir import cache_dir
-from packer.host.limits import hint_at_disk, path_errors, storage_errors
+from packer.host.limits import path_errors, storage_errors
 from packer.hub import SCHEME, HubName, data_name, pin, snapshot
 from packer.names import bucket_url, refuse_address, shown
-from packer.store.files import CacheFiles
-from packer.store.folder import PRIVATE
+from packer.store.bucket import Bucket
+from packer.store.files import MIRRORED, CacheFiles, is_shard
+from packer.store.folder import PRIVATE, AtomicFile
 from packer.store.manifest import MANIFEST_NAME, decode_manifest, read_manifest
-from packer.store.mirror import OTHER_DISK, Mirror, is_shard, make_mirror, mirror_of
+from packer.store.own_files import make_folder
 from packer.withdrawn import refuse_withdrawn
-
-_MOST_NAME_BYTES = 200
-"""Disks take names of up to 255 bytes."""
 
 
 def cache_place(name: Path | str, *, keep_in: Path | str | None = None) -> Path:
@@ -37,9 +41,8 @@ def cache_place(name: Path | str, *, keep_in: Path | str | None = None) -> Path:
     if url is not None:
         if os.environ.get("PACKER_CACHE_BYTES"):
             refuse_withdrawn("PACKER_CACHE_BYTES")
-        with hint_at_disk(OTHER_DISK):
-            mirror = make_mirror(folder_of(url, "caches", keep_in), url)
-            _refresh(mirror)
+        mirror = make_mirror(folder_of(url, "caches", keep_in), url)
+        _refresh(mirror, url)
         return mirror.folder
     if keep_in is not None:
         raise UsageError(f"{name} is not a cache in a bucket: cache_dir is for caches in buckets")
@@ -49,17 +52,8 @@ def cache_place(name: Path | str, *, keep_in: Path | str | None = None) -> Path:
 
 
 @contextmanager
-def checked_place(name: Path | str) -> Iterator[Path]:
-    """Provide the folder of a cache that is to be verified; for a cache in a bucket, without any earlier downloads."""
-    with fresh_place(name) as folder:
-        if (mirror := mirror_of(folder)) is not None:
-            _refresh(mirror)
-        yield folder
-
-
-@contextmanager
 def fresh_place(name: Path | str) -> Iterator[Path]:
-    """Provide the folder of a cache; for a cache in a bucket, an empty mirror that is removed with the context."""
+    """Provide the folder of a cache; for one in a bucket, a new copy that is removed with the context."""
     url = bucket_url(name)
     if url is None:
         yield cache_place(name)
@@ -69,7 +63,7 @@ def fresh_place(name: Path | str) -> Iterator[Path]:
         root.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix="verify-", dir=root))
     try:
-        make_mirror(folder, url)
+        _refresh(make_mirror(folder, url), url)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -83,17 +77,17 @@ def build_place(name: Path | str, *, is_dry: bool = False) -> Path:
         refuse_address(os.fspath(name), place="cache")
         _refuse_other_files(Path(name))
         return Path(name)
-    mirror = make_mirror(folder_of(url, "builds"), url)
-    if mirror.refresh(MANIFEST_NAME) is None:
+    mirror, bucket = make_mirror(folder_of(url, "builds"), url), Bucket(url)
+    if mirror.refresh(MANIFEST_NAME)[1] is None:
         # A build that was interrupted at its start has put shards there, and no note yet that they are finished.
-        other = next((name for name, _, _ in mirror.bucket.listed() if not is_shard(name)), None)
-        is_foreign = other is not None and not any(mirror.bucket.listed(PRIVATE))
-        if is_foreign and mirror.refresh(MANIFEST_NAME) is None:  # else another build has committed meanwhile
+        other = next((name for name, _, _ in bucket.listed() if not is_shard(name)), None)
+        is_foreign = other is not None and not any(bucket.listed(PRIVATE))
+        if is_foreign and mirror.refresh(MANIFEST_NAME)[1] is None:  # else another build has committed meanwhile
             raise UsageError(
                 f"{url} contains other objects and is not a cache: {other}", hint="choose a new or empty one with -o"
             )
     if not is_dry:
-        mirror.bucket.refuse_unconditional()
+        bucket.refuse_unconditional()
     return mirror.folder
 
 
@@ -107,36 +101,22 @@ def _refuse_other_files(folder: Path) -> None:
             raise UsageError(f"{folder} contains other files and is not a cache", hint="choose another folder with -o")
 
 
-def _refresh(mirror: Mirror) -> None:
+def _refresh(mirror: CacheFiles, url: str) -> None:
     """Download the current manifest, and remove downloaded shards that it does not name."""
-    before = mirror.kept(MANIFEST_NAME)
-    content = mirror.refresh(MANIFEST_NAME)
+    before, content = mirror.refresh(MANIFEST_NAME)
     if content is None:
-        next(mirror.bucket.listed(), None)  # says so if there is no such bucket
+        next(Bucket(url).listed(), None)  # says so if there is no such bucket
         raise InputError(
-            f"{mirror.bucket.url} is not a cache, or its build did not finish: it has no {MANIFEST_NAME}",
-            hint=f"packer build SOURCE... -o {mirror.bucket.url} makes one",
+            f"{url} is not a cache, or its build did not finish: it has no {MANIFEST_NAME}",
+            hint=f"packer build SOURCE... -o {url} makes one",
         )
     if before not in (None, content):
-        mirror.remove_shards(but=decode_manifest(mirror.folder, content).named_files)
+        mirror.remove_copies(but=decode_manifest(mirror.folder, content).named_files)
 
 
 def folder_of(url: str, kind: str, keep_in: Path | str | None = None) -> Path:
-    """Return a folder for a URL, made of the URL's parts: `caches/s3/bucket/runs/cache`."""
-    scheme, _, rest = url.partition("://")
-    parts = rest.split("/")
-    if any(part in ("", ".", "..") for part in parts):
-        raise UsageError(f"{url}: expected names between its slashes", hint="such as s3://BUCKET/FOLDER")
-    return cache_dir(keep_in).joinpath(kind, scheme, *map(_folder_name, parts))
-
-
-def _folder_name(part: str) -> str:
-    """Return a part of a URL as the name of a folder; of one that is too long, its beginning and a digest."""
-    name = quote(part, safe=" +@")
-    if len(name) <= _MOST_NAME_BYTES:
-        return name
-    beginning = re.sub(r"%[0-9A-F]?\Z", "", name[: _MOST_NAME_BYTES // 2])  # no part of an escape at its end
-    return f"{beginning}-{sha256(part.encode()).hexdigest()[:32]}"
+    """Return packer's own folder for what a URL names; errors show the URL in its place."""
+    return cache_dir(keep_in) / kind / sha256(url.encode()).hexdigest()[:32]
 
 
 def _fetched(name: HubName) -> Path:
@@ -164,3 +144,47 @@ def _fetched(name: HubName) -> Path:
                 hint="it is gone from the client's cache: the same command fetches it again",
             )
     return folder
+
+
+def make_mirror(folder: Path, url: str) -> CacheFiles:
+    """Make a folder the mirror of a URL, for this process."""
+    with storage_errors("write into", folder):
+        make_folder(folder)
+        make_folder(folder / MIRRORED)
+    show_as_url(folder, url)
+    return CacheFiles(folder)
+
+
+@dataclass(frozen=True, slots=True)
+class SentFolder:
+    """The folder of a cache, as one process sends it to another, which need not know what it mirrors."""
+
+    folder: Path
+    url: str | None
+    probe: Path | None = None
+    """A file that is in the folder now, which shows on another machine that it is the same one."""
+
+    @classmethod
+    def of(cls, folder: Path) -> Self:
+        return cls(folder, url_of(folder))
+
+    @classmethod
+    @contextmanager
+    def to_machines(cls, folder: Path) -> Iterator[Self]:
+        """Provide a folder for other machines, which see the same one, or have a copy of the bucket each."""
+        with ExitStack() as held:
+            url, probe = url_of(folder), None
+            if url is None:
+                probe = held.enter_context(AtomicFile(folder / PRIVATE, below=folder)).path
+            yield cls(folder, url, probe)
+
+    def arrive(self) -> Path:
+        """Return the folder, after making it here what it is there."""
+        if self.url is not None:
+            make_mirror(self.folder, self.url)
+        if self.probe is not None and not self.probe.exists():
+            raise UsageError(
+                f"node {socket.gethostname()} does not see {self.folder}",
+                hint="the cache must lie on a file system that all nodes have under the same absolute path",
+            )
+        return self.folder

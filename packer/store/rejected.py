@@ -20,11 +20,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from packer.display import repair_hint
-from packer.errors import CheckError, StorageError
+from packer.errors import StorageError
 from packer.host.limits import storage_errors
 from packer.store.entries import Count
-from packer.store.files import CacheFiles
+from packer.store.files import CacheFiles, damage
 from packer.store.folder import PRIVATE
 from packer.store.manifest import REJECTED_NAME, Manifest, pending_name
 
@@ -93,20 +92,20 @@ def rejected_path(folder: Path, manifest: Manifest) -> str:
 def read_rejected(folder: Path, manifest: Manifest) -> Iterator[Rejected]:
     """Yield the lines; the file's digest is checked before the first."""
     decoder = msgspec.json.Decoder(Rejected)
-    path, hint = folder / rejected_path(folder, manifest), repair_hint(folder)
-    with storage_errors("read", path), _open(folder, manifest) as file:
+    name = rejected_path(folder, manifest)
+    with storage_errors("read", folder / name), _open(folder, manifest) as file:
         # Open the file once, so that the bytes hashed are the bytes read even if a build replaces it meanwhile.
         found = hashlib.file_digest(file, "sha256").hexdigest()
         if found != manifest.rejected_sha256:
-            raise CheckError(f"{path} is damaged: expected sha256 {manifest.rejected_sha256}, found {found}", hint=hint)
+            raise damage(folder, name, f"is damaged: expected sha256 {manifest.rejected_sha256}, found {found}")
         file.seek(0)
         for number, line in enumerate(iter(lambda: file.readline(_MAX_LINE_BYTES + 1), b""), 1):
             if len(line) > _MAX_LINE_BYTES:
-                raise CheckError(f"{path} line {number}: expected at most {_MAX_LINE_BYTES:,} bytes", hint=hint)
+                raise damage(folder, name, f"line {number}: expected at most {_MAX_LINE_BYTES:,} bytes")
             try:
                 yield decoder.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise CheckError(f"{path} line {number}: {error}", hint=hint) from None
+                raise damage(folder, name, f"line {number}: {error}") from None
 
 
 def rejected_rows(folder: Path, manifest: Manifest) -> list[list[Rejected]]:
@@ -122,10 +121,9 @@ def rejected_rows(folder: Path, manifest: Manifest) -> list[list[Rejected]]:
 def _open(folder: Path, manifest: Manifest) -> BufferedReader:
     """Open the staged file, or else the published one; files only ever move in that direction."""
     for name in (manifest.pending_rejected, REJECTED_NAME):
-        path = folder / name
         try:
             return CacheFiles(folder).open(name)
         except StorageError as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
-    raise CheckError(f"{path} is missing", hint=repair_hint(folder))
+    raise damage(folder, REJECTED_NAME, "is missing")

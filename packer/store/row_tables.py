@@ -9,13 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 from xxhash import xxh3_128_hexdigest
 
-from packer.display import repair_hint
-from packer.errors import CheckError
 from packer.host.arrow_messages import batch_sizes
 from packer.store.digest import FileDigest
-from packer.store.files import CacheFiles
+from packer.store.files import CacheFiles, damage
 from packer.store.manifest import StoredTable
-from packer.store.mapping import check_size
+from packer.store.mapping import as_damage, check_size
 from packer.store.shard_file import IPC_OPTIONS
 
 FOLDER = "rows"
@@ -52,18 +50,15 @@ def write_table(cache: Path, batches: list[pa.RecordBatch], *, kind: str, key: s
 
 def read_table(cache: Path, stored: StoredTable, schema: pa.Schema) -> pa.Table:
     """Read a table whole. What it holds is where it is in the file: nothing is decoded, so it takes no more memory."""
-    path = cache / stored.path
     check_size(cache, stored)
     content = CacheFiles(cache).read(stored.path, max_bytes=stored.num_bytes)
     if xxh3_128_hexdigest(content) != stored.xxh3:
-        raise CheckError(f"{path} is damaged: its xxh3 is not the manifest's", hint=repair_hint(cache))
-    try:
+        raise damage(cache, stored.path, "is damaged: its xxh3 is not the manifest's")
+    with as_damage(cache, stored):
         table = _table(content, schema)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise CheckError(f"{path} is damaged: {error}", hint=repair_hint(cache)) from error
-    if table.num_rows != stored.num_rows:
-        raise CheckError(f"{path}: expected {stored.num_rows} rows, found {table.num_rows}", hint=repair_hint(cache))
-    return table
+        if table.num_rows != stored.num_rows:
+            raise ValueError(f"expected {stored.num_rows} rows, found {table.num_rows}")
+        return table
 
 
 def _table(content: bytes, schema: pa.Schema) -> pa.Table:

@@ -10,11 +10,10 @@ import pyarrow as pa
 
 from packer.arrow_arrays import array_of, numbers_of
 from packer.batches import Int64, SelectedRows
-from packer.display import repair_hint
-from packer.errors import CheckError
 from packer.layout import offsets_of
 from packer.rejections import ROW_REASONS
 from packer.store.document_shards import DocumentShards
+from packer.store.files import damage
 from packer.store.manifest import Manifest, RowSelection, Shard, StoredTable
 from packer.store.row_tables import read_table, write_table
 
@@ -41,7 +40,7 @@ def read_selection(cache: Path, selection: RowSelection) -> SelectedRows:
     table = read_table(cache, selection.table, _SCHEMA)
     columns = {name: numbers_of(table.column(name)) for name in _SCHEMA.names}
     if not _in_range(columns, len(selection.splits)):
-        raise CheckError(f"{cache / selection.table.path} is not a selection", hint=repair_hint(cache))
+        raise damage(cache, selection.table.path, "is not a selection")
     return SelectedRows(splits=selection.splits, **columns, num_capped=selection.num_capped)
 
 

@@ -16,10 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from packer.arrow_arrays import dtype_of
 from packer.batches import BlockBatch, Bool, DocumentBatch
 from packer.layout import MASKED, document_labels, document_weights, last_of_rows, offsets_of, select_documents
 from packer.media.columns import Media
-from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, flat_array, list_array, value_pieces
+from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, value_pieces
 from packer.store.digest import document_ids
 from packer.store.document_shards import DocumentShards
 from packer.store.manifest import Shard
@@ -161,34 +162,46 @@ def record_batch(rows: DocumentRows | BlockRows) -> pa.RecordBatch:
 def _array(field: pa.Field, rows: Any) -> pa.Array:
     kind = field.type
     if field.name == "spans":
-        parts = [flat_array(pa.int32(), each) for each in (rows.span_message, rows.span_start, rows.span_end)]
+        parts = [_flat_array(pa.int32(), each) for each in (rows.span_message, rows.span_start, rows.span_end)]
         structs = pa.Array.from_buffers(kind.value_type, len(rows.span_message), [None], children=parts)
-        return list_array(kind, structs, rows.span_offsets)
+        return _list_array(kind, structs, rows.span_offsets)
     if field.name == "sample_id":
         return _string_array(rows)
     if field.name == "media":
         return _media_array(kind, rows.media)
     if field.name == "digest":
-        return flat_array(kind, rows.digests())
+        return _flat_array(kind, rows.digests())
     column = getattr(rows, "values", {}).get(field.name)
     column = getattr(rows, field.name) if column is None else column
     if isinstance(column, Ragged):
-        return list_array(kind, _wide_array(kind.value_type, column.values), column.offsets)
+        return _list_array(kind, _wide_array(kind.value_type, column.values), column.offsets)
     return _wide_array(kind, column)
+
+
+def _list_array(kind: pa.DataType, values: pa.Array, offsets: npt.NDArray[np.integer]) -> pa.Array:
+    """Build a list column without nulls from flat values, with the type given by the schema."""
+    width = np.int64 if pa.types.is_large_list(kind) else np.int32
+    bounds = pa.py_buffer(np.ascontiguousarray(offsets, width))
+    return pa.Array.from_buffers(kind, len(offsets) - 1, [None, bounds], children=[values])
+
+
+def _flat_array(kind: pa.DataType, values: npt.NDArray[Any]) -> pa.Array:
+    """Build a column of fixed-width values without nulls, with the type given by the schema; copies only to convert."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values, dtype_of(kind)))])
 
 
 def _wide_array(kind: pa.DataType, column: npt.NDArray[Any]) -> pa.Array:
     if column.ndim == 1:
-        return flat_array(kind, column)
-    return pa.Array.from_buffers(kind, len(column), [None], children=[flat_array(kind.value_type, column.reshape(-1))])
+        return _flat_array(kind, column)
+    return pa.Array.from_buffers(kind, len(column), [None], children=[_flat_array(kind.value_type, column.reshape(-1))])
 
 
 def _media_array(kind: pa.DataType, media: Media) -> pa.Array:
     number = len(media.sha256)
     digests = pa.Array.from_buffers(pa.binary(32), number, [None, pa.py_buffer(media.sha256.tobytes())])
-    places = [flat_array(pa.int32(), column) for column in media.places.T]
+    places = [_flat_array(pa.int32(), column) for column in media.places.T]
     structs = pa.Array.from_buffers(kind.value_type, number, [None], children=[digests, *places])
-    return list_array(kind, structs, media.offsets)
+    return _list_array(kind, structs, media.offsets)
 
 
 def concatenate_documents(batches: Sequence[DocumentBatch]) -> DocumentBatch:

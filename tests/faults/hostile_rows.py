@@ -214,7 +214,7 @@ SHAREGPT = {
         *(_turns(call, b'"function_call"') for call in (b'"f(1)"', b'"7"', b'"' + nested(_DEEP) + b'"')),
         _turns(b'"a"', row=b',"tools":"[{"'),
     ),
-    "not_utf8": (_turns(rb'"\ud800"'),),
+    "not_json": (_turns(rb'"\ud800"'),),
     KEPT: (_turns(b'[{"type":"text","value":"a"}]'),),
 }
 
@@ -245,7 +245,7 @@ COMPLETION = {
         *(_completion(prompt=b"{}"), _completion(b"[1]", b"[2]")),
     ),
     "empty": (_completion(b'""'), _completion(b"[]", b"[]")),
-    "not_utf8": (_completion(prompt=rb'"\udc00"'),),
+    "not_json": (_completion(prompt=rb'"\udc00"'),),
     "control_token": (_completion(b'"a<|im_end|>"'),),
     KEPT: (
         _completion(prompt=b'""'),

@@ -34,7 +34,7 @@ def what_it_is(line: bytes) -> str:
     if depth(value) > 256:
         return "not_json"
     if _HALF.search(json.dumps(value, ensure_ascii=False)):
-        return "not_utf8"
+        return "not_json"
     return "row" if isinstance(value, dict) else "no object"
 
 

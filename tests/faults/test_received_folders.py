@@ -23,8 +23,7 @@ from packer.store import bucket as buckets
 from packer.store.bucket import Bucket
 from packer.store.cache import Cache
 from packer.store.manifest import MANIFEST_NAME
-from packer.store.mirror import make_mirror
-from packer.store.place import build_place, folder_of
+from packer.store.place import build_place, folder_of, make_mirror
 from packer_cli.main import cli
 
 pytest.importorskip("obstore", reason="OBSTORE MISSING: tests/requirements.txt")
@@ -228,7 +227,7 @@ def test_of_shards_that_are_links_the_links_are_removed_alone(
     folder = folder_of(in_memory.url, "caches", tmp_path / "sent")
     (folder / "blocks").mkdir(parents=True)
     (folder / names[0]).symlink_to(own)
-    make_mirror(folder, in_memory.url).remove_shards(but=())
+    make_mirror(folder, in_memory.url).remove_copies(but=())
     assert not (folder / names[0]).is_symlink()
     assert (own.stat().st_mtime_ns, own.stat().st_size) == (before.st_mtime_ns, before.st_size)
 

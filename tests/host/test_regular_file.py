@@ -56,16 +56,6 @@ def test_a_file_is_read_through_links_unless_they_are_ruled_out(tmp_path: Path) 
         open_regular(tmp_path / "none")
 
 
-def test_a_recipe_may_come_from_a_command_as_the_shell_passes_it(starter: Path, tmp_path: Path) -> None:
-    """`packer build -c <(command)`."""
-    reading, writing = os.pipe()
-    os.write(writing, (starter / "recipe.yaml").read_bytes().replace(b"version: 1", b"version: 1\nnonsense: 1"))
-    os.close(writing)
-    done = CliRunner().invoke(cli, ["build", "-c", f"/dev/fd/{reading}", "-o", str(tmp_path / "cache")])
-    os.close(reading)
-    assert done.exit_code == 2 and "unknown key 'nonsense'" in done.output
-
-
 def test_rows_from_a_command_are_told_to_be_piped_in(starter: Path, tmp_path: Path) -> None:
     reading, writing = os.pipe()
     words = ["build", f"/dev/fd/{reading}", "--tokenizer", str(starter / "tokenizer"), "-o", str(tmp_path / "cache")]

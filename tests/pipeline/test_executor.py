@@ -20,7 +20,7 @@ from packer.pipeline.from_python import build
 from packer.pipeline.workers import executor, fork_server
 from packer.pipeline.workers.executor import Processes, WorkerDiedError, run_tasks
 from packer.recipe.recipe import load_recipe, make_recipe, to_json
-from packer.store.mirror import make_mirror
+from packer.store.place import make_mirror
 
 
 @pytest.fixture(params=[True, False], ids=["forked", "spawned"])

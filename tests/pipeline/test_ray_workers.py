@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from packer.errors import UsageError
 from packer.pipeline.workers.executor import WorkerDiedError
 from packer.pipeline.workers.ray_workers import MOST_DEATHS, NodeRequirements, RayWorkers, versions
-from packer.store.mirror import SentFolder
+from packer.store.place import SentFolder
 
 
 def test_a_node_must_have_the_same_software_and_see_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from packer.errors import InputError
 from packer.source.decode import Refused
 from packer.source.file_bytes import BLANK, text_stream
-from packer.source.text_rows import csv_rows, split_elements, split_lines
+from packer.source.text_rows import CsvFile, split_elements, split_lines
 
 FILE = Path("f")
 
@@ -48,7 +48,7 @@ def test_records_and_elements_are_the_same_however_blanks_are_dealt_to_chunks() 
 def records(chunks: list[bytes]) -> list[tuple[object, int | None] | str]:
     found: list[tuple[object, int | None] | str] = []
     try:
-        for row in csv_rows(FILE, text_stream(FILE, chunks, None), "csv", columns={}, max_row_bytes=99):
+        for row in CsvFile(FILE, text_stream(FILE, chunks, None), "csv").rows({}, 99):
             content = row.content
             found.append((content.reason if isinstance(content, Refused) else content, row.line))
     except InputError as error:

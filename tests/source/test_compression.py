@@ -14,7 +14,7 @@ from packer.source.file_cuts import partition_file
 from packer.source.rows import read_rows
 
 ROWS = [{"text": f"row {i} " + str(i * 7919 % 1000) * 20} for i in range(300)]
-CODECS = ["gzip", "zstd", "bz2"]
+CODECS = ["gzip", "zstd"]
 
 
 def rows_of(path, *, max_row_bytes=2**20, limit=None, kind="jsonl"):
@@ -85,10 +85,9 @@ def test_a_file_that_is_cut_off_anywhere_is_one_error_that_says_how_far_it_went(
     assert checked > 30
 
 
-@pytest.mark.parametrize("codec", ["zstd", "bz2"])
-def test_something_else_behind_the_data_is_an_error(tmp_path, codec):
+def test_something_else_behind_the_data_is_an_error(tmp_path):
     path = tmp_path / "rows"
-    path.write_bytes(packed(as_jsonl(ROWS), codec) + b"something else")
+    path.write_bytes(packed(as_jsonl(ROWS), "zstd") + b"something else")
     with pytest.raises(InputError, match="is damaged"):
         rows_of(path)
 

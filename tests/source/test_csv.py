@@ -19,7 +19,7 @@ from packer.source.detect import detect_format, detect_schema
 from packer.source.file_bytes import delimiter_of, text_stream
 from packer.source.file_cuts import partition_file
 from packer.source.rows import read_rows
-from packer.source.text_rows import csv_rows, read_csv
+from packer.source.text_rows import CsvFile
 
 cells = st.text(alphabet='a",;\t \n', max_size=8)
 tables = st.lists(st.lists(cells, min_size=2, max_size=3), max_size=6)
@@ -49,7 +49,7 @@ def begins(text):
 
 
 def values(content, *, kind="csv", columns=None, max_row_bytes=1000, step=2**20):
-    rows = csv_rows("rows.csv", pieces(content, step), kind, columns=columns or {}, max_row_bytes=max_row_bytes)
+    rows = CsvFile("rows.csv", pieces(content, step), kind).rows(columns or {}, max_row_bytes)
     return [
         (row.line, row.content if isinstance(row.content, dict) else (row.content.code, row.content.reason))
         for row in rows
@@ -77,14 +77,17 @@ def test_what_python_writes_is_read_as_it_was(table, step, quoting, crlf):
 @given(text=st.text(alphabet='ab",\n', max_size=30), step=st.integers(1, 10))
 def test_records_and_cells_are_those_of_pythons_reader_however_the_quotes_stand(text, step):
     """Quotes inside of a cell, text behind a closing quote: the same readings, except where nothing closes a quote."""
-    expected = [row for row in csv.reader(io.StringIO(text, newline="")) if row and "".join(row).strip()]
-    content = b"h,h2\n" + text.encode()
+    expected = [
+        dict(zip(("h", "h2"), row, strict=True)) if len(row) == 2 else f"the header has 2 columns, the row {len(row)}"
+        for row in csv.reader(io.StringIO(text, newline=""))
+        if row
+    ]
     try:
-        records = [record.cells for record in read_csv("x", pieces(content, step), "csv")[1]]
+        rows = [*CsvFile("x", pieces(b"h,h2\n" + text.encode(), step), "csv").rows({}, 99)]
     except InputError:
         assert not begins(text)[1]
         return
-    assert [row for row in records if "".join(row).strip()] == expected
+    assert [row.content if isinstance(row.content, dict) else row.content.reason for row in rows] == expected
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +171,7 @@ def test_a_record_that_goes_on_for_ever_is_an_error_that_says_where_it_begins(mo
     monkeypatch.setattr(text_rows, "MAX_RECORD_BYTES", 1000)
     endless = chain([b'text\nshort\n"never closed\n'], repeat(b"more\n" * 100, 1000))
     with pytest.raises(InputError, match="the record of line 3 has more than 1,000 bytes"):
-        list(csv_rows("x", text_stream("x", endless, None), "csv", columns={}, max_row_bytes=50))
+        list(CsvFile("x", text_stream("x", endless, None), "csv").rows({}, 50))
 
 
 def test_a_bare_carriage_return_is_one_bad_row():
@@ -206,7 +209,7 @@ def test_cells_are_texts_except_for_labels_and_media():
         (b" \n\n", "holds no rows"),
         (b"a,b,a\n1,2,3\n", "has more than one column `a`"),
         (b'a,b\n1,2\n3,"4\n5,6\n', "a quote that opens in the record of line 3 is never closed"),
-        (b"\xff,b\n", "its header is not UTF-8"),
+        (b"\xff,b\n", "its header has invalid UTF-8"),
         (b"x" * 2**21, "its header is longer than 1,048,576 bytes"),
     ],
 )
@@ -220,7 +223,7 @@ def test_a_header_in_another_encoding_has_the_command_that_rewrites_the_file(tmp
     """Without the encoding that it is in, iconv takes the file for UTF-8, too."""
     path = tmp_path / "in rows.csv"
     path.write_bytes("größe,b\n".encode("cp1252"))
-    with pytest.raises(InputError, match="its header is not UTF-8") as caught:
+    with pytest.raises(InputError, match="its header has invalid UTF-8") as caught:
         detect_schema(path, format="csv", columns={})
     command = caught.value.hint.removeprefix("rewrite it as UTF-8: ").replace("ENCODING", "cp1252")
     assert subprocess.run(shlex.split(command), capture_output=True, check=True).stdout == "größe,b\n".encode()
@@ -242,7 +245,7 @@ def test_a_name_says_that_a_single_column_is_csv(tmp_path, name, kind):
 
 
 def test_refusals_of_cells_are_values_not_errors():
-    rows = list(csv_rows("x", pieces(b"text\n\xff\n", 99), "csv", columns={}, max_row_bytes=9))
+    rows = list(CsvFile("x", pieces(b"text\n\xff\n", 99), "csv").rows({}, 9))
     assert isinstance(rows[0].content, Refused)
 
 
@@ -251,8 +254,8 @@ def test_a_header_of_very_many_columns_is_read_at_once(tmp_path):
     names = [f"c{number}" for number in range(120_000)]
     (tmp_path / "wide.csv").write_text(f"text,{','.join(names)}\na{',' * len(names)}\n")
     with (tmp_path / "wide.csv").open("rb") as stream:
-        found, _ = read_csv(tmp_path / "wide.csv", stream, "csv")
+        found = CsvFile(tmp_path / "wide.csv", stream, "csv").names
     assert found == ("text", *names)
     (tmp_path / "wide.csv").write_text(f"text,{','.join(names)},c7,c5\n")
-    with (tmp_path / "wide.csv").open("rb") as stream, pytest.raises(InputError, match="more than one column `c7`"):
-        read_csv(tmp_path / "wide.csv", stream, "csv")
+    with (tmp_path / "wide.csv").open("rb") as stream, pytest.raises(InputError, match="more than one column `c5`"):
+        CsvFile(tmp_path / "wide.csv", stream, "csv")

@@ -16,7 +16,10 @@ sizes = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 400)), max_size=30)
 
 def groups_of(sizes):
     """Groups of so many rows and bytes."""
-    return [Group(start=0, stop=0, num_rows=rows, num_bytes=num_bytes) for rows, num_bytes in sizes]
+    return [
+        Group(number=i, start=0, stop=0, num_rows=rows, num_bytes=num_bytes)
+        for i, (rows, num_bytes) in enumerate(sizes)
+    ]
 
 
 def oracle(sizes, partition_bytes):

@@ -50,9 +50,9 @@ def test_exchanges_have_other_names_elsewhere(sample):
     assert all(set(message.fields) == {"role", "content"} for message in found.messages)
 
 
-@pytest.mark.parametrize(("name", "value"), [("input", None), ("output", ["b"]), ("output_with_loss", 1)])
-def test_what_is_wrong_with_such_an_exchange_is_said_with_its_names(sample, name, value):
-    with pytest.raises(Refused, match=rf"at \$\.conversations\[0\]\.{name}'"):
+@pytest.mark.parametrize(("name", "value"), [("input", None), ("output", 3), ("output_with_loss", 1)])
+def test_what_is_wrong_with_such_an_exchange_is_said_of_its_turn(sample, name, value):
+    with pytest.raises(Refused, match=r"\$\.conversations\[[01]\]"):
         fields(sample, [{"input": "a", "output": "b", name: value}])
 
 
@@ -186,8 +186,8 @@ def test_weights_are_kept(sample):
         ([{"from": "gpt", "value": 3}], "expected `str | array | null`, got `int` at $.conversations[0].value"),
         ([{"value": "a"}], "no field `from` at $.conversations[0]"),
         ('"a"', "expected `array | null`, got `str` at $.conversations"),
-        ([{"human": "a"}], "no field `assistant` at $.conversations[0]"),
-        ([{"human": "a", "assistant": 3}], "expected `str`, got `int` at $.conversations[0].assistant"),
+        ([{"human": "a"}], "expected texts under `human` and `assistant` at $.conversations[0]"),
+        ([{"human": "a", "assistant": 3}], "expected texts under `human` and `assistant` at $.conversations[0]"),
     ],
 )
 def test_a_wrong_type_is_named_with_its_path(refusal, turns, reason):

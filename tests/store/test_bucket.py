@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -26,9 +25,8 @@ from packer.store import bucket as buckets
 from packer.store.bucket import Bucket
 from packer.store.cache import Cache
 from packer.store.fingerprint import content_fingerprint
-from packer.store.mirror import make_mirror
 from packer.store.objects import copy_objects, objects_of
-from packer.store.place import build_place, folder_of
+from packer.store.place import build_place, make_mirror
 
 obstore = pytest.importorskip("obstore", reason="OBSTORE MISSING: tests/requirements.txt")
 URL = "s3://bucket/cache"
@@ -185,7 +183,7 @@ def test_a_write_that_is_never_answered_ends_with_an_error(
     with pytest.raises(StorageError, match="error sending request") as caught:
         in_memory.replace("shard", b"x")
     assert len(broken) == 8
-    assert "the address of the store" in str(caught.value.hint)
+    assert "check the network" in str(caught.value.hint)
 
 
 def test_a_store_without_conditional_updates_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,12 +221,12 @@ def test_a_cache_in_a_bucket_is_the_one_of_a_folder(in_memory: Bucket, starter: 
 
 def test_a_build_that_another_one_overtook_commits_nothing(in_memory: Bucket, tmp_path: Path) -> None:
     first, second = (make_mirror(tmp_path / name, URL) for name in ("first", "second"))
-    first.commit("manifest.json", None, b"of the first")
+    first.commit("manifest.json", b"of the first", before=None, named=())
     with pytest.raises(BusyError, match="another build committed") as caught:
-        second.commit("manifest.json", None, b"of the second")
+        second.commit("manifest.json", b"of the second", before=None, named=())
     assert caught.value.hint
-    assert second.refresh("manifest.json") == in_memory.read("manifest.json") == b"of the first"
-    second.commit("manifest.json", b"of the first", b"of the second")
+    assert second.refresh("manifest.json") == (None, in_memory.read("manifest.json")) == (None, b"of the first")
+    second.commit("manifest.json", b"of the second", before=b"of the first", named=())
     assert in_memory.read("manifest.json") == b"of the second"
 
 
@@ -278,8 +276,8 @@ def test_without_the_library_the_extra_is_named(monkeypatch, tmp_path: Path) -> 
         ),
         (
             "Error performing PUT http://169.254.169.254/latest/api/token",
-            "no AWS credentials in the environment",
-            "profiles in ~/.aws are not read: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+            "Error performing PUT",
+            "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL and others, not from ~/.aws",
         ),
     ],
 )
@@ -310,7 +308,7 @@ def test_a_panic_of_obstore_is_an_error_like_any_other(in_memory: Bucket, monkey
         raise PanicException("request valid")
 
     monkeypatch.setattr(obstore, "get", panic)
-    with pytest.raises(StorageError, match="cannot read s3://bucket/cache/x: obstore failed: request valid"):
+    with pytest.raises(StorageError, match="cannot read s3://bucket/cache/x: request valid"):
         in_memory.read("x")
 
 
@@ -319,7 +317,7 @@ def test_a_name_that_obstore_refuses_is_an_error_like_any_other(in_memory: Bucke
     for ask in (in_memory.read, in_memory.size, in_memory.sizes, partial(in_memory.replace, content=b"")):
         with pytest.raises(StorageError, match=r"cannot .* s3://bucket/cache/") as caught:
             ask(name)
-        assert caught.value.hint == "rename the object"
+        assert caught.value.hint
 
 
 def test_a_folder_as_an_input_is_said_to_be_one(in_memory: Bucket) -> None:
@@ -336,9 +334,9 @@ def test_a_disk_that_takes_no_copies_is_a_matter_of_where_they_are_kept(in_memor
     in_memory.replace("manifest.json", b"{}")
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("packer.store.mirror.make_folder", lambda _: (_ for _ in ()).throw(full))
+        patch.setattr("packer.store.place.make_folder", lambda _: (_ for _ in ()).throw(full))
         told = run("stats", URL, exit_code=5)
-    assert "No space left on device" in told.stderr and "another cache_dir, or PACKER_CACHE_DIR" in told.stderr
+    assert "No space left on device" in told.stderr and "with PACKER_CACHE_DIR" in told.stderr
 
 
 def test_errors_name_the_url_that_a_folder_stands_for_unless_they_are_about_the_disk(tmp_path: Path) -> None:
@@ -357,15 +355,8 @@ def test_an_object_is_taken_by_its_name_before_those_that_the_name_matches(in_me
     assert [str(file) for file in objects_of(f"{URL}/br[1].jsonl")] == [f"{URL}/br1.jsonl"]
 
 
-def test_copies_of_long_names_have_names_that_disks_take(in_memory: Bucket, tmp_path: Path) -> None:
-    names = ["数据" * 20 + end for end in ("", "1", "2")] + ["x" * 200, "x" * 201]
-    folders = [folder_of(f"s3://bucket/{name}/cache", "caches", tmp_path) for name in names]
-    assert len({*folders}) == len(names)
-    assert [folder.parent.name for folder in folders[3:4]] == ["x" * 200]
-    for name, folder in zip(names, folders, strict=True):
-        folder.mkdir(parents=True)
-        assert unquote(folder.parent.name).startswith(name[:10])
-    name = "行" * 60 + ".jsonl"
+def test_an_object_may_have_any_name_however_long(in_memory: Bucket) -> None:
+    name = "行" * 160 + ".jsonl"
     in_memory.replace(name, b"{}")
     (file,) = objects_of(f"{URL}/{name}")
     assert Path(file).read_bytes() == b"{}"

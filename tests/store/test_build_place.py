@@ -1,7 +1,6 @@
 """Where a cache in a bucket is built: not into a folder with other objects, whatever other builds do meanwhile."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,12 +15,11 @@ class FakeMirror:
 
     def __init__(self, objects: list[str], committing: list[str]) -> None:
         self.folder, self._objects, self._committing = Path("mirror"), objects, committing
-        self.bucket = SimpleNamespace(listed=self._listed)
 
-    def refresh(self, name: str) -> Any:
-        return b"{}" if name in self._objects else None
+    def refresh(self, name: str) -> tuple[bytes | None, bytes | None]:
+        return None, b"{}" if name in self._objects else None
 
-    def _listed(self, prefix: str = "") -> Any:
+    def listed(self, prefix: str = "") -> Any:
         self._objects += self._committing
         self._committing = []
         return ((name, 1, None) for name in self._objects if name.startswith(prefix))
@@ -42,6 +40,7 @@ def test_only_objects_of_others_are_in_the_way(
     mirror = FakeMirror(objects, committing)
     monkeypatch.setenv("PACKER_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(place, "make_mirror", lambda *_: mirror)
+    monkeypatch.setattr(place, "Bucket", lambda _: mirror)
     if is_refused:
         with pytest.raises(UsageError, match=r"contains other objects and is not a cache: notes\.txt"):
             build_place("s3://bucket/cache", is_dry=True)

@@ -16,9 +16,8 @@ from packer.names import shown
 from packer.store.bucket import Bucket
 from packer.store.cache import Cache
 from packer.store.files import CacheFiles
-from packer.store.mirror import Mirror, make_mirror
 from packer.store.own_files import locked
-from packer.store.place import fresh_place
+from packer.store.place import fresh_place, make_mirror
 
 NUM_SHARDS, BYTES = 24, 20_000
 
@@ -34,7 +33,7 @@ def names(in_memory: Bucket) -> list[str]:
     return found
 
 
-def kept(mirror: Mirror) -> set[str]:
+def kept(mirror: CacheFiles) -> set[str]:
     return {f"blocks/{path.name}" for path in (mirror.folder / "blocks").glob("*.arrow")}
 
 
@@ -46,10 +45,10 @@ def test_all_that_is_missing_is_fetched_once_and_shards_that_no_manifest_names_g
     foreign = tmp_path / "blocks" / "foreign.arrow"
     foreign.parent.mkdir()
     foreign.write_bytes(b"x")
-    CacheFiles(tmp_path).fetch(names[3])
-    CacheFiles(tmp_path).fetch_all(names)
+    mirror.fetch(names[3])
+    mirror.fetch_all(names)
     assert kept(mirror) == {*names, "blocks/foreign.arrow"} and sorted(asked) == names
-    mirror.remove_shards(but=[names[5]])
+    mirror.remove_copies(but=[names[5]])
     assert kept(mirror) == {names[5], "blocks/foreign.arrow"}
 
 
@@ -57,7 +56,7 @@ def test_a_damaged_object_is_no_copy(names, in_memory, tmp_path) -> None:
     in_memory.replace(names[1], b"x" * BYTES)
     mirror = make_mirror(tmp_path, "s3://bucket/cache")
     with pytest.raises(CheckError, match="is damaged: its sha256"):
-        CacheFiles(tmp_path).fetch_all(names)
+        mirror.fetch_all(names)
     assert names[1] not in kept(mirror)
 
 
@@ -112,6 +111,7 @@ def test_what_is_pickled_reads_the_bucket_where_it_arrives(
 
 
 def test_a_copy_that_is_made_to_verify_is_forgotten_with_its_folder(in_memory: Bucket) -> None:
+    in_memory.replace("manifest.json", b"{}")
     with fresh_place(in_memory.url) as folder:
         assert shown(folder) == in_memory.url
     assert shown(folder) == str(folder) and not folder.exists()

@@ -103,7 +103,6 @@ FORMATS = {
     "rows.json": lambda rows: json.dumps(rows, ensure_ascii=False, indent=1).encode(),
     "rows.jsonl.gz": lambda rows: packed(as_jsonl(rows), "gzip"),
     "rows.jsonl.zst": lambda rows: packed(as_jsonl(rows), "zstd"),
-    "rows.jsonl.bz2": lambda rows: packed(as_jsonl(rows), "bz2"),
     "rows.json.gz": lambda rows: packed(json.dumps(rows).encode(), "gzip"),
     "rows.csv": as_csv,
     "rows.tsv": lambda rows: as_csv(rows, "\t"),

@@ -19,7 +19,7 @@ from packer.layout import offsets_of
 from packer.near_names import did_you_mean, near_paths
 from packer.source.files import data_set_splits, is_data_set
 from packer.source.partition import Format
-from packer.source.table_files import arrow_sizes, read_arrow, read_errors, read_row_group, row_groups, table_schema
+from packer.source.table_files import read_group, row_groups, table_schema
 from packer.store.manifest import MANIFEST_NAME
 
 _READ = ("input_ids", "seq_lengths", *TOKEN_COLUMNS)
@@ -118,11 +118,9 @@ def _opened(path: Path) -> tuple[pa.Schema, list[tuple[int, Callable[[], pa.Tabl
     kind: Format = "parquet" if path.suffix == ".parquet" else "arrow"
     schema = table_schema(path, kind)
     columns = [name for name in _READ if name in schema.names]
-    if kind == "parquet":
-        groups = enumerate(row_groups(path, kind))
-        return schema, [(group.num_rows, partial(read_row_group, path, i, columns)) for i, group in groups]
-    with read_errors(path, kind):
-        return schema, [(size.num_rows, partial(read_arrow, path, size, columns)) for size in arrow_sizes(path)]
+    return schema, [
+        (group.num_rows, partial(read_group, path, kind, group, columns)) for group in row_groups(path, kind)
+    ]
 
 
 def _lists(column: pa.ChunkedArray, *, weights: bool) -> list[Int64]:

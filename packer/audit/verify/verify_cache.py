@@ -54,7 +54,7 @@ from packer.store.manifest import (
     manifest_bytes,
 )
 from packer.store.media_shards import MediaShards
-from packer.store.place import checked_place
+from packer.store.place import fresh_place
 from packer.store.selected import documents_of
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def verify(
     if reencode and not roots:
         raise ValueError("reencode reads the inputs again: pass the folder that they are below as sources")
     progress, content = progress or Silent(), b""
-    with checked_place(folder) as place, workers_on(on, threads, progress.note) as workers:
+    with fresh_place(folder) as place, workers_on(on, threads, progress.note) as workers:
         named = url_of(place) or place
         try:
             content = manifest_bytes(place)

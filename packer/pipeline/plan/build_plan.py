@@ -39,7 +39,7 @@ from packer.recipe.pack_rules import Pack
 from packer.recipe.recipe import Recipe
 from packer.recipe.row_rules import WHERE
 from packer.recipe.row_schemas import EXAMPLES, PREFERENCE_SCHEMAS
-from packer.source.detect import fields_found, has_field
+from packer.source.detect import has_field
 from packer.source.file_bytes import FilePath
 from packer.source.file_cuts import partition_file
 from packer.source.partition import FilePartitions, FileStatus, Partition
@@ -369,10 +369,10 @@ def refuse_absent(
         asked.setdefault((column.field, None), f"column '{column.name}'")
     for (field, source), name in asked.items():
         own = [file for number, file in files if source in (None, number)]
-        if any(fields_found(file.path, [field], format=file.format) for file in own):
+        if any(has_field(file, field) for file in own):
             continue
         note(f"the first rows have no field '{field}': looking for it in all rows")
-        if not any(has_field(file, field) for file in own):
+        if not any(has_field(file, field, max_rows=None) for file in own):
             raise InputError(
                 f"{name}: no row has a field '{field}'",
                 hint="fields are named as the files have them, as in metadata.user_id",

@@ -25,7 +25,7 @@ from typing import Any, Protocol, TypeVar, cast
 from packer.errors import ResourceError
 from packer.host.watchdog import limit_process
 from packer.pipeline.workers import fork_server
-from packer.store.mirror import SentFolder
+from packer.store.place import SentFolder
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

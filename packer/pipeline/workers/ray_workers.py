@@ -32,7 +32,7 @@ from packer.errors import PackerError, ResourceError, UsageError
 from packer.host.cache_dir import cache_dir
 from packer.host.watchdog import limit_process
 from packer.pipeline.workers.executor import Processes, WorkerDiedError, Workers, in_folder
-from packer.store.mirror import SentFolder
+from packer.store.place import SentFolder
 from packer.version import __version__, code_digest, library_version
 from packer.withdrawn import RAY_CLIENT, refuse_withdrawn
 
