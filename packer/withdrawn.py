@@ -29,6 +29,8 @@ _FUNCTION = "order takes a function of the epoch that gives row numbers; packer.
 
 _ALL_HERE = "a disk with room for the split, named by cache_dir; its shards are fetched before the first step"
 
+_RESIZED = "schedule is a function of the step; a loader that resumes from the state takes another global_batch_size"
+
 _PHASES = "a mixture has fixed proportions; a phase of training with others is a loader of its own"
 
 _PADDED = "batching='padded' with order='length_bucketed' pads little; 'token_budget' is for documents without padding"
@@ -87,6 +89,7 @@ WITHDRAWN: Final = {
     "PACKER_CACHE_BYTES": _ALL_HERE,
     "PackedLoader(cache_bytes=)": _ALL_HERE,
     "PackedLoader(drop_last=)": "end='drop' leaves the rest of an epoch out, end='short' gives a smaller last step",
+    "PackedLoader.set_global_batch_size": _RESIZED,
     "PackedLoader.set_micro_batch_size": "a loader that resumes from the state takes another micro_batch_size",
     "PackedLoader.set_shares": _PHASES,
     **{f"packer {command} --no-pager": _PAGER for command in _PAGED},

@@ -5,7 +5,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, NoReturn, Self
 
-import msgspec
 import numpy as np
 import torch
 from torch.utils.data import get_worker_info
@@ -15,11 +14,10 @@ from packer.errors import CheckError
 from packer.load.agreement import Agreement
 from packer.load.arguments import MAX_INT32, Schedule, check_instance, check_integer, open_cache, resolve_options
 from packer.load.batching import Batching, End
-from packer.load.figures import Figures, ThroughputMeter, figures_of
 from packer.load.mixture import Mixture
 from packer.load.ordered_rows import Content
 from packer.load.ordering import OrderKind
-from packer.load.reading import EpochSummary, Prefetch, StepReader
+from packer.load.reading import EpochSummary, Figures, Prefetch, StepReader, ThroughputMeter, figures_of
 from packer.load.row_source import RowSource, StepPlan
 from packer.load.state import UNCHANGED, Counters, ReaderState, restore
 from packer.load.step import MicroBatch, Step
@@ -155,7 +153,6 @@ class PackedLoader:
         self._agreement = Agreement(self._options) if self.world_size > 1 else None
         self._epoch_end: ReaderState | None = None  # the state at the end of the last finished epoch
         self._prefetch: Prefetch[tuple[Step, ReaderState]] | None = None
-        self._iteration: object = None
         self._own: tuple[object, Iterator[Step]] = (None, iter(()))  # that of calls of next(loader)
         self._throughput = ThroughputMeter()
 
@@ -171,7 +168,7 @@ class PackedLoader:
 
     @property
     def global_batch_size(self) -> int:
-        """Size of the last returned step, or of the next one if the size was set since."""
+        """Size of the last returned step, or of the first one if none was returned yet."""
         return self._state.batch_size
 
     @property
@@ -255,11 +252,11 @@ class PackedLoader:
 
     def __next__(self) -> Step:
         """Return the next step, as ``next(iter(loader))`` does, without beginning anew each time."""
-        iteration, steps = self._own
-        if iteration is not self._iteration or iteration is None:
+        prefetch, steps = self._own
+        if prefetch is not self._prefetch or prefetch is None:
             steps = iter(self)
         step = next(steps, None)
-        self._own = (self._iteration, steps)
+        self._own = (self._prefetch, steps)
         if step is None:
             self.close()
             raise StopIteration
@@ -303,9 +300,9 @@ class PackedLoader:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from a saved state, with any world size and micro-batch size. Ends a running iteration.
 
-        A size that a call or a schedule had changed is restored, unless this loader was opened with a different size
-        than the loader that saved the state. Its own micro-batch size, padding and schedule are used, with a warning if
-        another padding or schedule was saved.
+        A size that a schedule had changed is restored, unless this loader was opened with a different size than the
+        loader that saved the state. Its own micro-batch size, padding and schedule are used, with a warning if another
+        padding or schedule was saved.
 
         Raises:
             CheckError: the state is damaged, or of other data, split, batching, cutoff_len, order, seed or end.
@@ -330,21 +327,11 @@ class PackedLoader:
             self.close()
             self._state = self._source.state_at_epoch(self._state, epoch)
 
-    def set_global_batch_size(self, global_batch_size: int) -> None:
-        """Change the size from the next step on; prefetched steps are made again. A schedule continues from it.
-
-        Raises:
-            UsageError: the size is not a whole number of micro-batches.
-        """
-        size = check_integer("global_batch_size", global_batch_size, maximum=MAX_INT32)
-        self._source.check_size(size)
-        self._stop_prefetch()
-        self._state = msgspec.structs.replace(self._state, batch_size=size)
-
     def close(self) -> None:
         """Stop the background thread and end the running iteration. The loader can be iterated again."""
-        self._iteration = None
-        self._stop_prefetch()
+        prefetch, self._prefetch = self._prefetch, None
+        if prefetch is not None:
+            prefetch.close()
 
     def __enter__(self) -> Self:
         return self
@@ -362,39 +349,29 @@ class PackedLoader:
     def _steps(self, *, through_epochs: bool) -> Iterator[Step]:
         if get_worker_info() is not None:
             refuse_withdrawn(WORKERS)
-        self._stop_prefetch()
-        iteration = self._iteration = object()
+        self.close()
         self._source.fetch()
         last_epoch = None if through_epochs else self._state.epoch
-        while True:  # once, and again after each change of the batch size
-            steps = self._reader.steps(self.plans(last_epoch=last_epoch), self._state)
-            prefetch = self._prefetch = Prefetch(steps, depth=self._options.prefetch)
-            try:
+        steps = self._reader.steps(self.plans(last_epoch=last_epoch), self._state)
+        prefetch = self._prefetch = Prefetch(steps, depth=self._options.prefetch)
+        try:
+            self._throughput.step_requested()
+            for step, state in self._agreement.checked(prefetch, self._state) if self._agreement else prefetch:
+                if self._prefetch is prefetch:  # else a signal handler ended it while this waited
+                    if step.epoch > self._state.epoch:
+                        self._epoch_end = self._state
+                    self._state = state
+                    self._throughput.step_returned(step.num_tokens)
+                    device = self._options.device
+                    yield step if device.type == "cpu" else step.to(device, non_blocking=True)
+                if self._prefetch is not prefetch:
+                    break
                 self._throughput.step_requested()
-                agreed = self._agreement.checked(prefetch, self._state) if self._agreement else prefetch
-                for step, state in agreed:
-                    if self._prefetch is prefetch:  # else a signal handler ended it while this waited
-                        if step.epoch > self._state.epoch:
-                            self._epoch_end = self._state
-                        self._state = state
-                        self._throughput.step_returned(step.num_tokens)
-                        device = self._options.device
-                        yield step if device.type == "cpu" else step.to(device, non_blocking=True)
-                    if self._prefetch is not prefetch:
-                        break
-                    self._throughput.step_requested()
-            finally:
-                self._throughput.loop_ended()
-                prefetch.close()
-            if self._iteration is not iteration:
-                raise RuntimeError("this iteration was ended by close, load_state_dict or another one")
-            if self._prefetch is prefetch:
-                break
+        finally:
+            self._throughput.loop_ended()
+            prefetch.close()
+        if self._prefetch is not prefetch:
+            raise RuntimeError("this iteration was ended by close, load_state_dict or another one")
         if last_epoch is not None and self._state.epoch == last_epoch:
             self._epoch_end = self._state
             self._state = self._source.state_at_epoch(self._state, last_epoch + 1)
-
-    def _stop_prefetch(self) -> None:
-        prefetch, self._prefetch = self._prefetch, None
-        if prefetch is not None:
-            prefetch.close()

@@ -1,14 +1,13 @@
 """From plans to tensors: divides the rows of steps among ranks, reads this rank's ahead and counts everyone's."""
 
-import atexit
 import os
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
-from queue import SimpleQueue
-from threading import Thread
-from typing import Any, Generic, NamedTuple, TypeVar
-from weakref import WeakSet
+from time import monotonic
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -36,6 +35,9 @@ _MAX_STEPS = 16
 
 _MAX_TOKENS = 1 << 18
 """Upper bound of one rank's tokens in steps that are read together; a column of int64 is then 2 MB."""
+
+_LAST_STEPS = 32
+"""Number of recent steps that speed is measured over."""
 
 
 class EpochSummary(NamedTuple):
@@ -177,25 +179,20 @@ def _state_after(state: ReaderState, plan: StepPlan, *, trained: int, tokens: in
 class Prefetch(Generic[T]):
     """Iterates over `items` in a thread, at most `depth` items ahead; with depth 0 there is no thread.
 
-    An exception raised by `items` is re-raised here, after the items before it. :meth:`close` stops the thread and
-    waits for it; prefetched items that were not consumed are discarded. In a forked process there is no thread, so
-    nothing to wait for.
+    An exception raised by `items` is raised here, after the items before it. :meth:`close` waits for the item that is
+    being made, and discards those that were not consumed. In a forked process there is no thread, so nothing to wait
+    for.
     """
 
     _ending = staticmethod(sys.is_finalizing)
 
     def __init__(self, items: Iterator[T], *, depth: int) -> None:
-        self._items = items
-        self._ready: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()  # an item, or the final exception
-        self._permits: SimpleQueue[bool] = SimpleQueue()  # True: make one more; False: stop
-        self._closed = False
-        self._pid = os.getpid()
-        self._thread = Thread(target=self._run, name="packer-load", daemon=True) if depth else None
-        for _ in range(depth):
-            self._permits.put(True)
-        if self._thread is not None:
-            _running.add(self)
-            self._thread.start()
+        self._items, self._pid, self._closed = items, os.getpid(), False
+        # Its threads are joined before the interpreter exits: one that is cut off within torch would crash the process.
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="packer-load") if depth else None
+        self._ahead: deque[Future[T]] = deque()
+        if self._pool is not None:
+            self._ahead.extend(self._pool.submit(next, items) for _ in range(depth))
 
     def __iter__(self) -> Iterator[T]:
         return self
@@ -203,42 +200,99 @@ class Prefetch(Generic[T]):
     def __next__(self) -> T:
         if self._closed:
             raise StopIteration
-        if self._thread is None:
+        if self._pool is None:
             return next(self._items)
         if os.getpid() != self._pid:
             raise RuntimeError("this iteration was begun in another process; begin a new one here")
-        item: T
-        item, error = self._ready.get()
-        if error is not None:
-            self._closed = True
-            raise error
-        self._permits.put(True)
-        return item
+        self._ahead.append(self._pool.submit(next, self._items))
+        return self._ahead.popleft().result()
 
     def close(self) -> None:
         """Stop and wait for the thread. Idempotent."""
         if self._ending():
             return  # threads have ended, and this module's globals are gone
         self._closed = True
-        if self._thread is not None and os.getpid() == self._pid:
-            self._permits.put(False)
-            self._thread.join()
-
-    def _run(self) -> None:
-        error: BaseException = StopIteration()
-        try:
-            while self._permits.get() and not self._closed:
-                self._ready.put((next(self._items), None))
-        except BaseException as raised:  # noqa: BLE001 - handed to the consumer, whatever it is
-            error = raised
-        self._ready.put((None, error))
+        if self._pool is not None and os.getpid() == self._pid:
+            self._pool.shutdown(cancel_futures=True)
 
 
-_running: WeakSet[Prefetch[Any]] = WeakSet()
+class Figures(NamedTuple):
+    """Totals of a loader since the beginning, over all ranks and epochs, and its speed over the last 32 steps.
+
+    ``_asdict()`` is for loggers, ``str()`` for people. Counts are the same on every rank; the two timings are
+    this process's own.
+    """
+
+    steps: int
+    epoch: float
+    """Includes the fraction of the current epoch that was taken: 1.25 is a quarter into the second one."""
+
+    rows: int
+    """Blocks, or documents if steps consist of them."""
+
+    tokens: int
+    trained_tokens: int
+    slots: int
+    """Positions, including padding."""
+
+    padding_share: float
+    """Fraction of the positions that were padding, 0 to 1."""
+
+    tokens_per_s: float
+    """Over all ranks; 0 before the second step of an iteration."""
+
+    waiting_share: float
+    """Fraction of the time the training loop waited for a step, 0 to 1: above a few percent, reading is too slow."""
+
+    def __str__(self) -> str:
+        return (
+            f"step {self.steps:,}, epoch {self.epoch:.3f}: {self.rows:,} rows, {self.tokens:,} tokens, "
+            f"{self.trained_tokens:,} trained, {self.padding_share:.1%} padding; {self.tokens_per_s:,.0f} tokens/s, "
+            f"{self.waiting_share:.1%} of the time waiting for data"
+        )
 
 
-@atexit.register
-def _stop_all() -> None:
-    """Stop all threads before the interpreter exits: a thread cut off within torch would crash the process."""
-    for prefetch in list(_running):
-        prefetch.close()
+class ThroughputMeter:
+    """Records when steps are requested and returned; in between, training works on one and then waits for the next."""
+
+    def __init__(self) -> None:
+        # For each recent step: seconds until the next one, seconds of that spent waiting, and its tokens.
+        self._spans: deque[tuple[float, float, int]] = deque(maxlen=_LAST_STEPS)
+        self._requested_s = self._returned_s = 0.0
+        self._tokens: int | None = None  # of the step being trained on
+
+    def step_requested(self) -> None:
+        """Record that the loop requests a step."""
+        self._requested_s = monotonic()
+
+    def step_returned(self, tokens: int) -> None:
+        """Record that it gets one with this number of tokens."""
+        now = monotonic()
+        if self._tokens is not None:
+            self._spans.append((now - self._returned_s, now - self._requested_s, self._tokens))
+        self._returned_s, self._tokens = now, tokens
+
+    def loop_ended(self) -> None:
+        """Record the end of the loop: time until the next one is not work on a step."""
+        self._tokens = None
+
+    def speed(self) -> tuple[float, float]:
+        """Return tokens per second, and the fraction of the time spent waiting."""
+        seconds, waiting, tokens = (sum(column) for column in zip(*self._spans, (0.0, 0.0, 0), strict=True))
+        return (tokens / seconds, waiting / seconds) if seconds else (0.0, 0.0)
+
+
+def figures_of(state: ReaderState, num_rows: int, throughput: ThroughputMeter) -> Figures:
+    """Return the figures at a state whose epoch has `num_rows` rows."""
+    counters, (tokens_per_s, waiting_share) = state.counters, throughput.speed()
+    return Figures(
+        steps=counters.steps,
+        epoch=state.epoch + state.cursor / num_rows,
+        rows=counters.rows,
+        tokens=counters.tokens,
+        trained_tokens=counters.trained,
+        slots=counters.slots,
+        padding_share=counters.padding_share,
+        tokens_per_s=tokens_per_s,
+        waiting_share=waiting_share,
+    )

@@ -129,17 +129,6 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         finally:
             self._reader.close()
 
-    def set_global_batch_size(self, size: int) -> None:
-        """Change the loader's size from the next step on, and the number of steps if training is measured in epochs.
-
-        Intended for callbacks. The learning rate schedule keeps the number of steps it was created for.
-
-        Raises:
-            UsageError: the size is not a whole number of micro-batches.
-        """
-        self._reader.set_global_batch_size(size)
-        self.state.max_steps = self._num_steps()
-
     def get_train_dataloader(self) -> StepDataset:
         return self._steps
 
