@@ -147,6 +147,7 @@ WITHDRAWN: Final = {
     "packer.load.example_seed": 'random.Random(f"{seed} {doc_id} {epoch}") depends on the document alone',
     "packer.load.fill_reference": _REFERENCE,
     "packer.load.ordering.Curriculum": _FUNCTION,
+    "packer.load.ordering.LengthBucketed": "order='length_bucketed' sorts windows of 8,192 documents",
     "packer.load.ordering.Weighted": _FUNCTION,
     "packer.load.ordering.Windowed": _ALL_HERE,
     "packer.load.read_reference": _REFERENCE,

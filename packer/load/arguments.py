@@ -16,7 +16,7 @@ import msgspec
 
 from packer.errors import UsageError
 from packer.load.batching import Batching, End, Padded, batching_from_recipe
-from packer.load.ordering import LengthBucketed, Ordering
+from packer.load.ordering import Ordering
 from packer.recipe.read_rules import MAX_BLOCK_LEN, BatchingName, Read
 from packer.store.cache import Cache, as_folders
 from packer.withdrawn import refuse_withdrawn
@@ -32,11 +32,7 @@ Schedule: TypeAlias = Callable[[int, int], int]
 MAX_INT32: Final = 2**31 - 1
 """Upper bound of sizes and lengths, which are counted in int32."""
 
-_ORDERS: dict[str, Ordering] = {
-    "random": "random",
-    "sequential": "sequential",
-    "length_bucketed": LengthBucketed(),
-}
+_ORDERS = ("random", "sequential", "length_bucketed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,18 +160,13 @@ def resolve_max_pixels(max_pixels: Any, batching: Batching) -> int | None:
 
 
 def ordering_of(order: Any) -> Ordering:
-    """Resolve the name of an order, or return the value itself; ValueError if it is none."""
+    """Return the name of an order, or a function of the epoch; ValueError if it is neither."""
     if isinstance(order, str):
         refuse_withdrawn(f"order {order}")
-    value = _ORDERS.get(order) if isinstance(order, str) else order
-    if isinstance(value, LengthBucketed):
-        check_integer("window", value.window, minimum=1, maximum=MAX_INT32)
-    elif not isinstance(value, str) and (not callable(value) or isinstance(value, type)):
-        raise ValueError(  # noqa: TRY004 - as for an unknown name
-            f"order is {reprlib.repr(order)}; expected {', '.join(_ORDERS)}, a value like LengthBucketed(4096), or "
-            "a function of the epoch like weighted(weights)"
-        )
-    return value  # type: ignore[return-value]
+    if (order in _ORDERS) if isinstance(order, str) else (callable(order) and not isinstance(order, type)):
+        return order  # type: ignore[no-any-return]
+    expected = f"{', '.join(_ORDERS)}, or a function of the epoch like weighted(weights)"
+    raise ValueError(f"order is {reprlib.repr(order)}; expected {expected}")
 
 
 def resolve_device(device: Any) -> "torch.device":

@@ -16,7 +16,7 @@ from packer.load.arguments import MAX_INT32, Schedule, check_instance, check_int
 from packer.load.batching import Batching, End
 from packer.load.mixture import Mixture
 from packer.load.ordered_rows import Content
-from packer.load.ordering import OrderKind
+from packer.load.ordering import Ordering
 from packer.load.reading import EpochSummary, Figures, Prefetch, StepReader, ThroughputMeter, figures_of
 from packer.load.row_source import RowSource, StepPlan
 from packer.load.state import UNCHANGED, Counters, ReaderState, restore
@@ -67,8 +67,8 @@ class PackedLoader:
         world_size: number of processes; must be given together with `rank`.
         seed: seed of the order.
         order: ``random``; ``sequential``, as stored; for documents ``length_bucketed``, which keeps documents of
-            similar length together; a value of :mod:`packer.load.ordering`; or a pure function from an epoch to its row
-            numbers, such as ``weighted(…)`` of that module.
+            similar length together; or a pure function from an epoch to its row numbers, such as ``weighted(…)`` of
+            :mod:`packer.load.ordering`.
         end: what happens to the blocks left at the end of an epoch when they are fewer than a step. ``drop`` leaves
             them out and lists them in :attr:`left_out`. ``pad`` fills the step with fully masked rows of the pad id:
             summed losses and `num_items_in_batch` do not change, a mean over rows does. ``short`` yields a smaller
@@ -127,7 +127,7 @@ class PackedLoader:
         rank: int | None = None,
         world_size: int | None = None,
         seed: int = 0,
-        order: OrderKind = "random",
+        order: Ordering = "random",
         end: End = "drop",
         balance: int = 24_576,
         device: torch.device | str | None = None,

@@ -33,7 +33,7 @@ from packer.load.arguments import MAX_INT32, LoaderOptions, check_integer
 from packer.load.batching import End
 from packer.load.mixture import Mixture, MixtureOrder
 from packer.load.ordered_rows import PADDING_ROW, OrderedRows, RowKind, check_rows_fit, check_weights
-from packer.load.ordering import WINDOW, BucketedOrder, EpochOrder, FunctionOrder, LengthBucketed, Order, order_name
+from packer.load.ordering import BucketedOrder, EpochOrder, FunctionOrder, Order, order_name, window_start
 from packer.load.state import STATE_VERSION, ZERO_COUNTERS, ReaderState
 from packer.store.cache import Cache
 from packer.store.files import CacheFiles
@@ -229,19 +229,16 @@ class RowSource:
         ]
         found: Order = orders[0]
         if mixture is not None:
-            first = cursor - cursor % order.window if isinstance(order, LengthBucketed) else cursor
+            first = window_start(cursor) if order == "length_bucketed" else cursor
             bases, start = self.rows.bounds[:-1].tolist(), epoch * self._num_items + first
             found = MixtureOrder(orders, self._shares, self._num_items, bases=bases, start=start, taken=taken)
-        if not isinstance(order, LengthBucketed):
+        if order != "length_bucketed":
             return found
         lengths, seed = self.rows.lengths, self._options.seed
-        return BucketedOrder(found, lengths, fingerprint=self._fingerprint, seed=seed, window=order.window)
+        return BucketedOrder(found, lengths, fingerprint=self._fingerprint, seed=seed)
 
     def _order_by(self) -> str | None:
-        """Return what identifies the order's parameters in a state."""
-        order = self._options.order
-        if isinstance(order, LengthBucketed):
-            return None if order.window == WINDOW else str(order.window)
+        """Return what identifies a function of the epoch in a state."""
         return sha256(self._order().rows(0).tobytes()).hexdigest()[:16] if self._is_function else None
 
     def _check_order(self, kind: RowKind) -> None:
@@ -254,7 +251,7 @@ class RowSource:
             )
         if kind != "blocks" and options.static:
             raise UsageError("static_shapes is for blocks", hint="batching=Padded(length=N) gives documents one shape")
-        if kind == "blocks" and isinstance(options.order, LengthBucketed):
+        if kind == "blocks" and options.order == "length_bucketed":
             raise UsageError(
                 "order='length_bucketed' is for documents; all blocks are of one length",
                 hint="choose batching='padded', 'padding_free' or 'token_budget'",

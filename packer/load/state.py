@@ -70,7 +70,7 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     cutoff_len: Annotated[int, Meta(ge=2, le=2**31 - 1)] | None
     order: OrderName
     order_by: str | None
-    """Parameters of the order: a non-default window; a hash of a function's rows of epoch 0."""
+    """Of a function of the epoch, a hash of its rows of epoch 0."""
 
     seed: int
     end: End

@@ -16,7 +16,6 @@ from small_documents import documents_of, write_document_cache  # noqa: E402
 import packer  # noqa: E402
 from packer.errors import StorageError, UsageError  # noqa: E402
 from packer.load import Mixture, PackedLoader  # noqa: E402
-from packer.load.ordering import LengthBucketed  # noqa: E402
 from packer.store.bucket import Bucket  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
 
@@ -162,7 +161,7 @@ def test_opening_reads_the_counts_of_all_rows_and_only_a_cutoff_that_cuts_fetche
         assert len(ranges) == num_asked, "all is asked for at opening"
         return num_asked, num_fetched
 
-    assert opened() == opened(order="sequential") == opened(order=LengthBucketed()) == (6, 0)
+    assert opened() == opened(order="sequential") == opened(order="length_bucketed") == (6, 0)
     assert opened(batching="token_budget", micro_batch_size=64) == (6, 0)
     with pytest.warns(UserWarning, match="have no trained token among their first 6"):
         assert opened(cutoff_len=6) == (6, 6)
