@@ -24,7 +24,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from packer.batches import Int64
 from packer.errors import CheckError
-from packer.load.arguments import check_callable, check_choice, check_instance, column_names, open_cache
+from packer.load.arguments import check_instance, checked, open_cache
 from packer.load.columns import PREFIX, asked_columns
 from packer.load.loader import PackedLoader
 from packer.load.ordered_rows import RowKind, check_weights, content_of, refuse_preference
@@ -68,17 +68,15 @@ class PackedDataset(Dataset[Item]):
         weights: Literal["refuse", "use"] = "refuse",
         columns: Sequence[str] = (),
     ) -> None:
-        check_choice("weights", weights, ("refuse", "use"))
-        self._kind: RowKind = check_choice("kind", kind, ("blocks", "documents"))
+        self._kind: RowKind = checked("kind", kind, RowKind)
         self._cache = open_cache(cache)
         refuse_preference(content_of(self._cache), "PackedDataset")
         self._cache.refuse_images("PackedDataset")
-        check_instance("split", split, str, "the name of a split")
-        self._split = split
-        self._weighted = weights == "use"
+        self._split = checked("split", split, str)
+        self._weighted = checked("weights", weights, Literal["refuse", "use"]) == "use"
         self._rows: Any = self._cache.blocks(split) if kind == "blocks" else self._cache.documents(split)
         check_weights(weighted=self._rows.weighted, wanted=self._weighted)
-        self._declared = asked_columns([self._cache], column_names(columns))
+        self._declared = asked_columns([self._cache], checked("columns", columns, tuple[str, ...]))
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -196,9 +194,7 @@ class StepDataset(IterableDataset[Any]):
 
     def __init__(self, loader: PackedLoader, transform: Callable[[Step], Any] | None = None) -> None:
         self.loader = check_instance("loader", loader, PackedLoader, "a PackedLoader")
-        if transform is not None:
-            check_callable("transform", transform, "a function of a step")
-        self._transform = transform
+        self._transform = checked("transform", transform, Callable[[Step], Any] | None)
         self._epoch = loader.epoch
         self._taken = 0  # steps returned of that epoch so far
 

@@ -2,17 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Literal, NoReturn, Self
+from typing import Annotated, Any, Literal, NoReturn, Self
 
 import numpy as np
 import torch
+from msgspec import Meta
 from torch.utils.data import get_worker_info
 
 from packer.batches import Int64
 from packer.errors import CheckError
 from packer.load.agreement import Agreement
-from packer.load.arguments import MAX_INT32, Schedule, check_instance, check_integer, open_cache, resolve_options
+from packer.load.arguments import Schedule, check_instance, checked, open_cache, resolve_options
 from packer.load.batching import Batching, End
 from packer.load.mixture import Mixture
 from packer.load.ordered_rows import Content
@@ -109,7 +109,7 @@ class PackedLoader:
         UsageError: sizes that cannot be divided among ranks, loss weights that would be ignored, several processes that
             would read the same rows, caches that cannot be mixed, documents that fit into no micro-batch.
         InputError: the split has no blocks.
-        ValueError, TypeError: an argument is out of range, or of the wrong type.
+        ValueError: an argument is out of range, or of the wrong type.
     """
 
     @withdraws
@@ -146,7 +146,7 @@ class PackedLoader:
             cache = open_cache(cache, cache_dir=cache_dir, sources=sources)
         self._cache = cache
         caches = self._cache.caches if isinstance(self._cache, Mixture) else (self._cache,)
-        self._options = resolve_options(caches, SimpleNamespace(**self._arguments))
+        self._options = resolve_options(caches, self._arguments)
         self._source = RowSource(self._cache, self._options)
         self._reader = StepReader(self._source, self._options)
         self._state = self._source.initial_state()
@@ -237,7 +237,7 @@ class PackedLoader:
 
     def steps_until(self, epoch: int) -> int:
         """Count the steps from here that begin before `epoch`: those needed to train up to it. Reads no rows."""
-        return self._source.steps_until(self._state, check_integer("epoch", epoch))
+        return self._source.steps_until(self._state, checked("epoch", epoch, int))
 
     def summary(self) -> EpochSummary:
         """Return totals over the steps that iterating yields from here, counted without reading rows."""
@@ -322,7 +322,7 @@ class PackedLoader:
 
         Loops over epochs call this on torch's samplers. It does not restart an epoch that was resumed.
         """
-        epoch = check_integer("epoch", epoch, minimum=0, maximum=MAX_INT32)
+        epoch = checked("epoch", epoch, Annotated[int, Meta(ge=0, le=2**31 - 1)])
         if epoch != self._state.epoch:
             self.close()
             self._state = self._source.state_at_epoch(self._state, epoch)

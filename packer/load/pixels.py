@@ -42,7 +42,7 @@ def images_of(source: RowSource, options: LoaderOptions, *, pad_id: int) -> "Bat
         return None
     if options.cutoff_len is not None:
         raise UsageError("cutoff_len would cut images apart", hint="leave out long rows: a filter on `tokens`")
-    if options.batching == "packed" and (options.static or not options.flatten):
+    if options.batching == "packed" and (options.static_shapes or not options.flatten):
         raise UsageError("blocks with images have other shapes each time", hint="leave static_shapes and flatten out")
     fills = source.rows.content == "examples"
     return BatchImages(source.caches, split=options.split, padded=options.padded, pad_id=pad_id, fills=fills)

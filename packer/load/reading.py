@@ -57,12 +57,12 @@ class StepReader:
         pad_id = pad_id_of(source.caches[0].manifest)
         self._rows = source.rows
         self._dealer, self._counts_tokens = Dealer(source.rows, options), options.batching == "token_budget"
-        most = source.rows.most_sequences() * options.micro_batch_size if options.static else None
+        most = source.rows.most_sequences() * options.micro_batch_size if options.static_shapes else None
         self._layout = Layout(options, block_len=source.rows.block_len, pad_id=pad_id, most_sequences=most)
         self.images = images_of(source, options, pad_id=pad_id) if options.images else None
         self._columns = BatchColumns(source, options) if options.columns else None
-        self._shifted = options.shifted
-        self._sums_weights = options.weighted and source.rows.weighted  # else every target has weight 1
+        self._shifted = options.labels == "shifted"
+        self._sums_weights = options.weights == "use" and source.rows.weighted  # else every target has weight 1
         self._pin = options.device.type == "cuda"
         most_tokens = 0 if self.images else _MAX_TOKENS  # pixels take a thousand times as much memory as ids
         self._max_rows = max(int(most_tokens * options.world_size / source.rows.lengths.mean()), 1)

@@ -23,13 +23,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
+from typing import Annotated
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
 from packer.batches import Int32, Int64
 from packer.errors import UsageError
-from packer.load.arguments import MAX_INT32, LoaderOptions, check_integer
+from packer.load.arguments import MAX_INT32, LoaderOptions, checked
 from packer.load.batching import End
 from packer.load.mixture import Mixture, MixtureOrder
 from packer.load.ordered_rows import PADDING_ROW, OrderedRows, RowKind, check_rows_fit, check_weights
@@ -87,7 +89,7 @@ class RowSource:
             self._num_items = self._mixture.num_items(self._shares, [part.num_ordered for part in rows.parts])
         else:
             self._num_items = self._order().num_items
-        check_weights(weighted=rows.weighted, wanted=options.weighted)
+        check_weights(weighted=rows.weighted, wanted=options.weights == "use")
         self.check_size(options.global_batch_size)
         check_rows_fit(rows, options)
         if self._is_function and (np.diff(self._order().rows(0)) > 0).all() and self._num_items > 1:
@@ -137,7 +139,7 @@ class RowSource:
         last_scheduled = -1  # the last step the schedule was called for: once per step, even if an epoch ends before it
         while last_epoch is None or epoch <= last_epoch:
             if schedule is not None and last_scheduled != index:
-                size = check_integer("the schedule's size", schedule(index, size), maximum=MAX_INT32)
+                size = checked("the schedule's size", schedule(index, size), Annotated[int, Meta(le=MAX_INT32)])
                 self._check_division(size)
                 last_scheduled = index
             plan = plan_step(order, epoch=epoch, cursor=cursor, size=size, end=self._options.end, lengths=lengths)
@@ -249,7 +251,7 @@ class RowSource:
                 "cutoff_len is for documents; blocks were cut when they were packed",
                 hint="choose a batching of documents, or build with another --block-len",
             )
-        if kind != "blocks" and options.static:
+        if kind != "blocks" and options.static_shapes:
             raise UsageError("static_shapes is for blocks", hint="batching=Padded(length=N) gives documents one shape")
         if kind == "blocks" and options.order == "length_bucketed":
             raise UsageError(
