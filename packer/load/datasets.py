@@ -25,6 +25,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 from packer.batches import Int64
 from packer.errors import CheckError
 from packer.load.arguments import check_instance, checked, open_cache
+from packer.load.attention import boundaries
 from packer.load.columns import PREFIX, asked_columns
 from packer.load.loader import PackedLoader
 from packer.load.ordered_rows import RowKind, check_weights, content_of, refuse_preference
@@ -161,16 +162,7 @@ def collate(items: Sequence[Item]) -> dict[str, Any]:
     flat: dict[str, Any] = {name: torch.cat([item[name] for item in items]).unsqueeze(0) for name in names}
     if beside:
         flat["columns"] = {name.removeprefix(PREFIX): flat.pop(name) for name in beside}
-    lengths = torch.cat([item["seq_lengths"] for item in items])
-    bounds = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
-    longest = int(lengths.max())
-    return {
-        **flat,
-        "cu_seq_lens_q": bounds,
-        "cu_seq_lens_k": bounds.clone(),
-        "max_length_q": longest,
-        "max_length_k": longest,
-    }
+    return flat | boundaries(torch.cat([item["seq_lengths"] for item in items]))
 
 
 class StepDataset(IterableDataset[Any]):

@@ -19,6 +19,7 @@ from packer.display import repair_hint
 from packer.errors import CheckError, UsageError
 from packer.layout import MASKED
 from packer.load.arguments import LoaderOptions
+from packer.load.attention import boundaries, flattened
 from packer.load.batching import Padded
 from packer.load.ordered_rows import PADDING_ROW
 from packer.load.row_source import RowSource
@@ -135,17 +136,11 @@ class BatchImages:
         image = self._filler
         text = torch.tensor(self.processor.own.tokenizer("What is this?", add_special_tokens=False)["input_ids"])
         documents = [torch.cat([image, text]), text, torch.cat([text, image, text])]
-        places = [torch.arange(len(each)) for each in documents]
-        ends = torch.tensor([0, *map(len, documents)]).cumsum(0).int()
-        packed: MicroBatch = {"input_ids": torch.cat(documents)[None], "position_ids": torch.cat(places)[None]}
-        for side in "qk":
-            packed |= {f"cu_seq_lens_{side}": ends, f"max_length_{side}": max(map(len, documents))}
         mask = pad_sequence([torch.ones_like(each) for each in documents], batch_first=True)
-        padded = {"input_ids": pad_sequence(documents, batch_first=True), "attention_mask": mask}
+        ids = pad_sequence(documents, batch_first=True)
+        padded = {"input_ids": ids, "labels": ids, "attention_mask": mask}
         pixels = self.processor.tensors([[self._small], [self._small]])
-        first, second = (
-            {**each, "labels": each["input_ids"], **self.types(each)} | pixels for each in (packed, padded)
-        )
+        first, second = (each | self.types(each) | pixels for each in (flattened(documents), padded))
         return first, second
 
     def _filled(self, micro_batch: MicroBatch) -> MicroBatch:
@@ -160,12 +155,8 @@ class BatchImages:
         }
         if self._padded is None:
             columns = {name: torch.cat([micro_batch[name], own[name][None]], 1) for name in own.keys() & micro_batch}
-            longest = max(len(ids), micro_batch["max_length_q"])
-            for side in ("q", "k"):
-                bounds = micro_batch[f"cu_seq_lens_{side}"]
-                columns[f"cu_seq_lens_{side}"] = torch.cat([bounds, bounds[-1:] + len(ids)])
-                columns[f"max_length_{side}"] = longest
-            return micro_batch | columns
+            lengths = torch.cat([micro_batch["cu_seq_lens_q"].diff(), torch.tensor([len(ids)])])
+            return micro_batch | columns | boundaries(lengths)
         width = max(self._padded.rounded(len(ids)), micro_batch["input_ids"].shape[1])
         fill = {"input_ids": self._pad_id, "labels": MASKED}
 

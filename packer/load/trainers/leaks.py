@@ -1,7 +1,6 @@
 """Refuses a model that lets packed documents see each other, or gets them wrong, before its first step."""
 
-from collections.abc import Callable, Sequence
-from itertools import accumulate
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import torch
@@ -9,6 +8,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from packer.errors import UsageError
+from packer.load.attention import flattened
 from packer.load.poison import evaluating, poison_test, rounding
 from packer.load.step import MicroBatch
 from packer.load.trainers.evaluation import Adapter
@@ -47,7 +47,7 @@ def refuse_leaks(model: Any, adapter: Adapter, micro_batch: MicroBatch, probe: P
     ids = micro_batch["input_ids"]
     total = sum(_LENGTHS)
     short = ids.flatten().repeat(-(-total // ids.numel()))[:total]
-    packed, alone = _flattened(short.split(_LENGTHS)), [_flattened([each]) for each in short.split(_LENGTHS)]
+    packed, alone = flattened(short.split(_LENGTHS)), [flattened([each]) for each in short.split(_LENGTHS)]
     try:
         report = poison_test(model, packed, logits=logits, atol=None)
         with evaluating(model), torch.no_grad():
@@ -71,14 +71,3 @@ def refuse_leaks(model: Any, adapter: Adapter, micro_batch: MicroBatch, probe: P
                 f"{name} gets packed documents{what} wrong: a quarter of the tokens has logits off by {apart:.2g}",
                 hint="train one document a row, PackedLoader(..., batching='padded')",
             )
-
-
-def _flattened(documents: Sequence[Tensor]) -> MicroBatch:
-    """Return a flattened micro-batch of documents of ids."""
-    ids, lengths = torch.cat([*documents])[None], [len(each) for each in documents]
-    places = torch.cat([torch.arange(length, device=ids.device) for length in lengths])[None]
-    ends = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=ids.device)
-    found: MicroBatch = {"input_ids": ids, "labels": ids.clone(), "position_ids": places}
-    for side in "qk":
-        found |= {f"cu_seq_lens_{side}": ends, f"max_length_{side}": max(lengths)}
-    return found
