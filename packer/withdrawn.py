@@ -31,6 +31,8 @@ _ALL_HERE = "a disk with room for the split, named by cache_dir; its shards are 
 
 _RESIZED = "schedule is a function of the step; a loader that resumes from the state takes another global_batch_size"
 
+_OPENED = "an open cache knows it: PackedLoader(Cache.open(cache, cache_dir=…, sources=…))"
+
 _PHASES = "a mixture has fixed proportions; a phase of training with others is a loader of its own"
 
 _PADDED = "batching='padded' with order='length_bucketed' pads little; 'token_budget' is for documents without padding"
@@ -88,7 +90,9 @@ WITHDRAWN: Final = {
     "Mixture(schedule=)": _PHASES,
     "PACKER_CACHE_BYTES": _ALL_HERE,
     "PackedLoader(cache_bytes=)": _ALL_HERE,
+    "PackedLoader(cache_dir=)": _OPENED,
     "PackedLoader(drop_last=)": "end='drop' leaves the rest of an epoch out, end='short' gives a smaller last step",
+    "PackedLoader(sources=)": _OPENED,
     "PackedLoader.set_global_batch_size": _RESIZED,
     "PackedLoader.set_micro_batch_size": "a loader that resumes from the state takes another micro_batch_size",
     "PackedLoader.set_shares": _PHASES,

@@ -29,7 +29,7 @@ from packer.errors import UsageError
 from packer.load.batching import Batching, End, Padded, batching_from_recipe
 from packer.load.ordering import Ordering
 from packer.recipe.read_rules import BatchingName, Read
-from packer.store.cache import Cache, as_folders
+from packer.store.cache import Cache
 from packer.withdrawn import refuse_withdrawn
 
 if TYPE_CHECKING:
@@ -207,11 +207,8 @@ def check_instance(name: str, value: Any, kind: type[Kind], expected: str) -> Ki
     return value
 
 
-def open_cache(cache: Any, *, cache_dir: Any = None, sources: Any = ()) -> Cache:
+def open_cache(cache: Any) -> Cache:
     """Open a cache by its folder or URL, or return one that is open already; TypeError for anything else."""
     if isinstance(cache, str | os.PathLike):
-        return Cache.open(os.fspath(cache), cache_dir=cache_dir, sources=sources)
-    if cache_dir is not None or as_folders(sources):
-        what = "sources are" if cache_dir is None else "cache_dir is"
-        raise UsageError(f"{what} of a cache that is opened here", hint="pass it to Cache.open(url, …)")
+        return Cache.open(os.fspath(cache))
     return check_instance("cache", cache, Cache, "the folder of a cache, or what Cache.open gave")

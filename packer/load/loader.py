@@ -21,10 +21,8 @@ from packer.load.reading import EpochSummary, Figures, Prefetch, StepReader, Thr
 from packer.load.row_source import RowSource, StepPlan
 from packer.load.state import UNCHANGED, Counters, ReaderState, restore
 from packer.load.step import MicroBatch, Step
-from packer.store.cache import Cache, as_folders
+from packer.store.cache import Cache
 from packer.withdrawn import WORKERS, refuse_withdrawn, withdraws
-
-_NOT_PICKLED = {"self", "cache", "cache_dir", "sources"}
 
 
 class PackedLoader:
@@ -49,7 +47,8 @@ class PackedLoader:
     connects the ranks, iterating raises UsageError if they do not read the same: see :mod:`packer.load.agreement`.
 
     Args:
-        cache: folder or URL of a cache, an open cache, or a :class:`packer.load.Mixture` of several.
+        cache: folder or URL of a cache; what :meth:`packer.Cache.open` gave, which says where copies of a cache in a
+            bucket and images beside a cache are; or a :class:`packer.load.Mixture` of several.
         split: name of the split.
         micro_batch_size: blocks per micro-batch; documents or tokens with another `batching`.
         global_batch_size: blocks (documents, tokens) per step over all ranks, a multiple of
@@ -83,13 +82,11 @@ class PackedLoader:
             models want them. ``cu_seq_lens_*`` end in empty sequences; opening looks at all blocks for the most.
         labels: ``unshifted``, for models that shift, or ``shifted``: under the name ``shift_labels``.
         weights: ``use`` adds ``loss_weights``; ``refuse`` raises if the cache contains fractional weights.
-        prefetch: steps prepared ahead in one background thread; 0 prepares them on demand.
+        prefetch: steps prepared ahead in one background thread; 0 prepares them on demand. From a bucket, an iteration
+            begins once all shards of the split are here; with 0, each is fetched when it is needed.
         images: add the tensors of images, if the cache has any; False gives the tokens alone.
         columns: names of columns that the recipe declares: ``micro_batch["columns"]`` has them, int64 or float32 in the
             shape of ``input_ids``, then the width; position t is about the token there, as in unshifted labels.
-        cache_dir: local folder for the shards of a cache in a bucket, as in :meth:`packer.Cache.open`. An iteration
-            begins once all of the split are there; with ``prefetch=0`` each is fetched when it is needed.
-        sources: folders of the images that the cache only names, as in :meth:`packer.Cache.open`.
 
     Micro-batches of B rows, L tokens per row, and S sequences, where a run of padding counts as one sequence:
 
@@ -138,13 +135,9 @@ class PackedLoader:
         prefetch: int = 2,
         images: bool = True,
         columns: Sequence[str] = (),
-        cache_dir: str | Path | None = None,
-        sources: str | Path | Sequence[str | Path] = (),
     ) -> None:
-        self._arguments = {name: value for name, value in locals().items() if name not in _NOT_PICKLED}
-        if not isinstance(cache, Mixture) or cache_dir is not None or as_folders(sources):
-            cache = open_cache(cache, cache_dir=cache_dir, sources=sources)
-        self._cache = cache
+        self._arguments = {name: value for name, value in locals().items() if name not in ("self", "cache")}
+        self._cache = cache if isinstance(cache, Mixture) else open_cache(cache)
         caches = self._cache.caches if isinstance(self._cache, Mixture) else (self._cache,)
         self._options = resolve_options(caches, self._arguments)
         self._source = RowSource(self._cache, self._options)
@@ -153,7 +146,6 @@ class PackedLoader:
         self._agreement = Agreement(self._options) if self.world_size > 1 else None
         self._epoch_end: ReaderState | None = None  # the state at the end of the last finished epoch
         self._prefetch: Prefetch[tuple[Step, ReaderState]] | None = None
-        self._own: tuple[object, Iterator[Step]] = (None, iter(()))  # that of calls of next(loader)
         self._throughput = ThroughputMeter()
 
     @property
@@ -249,18 +241,6 @@ class PackedLoader:
 
     def __iter__(self) -> Iterator[Step]:
         return self._steps(through_epochs=False)
-
-    def __next__(self) -> Step:
-        """Return the next step, as ``next(iter(loader))`` does, without beginning anew each time."""
-        prefetch, steps = self._own
-        if prefetch is not self._prefetch or prefetch is None:
-            steps = iter(self)
-        step = next(steps, None)
-        self._own = (self._prefetch, steps)
-        if step is None:
-            self.close()
-            raise StopIteration
-        return step
 
     def endless(self) -> Iterator[Step]:
         """Yield steps endlessly, continuing from each epoch into the next."""
