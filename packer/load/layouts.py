@@ -3,9 +3,7 @@
 Each column is written once, converting the file's int32 to int64, and then split into the tensors of its micro-batches.
 """
 
-from collections import deque
 from collections.abc import Mapping, Sequence
-from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -46,7 +44,6 @@ class Layout:
             self._fill["position_ids"] = np.arange(block_len, dtype=np.int32)
         if options.weights == "use":
             self._fill["loss_weights"] = np.zeros(len(ones), np.float32)
-        self._pool = ArrayPool()
 
     def micro_batches(
         self, found: FoundRows[Any], parts: Sequence[Int64], sizes: Int64, beside: Mapping[str, Beside]
@@ -61,11 +58,11 @@ class Layout:
         arrays: dict[str, npt.NDArray[Any]] = {}
         for name, fill in {**self._fill, **{name: fill for name, (_, fill) in beside.items()}}.items():
             rows = _with_padding_rows(beside[name][0] if name in beside else found.values(name), is_real, fill)
-            arrays[name] = column = self._empty((int(widths.sum()), *fill.shape[1:]), fill.dtype)
+            arrays[name] = column = _empty((int(widths.sum()), *fill.shape[1:]), fill.dtype)
             np.concatenate(rows if self._block_len else self._aligned(rows, fill, sizes, widths), out=column)
         if not self._block_len:
             for name, derived in self._derived_columns(sizes, widths).items():
-                arrays[name] = column = self._empty(derived.shape, derived.dtype)
+                arrays[name] = column = _empty(derived.shape, derived.dtype)
                 column[:] = derived
         sequences: Columns = {}
         if self._block_len or self._is_flat:
@@ -83,9 +80,6 @@ class Layout:
         columns: Columns = {name: _pieces(torch.from_numpy(array), shapes) for name, array in arrays.items()}
         columns |= sequences
         return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-
-    def _empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        return np.empty(shape, dtype) if dtype == np.float32 else self._pool.empty(shape)
 
     def _shapes(self, sizes: Int64, counts: list[int]) -> tuple[Int64, list[tuple[int, int]]]:
         """Return the positions that each row takes, and the shape of each micro-batch."""
@@ -127,6 +121,11 @@ class Layout:
         missing = [padding[:number] for number in (widths - sizes).tolist()]
         pairs = zip(missing, rows, strict=True) if self._padded.side == "left" else zip(rows, missing, strict=True)
         return [piece for pair in pairs for piece in pair]
+
+
+def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return room for a column as losses and embeddings take it: float32, or int64."""
+    return np.empty(shape, dtype if dtype == np.float32 else np.int64)
 
 
 def _pieces(values: Tensor, shapes: list[tuple[int, int]]) -> Sequence[Tensor]:
@@ -171,51 +170,3 @@ def sequence_ids(lengths: Int32, num_sequences: list[int]) -> Int32:
     """
     indices = np.arange(len(lengths)) - np.repeat(offsets_of(num_sequences)[:-1], num_sequences)
     return np.repeat(indices.astype(np.int32), lengths)
-
-
-_MIN_POOLED_BYTES = 1 << 17
-"""Below this size the system allocator is as fast."""
-
-_MAX_FREE = 64
-"""Number of unused arrays that are kept: those of sixteen micro-batches."""
-
-
-class ArrayPool:
-    """Allocates int64 arrays whose memory is recycled once no tensor and no view of them is left.
-
-    Memory of hundreds of kilobytes comes from the system as fresh pages, and touching these for the first time costs
-    more than the writes themselves: without reuse, blocks are read at half the speed. Allocation is not thread-safe;
-    the arrays may be used in any thread.
-    """
-
-    def __init__(self) -> None:
-        self._free: deque[Int64] = deque(maxlen=_MAX_FREE)  # appended to in whichever thread the last view dies
-
-    def empty(self, shape: tuple[int, ...]) -> Int64:
-        """Return an uninitialized array."""
-        size = prod(shape)
-        if 8 * size < _MIN_POOLED_BYTES:
-            return np.empty(shape, np.int64)
-        array: Int64 = np.asarray(_PooledArray(self._acquire(size), self._free))[:size].reshape(shape)
-        return array
-
-    def _acquire(self, size: int) -> Int64:
-        for _ in range(len(self._free)):
-            memory = self._free.popleft()
-            if size <= len(memory) <= 2 * size:
-                return memory
-            self._free.append(memory)
-        return np.empty(size, np.int64)
-
-
-class _PooledArray:
-    """Base object of an array that was handed out: it lives as long as any view of it, in numpy or in torch."""
-
-    __slots__ = ("__array_interface__", "_free", "_memory")
-
-    def __init__(self, memory: Int64, free: "deque[Int64]") -> None:
-        self.__array_interface__ = memory.__array_interface__
-        self._memory, self._free = memory, free
-
-    def __del__(self) -> None:
-        self._free.append(self._memory)
