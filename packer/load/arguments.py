@@ -26,11 +26,11 @@ import numpy as np
 from msgspec import Meta
 
 from packer.errors import UsageError
-from packer.load.batching import Batching, End, Padded, batching_from_recipe
+from packer.load.batching import Batching, End, Padded
 from packer.load.ordering import Ordering
 from packer.recipe.read_rules import BatchingName, Read
 from packer.store.cache import Cache
-from packer.withdrawn import refuse_withdrawn
+from packer.withdrawn import BUDGET_OF_PADDED, WITHDRAWN, refuse_withdrawn
 
 if TYPE_CHECKING:
     import torch
@@ -129,6 +129,15 @@ def resolve_batching(
                 stacklevel=5,  # the caller who opens the loader
             )
     return resolved, cutoff_len
+
+
+def batching_from_recipe(read: Read) -> Batching:
+    """Return the batching that a recipe asks for."""
+    if read.batching == "padded":
+        return Padded(length=read.length, multiple_of=read.multiple_of or 1, side=read.side or "right")
+    if read.padding:
+        raise UsageError(f"{BUDGET_OF_PADDED} was withdrawn", hint=WITHDRAWN[BUDGET_OF_PADDED])
+    return read.batching
 
 
 def as_batching(batching: Any) -> Batching:

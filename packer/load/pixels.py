@@ -37,10 +37,8 @@ _TYPES = ("mm_token_type_ids", "token_type_ids")
 _FILLER_SIZE = (64, 64)
 
 
-def images_of(source: RowSource, options: LoaderOptions, *, pad_id: int) -> "BatchImages | None":
-    """Return what adds the images of a source's caches to micro-batches; None if they have none."""
-    if all(cache.manifest.media is None for cache in source.caches):
-        return None
+def images_of(source: RowSource, options: LoaderOptions, *, pad_id: int) -> "BatchImages":
+    """Return what adds the images of a source's caches to micro-batches."""
     if options.cutoff_len is not None:
         raise UsageError("cutoff_len would cut images apart", hint="leave out long rows: a filter on `tokens`")
     if options.batching == "packed" and (options.static_shapes or not options.flatten):

@@ -59,7 +59,8 @@ class StepReader:
         self._dealer, self._counts_tokens = Dealer(source.rows, options), options.batching == "token_budget"
         most = source.rows.most_sequences() * options.micro_batch_size if options.static_shapes else None
         self._layout = Layout(options, block_len=source.rows.block_len, pad_id=pad_id, most_sequences=most)
-        self.images = images_of(source, options, pad_id=pad_id) if options.images else None
+        has_images = options.images and any(cache.manifest.media is not None for cache in source.caches)
+        self.images = images_of(source, options, pad_id=pad_id) if has_images else None
         self._columns = BatchColumns(source, options) if options.columns else None
         self._shifted = options.labels == "shifted"
         self._sums_weights = options.weights == "use" and source.rows.weighted  # else every target has weight 1

@@ -26,8 +26,7 @@ from torch.utils._pytree import tree_map_only  # noqa: E402
 import packer  # noqa: E402
 from packer.errors import InputError, UsageError  # noqa: E402
 from packer.load import PackedLoader  # noqa: E402
-from packer.load.adapters import huggingface, model_arguments  # noqa: E402
-from packer.load.image_positions import packed_positions, rope_index_of  # noqa: E402
+from packer.load.adapters import huggingface, model_arguments, packed_positions, rope_index_of  # noqa: E402  # noqa: E402
 from packer.load.trainers.leaks import refuse_leaks  # noqa: E402
 from packer.media.processor import processor_of  # noqa: E402
 
