@@ -15,7 +15,7 @@ from packer.load.agreement import Agreement
 from packer.load.arguments import Schedule, check_instance, checked, open_cache, resolve_options
 from packer.load.batching import Batching, End
 from packer.load.mixture import Mixture
-from packer.load.ordered_rows import Content
+from packer.load.ordered_rows import Content, refuse_preference
 from packer.load.ordering import Ordering
 from packer.load.reading import EpochSummary, Figures, Prefetch, StepReader, ThroughputMeter, figures_of
 from packer.load.row_source import RowSource, StepPlan
@@ -355,3 +355,10 @@ class PackedLoader:
         if last_epoch is not None and self._state.epoch == last_epoch:
             self._epoch_end = self._state
             self._state = self._source.state_at_epoch(self._state, last_epoch + 1)
+
+
+def loader_of_examples(name: str, value: Any, what: str) -> PackedLoader:
+    """Return an argument that is a loader of examples to imitate, for a consumer that trains on every answer."""
+    loader = check_instance(name, value, PackedLoader, "a PackedLoader")
+    refuse_preference(loader.content, what)
+    return loader

@@ -31,10 +31,8 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from packer.errors import CheckError, InputError, UsageError
 from packer.load.adapters import huggingface, model_arguments, summed_loss, weighted_loss
-from packer.load.arguments import check_instance
 from packer.load.datasets import StepDataset
-from packer.load.loader import PackedLoader
-from packer.load.ordered_rows import refuse_preference
+from packer.load.loader import PackedLoader, loader_of_examples
 from packer.load.state import Count
 from packer.load.step import MicroBatch, Step
 from packer.load.trainers.evaluation import Adapter, EvaluationBatches
@@ -89,8 +87,7 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         **options: Any,
     ) -> None:
         self._adapter = adapter or (lambda each: huggingface(each, **model_arguments(self.model)))
-        self._reader = check_instance("train_dataset", train_dataset, PackedLoader, "a PackedLoader")
-        refuse_preference(train_dataset.content, type(self).__name__)
+        self._reader = loader_of_examples("train_dataset", train_dataset, type(self).__name__)
         self._training_start = {"epoch": train_dataset.epoch, "steps": train_dataset.counters.steps}
         self._initial_state: dict[str, Any] = {
             "reader": train_dataset.state_dict(),
