@@ -11,10 +11,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from packer.batches import Bool, Int32, Int64
+from packer.batches import Int32, Int64
 from packer.layout import MASKED, offsets_of, positions
 from packer.load.arguments import LoaderOptions
-from packer.load.ordered_rows import PADDING_ROW
+from packer.load.ordered_rows import FILLER_ROW, PADDING_ROW
 from packer.load.step import MicroBatch
 from packer.store.numbered_rows import FoundRows
 
@@ -46,18 +46,27 @@ class Layout:
             self._fill["loss_weights"] = np.zeros(len(ones), np.float32)
 
     def micro_batches(
-        self, found: FoundRows[Any], parts: Sequence[Int64], sizes: Int64, beside: Mapping[str, Beside]
+        self,
+        found: FoundRows[Any],
+        parts: Sequence[Int64],
+        sizes: Int64,
+        beside: Mapping[str, Beside],
+        filler_ids: Int32,
     ) -> list[MicroBatch]:
-        """Lay out the micro-batches of some rows, which are `found` in order, without padding rows.
+        """Lay out the micro-batches of some rows, which are `found` in order, without placeholders.
 
-        `parts` are the row numbers of each micro-batch, PADDING_ROW for padding; `sizes` the positions of each row,
-        int64[R]; `beside` further values of the positions.
+        `parts` are the row numbers of each micro-batch, PADDING_ROW and FILLER_ROW for placeholders; `sizes` the
+        positions of each row, int64[R]; `beside` further values of the positions; `filler_ids` those of FILLER_ROW.
         """
-        counts, is_real = [len(part) for part in parts], np.concatenate(parts) != PADDING_ROW
+        counts, numbers = [len(part) for part in parts], np.concatenate(parts)
         widths, shapes = self._shapes(sizes, counts)
         arrays: dict[str, npt.NDArray[Any]] = {}
         for name, fill in {**self._fill, **{name: fill for name, (_, fill) in beside.items()}}.items():
-            rows = _with_padding_rows(beside[name][0] if name in beside else found.values(name), is_real, fill)
+            filler = np.repeat(fill[:1], len(filler_ids), axis=0) if name != "input_ids" else filler_ids
+            if name == "position_ids":
+                filler = np.arange(len(filler_ids), dtype=np.int32)
+            values = beside[name][0] if name in beside else found.values(name)
+            rows = _with_placeholders(values, numbers, {PADDING_ROW: fill, FILLER_ROW: filler})
             arrays[name] = column = _empty((int(widths.sum()), *fill.shape[1:]), fill.dtype)
             np.concatenate(rows if self._block_len else self._aligned(rows, fill, sizes, widths), out=column)
         if not self._block_len:
@@ -66,7 +75,7 @@ class Layout:
                 column[:] = derived
         sequences: Columns = {}
         if self._block_len or self._is_flat:
-            lengths, num_sequences = self._sequences(found, is_real, sizes, counts)
+            lengths, num_sequences = self._sequences(found, numbers, sizes, counts)
             if self._is_flat and self._most_sequences is not None:
                 is_there = np.arange(self._most_sequences) < np.array(num_sequences)[:, None]
                 filled = np.zeros(is_there.shape, np.int32)
@@ -92,12 +101,13 @@ class Layout:
         return np.repeat(longest, counts), list(zip(counts, longest, strict=True))
 
     def _sequences(
-        self, found: FoundRows[Any], is_real: Bool, sizes: Int64, counts: list[int]
+        self, found: FoundRows[Any], numbers: Int64, sizes: Int64, counts: list[int]
     ) -> tuple[Int32, list[int]]:
         """Return the positions of every sequence, and the number of sequences of each micro-batch."""
         if not self._block_len:
             return sizes.astype(np.int32), counts
-        lengths = _with_padding_rows(found.values("seq_lengths"), is_real, np.array([self._block_len], np.int32))
+        whole = {number: sizes[numbers == number][:1].astype(np.int32) for number in (PADDING_ROW, FILLER_ROW)}
+        lengths = _with_placeholders(found.values("seq_lengths"), numbers, whole)
         ends = np.cumsum([len(row_lengths) for row_lengths in lengths])[np.cumsum(counts) - 1]
         return np.concatenate(lengths), np.diff(ends, prepend=0).tolist()
 
@@ -136,12 +146,12 @@ def _pieces(values: Tensor, shapes: list[tuple[int, int]]) -> Sequence[Tensor]:
     return [piece.view(*shape, *values.shape[1:]) for piece, shape in zip(pieces, shapes, strict=True)]
 
 
-def _with_padding_rows(values: list[Any], is_real: Bool, fill: npt.NDArray[Any]) -> list[Any]:
-    """Return the values of all rows, of which some are padding rows, from those of the others."""
-    if len(values) == len(is_real):
+def _with_placeholders(values: list[Any], numbers: Int64, placeholders: Mapping[int, npt.NDArray[Any]]) -> list[Any]:
+    """Return the values of all rows, by their numbers, from those of the rows that are no placeholders."""
+    if len(values) == len(numbers):
         return values
     rest = iter(values)
-    return [next(rest) if real else fill for real in is_real.tolist()]
+    return [next(rest) if number >= 0 else placeholders[number] for number in numbers.tolist()]
 
 
 def sequence_columns(lengths: Int32, num_sequences: list[int]) -> Columns:

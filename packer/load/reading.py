@@ -60,7 +60,7 @@ class StepReader:
         most = source.rows.most_sequences() * options.micro_batch_size if options.static_shapes else None
         self._layout = Layout(options, block_len=source.rows.block_len, pad_id=pad_id, most_sequences=most)
         has_images = options.images and any(cache.manifest.media is not None for cache in source.caches)
-        self.images = images_of(source, options, pad_id=pad_id) if has_images else None
+        self.images = images_of(source, options) if has_images else None
         self._columns = BatchColumns(source, options) if options.columns else None
         self._shifted = options.labels == "shifted"
         self._sums_weights = options.weights == "use" and source.rows.weighted  # else every target has weight 1
@@ -121,11 +121,15 @@ class StepReader:
         else:
             sizes = np.concatenate([self._rows.lengths_of_each(each).T.reshape(-1) for each in rows])
         beside = {} if self._columns is None else self._columns.values(every[every != PADDING_ROW], found)
-        micro_batches = self._layout.micro_batches(found, parts, sizes, beside)
+        filler_ids = np.zeros(0, np.int32)
+        if self.images is not None:
+            shown = self.images.shown(found, parts)
+            parts, sizes, filler_ids = self.images.filled(shown, parts, sizes)
+        micro_batches = self._layout.micro_batches(found, parts, sizes, beside, filler_ids)
         for each in micro_batches if beside else ():
             each["columns"] = {name.removeprefix(PREFIX): each.pop(name) for name in beside}
         if self.images is not None:
-            micro_batches = self.images.added(found, parts, micro_batches)
+            micro_batches = self.images.added(shown, micro_batches)
         if self._rows.content != "examples":
             micro_batches = with_sides(micro_batches, parts, self._rows)
         if self._shifted:

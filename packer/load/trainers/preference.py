@@ -112,7 +112,7 @@ class _Collator:
         batch = self._padded(data, data.read(numbers))
         if data.images is None:
             return batch
-        return data.images.added(data.documents.locate(numbers), [numbers], [batch])[0]
+        return data.images.added(data.images.shown(data.documents.locate(numbers), [numbers]), [batch])[0]
 
     def _padded(self, data: PreferenceData, documents: Iterable[tuple[Int32, Int32]]) -> MicroBatch:
         """Pad documents to one length: ids, 1 for tokens and 1 for trained tokens.  # int64[R, L] each
