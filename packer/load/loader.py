@@ -17,7 +17,7 @@ from packer.load.batching import Batching, End
 from packer.load.mixture import Mixture
 from packer.load.ordered_rows import Content, refuse_preference
 from packer.load.ordering import Ordering
-from packer.load.reading import EpochSummary, Figures, Prefetch, StepReader, ThroughputMeter, figures_of
+from packer.load.reading import EpochSummary, Prefetch, StepReader
 from packer.load.row_source import RowSource, StepPlan
 from packer.load.state import UNCHANGED, Counters, ReaderState, restore
 from packer.load.step import MicroBatch, Step
@@ -146,7 +146,6 @@ class PackedLoader:
         self._agreement = Agreement(self._options) if self.world_size > 1 else None
         self._epoch_end: ReaderState | None = None  # the state at the end of the last finished epoch
         self._prefetch: Prefetch[tuple[Step, ReaderState]] | None = None
-        self._throughput = ThroughputMeter()
 
     @property
     def epoch(self) -> int:
@@ -194,12 +193,10 @@ class PackedLoader:
 
     @property
     def counters(self) -> Counters:
-        """Totals returned since the beginning, over all ranks: steps, rows, trained targets, tokens, positions."""
+        """Totals returned since the beginning, over all ranks: steps, rows, trained targets, tokens, positions; and the
+        share of padding.
+        """
         return self._state.counters
-
-    def figures(self) -> Figures:
-        """Return how much was read so far and how fast: a line to print, numbers for a logger."""
-        return figures_of(self._state, self.num_blocks, self._throughput)
 
     @property
     def left_out(self) -> Int64:
@@ -335,20 +332,16 @@ class PackedLoader:
         steps = self._reader.steps(self.plans(last_epoch=last_epoch), self._state)
         prefetch = self._prefetch = Prefetch(steps, depth=self._options.prefetch)
         try:
-            self._throughput.step_requested()
             for step, state in self._agreement.checked(prefetch, self._state) if self._agreement else prefetch:
                 if self._prefetch is prefetch:  # else a signal handler ended it while this waited
                     if step.epoch > self._state.epoch:
                         self._epoch_end = self._state
                     self._state = state
-                    self._throughput.step_returned(step.num_tokens)
                     device = self._options.device
                     yield step if device.type == "cpu" else step.to(device, non_blocking=True)
                 if self._prefetch is not prefetch:
                     break
-                self._throughput.step_requested()
         finally:
-            self._throughput.loop_ended()
             prefetch.close()
         if self._prefetch is not prefetch:
             raise RuntimeError("this iteration was ended by close, load_state_dict or another one")

@@ -479,40 +479,6 @@ def test_micro_batches_on_a_device_equal_those_on_the_host(prefetch):
     assert num_seen > 0
 
 
-# Figures
-
-
-def test_figures_count_what_was_given_and_time_what_was_waited_for(monkeypatch):
-    """A clock of the test's own: 3 s of reading and 1 s of training for each step."""
-    now = [0.0]
-    monkeypatch.setattr("packer.load.reading.monotonic", lambda: now[0])
-    loader = PackedLoader(small_cache(30), global_batch_size=2, rank=0, world_size=1, prefetch=0)
-    read = loader._reader.steps
-
-    def slowly(*arguments, **options):
-        for made in read(*arguments, **options):
-            now[0] += 3
-            yield made
-
-    monkeypatch.setattr(loader._reader, "steps", slowly)
-    assert loader.figures().tokens_per_s == loader.figures().waiting_share == 0
-    steps = []
-    for step in loader:
-        steps.append(step)
-        now[0] += 1
-        if len(steps) == 9:
-            break
-    figures = loader.figures()
-    assert (figures.steps, figures.rows, figures.epoch) == (9, 18, 18 / 30)
-    assert figures.tokens == sum(step.num_tokens for step in steps)
-    assert figures.trained_tokens == sum(step.num_items_in_batch for step in steps)
-    assert figures.slots == 18 * 8
-    assert figures.waiting_share == 0.75
-    assert figures.tokens_per_s == pytest.approx(sum(step.num_tokens for step in steps[:8]) / 32)
-    assert "9, epoch 0.600: 18 rows" in str(figures) and "75.0% of the time waiting" in str(figures)
-    assert set(figures._asdict()) >= {"tokens", "trained_tokens", "padding_share"}
-
-
 @pytest.mark.parametrize("end", ["pad", "short", "drop"])
 def test_the_size_of_a_step_is_what_it_holds_without_padding_rows(end):
     sizes = [step.size for step in PackedLoader(small_cache(11), global_batch_size=4, end=end, rank=0, world_size=1)]

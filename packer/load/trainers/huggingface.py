@@ -55,9 +55,8 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
     ``args.ignore_data_skip`` is set, as there is nothing to skip.
 
     In the logs, ``epoch`` counts what was read. Besides the loss they have ``coverage`` of the epoch (0 to 1),
-    ``blocks``, ``tokens`` and ``trained_tokens`` since the beginning over all ranks, ``padding_share``,
-    ``global_batch_size`` (without the padding rows of a last step), and for recent steps ``tokens_per_s`` and
-    ``waiting_share``.
+    ``blocks``, ``tokens`` and ``trained_tokens`` since the beginning over all ranks, ``padding_share``, and
+    ``global_batch_size`` (without the padding rows of a last step).
 
     With a loader of ``weights="use"``, the loss is :func:`packer.load.adapters.weighted_loss`; with one of images,
     :func:`packer.load.adapters.summed_loss`, since models that see take no `num_items_in_batch`.
@@ -242,10 +241,10 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
 
     def log(self, logs: dict[str, float], *args: Any, **options: Any) -> None:
         if "loss" in logs and self._last is not None:
-            figures = self._reader.figures()
-            names = ("tokens", "trained_tokens", "padding_share", "tokens_per_s", "waiting_share")
-            logs |= {name: getattr(figures, name) for name in names}
-            logs |= {"coverage": self._last.coverage, "blocks": figures.rows, "global_batch_size": self._last.size}
+            totals = self._reader.counters
+            logs |= {"blocks": totals.rows, "tokens": totals.tokens, "trained_tokens": totals.trained}
+            logs |= {"padding_share": totals.padding_share, "coverage": self._last.coverage}
+            logs["global_batch_size"] = self._last.size
         super().log(logs, *args, **options)
 
     @property
