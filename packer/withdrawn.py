@@ -93,7 +93,7 @@ WITHDRAWN: Final = {
     "PackedLoader(cache_dir=)": _OPENED,
     "PackedLoader(drop_last=)": "end='drop' leaves the rest of an epoch out, end='short' gives a smaller last step",
     "PackedLoader(sources=)": _OPENED,
-    "PackedLoader.figures": "loader.counters has steps, rows, tokens, trained, slots, padding_share; trainers time them",
+    "PackedLoader.figures": "loader.counters has steps, rows, tokens, trained, slots and padding_share",
     "PackedLoader.set_global_batch_size": _RESIZED,
     "PackedLoader.set_micro_batch_size": "a loader that resumes from the state takes another micro_batch_size",
     "PackedLoader.set_shares": _PHASES,

@@ -17,10 +17,11 @@ from packer.load.batching import Batching, End
 from packer.load.mixture import Mixture
 from packer.load.ordered_rows import Content, refuse_preference
 from packer.load.ordering import Ordering
+from packer.load.pixels import BatchImages
 from packer.load.reading import EpochSummary, Prefetch, StepReader
 from packer.load.row_source import RowSource, StepPlan
 from packer.load.state import UNCHANGED, Counters, ReaderState, restore
-from packer.load.step import MicroBatch, Step
+from packer.load.step import Step
 from packer.store.cache import Cache
 from packer.withdrawn import WORKERS, refuse_withdrawn, withdraws
 
@@ -178,13 +179,9 @@ class PackedLoader:
         return self._source.rows.content
 
     @property
-    def has_images(self) -> bool:
-        """Whether micro-batches have the tensors of images."""
-        return self._reader.images is not None
-
-    def image_probe(self) -> tuple[MicroBatch, MicroBatch] | None:
-        """Return short documents with images, packed and padded, to see whether a model says the same of both."""
-        return None if self._reader.images is None else self._reader.images.probe()
+    def images(self) -> BatchImages | None:
+        """What adds the tensors of images to micro-batches; None if they have none."""
+        return self._reader.images
 
     @property
     def world_size(self) -> int:

@@ -123,7 +123,7 @@ def outcomes(name: str, folder: Path) -> dict[str, str] | None:
         (batch,) = micro_batches(cache, batching="padding_free", micro_batch_size=3)
         with PackedLoader(cache, batching="padding_free", prefetch=0) as loader:
             try:
-                refuse_leaks(model, lambda each: in_float(adapted(each)), batch, loader.image_probe, name=name)
+                refuse_leaks(model, lambda each: in_float(adapted(each)), batch, loader.images, name=name)
             except (UsageError, ValueError):  # or transformers itself refuses
                 return True
         return False

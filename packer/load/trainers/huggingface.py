@@ -96,7 +96,7 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         self._steps = StepDataset(train_dataset)
         self._last: Step | None = None  # the step being trained on
         self._is_tested = False  # whether the model keeps packed documents apart
-        options = {"compute_loss_func": summed_loss} | options if train_dataset.has_images else options
+        options = {"compute_loss_func": summed_loss} | options if train_dataset.images is not None else options
         datasets = {"train_dataset": self._as_dataset(train_dataset), "eval_dataset": self._as_dataset(eval_dataset)}
         super().__init__(*args, **datasets, **options)
         self.train_dataset, self.eval_dataset = train_dataset, eval_dataset
@@ -184,9 +184,9 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         if not self._is_tested:
             is_spread = self.is_deepspeed_enabled or self.is_fsdp_enabled  # parameters, over all ranks
             own = self.accelerator.unwrap_model(model, keep_torch_compile=False)
-            tested, probe = model if is_spread else own, self._reader.image_probe
+            tested = model if is_spread else own
             with self.accelerator.autocast():  # by its dtype, rounding is allowed for
-                refuse_leaks(tested, self._adapter, next(iter(inputs)), probe, name=type(own).__name__)
+                refuse_leaks(tested, self._adapter, next(iter(inputs)), self._reader.images, name=type(own).__name__)
             self._is_tested = True
         self.current_gradient_accumulation_steps = len(inputs)  # divides losses that are means, such as router losses
         losses = []

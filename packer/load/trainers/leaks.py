@@ -1,7 +1,6 @@
 """Refuses a model that lets packed documents see each other, or gets them wrong, before its first step."""
 
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,12 +8,10 @@ from torch.utils._pytree import tree_map_only
 
 from packer.errors import UsageError
 from packer.load.attention import flattened
+from packer.load.pixels import BatchImages
 from packer.load.poison import evaluating, poison_test, rounding
 from packer.load.step import MicroBatch
 from packer.load.trainers.evaluation import Adapter
-
-Probe: TypeAlias = Callable[[], tuple[MicroBatch, MicroBatch] | None]
-"""Makes documents with images, packed and padded; None if a loader has no images."""
 
 _TOLD = 0.75
 """Fewer than a quarter of the tokens may differ: in low precision, rounding may lead a token to another expert."""
@@ -23,11 +20,13 @@ _LENGTHS = (12, 9, 15)
 """Of the documents that are tested: together they take six forward passes of 36 tokens, and alone one each."""
 
 
-def refuse_leaks(model: Any, adapter: Adapter, micro_batch: MicroBatch, probe: Probe, *, name: str) -> None:
+def refuse_leaks(
+    model: Any, adapter: Adapter, micro_batch: MicroBatch, images: BatchImages | None, *, name: str
+) -> None:
     """Test a model, as it is called in training, on three short documents of ids of a packed micro-batch.
 
-    They must not see each other, and be to the model what they are alone. With images, so must the documents of `probe`
-    be packed what they are padded.
+    They must not see each other, and be to the model what they are alone. With images, so must the documents of their
+    probe be packed what they are padded.
 
     Padded micro-batches are not tested, nor are models that return no logits. Until something is wrong, every rank runs
     the same number of forward passes, so that parameters may be spread over ranks.
@@ -51,8 +50,8 @@ def refuse_leaks(model: Any, adapter: Adapter, micro_batch: MicroBatch, probe: P
     try:
         report = poison_test(model, packed, logits=logits, atol=None)
         with evaluating(model), torch.no_grad():
-            images = probe() or ()
-            pairs = [[of_tokens(packed), torch.cat([of_tokens(each) for each in alone])], [*map(of_tokens, images)]]
+            probes = () if images is None else images.probe()
+            pairs = [[of_tokens(packed), torch.cat([of_tokens(each) for each in alone])], [*map(of_tokens, probes)]]
     except (AttributeError, TypeError, UsageError):
         return  # a model that only its own loss can call, or what its adapter refuses
     if report.leaks:
