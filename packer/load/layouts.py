@@ -59,14 +59,13 @@ class Layout:
         positions of each row, int64[R]; `beside` further values of the positions; `filler_ids` those of FILLER_ROW.
         """
         counts, numbers = [len(part) for part in parts], np.concatenate(parts)
+        filler = {"input_ids": filler_ids, "position_ids": np.arange(len(filler_ids), dtype=np.int32)}
         widths, shapes = self._shapes(sizes, counts)
         arrays: dict[str, npt.NDArray[Any]] = {}
         for name, fill in {**self._fill, **{name: fill for name, (_, fill) in beside.items()}}.items():
-            filler = np.repeat(fill[:1], len(filler_ids), axis=0) if name != "input_ids" else filler_ids
-            if name == "position_ids":
-                filler = np.arange(len(filler_ids), dtype=np.int32)
             values = beside[name][0] if name in beside else found.values(name)
-            rows = _with_placeholders(values, numbers, {PADDING_ROW: fill, FILLER_ROW: filler})
+            of_filler = filler.get(name, np.repeat(fill[:1], len(filler_ids), axis=0))
+            rows = _with_placeholders(values, numbers, {PADDING_ROW: fill, FILLER_ROW: of_filler})
             arrays[name] = column = _empty((int(widths.sum()), *fill.shape[1:]), fill.dtype)
             np.concatenate(rows if self._block_len else self._aligned(rows, fill, sizes, widths), out=column)
         if not self._block_len:
