@@ -29,6 +29,10 @@ _FUNCTION = "order takes a function of the epoch that gives row numbers; packer.
 
 _ALL_HERE = "a disk with room for the split, named by cache_dir; its shards are fetched before the first step"
 
+_RESIZED = "schedule is a function of the step; a loader that resumes from the state takes another global_batch_size"
+
+_OPENED = "an open cache knows it: PackedLoader(Cache.open(cache, cache_dir=…, sources=…))"
+
 _PHASES = "a mixture has fixed proportions; a phase of training with others is a loader of its own"
 
 _PADDED = "batching='padded' with order='length_bucketed' pads little; 'token_budget' is for documents without padding"
@@ -86,7 +90,11 @@ WITHDRAWN: Final = {
     "Mixture(schedule=)": _PHASES,
     "PACKER_CACHE_BYTES": _ALL_HERE,
     "PackedLoader(cache_bytes=)": _ALL_HERE,
+    "PackedLoader(cache_dir=)": _OPENED,
     "PackedLoader(drop_last=)": "end='drop' leaves the rest of an epoch out, end='short' gives a smaller last step",
+    "PackedLoader(sources=)": _OPENED,
+    "PackedLoader.figures": "loader.counters has steps, rows, tokens, trained, slots and padding_share",
+    "PackedLoader.set_global_batch_size": _RESIZED,
     "PackedLoader.set_micro_batch_size": "a loader that resumes from the state takes another micro_batch_size",
     "PackedLoader.set_shares": _PHASES,
     **{f"packer {command} --no-pager": _PAGER for command in _PAGED},
@@ -144,6 +152,7 @@ WITHDRAWN: Final = {
     "packer.load.example_seed": 'random.Random(f"{seed} {doc_id} {epoch}") depends on the document alone',
     "packer.load.fill_reference": _REFERENCE,
     "packer.load.ordering.Curriculum": _FUNCTION,
+    "packer.load.ordering.LengthBucketed": "order='length_bucketed' sorts windows of 8,192 documents",
     "packer.load.ordering.Weighted": _FUNCTION,
     "packer.load.ordering.Windowed": _ALL_HERE,
     "packer.load.read_reference": _REFERENCE,

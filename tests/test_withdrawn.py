@@ -30,7 +30,12 @@ from packer.withdrawn import (
 
 COMMANDS = [name for name in WITHDRAWN if name.startswith("packer ")]
 ARGUMENTS = [name for name in WITHDRAWN if name.endswith("=)")]
-METHODS = ["PackedLoader.set_micro_batch_size", "PackedLoader.set_shares"]
+METHODS = [
+    "PackedLoader.figures",
+    "PackedLoader.set_global_batch_size",
+    "PackedLoader.set_micro_batch_size",
+    "PackedLoader.set_shares",
+]
 NAMES = [name for name in WITHDRAWN if re.fullmatch(r"packer(\.\w+)+", name)]
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from packer.batches import Bool, Int64, UInt64
+from packer.batches import Int64, UInt64
 from packer.curate.signatures import MOST_SHINGLES, NUM_BANDS, Signatures, mixed, pieces
 from packer.layout import begins_run, concatenated_ranges
 
@@ -75,10 +75,16 @@ def lost_to_held_out(
     )
 
 
-def near_duplicates(signatures: Signatures, order: Int64, jaccard: float) -> DroppedRows:
-    """Find rows that are near copies, similar by `jaccard` > 0, of an earlier row of `order` [M] that is kept."""
+def near_duplicates(
+    signatures: Signatures, order: Int64, jaccard: float, *, num_first: int | None = None
+) -> DroppedRows:
+    """Find rows that are near copies, similar by `jaccard` > 0, of an earlier row of `order` [M] that is kept.
+
+    Each loses to the most similar one, the earliest of equals. With `num_first`, rows of different sets of shingles are
+    compared only across that position, so that the first rows are all kept.
+    """
     groups = _Groups(signatures, order)
-    pairs = _verified(signatures, order, groups.first, jaccard, num_first=None)
+    pairs = _verified(signatures, order, groups.first, jaccard, num_first)
     lost_to, similarity = np.full(len(order), -1), np.zeros(len(order))
     for start in range(0, len(pairs.first), _PIECE_PAIRS):  # a list of numbers takes five times as much memory
         piece = slice(start, start + _PIECE_PAIRS)
@@ -100,18 +106,10 @@ def nearest(signatures: Signatures, among: Int64, rows: Int64, jaccard: float) -
 
     The two are disjoint. Rows to search may be dropped themselves; ties go to the earliest.
     """
-    order = np.concatenate([among, rows])
-    groups = _Groups(signatures, order)
-    pairs = _verified(signatures, order, groups.first, jaccard, num_first=len(among))
-    most_similar, similarity = np.full(len(order), -1), np.zeros(len(order))
-    best = np.lexsort((pairs.first, -pairs.jaccard, pairs.second))
-    best = best[begins_run(pairs.second[best])]
-    most_similar[pairs.second[best]], similarity[pairs.second[best]] = pairs.first[best], pairs.jaccard[best]
-    original = groups.first_of[len(among) :]
-    is_copy = (original < len(among)) & groups.has_shingles[len(among) :]
-    kept, similarity = np.where(is_copy, original, most_similar[original]), np.where(is_copy, 1.0, similarity[original])
-    lost = np.flatnonzero(kept >= 0)
-    return DroppedRows(row=rows[lost], kept=order[kept[lost]], similarity=similarity[lost], num_capped=pairs.num_capped)
+    found = near_duplicates(signatures, np.concatenate([among, rows]), jaccard, num_first=len(among))
+    across = np.isin(found.row, rows) & np.isin(found.kept, among)
+    columns = {name: getattr(found, name)[across] for name in ("row", "kept", "similarity")}
+    return DroppedRows(**columns, num_capped=found.num_capped)
 
 
 class _Groups:
@@ -119,7 +117,7 @@ class _Groups:
 
     def __init__(self, signatures: Signatures, order: Int64) -> None:
         counts = np.diff(signatures.offsets)
-        self.has_shingles: Bool = counts[order] > 0
+        has_shingles = counts[order] > 0
         whole = np.zeros(len(counts), np.uint64)
         for first, last in pieces(signatures.offsets, _PIECE_SHINGLES):
             start, stop = signatures.offsets[[first, last]]
@@ -128,10 +126,10 @@ class _Groups:
                 numbers = mixed(signatures.shingles[start:stop].astype(np.uint64) + np.uint64(1))
                 whole[filled] = np.add.reduceat(numbers, signatures.offsets[filled] - start)
         _, first_with, group = np.unique(whole[order], return_index=True, return_inverse=True)
-        self.first_of: Int64 = np.where(self.has_shingles, first_with[group.reshape(-1)], np.arange(len(order)))
+        self.first_of: Int64 = np.where(has_shingles, first_with[group.reshape(-1)], np.arange(len(order)))
         """[M] position of the first row with the same set; its own for a row without words."""
 
-        self.first: Int64 = np.flatnonzero((self.first_of == np.arange(len(order))) & self.has_shingles)
+        self.first: Int64 = np.flatnonzero((self.first_of == np.arange(len(order))) & has_shingles)
         """Positions of rows that are the first with their set, ascending."""
 
 

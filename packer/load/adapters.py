@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from packer.errors import UsageError
 from packer.load.attention import documents_of, mask_4d
-from packer.load.image_positions import packed_positions, rope_index_of
 from packer.load.model_masks import masks_of, overlooks_positions
 from packer.load.ordered_rows import refuse_preference
 from packer.load.step import MicroBatch, shift_labels
@@ -57,7 +57,7 @@ def huggingface(
             without them, transformers refuses from 5.20 on, and ignores it before. Mamba, Mamba-2 and Jamba ignore it
             and leak in packed rows: give them padded ones.
         rope_index: `get_rope_index` of a model with positions in three dimensions, for packed documents with images;
-            :func:`packer.load.image_positions.rope_index_of` finds it.
+            :func:`packer.load.adapters.rope_index_of` finds it.
         mask_dtype: add the 4-D mask of :func:`packer.load.attention.mask_4d`: ``torch.bool`` for SDPA, the model's
             dtype for eager or SDPA. For models that do not derive a mask from ``position_ids`` themselves.
 
@@ -104,6 +104,33 @@ def _positions_with_images(
         what = "packed documents with images for a model with positions in three dimensions, without its get_rope_index"
         raise UsageError(what, hint="give rope_index; or open the loader with batching='padded'")
     return {} if rope_index is None else {"position_ids": packed_positions(micro_batch, rope_index)}
+
+
+def packed_positions(micro_batch: MicroBatch, rope_index: Callable[..., Any]) -> Tensor:
+    """Return positions of a flattened micro-batch: for the mask, then for time, height and width.  # int64[4, 1, T]"""
+    lengths = micro_batch["cu_seq_lens_q"].diff().tolist()
+    ids, types = (micro_batch[name][0].split(lengths) for name in ("input_ids", "mm_token_type_ids"))
+    mask = pad_sequence([torch.ones_like(each) for each in ids], batch_first=True)
+    found, _ = rope_index(
+        input_ids=pad_sequence(list(ids), batch_first=True),
+        mm_token_type_ids=pad_sequence(list(types), batch_first=True),
+        image_grid_thw=micro_batch.get("image_grid_thw"),
+        attention_mask=mask,
+    )
+    return torch.cat([micro_batch["position_ids"][None], found[:, mask.bool()][:, None]])
+
+
+def rope_index_of(model: Any) -> Callable[..., Any] | None:
+    """Return the function by which a model gives positions in three dimensions, or None.
+
+    Wrappers have the model as `module`, `base_model` or `model`, and a model its own decoder as `model`.
+    """
+    for name in ("module", "base_model", "model", "model"):
+        if hasattr(model, "get_rope_index"):
+            break
+        model = getattr(model, name, model)
+    found: Callable[..., Any] | None = getattr(model, "get_rope_index", None)
+    return found
 
 
 def model_arguments(model: Any) -> dict[str, Any]:

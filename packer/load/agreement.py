@@ -45,14 +45,8 @@ class Agreement:
 
     def __init__(self, options: LoaderOptions) -> None:
         self._rank, self._world_size = options.rank, options.world_size
-        self._form = {
-            "world_size": options.world_size,
-            "balance": options.balance,
-            "max_pixels": options.max_pixels,
-            "flatten": options.flatten,
-            "labels": "shifted" if options.shifted else "unshifted",
-            "weights": "use" if options.weighted else "refuse",
-        }
+        names = ("world_size", "balance", "max_pixels", "flatten", "labels", "weights")
+        self._form = {name: getattr(options, name) for name in names}
         self._loader: int | None = None
         self._begun: ReaderState | None = None
         self._num_begun = 0

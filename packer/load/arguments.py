@@ -3,23 +3,34 @@
 Nothing here needs torch before a loader is opened.
 """
 
-import operator
 import os
 import reprlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, get_args
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
+import numpy as np
+from msgspec import Meta
 
 from packer.errors import UsageError
-from packer.load.batching import Batching, End, Padded, batching_from_recipe
-from packer.load.ordering import LengthBucketed, Ordering
-from packer.recipe.read_rules import MAX_BLOCK_LEN, BatchingName, Read
-from packer.store.cache import Cache, as_folders
-from packer.withdrawn import refuse_withdrawn
+from packer.load.batching import Batching, End, Padded
+from packer.load.ordering import Ordering
+from packer.recipe.read_rules import BatchingName, Read
+from packer.store.cache import Cache
+from packer.withdrawn import BUDGET_OF_PADDED, WITHDRAWN, refuse_withdrawn
 
 if TYPE_CHECKING:
     import torch
@@ -32,11 +43,10 @@ Schedule: TypeAlias = Callable[[int, int], int]
 MAX_INT32: Final = 2**31 - 1
 """Upper bound of sizes and lengths, which are counted in int32."""
 
-_ORDERS: dict[str, Ordering] = {
-    "random": "random",
-    "sequential": "sequential",
-    "length_bucketed": LengthBucketed(),
-}
+Size = Annotated[int, Meta(ge=1, le=MAX_INT32)]
+Cutoff = Annotated[int, Meta(ge=2, le=MAX_INT32)]
+
+_ORDERS = ("random", "sequential", "length_bucketed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,69 +54,53 @@ class LoaderOptions:
     """The checked arguments of :class:`packer.load.PackedLoader`, where they are documented."""
 
     split: str
-    micro_batch_size: int
-    global_batch_size: int
+    micro_batch_size: Size
+    global_batch_size: Annotated[int, Meta(le=MAX_INT32)]
     schedule: Schedule | None
     batching: BatchingName
     padded: Padded | None
-    max_pixels: int | None
-    cutoff_len: int | None
+    max_pixels: Size | None
+    cutoff_len: Cutoff | None
     rank: int
     world_size: int
     seed: int
     order: Ordering
     end: End
-    balance: int
-    device: "torch.device"
+    balance: Annotated[int, Meta(ge=0, le=2**24)]
+    device: Any
+    """A torch.device."""
+
     flatten: bool
-    shifted: bool
-    weighted: bool
-    static: bool
-    prefetch: int
+    static_shapes: bool
+    labels: Literal["unshifted", "shifted"]
+    weights: Literal["refuse", "use"]
+    prefetch: Annotated[int, Meta(ge=0)]
     images: bool
     columns: tuple[str, ...]
 
 
-def resolve_options(caches: Sequence[Cache], given: SimpleNamespace) -> LoaderOptions:
-    """Check the arguments of a loader and fill in defaults; it documents the errors."""
-    micro_batch_size = check_integer("micro_batch_size", given.micro_batch_size, minimum=1, maximum=MAX_INT32)
-    rank, world_size = resolve_rank(given.rank, given.world_size)
-    global_batch_size: Any = given.global_batch_size
-    if global_batch_size is None:
-        global_batch_size = micro_batch_size * world_size
-    if given.schedule is not None:
-        check_callable("schedule", given.schedule, "a function of a step's index and the size before it")
-    batching, cutoff_len = resolve_batching(caches, given.batching, given.cutoff_len)
+def resolve_options(caches: Sequence[Cache], given: Mapping[str, Any]) -> LoaderOptions:
+    """Check the arguments of a loader by the types of their options, and fill in defaults; it documents the errors."""
+    batching, cutoff_len = resolve_batching(caches, given["batching"], given["cutoff_len"])
+    rank, world_size = resolve_rank(given["rank"], given["world_size"])
+    resolved: dict[str, Any] = {
+        "batching": "padded" if isinstance(batching, Padded) else batching,
+        "padded": batching if isinstance(batching, Padded) else None,
+        "cutoff_len": cutoff_len,
+        "rank": rank,
+        "world_size": world_size,
+        "order": ordering_of(given["order"]),
+        "device": resolve_device(given["device"]),
+    }
+    if given["max_pixels"] is not None and batching != "token_budget":
+        raise ValueError("max_pixels is a limit of batching='token_budget'")
+    if given["global_batch_size"] is None:
+        size = checked("micro_batch_size", given["micro_batch_size"], Size) * world_size
+        given = {**given, "global_batch_size": size}
+    kinds = get_type_hints(LoaderOptions, include_extras=True)
     return LoaderOptions(
-        split=check_instance("split", given.split, str, "the name of a split"),
-        micro_batch_size=micro_batch_size,
-        global_batch_size=check_integer("global_batch_size", global_batch_size, maximum=MAX_INT32),
-        schedule=given.schedule,
-        batching="padded" if isinstance(batching, Padded) else batching,
-        padded=batching if isinstance(batching, Padded) else None,
-        max_pixels=resolve_max_pixels(given.max_pixels, batching),
-        cutoff_len=cutoff_len,
-        rank=rank,
-        world_size=world_size,
-        seed=check_integer("seed", given.seed),
-        order=ordering_of(given.order),
-        end=check_choice("end", given.end, ("drop", "pad", "short", "wrap")),
-        balance=check_integer("balance", given.balance, minimum=0, maximum=2**24),
-        device=resolve_device(given.device),
-        flatten=check_instance("flatten", given.flatten, bool, "True or False"),
-        shifted=check_choice("labels", given.labels, ("unshifted", "shifted")) == "shifted",
-        weighted=check_choice("weights", given.weights, ("refuse", "use")) == "use",
-        static=check_instance("static_shapes", given.static_shapes, bool, "True or False"),
-        prefetch=check_integer("prefetch", given.prefetch, minimum=0),
-        images=check_instance("images", given.images, bool, "True or False"),
-        columns=column_names(given.columns),
+        **resolved, **{name: checked(name, given[name], kinds[name]) for name in kinds.keys() - resolved.keys()}
     )
-
-
-def column_names(columns: Any) -> tuple[str, ...]:
-    if not isinstance(columns, list | tuple) or not all(isinstance(name, str) for name in columns):
-        raise TypeError(f"columns is {reprlib.repr(columns)}; expected a list of names")
-    return tuple(columns)
 
 
 def resolve_batching(
@@ -118,7 +112,7 @@ def resolve_batching(
     Any departure from the recipe gives a warning.
     """
     if cutoff_len is not None:
-        cutoff_len = check_integer("cutoff_len", cutoff_len, minimum=2, maximum=MAX_INT32)
+        cutoff_len = checked("cutoff_len", cutoff_len, Cutoff)
     rules = [msgspec.convert(cache.manifest.recipe.get("read", {}), Read) for cache in caches]
     if batching is None:
         if any(read != rules[0] for read in rules):
@@ -137,45 +131,34 @@ def resolve_batching(
     return resolved, cutoff_len
 
 
+def batching_from_recipe(read: Read) -> Batching:
+    """Return the batching that a recipe asks for."""
+    if read.batching == "padded":
+        return Padded(length=read.length, multiple_of=read.multiple_of or 1, side=read.side or "right")
+    if read.padding:
+        raise UsageError(f"{BUDGET_OF_PADDED} was withdrawn", hint=WITHDRAWN[BUDGET_OF_PADDED])
+    return read.batching
+
+
 def as_batching(batching: Any) -> Batching:
     """Return a batching, checked and with Python's integers; ValueError if it is none."""
     if not isinstance(batching, Padded):
-        name: BatchingName = check_choice("batching", batching, get_args(BatchingName))
+        name: BatchingName = checked("batching", batching, BatchingName)
         return Padded() if name == "padded" else name
-    length, multiple_of = batching.length, batching.multiple_of
-    if length is not None:
-        length = check_integer("length", length, minimum=1, maximum=MAX_BLOCK_LEN)
-        if multiple_of != 1:
-            raise ValueError("a padded batching has either a length or a multiple_of")
-    return Padded(
-        length=length,
-        multiple_of=check_integer("multiple_of", multiple_of, minimum=1, maximum=MAX_BLOCK_LEN),
-        side=check_choice("side", batching.side, ("right", "left")),
-    )
-
-
-def resolve_max_pixels(max_pixels: Any, batching: Batching) -> int | None:
-    """Return the limit of pixels, which only a budget has; ValueError otherwise."""
-    if max_pixels is None:
-        return None
-    if batching != "token_budget":
-        raise ValueError("max_pixels is a limit of batching='token_budget'")
-    return check_integer("max_pixels", max_pixels, minimum=1, maximum=MAX_INT32)
+    if batching.length is not None and batching.multiple_of != 1:
+        raise ValueError("a padded batching has either a length or a multiple_of")
+    kinds = get_type_hints(Padded, include_extras=True)
+    return Padded(**{name: checked(name, getattr(batching, name), kind) for name, kind in kinds.items()})
 
 
 def ordering_of(order: Any) -> Ordering:
-    """Resolve the name of an order, or return the value itself; ValueError if it is none."""
+    """Return the name of an order, or a function of the epoch; ValueError if it is neither."""
     if isinstance(order, str):
         refuse_withdrawn(f"order {order}")
-    value = _ORDERS.get(order) if isinstance(order, str) else order
-    if isinstance(value, LengthBucketed):
-        check_integer("window", value.window, minimum=1, maximum=MAX_INT32)
-    elif not isinstance(value, str) and (not callable(value) or isinstance(value, type)):
-        raise ValueError(  # noqa: TRY004 - as for an unknown name
-            f"order is {reprlib.repr(order)}; expected {', '.join(_ORDERS)}, a value like LengthBucketed(4096), or "
-            "a function of the epoch like weighted(weights)"
-        )
-    return value  # type: ignore[return-value]
+    if (order in _ORDERS) if isinstance(order, str) else (callable(order) and not isinstance(order, type)):
+        return order  # type: ignore[no-any-return]
+    expected = f"{', '.join(_ORDERS)}, or a function of the epoch like weighted(weights)"
+    raise ValueError(f"order is {reprlib.repr(order)}; expected {expected}")
 
 
 def resolve_device(device: Any) -> "torch.device":
@@ -200,7 +183,7 @@ def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
     if (rank is None) != (world_size is None):
         raise ValueError("pass rank and world_size together, or neither")
     if rank is not None and world_size is not None:
-        rank, world_size = check_integer("rank", rank), check_integer("world_size", world_size, minimum=1)
+        rank, world_size = checked("rank", rank, int), checked("world_size", world_size, Size)
         if not 0 <= rank < world_size:
             raise ValueError(f"rank {rank} is not in 0..{world_size - 1}")
         return rank, world_size
@@ -217,25 +200,13 @@ def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
     return 0, 1
 
 
-def check_integer(name: str, value: Any, *, minimum: int | None = None, maximum: int | None = None) -> int:
-    """Return a Python or numpy integer as a Python int, which a state can store; raise ValueError for anything else."""
-    integer: Any = None if isinstance(value, bool) else value
+def checked(name: str, value: Any, kind: Any) -> Any:
+    """Return a value of a type, as Python's own if numpy's, which a state can store; ValueError if it is of another."""
     try:
-        number = operator.index(integer)
-    except TypeError:
-        raise ValueError(f"{name} is {reprlib.repr(value)}; expected a whole number") from None
-    if (minimum is not None and number < minimum) or (maximum is not None and number > maximum):
-        one_sided = f"at most {maximum}" if minimum is None else f"at least {minimum}"
-        bound = one_sided if minimum is None or maximum is None else f"{minimum} to {maximum}"
-        raise ValueError(f"{name} is {number}; expected {bound}")
-    return number
-
-
-def check_choice(name: str, value: Any, names: tuple[str, ...]) -> Any:
-    """Return the value; raise ValueError if it is not one of `names`."""
-    if not isinstance(value, str) or value not in names:
-        raise ValueError(f"{name} is {reprlib.repr(value)}; expected one of {', '.join(names)}")
-    return value
+        return msgspec.convert(value.item() if isinstance(value, np.generic) else value, kind)
+    except msgspec.ValidationError as error:
+        expected = f"Expected one of {', '.join(get_args(kind))}" if get_origin(kind) is Literal else str(error)
+        raise ValueError(f"{name} is {reprlib.repr(value)}: {expected}") from None
 
 
 def check_instance(name: str, value: Any, kind: type[Kind], expected: str) -> Kind:
@@ -245,17 +216,8 @@ def check_instance(name: str, value: Any, kind: type[Kind], expected: str) -> Ki
     return value
 
 
-def check_callable(name: str, value: Any, expected: str) -> None:
-    """Raise TypeError if the value is not callable."""
-    if not callable(value):
-        raise TypeError(f"{name} is {reprlib.repr(value)}; expected {expected}")
-
-
-def open_cache(cache: Any, *, cache_dir: Any = None, sources: Any = ()) -> Cache:
+def open_cache(cache: Any) -> Cache:
     """Open a cache by its folder or URL, or return one that is open already; TypeError for anything else."""
     if isinstance(cache, str | os.PathLike):
-        return Cache.open(os.fspath(cache), cache_dir=cache_dir, sources=sources)
-    if cache_dir is not None or as_folders(sources):
-        what = "sources are" if cache_dir is None else "cache_dir is"
-        raise UsageError(f"{what} of a cache that is opened here", hint="pass it to Cache.open(url, …)")
+        return Cache.open(os.fspath(cache))
     return check_instance("cache", cache, Cache, "the folder of a cache, or what Cache.open gave")

@@ -6,14 +6,28 @@ causal attention. The cumulative lengths of a flattened micro-batch are already 
 (flash-attn's ``flash_attn_varlen_func``, ``torch.nn.attention.varlen``); every other form is derived from them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from packer.load.step import MicroBatch
 
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
+def boundaries(lengths: Tensor) -> MicroBatch:
+    """Return the columns by which kernels of variable length keep sequences of these lengths, [S], apart in one row."""
+    ends, longest = nn.functional.pad(lengths.cumsum(0), (1, 0)).to(torch.int32), int(lengths.max())
+    return {"cu_seq_lens_q": ends, "cu_seq_lens_k": ends.clone(), "max_length_q": longest, "max_length_k": longest}
+
+
+def flattened(documents: Sequence[Tensor]) -> MicroBatch:
+    """Return a flattened micro-batch of documents of ids, all of them trained."""
+    ids = torch.cat([*documents])[None]
+    places = torch.cat([torch.arange(len(each), device=ids.device) for each in documents])[None]
+    lengths = torch.tensor([len(each) for each in documents], device=ids.device)
+    return {"input_ids": ids, "labels": ids.clone(), "position_ids": places} | boundaries(lengths)
 
 
 def document_ids(cu_seq_lens: Tensor) -> Tensor:

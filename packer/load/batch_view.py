@@ -1,6 +1,5 @@
 """A micro-batch of a step as a loader returns it, with the documents its tokens come from."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice, pairwise
@@ -10,16 +9,15 @@ from typing import Any, Literal
 import numpy as np
 
 from packer.batches import Int32, Int64
-from packer.errors import CheckError, UsageError
+from packer.errors import UsageError
 from packer.layout import concatenated_ranges
 from packer.load.arguments import open_cache, resolve_batching
 from packer.load.attention import documents_of
 from packer.load.contract import BatchCheck, check_batch
 from packer.load.loader import PackedLoader
 from packer.load.ordered_rows import PADDING_ROW, documents_of_pairs
-from packer.load.ordering import LengthBucketed
 from packer.load.reading import pad_id_of
-from packer.load.state import UNCHANGED, ReaderState, decode_state
+from packer.load.state import ReaderState, decode_state
 from packer.load.step import MicroBatch, Step
 from packer.store.cache import BlockShards, Cache, DocumentShards
 
@@ -150,10 +148,6 @@ def _saved_arguments(state: ReaderState, *, order: Any) -> dict[str, Any]:
         raise UsageError("the state was saved with a function as order, whose rows a state does not name", hint=hint)
     names = ("split", "cutoff_len", "order", "seed", "end", "micro_batch_size")
     arguments = {name: getattr(state, name) for name in names}
-    if state.order == "length_bucketed" and state.order_by is not None:
-        if re.fullmatch("[1-9][0-9]{0,8}", state.order_by) is None:
-            raise CheckError(f"reader state: order_by {state.order_by!r} is not a window", hint=UNCHANGED)
-        arguments["order"] = LengthBucketed(int(state.order_by))
     return arguments | {
         "batching": (state.batching == "padded" and state.padded) or state.batching,
         "global_batch_size": state.opened_batch_size,

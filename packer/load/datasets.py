@@ -24,7 +24,8 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from packer.batches import Int64
 from packer.errors import CheckError
-from packer.load.arguments import check_callable, check_choice, check_instance, column_names, open_cache
+from packer.load.arguments import check_instance, checked, open_cache
+from packer.load.attention import boundaries
 from packer.load.columns import PREFIX, asked_columns
 from packer.load.loader import PackedLoader
 from packer.load.ordered_rows import RowKind, check_weights, content_of, refuse_preference
@@ -68,17 +69,15 @@ class PackedDataset(Dataset[Item]):
         weights: Literal["refuse", "use"] = "refuse",
         columns: Sequence[str] = (),
     ) -> None:
-        check_choice("weights", weights, ("refuse", "use"))
-        self._kind: RowKind = check_choice("kind", kind, ("blocks", "documents"))
+        self._kind: RowKind = checked("kind", kind, RowKind)
         self._cache = open_cache(cache)
         refuse_preference(content_of(self._cache), "PackedDataset")
         self._cache.refuse_images("PackedDataset")
-        check_instance("split", split, str, "the name of a split")
-        self._split = split
-        self._weighted = weights == "use"
+        self._split = checked("split", split, str)
+        self._weighted = checked("weights", weights, Literal["refuse", "use"]) == "use"
         self._rows: Any = self._cache.blocks(split) if kind == "blocks" else self._cache.documents(split)
         check_weights(weighted=self._rows.weighted, wanted=self._weighted)
-        self._declared = asked_columns([self._cache], column_names(columns))
+        self._declared = asked_columns([self._cache], checked("columns", columns, tuple[str, ...]))
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -163,16 +162,7 @@ def collate(items: Sequence[Item]) -> dict[str, Any]:
     flat: dict[str, Any] = {name: torch.cat([item[name] for item in items]).unsqueeze(0) for name in names}
     if beside:
         flat["columns"] = {name.removeprefix(PREFIX): flat.pop(name) for name in beside}
-    lengths = torch.cat([item["seq_lengths"] for item in items])
-    bounds = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
-    longest = int(lengths.max())
-    return {
-        **flat,
-        "cu_seq_lens_q": bounds,
-        "cu_seq_lens_k": bounds.clone(),
-        "max_length_q": longest,
-        "max_length_k": longest,
-    }
+    return flat | boundaries(torch.cat([item["seq_lengths"] for item in items]))
 
 
 class StepDataset(IterableDataset[Any]):
@@ -196,9 +186,7 @@ class StepDataset(IterableDataset[Any]):
 
     def __init__(self, loader: PackedLoader, transform: Callable[[Step], Any] | None = None) -> None:
         self.loader = check_instance("loader", loader, PackedLoader, "a PackedLoader")
-        if transform is not None:
-            check_callable("transform", transform, "a function of a step")
-        self._transform = transform
+        self._transform = checked("transform", transform, Callable[[Step], Any] | None)
         self._epoch = loader.epoch
         self._taken = 0  # steps returned of that epoch so far
 

@@ -3,9 +3,7 @@
 Each column is written once, converting the file's int32 to int64, and then split into the tensors of its micro-batches.
 """
 
-from collections import deque
 from collections.abc import Mapping, Sequence
-from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,10 +11,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from packer.batches import Bool, Int32, Int64
+from packer.batches import Int32, Int64
 from packer.layout import MASKED, offsets_of, positions
 from packer.load.arguments import LoaderOptions
-from packer.load.ordered_rows import PADDING_ROW
+from packer.load.ordered_rows import FILLER_ROW, PADDING_ROW
 from packer.load.step import MicroBatch
 from packer.store.numbered_rows import FoundRows
 
@@ -44,32 +42,39 @@ class Layout:
         self._fill: dict[str, npt.NDArray[Any]] = {"input_ids": ones * pad_id, "labels": ones * MASKED}
         if block_len:
             self._fill["position_ids"] = np.arange(block_len, dtype=np.int32)
-        if options.weighted:
+        if options.weights == "use":
             self._fill["loss_weights"] = np.zeros(len(ones), np.float32)
-        self._pool = ArrayPool()
 
     def micro_batches(
-        self, found: FoundRows[Any], parts: Sequence[Int64], sizes: Int64, beside: Mapping[str, Beside]
+        self,
+        found: FoundRows[Any],
+        parts: Sequence[Int64],
+        sizes: Int64,
+        beside: Mapping[str, Beside],
+        filler_ids: Int32,
     ) -> list[MicroBatch]:
-        """Lay out the micro-batches of some rows, which are `found` in order, without padding rows.
+        """Lay out the micro-batches of some rows, which are `found` in order, without placeholders.
 
-        `parts` are the row numbers of each micro-batch, PADDING_ROW for padding; `sizes` the positions of each row,
-        int64[R]; `beside` further values of the positions.
+        `parts` are the row numbers of each micro-batch, PADDING_ROW and FILLER_ROW for placeholders; `sizes` the
+        positions of each row, int64[R]; `beside` further values of the positions; `filler_ids` those of FILLER_ROW.
         """
-        counts, is_real = [len(part) for part in parts], np.concatenate(parts) != PADDING_ROW
+        counts, numbers = [len(part) for part in parts], np.concatenate(parts)
+        filler = {"input_ids": filler_ids, "position_ids": np.arange(len(filler_ids), dtype=np.int32)}
         widths, shapes = self._shapes(sizes, counts)
         arrays: dict[str, npt.NDArray[Any]] = {}
         for name, fill in {**self._fill, **{name: fill for name, (_, fill) in beside.items()}}.items():
-            rows = _with_padding_rows(beside[name][0] if name in beside else found.values(name), is_real, fill)
-            arrays[name] = column = self._empty((int(widths.sum()), *fill.shape[1:]), fill.dtype)
+            values = beside[name][0] if name in beside else found.values(name)
+            of_filler = filler.get(name, np.repeat(fill[:1], len(filler_ids), axis=0))
+            rows = _with_placeholders(values, numbers, {PADDING_ROW: fill, FILLER_ROW: of_filler})
+            arrays[name] = column = _empty((int(widths.sum()), *fill.shape[1:]), fill.dtype)
             np.concatenate(rows if self._block_len else self._aligned(rows, fill, sizes, widths), out=column)
         if not self._block_len:
             for name, derived in self._derived_columns(sizes, widths).items():
-                arrays[name] = column = self._empty(derived.shape, derived.dtype)
+                arrays[name] = column = _empty(derived.shape, derived.dtype)
                 column[:] = derived
         sequences: Columns = {}
         if self._block_len or self._is_flat:
-            lengths, num_sequences = self._sequences(found, is_real, sizes, counts)
+            lengths, num_sequences = self._sequences(found, numbers, sizes, counts)
             if self._is_flat and self._most_sequences is not None:
                 is_there = np.arange(self._most_sequences) < np.array(num_sequences)[:, None]
                 filled = np.zeros(is_there.shape, np.int32)
@@ -84,9 +89,6 @@ class Layout:
         columns |= sequences
         return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
-    def _empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        return np.empty(shape, dtype) if dtype == np.float32 else self._pool.empty(shape)
-
     def _shapes(self, sizes: Int64, counts: list[int]) -> tuple[Int64, list[tuple[int, int]]]:
         """Return the positions that each row takes, and the shape of each micro-batch."""
         firsts = offsets_of(counts)[:-1]
@@ -98,12 +100,13 @@ class Layout:
         return np.repeat(longest, counts), list(zip(counts, longest, strict=True))
 
     def _sequences(
-        self, found: FoundRows[Any], is_real: Bool, sizes: Int64, counts: list[int]
+        self, found: FoundRows[Any], numbers: Int64, sizes: Int64, counts: list[int]
     ) -> tuple[Int32, list[int]]:
         """Return the positions of every sequence, and the number of sequences of each micro-batch."""
         if not self._block_len:
             return sizes.astype(np.int32), counts
-        lengths = _with_padding_rows(found.values("seq_lengths"), is_real, np.array([self._block_len], np.int32))
+        whole = {number: sizes[numbers == number][:1].astype(np.int32) for number in (PADDING_ROW, FILLER_ROW)}
+        lengths = _with_placeholders(found.values("seq_lengths"), numbers, whole)
         ends = np.cumsum([len(row_lengths) for row_lengths in lengths])[np.cumsum(counts) - 1]
         return np.concatenate(lengths), np.diff(ends, prepend=0).tolist()
 
@@ -129,6 +132,11 @@ class Layout:
         return [piece for pair in pairs for piece in pair]
 
 
+def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return room for a column as losses and embeddings take it: float32, or int64."""
+    return np.empty(shape, dtype if dtype == np.float32 else np.int64)
+
+
 def _pieces(values: Tensor, shapes: list[tuple[int, int]]) -> Sequence[Tensor]:
     """Return the values of each micro-batch, in its shape."""
     if len({*shapes}) == 1:  # as of blocks: several times as fast
@@ -137,12 +145,12 @@ def _pieces(values: Tensor, shapes: list[tuple[int, int]]) -> Sequence[Tensor]:
     return [piece.view(*shape, *values.shape[1:]) for piece, shape in zip(pieces, shapes, strict=True)]
 
 
-def _with_padding_rows(values: list[Any], is_real: Bool, fill: npt.NDArray[Any]) -> list[Any]:
-    """Return the values of all rows, of which some are padding rows, from those of the others."""
-    if len(values) == len(is_real):
+def _with_placeholders(values: list[Any], numbers: Int64, placeholders: Mapping[int, npt.NDArray[Any]]) -> list[Any]:
+    """Return the values of all rows, by their numbers, from those of the rows that are no placeholders."""
+    if len(values) == len(numbers):
         return values
     rest = iter(values)
-    return [next(rest) if real else fill for real in is_real.tolist()]
+    return [next(rest) if number >= 0 else placeholders[number] for number in numbers.tolist()]
 
 
 def sequence_columns(lengths: Int32, num_sequences: list[int]) -> Columns:
@@ -171,51 +179,3 @@ def sequence_ids(lengths: Int32, num_sequences: list[int]) -> Int32:
     """
     indices = np.arange(len(lengths)) - np.repeat(offsets_of(num_sequences)[:-1], num_sequences)
     return np.repeat(indices.astype(np.int32), lengths)
-
-
-_MIN_POOLED_BYTES = 1 << 17
-"""Below this size the system allocator is as fast."""
-
-_MAX_FREE = 64
-"""Number of unused arrays that are kept: those of sixteen micro-batches."""
-
-
-class ArrayPool:
-    """Allocates int64 arrays whose memory is recycled once no tensor and no view of them is left.
-
-    Memory of hundreds of kilobytes comes from the system as fresh pages, and touching these for the first time costs
-    more than the writes themselves: without reuse, blocks are read at half the speed. Allocation is not thread-safe;
-    the arrays may be used in any thread.
-    """
-
-    def __init__(self) -> None:
-        self._free: deque[Int64] = deque(maxlen=_MAX_FREE)  # appended to in whichever thread the last view dies
-
-    def empty(self, shape: tuple[int, ...]) -> Int64:
-        """Return an uninitialized array."""
-        size = prod(shape)
-        if 8 * size < _MIN_POOLED_BYTES:
-            return np.empty(shape, np.int64)
-        array: Int64 = np.asarray(_PooledArray(self._acquire(size), self._free))[:size].reshape(shape)
-        return array
-
-    def _acquire(self, size: int) -> Int64:
-        for _ in range(len(self._free)):
-            memory = self._free.popleft()
-            if size <= len(memory) <= 2 * size:
-                return memory
-            self._free.append(memory)
-        return np.empty(size, np.int64)
-
-
-class _PooledArray:
-    """Base object of an array that was handed out: it lives as long as any view of it, in numpy or in torch."""
-
-    __slots__ = ("__array_interface__", "_free", "_memory")
-
-    def __init__(self, memory: Int64, free: "deque[Int64]") -> None:
-        self.__array_interface__ = memory.__array_interface__
-        self._memory, self._free = memory, free
-
-    def __del__(self) -> None:
-        self._free.append(self._memory)

@@ -2,31 +2,28 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Literal, NoReturn, Self
+from typing import Annotated, Any, Literal, NoReturn, Self
 
-import msgspec
 import numpy as np
 import torch
+from msgspec import Meta
 from torch.utils.data import get_worker_info
 
 from packer.batches import Int64
 from packer.errors import CheckError
 from packer.load.agreement import Agreement
-from packer.load.arguments import MAX_INT32, Schedule, check_instance, check_integer, open_cache, resolve_options
+from packer.load.arguments import Schedule, check_instance, checked, open_cache, resolve_options
 from packer.load.batching import Batching, End
-from packer.load.figures import Figures, ThroughputMeter, figures_of
 from packer.load.mixture import Mixture
-from packer.load.ordered_rows import Content
-from packer.load.ordering import OrderKind
+from packer.load.ordered_rows import Content, refuse_preference
+from packer.load.ordering import Ordering
+from packer.load.pixels import BatchImages
 from packer.load.reading import EpochSummary, Prefetch, StepReader
 from packer.load.row_source import RowSource, StepPlan
 from packer.load.state import UNCHANGED, Counters, ReaderState, restore
-from packer.load.step import MicroBatch, Step
-from packer.store.cache import Cache, as_folders
+from packer.load.step import Step
+from packer.store.cache import Cache
 from packer.withdrawn import WORKERS, refuse_withdrawn, withdraws
-
-_NOT_PICKLED = {"self", "cache", "cache_dir", "sources"}
 
 
 class PackedLoader:
@@ -51,7 +48,8 @@ class PackedLoader:
     connects the ranks, iterating raises UsageError if they do not read the same: see :mod:`packer.load.agreement`.
 
     Args:
-        cache: folder or URL of a cache, an open cache, or a :class:`packer.load.Mixture` of several.
+        cache: folder or URL of a cache; what :meth:`packer.Cache.open` gave, which says where copies of a cache in a
+            bucket and images beside a cache are; or a :class:`packer.load.Mixture` of several.
         split: name of the split.
         micro_batch_size: blocks per micro-batch; documents or tokens with another `batching`.
         global_batch_size: blocks (documents, tokens) per step over all ranks, a multiple of
@@ -69,8 +67,8 @@ class PackedLoader:
         world_size: number of processes; must be given together with `rank`.
         seed: seed of the order.
         order: ``random``; ``sequential``, as stored; for documents ``length_bucketed``, which keeps documents of
-            similar length together; a value of :mod:`packer.load.ordering`; or a pure function from an epoch to its row
-            numbers, such as ``weighted(…)`` of that module.
+            similar length together; or a pure function from an epoch to its row numbers, such as ``weighted(…)`` of
+            :mod:`packer.load.ordering`.
         end: what happens to the blocks left at the end of an epoch when they are fewer than a step. ``drop`` leaves
             them out and lists them in :attr:`left_out`. ``pad`` fills the step with fully masked rows of the pad id:
             summed losses and `num_items_in_batch` do not change, a mean over rows does. ``short`` yields a smaller
@@ -85,13 +83,11 @@ class PackedLoader:
             models want them. ``cu_seq_lens_*`` end in empty sequences; opening looks at all blocks for the most.
         labels: ``unshifted``, for models that shift, or ``shifted``: under the name ``shift_labels``.
         weights: ``use`` adds ``loss_weights``; ``refuse`` raises if the cache contains fractional weights.
-        prefetch: steps prepared ahead in one background thread; 0 prepares them on demand.
+        prefetch: steps prepared ahead in one background thread; 0 prepares them on demand. From a bucket, an iteration
+            begins once all shards of the split are here; with 0, each is fetched when it is needed.
         images: add the tensors of images, if the cache has any; False gives the tokens alone.
         columns: names of columns that the recipe declares: ``micro_batch["columns"]`` has them, int64 or float32 in the
             shape of ``input_ids``, then the width; position t is about the token there, as in unshifted labels.
-        cache_dir: local folder for the shards of a cache in a bucket, as in :meth:`packer.Cache.open`. An iteration
-            begins once all of the split are there; with ``prefetch=0`` each is fetched when it is needed.
-        sources: folders of the images that the cache only names, as in :meth:`packer.Cache.open`.
 
     Micro-batches of B rows, L tokens per row, and S sequences, where a run of padding counts as one sequence:
 
@@ -111,7 +107,7 @@ class PackedLoader:
         UsageError: sizes that cannot be divided among ranks, loss weights that would be ignored, several processes that
             would read the same rows, caches that cannot be mixed, documents that fit into no micro-batch.
         InputError: the split has no blocks.
-        ValueError, TypeError: an argument is out of range, or of the wrong type.
+        ValueError: an argument is out of range, or of the wrong type.
     """
 
     @withdraws
@@ -129,7 +125,7 @@ class PackedLoader:
         rank: int | None = None,
         world_size: int | None = None,
         seed: int = 0,
-        order: OrderKind = "random",
+        order: Ordering = "random",
         end: End = "drop",
         balance: int = 24_576,
         device: torch.device | str | None = None,
@@ -140,24 +136,17 @@ class PackedLoader:
         prefetch: int = 2,
         images: bool = True,
         columns: Sequence[str] = (),
-        cache_dir: str | Path | None = None,
-        sources: str | Path | Sequence[str | Path] = (),
     ) -> None:
-        self._arguments = {name: value for name, value in locals().items() if name not in _NOT_PICKLED}
-        if not isinstance(cache, Mixture) or cache_dir is not None or as_folders(sources):
-            cache = open_cache(cache, cache_dir=cache_dir, sources=sources)
-        self._cache = cache
+        self._arguments = {name: value for name, value in locals().items() if name not in ("self", "cache")}
+        self._cache = cache if isinstance(cache, Mixture) else open_cache(cache)
         caches = self._cache.caches if isinstance(self._cache, Mixture) else (self._cache,)
-        self._options = resolve_options(caches, SimpleNamespace(**self._arguments))
+        self._options = resolve_options(caches, self._arguments)
         self._source = RowSource(self._cache, self._options)
         self._reader = StepReader(self._source, self._options)
         self._state = self._source.initial_state()
         self._agreement = Agreement(self._options) if self.world_size > 1 else None
         self._epoch_end: ReaderState | None = None  # the state at the end of the last finished epoch
         self._prefetch: Prefetch[tuple[Step, ReaderState]] | None = None
-        self._iteration: object = None
-        self._own: tuple[object, Iterator[Step]] = (None, iter(()))  # that of calls of next(loader)
-        self._throughput = ThroughputMeter()
 
     @property
     def epoch(self) -> int:
@@ -171,7 +160,7 @@ class PackedLoader:
 
     @property
     def global_batch_size(self) -> int:
-        """Size of the last returned step, or of the next one if the size was set since."""
+        """Size of the last returned step, or of the first one if none was returned yet."""
         return self._state.batch_size
 
     @property
@@ -190,13 +179,9 @@ class PackedLoader:
         return self._source.rows.content
 
     @property
-    def has_images(self) -> bool:
-        """Whether micro-batches have the tensors of images."""
-        return self._reader.images is not None
-
-    def image_probe(self) -> tuple[MicroBatch, MicroBatch] | None:
-        """Return short documents with images, packed and padded, to see whether a model says the same of both."""
-        return None if self._reader.images is None else self._reader.images.probe()
+    def images(self) -> BatchImages | None:
+        """What adds the tensors of images to micro-batches; None if they have none."""
+        return self._reader.images
 
     @property
     def world_size(self) -> int:
@@ -205,12 +190,10 @@ class PackedLoader:
 
     @property
     def counters(self) -> Counters:
-        """Totals returned since the beginning, over all ranks: steps, rows, trained targets, tokens, positions."""
+        """Totals returned since the beginning, over all ranks: steps, rows, trained targets, tokens, positions; and the
+        share of padding.
+        """
         return self._state.counters
-
-    def figures(self) -> Figures:
-        """Return how much was read so far and how fast: a line to print, numbers for a logger."""
-        return figures_of(self._state, self.num_blocks, self._throughput)
 
     @property
     def left_out(self) -> Int64:
@@ -240,7 +223,7 @@ class PackedLoader:
 
     def steps_until(self, epoch: int) -> int:
         """Count the steps from here that begin before `epoch`: those needed to train up to it. Reads no rows."""
-        return self._source.steps_until(self._state, check_integer("epoch", epoch))
+        return self._source.steps_until(self._state, checked("epoch", epoch, int))
 
     def summary(self) -> EpochSummary:
         """Return totals over the steps that iterating yields from here, counted without reading rows."""
@@ -252,18 +235,6 @@ class PackedLoader:
 
     def __iter__(self) -> Iterator[Step]:
         return self._steps(through_epochs=False)
-
-    def __next__(self) -> Step:
-        """Return the next step, as ``next(iter(loader))`` does, without beginning anew each time."""
-        iteration, steps = self._own
-        if iteration is not self._iteration or iteration is None:
-            steps = iter(self)
-        step = next(steps, None)
-        self._own = (self._iteration, steps)
-        if step is None:
-            self.close()
-            raise StopIteration
-        return step
 
     def endless(self) -> Iterator[Step]:
         """Yield steps endlessly, continuing from each epoch into the next."""
@@ -303,9 +274,9 @@ class PackedLoader:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from a saved state, with any world size and micro-batch size. Ends a running iteration.
 
-        A size that a call or a schedule had changed is restored, unless this loader was opened with a different size
-        than the loader that saved the state. Its own micro-batch size, padding and schedule are used, with a warning if
-        another padding or schedule was saved.
+        A size that a schedule had changed is restored, unless this loader was opened with a different size than the
+        loader that saved the state. Its own micro-batch size, padding and schedule are used, with a warning if another
+        padding or schedule was saved.
 
         Raises:
             CheckError: the state is damaged, or of other data, split, batching, cutoff_len, order, seed or end.
@@ -325,26 +296,16 @@ class PackedLoader:
 
         Loops over epochs call this on torch's samplers. It does not restart an epoch that was resumed.
         """
-        epoch = check_integer("epoch", epoch, minimum=0, maximum=MAX_INT32)
+        epoch = checked("epoch", epoch, Annotated[int, Meta(ge=0, le=2**31 - 1)])
         if epoch != self._state.epoch:
             self.close()
             self._state = self._source.state_at_epoch(self._state, epoch)
 
-    def set_global_batch_size(self, global_batch_size: int) -> None:
-        """Change the size from the next step on; prefetched steps are made again. A schedule continues from it.
-
-        Raises:
-            UsageError: the size is not a whole number of micro-batches.
-        """
-        size = check_integer("global_batch_size", global_batch_size, maximum=MAX_INT32)
-        self._source.check_size(size)
-        self._stop_prefetch()
-        self._state = msgspec.structs.replace(self._state, batch_size=size)
-
     def close(self) -> None:
         """Stop the background thread and end the running iteration. The loader can be iterated again."""
-        self._iteration = None
-        self._stop_prefetch()
+        prefetch, self._prefetch = self._prefetch, None
+        if prefetch is not None:
+            prefetch.close()
 
     def __enter__(self) -> Self:
         return self
@@ -362,39 +323,32 @@ class PackedLoader:
     def _steps(self, *, through_epochs: bool) -> Iterator[Step]:
         if get_worker_info() is not None:
             refuse_withdrawn(WORKERS)
-        self._stop_prefetch()
-        iteration = self._iteration = object()
+        self.close()
         self._source.fetch()
         last_epoch = None if through_epochs else self._state.epoch
-        while True:  # once, and again after each change of the batch size
-            steps = self._reader.steps(self.plans(last_epoch=last_epoch), self._state)
-            prefetch = self._prefetch = Prefetch(steps, depth=self._options.prefetch)
-            try:
-                self._throughput.step_requested()
-                agreed = self._agreement.checked(prefetch, self._state) if self._agreement else prefetch
-                for step, state in agreed:
-                    if self._prefetch is prefetch:  # else a signal handler ended it while this waited
-                        if step.epoch > self._state.epoch:
-                            self._epoch_end = self._state
-                        self._state = state
-                        self._throughput.step_returned(step.num_tokens)
-                        device = self._options.device
-                        yield step if device.type == "cpu" else step.to(device, non_blocking=True)
-                    if self._prefetch is not prefetch:
-                        break
-                    self._throughput.step_requested()
-            finally:
-                self._throughput.loop_ended()
-                prefetch.close()
-            if self._iteration is not iteration:
-                raise RuntimeError("this iteration was ended by close, load_state_dict or another one")
-            if self._prefetch is prefetch:
-                break
+        steps = self._reader.steps(self.plans(last_epoch=last_epoch), self._state)
+        prefetch = self._prefetch = Prefetch(steps, depth=self._options.prefetch)
+        try:
+            for step, state in self._agreement.checked(prefetch, self._state) if self._agreement else prefetch:
+                if self._prefetch is prefetch:  # else a signal handler ended it while this waited
+                    if step.epoch > self._state.epoch:
+                        self._epoch_end = self._state
+                    self._state = state
+                    device = self._options.device
+                    yield step if device.type == "cpu" else step.to(device, non_blocking=True)
+                if self._prefetch is not prefetch:
+                    break
+        finally:
+            prefetch.close()
+        if self._prefetch is not prefetch:
+            raise RuntimeError("this iteration was ended by close, load_state_dict or another one")
         if last_epoch is not None and self._state.epoch == last_epoch:
             self._epoch_end = self._state
             self._state = self._source.state_at_epoch(self._state, last_epoch + 1)
 
-    def _stop_prefetch(self) -> None:
-        prefetch, self._prefetch = self._prefetch, None
-        if prefetch is not None:
-            prefetch.close()
+
+def loader_of_examples(name: str, value: Any, what: str) -> PackedLoader:
+    """Return an argument that is a loader of examples to imitate, for a consumer that trains on every answer."""
+    loader = check_instance(name, value, PackedLoader, "a PackedLoader")
+    refuse_preference(loader.content, what)
+    return loader

@@ -25,7 +25,7 @@ import numpy as np
 
 from packer.batches import Int32, Int64
 from packer.errors import UsageError
-from packer.load.arguments import check_choice, open_cache
+from packer.load.arguments import checked, open_cache
 from packer.load.ordering import EpochOrder, Order
 from packer.store.cache import Cache
 from packer.withdrawn import withdraws
@@ -61,8 +61,8 @@ class Mixture:
         by: Literal["rows", "tokens"] = "rows",
         epoch: MixtureEnd = "first_exhausted",
     ) -> None:
-        self.by = check_choice("by", by, ("rows", "tokens"))
-        self.epoch: MixtureEnd = check_choice("epoch", epoch, ("first_exhausted", "all_exhausted"))
+        self.by = checked("by", by, Literal["rows", "tokens"])
+        self.epoch: MixtureEnd = checked("epoch", epoch, MixtureEnd)
         pairs = _pairs(caches)
         if not pairs:
             raise UsageError("a mixture needs at least one cache")

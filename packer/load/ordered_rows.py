@@ -24,6 +24,9 @@ Float64: TypeAlias = npt.NDArray[np.float64]
 PADDING_ROW = -1
 """Placeholder among a step's row numbers for a fully masked row."""
 
+FILLER_ROW = -2
+"""Placeholder, in a micro-batch to be laid out, for a masked document with a small image."""
+
 
 class CacheRows:
     """The rows of one split of one cache, numbered from 0, and which of them are put in order."""

@@ -48,14 +48,6 @@ SLICE = 4096
 """Rows of an order computed per call: the permutation costs as much for one row as for hundreds."""
 
 
-@dataclass(frozen=True, slots=True)
-class LengthBucketed:
-    """A random order, sorted by length within windows."""
-
-    window: int = WINDOW
-    """Documents sorted together: more of them mean less padding and less randomness."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _SampledRows:
     """What :func:`weighted` returns: a value that can be pickled, for processes that are spawned."""
@@ -104,8 +96,7 @@ def weighted(weights: npt.ArrayLike, *, seed: int = 0) -> RowsOfEpoch:
     return _SampledRows(np.cumsum(values), index(seed))
 
 
-OrderKind: TypeAlias = Literal["random", "sequential", "length_bucketed"] | LengthBucketed | RowsOfEpoch
-Ordering: TypeAlias = Literal["random", "sequential"] | LengthBucketed | RowsOfEpoch
+Ordering: TypeAlias = Literal["random", "sequential", "length_bucketed"] | RowsOfEpoch
 
 
 def __getattr__(name: str) -> Any:
@@ -115,9 +106,12 @@ def __getattr__(name: str) -> Any:
 
 def order_name(order: Ordering) -> OrderName:
     """Return the name of an order's kind."""
-    if isinstance(order, str):
-        return order
-    return "length_bucketed" if isinstance(order, LengthBucketed) else "function"
+    return order if isinstance(order, str) else "function"
+
+
+def window_start(position: int) -> int:
+    """Return where the window of ``length_bucketed`` that a position of an epoch is in begins."""
+    return position - position % WINDOW
 
 
 class Order(ABC):
@@ -222,34 +216,31 @@ class BucketedOrder(Order):
     For a mixture, the windows are cut from the mixed order, so that proportions hold at the end of each window.
     """
 
-    def __init__(self, order: Order, lengths: Int32, *, fingerprint: str, seed: int, window: int = WINDOW) -> None:
+    def __init__(self, order: Order, lengths: Int32, *, fingerprint: str, seed: int) -> None:
         super().__init__(order.num_items)
         self._order, self._lengths = order, lengths
         self._key = (fingerprint, seed)
-        self._size = window
-        self._slice = max(window, SLICE)  # so that a window is sorted at most twice
+        self._slice = WINDOW  # so that a window is sorted at most twice
         self._taken_before: dict[
             tuple[int, int], tuple[int, ...] | None
         ] = {}  # each window, by its epoch and first row
 
     def taken(self, *, epoch: int, cursor: int) -> tuple[int, ...] | None:
-        first = cursor - cursor % self._size
+        first = window_start(cursor)
         if (epoch, first) not in self._taken_before:
             self._taken_before[epoch, first] = self._order.taken(epoch=epoch, cursor=first)
         return self._taken_before[epoch, first]
 
     def _computed(self, epoch: int, start: int, stop: int) -> Int64:
-        first = start // self._size
-        windows = [self._sorted_window(epoch, window) for window in range(first, -(-stop // self._size))]
-        rows = np.concatenate([np.zeros(0, np.int64), *windows])
-        return rows[start - first * self._size : stop - first * self._size]
+        first = window_start(start)
+        windows = [self._sorted_window(epoch, begin) for begin in range(first, stop, WINDOW)]
+        return np.concatenate([np.zeros(0, np.int64), *windows])[start - first : stop - first]
 
-    def _sorted_window(self, epoch: int, window: int) -> Int64:
-        first = window * self._size
+    def _sorted_window(self, epoch: int, first: int) -> Int64:
         self.taken(epoch=epoch, cursor=first)  # now, before the slice below moves the mixed order past it
-        rows = self._order.rows(epoch, first, min(first + self._size, self.num_items))
+        rows = self._order.rows(epoch, first, min(first + WINDOW, self.num_items))
         ascending = rows[np.argsort(self._lengths[rows], kind="stable")]
-        key = permutation_key("packer.load.bucketed", *self._key, epoch, window)
+        key = permutation_key("packer.load.bucketed", *self._key, epoch, first // WINDOW)
         num_buckets = -(-len(rows) // BUCKET)
         buckets = permute(np.arange(num_buckets), num_buckets, key)
         positions = (buckets[:, None] * BUCKET + np.arange(BUCKET)).reshape(-1)  # the last bucket may be shorter

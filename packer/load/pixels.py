@@ -11,16 +11,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from packer.batches import Int64
+from packer.batches import Int32, Int64
 from packer.display import repair_hint
 from packer.errors import CheckError, UsageError
-from packer.layout import MASKED
 from packer.load.arguments import LoaderOptions
-from packer.load.batching import Padded
-from packer.load.ordered_rows import PADDING_ROW
+from packer.load.attention import flattened
+from packer.load.ordered_rows import FILLER_ROW, PADDING_ROW
 from packer.load.row_source import RowSource
 from packer.load.step import MicroBatch
 from packer.media.columns import ImageSpan
@@ -31,21 +29,20 @@ from packer.store.files import CacheFiles
 from packer.store.media_shards import MediaShards
 
 Found: TypeAlias = FoundBlocks | FoundDocuments
+Shown: TypeAlias = list[tuple[ImageSpan, ...]]
+"""The images of each document of a micro-batch that has some."""
 
 _TYPES = ("mm_token_type_ids", "token_type_ids")
 _FILLER_SIZE = (64, 64)
 
 
-def images_of(source: RowSource, options: LoaderOptions, *, pad_id: int) -> "BatchImages | None":
-    """Return what adds the images of a source's caches to micro-batches; None if they have none."""
-    if all(cache.manifest.media is None for cache in source.caches):
-        return None
+def images_of(source: RowSource, options: LoaderOptions) -> "BatchImages":
+    """Return what adds the images of a source's caches to micro-batches."""
     if options.cutoff_len is not None:
         raise UsageError("cutoff_len would cut images apart", hint="leave out long rows: a filter on `tokens`")
-    if options.batching == "packed" and (options.static or not options.flatten):
+    if options.batching == "packed" and (options.static_shapes or not options.flatten):
         raise UsageError("blocks with images have other shapes each time", hint="leave static_shapes and flatten out")
-    fills = source.rows.content == "examples"
-    return BatchImages(source.caches, split=options.split, padded=options.padded, pad_id=pad_id, fills=fills)
+    return BatchImages(source.caches, split=options.split, fills=source.rows.content == "examples")
 
 
 class BatchImages:
@@ -54,39 +51,41 @@ class BatchImages:
     Args:
         caches: with images, all for one model.
         split: of them, that blocks are of.
-        padded: how a small image is padded, if it is added; None if documents are concatenated.
-        pad_id: of padding.
         fills: whether micro-batches without images get a small one.
     """
 
-    def __init__(
-        self,
-        caches: Sequence[Cache],
-        *,
-        split: str = "train",
-        padded: Padded | None = None,
-        pad_id: int = 0,
-        fills: bool,
-    ) -> None:
-        self._caches, self._split, self._padded, self._pad_id, self._fills = caches, split, padded, pad_id, fills
+    def __init__(self, caches: Sequence[Cache], *, split: str = "train", fills: bool) -> None:
+        self._caches, self._split, self._fills = caches, split, fills
 
-    def added(self, found: Found, parts: Sequence[Int64], micro_batches: list[MicroBatch]) -> list[MicroBatch]:
-        """Return micro-batches with their images.
+    def shown(self, found: Found, parts: Sequence[Int64]) -> list[Shown]:
+        """Return the images of each document that has some, for each micro-batch.
 
         Args:
             found: the documents or blocks of all of them, in order.
             parts: rows of each micro-batch, PADDING_ROW for padding.
-            micro_batches: of tokens.
         """
         rows = iter(self._spans(found))
+        of_rows = [[next(rows) for row in part.tolist() if row != PADDING_ROW] for part in parts]
+        return [[document for row in part for document in row if document] for part in of_rows]
+
+    def filled(self, shown: Sequence[Shown], parts: Sequence[Int64], sizes: Int64) -> tuple[list[Int64], Int64, Int32]:
+        """Return rows and their sizes with a placeholder in each micro-batch that shows nothing, and its ids."""
+        if not self._fills or all(shown):
+            return [*parts], sizes, np.zeros(0, np.int32)
+        rows = [part if images else np.append(part, FILLER_ROW) for part, images in zip(parts, shown, strict=True)]
+        is_filler = np.concatenate(rows) == FILLER_ROW
+        all_sizes = np.full(len(is_filler), len(self._filler), np.int64)
+        all_sizes[~is_filler] = sizes
+        return rows, all_sizes, self._filler
+
+    def added(self, shown: Sequence[Shown], micro_batches: Sequence[MicroBatch]) -> list[MicroBatch]:
+        """Return micro-batches with their images."""
         made = []
-        for micro_batch, part in zip(micro_batches, parts, strict=True):
-            own = [document for row in part.tolist() if row != PADDING_ROW for document in next(rows)]
-            digests = {each.sha256 for document in own for each in document}  # both answers of a pair show the same
+        for micro_batch, documents in zip(micro_batches, shown, strict=True):
+            digests = {each.sha256 for document in documents for each in document}  # a pair shows the same twice
             decoded = {digest: self._decoded(digest) for digest in digests}
-            images = [[decoded[each.sha256] for each in document] for document in own if document]
+            images = [[decoded[each.sha256] for each in document] for document in documents]
             if not images and self._fills:
-                micro_batch = self._filled(micro_batch)  # noqa: PLW2901 - with the filler
                 images = [[self._small]]
             made.append(micro_batch | self.types(micro_batch) | (self.processor.tensors(images) if images else {}))
         return made
@@ -119,8 +118,8 @@ class BatchImages:
         return Image.new("RGB", _FILLER_SIZE)
 
     @cached_property
-    def _filler(self) -> Tensor:
-        return torch.tensor(self.processor.ids(self.processor.token, [self._small]))
+    def _filler(self) -> Int32:
+        return np.array(self.processor.ids(self.processor.token, [self._small]), np.int32)
 
     def types(self, micro_batch: MicroBatch) -> MicroBatch:
         """Return which tokens are images, under the name that the family has for it."""
@@ -132,54 +131,15 @@ class BatchImages:
 
     def probe(self) -> tuple[MicroBatch, MicroBatch]:
         """Return three short documents, two of them with images, packed and padded: a model says the same of both."""
-        image = self._filler
+        image = torch.tensor(self._filler, dtype=torch.int64)
         text = torch.tensor(self.processor.own.tokenizer("What is this?", add_special_tokens=False)["input_ids"])
         documents = [torch.cat([image, text]), text, torch.cat([text, image, text])]
-        places = [torch.arange(len(each)) for each in documents]
-        ends = torch.tensor([0, *map(len, documents)]).cumsum(0).int()
-        packed: MicroBatch = {"input_ids": torch.cat(documents)[None], "position_ids": torch.cat(places)[None]}
-        for side in "qk":
-            packed |= {f"cu_seq_lens_{side}": ends, f"max_length_{side}": max(map(len, documents))}
         mask = pad_sequence([torch.ones_like(each) for each in documents], batch_first=True)
-        padded = {"input_ids": pad_sequence(documents, batch_first=True), "attention_mask": mask}
+        ids = pad_sequence(documents, batch_first=True)
+        padded = {"input_ids": ids, "labels": ids, "attention_mask": mask}
         pixels = self.processor.tensors([[self._small], [self._small]])
-        first, second = (
-            {**each, "labels": each["input_ids"], **self.types(each)} | pixels for each in (packed, padded)
-        )
+        first, second = (each | self.types(each) | pixels for each in (flattened(documents), padded))
         return first, second
-
-    def _filled(self, micro_batch: MicroBatch) -> MicroBatch:
-        """Return a micro-batch with the filler as its last document."""
-        ids = self._filler
-        own = {
-            "input_ids": ids,
-            "labels": torch.full_like(ids, MASKED),
-            "position_ids": torch.arange(len(ids)),
-            "attention_mask": torch.ones_like(ids),
-            "loss_weights": torch.zeros(len(ids)),
-        }
-        if self._padded is None:
-            columns = {name: torch.cat([micro_batch[name], own[name][None]], 1) for name in own.keys() & micro_batch}
-            longest = max(len(ids), micro_batch["max_length_q"])
-            for side in ("q", "k"):
-                bounds = micro_batch[f"cu_seq_lens_{side}"]
-                columns[f"cu_seq_lens_{side}"] = torch.cat([bounds, bounds[-1:] + len(ids)])
-                columns[f"max_length_{side}"] = longest
-            return micro_batch | columns
-        width = max(self._padded.rounded(len(ids)), micro_batch["input_ids"].shape[1])
-        fill = {"input_ids": self._pad_id, "labels": MASKED}
-
-        def widened(values: Tensor, value: int) -> Tensor:
-            missing = width - values.shape[-1]
-            sides = (missing, 0) if self._padded is not None and self._padded.side == "left" else (0, missing)
-            return torch.nn.functional.pad(values, sides, value=value)
-
-        return micro_batch | {
-            name: torch.cat(
-                [widened(micro_batch[name], fill.get(name, 0)), widened(own[name], fill.get(name, 0))[None]]
-            )
-            for name in own.keys() & micro_batch
-        }
 
     def _spans(self, found: Found) -> list[list[tuple[ImageSpan, ...]]]:
         """Return the images of each document of each row. Blocks name their documents, which name their images."""

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from packer.errors import UsageError
 from packer.layout import MASKED
 from packer.load.adapters import huggingface
-from packer.load.attention import documents_of
+from packer.load.attention import boundaries, documents_of
 from packer.load.leaking_layer import Places, first_leaking_layer, largest_difference
 from packer.load.poison_report import Leak, PoisonReport, Span
 from packer.load.step import MicroBatch
@@ -236,13 +236,10 @@ def _single_sequence(micro_batch: MicroBatch, span: Span) -> MicroBatch:
     single = {
         name: value[rows, positions] if _has_shape(value, shape) else value for name, value in micro_batch.items()
     }
-    length = span.stop - span.start
-    for side in ("q", "k"):
-        if f"cu_seq_lens_{side}" in single:
-            whole = micro_batch[f"cu_seq_lens_{side}"]
-            single[f"cu_seq_lens_{side}"] = torch.tensor([0, length], dtype=whole.dtype, device=whole.device)
-            single[f"max_length_{side}"] = length
-    return single
+    if "cu_seq_lens_q" not in single:
+        return single
+    length = torch.tensor([span.stop - span.start], device=micro_batch["cu_seq_lens_q"].device)
+    return single | boundaries(length)
 
 
 def _differences(first: Tensor, second: Tensor) -> Tensor:

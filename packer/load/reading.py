@@ -1,14 +1,12 @@
 """From plans to tensors: divides the rows of steps among ranks, reads this rank's ahead and counts everyone's."""
 
-import atexit
 import os
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
-from queue import SimpleQueue
-from threading import Thread
-from typing import Any, Generic, NamedTuple, TypeVar
-from weakref import WeakSet
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -55,12 +53,13 @@ class StepReader:
         pad_id = pad_id_of(source.caches[0].manifest)
         self._rows = source.rows
         self._dealer, self._counts_tokens = Dealer(source.rows, options), options.batching == "token_budget"
-        most = source.rows.most_sequences() * options.micro_batch_size if options.static else None
+        most = source.rows.most_sequences() * options.micro_batch_size if options.static_shapes else None
         self._layout = Layout(options, block_len=source.rows.block_len, pad_id=pad_id, most_sequences=most)
-        self.images = images_of(source, options, pad_id=pad_id) if options.images else None
+        has_images = options.images and any(cache.manifest.media is not None for cache in source.caches)
+        self.images = images_of(source, options) if has_images else None
         self._columns = BatchColumns(source, options) if options.columns else None
-        self._shifted = options.shifted
-        self._sums_weights = options.weighted and source.rows.weighted  # else every target has weight 1
+        self._shifted = options.labels == "shifted"
+        self._sums_weights = options.weights == "use" and source.rows.weighted  # else every target has weight 1
         self._pin = options.device.type == "cuda"
         most_tokens = 0 if self.images else _MAX_TOKENS  # pixels take a thousand times as much memory as ids
         self._max_rows = max(int(most_tokens * options.world_size / source.rows.lengths.mean()), 1)
@@ -118,11 +117,15 @@ class StepReader:
         else:
             sizes = np.concatenate([self._rows.lengths_of_each(each).T.reshape(-1) for each in rows])
         beside = {} if self._columns is None else self._columns.values(every[every != PADDING_ROW], found)
-        micro_batches = self._layout.micro_batches(found, parts, sizes, beside)
+        filler_ids = np.zeros(0, np.int32)
+        if self.images is not None:
+            shown = self.images.shown(found, parts)
+            parts, sizes, filler_ids = self.images.filled(shown, parts, sizes)
+        micro_batches = self._layout.micro_batches(found, parts, sizes, beside, filler_ids)
         for each in micro_batches if beside else ():
             each["columns"] = {name.removeprefix(PREFIX): each.pop(name) for name in beside}
         if self.images is not None:
-            micro_batches = self.images.added(found, parts, micro_batches)
+            micro_batches = self.images.added(shown, micro_batches)
         if self._rows.content != "examples":
             micro_batches = with_sides(micro_batches, parts, self._rows)
         if self._shifted:
@@ -177,25 +180,20 @@ def _state_after(state: ReaderState, plan: StepPlan, *, trained: int, tokens: in
 class Prefetch(Generic[T]):
     """Iterates over `items` in a thread, at most `depth` items ahead; with depth 0 there is no thread.
 
-    An exception raised by `items` is re-raised here, after the items before it. :meth:`close` stops the thread and
-    waits for it; prefetched items that were not consumed are discarded. In a forked process there is no thread, so
-    nothing to wait for.
+    An exception raised by `items` is raised here, after the items before it. :meth:`close` waits for the item that is
+    being made, and discards those that were not consumed. In a forked process there is no thread, so nothing to wait
+    for.
     """
 
     _ending = staticmethod(sys.is_finalizing)
 
     def __init__(self, items: Iterator[T], *, depth: int) -> None:
-        self._items = items
-        self._ready: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()  # an item, or the final exception
-        self._permits: SimpleQueue[bool] = SimpleQueue()  # True: make one more; False: stop
-        self._closed = False
-        self._pid = os.getpid()
-        self._thread = Thread(target=self._run, name="packer-load", daemon=True) if depth else None
-        for _ in range(depth):
-            self._permits.put(True)
-        if self._thread is not None:
-            _running.add(self)
-            self._thread.start()
+        self._items, self._pid, self._closed = items, os.getpid(), False
+        # Its threads are joined before the interpreter exits: one that is cut off within torch would crash the process.
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="packer-load") if depth else None
+        self._ahead: deque[Future[T]] = deque()
+        if self._pool is not None:
+            self._ahead.extend(self._pool.submit(next, items) for _ in range(depth))
 
     def __iter__(self) -> Iterator[T]:
         return self
@@ -203,42 +201,17 @@ class Prefetch(Generic[T]):
     def __next__(self) -> T:
         if self._closed:
             raise StopIteration
-        if self._thread is None:
+        if self._pool is None:
             return next(self._items)
         if os.getpid() != self._pid:
             raise RuntimeError("this iteration was begun in another process; begin a new one here")
-        item: T
-        item, error = self._ready.get()
-        if error is not None:
-            self._closed = True
-            raise error
-        self._permits.put(True)
-        return item
+        self._ahead.append(self._pool.submit(next, self._items))
+        return self._ahead.popleft().result()
 
     def close(self) -> None:
         """Stop and wait for the thread. Idempotent."""
         if self._ending():
             return  # threads have ended, and this module's globals are gone
         self._closed = True
-        if self._thread is not None and os.getpid() == self._pid:
-            self._permits.put(False)
-            self._thread.join()
-
-    def _run(self) -> None:
-        error: BaseException = StopIteration()
-        try:
-            while self._permits.get() and not self._closed:
-                self._ready.put((next(self._items), None))
-        except BaseException as raised:  # noqa: BLE001 - handed to the consumer, whatever it is
-            error = raised
-        self._ready.put((None, error))
-
-
-_running: WeakSet[Prefetch[Any]] = WeakSet()
-
-
-@atexit.register
-def _stop_all() -> None:
-    """Stop all threads before the interpreter exits: a thread cut off within torch would crash the process."""
-    for prefetch in list(_running):
-        prefetch.close()
+        if self._pool is not None and os.getpid() == self._pid:
+            self._pool.shutdown(cancel_futures=True)

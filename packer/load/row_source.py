@@ -23,17 +23,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
+from typing import Annotated
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
 from packer.batches import Int32, Int64
 from packer.errors import UsageError
-from packer.load.arguments import MAX_INT32, LoaderOptions, check_integer
+from packer.load.arguments import MAX_INT32, LoaderOptions, checked
 from packer.load.batching import End
 from packer.load.mixture import Mixture, MixtureOrder
 from packer.load.ordered_rows import PADDING_ROW, OrderedRows, RowKind, check_rows_fit, check_weights
-from packer.load.ordering import WINDOW, BucketedOrder, EpochOrder, FunctionOrder, LengthBucketed, Order, order_name
+from packer.load.ordering import BucketedOrder, EpochOrder, FunctionOrder, Order, order_name, window_start
 from packer.load.state import STATE_VERSION, ZERO_COUNTERS, ReaderState
 from packer.store.cache import Cache
 from packer.store.files import CacheFiles
@@ -87,7 +89,7 @@ class RowSource:
             self._num_items = self._mixture.num_items(self._shares, [part.num_ordered for part in rows.parts])
         else:
             self._num_items = self._order().num_items
-        check_weights(weighted=rows.weighted, wanted=options.weighted)
+        check_weights(weighted=rows.weighted, wanted=options.weights == "use")
         self.check_size(options.global_batch_size)
         check_rows_fit(rows, options)
         if self._is_function and (np.diff(self._order().rows(0)) > 0).all() and self._num_items > 1:
@@ -137,7 +139,7 @@ class RowSource:
         last_scheduled = -1  # the last step the schedule was called for: once per step, even if an epoch ends before it
         while last_epoch is None or epoch <= last_epoch:
             if schedule is not None and last_scheduled != index:
-                size = check_integer("the schedule's size", schedule(index, size), maximum=MAX_INT32)
+                size = checked("the schedule's size", schedule(index, size), Annotated[int, Meta(le=MAX_INT32)])
                 self._check_division(size)
                 last_scheduled = index
             plan = plan_step(order, epoch=epoch, cursor=cursor, size=size, end=self._options.end, lengths=lengths)
@@ -229,19 +231,16 @@ class RowSource:
         ]
         found: Order = orders[0]
         if mixture is not None:
-            first = cursor - cursor % order.window if isinstance(order, LengthBucketed) else cursor
+            first = window_start(cursor) if order == "length_bucketed" else cursor
             bases, start = self.rows.bounds[:-1].tolist(), epoch * self._num_items + first
             found = MixtureOrder(orders, self._shares, self._num_items, bases=bases, start=start, taken=taken)
-        if not isinstance(order, LengthBucketed):
+        if order != "length_bucketed":
             return found
         lengths, seed = self.rows.lengths, self._options.seed
-        return BucketedOrder(found, lengths, fingerprint=self._fingerprint, seed=seed, window=order.window)
+        return BucketedOrder(found, lengths, fingerprint=self._fingerprint, seed=seed)
 
     def _order_by(self) -> str | None:
-        """Return what identifies the order's parameters in a state."""
-        order = self._options.order
-        if isinstance(order, LengthBucketed):
-            return None if order.window == WINDOW else str(order.window)
+        """Return what identifies a function of the epoch in a state."""
         return sha256(self._order().rows(0).tobytes()).hexdigest()[:16] if self._is_function else None
 
     def _check_order(self, kind: RowKind) -> None:
@@ -252,9 +251,9 @@ class RowSource:
                 "cutoff_len is for documents; blocks were cut when they were packed",
                 hint="choose a batching of documents, or build with another --block-len",
             )
-        if kind != "blocks" and options.static:
+        if kind != "blocks" and options.static_shapes:
             raise UsageError("static_shapes is for blocks", hint="batching=Padded(length=N) gives documents one shape")
-        if kind == "blocks" and isinstance(options.order, LengthBucketed):
+        if kind == "blocks" and options.order == "length_bucketed":
             raise UsageError(
                 "order='length_bucketed' is for documents; all blocks are of one length",
                 hint="choose batching='padded', 'padding_free' or 'token_budget'",

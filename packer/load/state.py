@@ -70,7 +70,7 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     cutoff_len: Annotated[int, Meta(ge=2, le=2**31 - 1)] | None
     order: OrderName
     order_by: str | None
-    """Parameters of the order: a non-default window; a hash of a function's rows of epoch 0."""
+    """Of a function of the epoch, a hash of its rows of epoch 0."""
 
     seed: int
     end: End
@@ -85,7 +85,7 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Size of the last step, or of the first one if none was returned yet."""
 
     opened_batch_size: Size
-    """Size the loader was opened with; `set_global_batch_size` and a schedule do not change it."""
+    """Size the loader was opened with; a schedule does not change it."""
 
     micro_batch_size: Size
     """Size of micro-batches. Informational: a loader with another one continues."""
@@ -124,8 +124,8 @@ def decode_state(value: Any) -> ReaderState:
 def restore(value: Any, *, reader: ReaderState, length: Callable[[int], int]) -> ReaderState:
     """Return a saved state adapted to a reader, after checking that it belongs to the reader's data.
 
-    Sizes that were changed by call or schedule are kept, unless the reader was opened with other sizes than the reader
-    that saved the state. A warning names any other option that differs between the two; the reader's own applies.
+    A size that a schedule changed is kept, unless the reader was opened with another size than the reader that saved
+    the state. A warning names any other option that differs between the two; the reader's own applies.
 
     `reader` is any state of the reader that is to continue, `length` gives the number of rows of an epoch.
     """

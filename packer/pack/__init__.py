@@ -2,9 +2,18 @@
 
 from packer.pack.arrange import EndsOpen, arrange
 from packer.pack.gather import gather
-from packer.pack.overlong import CountTrained, DropCount, DroppedTokens, Pieces, cut, trained_counter
+from packer.pack.overlong import (
+    REASONS,
+    CountTrained,
+    DropCount,
+    DroppedTokens,
+    Pieces,
+    Selection,
+    cut,
+    select,
+    trained_counter,
+)
 from packer.pack.pack_plan import plan
-from packer.pack.select import REASONS, Selection, select
 from packer.pack.stream import stream
 
 __all__ = [

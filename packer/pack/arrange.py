@@ -12,9 +12,8 @@ from typing import TypeAlias
 import numpy as np
 
 from packer.batches import Bool, Int32, Int64, PackPlan
-from packer.pack.overlong import CountTrained, DroppedTokens, Pieces, cut
+from packer.pack.overlong import CountTrained, DroppedTokens, Pieces, Selection, cut
 from packer.pack.pack_plan import plan
-from packer.pack.select import Selection
 from packer.pack.stream import stream
 from packer.recipe.pack_rules import Pack
 

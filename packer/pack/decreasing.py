@@ -1,14 +1,14 @@
-"""Best-fit and first-fit decreasing over a histogram of lengths, with the same result as packing item by item.
+"""Best-fit decreasing over a histogram of lengths, with the same result as packing item by item.
 
-Both take the items from the longest to the shortest and put each into an open bin, or into a new one if it fits into
-none: best fit into the fullest bin with room, the one opened first among equals; first fit into the one opened
-first. Johnson, "Near-Optimal Bin Packing Algorithms", 1973: at most 11/9 of the optimum plus a constant.
+It takes the items from the longest to the shortest and puts each into the fullest open bin with room, the one opened
+first among equals, or into a new one if it fits into none. Johnson, "Near-Optimal Bin Packing Algorithms", 1973: at
+most 11/9 of the optimum plus a constant.
 
 The bin that took an item of length l takes the next one too, as long as there is room: it is now the fullest with room
-for it, and still the first. So items of one length are placed together. A bin with r free takes m = r // l of them, or
+for it. So items of one length are placed together. A bin with r free takes m = r // l of them, or
 fewer if it would exceed its number of items, before another bin is touched; a new bin takes L // l.
 
-Worked example, L = 10, best fit: lengths 6, 6, 4, 3, 3. Two bins take a 6 and have 4 free. The 4 fills bin 0. For the
+Worked example, L = 10: lengths 6, 6, 4, 3, 3. Two bins take a 6 and have 4 free. The 4 fills bin 0. For the
 3s, r = 4 and m = 1: bin 1 takes one and has 1 free. No bin has room for the other: bin 2.
 
 Consecutive bins in the same state are kept as one range. A length adds at most two ranges, and a range is closed
@@ -19,7 +19,7 @@ does not depend on the number of items.
 from bisect import bisect_left, insort
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import Literal, Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -29,16 +29,6 @@ from packer.layout import concatenated_ranges
 BinRange: TypeAlias = tuple[int, int, int, int, int]
 """Consecutive bins in the same state: the first bin, the number of bins, and for each its free space (at least 1), its
 number of items (below the maximum) and the number of runs that have filled it. A plain tuple: thousands are created."""
-
-
-class OpenBins(Protocol):
-    """The open bins, queried with lengths that never increase."""
-
-    def put(self, bins: BinRange) -> None: ...
-
-    def take(self, length: int) -> BinRange | None:
-        """Remove and return the preferred bins with room for an item of this length, or None."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +51,8 @@ class BinRuns:
         return concatenated_ranges(self.first_bin, self.num_bins)
 
 
-class _FullestFirst:
-    """Open bins by free space."""
+class _OpenBins:
+    """The open bins by free space."""
 
     def __init__(self) -> None:
         self._spaces: list[int] = []  # sorted; only spaces that have bins
@@ -78,6 +68,7 @@ class _FullestFirst:
             heappush(ranges, bins)
 
     def take(self, length: int) -> BinRange | None:
+        """Remove and return the fullest bins with room for an item of this length, or None."""
         at = bisect_left(self._spaces, length)
         if at == len(self._spaces):
             return None
@@ -90,35 +81,16 @@ class _FullestFirst:
         return ranges[0]
 
 
-class _LowestFirst:
-    """Open bins by number, limited to those with room for the current length."""
-
-    def __init__(self) -> None:
-        self._holding: list[BinRange] = []  # heap by number: bins with room for the last length
-        self._waiting: list[tuple[int, BinRange]] = []  # heap by decreasing space: bins that may have too little room
-
-    def put(self, bins: BinRange) -> None:
-        heappush(self._waiting, (-bins[2], bins))
-
-    def take(self, length: int) -> BinRange | None:
-        while self._waiting and -self._waiting[0][0] >= length:
-            heappush(self._holding, heappop(self._waiting)[1])
-        return heappop(self._holding) if self._holding else None
-
-
-def decreasing(
-    lengths: Int64, counts: Int64, capacity: int, fit: Literal["best_fit", "first_fit"], *, max_items: int | None = None
-) -> BinRuns:
+def decreasing(lengths: Int64, counts: Int64, capacity: int, *, max_items: int | None = None) -> BinRuns:
     """Pack ``counts[i]`` items of ``lengths[i]`` into bins of ``capacity``.
 
     Args:
         lengths: distinct, decreasing, each from 1 to ``capacity``.  # int64[D]
         counts: at least 1 each.  # int64[D]
         capacity: of a bin.
-        fit: which of the bins with room takes an item.
         max_items: a bin with this many items is closed, whatever its free space.
     """
-    open_bins: OpenBins = _FullestFirst() if fit == "best_fit" else _LowestFirst()
+    open_bins = _OpenBins()
     most = capacity if max_items is None else max_items
     runs: list[tuple[int, int, int, int, int]] = []
     total_bins = 0
@@ -142,7 +114,7 @@ def decreasing(
 
 
 def _fill(  # noqa: PLR0917  called for every length: keyword arguments would cost as much as the work
-    bins: BinRange, length: int, count: int, most: int, open_bins: OpenBins, runs: list[tuple[int, int, int, int, int]]
+    bins: BinRange, length: int, count: int, most: int, open_bins: _OpenBins, runs: list[tuple[int, int, int, int, int]]
 ) -> int:
     """Place items of one length in bins of the same state, and return how many are left."""
     first, available, space, held, depth = bins

@@ -5,11 +5,11 @@ by its padded length. With ``max_pixels``, it is packed by the larger of its sha
 keeps both limits. Worked example, blocks of 100 slots and 1,000 pixels: pieces of 30 slots and 50 pixels, and of 20
 slots and 600 pixels, are packed as 30 and 60.
 
-``sequential`` keeps documents and blocks in source order. ``best_fit`` and ``first_fit`` pack a histogram of sizes in
-slots, which determines how many pieces of which size go into which bin: the *fills*. The pieces, by decreasing size and
-in the order of a keyed hash among equal sizes, are assigned to the fills in turn, so that neighbors in the source land
-in blocks far apart. Bins become blocks by a keyed permutation, so that reading the blocks in order yields a mixture.
-Within a block, pieces are in the order of its fills, larger before smaller; those of one fill in source order.
+``sequential`` keeps documents and blocks in source order. ``best_fit`` packs a histogram of sizes in slots, which
+determines how many pieces of which size go into which bin: the *fills*. The pieces, by decreasing size and in the order
+of a keyed hash among equal sizes, are assigned to the fills in turn, so that neighbors in the source land in blocks far
+apart. Bins become blocks by a keyed permutation, so that reading the blocks in order yields a mixture. Within a block,
+pieces are in the order of its fills, larger before smaller; those of one fill in source order.
 
 Worked example, capacity 10: sizes [3, 6, 4, 6] are ordered as pieces 3, 1, 2, 0. Bins take [6, 4] and [6, 3]; the fills
 are (bin 0, one 6), (bin 1, one 6), (bin 0, one 4), (bin 1, one 3). If bin 0 becomes block 1 and bin 1 block 0, the
@@ -66,7 +66,7 @@ def _place(units: Int32, pack: Pack, group: int) -> tuple[Int64, Int64]:
         return np.arange(len(units)), np.diff(next_fit(units, capacity, max_items=pack.max_documents))
     counts = np.bincount(units)
     sizes = np.flatnonzero(counts)[::-1]
-    runs = decreasing(sizes, counts[sizes], capacity, pack.strategy, max_items=pack.max_documents)
+    runs = decreasing(sizes, counts[sizes], capacity, max_items=pack.max_documents)
     block_of_bin = shuffled(runs.total_bins, order_key("pack.store", pack.seed, group))
     block = block_of_bin[runs.bins()]  # of each fill
     taken = np.repeat(runs.items_per_bin, runs.num_bins)  # pieces of each fill

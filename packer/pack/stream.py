@@ -14,8 +14,7 @@ import numpy as np
 from packer.batches import PackPlan
 from packer.layout import concatenated_ranges, offsets_of
 from packer.pack.keyed_order import order_key, shuffled
-from packer.pack.overlong import CountTrained, DroppedTokens, Ranges
-from packer.pack.select import UNTRAINED, Selection
+from packer.pack.overlong import UNTRAINED, CountTrained, DroppedTokens, Ranges, Selection
 from packer.recipe.pack_rules import Pack
 
 

@@ -19,7 +19,7 @@ class Pack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     ``stream``: one stream of documents, cut at every block boundary. ``none``: no blocks."""
 
     block_len: Tokens = 4096
-    strategy: Literal["best_fit", "first_fit", "sequential"] = "best_fit"
+    strategy: Literal["best_fit", "sequential"] = "best_fit"
     overlong: Literal["reject", "truncate_left", "truncate_right", "split"] = "reject"
     min_length: PositiveInt = 1
     max_documents: PositiveInt | None = None

@@ -37,7 +37,7 @@ def packers() -> list[Packer]:
     return [
         *(
             Packer(name=f"packer {strategy}", pack=partial(_plan, strategy=strategy), most_documents=10**8)
-            for strategy in ("best_fit", "first_fit", "sequential")
+            for strategy in ("best_fit", "sequential")
         ),
         Packer(name="BFD, Python heaps", pack=best_fit_by_item, most_documents=10**6),
         # It takes gigabytes and seconds for a million, whatever the block length.

@@ -15,7 +15,6 @@ from store_proxy import proxied  # noqa: E402
 
 from packer.batches import BlockBatch  # noqa: E402
 from packer.load import PackedLoader  # noqa: E402
-from packer.load.ordering import LengthBucketed  # noqa: E402
 from packer.store import bucket as buckets  # noqa: E402
 from packer.store import writing  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
@@ -31,7 +30,7 @@ CACHE = 3
 ASKED = {
     "packed": ({}, CACHE + 1 + NUM_SHARDS * NUM_BATCHES),  # a shard, and how much of each block is trained
     "padded": ({"batching": "padded"}, CACHE + NUM_SHARDS * NUM_BATCHES),
-    "length_bucketed": ({"batching": "padded", "order": LengthBucketed()}, CACHE + NUM_SHARDS * NUM_BATCHES),
+    "length_bucketed": ({"batching": "padded", "order": "length_bucketed"}, CACHE + NUM_SHARDS * NUM_BATCHES),
     "token_budget": (
         {"batching": "token_budget", "micro_batch_size": 4096},
         CACHE + NUM_SHARDS * NUM_BATCHES,

@@ -55,12 +55,6 @@ def resumed(rank, state, **options):
     return loader
 
 
-def resized(rank):
-    loader = open_rank(rank)
-    loader.set_global_batch_size(12)
-    return loader
-
-
 DIFFERENT = {
     "seed": lambda rank: open_rank(rank, seed=4),
     "fingerprint": lambda rank: open_rank(rank, OTHER),
@@ -68,7 +62,6 @@ DIFFERENT = {
     "order": lambda rank: open_rank(rank, order="sequential"),
     "order_by": lambda rank: open_rank(rank, order=weighted([1.0] * NUM_BLOCKS)),
     "opened_batch_size": lambda rank: open_rank(rank, global_batch_size=12),
-    "batch_size": resized,
     "micro_batch_size": lambda rank: open_rank(rank, micro_batch_size=2),
     "end": lambda rank: open_rank(rank, end="pad"),
     "epoch": lambda rank: resumed(rank, after(0) | {"epoch": 1}),

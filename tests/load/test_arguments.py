@@ -96,7 +96,6 @@ CALLS = {
     "side": lambda junk: loader_of(small_document_cache(12)[0], batching=Padded(side=junk)),
     "state": lambda junk: loader_of(small_cache(12)).load_state_dict(junk),
     "state of steps": lambda junk: StepDataset(loader_of(small_cache(12))).load_state_dict(junk),
-    "global_batch_size": lambda junk: loader_of(small_cache(12)).set_global_batch_size(junk),
     "epoch of steps": lambda junk: loader_of(small_cache(12)).steps_until(junk),
     "step": lambda junk: loader_of(small_cache(12)).doc_ids(junk),
 }

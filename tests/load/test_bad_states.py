@@ -320,3 +320,21 @@ def test_what_only_shapes_micro_batches_is_no_part_of_a_state(saved_by, goes_on_
     other.load_state_dict(state)
     names = ("batching", "cursor", "counters", "seed")
     assert {name: other.state_dict()[name] for name in names} == {name: state[name] for name in names}
+
+
+def test_a_place_beyond_an_epoch_and_another_version_are_refused_by_their_numbers():
+    for changes, message in (({"cursor": 12}, "cursor 12 is beyond the 11 blocks"), ({"version": 5}, "found 5")):
+        with pytest.raises(CheckError, match=message):
+            loader_of(small_cache(11)).load_state_dict(STATE | changes)
+
+
+def test_what_decides_no_row_goes_on_as_the_loader_has_it_and_a_warning_names_it():
+    loader = loader_of(small_cache(11))
+    padded = {"length": None, "multiple_of": 8, "side": "left"}
+    with pytest.warns(UserWarning, match="this loader continues with None") as caught:
+        loader.load_state_dict(STATE | {"padded": padded, "schedule": "doubling", "micro_batch_size": 2})
+    assert loader.state_dict() == STATE
+    assert [str(warning.message).split(" with ")[1].split(";")[0] for warning in caught] == [
+        "padded Padded(length=None, multiple_of=8, side='left')",
+        "schedule doubling",
+    ]

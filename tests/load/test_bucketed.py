@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from packer.load.ordering import BUCKET, WINDOW, BucketedOrder, EpochOrder
 
 
-def order_of(num_items, seed=0, window=WINDOW):
+def order_of(num_items, seed=0):
     """An order, and the lengths of its documents."""
     lengths = np.random.default_rng(0).lognormal(4, 1, num_items).astype(np.int32) + 1
     random = EpochOrder(fingerprint="f00d", seed=seed, num_items=num_items, shuffled=True)
-    return BucketedOrder(random, lengths, fingerprint="f00d", seed=seed, window=window), lengths
+    return BucketedOrder(random, lengths, fingerprint="f00d", seed=seed), lengths
 
 
 def whole(order, epoch=0):
@@ -75,13 +75,3 @@ def test_golden_order():
 
 
 GOLDEN = [23, 35, 271, 194, 148, 135, 219]
-
-
-def test_an_epoch_of_one_large_window_is_read_in_linear_time():
-    """Sorting the window for every slice would take minutes."""
-    number = 2_000_000
-    order, _ = order_of(number, window=number)
-    seen = np.zeros(number, np.int64)
-    for start in range(0, number, 1024):
-        seen[order.rows(0, start, min(start + 1024, number))] += 1
-    assert (seen == 1).all()

@@ -13,7 +13,7 @@ from small_blocks import small_cache  # noqa: E402
 from torch.utils.data import DataLoader, IterableDataset  # noqa: E402
 
 from packer.errors import CheckError, UsageError  # noqa: E402
-from packer.load import PackedDataset, PackedLoader, StepDataset, collate  # noqa: E402
+from packer.load import PackedLoader, StepDataset  # noqa: E402
 
 NUM_BLOCKS, EPOCHS = 11, 3
 
@@ -229,37 +229,6 @@ def test_torchdata_knows_the_epoch_of_a_restored_loader_only_once_it_is_iterated
     assert next(iter(restored)).epoch == 1
     assert restored.dataset.loader.epoch == 1
     restored.dataset.loader.close()
-
-
-@through_torchdata
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_torchdata_resumes_a_map_style_dataset_with_workers(stateful_loader, num_workers):
-    """Order and place are torchdata's here: the dataset itself has no state to save."""
-
-    def source_of():
-        generator = torch.Generator().manual_seed(5)
-        return stateful_loader(
-            PackedDataset(small_cache(NUM_BLOCKS)),
-            batch_size=2,
-            shuffle=True,
-            generator=generator,
-            collate_fn=collate,
-            num_workers=num_workers,
-            multiprocessing_context="fork" if num_workers else None,
-        )
-
-    def batches(source):
-        return [batch["input_ids"].tolist() for batch in source]
-
-    source = source_of()
-    steps = iter(source)
-    taken = [next(steps)["input_ids"].tolist() for _ in range(2)]
-    state = source.state_dict()
-    rest = [batch["input_ids"].tolist() for batch in steps]
-    resumed = source_of()
-    resumed.load_state_dict(state)
-    assert batches(resumed) == rest
-    assert len(taken) + len(rest) == 6
 
 
 # Lightning

@@ -198,4 +198,4 @@ def test_a_shard_without_the_columns_of_the_recipe_is_refused(cache_of):
     text = path.read_text("utf-8").replace('"kind":"int32","missing":-1', '"kind":"float32","missing":-1')
     path.write_bytes(sealed(b"{\n" + text.split(",\n", 1)[1].encode()))
     with pytest.raises(CheckError, match="lacks the column at, which the recipe declares"):
-        next(PackedLoader(folder, columns=["at"]))
+        next(iter(PackedLoader(folder, columns=["at"])))

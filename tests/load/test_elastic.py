@@ -2,8 +2,6 @@
 
 import itertools
 import random
-import signal
-import time
 
 import numpy as np
 import pytest
@@ -149,37 +147,8 @@ def test_numbers_of_numpy_reach_a_state_as_pythons_own():
         small_cache(9), **options, rank=0, world_size=1, schedule=lambda step, size: np.int64(size + step)
     )
     list(loader)
-    loader.set_global_batch_size(np.int64(4))
     state = loader.state_dict()
     assert {type(state[name]) for name in ("seed", "batch_size", "opened_batch_size", "cursor")} == {int}
-
-
-def test_a_size_set_by_a_signals_handler_while_a_step_is_waited_for_holds():
-    cache, taken = small_cache(200), []
-    blocks = cache.blocks("train")
-    locate = blocks.locate
-
-    def slow(rows):
-        time.sleep(0.05 if len(taken) >= 3 and loader.global_batch_size == 2 else 0)
-        return locate(rows)
-
-    blocks.locate = slow
-    loader = PackedLoader(cache, micro_batch_size=1, global_batch_size=2, rank=0, world_size=1, prefetch=1)
-    before = signal.signal(signal.SIGALRM, lambda *_: loader.set_global_batch_size(5))
-    try:
-        with loader:
-            for step in loader:
-                taken.append(step.block_ids.tolist())
-                if len(taken) == 3:
-                    signal.setitimer(signal.ITIMER_REAL, 0.1)
-    finally:
-        signal.signal(signal.SIGALRM, before)
-    sizes = [len(rows) for rows in taken]
-    assert sizes.count(2) <= 20
-    assert sizes == sorted(sizes)
-    assert sizes[-1] == 5
-    order = PackedLoader(small_cache(200), micro_batch_size=1, global_batch_size=1, rank=0, world_size=1)
-    assert [block for rows in taken for block in rows] == [int(step.block_ids[0]) for step in order][: sum(sizes)]
 
 
 def test_the_numbers_of_a_step_cannot_be_changed_under_the_order():

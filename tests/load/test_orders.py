@@ -16,7 +16,7 @@ from small_documents import small_document_cache  # noqa: E402
 
 from packer.errors import CheckError, UsageError  # noqa: E402
 from packer.load import Mixture, PackedLoader  # noqa: E402
-from packer.load.ordering import LengthBucketed, weighted  # noqa: E402
+from packer.load.ordering import weighted  # noqa: E402
 from packer.permute import permutation_key, permute  # noqa: E402
 
 WEIGHTS = st.lists(st.integers(0, 30), min_size=1, max_size=60).filter(any)
@@ -100,14 +100,13 @@ def test_a_function_whose_rows_come_in_the_order_of_the_files_is_a_warning():
     PackedLoader(small_document_cache(30)[0], order=lambda epoch: shuffled, batching="padded", **ALONE)
 
 
-def test_a_state_belongs_to_its_weights_its_function_and_its_window():
+def test_a_state_belongs_to_its_weights_and_its_function():
     cache, _ = small_document_cache(30)
     orders = [
         weighted(np.ones(30)),
         weighted(np.arange(30)),
         weighted(np.arange(30), seed=1),
         lambda epoch: np.arange(30)[::-1],
-        LengthBucketed(window=8),
         "length_bucketed",
     ]
     states = [PackedLoader(cache, order=order, batching="padded", **ALONE).state_dict() for order in orders]
@@ -130,8 +129,7 @@ def test_a_state_belongs_to_its_weights_its_function_and_its_window():
         (lambda epoch: [], "expected the numbers of rows"),
         (lambda epoch: [0.5], "expected the numbers of rows"),
         (lambda epoch: [True], "expected the numbers of rows"),
-        (LengthBucketed, "expected random, sequential"),
-        (LengthBucketed(window=0), "window is 0"),
+        (dict, "expected random, sequential"),
         ("shuffled", "expected random, sequential"),
     ],
 )

@@ -1,7 +1,6 @@
 """The poison test distinguishes a model that honors boundaries from one that leaks, and is never vacuous."""
 
 from importlib.util import find_spec
-from shutil import which
 
 import pytest
 
@@ -141,14 +140,15 @@ def test_models_honor_the_boundaries_of_a_flattened_micro_batch(name, attention)
     assert len(report.alone) == 5 and max(report.alone.values()) < 1e-6
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # what torch.compile warns of
-@pytest.mark.skipif(not which("c++"), reason="COMPILER MISSING: FlexAttention is compiled")
+@pytest.mark.filterwarnings("ignore")  # what FlexAttention warns of where it is not compiled
 def test_models_with_flex_attention_honor_the_boundaries_and_leak_beside_a_cache():
+    """As it is written, and so by the same mask: compiling it takes half a minute."""
     model = model_of("llama", "flex_attention")
-    report = poison_test(model, flattened(LENGTHS, padding=6), alone=True)
+    with torch.compiler.set_stance("force_eager"):
+        report = poison_test(model, flattened(LENGTHS, padding=6), alone=True)
+        leaking = poison_test(model, flattened(LENGTHS), logits=with_arguments(model, use_cache=True))
     assert report, str(report)
-    assert not poison_test(model, flattened(LENGTHS), logits=with_arguments(model, use_cache=True))
+    assert not leaking
 
 
 @pytest.mark.parametrize(("name", "attention"), ATTENTION_MODELS)

@@ -11,7 +11,8 @@ from packed_again import packed_again  # noqa: E402
 
 from packer.errors import UsageError  # noqa: E402
 from packer.load import Mixture, PackedLoader, view_batch  # noqa: E402
-from packer.load.batching import Padded, batching_from_recipe  # noqa: E402
+from packer.load.arguments import batching_from_recipe  # noqa: E402
+from packer.load.batching import Padded  # noqa: E402
 from packer.pipeline.from_python import build  # noqa: E402
 from packer.recipe.read_rules import Read  # noqa: E402
 from packer.recipe.recipe import load_recipe  # noqa: E402

@@ -14,9 +14,8 @@ from small_blocks import random_blocks, write_cache  # noqa: E402
 from small_documents import documents_of, write_document_cache  # noqa: E402
 
 import packer  # noqa: E402
-from packer.errors import StorageError, UsageError  # noqa: E402
+from packer.errors import StorageError  # noqa: E402
 from packer.load import Mixture, PackedLoader  # noqa: E402
-from packer.load.ordering import LengthBucketed  # noqa: E402
 from packer.store.bucket import Bucket  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
 
@@ -56,12 +55,12 @@ def test_steps_are_those_of_a_local_cache(local, url, tmp_path, order, world_siz
     options = {"order": order, "global_batch_size": 12, "micro_batch_size": 2, "end": "wrap", "world_size": world_size}
     for rank in range(world_size):
         expected = PackedLoader(local, rank=rank, **options).endless()
-        first = PackedLoader(url, rank=rank, cache_dir=tmp_path / "kept", **options)
+        first = PackedLoader(Cache.open(url, cache_dir=tmp_path / "kept"), rank=rank, **options)
         steps = first.endless()
         for _ in range(16):
             assert taken(next(steps)) == taken(next(expected))
         first.close()
-        again = PackedLoader(url, rank=rank, cache_dir=tmp_path / "kept", **options)
+        again = PackedLoader(Cache.open(url, cache_dir=tmp_path / "kept"), rank=rank, **options)
         again.load_state_dict(first.state_dict())
         for step in again:
             assert taken(step) == taken(next(expected))
@@ -73,7 +72,7 @@ def test_an_iteration_begins_when_all_shards_are_here_and_one_that_prefetches_no
 ):
     for prefetch, num_fetched in ((2, NUM_SHARDS), (0, 2)):
         kept = tmp_path / str(prefetch)
-        with PackedLoader(url, prefetch=prefetch, cache_dir=kept, **ALONE) as loader:
+        with PackedLoader(Cache.open(url, cache_dir=kept), prefetch=prefetch, **ALONE) as loader:
             assert len(shards_in(kept)) == 1, "it says how long blocks are"
             next(iter(loader))
             assert len(shards_in(kept)) == num_fetched
@@ -86,7 +85,7 @@ def test_an_iteration_with_columns_begins_when_documents_are_here_too(in_memory,
     put(in_memory, tmp_path / "cache")
     for columns, num_fetched in (((), 1), (["reward"], 2)):
         kept = tmp_path / f"kept {num_fetched}"
-        with PackedLoader(in_memory.url, columns=columns, cache_dir=kept, end="short", **ALONE) as loader:
+        with PackedLoader(Cache.open(in_memory.url, cache_dir=kept), columns=columns, end="short", **ALONE) as loader:
             loader._source.fetch()
             assert len(shards_in(kept)) == num_fetched
 
@@ -110,17 +109,13 @@ def test_opening_a_loader_of_pairs_fetches_no_shard(in_memory, starter, tmp_path
     put(in_memory, tmp_path / "pairs")
     for batching in ("padding_free", "padded"):
         kept = tmp_path / batching
-        loader = PackedLoader(in_memory.url, batching=batching, cache_dir=kept, end="short", **ALONE)
+        loader = PackedLoader(Cache.open(in_memory.url, cache_dir=kept), batching=batching, end="short", **ALONE)
         assert loader.content == "pairs" and loader.summary().steps == len(loader) > 0 and not shards_in(kept)
         assert [step.num_pairs for step in loader] and shards_in(kept)
 
 
-def test_the_folder_for_copies_is_of_the_cache_that_is_opened_and_stays_with_a_pickled_loader(local, url, tmp_path):
-    with pytest.raises(UsageError, match="of a cache that is opened here"):
-        PackedLoader(Cache.open(url, cache_dir=tmp_path), cache_dir=tmp_path, **ALONE)
-    with pytest.raises(UsageError, match="is not a cache in a bucket"):
-        PackedLoader(local, cache_dir=tmp_path, **ALONE)
-    copy = pickle.loads(pickle.dumps(PackedLoader(url, cache_dir=tmp_path, **ALONE)))
+def test_the_folder_for_copies_stays_with_a_pickled_loader(local, url, tmp_path):
+    copy = pickle.loads(pickle.dumps(PackedLoader(Cache.open(url, cache_dir=tmp_path), **ALONE)))
     assert [taken(step) for step in copy] == [taken(step) for step in PackedLoader(local, **ALONE)]
     assert len(shards_in(tmp_path)) == NUM_SHARDS
 
@@ -153,7 +148,7 @@ def test_opening_reads_the_counts_of_all_rows_and_only_a_cutoff_that_cuts_fetche
         options = {"batching": "padded", "end": "short", **ALONE, **options}
         kept = tmp_path / str(len(list(tmp_path.iterdir())))
         ranges.clear()
-        here = PackedLoader(in_memory.url, cache_dir=kept, **options)
+        here = PackedLoader(Cache.open(in_memory.url, cache_dir=kept), **options)
         num_asked, num_fetched = len(ranges), len(shards_in(kept))
         there = PackedLoader(local, **options)
         assert here.untrained.tolist() == there.untrained.tolist()
@@ -162,7 +157,7 @@ def test_opening_reads_the_counts_of_all_rows_and_only_a_cutoff_that_cuts_fetche
         assert len(ranges) == num_asked, "all is asked for at opening"
         return num_asked, num_fetched
 
-    assert opened() == opened(order="sequential") == opened(order=LengthBucketed()) == (6, 0)
+    assert opened() == opened(order="sequential") == opened(order="length_bucketed") == (6, 0)
     assert opened(batching="token_budget", micro_batch_size=64) == (6, 0)
     with pytest.warns(UserWarning, match="have no trained token among their first 6"):
         assert opened(cutoff_len=6) == (6, 6)

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader  # noqa: E402
 import packer  # noqa: E402
 import packer.load.trainers  # noqa: E402
 from packer.errors import UsageError  # noqa: E402
-from packer.load import Mixture, PackedDataset, PackedLoader, StepDataset  # noqa: E402
+from packer.load import Mixture, PackedLoader, StepDataset  # noqa: E402
 
 ENDS = ["drop", "pad", "short", "wrap"]
 ALONE = {"rank": 0, "world_size": 1, "prefetch": 0}
@@ -100,26 +100,6 @@ def test_set_epoch_goes_to_the_beginning_of_another_epoch_and_lets_this_one_go_o
         loader.set_epoch(2)
         with pytest.raises(RuntimeError, match="ended"):
             next(steps)
-
-
-@pytest.mark.parametrize("prefetch", [0, 2])
-def test_next_gives_the_steps_of_an_epoch_one_by_one_and_goes_on_where_a_loop_stopped(prefetch):
-    def opened():
-        return PackedLoader(small_cache(5), **ALONE | {"prefetch": prefetch})
-
-    whole = [blocks_of(loader) for loader in [opened()] for _ in range(2)]
-    with opened() as loader:
-        assert [next(loader).block_ids.tolist() for _ in range(2)] == whole[0][:2]
-        for step in loader:
-            assert step.block_ids.tolist() == whole[0][2]
-            break
-        assert [next(loader).block_ids.tolist() for _ in range(2)] == whole[0][3:]
-        with pytest.raises(StopIteration):
-            next(loader)
-        assert loader.epoch == 1
-        assert [next(loader).block_ids.tolist() for _ in range(5)] == whole[1]
-        loader.set_epoch(0)
-        assert next(loader).block_ids.tolist() == whole[0][0]
 
 
 # Defaults and words
@@ -206,23 +186,6 @@ def test_a_data_loader_around_a_loader_or_its_steps_says_what_to_do_instead():
     with pytest.raises(TypeError, match="batch_size=None"):
         next(iter(DataLoader(StepDataset(loader))))
     assert next(iter(DataLoader(StepDataset(loader), batch_size=None))).index == 1
-
-
-def test_what_is_shown_of_objects_says_what_they_are():
-    cache = small_cache(12)
-    loader = PackedLoader(cache, **ALONE)
-    shown = {
-        cache: ["small", "12 blocks of 8 tokens"],
-        loader: ["PackedLoader", "12 blocks", "split 'train'", "rank 0 of 1", "global batch size 1", "epoch 0"],
-        next(iter(loader)): ["Step 0 of epoch 0", "1 micro-batch of input_ids int64 [1, 8]", "trained"],
-        PackedDataset(cache): ["PackedDataset", "12 blocks"],
-        Mixture([(cache, 3), (cache, 1)]): ["0.75", "0.25", "12 blocks"],
-        StepDataset(loader): ["StepDataset", "PackedLoader"],
-    }
-    for value, parts in shown.items():
-        for part in parts[value is cache :]:
-            assert part in repr(value)
-        assert "\n" not in repr(value)
 
 
 def test_modules_list_their_public_names_alone():

@@ -26,8 +26,7 @@ from torch.utils._pytree import tree_map_only  # noqa: E402
 import packer  # noqa: E402
 from packer.errors import InputError, UsageError  # noqa: E402
 from packer.load import PackedLoader  # noqa: E402
-from packer.load.adapters import huggingface, model_arguments  # noqa: E402
-from packer.load.image_positions import packed_positions, rope_index_of  # noqa: E402
+from packer.load.adapters import huggingface, model_arguments, packed_positions, rope_index_of  # noqa: E402  # noqa: E402
 from packer.load.trainers.leaks import refuse_leaks  # noqa: E402
 from packer.media.processor import processor_of  # noqa: E402
 
@@ -124,7 +123,7 @@ def outcomes(name: str, folder: Path) -> dict[str, str] | None:
         (batch,) = micro_batches(cache, batching="padding_free", micro_batch_size=3)
         with PackedLoader(cache, batching="padding_free", prefetch=0) as loader:
             try:
-                refuse_leaks(model, lambda each: in_float(adapted(each)), batch, loader.image_probe, name=name)
+                refuse_leaks(model, lambda each: in_float(adapted(each)), batch, loader.images, name=name)
             except (UsageError, ValueError):  # or transformers itself refuses
                 return True
         return False

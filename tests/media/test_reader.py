@@ -17,8 +17,11 @@ from packer.audit.verify.verify_cache import verify  # noqa: E402
 from packer.errors import CheckError, RecipeError, UsageError  # noqa: E402
 from packer.export.run import export  # noqa: E402
 from packer.load import Mixture, PackedDataset, PackedLoader, poison_test, view_batch  # noqa: E402
-from packer.load.adapters import huggingface, model_arguments  # noqa: E402
-from packer.load.image_positions import rope_index_of  # noqa: E402
+from packer.load.adapters import (  # noqa: E402
+    huggingface,
+    model_arguments,
+    rope_index_of,
+)
 from packer.load.trainers.huggingface import PackedTrainer  # noqa: E402
 from packer.media.decoder import decode  # noqa: E402
 from packer.media.processor import processor_of  # noqa: E402

@@ -70,7 +70,8 @@ def build(model: Path, rows: Path, name: str = "cache", **options: Any) -> Any:
     return packer.build(str(rows), place, tokenizer=str(model), media=media, progress=None, **options)
 
 
-def steps(cache: Path | Cache, **options: Any) -> list[Any]:
+def steps(cache: Path | Cache, *, sources: Any = (), **options: Any) -> list[Any]:
+    cache = cache if isinstance(cache, Cache) else Cache.open(cache, sources=sources)
     with PackedLoader(cache, batching="padded", prefetch=0, **options) as loader:
         return shown(loader)
 
@@ -132,7 +133,7 @@ def test_ranks_and_resumed_runs_read_what_they_read_of_stored_images(model, rows
     for rank in (0, 1):
         expected = steps(top / "stored", rank=rank, **options)
         assert steps(top / "cache", rank=rank, sources=top, **options) == expected and len(expected) == 3
-    loader = PackedLoader(top / "cache", batching="padded", sources=top, seed=4)
+    loader = PackedLoader(Cache.open(top / "cache", sources=top), batching="padded", seed=4)
     next(iter(loader))
     state, rest = loader.state_dict(), pickle.loads(pickle.dumps(loader))
     again = PackedLoader(top / "stored", batching="padded", seed=4)

@@ -20,18 +20,6 @@ def literal_best_fit_decreasing(lengths, capacity, max_items=None):
     return bins
 
 
-def literal_first_fit_decreasing(lengths, capacity, max_items=None):
-    """Each item into the first bin that holds it; O(items · bins)."""
-    bins = []
-    for length in sorted(lengths, reverse=True):
-        holding = _holding(bins, length, capacity, max_items)
-        if holding:
-            bins[holding[0]].append(length)
-        else:
-            bins.append([length])
-    return bins
-
-
 def literal_next_fit(lengths, capacity, max_items=None):
     """Each item, in the order given, into the last bin, or into a new one."""
     bins = []
@@ -64,23 +52,6 @@ def best_fit_count(lengths, capacity):
             space = spaces.pop(at)
         insort(spaces, space - length)
     return num_bins
-
-
-def first_fit_count(lengths, capacity):
-    """The number of bins of first-fit decreasing, by a tree of the largest free space among bins."""
-    size = 1 << max(len(lengths) - 1, 0).bit_length()
-    tree = [capacity] * (2 * size)
-    used = 0
-    for length in sorted(lengths, reverse=True):
-        node = 1
-        while node < size:
-            node = 2 * node if tree[2 * node] >= length else 2 * node + 1
-        used = max(used, node - size + 1)
-        tree[node] -= length
-        while node > 1:
-            node //= 2
-            tree[node] = max(tree[2 * node], tree[2 * node + 1])
-    return used
 
 
 def optimum(lengths, capacity, max_items=None):

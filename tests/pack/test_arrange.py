@@ -13,7 +13,6 @@ from pack.cases import STRATEGIES, arranged, corpora, counter_of, packs
 from pack.oracles import (
     literal_best_fit_decreasing,
     literal_cut,
-    literal_first_fit_decreasing,
     literal_next_fit,
     optimum,
     pieces_of_blocks,
@@ -27,7 +26,6 @@ from packer.recipe.read_rules import MAX_BLOCK_LEN
 
 LITERAL = {
     "best_fit": literal_best_fit_decreasing,
-    "first_fit": literal_first_fit_decreasing,
     "sequential": literal_next_fit,
 }
 

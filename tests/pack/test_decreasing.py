@@ -1,4 +1,4 @@
-"""Grouped best-fit and first-fit decreasing against the same done item by item."""
+"""Grouped best-fit decreasing against the same done item by item."""
 
 from collections import Counter
 from itertools import combinations_with_replacement
@@ -10,33 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pack.oracles import (
     best_fit_count,
-    first_fit_count,
     literal_best_fit_decreasing,
-    literal_first_fit_decreasing,
     optimum,
 )
 
 from packer.pack.decreasing import decreasing
 
-ALGORITHMS = {
-    "best_fit": ("best_fit", literal_best_fit_decreasing),
-    "first_fit": ("first_fit", literal_first_fit_decreasing),
-}
-
 max_items_or_none = st.none() | st.integers(1, 6)
 
 
-each_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=ALGORITHMS)
-
-
-def runs_of(pack, lengths, capacity, max_items=None):
+def runs_of(lengths, capacity, max_items=None):
     distinct, counts = np.unique(np.array(lengths, np.int64), return_counts=True)
-    return decreasing(distinct[::-1], counts[::-1], capacity, pack, max_items=max_items)
+    return decreasing(distinct[::-1], counts[::-1], capacity, max_items=max_items)
 
 
-def grouped(pack, lengths, capacity, max_items=None):
+def grouped(lengths, capacity, max_items=None):
     """Lengths of each bin, from the runs."""
-    runs = runs_of(pack, lengths, capacity, max_items)
+    runs = runs_of(lengths, capacity, max_items)
     bins = [[] for _ in range(runs.total_bins)]
     columns = (runs.first_bin, runs.num_bins, runs.items_per_bin, runs.length)
     for first, num_bins, count, length in zip(*(column.tolist() for column in columns), strict=True):
@@ -51,45 +41,37 @@ def items(draw, max_size=60, max_capacity=40):
     return draw(st.lists(st.integers(1, capacity), max_size=max_size)), capacity
 
 
-@each_algorithm
 @given(case=items(), max_items=max_items_or_none)
-def test_bins_are_those_of_the_literal_algorithm(algorithm, case, max_items):
-    pack, literal = algorithm
-    assert grouped(pack, *case, max_items) == literal(*case, max_items)
+def test_bins_are_those_of_the_literal_algorithm(case, max_items):
+    assert grouped(*case, max_items) == literal_best_fit_decreasing(*case, max_items)
 
 
-@each_algorithm
 @given(
     histogram=st.dictionaries(st.integers(1, 12), st.integers(1, 30), max_size=8),
     capacity=st.integers(12, 60),
     max_items=max_items_or_none,
 )
-def test_bins_are_those_of_the_literal_algorithm_where_lengths_repeat(algorithm, histogram, capacity, max_items):
-    pack, literal = algorithm
+def test_bins_are_those_of_the_literal_algorithm_where_lengths_repeat(histogram, capacity, max_items):
     lengths = [length for length, count in histogram.items() for _ in range(count)]
-    assert grouped(pack, lengths, capacity, max_items) == literal(lengths, capacity, max_items)
+    assert grouped(lengths, capacity, max_items) == literal_best_fit_decreasing(lengths, capacity, max_items)
 
 
-@each_algorithm
 @given(case=items(max_size=8, max_capacity=20))
-def test_bins_are_within_eleven_ninths_of_the_optimum(algorithm, case):
-    pack, _ = algorithm
-    number, best = len(grouped(pack, *case)), optimum(*case)
+def test_bins_are_within_eleven_ninths_of_the_optimum(case):
+    number, best = len(grouped(*case)), optimum(*case)
     assert best <= number
     assert 9 * number <= 11 * best + 6
 
 
-@each_algorithm
 @pytest.mark.parametrize(
     "capacity", [1, 3, 5, 7, *(pytest.param(large, marks=pytest.mark.slow) for large in (2, 4, 6, 8, 9, 10))]
 )
-def test_bins_of_every_choice_of_up_to_eight_items_are_within_eleven_ninths_of_the_optimum(algorithm, capacity):
+def test_bins_of_every_choice_of_up_to_eight_items_are_within_eleven_ninths_of_the_optimum(capacity):
     """And the bound is worth testing: only for the smallest capacities is the optimum always reached."""
-    pack, _ = algorithm
     excess = Counter()
     for num_items in range(9):
         for lengths in combinations_with_replacement(range(capacity, 0, -1), num_items):
-            number, best = runs_of(pack, lengths, capacity).total_bins, optimum(lengths, capacity)
+            number, best = runs_of(lengths, capacity).total_bins, optimum(lengths, capacity)
             assert best <= number
             assert 9 * number <= 11 * best + 6
             excess[number - best] += 1
@@ -97,57 +79,40 @@ def test_bins_of_every_choice_of_up_to_eight_items_are_within_eleven_ninths_of_t
     assert set(excess) == {0} if capacity < 7 else excess[1] > 0
 
 
-@each_algorithm
 @given(case=items(max_size=8, max_capacity=20), max_items=st.integers(1, 4))
-def test_bins_of_few_items_are_within_three_times_the_optimum(algorithm, case, max_items):
+def test_bins_of_few_items_are_within_three_times_the_optimum(case, max_items):
     """Closed bins hold all they may, so there are no more than in the optimum; open ones are half full but for one."""
-    pack, _ = algorithm
-    number, best = len(grouped(pack, *case, max_items)), optimum(*case, max_items)
+    number, best = len(grouped(*case, max_items)), optimum(*case, max_items)
     assert best <= number <= 3 * best
 
 
-@each_algorithm
-def test_the_oracle_of_the_optimum_beats_both_where_they_err(algorithm):
-    pack, literal = algorithm
+def test_the_oracle_of_the_optimum_beats_it_where_it_errs():
     lengths = [4, 4, 3, 3, 3, 3]
     assert optimum(lengths, 10) == 2
-    assert len(grouped(pack, lengths, 10)) == len(literal(lengths, 10)) == 3
+    assert len(grouped(lengths, 10)) == len(literal_best_fit_decreasing(lengths, 10)) == 3
 
 
-def test_best_fit_and_first_fit_differ_where_the_first_bin_is_not_the_fullest():
-    lengths = [70, 65, 33, 2]
-    assert grouped("best_fit", lengths, 100) == [[70], [65, 33, 2]]
-    assert grouped("first_fit", lengths, 100) == [[70, 2], [65, 33]]
-
-
-@each_algorithm
 @pytest.mark.parametrize("capacity", [512, 2048, 8192, 131072])
-def test_the_number_of_bins_is_the_classic_one_for_many_items(algorithm, capacity):
+def test_the_number_of_bins_is_the_classic_one_for_many_items(capacity):
     random = np.random.default_rng(capacity)
     lengths = np.clip(random.lognormal(5, 1, 5_000), 1, capacity).astype(np.int64).tolist()
     lengths += random.integers(1, capacity, 2_000, endpoint=True).tolist()
-    pack, _ = algorithm
-    classic = best_fit_count if pack == "best_fit" else first_fit_count
-    assert runs_of(pack, lengths, capacity).total_bins == classic(lengths, capacity)
+    assert runs_of(lengths, capacity).total_bins == best_fit_count(lengths, capacity)
 
 
-@each_algorithm
-def test_no_bin_takes_one_length_in_two_runs(algorithm):
-    pack, _ = algorithm
+def test_no_bin_takes_one_length_in_two_runs():
     random = np.random.default_rng(3)
     for max_items in (None, 3):
-        runs = runs_of(pack, random.integers(1, 60, 5_000).tolist(), 200, max_items)
+        runs = runs_of(random.integers(1, 60, 5_000).tolist(), 200, max_items)
         bins, lengths = runs.bins(), np.repeat(runs.length, runs.num_bins)
         assert len(bins) > runs.total_bins
         assert len(np.unique(bins * 1000 + lengths)) == len(bins)
 
 
-@each_algorithm
-def test_the_depth_of_a_run_is_the_number_of_runs_before_it_in_each_of_its_bins(algorithm):
-    pack, _ = algorithm
+def test_the_depth_of_a_run_is_the_number_of_runs_before_it_in_each_of_its_bins():
     random = np.random.default_rng(4)
     for max_items in (None, 3):
-        runs = runs_of(pack, random.integers(1, 150, 5_000).tolist(), 400, max_items)
+        runs = runs_of(random.integers(1, 150, 5_000).tolist(), 400, max_items)
         seen = np.zeros(runs.total_bins, np.int64)
         for first, num_bins, depth in zip(runs.first_bin, runs.num_bins, runs.depth, strict=True):
             assert (seen[first : first + num_bins] == depth).all()
@@ -155,11 +120,9 @@ def test_the_depth_of_a_run_is_the_number_of_runs_before_it_in_each_of_its_bins(
         assert runs.depth.max() >= 2
 
 
-@each_algorithm
-def test_the_number_of_runs_does_not_grow_with_the_number_of_items(algorithm):
-    pack, _ = algorithm
+def test_the_number_of_runs_does_not_grow_with_the_number_of_items():
     lengths = np.arange(500, 0, -1)
-    few = decreasing(lengths, np.full(500, 10), 2048, pack)
-    many = decreasing(lengths, np.full(500, 1_000_000), 2048, pack)
+    few = decreasing(lengths, np.full(500, 10), 2048)
+    many = decreasing(lengths, np.full(500, 1_000_000), 2048)
     assert many.total_bins > 50_000 * few.total_bins
     assert len(many.first_bin) < 10_000

@@ -64,7 +64,7 @@ def test_blocks_are_those_of_the_literal_layout(case, weighted):
     assert_is_literal(batch, packed, documents, block_len)
 
 
-@given(cases(), st.sampled_from([2, 3, 8]), st.sampled_from(["best_fit", "first_fit", "sequential"]))
+@given(cases(), st.sampled_from([2, 3, 8]), st.sampled_from(["best_fit", "sequential"]))
 def test_aligned_blocks_are_those_of_the_literal_layout(case, align, strategy):
     documents, block_len, chunks = case
     block_len *= align

@@ -10,7 +10,7 @@ TRL itself is run beside packer in tests/conformance/test_packing_libraries.py.
 
 Where packer differs, on purpose:
 
-- Blocks are stored in a keyed-permuted order (`best_fit`, `first_fit`), so rows are compared as a set.
+- Blocks are stored in a keyed-permuted order (`best_fit`), so rows are compared as a set.
 - The first token of a row is masked too: flattened, it follows another row's last token.
 - Padding is a run of its own, the last entry of `seq_lengths`, with positions of its own. Others leave it out or count
   it to the last document.

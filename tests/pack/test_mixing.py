@@ -58,11 +58,10 @@ LENGTHS = {
 
 
 @pytest.mark.parametrize("name", LENGTHS)
-@pytest.mark.parametrize("strategy", ["best_fit", "first_fit"])
 @pytest.mark.parametrize("blocks", [1, 16])
-def test_blocks_and_windows_of_blocks_are_mixed_as_by_chance(name, strategy, blocks):
+def test_blocks_and_windows_of_blocks_are_mixed_as_by_chance(name, blocks):
     """With sources that are stretches of the source, and with sources that take turns."""
-    packed = plan_whole(LENGTHS[name], 1000, strategy=strategy)
+    packed = plan_whole(LENGTHS[name], 1000)
     number = np.arange(40_000)
     for source in (number // 5_000, number % 8):
         assert abs(mixing_of(packed, source, blocks=blocks).index - 1) < 0.01

@@ -50,7 +50,7 @@ def weighted_cache(tmp_path_factory):
 
 MODES = [
     *({"mode": mode, "overlong": cut} for mode, cut in product(("isolated", "eos"), ("reject", "split"))),
-    {"mode": "isolated", "overlong": "truncate_left", "strategy": "first_fit"},
+    {"mode": "isolated", "overlong": "truncate_left"},
     {"mode": "eos", "overlong": "truncate_right", "strategy": "sequential"},
     {"mode": "isolated", "overlong": "split", "align": 16, "min_length": 20},
     {"mode": "isolated", "align": 8, "strategy": "sequential", "max_documents": 2},

@@ -29,9 +29,7 @@ TRAINERS = {
     "PackedKTOTrainer": Trainer("preference", ("trl", "transformers", "datasets"), "trl.md"),
     "PackedRewardTrainer": Trainer("preference", ("trl", "transformers", "datasets"), "trl.md"),
     "PackedSFTTrainer": Trainer("sft", ("trl", "transformers", "datasets"), "trl.md"),
-    "PackedTrainer": Trainer(
-        "huggingface", ("transformers", "accelerate"), "transformers.md", ("train", "set_global_batch_size")
-    ),
+    "PackedTrainer": Trainer("huggingface", ("transformers", "accelerate"), "transformers.md", ("train",)),
     "PreferenceData": Trainer("preference", ("trl", "transformers", "datasets"), "trl.md"),
     "StepBatches": Trainer("torchtitan", (), "torchtitan.md"),
 }

@@ -11,9 +11,7 @@ which is 10 / 4. The mean of means would be (2 + 4) / 2 = 3.
 from collections.abc import Callable, Iterator
 
 from packer.errors import UsageError
-from packer.load.arguments import check_instance
-from packer.load.loader import PackedLoader
-from packer.load.ordered_rows import refuse_preference
+from packer.load.loader import PackedLoader, loader_of_examples
 from packer.load.step import MicroBatch
 
 Adapter = Callable[[MicroBatch], MicroBatch]
@@ -33,13 +31,12 @@ class EvaluationBatches:
     """
 
     def __init__(self, loader: PackedLoader, adapter: Adapter) -> None:
-        if check_instance("loader", loader, PackedLoader, "a PackedLoader").end not in ("short", "pad"):
+        self.loader = loader_of_examples("loader", loader, "an evaluation by losses")
+        if loader.end not in ("short", "pad"):
             raise UsageError(
                 f"an evaluation with end='{loader.end}' need not be one pass over the split",
                 hint="open the evaluation loader with end='short'",
             )
-        refuse_preference(loader.content, "an evaluation by losses")
-        self.loader = loader
         self._adapter = adapter
         if loader.state_dict()["cursor"]:
             loader.set_epoch(loader.epoch + 1)

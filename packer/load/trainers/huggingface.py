@@ -31,10 +31,8 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from packer.errors import CheckError, InputError, UsageError
 from packer.load.adapters import huggingface, model_arguments, summed_loss, weighted_loss
-from packer.load.arguments import check_instance
 from packer.load.datasets import StepDataset
-from packer.load.loader import PackedLoader
-from packer.load.ordered_rows import refuse_preference
+from packer.load.loader import PackedLoader, loader_of_examples
 from packer.load.state import Count
 from packer.load.step import MicroBatch, Step
 from packer.load.trainers.evaluation import Adapter, EvaluationBatches
@@ -57,9 +55,8 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
     ``args.ignore_data_skip`` is set, as there is nothing to skip.
 
     In the logs, ``epoch`` counts what was read. Besides the loss they have ``coverage`` of the epoch (0 to 1),
-    ``blocks``, ``tokens`` and ``trained_tokens`` since the beginning over all ranks, ``padding_share``,
-    ``global_batch_size`` (without the padding rows of a last step), and for recent steps ``tokens_per_s`` and
-    ``waiting_share``.
+    ``blocks``, ``tokens`` and ``trained_tokens`` since the beginning over all ranks, ``padding_share``, and
+    ``global_batch_size`` (without the padding rows of a last step).
 
     With a loader of ``weights="use"``, the loss is :func:`packer.load.adapters.weighted_loss`; with one of images,
     :func:`packer.load.adapters.summed_loss`, since models that see take no `num_items_in_batch`.
@@ -89,8 +86,7 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         **options: Any,
     ) -> None:
         self._adapter = adapter or (lambda each: huggingface(each, **model_arguments(self.model)))
-        self._reader = check_instance("train_dataset", train_dataset, PackedLoader, "a PackedLoader")
-        refuse_preference(train_dataset.content, type(self).__name__)
+        self._reader = loader_of_examples("train_dataset", train_dataset, type(self).__name__)
         self._training_start = {"epoch": train_dataset.epoch, "steps": train_dataset.counters.steps}
         self._initial_state: dict[str, Any] = {
             "reader": train_dataset.state_dict(),
@@ -100,7 +96,7 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         self._steps = StepDataset(train_dataset)
         self._last: Step | None = None  # the step being trained on
         self._is_tested = False  # whether the model keeps packed documents apart
-        options = {"compute_loss_func": summed_loss} | options if train_dataset.has_images else options
+        options = {"compute_loss_func": summed_loss} | options if train_dataset.images is not None else options
         datasets = {"train_dataset": self._as_dataset(train_dataset), "eval_dataset": self._as_dataset(eval_dataset)}
         super().__init__(*args, **datasets, **options)
         self.train_dataset, self.eval_dataset = train_dataset, eval_dataset
@@ -128,17 +124,6 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
             return super().train(None if folder is None else str(folder), *args, **options)
         finally:
             self._reader.close()
-
-    def set_global_batch_size(self, size: int) -> None:
-        """Change the loader's size from the next step on, and the number of steps if training is measured in epochs.
-
-        Intended for callbacks. The learning rate schedule keeps the number of steps it was created for.
-
-        Raises:
-            UsageError: the size is not a whole number of micro-batches.
-        """
-        self._reader.set_global_batch_size(size)
-        self.state.max_steps = self._num_steps()
 
     def get_train_dataloader(self) -> StepDataset:
         return self._steps
@@ -199,9 +184,9 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         if not self._is_tested:
             is_spread = self.is_deepspeed_enabled or self.is_fsdp_enabled  # parameters, over all ranks
             own = self.accelerator.unwrap_model(model, keep_torch_compile=False)
-            tested, probe = model if is_spread else own, self._reader.image_probe
+            tested = model if is_spread else own
             with self.accelerator.autocast():  # by its dtype, rounding is allowed for
-                refuse_leaks(tested, self._adapter, next(iter(inputs)), probe, name=type(own).__name__)
+                refuse_leaks(tested, self._adapter, next(iter(inputs)), self._reader.images, name=type(own).__name__)
             self._is_tested = True
         self.current_gradient_accumulation_steps = len(inputs)  # divides losses that are means, such as router losses
         losses = []
@@ -256,10 +241,10 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
 
     def log(self, logs: dict[str, float], *args: Any, **options: Any) -> None:
         if "loss" in logs and self._last is not None:
-            figures = self._reader.figures()
-            names = ("tokens", "trained_tokens", "padding_share", "tokens_per_s", "waiting_share")
-            logs |= {name: getattr(figures, name) for name in names}
-            logs |= {"coverage": self._last.coverage, "blocks": figures.rows, "global_batch_size": self._last.size}
+            totals = self._reader.counters
+            logs |= {"blocks": totals.rows, "tokens": totals.tokens, "trained_tokens": totals.trained}
+            logs |= {"padding_share": totals.padding_share, "coverage": self._last.coverage}
+            logs["global_batch_size"] = self._last.size
         super().log(logs, *args, **options)
 
     @property

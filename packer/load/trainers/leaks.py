@@ -1,20 +1,17 @@
 """Refuses a model that lets packed documents see each other, or gets them wrong, before its first step."""
 
-from collections.abc import Callable, Sequence
-from itertools import accumulate
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from packer.errors import UsageError
+from packer.load.attention import flattened
+from packer.load.pixels import BatchImages
 from packer.load.poison import evaluating, poison_test, rounding
 from packer.load.step import MicroBatch
 from packer.load.trainers.evaluation import Adapter
-
-Probe: TypeAlias = Callable[[], tuple[MicroBatch, MicroBatch] | None]
-"""Makes documents with images, packed and padded; None if a loader has no images."""
 
 _TOLD = 0.75
 """Fewer than a quarter of the tokens may differ: in low precision, rounding may lead a token to another expert."""
@@ -23,11 +20,13 @@ _LENGTHS = (12, 9, 15)
 """Of the documents that are tested: together they take six forward passes of 36 tokens, and alone one each."""
 
 
-def refuse_leaks(model: Any, adapter: Adapter, micro_batch: MicroBatch, probe: Probe, *, name: str) -> None:
+def refuse_leaks(
+    model: Any, adapter: Adapter, micro_batch: MicroBatch, images: BatchImages | None, *, name: str
+) -> None:
     """Test a model, as it is called in training, on three short documents of ids of a packed micro-batch.
 
-    They must not see each other, and be to the model what they are alone. With images, so must the documents of `probe`
-    be packed what they are padded.
+    They must not see each other, and be to the model what they are alone. With images, so must the documents of their
+    probe be packed what they are padded.
 
     Padded micro-batches are not tested, nor are models that return no logits. Until something is wrong, every rank runs
     the same number of forward passes, so that parameters may be spread over ranks.
@@ -47,12 +46,12 @@ def refuse_leaks(model: Any, adapter: Adapter, micro_batch: MicroBatch, probe: P
     ids = micro_batch["input_ids"]
     total = sum(_LENGTHS)
     short = ids.flatten().repeat(-(-total // ids.numel()))[:total]
-    packed, alone = _flattened(short.split(_LENGTHS)), [_flattened([each]) for each in short.split(_LENGTHS)]
+    packed, alone = flattened(short.split(_LENGTHS)), [flattened([each]) for each in short.split(_LENGTHS)]
     try:
         report = poison_test(model, packed, logits=logits, atol=None)
         with evaluating(model), torch.no_grad():
-            images = probe() or ()
-            pairs = [[of_tokens(packed), torch.cat([of_tokens(each) for each in alone])], [*map(of_tokens, images)]]
+            probes = () if images is None else images.probe()
+            pairs = [[of_tokens(packed), torch.cat([of_tokens(each) for each in alone])], [*map(of_tokens, probes)]]
     except (AttributeError, TypeError, UsageError):
         return  # a model that only its own loss can call, or what its adapter refuses
     if report.leaks:
@@ -71,14 +70,3 @@ def refuse_leaks(model: Any, adapter: Adapter, micro_batch: MicroBatch, probe: P
                 f"{name} gets packed documents{what} wrong: a quarter of the tokens has logits off by {apart:.2g}",
                 hint="train one document a row, PackedLoader(..., batching='padded')",
             )
-
-
-def _flattened(documents: Sequence[Tensor]) -> MicroBatch:
-    """Return a flattened micro-batch of documents of ids."""
-    ids, lengths = torch.cat([*documents])[None], [len(each) for each in documents]
-    places = torch.cat([torch.arange(length, device=ids.device) for length in lengths])[None]
-    ends = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=ids.device)
-    found: MicroBatch = {"input_ids": ids, "labels": ids.clone(), "position_ids": places}
-    for side in "qk":
-        found |= {f"cu_seq_lens_{side}": ends, f"max_length_{side}": max(lengths)}
-    return found

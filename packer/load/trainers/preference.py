@@ -20,7 +20,7 @@ from trl import DPOConfig, DPOTrainer, KTOConfig, KTOTrainer, RewardConfig, Rewa
 from packer.batches import CHOSEN, DESIRABLE, Int32, Int64
 from packer.errors import UsageError
 from packer.layout import MASKED, crossed, partners
-from packer.load.arguments import check_instance, check_integer, open_cache
+from packer.load.arguments import check_instance, checked, open_cache
 from packer.load.ordered_rows import documents_of_pairs
 from packer.load.pixels import BatchImages
 from packer.load.step import MicroBatch
@@ -67,7 +67,7 @@ class PreferenceData:
                 f"{folder} has fractional loss weights, which losses of preference data have no place for",
                 hint="build it without weights",
             )
-        self._key = None if seed is None else permutation_key("preference", split, check_integer("seed", seed))
+        self._key = None if seed is None else permutation_key("preference", split, checked("seed", seed, int))
         has_images = self.cache.manifest.media is not None
         self.images = BatchImages((self.cache,), fills=False) if has_images else None
 
@@ -112,7 +112,7 @@ class _Collator:
         batch = self._padded(data, data.read(numbers))
         if data.images is None:
             return batch
-        return data.images.added(data.documents.locate(numbers), [numbers], [batch])[0]
+        return data.images.added(data.images.shown(data.documents.locate(numbers), [numbers]), [batch])[0]
 
     def _padded(self, data: PreferenceData, documents: Iterable[tuple[Int32, Int32]]) -> MicroBatch:
         """Pad documents to one length: ids, 1 for tokens and 1 for trained tokens.  # int64[R, L] each

@@ -13,9 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from packer.errors import CheckError, UsageError
-from packer.load.arguments import check_instance
-from packer.load.loader import PackedLoader
-from packer.load.ordered_rows import refuse_preference
+from packer.load.loader import PackedLoader, loader_of_examples
 
 Batch = tuple[dict[str, Tensor], Tensor]
 """``input``, ``positions`` and shifted labels: int64 [B, L], or [T] of a loader that flattens."""
@@ -30,8 +28,7 @@ class StepBatches:
     """
 
     def __init__(self, loader: PackedLoader) -> None:
-        self.loader = check_instance("loader", loader, PackedLoader, "a PackedLoader")
-        refuse_preference(loader.content, "torchtitan")
+        self.loader = loader_of_examples("loader", loader, "torchtitan")
         self._is_mid_step = False
 
     def __iter__(self) -> Iterator[Batch]:
