@@ -11,7 +11,6 @@ from packer.near_names import did_you_mean, near
 from packer.recipe.key_help import key_values, recipe_keys
 from packer.recipe.named_options import NAMED_OPTIONS, as_option
 from packer.source.schema import SCHEMAS
-from packer.withdrawn import refuse_withdrawn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +75,6 @@ def explain(name: str, commands: Iterable[Explanation] = ()) -> list[Explanation
     name = named.key if named else name
     found = [each for each in every if each.name == name or each.name.endswith(f".{name}")]
     if not found:
-        refuse_withdrawn(f"packer explain {name}")
         names = {part for each in every for part in (each.name, each.name.rpartition(".")[2])}
         hint = did_you_mean(near(name, names), "packer explain lists them all")
         raise UsageError(f"no code, schema, key or command is called '{name}'", hint=hint)

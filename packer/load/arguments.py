@@ -19,7 +19,6 @@ from packer.load.batching import Batching, End, Padded, batching_from_recipe
 from packer.load.ordering import LengthBucketed, Ordering
 from packer.recipe.read_rules import MAX_BLOCK_LEN, BatchingName, Read
 from packer.store.cache import Cache, as_folders
-from packer.withdrawn import refuse_withdrawn
 
 if TYPE_CHECKING:
     import torch
@@ -165,8 +164,6 @@ def resolve_max_pixels(max_pixels: Any, batching: Batching) -> int | None:
 
 def ordering_of(order: Any) -> Ordering:
     """Resolve the name of an order, or return the value itself; ValueError if it is none."""
-    if isinstance(order, str):
-        refuse_withdrawn(f"order {order}")
     value = _ORDERS.get(order) if isinstance(order, str) else order
     if isinstance(value, LengthBucketed):
         check_integer("window", value.window, minimum=1, maximum=MAX_INT32)

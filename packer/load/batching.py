@@ -8,11 +8,9 @@
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from packer.errors import UsageError
 from packer.recipe.read_rules import BatchingName, Read, Side, Tokens
-from packer.withdrawn import BUDGET_OF_PADDED, WITHDRAWN, refuse_withdrawn
 
 End = Literal["drop", "pad", "short", "wrap"]
 
@@ -41,11 +39,4 @@ def batching_from_recipe(read: Read) -> Batching:
     """Return the batching that a recipe asks for."""
     if read.batching == "padded":
         return Padded(length=read.length, multiple_of=read.multiple_of or 1, side=read.side or "right")
-    if read.padding:
-        raise UsageError(f"{BUDGET_OF_PADDED} was withdrawn", hint=WITHDRAWN[BUDGET_OF_PADDED])
     return read.batching
-
-
-def __getattr__(name: str) -> Any:
-    refuse_withdrawn(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

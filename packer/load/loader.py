@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from packer.batches import Int64
-from packer.errors import CheckError
+from packer.errors import CheckError, UsageError
 from packer.load.agreement import Agreement
 from packer.load.arguments import MAX_INT32, Schedule, check_instance, check_integer, open_cache, resolve_options
 from packer.load.batching import Batching, End
@@ -23,8 +23,8 @@ from packer.load.reading import EpochSummary, Prefetch, StepReader
 from packer.load.row_source import RowSource, StepPlan
 from packer.load.state import UNCHANGED, Counters, ReaderState, restore
 from packer.load.step import MicroBatch, Step
+from packer.near_names import answers_names
 from packer.store.cache import Cache, as_folders
-from packer.withdrawn import WORKERS, refuse_withdrawn, withdraws
 
 _NOT_PICKLED = {"self", "cache", "cache_dir", "sources"}
 
@@ -114,7 +114,7 @@ class PackedLoader:
         ValueError, TypeError: an argument is out of range, or of the wrong type.
     """
 
-    @withdraws
+    @answers_names
     def __init__(
         self,
         cache: str | Path | Cache | Mixture,
@@ -269,10 +269,6 @@ class PackedLoader:
         """Yield steps endlessly, continuing from each epoch into the next."""
         return self._steps(through_epochs=True)
 
-    def __getattr__(self, name: str) -> NoReturn:
-        refuse_withdrawn(f"{type(self).__name__}.{name}")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
     def __getitem__(self, index: Any) -> NoReturn:
         """Refuse indexing, as by a DataLoader that takes this for a dataset, and say what to do instead."""
         raise TypeError(
@@ -361,7 +357,10 @@ class PackedLoader:
 
     def _steps(self, *, through_epochs: bool) -> Iterator[Step]:
         if get_worker_info() is not None:
-            refuse_withdrawn(WORKERS)
+            raise UsageError(
+                "a PackedLoader does not read in a worker of a DataLoader",
+                hint="DataLoader(StepDataset(loader), batch_size=None, num_workers=0); it reads ahead by itself",
+            )
         self._stop_prefetch()
         iteration = self._iteration = object()
         self._source.fetch()

@@ -17,7 +17,6 @@ from packer.errors import RecipeError
 from packer.host.regular_file import read_given_text
 from packer.names import in_words
 from packer.near_names import did_you_mean, near, near_paths
-from packer.withdrawn import WITHDRAWN
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
@@ -169,7 +168,6 @@ def explain(message: str, recipe: type[msgspec.Struct], every_key: str) -> tuple
         keys = _kind_of(recipe, key).__struct_encode_fields__
         meant = [*_places_of(recipe, unknown[1])] or near(unknown[1], keys)
         hint = did_you_mean(meant, "keys here: " + ", ".join(keys))
-        hint = WITHDRAWN.get(f"{re.sub(_PLACE, '', key)}.{unknown[1]}", hint)
         return f"unknown key '{f'{key}.' if key else ''}{unknown[1]}'", hint
     if invalid := re.fullmatch(r"Invalid enum value (.*)", text):
         values = [str(value) for value in get_args(_kind_of(recipe, key))]

@@ -19,7 +19,6 @@ from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE
 from packer.store.manifest import MANIFEST_NAME, decode_manifest, read_manifest
 from packer.store.mirror import OTHER_DISK, Mirror, is_shard, make_mirror, mirror_of
-from packer.withdrawn import refuse_withdrawn
 
 _MOST_NAME_BYTES = 200
 """Disks take names of up to 255 bytes."""
@@ -35,8 +34,6 @@ def cache_place(name: Path | str, *, keep_in: Path | str | None = None) -> Path:
     """
     url = bucket_url(name)
     if url is not None:
-        if os.environ.get("PACKER_CACHE_BYTES"):
-            refuse_withdrawn("PACKER_CACHE_BYTES")
         with hint_at_disk(OTHER_DISK):
             mirror = make_mirror(folder_of(url, "caches", keep_in), url)
             _refresh(mirror)
