@@ -247,7 +247,7 @@ def test_a_template_that_rewrites_history_is_asked_about_in_words(desk: Path, re
         learned[each] = built["totals"]["trained"]
     assert learned["last"] < learned["as_rendered"] <= learned["exact"]
     report = run("lint", *asked).stdout
-    assert "--history as_rendered" in re.sub(r"\s+", " ", report.partition("[rows_price]")[2])
+    assert "--history as_rendered" in re.sub(r"\s+", " ", report.partition("[history_rewritten]")[2])
 
 
 def test_recipes_of_families_load_and_their_keys_are_the_recipes(tmp_path: Path) -> None:

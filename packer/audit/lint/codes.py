@@ -14,17 +14,12 @@ CODES: dict[str, Code] = {
     # something is lost, or something unexpected is trained
     "rows_rejected": Code("warning", "some of the rows examined are rejected; an error if all are"),
     "rows_unread": Code("warning", "rows have text that nothing reads; a build stops until you map it or ignore it"),
-    "rows_price": Code(
-        "warning", "rewritten history makes the rows examined cost more tokens; a note if a build would not stop"
-    ),
     "opening_learned": Code(
         "warning", "every answer opens with text of the template, which is trained: a header, an empty reasoning block"
     ),
-    "turn_end_is_no_stop": Code(
-        "warning", "the token that ends a turn in history is not a stop token; answers run on to another one"
+    "history_rewritten": Code(
+        "warning", "earlier answers change when a conversation continues, at a price; a note if the recipe has chosen"
     ),
-    "chat_rewritten": Code("warning", "an earlier answer of a plain chat changes when the conversation continues"),
-    "reasoning_forgotten": Code("warning", "the reasoning of an earlier answer is gone when the chat continues"),
     "tokenizer_read_otherwise": Code(
         "warning", "transformers 5 gives a chat other ids than tokenizer.json does, because of its tokenizer_class"
     ),

@@ -15,17 +15,14 @@ from packer.audit.lint.probed_template import (
     REASONED_CHAT,
     REASONING,
     ProbedTemplate,
-    Row,
     TrainedTurn,
 )
 from packer.model.model import CONFIG_FILE, TOKENIZER_FILE
+from packer.pipeline.messages.rewrite_cost import LIMIT, choices_hint
 from packer.recipe.named_options import as_option
 from packer.render.common_prefix import common_length
 from packer.render.reasoning import opened_by
 from packer.tokenize import ReferenceEncoder
-
-_LAST = "supervision.history_rewrite=last"
-_AS_RENDERED = "supervision.history_rewrite=as_rendered"
 
 
 def find_openings(probed: ProbedTemplate) -> Iterator[CodedFinding]:
@@ -46,76 +43,44 @@ def find_openings(probed: ProbedTemplate) -> Iterator[CodedFinding]:
     yield finding("opening_learned", message, examples=(shown,), hint=hint)
 
 
-def find_rewriting(probed: ProbedTemplate) -> Iterator[CodedFinding]:
-    """Compare the first answer of a plain chat, as it is trained, with its rendering when a second turn follows."""
-    outcome = probed.outcome(CHAT, EXACT)
-    if outcome.num_documents < 2:
+def find_rewriting(probed: ProbedTemplate, price: float | None) -> Iterator[CodedFinding]:
+    """Compare the first answer of a chat, as it is trained, with its rendering when a second turn follows.
+
+    `price` is what that costs the rows at hand, None if there are none.
+    """
+    chat = next((row for row in (CHAT, REASONED_CHAT) if probed.outcome(row, EXACT).num_documents > 1), None)
+    if chat is None and price is None:
         return
-    own, later = outcome.turns[0], outcome.turns[-1]
-    end = probed.turn_end
-    stop = None if end is None else probed.stopping(end)
-    if end is not None and stop is not None and probed.outcome(CHAT, EXACT, stop).num_documents == 1:
-        runs_to = max((stop for stop in probed.model.stops if own.text.endswith(stop)), key=len, default="")
-        yield finding(
-            "turn_end_is_no_stop",
-            f"'{end}' ends every turn in history but is not a stop token, so the model is trained to "
-            f"run on to '{runs_to}', and history is rewritten",
-            examples=(_trained(own, (own.text.rfind(end), len(own.text)), "trained"), _later(own, later)),
-            hint=f"{as_option(stop)} ends the trained answer there and nothing is rewritten; generation has to stop at "
-            "it too (generation_config.json)",
-        )
-        return
+    examples: tuple[Example, ...] = ()
+    ways, reasoned = list[str](), probed.outcome(REASONED_CHAT, EXACT).turns
+    message = "the template changes earlier answers once a conversation continues"
+    if len(reasoned) == 2 and REASONING in reasoned[0].text and REASONING not in reasoned[1].text:
+        message += ", and leaves out their reasoning"
+    if chat is not None:
+        examples = _rewritten(*probed.outcome(chat, EXACT).turns)
+        if (switch := probed.keeps_history(chat)) is not None:
+            ways = [f"{as_option(switch)} keeps them as they are, right where inference is run with it too"]
+    if price is not None:
+        message += f"; the rows examined take {price:.2f} times the tokens of each row's last document"
+    decided = probed.recipe.supervision.history_rewrite or probed.recipe.supervision.source == "generation_tags"
+    if not decided:
+        message += "; each answer is trained as it was given, in a document of its own"
+        message += f"; above {LIMIT:g} times, a build stops until you choose" * (price is not None and price > LIMIT)
+        ways.append(choices_hint(probed.model, probed.recipe))
+    level: Severity = "note" if decided else "warning"
+    yield finding("history_rewritten", message, examples=examples, hint="; or ".join(ways) or None, level=level)
+
+
+def _rewritten(own: TrainedTurn, later: TrainedTurn) -> tuple[Example, Example]:
+    """Show an answer as it is trained, and as the history of the next one has it."""
     place = common_length(own.text, later.text)
     resumes = own.text.find(later.text[place : place + 8], place + 1)
     mark = (place, resumes if resumes > place else len(own.text))
-    message = "an earlier answer changes when the conversation continues"
-    yield _rewritten(probed, CHAT, "chat_rewritten", message, (_trained(own, mark), _later(own, later)))
-
-
-def find_forgotten_reasoning(probed: ProbedTemplate) -> Iterator[CodedFinding]:
-    """Look for reasoning of a first answer that is trained, but missing once a second turn follows."""
-    turns = probed.outcome(REASONED_CHAT, EXACT).turns
-    if len(turns) != 2 or REASONING not in turns[0].text or REASONING in turns[1].text:
-        return
-    own, later = turns
-    place = own.text.find(REASONING)
-    shown = _trained(own, (place, place + len(REASONING)), "only while it is the last"), _later(own, later)
-    message = "the reasoning of earlier answers is gone when the conversation continues"
-    yield _rewritten(probed, REASONED_CHAT, "reasoning_forgotten", message, shown)
-
-
-def _rewritten(probed: ProbedTemplate, row: Row, code: str, message: str, shown: tuple[Example, ...]) -> CodedFinding:
-    supervision = probed.recipe.supervision
-    chosen = supervision.history_rewrite
-    decided = None if chosen is None else f"supervision.history_rewrite={chosen}"
-    if supervision.source == "generation_tags":
-        decided = "supervision.source=generation_tags"
-    switch = probed.keeps_history(row)
-    ways = []
-    if switch is not None:
-        ways = [f"{as_option(switch)} keeps earlier turns as they are, right where inference is run with it too"]
-    if decided is None:
-        message += "; each answer is trained as it was given, in a document of its own, which costs tokens"
-        if probed.outcome(row, _AS_RENDERED).num_documents == 1:
-            shows = "trains this chat in one document, earlier answers as history shows them"
-            ways.append(f"{as_option(_AS_RENDERED)} {shows}")
-        ways.append(f"{as_option(EXACT)} trains every answer as it was given, a document for each")
-        ways.append(f"{as_option(_LAST)} trains only the last document of each conversation")
-    else:
-        message += f"; the recipe says what is trained ({decided})"
-    level: Severity = "note" if decided else "warning"
-    return finding(code, message, examples=shown, hint="; or ".join(ways) or None, level=level)
-
-
-def _trained(turn: TrainedTurn, mark: tuple[int, int], note: str = "") -> Example:
-    return Example(label="turn 1, trained", text=turn.text, mark=mark, note=note)
-
-
-def _later(own: TrainedTurn, later: TrainedTurn) -> Example:
-    place = common_length(own.text, later.text)
-    end = later.text.find(NEXT_QUESTION)
-    text = later.text[: end + len(NEXT_QUESTION)] if end >= 0 else later.text
-    return Example(label="turn 1, later", text=text, mark=(place, place), note="differs from here")
+    text = later.text.partition(NEXT_QUESTION)
+    return (
+        Example(label="turn 1, trained", text=own.text, mark=mark),
+        Example(label="turn 1, later", text=text[0] + text[1], mark=(place, place), note="differs from here"),
+    )
 
 
 def find_tokenizer_difference(probed: ProbedTemplate) -> Iterator[CodedFinding]:
