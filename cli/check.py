@@ -14,8 +14,8 @@ from packer_cli.reply import Reply, listener
 if TYPE_CHECKING:
     from packer.audit.check.check_report import Check, CheckReport
 
-_SIDE_BY_SIDE, _FEW = "near_between_splits", 2
-"""The check that shows all of its pairs, and how many pairs the other checks show."""
+_FEW = 2
+"""Pairs that a check shows without `-v`."""
 
 
 @click.command("check", cls=Command)
@@ -67,7 +67,7 @@ def _print(report: "CheckReport", *, whole: bool, summary: bool) -> None:
     for each in shown:
         if each.level in {"warning", "failure"} and (each.pairs or each.hint):
             page.out.line()
-            _print_evidence(page, each, most=len(each.pairs) if whole or each.code == _SIDE_BY_SIDE else _FEW)
+            _print_evidence(page, each, most=len(each.pairs) if whole else _FEW)
     if summary:
         page.out.line()
         page.out.line(f"  fingerprint  {report.fingerprint}")

@@ -35,7 +35,7 @@ def leaking(tmp_path_factory):
 
 def test_a_random_split_of_rows_with_copies_fails(leaking):
     told = run("check", leaking / "cache", "--sources", "/", "--near", exit_code=1)
-    assert "rows of validation are also in train" in " ".join(told.stdout.split())
+    assert "rows of validation: also in train" in " ".join(told.stdout.split())
     assert "copies_between_splits, prompts_between_splits, near_between_splits" in " ".join(told.stderr.split())
     assert all(len(line) <= 80 for line in told.stdout.splitlines() if "/" not in line)
     assert told.stdout.splitlines()[-1].startswith("  fingerprint  ")

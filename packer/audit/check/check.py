@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from packer.audit.check.check_report import Check, CheckReport, RowPair, RowText
-from packer.audit.check.row_checks import NEAR_BETWEEN, CheckResult, compare_rows
+from packer.audit.check.row_checks import CheckResult, compare_rows
 from packer.audit.check.row_facts import Compared, RowFacts, read_facts
 from packer.audit.input_parts import InputPart, cut_input, map_inputs
 from packer.batches import Sample
@@ -133,34 +133,22 @@ def _with_texts(
         for row, sample in part.samples({row for source, row in wanted if source == part.source}, max_row_bytes)
     }
 
-    def shown(row: int, code: str) -> RowText:
+    def shown(row: int) -> RowText:
         source, number = place = facts.place(row)
-        texts = _texts(samples[place]) if place in samples else []
-        prompt = [text for role, text in texts if role == "user"][:1] if code == NEAR_BETWEEN else []
-        return RowText(
-            input=facts.files[source],
-            row=number,
-            split=facts.splits[int(facts.split[row])],
-            text="\n".join(prompt or [text for _, text in texts]),
-        )
+        text = _text(samples[place]) if place in samples else ""
+        return RowText(input=facts.files[source], row=number, split=facts.splits[int(facts.split[row])], text=text)
 
     return [
-        replace(
-            check,
-            pairs=tuple(
-                RowPair(first=shown(first, check.code), second=shown(second, check.code), similarity=similarity)
-                for first, second, similarity in pairs
-            ),
-        )
+        replace(check, pairs=tuple(RowPair(first=shown(a), second=shown(b), similarity=alike) for a, b, alike in pairs))
         for check, pairs in results
     ]
 
 
-def _texts(sample: Sample) -> list[tuple[str, str]]:
-    """Return role and text of each message of a row; for a pretokenized row, its ids as numbers."""
+def _text(sample: Sample) -> str:
+    """Return the texts of a row's messages; for a pretokenized row, its ids as numbers."""
     if sample.pretokenized is None:
-        return list(utterances(sample))
-    return [("", " ".join(map(str, sample.pretokenized.input_ids.tolist())))]
+        return "\n".join(text for _, text in utterances(sample))
+    return " ".join(map(str, sample.pretokenized.input_ids.tolist()))
 
 
 def _trained_on(sizes: dict[str, int]) -> tuple[str, ...]:
