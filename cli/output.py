@@ -101,6 +101,7 @@ def wrap_words(text: str, width: int | None, *, first: int = 0, further: int = 0
 _MARKS = {
     "ok": ("✓", "green"),
     "warning": ("!", "yellow"),
+    "error": (CROSS, "red"),
     "failure": (CROSS, "red"),
     "skipped": ("–", "dim"),
 }

@@ -44,9 +44,9 @@ def test_a_random_split_of_rows_with_copies_fails(leaking):
 def test_json_has_what_is_printed(leaking):
     found = fields("check", leaking / "cache", "--sources", "/", "--near", exit_code=1)
     assert found["command"] == "check" and not found["ok"] and found["error"]["code"] == "check_failed"
-    levels = {each["code"]: each["level"] for each in found["checks"]}
-    assert levels["copies_between_splits"] == "failure" and levels["copies_within_splits"] == "warning"
-    assert found["counts"]["failure"] == sum(level == "failure" for level in levels.values())
+    levels = {each["code"]: each["level"] for each in found["findings"]}
+    assert levels["copies_between_splits"] == "error" and levels["copies_within_splits"] == "warning"
+    assert found["counts"]["error"] == sum(level == "error" for level in levels.values())
 
 
 def test_quiet_prints_what_is_wrong_alone(leaking):

@@ -10,8 +10,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from packer.audit.check.check_report import Check, Outcome
 from packer.audit.check.row_facts import RowFacts
+from packer.audit.findings import CodedFinding, Severity
 from packer.batches import Int64
 from packer.curate.near import DroppedRows, exact_duplicates, near_duplicates, nearest
 from packer.curate.select import NAMES
@@ -28,7 +28,7 @@ FEW_ROWS = 100
 Pair: TypeAlias = tuple[int, int, float]
 """Two rows that match, by their indices among the facts, and their similarity."""
 
-CheckResult: TypeAlias = tuple[Check, tuple[Pair, ...]]
+CheckResult: TypeAlias = tuple[CodedFinding, tuple[Pair, ...]]
 """A check, and the pairs that illustrate it."""
 
 
@@ -46,6 +46,13 @@ class Kind(NamedTuple):
     """Share of matching rows from which on the check warns, and fails."""
 
     fails: float = 2.0
+
+
+def checked(
+    code: str, message: str, bad: Severity | None, *, hint: str | None = None, count: int | None = None
+) -> CodedFinding:
+    """Return the result of a check: of level `bad`, with the hint, or ok if `bad` is None."""
+    return CodedFinding(code=code, level=bad or "ok", message=message, hint=hint if bad else None, count=count)
 
 
 _LEAKAGE = (
@@ -102,7 +109,7 @@ def compare_rows(facts: RowFacts) -> list[CheckResult]:
     talks = facts.conversations
     if talks is not None and not len(talks.shingles):
         message, talks = "rows that bring their ids have no words to compare", None
-        found.append((Check(code="near_copies", level="skipped", message=message), ()))
+        found.append((CodedFinding(code="near_copies", level="skipped", message=message), ()))
     if len(facts.splits) > 1:
         found += [_between(facts, code, compare) for code, compare in _comparisons(facts, near=talks is not None)]
         found += [] if facts.group is None else [(_groups(facts), ())]
@@ -143,7 +150,7 @@ def _between(facts: RowFacts, code: str, compare: Callable[[Int64, Int64], Seque
     among = np.concatenate([facts.of_split(name) for name in facts.trained])
     if not len(among) or len(among) == len(facts.row):
         missing = "held out" if len(among) else "trained"
-        return Check(code=code, level="skipped", message=f"no row that is {missing} could be read"), ()
+        return CodedFinding(code=code, level="skipped", message=f"no row that is {missing} could be read"), ()
     held = [(name, facts.of_split(name)) for name in facts.splits if name not in facts.trained]
     return _judged(facts, code, [_Part(name, len(rows), compare(rows, among)) for name, rows in held])
 
@@ -165,16 +172,16 @@ def _within(facts: RowFacts, code: str, splits: Sequence[str], found: Sequence[D
 
 def _judged(facts: RowFacts, code: str, parts: Sequence[_Part], more: str = "") -> CheckResult:
     """Make a check of the rows that match; its level is that of the part with the largest share of them."""
-    kind, levels, told = KINDS[code], list[Outcome](), list[str]()
+    kind, levels, told = KINDS[code], list[Severity](), list[str]()
     for name, num_rows, pairs in parts:
         share = len(pairs) / max(num_rows, 1)
         if pairs:
-            levels.append("failure" if share >= kind.fails else "warning" if share >= kind.warns else "ok")
+            levels.append("error" if share >= kind.fails else "warning" if share >= kind.warns else "ok")
             what = kind.found.format(others=" or ".join(facts.trained))
             told.append(f"{len(pairs):,} of {plural(num_rows, 'row')}{f' of {name}' if name else ''}: {what}")
-    level: Outcome = max(levels, key=("ok", "warning", "failure").index, default="ok")
+    level: Severity = max(levels, key=("ok", "warning", "error").index, default="ok")
     is_other = code.endswith("between_splits") and NAMES[0] not in facts.trained
-    check = Check.of(
+    check = checked(
         code,
         "; ".join(told) + more if told else kind.none,
         None if level == "ok" else level,
@@ -191,7 +198,7 @@ def _judged(facts: RowFacts, code: str, parts: Sequence[_Part], more: str = "") 
     return check, tuple(sorted({pair for part in parts for pair in part.pairs}, key=interest)[:SHOWN])
 
 
-def _groups(facts: RowFacts) -> Check:
+def _groups(facts: RowFacts) -> CodedFinding:
     """Count groups that are in more than one split."""
     assert facts.group is not None, "asked for"
     own = np.unique(np.stack([facts.group.view(np.int64), facts.split], axis=1)[facts.group != 0], axis=0)
@@ -199,7 +206,7 @@ def _groups(facts: RowFacts) -> Check:
     number = int((counts > 1).sum())
     of, field = f"of {len(values):,} values of", facts.asked.group
     message = f"{number:,} {of} {field} are in more than one split" if number else f"each {of} {field} is in one split"
-    return Check.of("groups", message, "failure" if number else None, count=number, hint=_GROUPED)
+    return checked("groups", message, "error" if number else None, count=number, hint=_GROUPED)
 
 
 def _same(keys: npt.NDArray[np.generic], rows: Int64, among: Int64) -> list[Pair]:
