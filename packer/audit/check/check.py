@@ -2,16 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from packer.audit.check.row_checks import CheckResult, checked, compare_rows
 from packer.audit.check.row_facts import Compared, RowFacts, read_facts
 from packer.audit.findings import CodedFinding, Example, Findings
-from packer.audit.input_parts import InputPart, cut_input, map_inputs
+from packer.audit.input_parts import InputPart, read_inputs
 from packer.batches import Sample
 from packer.curate.texts import utterances
-from packer.errors import PackerError, UsageError
+from packer.errors import UsageError
 from packer.pipeline.plan.source_roots import SourceRoots
 from packer.pipeline.workers.executor import Workers
 from packer.pipeline.workers.ray_workers import workers_on
@@ -96,18 +95,9 @@ def _find_inputs(
     """Return the partitions of the unchanged inputs; for each other input its path, and why it cannot be used."""
     if not roots:
         return [], [(entry.path, "") for entry in inputs]
-    found = map_inputs(partial(_parts_of, partition_bytes, roots), inputs, workers, progress)
+    found = read_inputs(inputs, partition_bytes, roots, workers, progress)
     parts = [part for own in found if not isinstance(own, str) for part in own]
     return parts, [(entry.path, own) for entry, own in zip(inputs, found, strict=True) if isinstance(own, str)]
-
-
-def _parts_of(partition_bytes: int, roots: SourceRoots, task: tuple[int, Input]) -> tuple[InputPart, ...] | str:
-    """Partition an input, or return the reason why it cannot be."""
-    source, entry = task
-    try:
-        return cut_input(entry, source, partition_bytes, roots)
-    except PackerError as error:
-        return error.message.removeprefix(f"{entry.path}: ")
 
 
 def _check_inputs(
