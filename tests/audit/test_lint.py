@@ -88,12 +88,13 @@ def of_class(twin: Folder, name: str) -> Folder:
 
 EOS_AT_THE_END = FULL + "{%- if not add_generation_prompt %}{{ '<|endoftext|>' }}{% endif %}"
 
+DIVERGES = byte_level(changed(PROMPT, PROMPT.replace(r"\n'", r"\n\n'")))
+ENDLESS = byte_level(twins.NO_TERMINATOR)
+
 CASES: dict[str, Folder] = {
     "no_template": byte_level(None),
     "template_refused": byte_level(changed("<|im_start|>tools", "<|tools|>").replace("'<|im_start|>' + m.role", "'<|' + m.role + '|>'")),
     "plain_chat_refused": byte_level("{{ raise_exception('never') }}"),
-    "prompt_diverges": byte_level(changed(PROMPT, PROMPT.replace(r"\n'", r"\n\n'"))),
-    "no_terminator": byte_level(twins.NO_TERMINATOR),
     "history_rewritten": byte_level(twins.QWEN3_LIKE),
     "tokenizer_read_otherwise": of_class(twins.sentencepiece_like, "LlamaTokenizer"),
     "opening_learned": byte_level(changed(CONTENT, "{{- 'Answer: ' if m.role == 'assistant' }}{{- m.content or '' }}")),
@@ -190,7 +191,6 @@ def places(report: LintReport, code: str) -> list[str]:
 @pytest.mark.parametrize(
     ("code", "shown"),
     [
-        ("prompt_diverges", ["\n", ""]),
         ("history_rewritten", ["<think>\n\n</think>\n\n", ""]),
         ("opening_learned", ["Answer: "]),
     ],
@@ -209,13 +209,18 @@ def test_an_empty_reasoning_block_that_is_learned_is_a_warning(tmp_path: Path) -
     assert finding(report, "opening_learned").level == "warning"
 
 
-@pytest.mark.parametrize("code", ["prompt_diverges", "no_terminator"])
-def test_what_the_hint_of_an_error_sets_leaves_no_error(code: str, cases: Cases) -> None:
-    report = cases.report(code)
-    assert codes(report) == [code], "the rest is told under the key"
-    override, *_ = hinted(report, code)
-    again = of(cases.folder(code), override)
-    assert again.ok
+@pytest.mark.parametrize(
+    ("twin", "code", "shown"), [(DIVERGES, "prompt_diverges", ["\n", ""]), (ENDLESS, "no_terminator", [""])]
+)
+def test_a_refused_chat_is_shown_and_what_its_hint_sets_leaves_no_error(
+    twin: Folder, code: str, shown: list[str], tmp_path: Path
+) -> None:
+    report = of(twin(tmp_path))
+    assert codes(report) == ["plain_chat_refused"], "the rest is told under the key"
+    assert f"rejected as {code}: " in report.findings[0].message
+    assert places(report, "plain_chat_refused") == shown
+    override, *_ = hinted(report, "plain_chat_refused")
+    assert of(tmp_path, override).ok
 
 
 def test_a_plain_answer_that_only_a_prompt_for_reasoning_fits_is_an_error_with_its_prompt(tmp_path: Path) -> None:
@@ -226,9 +231,9 @@ def test_a_plain_answer_that_only_a_prompt_for_reasoning_fits_is_an_error_with_i
     )
     folder = twins.byte_level(tmp_path / "tokenizer", template=template)
     report = of(folder)
-    assert codes(report) == ["prompt_diverges"]
-    assert places(report, "prompt_diverges") == ["<think></think>", ""]
-    ways = hinted(report, "prompt_diverges")
+    assert codes(report) == ["plain_chat_refused"]
+    assert places(report, "plain_chat_refused") == ["<think></think>", ""]
+    ways = hinted(report, "plain_chat_refused")
     assert ways == ["supervision.on_prompt_mismatch=continue"]
     assert all(of(folder, way).ok for way in ways)
 
@@ -243,7 +248,7 @@ def test_a_variable_the_template_misses_is_named_with_what_gives_it(tmp_path: Pa
 
 def test_the_token_that_ends_a_turn_is_proposed_as_a_stop(tmp_path: Path) -> None:
     folder = with_eos(FULL, "<|endoftext|>")(tmp_path / "tokenizer")
-    override, _ = hinted(of(folder), "no_terminator")
+    override, _ = hinted(of(folder), "plain_chat_refused")
     assert override == 'supervision.stop=["<|im_end|>"]'
     assert of(folder, override).ok
 
@@ -389,7 +394,7 @@ def test_every_key_of_every_hint_does_what_the_hint_says(cases: Cases) -> None:
                     assert after.get(each.code, "note") == "note", f"{code}: {each.code} under {override}"
                 assert "plain_chat_refused" not in after or each.level == "error", f"{code}: {override}"
                 tried += 1
-    assert tried > 5
+    assert tried > 3
 
 
 def hinted(report: LintReport, code: str) -> list[str]:
@@ -416,9 +421,9 @@ def test_what_inference_cannot_ask_for_is_no_error_where_marks_decide(tmp_path: 
     template = marked("{%- if m.reasoning_content %}", END).replace(PROMPT, PROMPT.replace(r"\n'", r"\n\n'"))
     folder = byte_level(template)(tmp_path / "tokenizer")
     sources = write(tmp_path / "rows.jsonl", chat("Hi", "Hello"))
-    assert finding(of(folder, sources=sources), "prompt_diverges").level == "error"
+    assert finding(of(folder, sources=sources), "plain_chat_refused").level == "error"
     report = of(folder, "supervision.source=generation_tags", sources=sources)
-    assert finding(report, "prompt_diverges").level == "note"
+    assert finding(report, "plain_chat_refused").level == "note"
     assert report.ok
     assert report.rows[0].num_kept == 1
 

@@ -75,9 +75,9 @@ def test_a_report_ends_with_its_counts(folder):
 
 def test_an_error_ends_with_exit_code_1_and_says_so(refused):
     result = run("--tokenizer", refused, exit_code=1)
-    assert "error[no_terminator]:" in result.stdout
+    assert "is rejected as no_terminator: " in " ".join(result.stdout.split())
     assert "--set supervision.no_terminator=append" in result.stdout
-    assert f"{refused}: 1 error, 0 warnings, 0 notes (no_terminator)" in result.stderr
+    assert f"{refused}: 1 error, 0 warnings, 0 notes (plain_chat_refused)" in result.stderr
     assert "1 error" not in result.stdout, "said twice"
     fixed = run("--tokenizer", refused, "--set", "supervision.no_terminator=append")
     assert fixed.stderr == ""
@@ -105,7 +105,7 @@ def test_json_holds_every_text_whole_with_the_place(folder):
 def test_json_of_an_error_has_the_report_too(refused):
     found = fields("--tokenizer", refused, exit_code=1)
     assert found["error"]["code"] == "check_failed"
-    assert found["findings"][0]["code"] == "no_terminator"
+    assert found["findings"][0]["code"] == "plain_chat_refused"
 
 
 @pytest.mark.parametrize("columns", [1, 4])

@@ -80,7 +80,7 @@ def test_every_template_has_a_report_and_the_key_of_its_error_helps(
             helped += 1
     print(f"{dict(seen.most_common())}, {helped} helped")
     assert len(templates(real)) == 138
-    assert len(seen) >= 5
+    assert len(seen) >= 3
     assert len(names) >= 44
     assert helped > 5 or tokenizer != "fitted"
 
@@ -100,8 +100,8 @@ KNOWN: dict[str, tuple[tuple[str, ...], set[str]]] = {
     "llamacpp__google-gemma-2-2b-it": (GEMMA, set()),
     "axolotl__command_a": (COHERE, set()),
     "axolotl__command_a_rag": (COHERE, {"opening_learned"}),
-    "llamacpp__Cohere2MoE": (COHERE, {"prompt_diverges"}),
-    "llamacpp__llama-cpp-deepseek-r1": (DEEPSEEK, {"prompt_diverges"}),
+    "llamacpp__Cohere2MoE": (COHERE, {"plain_chat_refused"}),
+    "llamacpp__llama-cpp-deepseek-r1": (DEEPSEEK, {"plain_chat_refused"}),
     "llamacpp__deepseek-ai-DeepSeek-V3.2": (DEEPSEEK, {"opening_learned", "history_rewritten"}),
     "llamacpp__GLM-4.6": (("<|endoftext|>", "<|user|>", "<|observation|>"), {"history_rewritten"}),
     "trl__phi3": (("<|endoftext|>",), {"history_rewritten"}),

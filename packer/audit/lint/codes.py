@@ -7,10 +7,8 @@ CODES: dict[str, Code] = {
     "template_refused": Code("error", "a build refuses the template before its first row, and says why"),
     "no_template": Code("error", "the tokenizer has no chat template, so rows of messages cannot be built"),
     "plain_chat_refused": Code(
-        "error", "a question and an answer cannot be built: the template raises an error, or loses text"
+        "error", "a question and an answer would be rejected, so no chat can be built; the message has the code"
     ),
-    "prompt_diverges": Code("error", "the template begins a plain answer differently from every prompt that it writes"),
-    "no_terminator": Code("error", "the template writes no stop token after a plain answer"),
     # something is lost, or something unexpected is trained
     "rows_rejected": Code("warning", "some of the rows examined are rejected; an error if all are"),
     "rows_unread": Code("warning", "rows have text that nothing reads; a build stops until you map it or ignore it"),

@@ -10,13 +10,13 @@ from itertools import islice
 from pathlib import Path
 
 from packer.audit.findings import LEVELS, CodedFinding, Example, Findings, in_order
-from packer.audit.lint.buildable import prepare_probes
 from packer.audit.lint.codes import CODES, finding
 from packer.audit.lint.probed_template import ProbedTemplate
 from packer.audit.lint.template_checks import (
     find_openings,
     find_rewriting,
     find_tokenizer_difference,
+    prepare_probes,
 )
 from packer.batches import RowBatch
 from packer.display import number, plural

@@ -1,7 +1,12 @@
-"""Checks of a template that builds plain chats: what opens an answer, what ends it, whether history changes, ids."""
+"""Checks of a template: whether plain chats can be built; if so, what opens an answer, whether history changes, ids.
+
+What a template loses of other conversations, the rows at hand show.
+"""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from packer.audit.findings import CodedFinding, Example, Severity
@@ -15,14 +20,62 @@ from packer.audit.lint.probed_template import (
     REASONED_CHAT,
     REASONING,
     ProbedTemplate,
+    Row,
     TrainedTurn,
+    rows_of,
 )
-from packer.model.model import CONFIG_FILE, TOKENIZER_FILE
+from packer.batches import Rejection
+from packer.errors import TemplateError
+from packer.model.model import CONFIG_FILE, TOKENIZER_FILE, Model
 from packer.pipeline.messages.rewrite_cost import LIMIT, choices_hint
+from packer.pipeline.messages.suggestions import templates_hint, tried_hint
+from packer.pipeline.plan.build_plan import load_recipe_model
 from packer.recipe.named_options import as_option
+from packer.recipe.recipe import Recipe
 from packer.render.common_prefix import common_length
 from packer.render.reasoning import opened_by
 from packer.tokenize import ReferenceEncoder
+
+_UNDEFINED = re.compile(r"'(\w+)' is undefined")
+
+
+def prepare_probes(recipe: Recipe) -> tuple[list[CodedFinding], ProbedTemplate | None, Model | None]:
+    """Look for problems that prevent a plain chat from being built.
+
+    Returns:
+        errors that end a report early; the template to run the other checks on, None if a plain chat cannot be built;
+        the model with which rows can be run through the stages, None if a build would refuse the template
+    """
+    try:
+        model = load_recipe_model(recipe)
+    except TemplateError as error:  # with the wrong tokenizer, further findings would be meaningless
+        return [finding("template_refused", error.message, hint=error.hint)], None, None
+    if model.template is None:
+        message = "this tokenizer has no chat template, so rows of messages cannot be built"
+        hint = f"{templates_hint(model, recipe)}; rows of text, of prompt and completion, or of tokens need none"
+        return [finding("no_template", message, hint=hint)], None, model
+    probed = ProbedTemplate(recipe, model)
+    for row in (PLAIN, CHAT):
+        rejection = probed.outcome(row, EXACT).rejection
+        if rejection is not None:
+            failure = _refused(probed, row, rejection)
+            marks = "supervision.source=generation_tags"
+            if recipe.supervision.source == "generation_tags" and not probed.outcome(PLAIN, EXACT, marks).rejection:
+                failure = replace(failure, level="note")
+            return [failure], None, model
+    return [], probed, model
+
+
+def _refused(probed: ProbedTemplate, row: Row, rejection: Rejection) -> CodedFinding:
+    """Report why a plain chat is rejected, with what a build would say and, as it does, has tried."""
+    code, reason, advice = rejection.code, rejection.reason, "use another template, or correct this one"
+    hint = tried_hint(code, reason, [rows_of(row)], probed.recipe, probed.model, advice=advice)
+    if (undefined := _UNDEFINED.search(reason)) is not None:
+        hint = f"give the template a {undefined[1]} in template.kwargs, or in a row's chat_template_kwargs"
+    chat = "a plain chat of two turns" if row is CHAT else "a plain chat"
+    message = f"{chat} is rejected as {code}: {reason}"
+    examples = tuple(each for each in probed.excerpts(row, rejection) if each.mark is not None)
+    return finding("plain_chat_refused", message, examples=examples, hint=hint)
 
 
 def find_openings(probed: ProbedTemplate) -> Iterator[CodedFinding]:
