@@ -69,9 +69,7 @@ class Packer(click.Group):
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
             from packer.errors import UsageError  # noqa: PLC0415 - only on this path
             from packer.near_names import did_you_mean, near  # noqa: PLC0415 - as above
-            from packer.withdrawn import refuse_withdrawn  # noqa: PLC0415 - as above
 
-            refuse_withdrawn(f"packer {args[0]}")
             meant = (f"packer {name}" for name in near(args[0], COMMANDS))
             hint = did_you_mean(meant, f"the commands: {', '.join(COMMANDS)}")
             raise UsageError(f"no command is called '{args[0]}'", hint=hint)

@@ -6,7 +6,6 @@ All commands use this code, so that `lint` and `preview` look at exactly what `b
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -54,19 +53,6 @@ class Command(click.Command):
     def __init__(self, name: str, **settings: Any) -> None:
         super().__init__(name, context_settings=HELP_OPTIONS, **settings)
         self.params += click.command(_output_options(lambda: None)).params
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments. An option, or a value of one, that was withdrawn says what takes its place."""
-        given = list(args)  # click consumes its own
-        try:
-            return super().parse_args(ctx, args)
-        except click.UsageError:
-            from packer.withdrawn import refuse_withdrawn  # noqa: PLC0415 - only on this path
-
-            words = " ".join(given).replace("=", " ").split()
-            for name in (*words, *map(" ".join, pairwise(words))):
-                refuse_withdrawn(f"packer {self.name} {name}")
-            raise
 
     def invoke(self, ctx: click.Context) -> Any:
         asked = {option: ctx.params.pop(option) for option in ("verbose", "quiet", "as_json")}
@@ -124,7 +110,7 @@ jobs_option = click.option(
 
 on_option = click.option(
     "--on",
-    metavar="ray[://HOST:PORT]",
+    metavar="ray",
     help="Run on a Ray cluster whose nodes see the inputs and CACHE under the same paths, or with both in a bucket.",
 )
 

@@ -101,6 +101,7 @@ def wrap_words(text: str, width: int | None, *, first: int = 0, further: int = 0
 _MARKS = {
     "ok": ("✓", "green"),
     "warning": ("!", "yellow"),
+    "error": (CROSS, "red"),
     "failure": (CROSS, "red"),
     "skipped": ("–", "dim"),
 }
@@ -182,7 +183,7 @@ class Output:
                 self.line(line)
 
     def table(self, rows: Sequence[Sequence[str]], *columns: str, heading: str = "") -> None:
-        """Print cells two spaces apart, without rules or trailing blanks; the last one wraps, only at the edge.
+        """Print cells two spaces apart, without rules or trailing blanks; a last one that is `<` wraps at the edge.
 
         A column is its name, if it has one, with `<` or `>`; by default all are `<`. Below a `heading` of its own,
         which a blank line precedes, a table without rows is not printed.
@@ -195,10 +196,11 @@ class Output:
             self.line((heading, "bold"))
         if (heading and not rows) or not lines:
             return
-        widths = [max(len(line[place]) for line in lines) for place in range(len(columns) - 1)]
+        *widths, last = (max(len(line[place]) for line in lines) for place in range(len(columns)))
         indent = sum(widths) + 2 * len(columns)
         for number, line in enumerate(lines):
             first, *more = wrap_words(line[-1], max(_NARROWEST, self.width - indent))
+            first = f"{first:>{last}}" if columns[-1].endswith(">") else first
             cells = [f"{cell:{column[-1]}{width}}" for cell, column, width in zip(line, columns, widths, strict=False)]
             style = "dim" if number == 0 and any(names) else ""
             self.line(("  ".join(["", *cells, first]).rstrip(), style))

@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from packer.display import percent, plural, visible
 from packer_cli.output import BAR, DOT, GAP, NEWLINE, RULE, cells, lines_of, stdout, wrap, wrap_words
+from packer_cli.reply import fields_of
 
 if TYPE_CHECKING:
-    from packer.audit.check.check_report import RowPair
+    from packer.audit.check.check import CheckReport
     from packer.audit.findings import CodedFinding, Example, Findings
+    from packer.audit.foreign.foreign_report import ForeignReport
+    from packer.audit.lint.lint_report import LintReport
     from packer.audit.text_runs import Run
     from packer.audit.view import BlockView, DocumentView, RowView
 
@@ -237,35 +240,31 @@ class FindingsPage:
                 self.out.line()
             head = f"{finding.level}[{finding.code}]: "
             self.out.words(finding.message, label=(head, _STYLES[finding.level]), hanging=_INDENT)
-            self._examples(finding.examples, indent=2 * _INDENT)
+            self.examples(finding.examples, indent=2 * _INDENT)
             if finding.hint is not None:
                 self.words(f"hint: {finding.hint}", _INDENT)
+
+    def report(self, report: "LintReport | ForeignReport", *, summary: bool, folded: str = "") -> None:
+        """Print facts, findings and their number, which an error message has itself.
+
+        Notes are only named, after the words `folded`, if these are given.
+        """
+        notes = [each for each in report.findings if folded and each.level == "note" and not self._whole]
+        if summary:
+            self.out.table(report.facts)
+        self.findings([each for each in report.findings if each not in notes], follow=summary)
+        if summary:
+            self.out.line()
+        if notes:
+            self.words(f"{folded}: {', '.join(each.code for each in notes)} (-v shows them)")
+        if summary and report.ok:
+            self.out.line(report.counted)
 
     def words(self, text: str, indent: int = 0) -> None:
         """Print a sentence, with continuation lines indented further."""
         self.out.words(text, indent=indent, hanging=_INDENT)
 
-    def pair(self, pair: "RowPair") -> None:
-        """Print two similar rows, one below the other; differences are marked if they are a small part."""
-        from packer.audit.findings import Example  # noqa: PLC0415 - not for --help
-        from packer.render.common_prefix import common_length  # noqa: PLC0415 - as above
-
-        rows, texts = (pair.first, pair.second), (pair.first.text, pair.second.text)
-        start = common_length(*texts)
-        end = common_length(*(text[start:][::-1] for text in texts))
-        is_small = 2 * (start + end) >= max(map(len, texts)) and texts[0] != texts[1]
-        alike = ("", "" if pair.similarity == 1 else f", {pair.similarity:.2f} alike")
-        examples = [
-            Example(
-                label=f"{row.split} {row.input}:{row.row}{more}".lstrip(),
-                text=row.text,
-                mark=(start, len(row.text) - end) if is_small else None,
-            )
-            for row, more in zip(rows, alike, strict=True)
-        ]
-        self._examples(examples, indent=_INDENT)
-
-    def _examples(self, examples: "Sequence[Example]", *, indent: int) -> None:
+    def examples(self, examples: "Sequence[Example]", *, indent: int) -> None:
         for line in self.example_lines(examples, indent=indent):
             self.out.line(line)
 
@@ -298,6 +297,12 @@ class FindingsPage:
 
 def _on_one_line(text: str) -> str:
     return visible(text).replace("\n", NEWLINE).replace("\t", "\\t")
+
+
+def findings_fields(report: "LintReport | ForeignReport | CheckReport") -> dict[str, Any]:
+    """Return a report as JSON."""
+    levels = dict.fromkeys(("error", "warning", "note", *(each.level for each in report.findings)))
+    return {"ok": report.ok, **fields_of(report), "counts": {level: report.count(level) for level in levels}}
 
 
 def failed(report: "Findings", what: object) -> str | None:

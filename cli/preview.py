@@ -72,8 +72,8 @@ def _show(page: ViewPage, row: "PreviewedRow") -> None:
     if row.excerpts:
         page.reasons(row.view, was="would be")
         for excerpt in row.excerpts:
-            page.note([f"{excerpt.what}:"])
-            page.text(excerpt.text, mark="!" if excerpt.blamed else "", style="red" if excerpt.blamed else "")
+            page.note([f"{excerpt.label}:"])
+            page.text(excerpt.text, mark="!" if excerpt.mark else "", style="red" if excerpt.mark else "")
     else:
         page.row(row.view, was="would be")
     if row.hint is not None:

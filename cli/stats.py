@@ -1,14 +1,15 @@
 """`packer stats`: show the numbers of a cache."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from packer.display import number, percent, plural, size
+from packer.display import number, percent, size
 from packer_cli.options import Command
 from packer_cli.output import stdout
-from packer_cli.reply import Reply, fields_of
+from packer_cli.reply import Reply
 
 if TYPE_CHECKING:
     from packer.audit.stats import SplitStats, Stats
@@ -46,46 +47,28 @@ def _print_rows(rows: dict[str, list[int]]) -> None:
 
 
 def _print(found: "Stats") -> None:
-    from packer.pipeline.messages.build_result import kept_rows, skipped_answers  # noqa: PLC0415 - not for --help
-
-    out = stdout()
-    if found.left_out is not None:
-        out.lines(found.left_out.lines())
-    facts = [
-        ("rows", number(found.rows), kept_rows(found.rows, found.kept, found.selected)),
-        ("documents", number(found.documents), _rewriting(found.rewriting)),
-        ("tokens", number(found.tokens), f"{number(found.trained)} trained ({percent(found.trained_share)})"),
-    ]
+    """Print warnings, then what a build says of the cache, then what it does not count."""
+    out, totals = stdout(), found.totals
+    out.lines(found.summary.warning_lines())
+    out.lines(found.summary.totals_lines(found.manifest))
+    if found.selected is not None:
+        out.lines(found.selected.rule_lines(totals.rows, listed="listed in rejected.jsonl"))
+    facts = []
     if found.images:
         read = f"{number(found.image_tokens)} tokens, {number(found.image_pixels)} pixels for a vision tower"
         facts.append(("images", number(found.images), read))
-    if found.mode != "none":
-        facts += [
-            ("blocks", number(found.blocks), f"of {number(found.block_len)} tokens, {percent(found.fill)} full"),
-            ("padding", number(found.padding), "slots that hold no token"),
-        ]
-    if found.separators:
-        facts.append(("separators", number(found.separators), "slots with an EOS between documents"))
-    if found.piece_starts:
-        facts.append(
-            ("piece starts", number(found.piece_starts), "trained tokens that begin a piece, and so are masked")
-        )
-    if found.skipped:
-        facts.append(("skipped", number(found.skipped), skipped_answers(found.selected)))
+    for name, count, meaning in (
+        ("padding", totals.padding, "slots that hold no token"),
+        ("separators", totals.separators, "slots with an EOS between documents"),
+        ("piece starts", totals.piece_starts, "trained tokens that begin a piece, and so are masked"),
+    ):
+        if count:
+            facts.append((name, number(count), meaning))
     of_rows = "" if found.selected is None else " of all rows"
-    facts += [
-        (
-            "on disk",
-            size(found.num_bytes),
-            f"documents{of_rows} {size(found.documents_bytes)}, blocks {size(found.blocks_bytes)}",
-        ),
-        ("", f"{found.bytes_per_token:.1f}", "bytes a token"),
-    ]
+    files = f"documents{of_rows} {size(found.documents_bytes)}, blocks {size(found.blocks_bytes)}"
+    facts += [("on disk", size(found.num_bytes), files), ("", f"{found.bytes_per_token:.1f}", "bytes a token")]
+    out.line()
     out.table(facts, "<", ">", "<")
-    _print_reasons(found)
-    if found.selected is not None:
-        out.lines(found.selected.rule_lines(found.rows, listed="listed in rejected.jsonl"))
-        out.lines(found.selected.warning_lines())
     rows = [_split_row(split) for split in found.splits]
     columns = ("rows", "documents", "tokens", "trained", "blocks", "full")
     out.table(rows, "<", *(f"{name}>" for name in columns), heading="splits")
@@ -97,7 +80,7 @@ def _print(found: "Stats") -> None:
     ]
     out.table(lengths, "<", *(f"{name}>" for name in _QUANTILES), heading="lengths of documents, in tokens")
     out.line()
-    out.line(f"fingerprint  {found.fingerprint}")
+    out.line(f"fingerprint  {found.summary.fingerprint}")
 
 
 def _split_row(split: "SplitStats") -> tuple[str, ...]:
@@ -113,31 +96,18 @@ def _split_row(split: "SplitStats") -> tuple[str, ...]:
     )
 
 
-def _print_reasons(found: "Stats") -> None:
-    from packer.rejections import ROW_REASONS  # noqa: PLC0415 - not for --help
-
-    rejected = [(number(r.count), r.code, r.meaning) for r in found.rejected]
-    stdout().table(rejected, ">", "<", "<", heading="rejected rows (each is listed in rejected.jsonl)")
-    cut = [(plural(r.tokens, "token"), r.code, r.meaning) for r in found.cut if r.code not in ROW_REASONS]
-    heading = f"in no block: {plural(found.cut_tokens, 'token')} (each part is listed in rejected.jsonl)"
-    stdout().table(cut, ">", "<", "<", heading=heading)
-
-
-def _rewriting(price: float) -> str:
-    if price < 1.005:
-        return ""
-    return f"the template rewrites earlier turns: {price:.2f} times the tokens"
-
-
 def _fields(found: "Stats") -> dict[str, Any]:
-    fields = fields_of(found) | {
-        "trained_share": found.trained_share,
-        "fill": found.fill,
-        "num_bytes": found.num_bytes,
-        "bytes_per_token": found.bytes_per_token,
-    }
-    for values, split in zip(fields["splits"], found.splits, strict=True):
-        values |= {"trained_share": split.trained_share, "fill": split.fill}
-    if found.selected is None:
-        del fields["selected"]
-    return fields
+    from packer.names import shown  # noqa: PLC0415 - not for --help
+    from packer.recipe.recipe import to_json  # noqa: PLC0415 - as above
+
+    counted = ("documents", "tokens", "trained", "trained_share", "cut_tokens", "fill", "rewriting", "block_len")
+    measured = ("images", "image_tokens", "image_pixels", "documents_bytes", "blocks_bytes", "other_bytes")
+    splits = [asdict(split) | {"trained_share": split.trained_share, "fill": split.fill} for split in found.splits]
+    return {
+        "folder": shown(found.folder),
+        "fingerprint": found.summary.fingerprint,
+        "totals": to_json(found.totals),
+        **{name: getattr(found, name) for name in (*counted, *measured, "num_bytes", "bytes_per_token")},
+        "splits": splits,
+        "left_out": found.summary.left_out and asdict(found.summary.left_out),
+    } | ({} if found.selected is None else {"selected": asdict(found.selected)})

@@ -1,6 +1,5 @@
 """`packer verify`: check that a cache is what was built."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,11 +8,10 @@ import click
 from packer.display import number, plural, size
 from packer_cli.options import Command, jobs_option, on_option, sources_option
 from packer_cli.output import CROSS, GAP, stdout
-from packer_cli.page import FindingsPage, failed
+from packer_cli.page import FindingsPage, failed, findings_fields
 from packer_cli.reply import Reply, fields_of, listener
 
 if TYPE_CHECKING:
-    from packer.audit.foreign.foreign_report import ForeignReport
     from packer.audit.verify.verify_report import Checked, Finding, Level, VerifyReport
 
 _SHOWN = 20
@@ -111,8 +109,9 @@ def command(
         wanted = None if full else sample or _SAMPLE
         with listener(quiet=reply.quiet) as progress:
             rows = audit_foreign(foreign, tokenizer=tokenizer, template=template, sample=wanted, progress=progress)
-        fields = {"ok": rows.ok, **fields_of(rows)}
-        reply.verdict(fields, lambda: _print_foreign(rows, reply), failed(rows, foreign))
+        page = FindingsPage(whole=reply.verbose)
+        show_rows = lambda: page.report(rows, summary=not reply.quiet)  # noqa: E731
+        reply.verdict(findings_fields(rows), show_rows, failed(rows, foreign))
         return
     assert cache is not None
     from packer.audit.verify.verify_cache import verify  # noqa: PLC0415 - not for --help
@@ -186,22 +185,3 @@ def _print_finding(finding: "Finding") -> None:
     out.line(f"  {finding.what}")
     out.line(f"  expected  {finding.expected}")
     out.line(f"  found     {finding.found}")
-
-
-def _print_foreign(report: "ForeignReport", reply: Reply) -> None:
-    page = FindingsPage(whole=reply.verbose)
-    if not reply.quiet:
-        page.out.line(str(report.path))
-        page.out.table(report.facts)
-    most = None if reply.verbose else 1
-    page.findings((replace(each, examples=each.examples[:most]) for each in report.findings), follow=not reply.quiet)
-    if reply.quiet:
-        return
-    page.out.line()
-    for entry in report.not_looked_at:
-        page.words(f"not checked: {entry.what} ({entry.why})")
-    left = len(report.not_looked_at)
-    not_checked = f"; {plural(left, 'question')} not checked" if left else ""
-    if report.ok:
-        found = report.counted if report.findings else "nothing wrong in what was checked"
-        page.words(f"ok: {found}{not_checked}")

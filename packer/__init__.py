@@ -59,9 +59,6 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        from packer.withdrawn import refuse_withdrawn  # noqa: PLC0415 - only on this path
-
-        refuse_withdrawn(f"{__name__}.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, _, attribute = _HOME[name].rpartition(".")
     return getattr(import_module(module), attribute)

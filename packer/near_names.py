@@ -1,11 +1,19 @@
 """What somebody meant who named something that does not exist: the nearest of the names that do."""
 
 import glob
+import inspect
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import SequenceMatcher
+from functools import wraps
 from itertools import islice
 from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from packer.errors import UsageError
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _LEAST = 0.6
 """Ratio of equal characters below which two names are not taken for one another; difflib's own."""
@@ -14,8 +22,14 @@ _ELSEWHERE = {
     "block_len": ("max_length", "max_len", "max_seq_length", "max_seq_len", "seq_length", "sequence_len", "cutoff_len"),
     "tokenizer": ("model", "model_name_or_path", "base_model"),
     "jobs": ("num_proc", "num_workers"),
+    "micro_batch_size": ("batch_size", "per_device_train_batch_size"),
+    "prefetch": ("num_workers",),
+    "device": ("pin_memory",),
+    "order": ("shuffle",),
+    "batching": ("collate_fn",),
 }
-"""The names that trainers have for a key or an option of packer's, which no letters tell."""
+"""The names that trainers, and DataLoaders, have for a key, an option or an argument of packer's, which no letters
+tell."""
 
 _MOST_ENTRIES = 2_000
 """Of a folder; the rest is not compared."""
@@ -58,6 +72,20 @@ def did_you_mean(names: Iterable[str], otherwise: str) -> str:
     shown = (name if name.isprintable() else name.encode("unicode_escape").decode() for name in names)
     named = " or ".join(f"'{name[:_MOST_SHOWN]}'" for name in islice(shown, _MOST_NAMED))
     return f"did you mean {named}?" if named else otherwise
+
+
+def answers_names(function: Callable[P, T]) -> Callable[P, T]:
+    """Make a function answer an argument that it does not have with the nearest one that it has."""
+    known = [*inspect.signature(function).parameters]
+
+    @wraps(function)
+    def checked(*args: P.args, **options: P.kwargs) -> T:
+        for name in options.keys() - known:
+            hint = did_you_mean(near(name, known), f"its arguments: {', '.join(known[1:])}")
+            raise UsageError(f"{function.__qualname__.removesuffix('.__init__')} has no argument '{name}'", hint=hint)
+        return function(*args, **options)
+
+    return checked
 
 
 def near_paths(path: str | Path) -> list[str]:

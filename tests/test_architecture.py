@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 # From the bottom up: a module imports only from layers above its own line.
 LAYERS = (
-    "version", "credentials", "errors", "withdrawn", "names", "literals", "display", "near_names", "progress", "host", "named_templates", "recipe", "rejections",
+    "version", "credentials", "errors", "names", "literals", "display", "near_names", "progress", "host", "named_templates", "recipe", "rejections",
     "media", "arrow_arrays", "batches", "layout", "permute", "hub", "model", "source", "curate", "render", "tokenize", "supervise", "pack", "store", "pipeline", "audit",
     "report", "load", "export", "starter", "recipe_from",
 )  # fmt: skip

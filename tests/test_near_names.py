@@ -35,6 +35,27 @@ def test_trainers_names_of_things_are_answered_with_packers():
     assert near("--model", ["--mode", "--tokenizer"]) == ["--tokenizer"]
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("batch_size", "did you mean 'micro_batch_size'?"),
+        ("num_workers", "did you mean 'prefetch'?"),
+        ("pin_memory", "did you mean 'device'?"),
+        ("shuffle", "did you mean 'order'?"),
+        ("collate_fn", "did you mean 'batching'?"),
+        ("gloabl_batch_size", "did you mean 'global_batch_size'?"),
+        ("xyzzy", "its arguments: cache, split"),
+    ],
+)
+def test_arguments_of_a_dataloader_and_mistyped_ones_are_answered_with_the_readers(typed, meant):
+    pytest.importorskip("torch", reason="TORCH MISSING: the loader is not tested")
+    from packer.load import PackedLoader
+
+    with pytest.raises(UsageError, match=f"PackedLoader has no argument '{typed}'") as caught:
+        PackedLoader("no cache", **{typed: 1})
+    assert caught.value.hint.startswith(meant)
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     for name in ("models/qwen3", "models/llama-2", "models/llama-3", "data/2024"):

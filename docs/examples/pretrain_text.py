@@ -21,7 +21,10 @@ result = packer.build(books(), "cache", tokenizer="first/tokenizer", pack={"mode
 print(result)
 
 stats = packer.cache_stats("cache")
-full = 1 - stats.padding / stats.slots
-print(f"{stats.tokens:,} tokens of {stats.rows} books in {stats.blocks} blocks of {stats.block_len}, {full:.1%} full")
-assert stats.rows == stats.kept == 50
-assert stats.padding < stats.block_len, "only the last block is padded"
+totals = stats.totals
+print(
+    f"{stats.tokens:,} tokens of {totals.rows} books in {totals.blocks} blocks of {stats.block_len}, "
+    f"{stats.fill:.1%} full"
+)
+assert totals.rows == totals.kept == 50
+assert totals.padding < stats.block_len, "only the last block is padded"

@@ -1,4 +1,4 @@
-"""Findings of `lint` and of `verify --foreign`: a code with its level, a sentence, texts that show it, a hint."""
+"""Findings of `lint`, `check` and `verify --foreign`: a code with its level, a sentence, texts that show it, a hint."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +6,8 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from packer.display import plural
 
-Severity: TypeAlias = Literal["error", "warning", "note"]
+Severity: TypeAlias = Literal["error", "warning", "note", "ok", "skipped"]
+"""A check is `ok` or `skipped` if there is nothing to find, or nothing to compare."""
 
 LEVELS: tuple[Severity, ...] = ("error", "warning", "note")
 """In the order in which a report lists them."""
@@ -44,15 +45,20 @@ class Example:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodedFinding:
-    """A problem, or a fact worth knowing, found before training with a template or on rows."""
+    """A problem, or a fact worth knowing, found before training with a template or on rows; or that there is none."""
 
     code: str
-    """A key of the report's table of codes, which defines its level and meaning."""
-
     message: str
+    """One line."""
+
     level: Severity
     examples: tuple[Example, ...] = ()
     hint: str | None = None
+    count: int | None = None
+    """How many there are; None if they are not counted."""
+
+    num_rows: int | None = None
+    """Rows that have any, if what is counted is not rows."""
 
 
 class Findings:

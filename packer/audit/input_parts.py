@@ -1,23 +1,24 @@
 """The inputs of a cache, located through its manifest and partitioned as in its build, for reading them again."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar, cast, get_args
+from functools import partial
+from typing import cast, get_args
 
 import numpy as np
 
 from packer.batches import Int64, RowBatch, Sample
-from packer.errors import InputError
+from packer.errors import InputError, PackerError
 from packer.pipeline.plan.source_roots import SourceRoots
 from packer.pipeline.workers.executor import ALONE, Workers
 from packer.progress import Progress
+from packer.source.file_bytes import file_sha256
 from packer.source.file_cuts import partition_file
 from packer.source.partition import Format, Partition
 from packer.source.rows import read_rows
 from packer.source.schema import SCHEMAS
 from packer.store.manifest import Input
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,21 +59,41 @@ class InputPart:
             yield from ((first + sample.row, sample) for sample in batch.samples if sample.row in own)
 
 
-def map_inputs(
-    function: Callable[[tuple[int, Input]], Result], inputs: Sequence[Input], workers: Workers, progress: Progress
-) -> list[Result]:
-    """Apply a function, which other processes can load, to each (number, input); large inputs in parallel."""
+def read_inputs(
+    inputs: Sequence[Input], partition_bytes: int | None, roots: SourceRoots, workers: Workers, progress: Progress
+) -> list[tuple[InputPart, ...] | str]:
+    """Compare the bytes of each input with those of its build, and cut it into the partitions of its build.
+
+    Returns the partitions of an unchanged input, none if it is not to be cut; or else what was found in its place.
+    """
     from packer.pipeline.plan.inputs import MIN_PARALLEL_BYTES, read_whole  # noqa: PLC0415 - imports all that renders
 
     sizes = [entry.num_bytes for entry in inputs]
     progress.stage("inputs", sum(sizes), "bytes")
-    return read_whole(
-        function, list(enumerate(inputs)), sizes, ALONE if sum(sizes) < MIN_PARALLEL_BYTES else workers, progress
-    )
+    workers = ALONE if sum(sizes) < MIN_PARALLEL_BYTES else workers
+    return read_whole(partial(_read_input, partition_bytes, roots), list(enumerate(inputs)), sizes, workers, progress)
 
 
-def cut_input(entry: Input, source: int, partition_bytes: int, roots: SourceRoots) -> tuple[InputPart, ...]:
-    """Cut an input into the partitions of its build, in one pass over its bytes."""
+def _read_input(
+    partition_bytes: int | None, roots: SourceRoots, task: tuple[int, Input]
+) -> tuple[InputPart, ...] | str:
+    source, entry = task
+    parts: tuple[InputPart, ...] = ()
+    try:
+        if partition_bytes is None:
+            digest = file_sha256(roots.file(entry.path))
+        else:
+            digest, parts = _cut(entry, source, partition_bytes, roots)
+    except PackerError as error:
+        with suppress(PackerError):  # one that can be read, but not cut, may be another file
+            if (digest := file_sha256(roots.file(entry.path))) != entry.sha256:
+                return f"sha256 {digest}"
+        return error.message.removeprefix(f"{entry.path}: ")
+    return parts if digest == entry.sha256 else f"sha256 {digest}"
+
+
+def _cut(entry: Input, source: int, partition_bytes: int, roots: SourceRoots) -> tuple[str, tuple[InputPart, ...]]:
+    """Return the sha256 of an input, and its partitions, in one pass over its bytes."""
     if entry.format not in get_args(Format) or entry.schema not in SCHEMAS:
         raise InputError(f"{entry.path}: schema '{entry.schema}' in format '{entry.format}' is not known")
     cut = partition_file(
@@ -81,6 +102,4 @@ def cut_input(entry: Input, source: int, partition_bytes: int, roots: SourceRoot
         partition_bytes=partition_bytes,
         limit=entry.num_rows,  # a limit keeps the first rows of the file
     )
-    if cut.sha256 != entry.sha256:
-        raise InputError(f"{entry.path}: it is not the file that was built from")
-    return tuple(InputPart(partition=each, entry=entry, source=source) for each in cut.partitions)
+    return cut.sha256, tuple(InputPart(partition=each, entry=entry, source=source) for each in cut.partitions)

@@ -1,7 +1,6 @@
 """The first rows of the inputs as a build would process them: rendered, tokenized, masked, or rejected. Writes nothing.
 
-Rows are shown in the form in which :func:`~packer.audit.view.view_row` shows built ones. For a rejected row, excerpts
-of the row and of its rendering show why.
+Rows are shown in the form in which :func:`~packer.audit.view.view_row` shows built ones.
 """
 
 from collections import Counter
@@ -9,9 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from packer.audit.excerpts import excerpts_of
+from packer.audit.findings import Example
 from packer.audit.token_texts import TokenTexts
 from packer.audit.view import DocumentView, RowView, find_inputs, make_document_view
-from packer.batches import DocumentBatch, Rejection, Sample, has_content
+from packer.batches import DocumentBatch
 from packer.errors import UsageError
 from packer.model.model import Model
 from packer.pipeline.messages.suggestions import remedy
@@ -23,80 +24,9 @@ from packer.pipeline.plan.unread_fields import Questions
 from packer.pipeline.stages import Stages, named_template, overruns_at
 from packer.progress import Progress, Silent
 from packer.recipe.recipe import Recipe
-from packer.render import Renderer, RenderError
-from packer.render.message_form import renderable
 from packer.source.rows import InputFile, RawRow
 from packer.store.rejected import Rejected
 from packer.store.writing import rows_of
-
-_SHORT, _LONG = 300, 1000
-"""Maximum characters of an excerpt, and of an excerpt of a whole rendering."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Excerpt:
-    """A piece of text that helps to understand a rejection."""
-
-    what: str
-    text: str
-    """`[...]` marks omitted text."""
-
-    blamed: bool
-    """Whether this text is the cause of the rejection; otherwise it is context."""
-
-
-def excerpts_of(
-    rejection: Rejection, *, sample: Sample | None, content: bytes | None, renderer: Renderer
-) -> tuple[Excerpt, ...]:
-    """Return excerpts that explain a rejection; empty if nothing would help."""
-    if sample is None:
-        text = (content or b"").decode("utf-8", "backslashreplace")
-        return (_blamed("the row", _head(text)),) if text else ()
-    if sample.kind != "chat":
-        return ()
-    try:
-        return _of_chat(rejection.code, sample, rejection.message, renderer)
-    except RenderError:
-        return ()  # it cannot be rendered even for display
-
-
-def _of_chat(code: str, sample: Sample, message: int | None, renderer: Renderer) -> tuple[Excerpt, ...]:
-    """Return the roles of a chat, or the start or end of its rendering up to the first turn from `message` on."""
-    if code in ("template_error", "nothing_trained"):
-        roles = ", ".join(each.role for each in sample.messages)
-        return (Excerpt(what="its messages are from", text=_head(roles), blamed=False),)
-    if not code.startswith(("dropped_", "mangled_")) and code not in (
-        "no_terminator",
-        "prompt_diverges",
-        "part_not_found",
-    ):
-        return ()
-    conversation = renderer.conversation(sample)
-    messages = conversation.messages
-    first = message or 0
-    turns = (k for k in range(first, len(messages)) if messages[k]["role"] == "assistant")
-    last = next((k for k in turns if has_content(messages[k])), len(messages) - 1)
-    rendered = renderable(conversation, last if message is None else message).render(messages[: last + 1], {})
-    is_start = code in ("dropped_system", "dropped_tools")
-    text, verb = (_head(rendered, _LONG), "begins") if is_start else (_tail(rendered, _LONG), "ends")
-    what = f"the rendering up to messages[{last}]" + (f" {verb}" if text != rendered else "")
-    if code == "prompt_diverges":
-        prompt = next(prompt for prompt, _ in conversation.prompts(last))
-        return (Excerpt(what="the prompt ends", text=_tail(prompt), blamed=False), _blamed(what, text))
-    return (_blamed(what, text),)
-
-
-def _blamed(what: str, text: str) -> Excerpt:
-    return Excerpt(what=what, text=text, blamed=True)
-
-
-def _head(text: str, length: int = _SHORT) -> str:
-    return text if len(text) <= length else f"{text[:length]} [...]"
-
-
-def _tail(text: str, length: int = _SHORT) -> str:
-    return text if len(text) <= length else f"[...] {text[-length:]}"
-
 
 PREVIEWED = 1000
 """Number of rows of each input that are searched for rejected ones."""
@@ -108,7 +38,9 @@ class PreviewedRow:
 
     view: RowView
     split: str
-    excerpts: tuple[Excerpt, ...]
+    excerpts: tuple[Example, ...]
+    """Of a rejected row."""
+
     hint: str | None
 
 

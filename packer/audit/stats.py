@@ -9,16 +9,15 @@ import numpy as np
 from packer.batches import SIDES, Int32, Side
 from packer.display import repair_hint
 from packer.errors import CheckError
-from packer.pipeline.messages.losses import TokenLosses, token_losses
+from packer.pipeline.messages.build_result import BuildResult
+from packer.pipeline.messages.losses import InNoBlock, token_losses
 from packer.pipeline.messages.row_report import RowReport, row_report
-from packer.recipe.recipe import to_json
-from packer.rejections import CODES, ROW_REASONS
 from packer.store.block_shards import BlockShards
 from packer.store.cache import Cache
 from packer.store.document_shards import DocumentShards
-from packer.store.entries import Cut, Totals
+from packer.store.entries import Totals
 from packer.store.files import CacheFiles
-from packer.store.manifest import MANIFEST_NAME, Manifest, Shard
+from packer.store.manifest import MANIFEST_NAME, Manifest
 from packer.store.rejected import rejected_path
 from packer.store.selected import read_selection
 
@@ -27,7 +26,7 @@ _QUANTILES = {"min": 0.0, "p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lengths:
-    """Document lengths of a split in tokens: extremes, quantiles (each an actual length) and a histogram."""
+    """Document lengths of a split in tokens: extremes and quantiles, each an actual length."""
 
     min: int
     p10: int
@@ -37,31 +36,6 @@ class Lengths:
     p90: int
     p99: int
     max: int
-    bins: tuple[tuple[int, int, int], ...]
-    """(from, to, documents), both ends included: 1, 2-3, 4-7, 8-15, …; from the first nonempty bin to the last."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
-    """Number of rejected rows, or documents, for one reason."""
-
-    code: str
-    count: int
-    meaning: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CutReason:
-    """Tokens that are not in any block, for one reason."""
-
-    code: str
-    documents: int
-    """Documents that have no token in any block."""
-
-    parts: int
-    tokens: int
-    trained: int
-    meaning: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,40 +69,12 @@ class SplitStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """Statistics of a whole cache."""
+    """Statistics of a whole cache: what its manifest counts, and what it does not."""
 
-    folder: Path
-    fingerprint: str
-    mode: str
-    block_len: int
-    rows: int
-    kept: int
-    rejected: tuple[Reason, ...]
-    cut: tuple[CutReason, ...]
-    """Tokens that are not in any block, by reason; the largest number first."""
+    summary: BuildResult
+    """The cache as a build finds it that has nothing to do: its report, with warnings about rules and blocks."""
 
-    left_out: TokenLosses | None
-    """The tokens of `cut`; None if there are too few to warn about."""
-
-    piece_starts: int
-    """Trained tokens that are masked in their block because nothing of their document precedes them there."""
-
-    documents: int
-    """Documents of all splits, as `tokens` and `trained`: without those of rows that rules leave out."""
-
-    tokens: int
-    trained: int
-    skipped: int
-    """Empty answers, which are not trained. Rows that rules leave out count too."""
-
-    blocks: int
-    slots: int
-    separators: int
-    padding: int
-    rewriting: float
-    """Tokens of all documents divided by those of each row's last document: 1 if the template rewrites no history. Rows
-    that rules leave out count too."""
-
+    splits: tuple[SplitStats, ...]
     images: int
     """Images in all documents, as often as they show them. Rows that rules leave out count too."""
 
@@ -141,9 +87,42 @@ class Stats:
     other_bytes: int
     """Manifest, rejected.jsonl, tokenizer files, images, and the tables of rules about rows."""
 
-    splits: tuple[SplitStats, ...]
-    selected: RowReport | None
-    """Effect of the recipe's rules about rows; None if it has none."""
+    @property
+    def folder(self) -> Path:
+        return self.summary.folder
+
+    @property
+    def manifest(self) -> Manifest:
+        assert self.summary.manifest is not None, "that of the cache"
+        return self.summary.manifest
+
+    @property
+    def totals(self) -> Totals:
+        """Counts over all rows that are not rejected, also of those that rules leave out."""
+        return self.manifest.totals
+
+    @property
+    def selected(self) -> RowReport | None:
+        """Effect of the recipe's rules about rows; None if it has none."""
+        return self.summary.rows
+
+    @property
+    def block_len(self) -> int:
+        length: int = self.manifest.recipe["pack"]["block_len"]
+        return length
+
+    @property
+    def documents(self) -> int:
+        """Documents of all splits, as `tokens` and `trained`: without those of rows that rules leave out."""
+        return sum(split.documents for split in self.splits)
+
+    @property
+    def tokens(self) -> int:
+        return sum(split.tokens for split in self.splits)
+
+    @property
+    def trained(self) -> int:
+        return sum(split.trained for split in self.splits)
 
     @property
     def trained_share(self) -> float:
@@ -151,17 +130,25 @@ class Stats:
 
     @property
     def fill(self) -> float:
-        return _ratio(self.slots - self.separators - self.padding, self.slots)
+        return _ratio(self.totals.slots - self.totals.separators - self.totals.padding, self.totals.slots)
 
     @property
     def used(self) -> int:
         """Rows in a split: those that are neither rejected nor left out by rules."""
-        return self.kept - (0 if self.selected is None else self.selected.num_left_out)
+        return self.totals.kept - (0 if self.selected is None else self.selected.num_left_out)
 
     @property
     def cut_tokens(self) -> int:
         """Tokens of `tokens` that are not in any block."""
-        return sum(reason.tokens for reason in self.cut if reason.code not in ROW_REASONS)
+        return InNoBlock.of(self.totals).tokens
+
+    @property
+    def rewriting(self) -> float:
+        """Tokens of all documents divided by those of each row's last document: 1 if the template rewrites no history.
+
+        Rows that rules leave out count too.
+        """
+        return _ratio(self.totals.tokens, sum(shard.num_last_tokens for shard in self.manifest.shards)) or 1.0
 
     @property
     def num_bytes(self) -> int:
@@ -183,30 +170,24 @@ def stats(folder: Path | str) -> Stats:
     """
     with Cache.open(folder) as cache:
         manifest = cache.manifest
-        totals = manifest.totals
-        splits = tuple(_split_stats(cache, split) for split in cache.splits("documents"))
         shown = _images(cache)
-        of_splits = ("documents", "tokens", "trained")
-        as_they_are = {*Stats.__slots__} - {"rejected", "cut", *of_splits}
         return Stats(
-            folder=cache.folder,
-            fingerprint=cache.fingerprint,
-            mode=manifest.recipe["pack"]["mode"],
-            block_len=manifest.recipe["pack"]["block_len"],
-            **{name: getattr(totals, name) for name in Totals.__struct_fields__ if name in as_they_are},
-            **{name: sum(getattr(split, name) for split in splits) for name in of_splits},
-            rejected=_reasons(totals.rejected),
-            cut=_cut(totals.cut),
-            left_out=token_losses(cache.folder, manifest),
-            rewriting=_rewriting(manifest.document_shards),
+            summary=BuildResult(
+                folder=cache.folder,
+                manifest=manifest,
+                built=False,
+                num_partitions_built=0,
+                num_partitions_reused=len(manifest.document_shards),
+                left_out=token_losses(cache.folder, manifest),
+                rows=row_report(cache.folder, manifest),
+            ),
+            splits=tuple(_split_stats(cache, split) for split in cache.splits("documents")),
             images=len(shown),
             image_tokens=int(shown[:, 1].sum(dtype=np.int64)),
             image_pixels=int(shown[:, 4].sum(dtype=np.int64)),
             documents_bytes=_num_bytes(manifest, "documents"),
             blocks_bytes=_num_bytes(manifest, "blocks"),
             other_bytes=_other_bytes(cache),
-            splits=splits,
-            selected=row_report(cache.folder, manifest),
         )
 
 
@@ -229,21 +210,11 @@ def rows_of_split(folder: Path | str, split: str) -> dict[str, list[int]]:
 
 
 def count_lengths(lengths: Int32) -> Lengths | None:
-    """Compute quantiles and a histogram in powers of two.
-
-    Worked example: lengths 3, 5, 6, 9 have the bins (2, 3, 1), (4, 7, 2), (8, 15, 1): the bit lengths are 2, 3, 3, 4.
-    """
+    """Compute quantiles."""
     if not len(lengths):
         return None
     quantiles = np.quantile(lengths, [*_QUANTILES.values()], method="inverted_cdf").tolist()
-    bits = np.frexp(lengths.astype(np.float64))[1]
-    counts = np.bincount(bits)
-    first = int(bits.min())
-    bins = tuple(
-        (1 << (bit - 1) if bit else 0, (1 << bit) - 1, int(count))
-        for bit, count in enumerate(counts[first:].tolist(), first)
-    )
-    return Lengths(**dict(zip(_QUANTILES, quantiles, strict=True)), bins=bins)
+    return Lengths(**dict(zip(_QUANTILES, quantiles, strict=True)))
 
 
 def _split_stats(cache: Cache, split: str) -> SplitStats:
@@ -282,26 +253,6 @@ def kept_rows(cache: Cache, split: str) -> int:
     if selection is None:
         return sum(shard.num_kept for shard in cache.documents(split).shards)
     return int((read_selection(cache.folder, selection).split == selection.splits.index(split)).sum())
-
-
-def _rewriting(shards: list[Shard]) -> float:
-    last = sum(shard.num_last_tokens for shard in shards)
-    return _ratio(sum(shard.num_tokens for shard in shards), last) or 1.0
-
-
-def _cut(cuts: dict[str, Cut]) -> tuple[CutReason, ...]:
-    ordered = sorted(cuts.items(), key=lambda entry: (-entry[1].tokens, entry[0]))
-    return tuple(CutReason(code=code, meaning=meaning_of(code), **to_json(cut)) for code, cut in ordered)
-
-
-def _reasons(counts: dict[str, int]) -> tuple[Reason, ...]:
-    ordered = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
-    return tuple(Reason(code=code, count=count, meaning=meaning_of(code)) for code, count in ordered)
-
-
-def meaning_of(code: str) -> str:
-    """Return the meaning of a code of rejected.jsonl."""
-    return CODES.get(code, "a reason this version of packer does not know")
 
 
 def _num_bytes(manifest: Manifest, kind: str) -> int:

@@ -5,7 +5,6 @@ from importlib import import_module
 from typing import Any, Literal, TypeAlias
 
 from packer.errors import UsageError
-from packer.withdrawn import refuse_withdrawn
 
 Unit: TypeAlias = Literal["documents", "blocks"]
 
@@ -62,6 +61,5 @@ FORMATS: dict[str, Format] = {
 def format_of(name: str) -> Format:
     """Return the format with this name."""
     if name not in FORMATS:
-        refuse_withdrawn(f"packer export --to {name}")
         raise UsageError(f"there is no format '{name}'", hint=f"formats: {', '.join(FORMATS)}")
     return FORMATS[name]

@@ -6,8 +6,6 @@ Orders, step plans and state are plain arithmetic and do not need torch.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from packer.withdrawn import refuse_withdrawn
-
 if TYPE_CHECKING:
     from packer.load.batch_view import view_batch as view_batch
     from packer.load.contract import check_batch as check_batch
@@ -46,7 +44,6 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        refuse_withdrawn(f"{__name__}.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         module = import_module(f"{__name__}.{_HOME[name]}")

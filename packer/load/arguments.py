@@ -30,7 +30,6 @@ from packer.load.batching import Batching, End, Padded
 from packer.load.ordering import Ordering
 from packer.recipe.read_rules import BatchingName, Read
 from packer.store.cache import Cache
-from packer.withdrawn import BUDGET_OF_PADDED, WITHDRAWN, refuse_withdrawn
 
 if TYPE_CHECKING:
     import torch
@@ -135,8 +134,6 @@ def batching_from_recipe(read: Read) -> Batching:
     """Return the batching that a recipe asks for."""
     if read.batching == "padded":
         return Padded(length=read.length, multiple_of=read.multiple_of or 1, side=read.side or "right")
-    if read.padding:
-        raise UsageError(f"{BUDGET_OF_PADDED} was withdrawn", hint=WITHDRAWN[BUDGET_OF_PADDED])
     return read.batching
 
 
@@ -153,8 +150,6 @@ def as_batching(batching: Any) -> Batching:
 
 def ordering_of(order: Any) -> Ordering:
     """Return the name of an order, or a function of the epoch; ValueError if it is neither."""
-    if isinstance(order, str):
-        refuse_withdrawn(f"order {order}")
     if (order in _ORDERS) if isinstance(order, str) else (callable(order) and not isinstance(order, type)):
         return order  # type: ignore[no-any-return]
     expected = f"{', '.join(_ORDERS)}, or a function of the epoch like weighted(weights)"

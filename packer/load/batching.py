@@ -8,10 +8,9 @@
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from packer.recipe.read_rules import BatchingName, Side, Tokens
-from packer.withdrawn import refuse_withdrawn
 
 End = Literal["drop", "pad", "short", "wrap"]
 
@@ -34,8 +33,3 @@ class Padded:
 
 
 Batching: TypeAlias = BatchingName | Padded
-
-
-def __getattr__(name: str) -> Any:
-    refuse_withdrawn(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

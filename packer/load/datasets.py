@@ -33,7 +33,6 @@ from packer.load.state import UNCHANGED
 from packer.load.step import Step
 from packer.store.cache import Cache
 from packer.store.column_values import block_values, token_values
-from packer.withdrawn import WITHDRAWN, WORKERS
 
 
 class Item(dict[str, Tensor]):
@@ -213,10 +212,8 @@ class StepDataset(IterableDataset[Any]):
         Raises:
             CheckError: the state is damaged, or not one of a loader like this.
         """
-        if not isinstance(state, dict) or {*state} - {"first"} != {"reader", "taken"}:
+        if not isinstance(state, dict) or {*state} != {"reader", "taken"}:
             raise CheckError("state of steps: expected reader and taken", hint=UNCHANGED)
-        if state.get("first") is not None:
-            raise CheckError("state of steps: saved by a worker of a DataLoader", hint=WITHDRAWN[WORKERS])
         taken = state["taken"]
         if type(taken) is not int or not 0 <= taken < 2**63:
             raise CheckError(f"state of steps: expected a number of steps as taken, found {taken!r}", hint=UNCHANGED)

@@ -10,7 +10,7 @@ from msgspec import Meta
 from torch.utils.data import get_worker_info
 
 from packer.batches import Int64
-from packer.errors import CheckError
+from packer.errors import CheckError, UsageError
 from packer.load.agreement import Agreement
 from packer.load.arguments import Schedule, check_instance, checked, open_cache, resolve_options
 from packer.load.batching import Batching, End
@@ -22,8 +22,8 @@ from packer.load.reading import EpochSummary, Prefetch, StepReader
 from packer.load.row_source import RowSource, StepPlan
 from packer.load.state import UNCHANGED, Counters, ReaderState, restore
 from packer.load.step import Step
+from packer.near_names import answers_names
 from packer.store.cache import Cache
-from packer.withdrawn import WORKERS, refuse_withdrawn, withdraws
 
 
 class PackedLoader:
@@ -110,7 +110,7 @@ class PackedLoader:
         ValueError: an argument is out of range, or of the wrong type.
     """
 
-    @withdraws
+    @answers_names
     def __init__(
         self,
         cache: str | Path | Cache | Mixture,
@@ -240,10 +240,6 @@ class PackedLoader:
         """Yield steps endlessly, continuing from each epoch into the next."""
         return self._steps(through_epochs=True)
 
-    def __getattr__(self, name: str) -> NoReturn:
-        refuse_withdrawn(f"{type(self).__name__}.{name}")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
     def __getitem__(self, index: Any) -> NoReturn:
         """Refuse indexing, as by a DataLoader that takes this for a dataset, and say what to do instead."""
         raise TypeError(
@@ -322,7 +318,10 @@ class PackedLoader:
 
     def _steps(self, *, through_epochs: bool) -> Iterator[Step]:
         if get_worker_info() is not None:
-            refuse_withdrawn(WORKERS)
+            raise UsageError(
+                "a PackedLoader does not read in a worker of a DataLoader",
+                hint="DataLoader(StepDataset(loader), batch_size=None, num_workers=0); it reads ahead by itself",
+            )
         self.close()
         self._source.fetch()
         last_epoch = None if through_epochs else self._state.epoch

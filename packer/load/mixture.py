@@ -28,7 +28,6 @@ from packer.errors import UsageError
 from packer.load.arguments import checked, open_cache
 from packer.load.ordering import EpochOrder, Order
 from packer.store.cache import Cache
-from packer.withdrawn import withdraws
 
 MixtureEnd = Literal["first_exhausted", "all_exhausted"]
 
@@ -53,7 +52,6 @@ class Mixture:
         >>> Mixture({"caches/chat": 0.7, "caches/code": 0.3})  # doctest: +SKIP
     """
 
-    @withdraws
     def __init__(
         self,
         caches: Mapping[str, float] | Sequence[tuple[str | Path | Cache, float]],

@@ -31,7 +31,6 @@ import numpy.typing as npt
 
 from packer.batches import Int32, Int64
 from packer.permute import permutation_key, permute
-from packer.withdrawn import refuse_withdrawn
 
 OrderName: TypeAlias = Literal["random", "sequential", "length_bucketed", "function"]
 RowsOfEpoch: TypeAlias = Callable[[int], npt.ArrayLike]
@@ -97,11 +96,6 @@ def weighted(weights: npt.ArrayLike, *, seed: int = 0) -> RowsOfEpoch:
 
 
 Ordering: TypeAlias = Literal["random", "sequential", "length_bucketed"] | RowsOfEpoch
-
-
-def __getattr__(name: str) -> Any:
-    refuse_withdrawn(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def order_name(order: Ordering) -> OrderName:

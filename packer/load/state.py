@@ -18,7 +18,6 @@ from packer.host.regular_file import read_regular_bytes
 from packer.load.batching import End, Padded
 from packer.load.ordering import OrderName
 from packer.recipe.read_rules import BatchingName
-from packer.withdrawn import WITHDRAWN
 
 STATE_VERSION: Final = 6
 
@@ -112,9 +111,6 @@ def decode_state(value: Any) -> ReaderState:
             f"reader state: expected version {STATE_VERSION}, found {value['version']!r}",
             hint="it was saved by another release of packer: continue with that one, or start over",
         )
-    order = f"order {value.get('order')}" if isinstance(value, dict) else ""
-    if order in WITHDRAWN:
-        raise CheckError(f"reader state: {order} was withdrawn", hint=f"start over: {WITHDRAWN[order]}")
     try:
         return msgspec.convert(value, ReaderState)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:

@@ -25,7 +25,6 @@ from packer.recipe.named_options import NAMED_OPTIONS, in_python
 from packer.recipe.recipe import Recipe, Source, load_recipe, make_recipe, to_json
 from packer.source.schema import VOTING_FIELDS
 from packer.store.place import build_place
-from packer.withdrawn import withdraws
 
 PathName: TypeAlias = str | os.PathLike[str]
 
@@ -73,7 +72,6 @@ SOURCE_KEYS = ("schema", "columns", "roles", "ignore", "where", "take", "split",
 """Options that are keys of sources."""
 
 
-@withdraws
 def build(
     data: Data,
     out: PathName,

@@ -3,7 +3,7 @@
 import datetime as dt
 
 from packer.errors import RecipeError
-from packer.recipe.row_rules import WHERE, Condition, Cutoffs, Deduplicate, Filter, RowRules, Rule, Shares, Split
+from packer.recipe.row_rules import WHERE, Cutoffs, Deduplicate, Filter, Range, RowRules, Shares, Split
 
 MAX_CONDITIONS = 60
 """Most rules with a condition that may apply to one source; each uses one bit of a column."""
@@ -12,11 +12,6 @@ _KEYS = "docs/how-to/choose-rows.md shows every rule"
 
 _SUBJECTS = ("field", "of", "messages", "tokens")
 """Keys that say what a filter is about; a filter has exactly one of them."""
-
-_OF_TEXTS = tuple(
-    key for key in Filter.__struct_fields__ if key not in ("name", *_SUBJECTS, *Condition.__struct_fields__)
-)
-"""Keys of a filter that apply only to texts."""
 
 
 def check_rules(rules: RowRules, where: str) -> None:
@@ -47,20 +42,17 @@ def _check_filter(each: Filter, place: str) -> None:
     if len(about) != 1:
         found = " and ".join(about) or "none"
         raise RecipeError(f"{place}: expected one of field, of, messages and tokens, found {found}", hint=_KEYS)
-    is_text = each.of is not None
-    for name in _OF_TEXTS:
-        if getattr(each, name) is not None and not is_text:
-            raise RecipeError(f"{place}: {name} is of texts", hint="of: answers, prompts or conversation names them")
-    if is_text and any(value is not None for value in (each.min, each.max, each.one_of, each.none_of)):
+    if each.chars is not None and each.of is None:
+        raise RecipeError(f"{place}: chars is of texts", hint="of: answers, prompts or conversation names them")
+    if each.of is not None and any(value is not None for value in (each.min, each.max, each.one_of, each.none_of)):
         raise RecipeError(f"{place}: min, max, in and not_in are for fields", hint="chars: {min: 2} counts characters")
     if each.is_set and about[0] in {"messages", "tokens"}:
         raise RecipeError(f"{place}: {about[0]} has min and max of its own", hint=f"{about[0]}: {{min: 1, max: 100}}")
-    given = [value for name in (*_OF_TEXTS, "messages", "tokens") if (value := getattr(each, name)) is not None]
-    if not each.is_set and all(isinstance(value, Rule) and value == type(value)() for value in given):
+    ranges = [given for given in (each.chars, each.messages, each.tokens) if given is not None]
+    if not each.is_set and all(given == Range() for given in ranges):
         raise RecipeError(f"{place}: no condition", hint=_KEYS)
-    for value in given:
-        if isinstance(value, Rule):
-            _check_range(getattr(value, "min", None), getattr(value, "max", None), place)
+    for given in ranges:
+        _check_range(given.min, given.max, place)
     _check_range(each.min, each.max, place)
 
 

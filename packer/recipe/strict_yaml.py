@@ -17,7 +17,6 @@ from packer.errors import RecipeError
 from packer.host.regular_file import read_regular_bytes
 from packer.names import in_words
 from packer.near_names import did_you_mean, near, near_paths
-from packer.withdrawn import WITHDRAWN
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
@@ -166,13 +165,12 @@ def explain(message: str, recipe: type[msgspec.Struct], every_key: str) -> tuple
     text, separator, path = in_words(message).partition(" - at `$")
     key = path.rstrip("`").lstrip(".")
     if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", text):
-        keys = _kind_of(recipe, key).__struct_encode_fields__
+        keys = kind_of(recipe, key).__struct_encode_fields__
         meant = [*_places_of(recipe, unknown[1])] or near(unknown[1], keys)
         hint = did_you_mean(meant, "keys here: " + ", ".join(keys))
-        hint = WITHDRAWN.get(f"{re.sub(_PLACE, '', key)}.{unknown[1]}", hint)
         return f"unknown key '{f'{key}.' if key else ''}{unknown[1]}'", hint
     if invalid := re.fullmatch(r"Invalid enum value (.*)", text):
-        values = [str(value) for value in get_args(_kind_of(recipe, key))]
+        values = [str(value) for value in get_args(kind_of(recipe, key))]
         hint = did_you_mean(near(invalid[1].strip("'"), values), every_key)
         return f"{key}: expected {' | '.join(values)}, found {invalid[1]}", hint
     return f"{key}: {text[0].lower()}{text[1:]}" if separator and key else text, _form_of(
@@ -183,7 +181,7 @@ def explain(message: str, recipe: type[msgspec.Struct], every_key: str) -> tuple
 def _form_of(text: str, recipe: type[msgspec.Struct], key: str) -> str | None:
     """Say how a value of another type is written."""
     if text.startswith("Expected `object`"):
-        names = getattr(_kind_of(recipe, key), "__struct_encode_fields__", ())
+        names = getattr(kind_of(recipe, key), "__struct_encode_fields__", ())
         return f"its keys are {', '.join(names)}" if names else None
     forms = {
         r"Expected `array( \| null)?`, got": f"write a list: {key}: [...]",
@@ -195,13 +193,17 @@ def _form_of(text: str, recipe: type[msgspec.Struct], key: str) -> str | None:
 def _places_of(recipe: type[msgspec.Struct], name: str) -> Iterator[str]:
     """Yield the keys of this name one level down: `pack.block_len` for `block_len`."""
     for group in recipe.__struct_encode_fields__:
-        kind = _kind_of(recipe, group)
+        kind = kind_of(recipe, group)
         if name in getattr(kind, "__struct_encode_fields__", ()):
             yield f"{group}.{name}"
 
 
-def _kind_of(recipe: type[msgspec.Struct], key: str) -> Any:
-    """The struct or the words that a key may have: of `pack.mode` isolated, eos, stream and none."""
+def kind_of(recipe: type[msgspec.Struct], key: str) -> Any:
+    """The struct or the words that a key may have: of `pack.mode` isolated, eos, stream and none.
+
+    Raises:
+        KeyError, AttributeError: there is no such key.
+    """
     kind: Any = recipe
     for name in filter(None, re.sub(_PLACE, "", key).split(".")):
         field = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))[name]

@@ -5,8 +5,16 @@ from typing import Any
 
 from packer.errors import RecipeError
 from packer.hub import SCHEME, may_be_repository
-from packer.recipe_from.config import ConfigPaths, EntryLeftOutError, Keys, Report, hub_path, messages_column, rows_of
-from packer.withdrawn import PREFERENCE_CONFIGURATION, TEXT_CONFIGURATION, refuse_withdrawn
+from packer.recipe_from.config import (
+    ConfigPaths,
+    EntryLeftOutError,
+    Keys,
+    Report,
+    hub_path,
+    messages_column,
+    refuse_training,
+    rows_of,
+)
 
 _SEQUENCE_LEN = 512
 """axolotl's default."""
@@ -28,9 +36,9 @@ def read_axolotl(config: Mapping[str, Any], paths: ConfigPaths, report: Report) 
     keys = Keys(config, report)
     for key in ("rl", "reward_model", "process_reward_model"):
         if keys.take(key):
-            refuse_withdrawn(PREFERENCE_CONFIGURATION)
+            refuse_training(key, is_text=False)
     if keys.take("pretraining_dataset"):
-        refuse_withdrawn(TEXT_CONFIGURATION)
+        refuse_training("pretraining_dataset", is_text=True)
     sources: list[dict[str, Any]] = []
     for name, split in (("datasets", {}), ("test_datasets", {"split": "eval"})):
         entries = keys.take(name) or []

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from packer.errors import RecipeError
 from packer.hub import SCHEME
@@ -87,6 +87,14 @@ class Keys:
     def columns(self, names: Mapping[str, str]) -> dict[str, str]:
         """Return packer's name of each field that a key names → the field; `names` has key → packer's name."""
         return {new: column for key, new in names.items() if (column := self.take(key, "text")) is not None}
+
+
+def refuse_training(key: str, *, is_text: bool) -> NoReturn:
+    """Refuse a configuration that trains on plain texts, or else on preference data."""
+    hint = "packer build FILE recognizes pairs and rated answers; sources.columns has other names"
+    if is_text:
+        hint = "packer build FILE --schema text --set pack.mode=stream packs texts as one stream"
+    raise RecipeError(f"{key}: this configuration does not train on chats", hint=hint)
 
 
 def shown(value: Any) -> str:

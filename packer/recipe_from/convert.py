@@ -14,9 +14,8 @@ from packer.recipe.recipe import make_recipe
 from packer.recipe.strict_yaml import as_yaml, load_mapping
 from packer.recipe_from.axolotl import read_axolotl
 from packer.recipe_from.config import ConfigPaths, Report, shown
-from packer.recipe_from.llamafactory import INFO_FILE, read_llamafactory
+from packer.recipe_from.llamafactory import read_llamafactory
 from packer.store.folder import write_atomically
-from packer.withdrawn import BARE_DATASET_INFO, refuse_withdrawn
 
 RECIPE_FILE = "recipe.yaml"
 
@@ -117,8 +116,6 @@ def _kind(values: Mapping[str, Any], path: Path) -> Literal["axolotl", "llamafac
         return "axolotl"
     if "dataset" in values:
         return "llamafactory"
-    if path.name == INFO_FILE:
-        refuse_withdrawn(BARE_DATASET_INFO)
     found = ", ".join(map(str, list(values)[:8])) or "no keys"
     raise RecipeError(
         f"{path}: expected {_EXPECTED}; found {found}", hint="packer init DIR without --from writes a starter recipe"

@@ -15,10 +15,10 @@ from packer.recipe_from.config import (
     Report,
     hub_path,
     messages_column,
+    refuse_training,
     rows_of,
     shown,
 )
-from packer.withdrawn import PREFERENCE_CONFIGURATION, TEXT_CONFIGURATION, refuse_withdrawn
 
 INFO_FILE = "dataset_info.json"
 
@@ -40,7 +40,7 @@ def read_llamafactory(
     keys = Keys(config, report)
     stage = keys.take("stage", "text") or "sft"
     if stage != "sft":
-        refuse_withdrawn(TEXT_CONFIGURATION if stage == "pt" else PREFERENCE_CONFIGURATION)
+        refuse_training("stage", is_text=stage == "pt")
     name = keys.take("dataset_dir", "text") or "data"
     folder = paths.find(name)
     if folder is None or not (folder / INFO_FILE).is_file():

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from packer.audit.stats import Stats, count_lengths, meaning_of
+from packer.audit.stats import count_lengths
 from packer.audit.view import DocumentView
 from packer.batches import Int32, Int64
 from packer.display import plural
@@ -200,12 +200,12 @@ def reasons(cache: Cache) -> list[Reason]:
         if counts[key] <= _EXAMPLES:
             found.setdefault(key, []).append(line)
     return [
-        Reason(code, meaning_of(code), rejection_hint(code) if code in CODES else "", count, of, (*found[code, of],))
+        Reason(code, CODES.get(code, ""), rejection_hint(code) if code in CODES else "", count, of, (*found[code, of],))
         for (code, of), count in counts.most_common()
     ]
 
 
-def histograms(cache: Cache, found: Stats, documents: Documents) -> list[Histogram]:
+def histograms(cache: Cache, documents: Documents) -> list[Histogram]:
     """Compute histograms of document lengths, of trained shares, and of block fill."""
     plots = []
     lengths = count_lengths(documents.length)
@@ -216,12 +216,12 @@ def histograms(cache: Cache, found: Stats, documents: Documents) -> list[Histogr
         q10, q50, q90 = np.quantile(shares, (0.1, 0.5, 0.9)).tolist()
         caption = f"half have up to {q50:.0%} trained, a tenth up to {q10:.0%}, a tenth {q90:.0%} or more"
         plots.append(_shares("Trained share of documents", caption, "trained tokens of all tokens", "document", shares))
-    if found.blocks:
-        lengths_of_blocks = [cache.blocks(name).stored("length", np.int32) for name in cache.splits("blocks")]
-        filled = _joined(lengths_of_blocks, np.int32)  # of a forged manifest there may be none
-        under = int((filled < 0.9 * found.block_len).sum())
-        caption = f"{under:,} of {plural(found.blocks, 'block')} {'is' if under == 1 else 'are'} less than 90% full"
-        plots.append(_shares("Fill of blocks", caption, "slots with tokens", "block", filled / found.block_len))
+    filled = _joined([cache.blocks(name).stored("length", np.int32) for name in cache.splits("blocks")], np.int32)
+    if len(filled):
+        block_len = cache.manifest.recipe["pack"]["block_len"]
+        under = int((filled < 0.9 * block_len).sum())
+        caption = f"{under:,} of {plural(len(filled), 'block')} {'is' if under == 1 else 'are'} less than 90% full"
+        plots.append(_shares("Fill of blocks", caption, "slots with tokens", "block", filled / block_len))
     return plots
 
 

@@ -52,7 +52,7 @@ class PageFacts:
             manifest=cache.manifest,
             documents=documents,
             sources=source_facts(cache, documents),
-            histograms=histograms(cache, found, documents),
+            histograms=histograms(cache, documents),
             reasons=reasons(cache),
         )
 

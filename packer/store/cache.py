@@ -18,7 +18,6 @@ from packer.store.media_shards import MediaShards
 from packer.store.place import SentFolder, cache_place
 from packer.store.schema import Kind
 from packer.store.selected import documents_of
-from packer.withdrawn import BLOCKS_OF_PAIRS, WITHDRAWN, withdraws
 
 __all__ = [
     "BlockShards",
@@ -48,7 +47,6 @@ class Cache:
         self._documents: Mapping[str, DocumentShards] | None = None
 
     @classmethod
-    @withdraws
     def open(
         cls,
         folder: Path | str,
@@ -74,7 +72,7 @@ class Cache:
         """
         folder = cache_place(folder, keep_in=cache_dir)
         manifest = read_manifest(folder)
-        _refuse_withdrawn(folder, manifest)
+        _refuse_blocks_of_pairs(folder, manifest)
         check_sizes(folder, manifest.stored)
         return cls(folder, manifest, as_folders(sources))
 
@@ -165,11 +163,12 @@ class Cache:
         return UsageError(f"{self.folder} has no {kind} of split '{split}'", hint=f"splits with {kind}: {there}")
 
 
-def _refuse_withdrawn(folder: Path, manifest: Manifest) -> None:
-    """Refuse a cache that an earlier version packed in a way that this one does not read."""
+def _refuse_blocks_of_pairs(folder: Path, manifest: Manifest) -> None:
+    """Refuse blocks of preference data, which no build writes: their rejected answers would be imitated."""
     is_packed = any(shard.kind == "blocks" for shard in manifest.shards)
     if is_packed and any(entry.schema in PREFERENCE_SCHEMAS for entry in manifest.inputs):
-        raise CheckError(f"{folder} has {BLOCKS_OF_PAIRS}, which were withdrawn", hint=WITHDRAWN[BLOCKS_OF_PAIRS])
+        hint = "the same build with --force keeps its documents, which readers batch padded or without padding"
+        raise CheckError(f"{folder} has blocks of preference data, which nothing reads", hint=hint)
 
 
 def check_conservation(manifest: Manifest) -> None:

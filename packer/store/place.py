@@ -26,7 +26,6 @@ from packer.store.files import MIRRORED, CacheFiles, is_shard
 from packer.store.folder import PRIVATE, AtomicFile
 from packer.store.manifest import MANIFEST_NAME, decode_manifest, read_manifest
 from packer.store.own_files import make_folder
-from packer.withdrawn import refuse_withdrawn
 
 
 def cache_place(name: Path | str, *, keep_in: Path | str | None = None) -> Path:
@@ -39,8 +38,6 @@ def cache_place(name: Path | str, *, keep_in: Path | str | None = None) -> Path:
     """
     url = bucket_url(name)
     if url is not None:
-        if os.environ.get("PACKER_CACHE_BYTES"):
-            refuse_withdrawn("PACKER_CACHE_BYTES")
         mirror = make_mirror(folder_of(url, "caches", keep_in), url)
         _refresh(mirror, url)
         return mirror.folder

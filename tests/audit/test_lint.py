@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import twins
 from hints import settings_in
-from search_effort import one_in
 
 from packer.audit.lint.codes import CODES
 from packer.audit.lint.lint_report import LintReport, lint
@@ -89,17 +88,14 @@ def of_class(twin: Folder, name: str) -> Folder:
 
 EOS_AT_THE_END = FULL + "{%- if not add_generation_prompt %}{{ '<|endoftext|>' }}{% endif %}"
 
-REWRITING = byte_level(twins.QWEN3_LIKE)
+DIVERGES = byte_level(changed(PROMPT, PROMPT.replace(r"\n'", r"\n\n'")))
+ENDLESS = byte_level(twins.NO_TERMINATOR)
 
 CASES: dict[str, Folder] = {
     "no_template": byte_level(None),
     "template_refused": byte_level(changed("<|im_start|>tools", "<|tools|>").replace("'<|im_start|>' + m.role", "'<|' + m.role + '|>'")),
     "plain_chat_refused": byte_level("{{ raise_exception('never') }}"),
-    "prompt_diverges": byte_level(changed(PROMPT, PROMPT.replace(r"\n'", r"\n\n'"))),
-    "no_terminator": byte_level(twins.NO_TERMINATOR),
-    "turn_end_is_no_stop": with_eos(EOS_AT_THE_END, "<|endoftext|>"),
-    "chat_rewritten": REWRITING,
-    "reasoning_forgotten": REWRITING,
+    "history_rewritten": byte_level(twins.QWEN3_LIKE),
     "tokenizer_read_otherwise": of_class(twins.sentencepiece_like, "LlamaTokenizer"),
     "opening_learned": byte_level(changed(CONTENT, "{{- 'Answer: ' if m.role == 'assistant' }}{{- m.content or '' }}")),
 }  # fmt: skip
@@ -126,7 +122,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Cases:
     return Cases(tmp_path_factory.mktemp("cases"))
 
 
-OF_ROWS = {"rows_rejected", "rows_unread", "rows_price"}
+OF_ROWS = {"rows_rejected", "rows_unread"}
 
 
 @pytest.mark.parametrize("code", CASES)
@@ -144,20 +140,12 @@ def test_of_rows_only_what_they_have_is_reported(tmp_path: Path) -> None:
     assert codes(report) == ["rows_rejected"]
 
 
-def test_of_rewritten_history_and_forgotten_reasoning_only_what_the_rows_have_is_reported(
-    cases: Cases, tmp_path: Path
-) -> None:
-    folder = cases.folder("chat_rewritten")
+def test_of_rewritten_history_only_what_the_rows_have_is_reported(cases: Cases, tmp_path: Path) -> None:
+    folder = cases.folder("history_rewritten")
     assert codes(of(folder, sources=write(tmp_path / "short.jsonl", chat("Hi", "Hello")))) == []
-    plain = codes(of(folder, sources=write(tmp_path / "long.jsonl", chat("Hi", "Hello", "And?", "Fine"))))
-    assert "chat_rewritten" in plain and "reasoning_forgotten" not in plain
-    tagged = chat("Hi", "<think>\nA greeting.\n</think>\n\nHello", "And?", "Fine")
-    in_field = chat("Hi", "Hello", "And?", "Fine")
-    in_field["messages"][1]["reasoning_content"] = "A greeting."
-    for row in (tagged, in_field):
-        sources = write(tmp_path / "reasoned.jsonl", row)
-        found = codes(of(folder, "supervision.reasoning=field", sources=sources))
-        assert {"chat_rewritten", "reasoning_forgotten"} <= {*found}
+    report = of(folder, sources=write(tmp_path / "long.jsonl", chat("Hi", "Hello", "And?", "Fine")))
+    assert codes(report).count("history_rewritten") == 1
+    assert "leaves out their reasoning" in finding(report, "history_rewritten").message
 
 
 def test_every_code_has_a_template_that_earns_it() -> None:
@@ -178,7 +166,7 @@ def test_nothing_is_said_of_a_chat_that_cannot_be_built(cases: Cases) -> None:
 def test_findings_come_by_level_and_in_the_order_of_the_table(tmp_path: Path) -> None:
     folder = twins.byte_level(tmp_path / "tokenizer", template="{{- 'Hi' }}" + twins.QWEN3_LIKE)
     sources = write(tmp_path / "rows.jsonl", chat("Hi", "Hello", "And?", "Fine"), chat("Hi"))
-    report = of(folder, sources=sources)
+    report = of(folder, "supervision.history_rewrite=exact", sources=sources)
     levels = [finding.level for finding in report.findings]
     assert levels == sorted(levels, key=("error", "warning", "note").index)
     assert set(levels) == {"warning", "note"}
@@ -203,10 +191,7 @@ def places(report: LintReport, code: str) -> list[str]:
 @pytest.mark.parametrize(
     ("code", "shown"),
     [
-        ("prompt_diverges", ["\n", ""]),
-        ("turn_end_is_no_stop", ["<|im_end|>\n<|endoftext|>", ""]),
-        ("chat_rewritten", ["<think>\n\n</think>\n\n", ""]),
-        ("reasoning_forgotten", ["first thoughts", ""]),
+        ("history_rewritten", ["<think>\n\n</think>\n\n", ""]),
         ("opening_learned", ["Answer: "]),
     ],
 )
@@ -224,13 +209,18 @@ def test_an_empty_reasoning_block_that_is_learned_is_a_warning(tmp_path: Path) -
     assert finding(report, "opening_learned").level == "warning"
 
 
-@pytest.mark.parametrize("code", ["prompt_diverges", "no_terminator"])
-def test_what_the_hint_of_an_error_sets_leaves_no_error(code: str, cases: Cases) -> None:
-    report = cases.report(code)
-    assert codes(report) == [code], "the rest is told under the key"
-    override, *_ = hinted(report, code)
-    again = of(cases.folder(code), override)
-    assert again.ok
+@pytest.mark.parametrize(
+    ("twin", "code", "shown"), [(DIVERGES, "prompt_diverges", ["\n", ""]), (ENDLESS, "no_terminator", [""])]
+)
+def test_a_refused_chat_is_shown_and_what_its_hint_sets_leaves_no_error(
+    twin: Folder, code: str, shown: list[str], tmp_path: Path
+) -> None:
+    report = of(twin(tmp_path))
+    assert codes(report) == ["plain_chat_refused"], "the rest is told under the key"
+    assert f"rejected as {code}: " in report.findings[0].message
+    assert places(report, "plain_chat_refused") == shown
+    override, *_ = hinted(report, "plain_chat_refused")
+    assert of(tmp_path, override).ok
 
 
 def test_a_plain_answer_that_only_a_prompt_for_reasoning_fits_is_an_error_with_its_prompt(tmp_path: Path) -> None:
@@ -241,9 +231,9 @@ def test_a_plain_answer_that_only_a_prompt_for_reasoning_fits_is_an_error_with_i
     )
     folder = twins.byte_level(tmp_path / "tokenizer", template=template)
     report = of(folder)
-    assert codes(report) == ["prompt_diverges"]
-    assert places(report, "prompt_diverges") == ["<think></think>", ""]
-    ways = hinted(report, "prompt_diverges")
+    assert codes(report) == ["plain_chat_refused"]
+    assert places(report, "plain_chat_refused") == ["<think></think>", ""]
+    ways = hinted(report, "plain_chat_refused")
     assert ways == ["supervision.on_prompt_mismatch=continue"]
     assert all(of(folder, way).ok for way in ways)
 
@@ -258,36 +248,23 @@ def test_a_variable_the_template_misses_is_named_with_what_gives_it(tmp_path: Pa
 
 def test_the_token_that_ends_a_turn_is_proposed_as_a_stop(tmp_path: Path) -> None:
     folder = with_eos(FULL, "<|endoftext|>")(tmp_path / "tokenizer")
-    override, _ = hinted(of(folder), "no_terminator")
+    override, _ = hinted(of(folder), "plain_chat_refused")
     assert override == 'supervision.stop=["<|im_end|>"]'
     assert of(folder, override).ok
 
 
-def test_the_stop_that_is_proposed_against_rewriting_ends_it(cases: Cases) -> None:
-    hint = finding(cases.report("turn_end_is_no_stop"), "turn_end_is_no_stop").hint
-    assert hint is not None
-    (override,) = re.findall(r"--set '([^']*)'", hint)
-    assert codes(of(cases.folder("turn_end_is_no_stop"), override)) == []
+def test_the_stop_that_is_proposed_against_rewriting_ends_it_and_keeps_those_of_the_recipe(tmp_path: Path) -> None:
+    folder = with_eos(EOS_AT_THE_END, "<|endoftext|>")(tmp_path / "tokenizer")
+    override, *_ = hinted(of(folder, 'supervision.stop=["<|im_start|>"]'), "history_rewritten")
+    assert override == 'supervision.stop=["<|im_start|>", "<|im_end|>"]'
+    assert codes(of(folder, override)) == []
 
 
-def test_as_rendered_is_proposed_only_where_it_makes_one_document(cases: Cases) -> None:
-    assert "as_rendered trains this chat in one document" in (
-        finding(cases.report("chat_rewritten"), "chat_rewritten").hint or ""
-    )
-    appended = of(cases.folder("no_terminator"), "supervision.no_terminator=append")
-    assert "as_rendered" not in (finding(appended, "chat_rewritten").hint or "")
-
-
-@pytest.mark.parametrize(
-    ("code", "override"),
-    [
-        ("chat_rewritten", "supervision.history_rewrite=as_rendered"),
-        ("reasoning_forgotten", "supervision.history_rewrite=exact"),
-    ],
-)
-def test_what_the_recipe_asks_for_is_a_note(code: str, override: str, cases: Cases) -> None:
-    assert finding(cases.report(code), code).level == "warning"
-    assert finding(of(cases.folder(code), override), code).level == "note"
+@pytest.mark.parametrize("value", ["exact", "last", "as_rendered"])
+def test_what_the_recipe_asks_for_is_a_note_without_a_choice(value: str, cases: Cases) -> None:
+    assert finding(cases.report("history_rewritten"), "history_rewritten").level == "warning"
+    decided = finding(cases.report("history_rewritten", f"supervision.history_rewrite={value}"), "history_rewritten")
+    assert (decided.level, decided.hint) == ("note", None)
 
 
 # -- rows ------------------------------------------------------------------------------------------------------------------
@@ -340,16 +317,15 @@ def test_rows_that_are_all_rejected_are_an_error(plain: Path, tmp_path: Path) ->
     assert not report.ok
 
 
-def test_the_price_of_rewriting_is_measured_on_the_rows(tmp_path: Path) -> None:
-    folder = twins.byte_level(tmp_path / "tokenizer", template=twins.QWEN3_LIKE)
+def test_the_price_of_rewriting_is_measured_on_the_rows(cases: Cases, tmp_path: Path) -> None:
+    folder, code = cases.folder("history_rewritten"), "history_rewritten"
     sources = write(tmp_path / "rows.jsonl", *[chat(*["Hello there"] * 20)] * 3)
-    dear = finding(of(folder, sources=sources), "rows_price")
+    dear = finding(of(folder, sources=sources), code)
     price = float(re.findall(r"([0-9.]+) times", dear.message)[0])
-    assert price > 2
-    assert dear.level == "warning"
-    assert "--history exact" in (dear.hint or "")
-    assert finding(of(folder, "supervision.history_rewrite=exact", sources=sources), "rows_price").level == "note"
-    assert "rows_price" not in codes(of(folder, sources=write(tmp_path / "one.jsonl", chat("Hi", "Hello"))))
+    assert price > 2 and "a build stops until you choose" in dear.message
+    assert {"exact", "last", "as_rendered"} == {*re.findall(r"--history (\w+)", dear.hint or "")}
+    decided = finding(of(folder, "supervision.history_rewrite=exact", sources=sources), code)
+    assert decided.level == "note" and f"{price:.2f} times" in decided.message
 
 
 def test_a_template_that_is_not_there_is_not_said_to_be_refused(tmp_path: Path) -> None:
@@ -392,10 +368,10 @@ FORGETFUL = changed(
 
 def test_a_variable_that_keeps_history_is_named(tmp_path: Path) -> None:
     report = of(byte_level(FORGETFUL)(tmp_path))
-    (finding,) = [finding for finding in report.findings if finding.code == "reasoning_forgotten"]
+    (finding,) = [finding for finding in report.findings if finding.code == "history_rewritten"]
     assert finding.hint is not None
-    assert finding.hint.startswith("--set template.kwargs.forget=false keeps earlier turns as they are")
-    assert "reasoning_forgotten" not in codes(of(tmp_path, "template.kwargs.forget=false"))
+    assert finding.hint.startswith("--set template.kwargs.forget=false keeps them as they are")
+    assert "history_rewritten" not in codes(of(tmp_path, "template.kwargs.forget=false"))
 
 
 @pytest.mark.parametrize("twin", [twins.byte_level, twins.metaspace_first])
@@ -410,7 +386,7 @@ def test_a_class_that_changes_nothing_is_no_finding(twin: Folder, tmp_path: Path
 def test_every_key_of_every_hint_does_what_the_hint_says(cases: Cases) -> None:
     """The finding is gone, or a note; where the hint says no more than what is built, that is built."""
     tried = 0
-    for code in one_in(2, list(CASES)):
+    for code in CASES:
         for each in cases.report(code).findings:
             for override in settings_in(each.hint or ""):
                 after = {other.code: other.level for other in cases.report(code, override).findings}
@@ -418,35 +394,20 @@ def test_every_key_of_every_hint_does_what_the_hint_says(cases: Cases) -> None:
                     assert after.get(each.code, "note") == "note", f"{code}: {each.code} under {override}"
                 assert "plain_chat_refused" not in after or each.level == "error", f"{code}: {override}"
                 tried += 1
-    assert tried > 5
-
-
-def test_no_hint_sets_what_the_recipe_has_set_already(tmp_path: Path) -> None:
-    rewriting = byte_level(twins.QWEN3_LIKE)(tmp_path / "rewriting")
-    for value in ("exact", "last", "as_rendered"):
-        report = of(rewriting, f"supervision.history_rewrite={value}")
-        assert f"supervision.history_rewrite={value}" in finding(report, "chat_rewritten").message
-        assert hinted(report, "chat_rewritten") == []
-        assert hinted(report, "reasoning_forgotten") == []
+    assert tried > 3
 
 
 def hinted(report: LintReport, code: str) -> list[str]:
     return settings_in(finding(report, code).hint or "")
 
 
-def test_a_hinted_stop_keeps_the_stops_of_the_recipe(tmp_path: Path) -> None:
-    folder = CASES["turn_end_is_no_stop"](tmp_path / "tokenizer")
-    (override,) = hinted(of(folder, 'supervision.stop=["<|im_start|>"]'), "turn_end_is_no_stop")
-    assert override == 'supervision.stop=["<|im_start|>","<|im_end|>"]'
-
-
 def test_a_hinted_variable_keeps_the_variables_of_the_recipe(tmp_path: Path) -> None:
     template = changed("loop.last or forget is false", "loop.last or (forget is false and deep)", FORGETFUL)
     folder = byte_level(template)(tmp_path / "tokenizer")
     given = "template.kwargs={deep: true}"
-    override = hinted(of(folder, given), "reasoning_forgotten")[0]
+    override = hinted(of(folder, given), "history_rewritten")[0]
     assert override == "template.kwargs.forget=false"
-    assert "reasoning_forgotten" not in codes(of(folder, given, override))
+    assert "history_rewritten" not in codes(of(folder, given, override))
 
 
 def test_marks_asked_for_where_there_are_none_are_an_error_with_a_report(tmp_path: Path) -> None:
@@ -460,9 +421,9 @@ def test_what_inference_cannot_ask_for_is_no_error_where_marks_decide(tmp_path: 
     template = marked("{%- if m.reasoning_content %}", END).replace(PROMPT, PROMPT.replace(r"\n'", r"\n\n'"))
     folder = byte_level(template)(tmp_path / "tokenizer")
     sources = write(tmp_path / "rows.jsonl", chat("Hi", "Hello"))
-    assert finding(of(folder, sources=sources), "prompt_diverges").level == "error"
+    assert finding(of(folder, sources=sources), "plain_chat_refused").level == "error"
     report = of(folder, "supervision.source=generation_tags", sources=sources)
-    assert finding(report, "prompt_diverges").level == "note"
+    assert finding(report, "plain_chat_refused").level == "note"
     assert report.ok
     assert report.rows[0].num_kept == 1
 
@@ -497,18 +458,6 @@ def test_the_verdict_says_what_stops_a_build(tmp_path: Path) -> None:
     dear = write(tmp_path / "rows.jsonl", *[chat(*["Hello there"] * 20)] * 3)
     report = of(byte_level(twins.QWEN3_LIKE)(tmp_path / "rewriting"), sources=dear)
     assert report.verdict.startswith("a build would stop and ask about rewritten history")
-    assert "--history as_rendered" in (finding(report, "rows_price").hint or "")
+    assert "--history as_rendered" in (finding(report, "history_rewritten").hint or "")
     assert of(CASES["template_refused"](tmp_path / "split"), sources=dear).verdict.startswith("a build would refuse")
     assert of(byte_level(FULL)(tmp_path / "own")).verdict == "plain chats can be built"
-
-
-def test_the_price_is_reported_first_and_of_each_file(tmp_path: Path) -> None:
-    folder = byte_level(twins.QWEN3_LIKE)(tmp_path / "tokenizer")
-    sources = write(tmp_path / "b.jsonl", chat(*["Hello there"] * 20)) + write(
-        tmp_path / "a.jsonl", chat("Hi", "Hello")
-    )
-    report = of(folder, sources=sources)
-    assert codes(report)[0] == "rows_price"
-    labels = [(each.label, each.text) for each in finding(report, "rows_price").examples]
-    assert [Path(label).name for label, _ in labels] == ["b.jsonl", "a.jsonl"]
-    assert labels[1][1] == "1.00 times"

@@ -231,7 +231,7 @@ def excerpts(recipe):
     (row,) = preview(recipe, rows=1).rows
     assert not row.view.documents
     (line,) = row.view.rejected
-    return line.code, [(each.what, each.text, each.blamed) for each in row.excerpts]
+    return line.code, [(each.label, each.text, each.mark is not None) for each in row.excerpts]
 
 
 def test_a_prompt_that_diverges_is_shown_with_the_turn(recipe_of, tmp_path):
@@ -241,7 +241,7 @@ def test_a_prompt_that_diverges_is_shown_with_the_turn(recipe_of, tmp_path):
     both = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
     assert code == "prompt_diverges"
     assert [text for _, text, _ in shown] == [both + "<think>\n", both + "Hello<|im_end|>\n"]
-    assert [blamed for _, _, blamed in shown] == [False, True]
+    assert [marked for _, _, marked in shown] == [True, True]
 
 
 def test_other_rejected_rows_have_the_hint_of_a_build(recipe_of, tmp_path):
@@ -386,5 +386,5 @@ def test_of_a_mangled_text_the_rendering_is_shown(recipe_of, tmp_path):
     (row,) = preview(recipe_of(write(tmp_path / "a.jsonl", chat("a < b?", "a < b!")), template=escaping)).rows
     assert [line.code for line in row.view.rejected] == ["mangled_text"]
     (excerpt,) = row.excerpts
-    assert "a &lt; b" in excerpt.text and excerpt.blamed
+    assert "a &lt; b" in excerpt.text and excerpt.mark
     assert row.hint is not None and row.hint.startswith("packer preview shows what the template writes")

@@ -14,7 +14,6 @@ from packer.audit.stats import count_lengths, rows_of_split, stats
 from packer.errors import CheckError
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import load_recipe
-from packer.rejections import CODES
 from packer.store.cache import Cache
 
 
@@ -35,19 +34,18 @@ def test_totals_equal_a_literal_count(starter_cache):
     blocks = [table(starter_cache, "blocks", split) for split in ("train", "eval")]
     labels = [label for part in documents for row in part["labels"].to_pylist() for label in row]
     codes = Counter(line["code"] for line in rejected_lines(starter_cache) if "document" not in line)
-    assert found.rows == 200
-    assert found.kept == 200 - sum(codes.values())
-    assert {reason.code: reason.count for reason in found.rejected} == codes
-    assert all(reason.meaning == CODES[reason.code] for reason in found.rejected)
+    assert found.totals.rows == 200
+    assert found.totals.kept == 200 - sum(codes.values())
+    assert found.totals.rejected == codes
     assert found.documents == sum(part.num_rows for part in documents)
     assert found.tokens == len(labels)
     assert found.trained == sum(label != -100 for label in labels)
     assert found.trained_share == found.trained / found.tokens
-    assert found.blocks == sum(part.num_rows for part in blocks)
+    assert found.totals.blocks == sum(part.num_rows for part in blocks)
     in_blocks = sum(sum(part["length"].to_pylist()) for part in blocks)
-    assert found.slots == found.blocks * 512
-    assert found.padding == found.slots - in_blocks
-    assert found.fill == in_blocks / found.slots
+    assert found.totals.slots == found.totals.blocks * 512
+    assert found.totals.padding == found.totals.slots - in_blocks
+    assert found.fill == in_blocks / found.totals.slots
     assert found.cut_tokens == found.tokens - in_blocks
     assert found.num_bytes == sum(
         path.stat().st_size for path in starter_cache.rglob("*") if path.is_file() and ".packer" not in path.parts
@@ -68,11 +66,10 @@ def test_splits_equal_a_literal_count(starter_cache):
         assert split.packed_tokens == sum(blocks["length"].to_pylist())
         assert split.slots == 512 * blocks.num_rows
         assert (split.lengths.min, split.lengths.max) == (lengths[0], lengths[-1])
-        assert sum(count for _, _, count in split.lengths.bins) == len(lengths)
 
 
 @pytest.mark.parametrize("lengths", [[1], [3, 5, 6, 9], [1, 2, 3, 4, 7, 8, 15, 16, 1_000_000], list(range(1, 101))])
-def test_quantiles_and_bins_equal_a_literal_count(lengths):
+def test_quantiles_equal_a_literal_count(lengths):
     found = count_lengths(np.array(lengths, np.int32))
     ordered = sorted(lengths)
 
@@ -81,10 +78,6 @@ def test_quantiles_and_bins_equal_a_literal_count(lengths):
 
     assert (found.min, found.max) == (ordered[0], ordered[-1])
     assert [found.p10, found.p50, found.p90, found.p99] == [quantile(share) for share in (0.1, 0.5, 0.9, 0.99)]
-    for first, last, count in found.bins:
-        assert count == sum(first <= length <= last for length in lengths)
-    assert sum(count for _, _, count in found.bins) == len(lengths)
-    assert all(a[1] + 1 == b[0] for a, b in zip(found.bins[:-1], found.bins[1:], strict=True))
 
 
 def test_no_documents_have_no_lengths():
@@ -101,11 +94,10 @@ def test_documents_that_fit_no_block_are_counted_with_their_tokens(starter, tmp_
     ]
     overlong = [length for length in lengths if length > 64]
     assert overlong
-    assert [(reason.code, reason.documents, reason.parts) for reason in found.cut] == [
-        ("overlong", len(overlong), len(overlong))
-    ]
+    ((code, cut),) = found.totals.cut.items()
+    assert (code, cut.documents, cut.parts) == ("overlong", len(overlong), len(overlong))
     assert found.cut_tokens == sum(overlong)
-    assert found.cut[0].trained == found.trained - sum(
+    assert cut.trained == found.trained - sum(
         sum(table(tmp_path / "cache", "blocks", split)["num_trained"].to_pylist()) for split in ("train", "eval")
     )
 
@@ -113,7 +105,12 @@ def test_documents_that_fit_no_block_are_counted_with_their_tokens(starter, tmp_
 def test_a_cache_without_blocks_has_numbers_too(starter, tmp_path):
     build(load_recipe(starter / "recipe.yaml", ["pack.mode=none"]), tmp_path / "cache", jobs=1)
     found = stats(tmp_path / "cache")
-    assert (found.mode, found.blocks, found.slots, found.fill) == ("none", 0, 0, 0.0)
+    assert (found.manifest.recipe["pack"]["mode"], found.totals.blocks, found.totals.slots, found.fill) == (
+        "none",
+        0,
+        0,
+        0.0,
+    )
     assert found.documents == sum(split.documents for split in found.splits) > 0
 
 
@@ -121,7 +118,7 @@ def test_what_rules_leave_out_is_on_disk_and_in_no_other_number(starter, tmp_pat
     rules = ["filters=[{name: long, of: answers, chars: {min: 200}}]"]
     build(load_recipe(starter / "recipe.yaml", rules), tmp_path / "cache", jobs=1)
     found = stats(tmp_path / "cache")
-    assert 0 < found.used == sum(split.kept for split in found.splits) < found.kept
+    assert 0 < found.used == sum(split.kept for split in found.splits) < found.totals.kept
     for name in ("documents", "tokens", "trained"):
         assert getattr(found, name) == sum(getattr(split, name) for split in found.splits)
     in_blocks = sum(

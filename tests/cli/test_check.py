@@ -35,7 +35,7 @@ def leaking(tmp_path_factory):
 
 def test_a_random_split_of_rows_with_copies_fails(leaking):
     told = run("check", leaking / "cache", "--sources", "/", "--near", exit_code=1)
-    assert "rows of validation are also in train" in " ".join(told.stdout.split())
+    assert "rows of validation: also in train" in " ".join(told.stdout.split())
     assert "copies_between_splits, prompts_between_splits, near_between_splits" in " ".join(told.stderr.split())
     assert all(len(line) <= 80 for line in told.stdout.splitlines() if "/" not in line)
     assert told.stdout.splitlines()[-1].startswith("  fingerprint  ")
@@ -44,9 +44,9 @@ def test_a_random_split_of_rows_with_copies_fails(leaking):
 def test_json_has_what_is_printed(leaking):
     found = fields("check", leaking / "cache", "--sources", "/", "--near", exit_code=1)
     assert found["command"] == "check" and not found["ok"] and found["error"]["code"] == "check_failed"
-    levels = {each["code"]: each["level"] for each in found["checks"]}
-    assert levels["copies_between_splits"] == "failure" and levels["copies_within_splits"] == "warning"
-    assert found["counts"]["failure"] == sum(level == "failure" for level in levels.values())
+    levels = {each["code"]: each["level"] for each in found["findings"]}
+    assert levels["copies_between_splits"] == "error" and levels["copies_within_splits"] == "warning"
+    assert found["counts"]["error"] == sum(level == "error" for level in levels.values())
 
 
 def test_quiet_prints_what_is_wrong_alone(leaking):

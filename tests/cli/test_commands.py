@@ -192,7 +192,7 @@ def test_stats_prints_the_numbers_of_the_library(cache):
     assert found["tokens"] == expected.tokens
     assert found["splits"][1]["lengths"]["p50"] == expected.splits[1].lengths.p50
     shown = run("stats", cache).stdout
-    for number in (expected.tokens, expected.trained, expected.padding, expected.splits[0].lengths.p99):
+    for number in (expected.tokens, expected.totals.padding, expected.splits[0].lengths.p99):
         assert f"{number:,}" in shown
 
 
@@ -308,7 +308,18 @@ def test_help_and_version_are_everywhere_and_fit_80_columns(name):
 
 
 def test_no_output_of_a_pipe_is_wider_than_80_columns_where_it_is_a_table(cache):
-    for words in (("stats", cache), ("verify", cache)):
-        lines = run(*words, env={"COLUMNS": "80"}).stdout.splitlines()
-        assert lines
-        assert max(map(len, (line for line in lines if str(cache) not in line))) <= 80
+    lines = run("verify", cache, env={"COLUMNS": "80"}).stdout.splitlines()
+    assert max(len(line) for line in lines if str(cache) not in line) <= 80
+
+
+def test_stats_warns_first_and_then_says_what_a_build_says(starter, tmp_path):
+    arguments = ("-c", starter / "recipe.yaml", "-o", tmp_path / "cache", "--fail-above", "1", "--block-len", "64")
+    settings = ("supervision.turns=conversation", "filters=[{name: dead, of: answers, not_matches: qqq}]")
+    built = run("build", *arguments, *(word for each in settings for word in ("--set", each))).stdout.splitlines()
+    lines = run("stats", tmp_path / "cache").stdout.splitlines()
+    warned = [number for number, line in enumerate(lines) if line.startswith("warning: ")]
+    first = next(number for number, line in enumerate(lines) if line.startswith("  rows "))
+    assert len(warned) == 3 and max(warned) < first
+    assert {line for line in built if line.startswith(("warning: ", "  rows ", "  documents ", "  blocks "))} <= {
+        *lines
+    }

@@ -53,7 +53,7 @@ def test_nothing_is_written_into_a_folder_that_a_url_looks_like(url, starter_cac
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "words"),
     [
-        ("{cache} --to trl -o {new}", 2, "export --to trl was withdrawn"),
+        ("{cache} --to trl -o {new}", 2, "'trl' is not one of"),
         ("{cache} --to datasets -o {taken}", 2, "already exists"),
         ("{missing} --to datasets -o {new}", 3, "is not a cache"),
         ("{cache} --to datasets", 2, "-o"),

@@ -247,7 +247,7 @@ def test_a_template_that_rewrites_history_is_asked_about_in_words(desk: Path, re
         learned[each] = built["totals"]["trained"]
     assert learned["last"] < learned["as_rendered"] <= learned["exact"]
     report = run("lint", *asked).stdout
-    assert "--history as_rendered" in re.sub(r"\s+", " ", report.partition("[rows_price]")[2])
+    assert "--history as_rendered" in re.sub(r"\s+", " ", report.partition("[history_rewritten]")[2])
 
 
 def test_recipes_of_families_load_and_their_keys_are_the_recipes(tmp_path: Path) -> None:
@@ -336,6 +336,15 @@ def test_every_code_is_explained(tmp_path: Path) -> None:
         explanations()
     )
     assert {"tokenizer", "sources.schema", "supervision.history_rewrite"} <= keys
+    within = {
+        "text.fim.tokens": ["text.fim"],
+        "split.shares.validation": ["split"],
+        "filters[0].chars.min": ["filters"],
+        "media": ["media.images", "media.root", "media.check", "media.keep"],
+    }
+    for name, expected in within.items():
+        assert [each["name"] for each in fields("explain", name)["explanations"]] == expected
+    assert_refused("no code, schema, key or command is called", "explain", "text.fim.token", exit_code=2)
     for name in ("supervision.history_rewrite", "history_rewrite", "history", "--history"):
         said = " ".join(run("explain", "--", name).stdout.split())
         assert "exact | last | as_rendered: " in said and "--history exact sets it" in said

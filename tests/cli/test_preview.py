@@ -68,7 +68,7 @@ def test_json_has_the_message_and_weight_of_every_run(rows, tokenizer):
         ("masked", None, None), ("trained", 1, 1.0), ("masked", None, None), ("trained", 3, 1.0)
     ]  # fmt: skip
     assert all(len(run["labels"]) == len(run["input_ids"]) == run["num_tokens"] for run in runs)
-    assert found["rows"][1]["excerpts"] == [{"what": "the row", "text": "not json", "blamed": True}]
+    assert found["rows"][1]["excerpts"] == [{"label": "the row", "text": "not json", "mark": [0, 8], "note": ""}]
     assert [bool(row["hint"]) for row in found["rows"]] == [False, True, False]
     assert found["totals"]["rejected"] == {"not_json": 1}
     assert found["totals"]["rows"] == 3

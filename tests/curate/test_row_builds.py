@@ -496,7 +496,7 @@ def test_rules_read_the_fields_of_a_struct_beside_values_that_json_does_not_have
         (
             ["split={time: at, zone: CET, cutoffs: {test: 2026-01-01}}"],
             RecipeError,
-            "a time that names no zone is in UTC",
+            "unknown key 'split.zone'",
         ),
         (["filters=[{name: a, of: answers, field: b, min: 1}]"], RecipeError, "found field and of"),
         (["filters=[{name: a, of: answers}]"], RecipeError, "no condition"),

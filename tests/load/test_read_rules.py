@@ -17,7 +17,6 @@ from packer.pipeline.from_python import build  # noqa: E402
 from packer.recipe.read_rules import Read  # noqa: E402
 from packer.recipe.recipe import load_recipe  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
-from packer.withdrawn import BUDGET_OF_PADDED, WITHDRAWN  # noqa: E402
 
 LEFT = ("read.batching=padded", "read.multiple_of=8", "read.side=left", "read.cutoff_len=200")
 ALONE = {"rank": 0, "world_size": 1, "prefetch": 0}
@@ -107,9 +106,3 @@ def test_a_state_shows_the_batch_as_the_run_had_it(ruled):
 )
 def test_rules_are_values_of_batching(read, batching):
     assert batching_from_recipe(read) == batching
-
-
-def test_padding_beside_a_token_budget_in_a_recipe_of_an_earlier_version_says_what_to_use():
-    with pytest.raises(UsageError, match="token_budget with padding was withdrawn") as caught:
-        batching_from_recipe(Read(batching="token_budget", multiple_of=8))
-    assert caught.value.hint == WITHDRAWN[BUDGET_OF_PADDED]

@@ -45,7 +45,7 @@ def test_the_length_that_is_proposed_keeps_what_it_says(starter, tmp_path):
     """Of the same documents, packed again with each of the two lengths."""
     made = any_share(starter, tmp_path / "cache", "pack.block_len=128")
     told, tokens = made.left_out, made.manifest.totals.tokens
-    assert told == stats(tmp_path / "cache").left_out
+    assert told == stats(tmp_path / "cache").summary.left_out
     assert told.tokens == made.manifest.totals.cut_tokens == told.share * tokens > WORTH_A_WARNING * tokens
     assert told.fits_all % 64 == 0
     assert any(f"--block-len {told.fits_all} " in way for way in told.ways_out)

@@ -105,7 +105,7 @@ def test_rows_are_left_out_as_literal_rules_say(built):
 
 def test_a_cache_with_a_split_and_its_leaks_left_out_passes_and_verifies(built):
     report = check(built / "cache", sources=["/"], near=True)
-    assert report.ok, [each for each in report.checks if each.level == "failure"]
+    assert report.ok, [each for each in report.findings if each.level == "error"]
     assert verify(built / "cache", level="full").ok
 
 
@@ -117,7 +117,7 @@ def test_rows_divided_at_random_fail(built, tmp_path):
     plain = {"decontaminate": None, "deduplicate": None, "split": None}
     build(recipe_of(built, sources=sources, **plain), tmp_path / "cache", jobs=1)
     report = check(tmp_path / "cache", sources=["/"], near=True)
-    assert {each.code for each in report.checks if each.level == "failure"} == {"near_between_splits"}
+    assert {each.code for each in report.findings if each.level == "error"} == {"near_between_splits"}
     build(recipe_of(built, sources=sources, **plain | {"split": {"leakage": {}}}), tmp_path / "other", jobs=1)
     assert check(tmp_path / "other", sources=["/"], near=True).ok, (
         "a validation file of one's own keeps train free of its copies"

@@ -111,7 +111,7 @@ def test_pairs_longer_than_a_filter_lets_pass_are_left_out_whole(
     assert {*range(40)} - {*kept} == set() and {*range(40, 46)} - {*kept}
 
 
-def test_blocks_of_an_earlier_version_are_refused_and_built_over(
+def test_blocks_of_preference_data_are_refused_and_built_over(
     starter: Path, tmp_path: Path, rows: list[dict[str, Any]], starter_cache: Path
 ) -> None:
     """As the manifest says: their shards are not looked at."""
@@ -121,7 +121,7 @@ def test_blocks_of_an_earlier_version_are_refused_and_built_over(
     manifest, block = read_manifest(cache), next(s for s in read_manifest(starter_cache).shards if s.kind == "blocks")
     packed = {**manifest.recipe, "pack": {**manifest.recipe["pack"], "mode": "isolated"}}
     write_manifest(cache, msgspec.structs.replace(manifest, recipe=packed, shards=(*manifest.shards, block)))
-    with pytest.raises(CheckError, match="has blocks of preference data, which were withdrawn") as caught:
+    with pytest.raises(CheckError, match="has blocks of preference data, which nothing reads") as caught:
         Cache.open(cache)
     assert "--force" in caught.value.hint
     result = build(recipe, cache, jobs=1, force=True)

@@ -112,7 +112,7 @@ def test_a_node_that_cannot_take_part_ends_the_run_and_what_is_running_is_cancel
     ("words", "options"),
     [
         ("token-packer[ray]", ["--on", "ray"]),
-        ("--on ray://HOST:PORT was withdrawn", ["--on", "ray://head:10001"]),
+        ("--on ray://head:10001: not a place packer can work on", ["--on", "ray://head:10001"]),
         ("--on spark: not a place packer can work on", ["--on", "spark"]),
     ],
 )

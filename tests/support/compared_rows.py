@@ -36,11 +36,11 @@ def with_copies(rows, seed=2):
 
 
 def levels(report):
-    return {each.code: each.level for each in report.checks}
+    return {each.code: each.level for each in report.findings}
 
 
 def counts(report):
-    return {each.code: each.count for each in report.checks}
+    return {each.code: each.count for each in report.findings}
 
 
 def prompt(row):

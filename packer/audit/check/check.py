@@ -1,25 +1,35 @@
 """Checks of a cache's rows: what to find out before training from it."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from packer.audit.check.check_report import Check, CheckReport, RowPair, RowText
-from packer.audit.check.row_checks import NEAR_BETWEEN, CheckResult, compare_rows
+from packer.audit.check.row_checks import CheckResult, checked, compare_rows
 from packer.audit.check.row_facts import Compared, RowFacts, read_facts
-from packer.audit.input_parts import InputPart, cut_input, map_inputs
+from packer.audit.findings import CodedFinding, Example, Findings
+from packer.audit.input_parts import InputPart, read_inputs
 from packer.batches import Sample
 from packer.curate.texts import utterances
-from packer.errors import PackerError, UsageError
+from packer.errors import UsageError
 from packer.pipeline.plan.source_roots import SourceRoots
 from packer.pipeline.workers.executor import Workers
 from packer.pipeline.workers.ray_workers import workers_on
 from packer.progress import Progress, Silent
-from packer.recipe.recipe import Recipe, make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.recipe.row_rules import Split
+from packer.render.common_prefix import common_length
 from packer.store.cache import Cache
 from packer.store.manifest import Input
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckReport(Findings):
+    """The result of :func:`packer.audit.check`; docs/how-to/check.md explains each code."""
+
+    folder: Path
+    fingerprint: str
+    findings: tuple[CodedFinding, ...]
+    """One for each check, in their order, also of those that found nothing."""
 
 
 def check(
@@ -75,8 +85,8 @@ def check(
                 if field and found is None:
                     raise UsageError(f"no row has a value of {field}", hint="name a field, such as metadata.user_id")
             checks += _with_texts(compare_rows(facts), facts, parts, most)
-        checks += [_check_mask(recipe, inputs), _check_cutoff(cache, recipe.read.cutoff_len)]
-        return CheckReport(folder=cache.folder, fingerprint=cache.fingerprint, checks=tuple(checks))
+        checks.append(_check_cutoff(cache, recipe.read.cutoff_len))
+        return CheckReport(folder=cache.folder, fingerprint=cache.fingerprint, findings=tuple(checks))
 
 
 def _find_inputs(
@@ -85,35 +95,26 @@ def _find_inputs(
     """Return the partitions of the unchanged inputs; for each other input its path, and why it cannot be used."""
     if not roots:
         return [], [(entry.path, "") for entry in inputs]
-    found = map_inputs(partial(_parts_of, partition_bytes, roots), inputs, workers, progress)
+    found = read_inputs(inputs, partition_bytes, roots, workers, progress)
     parts = [part for own in found if not isinstance(own, str) for part in own]
     return parts, [(entry.path, own) for entry, own in zip(inputs, found, strict=True) if isinstance(own, str)]
 
 
-def _parts_of(partition_bytes: int, roots: SourceRoots, task: tuple[int, Input]) -> tuple[InputPart, ...] | str:
-    """Partition an input, or return the reason why it cannot be."""
-    source, entry = task
-    try:
-        return cut_input(entry, source, partition_bytes, roots)
-    except PackerError as error:
-        return error.message.removeprefix(f"{entry.path}: ")
-
-
 def _check_inputs(
     parts: Sequence[InputPart], missing: Sequence[tuple[str, str]], number: int, roots: SourceRoots
-) -> Check:
+) -> CodedFinding:
     if not roots:
-        return Check(
+        return CodedFinding(
             code="inputs",
             level="skipped",
             message="no row was compared with another: --sources . reads the inputs again that are below this folder",
         )
     if not missing:
-        return Check(code="inputs", level="ok", message="every input is unchanged since the build")
+        return CodedFinding(code="inputs", level="ok", message="every input is unchanged since the build")
     named = "; ".join(f"{path}: {why}" for path, why in missing[:3])
     more = f"; and {len(missing) - 3} more" if len(missing) > 3 else ""
     left_out = "" if parts else "; not checked without them: copies, prompts, near copies"
-    return Check(
+    return CodedFinding(
         code="inputs",
         level="warning" if parts else "skipped",
         message=f"{len(missing)} of {number} inputs cannot be compared: {named}{more}{left_out}",
@@ -124,8 +125,11 @@ def _check_inputs(
 
 def _with_texts(
     results: Sequence[CheckResult], facts: RowFacts, parts: Sequence[InputPart], max_row_bytes: int
-) -> list[Check]:
-    """Return the checks with the texts of their examples, which are read again."""
+) -> list[CodedFinding]:
+    """Return the checks with pairs of rows as examples, one below the other, whose texts are read again.
+
+    Differences are marked if they are a small part.
+    """
     wanted = {facts.place(row) for _, pairs in results for pair in pairs for row in pair[:2]}
     samples = {
         (part.source, row): sample
@@ -133,34 +137,33 @@ def _with_texts(
         for row, sample in part.samples({row for source, row in wanted if source == part.source}, max_row_bytes)
     }
 
-    def shown(row: int, code: str) -> RowText:
-        source, number = place = facts.place(row)
-        texts = _texts(samples[place]) if place in samples else []
-        prompt = [text for role, text in texts if role == "user"][:1] if code == NEAR_BETWEEN else []
-        return RowText(
-            input=facts.files[source],
-            row=number,
-            split=facts.splits[int(facts.split[row])],
-            text="\n".join(prompt or [text for _, text in texts]),
+    def shown(first: int, second: int, similarity: float) -> tuple[Example, ...]:
+        places = facts.place(first), facts.place(second)
+        texts = [_text(samples[place]) if place in samples else "" for place in places]
+        start = common_length(*texts)
+        end = common_length(*(text[start:][::-1] for text in texts))
+        is_small = 2 * (start + end) >= max(map(len, texts)) and texts[0] != texts[1]
+        alike = ("", "" if similarity == 1 else f", {similarity:.2f} alike")
+        return tuple(
+            Example(
+                label=f"{facts.splits[int(facts.split[row])]} {facts.files[source]}:{number}{more}",
+                text=text,
+                mark=(start, len(text) - end) if is_small else None,
+            )
+            for row, (source, number), text, more in zip((first, second), places, texts, alike, strict=True)
         )
 
     return [
-        replace(
-            check,
-            pairs=tuple(
-                RowPair(first=shown(first, check.code), second=shown(second, check.code), similarity=similarity)
-                for first, second, similarity in pairs
-            ),
-        )
-        for check, pairs in results
+        replace(found, examples=tuple(example for pair in pairs for example in shown(*pair)))
+        for found, pairs in results
     ]
 
 
-def _texts(sample: Sample) -> list[tuple[str, str]]:
-    """Return role and text of each message of a row; for a pretokenized row, its ids as numbers."""
+def _text(sample: Sample) -> str:
+    """Return the texts of a row's messages; for a pretokenized row, its ids as numbers."""
     if sample.pretokenized is None:
-        return list(utterances(sample))
-    return [("", " ".join(map(str, sample.pretokenized.input_ids.tolist())))]
+        return "\n".join(text for _, text in utterances(sample))
+    return " ".join(map(str, sample.pretokenized.input_ids.tolist()))
 
 
 def _trained_on(sizes: dict[str, int]) -> tuple[str, ...]:
@@ -169,22 +172,10 @@ def _trained_on(sizes: dict[str, int]) -> tuple[str, ...]:
     return named or tuple(sorted(sizes, key=lambda name: -sizes[name])[:1])
 
 
-def _check_mask(recipe: Recipe, inputs: Sequence[Input]) -> Check:
-    """Say by which rule tokens are trained."""
-    own, usual = (each.documents_half()["supervision"] for each in (recipe, Recipe()))
-    rule = {key: own[key] for key in own if key == "turns" or own[key] != usual.get(key)}
-    named = (
-        f"supervision.{key}: {each if isinstance(each, str) else ' and '.join(each)}" for key, each in rule.items()
-    )
-    said = {"text": "of texts, every token", "tokens": "of rows of ids, as they say", "": ", ".join(named)}
-    schemas = {entry.schema if entry.schema in said else "" for entry in inputs}
-    return Check.of("loss_mask", "; ".join(said[each] for each in sorted(schemas)), None)
-
-
-def _check_cutoff(cache: Cache, most: int | None) -> Check:
+def _check_cutoff(cache: Cache, most: int | None) -> CodedFinding:
     """Count the documents that readers cut by default, and those of which nothing trained is left."""
     if most is None:
-        return Check.of("cutoff", "none: readers take documents whole", None)
+        return checked("cutoff", "none: readers take documents whole", None)
     total = cut = lost = 0
     for each in map(cache.documents, cache.splits("documents")):
         lengths, trained = each.lengths(), each.num_trained()
@@ -194,4 +185,4 @@ def _check_cutoff(cache: Cache, most: int | None) -> Check:
     message = f"readers take {most:,} tokens of a document: {cut:,} of {total:,} are cut"
     message += f", {lost:,} of them before anything is trained" if lost else ""
     hint = "readers leave these out; a larger read.cutoff_len tokenizes nothing again"
-    return Check.of("cutoff", message, "warning" if lost else None, count=lost, hint=hint)
+    return checked("cutoff", message, "warning" if lost else None, count=lost, hint=hint)

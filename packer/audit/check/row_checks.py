@@ -1,16 +1,18 @@
 """Checks that compare rows: copies and near duplicates between and within splits.
 
-Held-out splits are compared with training splits, not with each other.
+Held-out splits are compared with training splits, not with each other. Every comparison yields pairs of rows that
+match; what share of the rows may match decides the level.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from packer.audit.check.check_report import Check, Outcome
 from packer.audit.check.row_facts import RowFacts
-from packer.batches import Int64, UInt64
+from packer.audit.findings import CodedFinding, Severity
+from packer.batches import Int64
 from packer.curate.near import DroppedRows, exact_duplicates, near_duplicates, nearest
 from packer.curate.select import NAMES
 from packer.display import plural
@@ -18,216 +20,204 @@ from packer.display import plural
 JACCARD = 0.8
 """Similarity from which on rows count as near duplicates."""
 
-_LEAKAGE = (
-    f"--set split.leakage.near={JACCARD} leaves such rows out of train; --set split.shares.validation=0.02 holds out "
-    "rows by their prompt, so that no prompt is in two splits"
-)
-
-_GROUPED = (
-    "in sources without a split of their own, split.group keeps the rows of a group together; or the field has both 7 "
-    'and "7"'
-)
-_EARLY = "in sources without a split of their own, split.time holds out the last rows"
-
-_OTHER_NAME = "with sources.split: train for what is trained on, as rules take all other splits for held out, "
-
-NEAR_BETWEEN = "near_between_splits"
 SHOWN = 5
 
 FEW_ROWS = 100
 """Of an input with fewer rows, a share says little."""
 
-_MANY = 0.01
-"""Share of rows from which on copies, or prompts shared with training rows, matter."""
+Pair: TypeAlias = tuple[int, int, float]
+"""Two rows that match, by their indices among the facts, and their similarity."""
 
-_TEMPLATED = 0.1
+CheckResult: TypeAlias = tuple[CodedFinding, tuple[Pair, ...]]
+"""A check, and the pairs that illustrate it."""
 
-ExamplePairs = tuple[tuple[int, int, float], ...]
-"""Pairs of rows that illustrate a finding: their indices among the facts, and their similarity."""
 
-CheckResult = tuple[Check, ExamplePairs]
+class Kind(NamedTuple):
+    """A check that compares rows."""
+
+    found: str
+    """What is said of rows that match; `{others}` are the splits that are trained on."""
+
+    none: str
+    """What is said if there are none."""
+
+    hint: str
+    warns: float = 0.0
+    """Share of matching rows from which on the check warns, and fails."""
+
+    fails: float = 2.0
+
+
+def checked(
+    code: str, message: str, bad: Severity | None, *, hint: str | None = None, count: int | None = None
+) -> CodedFinding:
+    """Return the result of a check: of level `bad`, with the hint, or ok if `bad` is None."""
+    return CodedFinding(code=code, level=bad or "ok", message=message, hint=hint if bad else None, count=count)
+
+
+_LEAKAGE = (
+    f"--set split.leakage.near={JACCARD} leaves such rows out of train; --set split.shares.validation=0.02 holds out "
+    "rows by their prompt, so that no prompt is in two splits"
+)
+_EARLY = "in sources without a split of their own, split.time holds out the last rows"
+_GROUPED = (
+    "in sources without a split of their own, split.group keeps the rows of a group together; or the field has both 7 "
+    'and "7"'
+)
+_OTHER_NAME = "with sources.split: train for what is trained on, as rules take all other splits for held out, "
+
+KINDS = {
+    "copies_between_splits": Kind(
+        "also in {others}", "no row of a held-out split is also in a split that is trained on", _LEAKAGE, fails=0.0
+    ),
+    "prompts_between_splits": Kind(
+        "with a prompt of {others}",
+        "no prompt of a held-out split is also in a split that is trained on",
+        _LEAKAGE,
+        fails=0.01,
+    ),
+    "near_between_splits": Kind(
+        "with nearly a prompt of {others}",
+        "no prompt of a held-out split is nearly one that is trained on",
+        _LEAKAGE,
+        fails=0.01,
+    ),
+    "times": Kind(
+        "no later than the last of {others}",
+        "every row of a held-out split is later than those that are trained on",
+        _EARLY,
+        fails=0.0,
+    ),
+    "copies_within_splits": Kind(
+        "a copy of another",
+        "no row is in its split twice",
+        "--set deduplicate.exact=bytes keeps the first of them",
+        warns=0.01,
+    ),
+    "near_within_splits": Kind(  # many are a sign of a corpus that was written from templates
+        "nearly another that is trained on",
+        "no row that is trained on is nearly another",
+        f"--set deduplicate.near.jaccard={JACCARD} keeps the first of them",
+        warns=0.1,
+    ),
+}
 
 
 def compare_rows(facts: RowFacts) -> list[CheckResult]:
     """Compare the rows of all splits; also nearly, by group and by time, if the facts have what that needs."""
     found: list[CheckResult] = []
-    near = facts.conversations is not None
-    if facts.conversations is not None and not len(facts.conversations.shingles):
-        message, near = "rows that bring their ids have no words to compare", False
-        found.append((Check(code="near_copies", level="skipped", message=message), ()))
+    talks = facts.conversations
+    if talks is not None and not len(talks.shingles):
+        message, talks = "rows that bring their ids have no words to compare", None
+        found.append((CodedFinding(code="near_copies", level="skipped", message=message), ()))
     if len(facts.splits) > 1:
-        found += _between_splits(facts, near=near)
-        found += [(_groups(facts.group, facts), ())] if facts.group is not None else []
-    found.append(_copies_within(facts))
-    return [*found, _near_within(facts)] if near else found
+        found += [_between(facts, code, compare) for code, compare in _comparisons(facts, near=talks is not None)]
+        found += [] if facts.group is None else [(_groups(facts), ())]
+    copies = [exact_duplicates(facts.content, facts.of_split(name)) for name in facts.splits]
+    found.append(_within(facts, "copies_within_splits", facts.splits, copies))
+    if talks is not None:
+        near = [near_duplicates(talks, facts.of_split(name), JACCARD) for name in facts.trained]
+        found.append(_within(facts, "near_within_splits", facts.trained, near))
+    return found
 
 
-def _between_splits(facts: RowFacts, *, near: bool) -> Iterator[CheckResult]:
-    """Find held-out rows that are also training rows, or whose prompt is that of one, or nearly (`near`)."""
-
-    def copied(rows: Int64, among: Int64) -> ExamplePairs:
-        return _same(facts.content, rows, among)
-
-    def asked(rows: Int64, among: Int64) -> ExamplePairs:
-        long = np.diff(facts.prompts.offsets) > 0
-        return _same(facts.prompt, rows[long[rows]], among[long[among]])
-
-    def nearly(rows: Int64, among: Int64) -> ExamplePairs:
-        return _pairs(nearest(facts.prompts, among, rows, JACCARD))
-
-    none = "no row of a held-out split is also in a split that is trained on"
-    yield _between(facts, "copies_between_splits", copied, found="{are} also in {others}", none=none, fails=0.0)
-    none = "no prompt of a held-out split is also in a split that is trained on"
-    found = "{ask} what a row of {others} asks"
-    yield _between(facts, "prompts_between_splits", asked, found=found, none=none, fails=_MANY)
+def _comparisons(facts: RowFacts, *, near: bool) -> Iterator[tuple[str, Callable[[Int64, Int64], Sequence[Pair]]]]:
+    """Yield what finds held-out rows that match a training row: a function of both."""
+    yield "copies_between_splits", lambda rows, among: _same(facts.content, rows, among)
+    long = np.diff(facts.prompts.offsets) > 0
+    yield "prompts_between_splits", lambda rows, among: _same(facts.prompt, rows[long[rows]], among[long[among]])
     if near:
-        none = "no prompt of a held-out split is nearly one that is trained on"
-        found = "{ask} nearly what a row of {others} asks"
-        check, pairs = _between(facts, NEAR_BETWEEN, nearly, found=found, none=none, fails=_MANY)
-        yield check, tuple(pair for pair in pairs if not _is_plain(facts, pair))  # the check before shows those
+        yield "near_between_splits", lambda rows, among: _pairs(nearest(facts.prompts, among, rows, JACCARD))
     if (time := facts.time) is not None:
 
-        def early(rows: Int64, among: Int64) -> ExamplePairs:
+        def early(rows: Int64, among: Int64) -> Sequence[Pair]:
             last = int(among[np.nan_to_num(time[among], nan=-np.inf).argmax()])
-            return tuple((row, last, 1.0) for row in rows[time[rows] <= time[last]].tolist())
+            return [(row, last, 1.0) for row in rows[time[rows] <= time[last]].tolist()]
 
-        none = f"every row of a held-out split is later than those that are trained on, by {facts.asked.time}"
-        found = "{are} no later than the last of {others}"
-        yield _between(facts, "times", early, found=found, none=none, fails=0.0, hint=_EARLY)
+        yield "times", early
 
 
-def _groups(group: UInt64, facts: RowFacts) -> Check:
+class _Part(NamedTuple):
+    """Some rows, and pairs of those that match."""
+
+    name: str
+    num_rows: int
+    pairs: Sequence[Pair]
+
+
+def _between(facts: RowFacts, code: str, compare: Callable[[Int64, Int64], Sequence[Pair]]) -> CheckResult:
+    """Compare each held-out split with the training splits."""
+    among = np.concatenate([facts.of_split(name) for name in facts.trained])
+    if not len(among) or len(among) == len(facts.row):
+        missing = "held out" if len(among) else "trained"
+        return CodedFinding(code=code, level="skipped", message=f"no row that is {missing} could be read"), ()
+    held = [(name, facts.of_split(name)) for name in facts.splits if name not in facts.trained]
+    return _judged(facts, code, [_Part(name, len(rows), compare(rows, among)) for name, rows in held])
+
+
+def _within(facts: RowFacts, code: str, splits: Sequence[str], found: Sequence[DroppedRows]) -> CheckResult:
+    """Judge what was found in splits; also in the file with the largest share of it, which may be few of all rows."""
+    rows = np.concatenate([facts.of_split(name) for name in splits])
+    pairs = [pair for each in found for pair in _pairs(each)]
+    parts = [_Part("", len(rows), pairs)]
+    lost = np.array([pair[0] for pair in pairs], np.int64)
+    sizes, counts = (np.bincount(facts.source[each], minlength=len(facts.files)) for each in (rows, lost))
+    worst = int(np.where(sizes >= FEW_ROWS, counts / np.maximum(sizes, 1), 0.0).argmax())
+    if FEW_ROWS <= sizes[worst] < len(rows):
+        own = [pair for pair in pairs if facts.source[pair[0]] == worst]
+        parts.append(_Part(facts.files[worst], int(sizes[worst]), own))
+    capped = "; so many share a template that not all were compared" * any(each.num_capped for each in found)
+    return _judged(facts, code, parts, capped)
+
+
+def _judged(facts: RowFacts, code: str, parts: Sequence[_Part], more: str = "") -> CheckResult:
+    """Make a check of the rows that match; its level is that of the part with the largest share of them."""
+    kind, levels, told = KINDS[code], list[Severity](), list[str]()
+    for name, num_rows, pairs in parts:
+        share = len(pairs) / max(num_rows, 1)
+        if pairs:
+            levels.append("error" if share >= kind.fails else "warning" if share >= kind.warns else "ok")
+            what = kind.found.format(others=" or ".join(facts.trained))
+            told.append(f"{len(pairs):,} of {plural(num_rows, 'row')}{f' of {name}' if name else ''}: {what}")
+    level: Severity = max(levels, key=("ok", "warning", "error").index, default="ok")
+    is_other = code.endswith("between_splits") and NAMES[0] not in facts.trained
+    check = checked(
+        code,
+        "; ".join(told) + more if told else kind.none,
+        None if level == "ok" else level,
+        hint=_OTHER_NAME * is_other + kind.hint,
+        count=len({pair[0] for part in parts for pair in part.pairs}),
+    )
+    if level == "ok":
+        return check, ()
+
+    def interest(pair: Pair) -> tuple[bool, float, int]:
+        first, second, similarity = pair
+        return bool(facts.prompt[first] == facts.prompt[second]), -similarity, first
+
+    return check, tuple(sorted({pair for part in parts for pair in part.pairs}, key=interest)[:SHOWN])
+
+
+def _groups(facts: RowFacts) -> CodedFinding:
     """Count groups that are in more than one split."""
-    own = np.unique(np.stack([group.view(np.int64), facts.split], axis=1)[group != 0], axis=0)
+    assert facts.group is not None, "asked for"
+    own = np.unique(np.stack([facts.group.view(np.int64), facts.split], axis=1)[facts.group != 0], axis=0)
     values, counts = np.unique(own[:, 0], return_counts=True)
     number = int((counts > 1).sum())
     of, field = f"of {len(values):,} values of", facts.asked.group
     message = f"{number:,} {of} {field} are in more than one split" if number else f"each {of} {field} is in one split"
-    return Check.of("groups", message, "failure" if number else None, count=number, hint=_GROUPED)
+    return checked("groups", message, "error" if number else None, count=number, hint=_GROUPED)
 
 
-def _copies_within(facts: RowFacts) -> CheckResult:
-    """Find rows that occur more than once in their split."""
-    rows, pairs = 0, list[tuple[int, int, float]]()
-    for name in facts.splits:
-        own = facts.of_split(name)
-        copies = exact_duplicates(facts.content, own)
-        rows += len(copies.row)
-        pairs += _pairs(copies)[:SHOWN]
-    return _within(
-        "copies_within_splits",
-        rows,
-        len(facts.row),
-        pairs,
-        found="is a copy of another row of its split" if rows == 1 else "are a copy of another row of their split",
-        none="no row is in its split twice",
-        hint="--set deduplicate.exact=bytes keeps the first of them",
-    )
-
-
-def _near_within(facts: RowFacts) -> CheckResult:
-    """Find near duplicates among the training rows: a sign of a corpus generated from templates."""
-    conversations = facts.conversations
-    assert conversations is not None, "asked for"
-    num_capped, rows, near, pairs = 0, [], [], []
-    for name in facts.trained:
-        own = facts.of_split(name)
-        copies = near_duplicates(conversations, own, JACCARD)
-        num_capped += copies.num_capped
-        rows.append(own)
-        near.append(copies.row)
-        pairs += [pair for pair in _pairs(copies) if pair[2] < 1][:SHOWN]
-    whole, part = (np.bincount(facts.source[np.concatenate(each)], minlength=len(facts.files)) for each in (rows, near))
-    large = np.where(whole >= FEW_ROWS, part / np.maximum(whole, 1), 0)
-    worst, number = int(np.argmax(large)), int(part.sum())
-    share = max(float(large[worst]), number / max(int(whole.sum()), 1))
-    is_one = not large[worst] or (whole > 0).sum() == 1
-    most = "" if is_one else f"; of {facts.files[worst]} {part[worst]:,} of {whole[worst]:,}"
-    return _within(
-        "near_within_splits",
-        number,
-        int(whole.sum()),
-        pairs,
-        found=f"{'is' if number == 1 else 'are'} nearly another row that is trained on{most}"
-        + ("; so many share a template that not all were compared" if num_capped else ""),
-        none="no row that is trained on is nearly another",
-        hint=f"--set deduplicate.near.jaccard={JACCARD} keeps the first of them",
-        is_many=share >= _TEMPLATED,
-    )
-
-
-def _between(
-    facts: RowFacts,
-    code: str,
-    compare: Callable[[Int64, Int64], ExamplePairs],
-    *,
-    found: str,
-    none: str,
-    fails: float,
-    hint: str = _LEAKAGE,
-) -> CheckResult:
-    """Compare each held-out split with the training splits.
-
-    `compare` maps held-out rows and training rows to pairs of matching rows. From a share of `fails` of a held-out
-    split on, matches are a failure, below a warning. `found` is the verb phrase of the message, `none` the message if
-    nothing is found.
-    """
-    among = np.concatenate([facts.of_split(name) for name in facts.trained])
-    if not len(among) or len(among) == len(facts.row):
-        missing = "held out" if len(among) else "trained"
-        return Check(code=code, level="skipped", message=f"no row that is {missing} could be read"), ()
-    levels: list[Outcome] = ["ok"]
-    parts: list[str] = []
-    pairs: list[tuple[int, int, float]] = []
-    number = 0
-    for name in (each for each in facts.splits if each not in facts.trained):
-        rows = facts.of_split(name)
-        alike = compare(rows, among)
-        if alike:
-            levels.append("failure" if len(alike) >= fails * len(rows) else "warning")
-            one = "s" if len(alike) == 1 else ""
-            does = found.format(are="is" if one else "are", ask=f"ask{one}", others=" or ".join(facts.trained))
-            parts.append(f"{len(alike):,} of {plural(len(rows), 'row')} of {name} {does}")
-        number += len(alike)
-        pairs += sorted(alike, key=lambda pair: (_is_plain(facts, pair), -pair[2], pair[0]))[:SHOWN]
-    worst = max(levels, key=("ok", "warning", "failure").index)
-    way = ("" if NAMES[0] in facts.trained else _OTHER_NAME) + hint if number else None
-    check = Check(code=code, level=worst, message="; ".join(parts) or none, count=number, hint=way)
-    return check, tuple(pairs[:SHOWN])
-
-
-def _is_plain(facts: RowFacts, pair: tuple[int, int, float]) -> bool:
-    """Whether two rows have the same prompt; such pairs are less interesting examples, and are shown last."""
-    return bool(facts.prompt[pair[0]] == facts.prompt[pair[1]])
-
-
-def _within(
-    code: str,
-    number: int,
-    num_rows: int,
-    pairs: Sequence[tuple[int, int, float]],
-    *,
-    found: str,
-    none: str,
-    hint: str,
-    is_many: bool | None = None,
-) -> CheckResult:
-    """Make a warning if many rows match (by default 1 in 100); `found` is the verb phrase of its message."""
-    is_many = number > 0 and (number >= _MANY * num_rows if is_many is None else is_many)
-    message = f"{number:,} of {plural(num_rows, 'row')} {found}" if number else none
-    check = Check.of(code, message, "warning" if is_many else None, count=number, hint=hint)
-    return check, tuple(pairs[:SHOWN]) if is_many else ()
-
-
-def _same(keys: npt.NDArray[np.generic], rows: Int64, among: Int64) -> ExamplePairs:
+def _same(keys: npt.NDArray[np.generic], rows: Int64, among: Int64) -> list[Pair]:
     """Pair each row whose key occurs among the others with the first of those."""
     if not len(among):
-        return ()
+        return []
     order = among[np.argsort(keys[among], kind="stable")]
     at = np.minimum(np.searchsorted(keys[order], keys[rows]), len(order) - 1)
     found = np.flatnonzero(keys[order[at]] == keys[rows])
-    return tuple((row, of, 1.0) for row, of in zip(rows[found].tolist(), order[at[found]].tolist(), strict=True))
+    return [(row, of, 1.0) for row, of in zip(rows[found].tolist(), order[at[found]].tolist(), strict=True)]
 
 
-def _pairs(copies: DroppedRows) -> ExamplePairs:
-    return tuple(zip(copies.row.tolist(), copies.kept.tolist(), copies.similarity.tolist(), strict=True))
+def _pairs(copies: DroppedRows) -> list[Pair]:
+    return list(zip(copies.row.tolist(), copies.kept.tolist(), copies.similarity.tolist(), strict=True))

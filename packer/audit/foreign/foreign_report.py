@@ -16,27 +16,6 @@ from packer.progress import Progress, Silent
 _BEFORE, _AFTER, _MOST = 16, 8, 24
 """Maximum numbers of tokens shown before a marked range, after it, and of it."""
 
-_SHOWN = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignFinding(CodedFinding):
-    """One kind of error, summed over all rows checked."""
-
-    count: int
-    unit: str
-    num_rows: int
-    detail: str | None
-    """An additional figure, for codes that have one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unchecked:
-    """A check that was not possible, and why."""
-
-    what: str
-    why: str
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignReport(Findings):
@@ -54,8 +33,7 @@ class ForeignReport(Findings):
     tokens_looked_at: int
     trained: int
     padding: int
-    findings: tuple[ForeignFinding, ...]
-    not_looked_at: tuple[Unchecked, ...]
+    findings: tuple[CodedFinding, ...]
 
     @property
     def facts(self) -> list[tuple[str, str]]:
@@ -66,6 +44,7 @@ class ForeignReport(Findings):
         share = percent(self.trained / max(self.tokens_looked_at, 1))
         padding = f", {number(self.padding)} padding" if self.padding else ""
         return [
+            ("data", str(self.path)),
             ("rows", f"{looked}, {self.form}: {', '.join(self.columns)}"),
             ("tokens", f"{number(self.tokens_looked_at)}, {number(self.trained)} trained ({share}){padding}"),
             ("trained", f"by {self.labels_from}"),
@@ -117,8 +96,7 @@ def audit_foreign(
         tokens_looked_at=tally.tokens,
         trained=tally.trained,
         padding=tally.padding,
-        findings=tuple(tally.findings()),
-        not_looked_at=tuple(_unchecked(columns, facts, tally)),
+        findings=(*tally.findings(), *_unchecked(columns, facts, tally)),
     )
 
 
@@ -142,7 +120,7 @@ class _Tally:
     sequences: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     rows: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, list[Example]] = field(default_factory=dict)
+    first: dict[str, Example] = field(default_factory=dict)
 
     def add(self, row: TokenRow, part: str) -> None:
         self.num_rows += 1
@@ -157,8 +135,8 @@ class _Tally:
         for hit in hits:
             self.counts[hit.code] += hit.times
             self.rows[hit.code] += 1
-            if self.rows[hit.code] <= _SHOWN:
-                self.examples.setdefault(hit.code, []).append(self._excerpt(row, hit, part))
+            if self.rows[hit.code] == 1:
+                self.first[hit.code] = self._excerpt(row, hit, part)
 
     def _excerpt(self, row: TokenRow, hit: Hit, part: str) -> Example:
         """Show some tokens of a row in their context."""
@@ -178,25 +156,23 @@ class _Tally:
         """Whether most rows contain ids unknown to the tokenizer, so that checks based on it are meaningless."""
         return 2 * self.rows["ids_outside"] > self.num_rows
 
-    def findings(self) -> Iterator[ForeignFinding]:
+    def findings(self) -> Iterator[CodedFinding]:
         reported = OF_ANY_TOKENIZER & self.rows.keys() if self.has_foreign_ids else {*self.rows}
         for code in sorted(reported, key=lambda code: in_order(CODES, code, CODES[code].level)):
             kind, count = CODES[code], self.counts[code]
-            detail = None
+            detail = ""
             if code in {"prompt_trained", "padding_trained"} and self.trained:
                 every = " (every token is)" * (code == "prompt_trained" and self.trained == self.tokens)
-                detail = f"{100 * count / self.trained:.1f} % of what is trained{every}"
+                detail = f"; {100 * count / self.trained:.1f} % of what is trained{every}"
             times = f"{number(self.rows[code])} of {plural(self.num_rows, 'row')}"
             times = times if kind.unit == "row" else f"{plural(count, kind.unit)} in {times}"
-            yield ForeignFinding(
+            yield CodedFinding(
                 code=code,
                 level=kind.level,
-                message=f"{kind.meaning}: {times}" + (f"; {detail}" if detail else ""),
+                message=f"{kind.meaning}: {times}{detail}",
                 count=count,
-                unit=kind.unit,
                 num_rows=self.rows[code],
-                detail=detail,
-                examples=tuple(self.examples[code]),
+                examples=(self.first[code],),
                 hint=kind.hint,
             )
 
@@ -209,18 +185,23 @@ def _labels_from(columns: tuple[str, ...]) -> str:
     return "nothing: there are neither labels nor a mask, and trainers then train every token"
 
 
-def _unchecked(columns: tuple[str, ...], facts: TokenizerFacts, tally: _Tally) -> Iterator[Unchecked]:
+def _unchecked(columns: tuple[str, ...], facts: TokenizerFacts, tally: _Tally) -> Iterator[CodedFinding]:
+    """Yield a note for each question that nothing here answers."""
+
+    def note(what: str, why: str) -> CodedFinding:
+        return CodedFinding(code="not_checked", level="note", message=f"{what}: {why}")
+
     if tally.has_foreign_ids:
         why = "most rows contain ids that this tokenizer does not have: they were made with another tokenizer"
-        yield Unchecked(what="prompts, stop tokens, padding, BOS and borders", why=why)
+        yield note("prompts, stop tokens, padding, BOS and borders", why)
         return
     if not len(facts.header):
-        yield Unchecked(what="whether prompts are trained", why=facts.no_header)
+        yield note("whether prompts are trained", facts.no_header)
     if not facts.stops:
-        yield Unchecked(what="whether stop tokens are trained", why="the tokenizer names no stop token")
+        yield note("whether stop tokens are trained", "the tokenizer names no stop token")
     are_marked = tally.sequences > tally.num_rows or {"seq_lengths", "position_ids"}.intersection(columns)
     if not facts.bos_opens and not are_marked:
         why = "no column says where sequences begin"
         if facts.model.template is not None:
             why += ", and no token of this template marks only beginnings"
-        yield Unchecked(what="whether rows contain several conversations", why=why)
+        yield note("whether rows contain several conversations", why)

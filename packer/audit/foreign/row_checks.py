@@ -70,6 +70,7 @@ CODES: dict[str, Code] = {
         "row",
         "they were cut before an answer, or made with another template: --template names it",
     ),
+    "not_checked": Code("note", "a question that nothing here answers, and why"),
 }
 """Code → level, meaning, unit and hint, in the order of a report."""
 

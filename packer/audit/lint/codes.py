@@ -7,24 +7,17 @@ CODES: dict[str, Code] = {
     "template_refused": Code("error", "a build refuses the template before its first row, and says why"),
     "no_template": Code("error", "the tokenizer has no chat template, so rows of messages cannot be built"),
     "plain_chat_refused": Code(
-        "error", "a question and an answer cannot be built: the template raises an error, or loses text"
+        "error", "a question and an answer would be rejected, so no chat can be built; the message has the code"
     ),
-    "prompt_diverges": Code("error", "the template begins a plain answer differently from every prompt that it writes"),
-    "no_terminator": Code("error", "the template writes no stop token after a plain answer"),
     # something is lost, or something unexpected is trained
     "rows_rejected": Code("warning", "some of the rows examined are rejected; an error if all are"),
     "rows_unread": Code("warning", "rows have text that nothing reads; a build stops until you map it or ignore it"),
-    "rows_price": Code(
-        "warning", "rewritten history makes the rows examined cost more tokens; a note if a build would not stop"
-    ),
     "opening_learned": Code(
         "warning", "every answer opens with text of the template, which is trained: a header, an empty reasoning block"
     ),
-    "turn_end_is_no_stop": Code(
-        "warning", "the token that ends a turn in history is not a stop token; answers run on to another one"
+    "history_rewritten": Code(
+        "warning", "earlier answers change when a conversation continues, at a price; a note if the recipe has chosen"
     ),
-    "chat_rewritten": Code("warning", "an earlier answer of a plain chat changes when the conversation continues"),
-    "reasoning_forgotten": Code("warning", "the reasoning of an earlier answer is gone when the chat continues"),
     "tokenizer_read_otherwise": Code(
         "warning", "transformers 5 gives a chat other ids than tokenizer.json does, because of its tokenizer_class"
     ),

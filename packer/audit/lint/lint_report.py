@@ -10,19 +10,18 @@ from itertools import islice
 from pathlib import Path
 
 from packer.audit.findings import LEVELS, CodedFinding, Example, Findings, in_order
-from packer.audit.lint.buildable import prepare_probes
 from packer.audit.lint.codes import CODES, finding
 from packer.audit.lint.probed_template import ProbedTemplate
 from packer.audit.lint.template_checks import (
-    find_forgotten_reasoning,
     find_openings,
     find_rewriting,
     find_tokenizer_difference,
+    prepare_probes,
 )
-from packer.batches import REASONING_FIELDS, RowBatch, Sample
+from packer.batches import RowBatch
 from packer.display import number, plural
 from packer.model.model import Model
-from packer.pipeline.messages.rewrite_cost import LIMIT, choices_hint, last_tokens
+from packer.pipeline.messages.rewrite_cost import LIMIT, last_tokens
 from packer.pipeline.messages.suggestions import remedy
 from packer.pipeline.plan.input_resolution import pin_recipe, resolve_sources
 from packer.pipeline.plan.inputs import open_inputs
@@ -31,7 +30,6 @@ from packer.pipeline.plan.unread_fields import Questions
 from packer.pipeline.stages import Stages, named_template, overruns_at
 from packer.progress import Silent
 from packer.recipe.recipe import Recipe
-from packer.render.reasoning import has_tag
 from packer.source.rows import InputFile
 from packer.source.schema import SCHEMAS
 
@@ -54,7 +52,6 @@ class FirstRows:
     num_turns: int = 0
     """Answers trained."""
 
-    has_reasoning: bool = False
     num_tokens: int = 0
     num_last_tokens: int = 0
     """Tokens of each row's last document."""
@@ -100,19 +97,6 @@ def find_in_rows(
         yield finding("rows_unread", "; ".join(map(str, asked)), hint=questions.hint(asked))
     if any(each.rejected for each in files):
         yield _rejected(read, recipe, model)
-    cost = _rewrite_cost(files)
-    if cost > 1:
-        asks = recipe.supervision.history_rewrite is None and cost > LIMIT
-        yield finding(
-            "rows_price",
-            f"rewritten history: the rows examined take {cost:.2f} times the tokens of each row's last document"
-            + (f"; above {LIMIT:g}, a build stops until you choose a --history" if asks else ""),
-            examples=tuple(
-                Example(label=each.path, text=f"{_rewrite_cost([each]):.2f} times") for each in files if len(files) > 1
-            ),
-            hint=choices_hint(model, recipe) if asks else None,
-            level="warning" if asks else "note",
-        )
 
 
 def wholly_rejected(files: Sequence[FirstRows]) -> list[FirstRows]:
@@ -141,7 +125,6 @@ def verdict_on(files: Sequence[FirstRows], recipe: Recipe, *, ok: bool, begins: 
 def _count(found: FirstRows, stages: Stages, batch: RowBatch) -> None:
     done = stages.run(batch)
     documents = done.documents
-    found.has_reasoning |= any(map(_reasons, batch.samples))
     for rejection in done.rejections:
         found.rejected[rejection.code] = found.rejected.get(rejection.code, 0) + 1
         found.first.setdefault(rejection.code, f"{found.path}:{rejection.row}: {rejection.reason}")
@@ -149,11 +132,6 @@ def _count(found: FirstRows, stages: Stages, batch: RowBatch) -> None:
     found.num_turns += len(documents.run_start)
     found.num_tokens += len(documents.input_ids)
     found.num_last_tokens += last_tokens(documents) if documents.num_documents else 0
-
-
-def _reasons(sample: Sample) -> bool:
-    fields = [message.fields for message in sample.all_messages if message.role == "assistant"]
-    return any(has_tag(str(each.get("content"))) or any(map(each.get, REASONING_FIELDS)) for each in fields)
 
 
 def _rejected(read: Sequence[tuple[InputFile, FirstRows]], recipe: Recipe, model: Model) -> CodedFinding:
@@ -279,8 +257,7 @@ def _lint(recipe: Recipe, num_rows: int) -> LintReport:
 def _checks(probed: ProbedTemplate, files: Sequence[FirstRows]) -> Iterator[CodedFinding]:
     """Check the template; of how it rewrites history only what the rows at hand have, if there are any."""
     yield from find_openings(probed)
-    if not files or _rewrite_cost(files) > 1:
-        yield from find_rewriting(probed)
-        if not files or any(each.has_reasoning for each in files):
-            yield from find_forgotten_reasoning(probed)
+    cost = _rewrite_cost(files)
+    if not files or cost > 1:
+        yield from find_rewriting(probed, cost if files else None)
     yield from find_tokenizer_difference(probed)

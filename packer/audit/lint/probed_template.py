@@ -1,7 +1,6 @@
 """A tokenizer and template under a recipe, and probe conversations that are run through the stages of a build."""
 
 import functools
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -10,12 +9,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from packer.audit.excerpts import excerpts_of
+from packer.audit.findings import Example
 from packer.batches import Rejection, RowBatch, Sample, TurnBatch
 from packer.model.model import Model
-from packer.pipeline.stages import Stages, compile_template, turn_end_marker
+from packer.pipeline.stages import Stages, compile_template
 from packer.recipe.recipe import Recipe, make_recipe, to_json
-from packer.render.conversation import Conversation
-from packer.render.message_form import renderable
 from packer.source.schema import read_row
 
 Row = Mapping[str, Any]
@@ -99,20 +98,10 @@ class ProbedTemplate:
         stages.renderer = stages.renderer.by_reference()  # of a single row, each is compared with it anyway
         return stages
 
-    @functools.cached_property
-    def turn_end(self) -> str | None:
-        """The token that ends a turn without being a stop token; None if there is none."""
-        return turn_end_marker(self.model, self.recipe)
-
-    def stopping(self, stop: str) -> str:
-        """Return the setting that adds a stop token to those that the recipe names."""
-        stops = list(dict.fromkeys((*self.recipe.supervision.stop, stop)))
-        return f"supervision.stop={json.dumps(stops, ensure_ascii=False, separators=(',', ':'))}"
-
-    def conversation(self, row: Row) -> Conversation:
-        """Return a row in the form in which the template receives it."""
-        conversation = self._stages(EXACT).renderer.conversation(self.outcome(row, EXACT).sample)
-        return renderable(conversation, len(conversation.messages) - 1)
+    def excerpts(self, row: Row, rejection: Rejection) -> tuple[Example, ...]:
+        """Return excerpts that explain why a row is rejected."""
+        sample = self.outcome(row, EXACT).sample
+        return excerpts_of(rejection, sample=sample, content=None, renderer=self._stages(EXACT).renderer)
 
     def keeps_history(self, row: Row) -> str | None:
         """Return the setting of a template variable that keeps the template from changing earlier turns, or None."""

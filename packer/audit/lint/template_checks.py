@@ -1,7 +1,12 @@
-"""Checks of a template that builds plain chats: what opens an answer, what ends it, whether history changes, ids."""
+"""Checks of a template: whether plain chats can be built; if so, what opens an answer, whether history changes, ids.
+
+What a template loses of other conversations, the rows at hand show.
+"""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from packer.audit.findings import CodedFinding, Example, Severity
@@ -17,15 +22,60 @@ from packer.audit.lint.probed_template import (
     ProbedTemplate,
     Row,
     TrainedTurn,
+    rows_of,
 )
-from packer.model.model import CONFIG_FILE, TOKENIZER_FILE
+from packer.batches import Rejection
+from packer.errors import TemplateError
+from packer.model.model import CONFIG_FILE, TOKENIZER_FILE, Model
+from packer.pipeline.messages.rewrite_cost import LIMIT, choices_hint
+from packer.pipeline.messages.suggestions import templates_hint, tried_hint
+from packer.pipeline.plan.build_plan import load_recipe_model
 from packer.recipe.named_options import as_option
+from packer.recipe.recipe import Recipe
 from packer.render.common_prefix import common_length
 from packer.render.reasoning import opened_by
 from packer.tokenize import ReferenceEncoder
 
-_LAST = "supervision.history_rewrite=last"
-_AS_RENDERED = "supervision.history_rewrite=as_rendered"
+_UNDEFINED = re.compile(r"'(\w+)' is undefined")
+
+
+def prepare_probes(recipe: Recipe) -> tuple[list[CodedFinding], ProbedTemplate | None, Model | None]:
+    """Look for problems that prevent a plain chat from being built.
+
+    Returns:
+        errors that end a report early; the template to run the other checks on, None if a plain chat cannot be built;
+        the model with which rows can be run through the stages, None if a build would refuse the template
+    """
+    try:
+        model = load_recipe_model(recipe)
+    except TemplateError as error:  # with the wrong tokenizer, further findings would be meaningless
+        return [finding("template_refused", error.message, hint=error.hint)], None, None
+    if model.template is None:
+        message = "this tokenizer has no chat template, so rows of messages cannot be built"
+        hint = f"{templates_hint(model, recipe)}; rows of text, of prompt and completion, or of tokens need none"
+        return [finding("no_template", message, hint=hint)], None, model
+    probed = ProbedTemplate(recipe, model)
+    for row in (PLAIN, CHAT):
+        rejection = probed.outcome(row, EXACT).rejection
+        if rejection is not None:
+            failure = _refused(probed, row, rejection)
+            marks = "supervision.source=generation_tags"
+            if recipe.supervision.source == "generation_tags" and not probed.outcome(PLAIN, EXACT, marks).rejection:
+                failure = replace(failure, level="note")
+            return [failure], None, model
+    return [], probed, model
+
+
+def _refused(probed: ProbedTemplate, row: Row, rejection: Rejection) -> CodedFinding:
+    """Report why a plain chat is rejected, with what a build would say and, as it does, has tried."""
+    code, reason, advice = rejection.code, rejection.reason, "use another template, or correct this one"
+    hint = tried_hint(code, reason, [rows_of(row)], probed.recipe, probed.model, advice=advice)
+    if (undefined := _UNDEFINED.search(reason)) is not None:
+        hint = f"give the template a {undefined[1]} in template.kwargs, or in a row's chat_template_kwargs"
+    chat = "a plain chat of two turns" if row is CHAT else "a plain chat"
+    message = f"{chat} is rejected as {code}: {reason}"
+    examples = tuple(each for each in probed.excerpts(row, rejection) if each.mark is not None)
+    return finding("plain_chat_refused", message, examples=examples, hint=hint)
 
 
 def find_openings(probed: ProbedTemplate) -> Iterator[CodedFinding]:
@@ -46,76 +96,44 @@ def find_openings(probed: ProbedTemplate) -> Iterator[CodedFinding]:
     yield finding("opening_learned", message, examples=(shown,), hint=hint)
 
 
-def find_rewriting(probed: ProbedTemplate) -> Iterator[CodedFinding]:
-    """Compare the first answer of a plain chat, as it is trained, with its rendering when a second turn follows."""
-    outcome = probed.outcome(CHAT, EXACT)
-    if outcome.num_documents < 2:
+def find_rewriting(probed: ProbedTemplate, price: float | None) -> Iterator[CodedFinding]:
+    """Compare the first answer of a chat, as it is trained, with its rendering when a second turn follows.
+
+    `price` is what that costs the rows at hand, None if there are none.
+    """
+    chat = next((row for row in (CHAT, REASONED_CHAT) if probed.outcome(row, EXACT).num_documents > 1), None)
+    if chat is None and price is None:
         return
-    own, later = outcome.turns[0], outcome.turns[-1]
-    end = probed.turn_end
-    stop = None if end is None else probed.stopping(end)
-    if end is not None and stop is not None and probed.outcome(CHAT, EXACT, stop).num_documents == 1:
-        runs_to = max((stop for stop in probed.model.stops if own.text.endswith(stop)), key=len, default="")
-        yield finding(
-            "turn_end_is_no_stop",
-            f"'{end}' ends every turn in history but is not a stop token, so the model is trained to "
-            f"run on to '{runs_to}', and history is rewritten",
-            examples=(_trained(own, (own.text.rfind(end), len(own.text)), "trained"), _later(own, later)),
-            hint=f"{as_option(stop)} ends the trained answer there and nothing is rewritten; generation has to stop at "
-            "it too (generation_config.json)",
-        )
-        return
+    examples: tuple[Example, ...] = ()
+    ways, reasoned = list[str](), probed.outcome(REASONED_CHAT, EXACT).turns
+    message = "the template changes earlier answers once a conversation continues"
+    if len(reasoned) == 2 and REASONING in reasoned[0].text and REASONING not in reasoned[1].text:
+        message += ", and leaves out their reasoning"
+    if chat is not None:
+        examples = _rewritten(*probed.outcome(chat, EXACT).turns)
+        if (switch := probed.keeps_history(chat)) is not None:
+            ways = [f"{as_option(switch)} keeps them as they are, right where inference is run with it too"]
+    if price is not None:
+        message += f"; the rows examined take {price:.2f} times the tokens of each row's last document"
+    decided = probed.recipe.supervision.history_rewrite or probed.recipe.supervision.source == "generation_tags"
+    if not decided:
+        message += "; each answer is trained as it was given, in a document of its own"
+        message += f"; above {LIMIT:g} times, a build stops until you choose" * (price is not None and price > LIMIT)
+        ways.append(choices_hint(probed.model, probed.recipe))
+    level: Severity = "note" if decided else "warning"
+    yield finding("history_rewritten", message, examples=examples, hint="; or ".join(ways) or None, level=level)
+
+
+def _rewritten(own: TrainedTurn, later: TrainedTurn) -> tuple[Example, Example]:
+    """Show an answer as it is trained, and as the history of the next one has it."""
     place = common_length(own.text, later.text)
     resumes = own.text.find(later.text[place : place + 8], place + 1)
     mark = (place, resumes if resumes > place else len(own.text))
-    message = "an earlier answer changes when the conversation continues"
-    yield _rewritten(probed, CHAT, "chat_rewritten", message, (_trained(own, mark), _later(own, later)))
-
-
-def find_forgotten_reasoning(probed: ProbedTemplate) -> Iterator[CodedFinding]:
-    """Look for reasoning of a first answer that is trained, but missing once a second turn follows."""
-    turns = probed.outcome(REASONED_CHAT, EXACT).turns
-    if len(turns) != 2 or REASONING not in turns[0].text or REASONING in turns[1].text:
-        return
-    own, later = turns
-    place = own.text.find(REASONING)
-    shown = _trained(own, (place, place + len(REASONING)), "only while it is the last"), _later(own, later)
-    message = "the reasoning of earlier answers is gone when the conversation continues"
-    yield _rewritten(probed, REASONED_CHAT, "reasoning_forgotten", message, shown)
-
-
-def _rewritten(probed: ProbedTemplate, row: Row, code: str, message: str, shown: tuple[Example, ...]) -> CodedFinding:
-    supervision = probed.recipe.supervision
-    chosen = supervision.history_rewrite
-    decided = None if chosen is None else f"supervision.history_rewrite={chosen}"
-    if supervision.source == "generation_tags":
-        decided = "supervision.source=generation_tags"
-    switch = probed.keeps_history(row)
-    ways = []
-    if switch is not None:
-        ways = [f"{as_option(switch)} keeps earlier turns as they are, right where inference is run with it too"]
-    if decided is None:
-        message += "; each answer is trained as it was given, in a document of its own, which costs tokens"
-        if probed.outcome(row, _AS_RENDERED).num_documents == 1:
-            shows = "trains this chat in one document, earlier answers as history shows them"
-            ways.append(f"{as_option(_AS_RENDERED)} {shows}")
-        ways.append(f"{as_option(EXACT)} trains every answer as it was given, a document for each")
-        ways.append(f"{as_option(_LAST)} trains only the last document of each conversation")
-    else:
-        message += f"; the recipe says what is trained ({decided})"
-    level: Severity = "note" if decided else "warning"
-    return finding(code, message, examples=shown, hint="; or ".join(ways) or None, level=level)
-
-
-def _trained(turn: TrainedTurn, mark: tuple[int, int], note: str = "") -> Example:
-    return Example(label="turn 1, trained", text=turn.text, mark=mark, note=note)
-
-
-def _later(own: TrainedTurn, later: TrainedTurn) -> Example:
-    place = common_length(own.text, later.text)
-    end = later.text.find(NEXT_QUESTION)
-    text = later.text[: end + len(NEXT_QUESTION)] if end >= 0 else later.text
-    return Example(label="turn 1, later", text=text, mark=(place, place), note="differs from here")
+    text = later.text.partition(NEXT_QUESTION)
+    return (
+        Example(label="turn 1, trained", text=own.text, mark=mark),
+        Example(label="turn 1, later", text=text[0] + text[1], mark=(place, place), note="differs from here"),
+    )
 
 
 def find_tokenizer_difference(probed: ProbedTemplate) -> Iterator[CodedFinding]:

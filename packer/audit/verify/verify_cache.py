@@ -13,12 +13,11 @@ laws and its canonical form; to know that the rows are those that were built, pi
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from packer.audit.input_parts import InputPart, cut_input, map_inputs
+from packer.audit.input_parts import InputPart, read_inputs
 from packer.audit.verify.block_checks import check_blocks, check_counts
 from packer.audit.verify.file_checks import (
     check_fingerprint,
@@ -33,14 +32,13 @@ from packer.audit.verify.file_checks import (
 from packer.audit.verify.shard_checks import check_media, check_references, shard_auditor
 from packer.audit.verify.verify_report import Checked, Finding, Level, VerifyReport, differing
 from packer.display import plural
-from packer.errors import CheckError, PackerError, RecipeError, url_of
+from packer.errors import CheckError, RecipeError, url_of
 from packer.pipeline.blocks import BlockForm
 from packer.pipeline.plan.source_roots import SourceRoots
 from packer.pipeline.workers.executor import Workers
 from packer.pipeline.workers.ray_workers import workers_on
 from packer.progress import Progress, Silent
 from packer.recipe.recipe import make_recipe
-from packer.source.file_bytes import file_sha256
 from packer.store.document_shards import DocumentShards
 from packer.store.fingerprint import content_fingerprint, fingerprint
 from packer.store.manifest import (
@@ -222,13 +220,17 @@ class _Audit:
         inputs, partition_bytes = self.manifest.inputs, None
         with suppress(RecipeError):  # reported as a separate finding
             partition_bytes = make_recipe(self.manifest.recipe).partition_bytes if cut else None
-        looked = map_inputs(partial(_check_input, partition_bytes, roots), inputs, self.workers, self.progress)
-        findings = [finding for found, _ in looked for finding in found]
+        looked = read_inputs(inputs, partition_bytes, roots, self.workers, self.progress)
+        findings = [
+            Finding(path=entry.path, what="input", expected=f"sha256 {entry.sha256}", found=found)
+            for entry, found in zip(inputs, looked, strict=True)
+            if isinstance(found, str)
+        ]
         self.record("inputs", findings, _sizes(inputs), sum(entry.num_rows for entry in inputs))
         found, notes = check_tokenizer(self.manifest, roots)
         if not notes:
             self.record("tokenizer", found, _sizes(self.manifest.model.files))
-        return {source: parts for source, (_, parts) in enumerate(looked) if parts is not None}, notes
+        return {source: own for source, own in enumerate(looked) if partition_bytes and not isinstance(own, str)}, notes
 
     def check_images(self, roots: SourceRoots) -> tuple[str, ...]:
         """Check the images that an intact cache only names; return a note if they may not be opened."""
@@ -281,23 +283,6 @@ class _Audit:
         )
         self.record("re-encoded", done.findings, [0] * done.num_files, done.num_rows)
         return done
-
-
-def _check_input(
-    partition_bytes: int | None, roots: SourceRoots, task: tuple[int, Input]
-) -> tuple[list[Finding], tuple[InputPart, ...] | None]:
-    """Compare an input and, given a partition size, partition it if it is unchanged."""
-    source, entry = task
-    try:
-        if partition_bytes is not None:
-            return [], cut_input(entry, source, partition_bytes, roots)
-        found = f"sha256 {file_sha256(roots.file(entry.path))}"
-    except PackerError as error:
-        found = error.message
-        with suppress(PackerError):  # one that can be read, but not cut, may have another digest
-            digest = file_sha256(roots.file(entry.path))
-            found = found if digest == entry.sha256 else f"sha256 {digest}"
-    return differing(entry.path, ("input", f"sha256 {entry.sha256}", found)), None
 
 
 def _sizes(files: Sequence[Shard | StoredTable | ModelFile | Input]) -> list[int]:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from packer.display import in_shell, repair_hint
-from packer.names import is_address
 
 _REPAIRABLE = frozenset({"size", "xxh3-128", "sha256", "name", "structure"})
 """Findings by which `build --repair` recognizes that a file is not the one that was written."""
@@ -57,13 +56,6 @@ def _is_mended(finding: Finding) -> bool:
     if finding.what in {"re-encoded", "partition", "input", "tokenizer"}:
         return False  # findings about inputs
     return finding.what in _REPAIRABLE or not finding.path.startswith(("documents/", "blocks"))
-
-
-def _is_lost(finding: Finding) -> bool:
-    """Whether an input or a tokenizer was not found, and may be somewhere else."""
-    if finding.what not in {"input", "tokenizer"} or finding.found.startswith(("sha256", "no such file")):
-        return False
-    return ": not read: " in finding.found or not (is_address(finding.path) or Path(finding.path).is_absolute())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,12 +120,11 @@ class VerifyReport:
         if self.content_fingerprint is None:
             return f"packer build -c RECIPE -o {folder} --repair makes it again; its own recipe was in the manifest"
         if whats <= {"input", "tokenizer", "fingerprint"}:
-            lost = next((each.path for each in self.findings if _is_lost(each)), None)
-            if lost is not None:
-                return f"names are looked up from the current folder and below --sources: name what {lost} is below"
             force = " --force" if "tokenizer" in whats else ""
-            command = f"packer build -o {folder} --sources .{force}"
-            return f"the cache itself is intact; {command} brings it up to date with them"
+            return (
+                f"the cache itself is intact; packer build -o {folder} --sources .{force} brings it up to date with "
+                "them. Names are looked up from the current folder and below --sources"
+            )
         if not any(_is_mended(finding) for finding in self.findings):
             return (
                 "every file is what its digest says, so that --repair would keep it; to have the rows made again, "

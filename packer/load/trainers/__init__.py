@@ -7,8 +7,6 @@ lazily, and no library is a dependency.
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from packer.withdrawn import refuse_withdrawn
-
 
 class Trainer(NamedTuple):
     """An integration with a trainer."""
@@ -43,7 +41,6 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     if name not in TRAINERS:
-        refuse_withdrawn(f"{__name__}.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     entry = TRAINERS[name]
     try:

@@ -100,14 +100,11 @@ class BuildResult:
         yield from (line for each in self.settled_keys for line in (each, ""))
         for entry in self.rejected_inputs:
             yield from entry.lines()
-        if self.rows is not None:
-            yield from self.rows.warning_lines()
-        if self.left_out is not None:
-            yield from self.left_out.lines()
+        yield from self.warning_lines()
         if self.rejected_inputs or self.left_out is not None:
             yield "to build into the same folder with such an option, add --force"
             yield ""
-        yield from self._totals(manifest)
+        yield from self.totals_lines(manifest)
         if self.rows is not None:
             listed = f"listed in {name}/rejected.jsonl"
             yield from self.rows.split_lines()
@@ -126,7 +123,18 @@ class BuildResult:
         """The lines as one text, for notebooks."""
         return "\n".join(map(one_line, self.lines(sum(self.seconds.values()))))
 
-    def _totals(self, manifest: Manifest) -> Iterator[str]:
+    def warning_lines(self) -> Iterator[str]:
+        """Yield warnings about rules, about what is in no block, and about whole conversations that are trained."""
+        supervision = {} if self.manifest is None else self.manifest.recipe.get("supervision")
+        if isinstance(supervision, dict) and supervision.get("turns") == "conversation":
+            yield "warning: supervision.turns=conversation trains whole documents, what users and tools say, too"
+            yield ""
+        if self.rows is not None:
+            yield from self.rows.warning_lines()
+        if self.left_out is not None:
+            yield from self.left_out.lines()
+
+    def totals_lines(self, manifest: Manifest) -> Iterator[str]:
         """Yield the counts of rows, documents and blocks, and of what is in no block."""
         totals, pack, lost = manifest.totals, manifest.recipe["pack"], InNoBlock.of(manifest.totals)
         listed = f"{shown(self.folder)}/rejected.jsonl"
@@ -143,9 +151,6 @@ class BuildResult:
             full = percent((totals.slots - totals.separators - totals.padding) / max(totals.slots, 1))
             facts.append(("blocks", number(totals.blocks), f"of {number(pack['block_len'])} tokens, {full} full"))
         yield from aligned("<><", facts)
-        supervision = manifest.recipe.get("supervision")
-        if isinstance(supervision, dict) and supervision.get("turns") == "conversation":
-            yield "warning: supervision.turns=conversation trains whole documents, what users and tools say, too"
         last = sum(shard.num_last_tokens for shard in manifest.shards)
         if totals.tokens > _WORTH_A_LINE * last:
             yield ""

@@ -5,6 +5,7 @@ to those of each conversation's last document: the price of training every turn 
 `LIMIT`, the user has to choose.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -85,8 +86,9 @@ def choices_hint(model: Model, recipe: Recipe) -> str:
     """Say what each choice trains, and, if a token closes every turn, that nothing is rewritten up to it."""
     closing = turn_end_marker(model, recipe)
     if closing is not None:
+        stops = json.dumps([*recipe.supervision.stop, closing], ensure_ascii=False)
         return (
-            f"--set 'supervision.stop=[\"{closing}\"]' if generation stops at {closing}, which this template writes "
+            f"--set 'supervision.stop={stops}' if generation stops at {closing}, which this template writes "
             f"after every turn: then nothing is rewritten. Otherwise --history {_CHOICES}"
         )
     return f"--history {_CHOICES}"

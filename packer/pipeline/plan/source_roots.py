@@ -34,7 +34,8 @@ from packer.recipe.column_rules import with_rules
 from packer.recipe.recipe import Recipe
 from packer.source.file_bytes import FilePath
 from packer.source.files import STANDARD_INPUT
-from packer.withdrawn import PIPED, WITHDRAWN, refuse_withdrawn
+
+_PIPED = "build from a file: what was piped in is not read again, and counts as not compared"
 
 
 class BelowNoRootError(InputError):
@@ -58,7 +59,7 @@ class SourceRoots:
         if "" in roots:  # an unset variable of a shell, which would stand for the current folder
             raise UsageError("--sources names nothing", hint="--sources . is the current folder")
         if STANDARD_INPUT in roots:
-            refuse_withdrawn(PIPED)
+            raise UsageError("--sources -: standard input cannot be read again", hint=_PIPED)
         return cls(roots)
 
     def __bool__(self) -> bool:
@@ -81,7 +82,7 @@ class SourceRoots:
             InputError: a symbolic link leads to it.
         """
         if name == STANDARD_INPUT:
-            raise BelowNoRootError(f"{name}: not read: it was standard input", hint=WITHDRAWN[PIPED])
+            raise BelowNoRootError(f"{name}: not read: it was standard input", hint=_PIPED)
         if is_address(name):
             if any(_is_at(name, root) for root in self.roots):
                 return name

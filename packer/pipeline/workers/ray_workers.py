@@ -34,7 +34,6 @@ from packer.host.watchdog import limit_process
 from packer.pipeline.workers.executor import Processes, WorkerDiedError, Workers, in_folder
 from packer.store.place import SentFolder
 from packer.version import __version__, code_digest, library_version
-from packer.withdrawn import RAY_CLIENT, refuse_withdrawn
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -159,10 +158,9 @@ def ray_workers(address: str, jobs: int | None, note: Callable[[str], None]) -> 
 
     The address is ``ray``: the cluster of this machine or of ``RAY_ADDRESS``, or a new one here if there is none.
     """
-    if address.startswith("ray://"):
-        refuse_withdrawn(RAY_CLIENT)
     if address != "ray":
-        raise UsageError(f"--on {address}: not a place packer can work on", hint="--on ray")
+        hint = "--on ray, on a machine of the cluster: ray job submit -- packer build …"
+        raise UsageError(f"--on {address}: not a place packer can work on", hint=hint)
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else gRPC reports every fork on stderr
     os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # else Ray starts a cluster here when it has lost another
     try:

@@ -44,7 +44,8 @@ def known_once():
 
 def found(folder, words, **named):
     report = audit_foreign(folder, tokenizer=named.pop("tokenizer", words.folder), **named)
-    return {finding.code: (finding.count, finding.num_rows) for finding in report.findings}, report
+    codes = {each.code: (each.count, each.num_rows) for each in report.findings if each.level != "note"}
+    return codes, report
 
 
 def new(scratch):
@@ -216,7 +217,7 @@ def test_a_clean_dataset_has_no_finding(scratch, words, data):
     counts, report = found(write(new(scratch), rows, **columns), words)
     assert counts == {} and report.ok
     assert report.trained == sum(label != -100 for row in rows for label in row.labels)
-    assert report.not_looked_at == ()
+    assert report.count("note") == 0
 
 
 @percent_of_examples(30)
@@ -348,7 +349,7 @@ def test_a_template_that_writes_roles_as_text_leaves_prompts_not_examined(scratc
     row.labels = list(row.ids)
     counts, report = found(write(new(scratch), [row]), words, template=template)
     assert counts.keys().isdisjoint({"prompt_trained", "no_header"})
-    assert any("prompts" in entry.what for entry in report.not_looked_at)
+    assert any("prompts" in each.message for each in report.findings if each.code == "not_checked")
 
 
 def test_line_breaks_that_are_added_tokens_do_not_mark_a_header(tmp_path):
@@ -402,12 +403,6 @@ def test_rows_of_another_template_are_not_said_to_begin_within_a_message(scratch
     rows = [Row([(ANSWER, i) for i in words.ids(f"### Q\nquestion {number}\n### A\nyes")]) for number in range(3)]
     counts, _ = found(write(new(scratch), rows), words)
     assert counts == {"no_header": (3, 3), "no_terminator": (3, 3)}
-
-
-def test_codes_have_a_meaning_and_a_hint():
-    assert len(CODES) == 11
-    for code, kind in CODES.items():
-        assert kind.meaning and kind.hint and code == code.lower()
 
 
 def test_the_page_of_audits_names_every_code_with_its_level_and_meaning():
