@@ -1,7 +1,7 @@
 """Read benchmark files and the questions in them, with the readers packer uses for rows."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -10,7 +10,7 @@ from packer.errors import InputError
 from packer.near_names import did_you_mean, near, near_paths
 from packer.pipeline.plan.input_resolution import input_place
 from packer.recipe.recipe import Recipe
-from packer.recipe.row_rules import Benchmark, BenchmarkColumns
+from packer.recipe.row_rules import Benchmark, BenchmarkColumns, benchmark_name
 from packer.source.decode import Refused
 from packer.source.detect import detect_format, field_names
 from packer.source.file_bytes import FilePath, NoRowsError, file_sha256
@@ -85,7 +85,7 @@ def pin_benchmarks(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
         number = Questions([questions], ngram=asked.ngram, common=asked.common).num_untestable
         if number:
             note(
-                f"{number:,} of {len(questions):,} questions of {rule.name or PurePosixPath(rule.path).stem} are not "
+                f"{number:,} of {len(questions):,} questions of {benchmark_name(rule)} are not "
                 "searched for: they have no words, or only n-grams that at least "
                 f"{asked.common} of them share (decontaminate.common)"
             )
