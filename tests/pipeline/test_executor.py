@@ -129,9 +129,8 @@ def test_a_run_that_is_left_midway_leaves_no_process_behind(tmp_path):
 def test_one_that_dies_ends_all_and_is_reported(tmp_path):
     with fork_server.fork_server():
         for end, told in (
-            (signal.SIGKILL, "was killed, most often for lack of memory"),
-            (signal.SIGSEGV, "SIGSEGV, most often"),
-            (signal.SIGTERM, "SIGTERM, which somebody sent"),
+            (signal.SIGKILL, "SIGKILL, most often for lack of memory"),
+            (signal.SIGTERM, "SIGTERM, most often"),
             (0, "exit code 9"),
         ):
             folder = tmp_path / told
@@ -145,7 +144,7 @@ def test_one_that_dies_ends_all_and_is_reported(tmp_path):
 
 def test_one_that_dies_in_the_middle_of_its_answer_is_reported():
     running = run_tasks(dying_midway, ("",), [0, 1, 2], jobs=3)
-    with pytest.raises(WorkerDiedError, match="was killed"):
+    with pytest.raises(WorkerDiedError, match="SIGKILL"):
         assert len(list(running)) < 3
 
 

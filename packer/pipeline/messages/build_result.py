@@ -5,12 +5,10 @@ Lines that begin with two spaces continue the line before them; a warning begins
 
 import shlex
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from packer.display import aligned, duration, number, one_line, percent, plural, rate
-from packer.errors import PackerError
 from packer.names import shown
 from packer.pipeline.messages.changes import Changes
 from packer.pipeline.messages.losses import InNoBlock, RejectedInput, TokenLosses
@@ -19,14 +17,10 @@ from packer.rejections import CODES, ROW_REASONS
 from packer.store.cache import Cache
 from packer.store.fingerprint import fingerprint
 from packer.store.manifest import Manifest
-from packer.store.rejected import read_rejected
 
 _WORTH_A_LINE = 1.01
 """Least ratio at which the cost of rewritten history gets a line of its own; a smaller one would print as 1.00 times.
 """
-
-_VAGUE = frozenset({"wrong_type"})
-"""Codes that say little without the reason given for a row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +150,7 @@ class BuildResult:
             yield ""
             yield f"rows rejected; listed in {listed}; packer explain CODE says what to do"
             ordered = sorted(totals.rejected.items(), key=lambda entry: -entry[1])
-            yield from aligned("><<", [(number(n), code, self._meaning(code, manifest)) for code, n in ordered])
+            yield from aligned("><<", [(number(n), code, CODES.get(code, "")) for code, n in ordered])
         if lost.cuts:
             tokens = f"{number(lost.tokens)} of {number(lost.of_tokens)} tokens"
             yield ""
@@ -167,15 +161,6 @@ class BuildResult:
             yield from aligned("><<", lines)
         if "overlong" in lost.cuts and self.left_out is None:  # else a warning has said how to get more into blocks
             yield "--block-len N makes blocks longer, --set pack.overlong=split cuts documents"
-
-    def _meaning(self, code: str, manifest: Manifest) -> str:
-        """Return the meaning of a code; of a vague one also the reason of its first row, if that can be read."""
-        meaning = CODES.get(code, "")
-        if code in _VAGUE:
-            with suppress(PackerError):
-                first = next((line for line in read_rejected(self.folder, manifest) if line.code == code), None)
-                return meaning if first is None else f"{meaning.partition(';')[0]}; the first: {first.reason}"
-        return meaning
 
 
 def kept_rows(num_rows: int, num_kept: int, rows: RowReport | None) -> str:
