@@ -21,10 +21,10 @@ from packer.model.backend import load_fast_meanwhile
 from packer.model.model import TOKENIZER_FILE, read_model_files
 from packer.names import shown
 from packer.pipeline import engine
+from packer.pipeline.columns import join_columns, pin_columns
 from packer.pipeline.commit import Built, commit, finish, finish_if_free
 from packer.pipeline.documents import BuildOptions, by_reference, make_documents
 from packer.pipeline.identity import Provenance
-from packer.pipeline.joined_columns import join_columns, pin_columns
 from packer.pipeline.kept_tokenizer import write_model
 from packer.pipeline.messages.build_result import BuildResult
 from packer.pipeline.messages.changes import Changes, changes

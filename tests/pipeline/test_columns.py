@@ -18,7 +18,7 @@ from packer.audit.diff import diff
 from packer.audit.verify.verify_cache import verify
 from packer.errors import InputError, RecipeError, UsageError
 from packer.export.run import export
-from packer.pipeline import joined_columns
+from packer.pipeline import columns
 from packer.pipeline.from_python import build
 from packer.pipeline.plan.source_roots import SourceRoots
 from packer.recipe.recipe import make_recipe
@@ -311,14 +311,14 @@ def test_caches_that_differ_in_a_file_of_values_have_other_columns_not_other_blo
 def test_a_build_that_was_stopped_while_it_joined_leaves_the_cache_and_goes_on(built, tmp_path, monkeypatch):
     built(partition_bytes=2000)
     write_side(tmp_path / "side.parquet", side_rows(tmp_path / "cache"))
-    declared, real, number = of_files(tmp_path / "side.parquet"), joined_columns.rewrite_documents, count()
+    declared, real, number = of_files(tmp_path / "side.parquet"), columns.rewrite_documents, count()
 
     def stops(*args, **options):
         if next(number) == 1:
             raise KeyboardInterrupt
         return real(*args, **options)
 
-    monkeypatch.setattr(joined_columns, "rewrite_documents", stops)
+    monkeypatch.setattr(columns, "rewrite_documents", stops)
     with pytest.raises(KeyboardInterrupt):
         built(**declared, partition_bytes=2000, force=True)
     assert verify(tmp_path / "cache", threads=1).ok
