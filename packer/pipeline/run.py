@@ -124,7 +124,7 @@ def _build(
             return _nothing_to_do(folder, found, plan, options)
         replaced = None if found is None else _replaced(folder, found, wanted, options)
         if replaced is not None and replaced.leaving:
-            progress.note(f"{shown(folder)}: {replaced.sentences()[0]}")
+            progress.note(f"{shown(folder)} {replaced.sentences()[-1]}")
         with _timed(seconds, "documents"):
             made = make_documents(plan, folder, found, options, progress)
         with _timed(seconds, "documents"):

@@ -240,7 +240,7 @@ def test_other_rows_ask_and_the_rows_that_a_cache_names_stay_until_another_has_t
     cache, options = tmp_path / "cache", options_of(tokenizer)
     packer.build(ROWS, cache, **options)
     (kept,) = files_of(cache)
-    with pytest.raises(UsageError, match="built from other inputs") as caught:
+    with pytest.raises(UsageError, match="would lose inputs") as caught:
         packer.build(ROWS[:5], cache, **options)
     assert str(caught.value).endswith("\nhint: force=True replaces it; another `out` keeps both")
     assert files_of(cache) == [kept]

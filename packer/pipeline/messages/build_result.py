@@ -80,7 +80,7 @@ class BuildResult:
         if manifest is None:
             todo = plural(self.num_partitions_built, "partition")
             yield f"would build {todo}, reuse {number(reused)}; nothing was written"
-            replaced = [f"{name}: {each}" for each in (self.replaced.sentences() if self.replaced else ())]
+            replaced = [f"{name} {each}" for each in (self.replaced.sentences() if self.replaced else ())]
             yield from (*replaced, *self.settled_keys)
             return
         if not self.built:
