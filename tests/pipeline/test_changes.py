@@ -85,9 +85,7 @@ def test_a_pattern_that_is_named_again_is_kept_whatever_its_files_are(rows):
     (rows / "data" / "b.jsonl").write_bytes((rows / "day1.jsonl").read_bytes())
     assert refused("data/b.jsonl") == "cache would lose inputs (1 of 1): data/a.jsonl"
     assert "limit of data/*.jsonl was null, is 1" in refused({"path": "data/*.jsonl", "limit": 1})
-    assert one("data/*.jsonl", dry_run=True).replaced.sentences() == [
-        "would lose inputs (1 of 1): data/a.jsonl"
-    ]
+    assert one("data/*.jsonl", dry_run=True).replaced.sentences() == ["would lose inputs (1 of 1): data/a.jsonl"]
     assert one("data/*.jsonl").built
 
 
