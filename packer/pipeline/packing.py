@@ -9,7 +9,6 @@ import msgspec
 from packer.pipeline.blocks import (
     BlockForm,
     BlockTask,
-    GroupTask,
     PackedBlocks,
     PackedGroup,
     block_worker,
@@ -48,7 +47,7 @@ def pack_documents(
     def lost() -> InNoBlock:
         return InNoBlock(cuts=cuts_of(groups), of_tokens=num_tokens)
 
-    def tasks() -> Iterator[BlockTask | GroupTask]:
+    def tasks() -> Iterator[BlockTask]:
         for split, own in documents.items():
             num_blocks = 0
             planned = pack_split(split, own, recipe.pack, stop_ids=model.stop_ids, shard_bytes=recipe.shard_bytes)
