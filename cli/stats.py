@@ -50,7 +50,7 @@ def _print(found: "Stats") -> None:
 
     out = stdout()
     if found.left_out is not None:
-        out.lines(found.left_out.lines())
+        out.lines([*found.left_out.lines(), ""])
     facts = [
         ("rows", number(found.rows), kept_rows(found.rows, found.kept, found.selected)),
         ("documents", number(found.documents), _rewriting(found.rewriting)),
@@ -84,8 +84,8 @@ def _print(found: "Stats") -> None:
     out.table(facts, "<", ">", "<")
     _print_reasons(found)
     if found.selected is not None:
-        out.lines(found.selected.rule_lines(found.rows, listed="listed in rejected.jsonl"))
-        out.lines(found.selected.warning_lines())
+        out.lines(["", *found.selected.rule_lines(found.rows, listed="listed in rejected.jsonl")])
+        out.lines(["", *found.selected.warning_lines()] if found.selected.warnings else [])
     rows = [_split_row(split) for split in found.splits]
     columns = ("rows", "documents", "tokens", "trained", "blocks", "full")
     out.table(rows, "<", *(f"{name}>" for name in columns), heading="splits")

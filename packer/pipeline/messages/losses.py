@@ -68,7 +68,6 @@ class TokenLosses:
         tokens = f"{number(self.tokens)} of {number(self.of_tokens)}"
         yield f"warning: {percent(self.share)} of the tokens are in no block ({tokens})"
         yield from (f"  {way}" for way in self.ways_out)
-        yield ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +217,6 @@ class RejectedInput:
         rows = f"{share} {plural(self.num_rows, 'row')} of {self.name}"
         yield f"warning: {rows} are rejected: {self.code}: {self.reason}"
         yield f"  {self.way_out}"
-        yield ""
 
 
 _Rejections: TypeAlias = Sequence[tuple[PartitionTask, RejectedRow]]

@@ -50,12 +50,9 @@ class RowReport:
 
     def warning_lines(self) -> Iterator[str]:
         yield from (f"warning: {warning}" for warning in self.warnings)
-        if self.warnings:
-            yield ""
 
     def split_lines(self) -> Iterator[str]:
         """Yield the number of rows in each split."""
-        yield ""
         yield "rows of each split"
         whole = max(1, sum(self.splits.values()))
         yield from aligned("<>>", [(name, number(rows), percent(rows / whole)) for name, rows in self.splits.items()])
@@ -63,7 +60,6 @@ class RowReport:
     def rule_lines(self, num_rows: int, *, listed: str) -> Iterator[str]:
         """Yield how many of the inputs' rows each rule leaves out."""
         if self.left_out:
-            yield ""
             yield f"left out by rules: {number(self.num_left_out)} of {plural(num_rows, 'row')}; {listed}"
             shares = [(each, percent(each.rows / max(num_rows, 1))) for each in self.left_out]
             yield from aligned(
