@@ -88,7 +88,9 @@ def tried_hint(
         return PARALLEL_CALLS
     if code == "template_error" and model.template is None:
         return templates_hint(model, recipe)
-    about, rows = next((each for each in _ABOUT_VARIABLES if each in reason), ""), [*islice(rows, _SEARCHED_ROWS)]
+    about = next((each for each in _ABOUT_VARIABLES if each in reason), "")
+    if about == SEVERAL_EFFORTS:
+        rows = [*islice(rows, _SEARCHED_ROWS)]
     rejected = _rejected_rows(code, about, rows, recipe, model) if ways_out(code) else []
     ways = ways_out(code, allowed=_all_lost(code, lost, rejected, recipe, model))
     if code == "no_terminator":
@@ -237,7 +239,7 @@ def _rejected_rows(code: str, about: str, rows: Iterable[RowBatch], recipe: Reci
     """Return some of the first rows that are rejected with a code, for a reason with these words."""
     stages = Stages(recipe, model)
     found = []
-    for batch in rows:
+    for batch in islice(rows, _SEARCHED_ROWS):
         if any(each.code == code and about in each.reason for each in stages.run(batch).rejections):
             found.append(batch)
         if len(found) == _TRIED_ROWS:
