@@ -107,14 +107,11 @@ def _arrow_batches(rows: Any) -> pa.RecordBatchReader | None:
 
 def _write_batches(batches: pa.RecordBatchReader, file: AtomicFile, limit: int | None) -> int:
     num_rows = 0
-    schema = batches.schema.remove_metadata()
-    with pa.ipc.new_stream(file, schema) as writer:
+    with pa.ipc.new_stream(file, batches.schema.remove_metadata()) as writer:
         for batch in batches:
             taken = batch if limit is None else batch.slice(0, limit - num_rows)
-            for start in range(0, taken.num_rows, _ROWS_OF_A_BATCH):
-                piece = taken.slice(start, _ROWS_OF_A_BATCH)
-                writer.write_batch(pa.RecordBatch.from_arrays(piece.columns, schema=schema))
-                num_rows += piece.num_rows
+            writer.write_table(pa.table(taken.replace_schema_metadata()), max_chunksize=_ROWS_OF_A_BATCH)
+            num_rows += taken.num_rows
             if num_rows == limit:
                 break
     return num_rows
