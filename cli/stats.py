@@ -48,11 +48,11 @@ def _print_rows(rows: dict[str, list[int]]) -> None:
 
 def _print(found: "Stats") -> None:
     """Print warnings, then what a build says of the cache, then what it does not count."""
-    out, totals = stdout(), found.totals
-    out.lines(found.summary.warning_lines())
-    out.lines(found.summary.totals_lines(found.manifest))
-    if found.selected is not None:
-        out.lines(found.selected.rule_lines(totals.rows, listed="listed in rejected.jsonl"))
+    from packer.pipeline.messages.build_result import in_sections  # noqa: PLC0415 - not for --help
+
+    out, totals, selected = stdout(), found.totals, found.selected
+    rules = selected.rule_lines(totals.rows, listed="listed in rejected.jsonl") if selected is not None else ()
+    out.lines(in_sections([found.summary.warning_lines(), found.summary.totals_lines(found.manifest), rules]))
     facts = []
     if found.images:
         read = f"{number(found.image_tokens)} tokens, {number(found.image_pixels)} pixels for a vision tower"

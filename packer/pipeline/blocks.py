@@ -89,45 +89,33 @@ class BlockForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockTask:
-    """Consecutive blocks of a group, to be gathered into one shard."""
+    """Blocks of a group: those of one shard, or all of them."""
 
     split: str
-    index: int
-    first_row: int
-    """Index of the first block within the split."""
-
+    group: int
     documents: DocumentShards
     """The split's document shards from the first to the last one that these blocks use."""
 
     weighted: bool
     """Whether some document of the split has fractional loss weights."""
 
-    plan: PackPlan
-    """Plan of these blocks alone, with document indices relative to `documents`."""
-
-    def __str__(self) -> str:
-        return f"block shard {self.index} of split '{self.split}'"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupTask:
-    """All blocks of a group, planned again where they are made: plans of ten million documents are not sent."""
-
-    split: str
-    number: int
-    documents: DocumentShards
-    """The split's document shards from the first to the last one of the group."""
-
-    bounds: tuple[int, int]
-    """Index of its first document in `documents`, and one past the last."""
-
-    weighted: bool
     index: int
+    """Of the first block shard within the split."""
+
     first_row: int
+    """Index of the first block within the split."""
+
     blocks_per_shard: int
+    bounds: tuple[int, int]
+    """Of a whole group: index of its first document in `documents`, and one past the last."""
+
+    plan: PackPlan | None = None
+    """Plan of the blocks of one shard, with document indices relative to `documents`. None stands for the whole group,
+    which is planned again where its blocks are made: plans of ten million documents are not sent."""
 
     def __str__(self) -> str:
-        return f"blocks of group {self.number} of split '{self.split}'"
+        what = f"blocks of group {self.group}" if self.plan is None else f"block shard {self.index}"
+        return f"{what} of split '{self.split}'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +180,7 @@ def tokens_per_shard(shard_bytes: int, *, weighted: bool = False) -> int:
 
 def pack_split(
     split: str, documents: DocumentShards, pack: Pack, *, stop_ids: Sequence[int], shard_bytes: int
-) -> Iterator[tuple[PackedGroup, GroupTask, Iterator[BlockTask]]]:
+) -> Iterator[tuple[PackedGroup, BlockTask, Iterator[BlockTask]]]:
     """Plan the blocks of a split group by group; nothing of a group is kept in memory once the next one is planned.
 
     Yields:
@@ -206,15 +194,15 @@ def pack_split(
     bounds = [*range(0, len(documents), pack.group_documents), len(documents)]
     for number, (first, last) in enumerate(pairwise(bounds)):
         own, before = documents.of_shards(documents.shard_of(first), documents.shard_of(last - 1))
-        group = GroupTask(
+        group = BlockTask(
             split=split,
-            number=number,
+            group=number,
             documents=own,
-            bounds=(first - before, last - before),
             weighted=weighted,
             index=index,
             first_row=first_row,
             blocks_per_shard=blocks_per_shard,
+            bounds=(first - before, last - before),
         )
         packed, plan = _packed(group, pack, stop_ids)
         yield packed, group, _by_shard(group, plan)
@@ -222,30 +210,29 @@ def pack_split(
         first_row += plan.num_blocks
 
 
-def _by_shard(group: GroupTask, plan: PackPlan) -> Iterator[BlockTask]:
+def _by_shard(group: BlockTask, plan: PackPlan) -> Iterator[BlockTask]:
     """Split the blocks of a group into one task per shard."""
     # Most tasks need the same shards. What the last one opened is kept, and no more: there is a limit of maps.
     of_shards, shard_of = lru_cache(1)(group.documents.of_shards), group.documents.shard_of
     for number, first in enumerate(range(0, plan.num_blocks, group.blocks_per_shard)):
         part = plan.between(first, min(first + group.blocks_per_shard, plan.num_blocks))
         own, before = of_shards(shard_of(int(part.document.min())), shard_of(int(part.document.max())))
-        yield BlockTask(
-            split=group.split,
+        yield replace(
+            group,
+            documents=own,
             index=group.index + number,
             first_row=group.first_row + first,
-            documents=own,
-            weighted=group.weighted,
             plan=replace(part, document=part.document - before),
         )
 
 
-def _packed(group: GroupTask, pack: Pack, stop_ids: Sequence[int]) -> tuple[PackedGroup, PackPlan]:
+def _packed(group: BlockTask, pack: Pack, stop_ids: Sequence[int]) -> tuple[PackedGroup, PackPlan]:
     """Plan the blocks of a group; document indices of the plan are relative to its `documents`."""
     documents, (first, end) = group.documents, group.bounds
     lengths = np.concatenate([values for _, (values,) in documents.by_shard({"length": np.int32})])[first:end]
     count_trained, ends_open = _trained_in(documents, first), _ends_open(documents, first, stop_ids)
     pixels = None if pack.max_pixels is None else documents.pixels()[first:end]
-    planned, left_out = arrange(select(lengths, pack, pixels), pack, count_trained, ends_open, group=group.number)
+    planned, left_out = arrange(select(lengths, pack, pixels), pack, count_trained, ends_open, group=group.group)
     planned = replace(planned, document=planned.document + first)
     left_out = replace(left_out, document=left_out.document + first)
     is_packed = np.zeros(len(documents), np.bool_)
@@ -307,11 +294,12 @@ def _ends_open(documents: DocumentShards, first: int, stop_ids: Sequence[int]) -
 
 def block_worker(
     folder: Path, form: BlockForm, pack: Pack, stop_ids: Sequence[int]
-) -> Callable[[BlockTask | GroupTask], tuple[Shard, ...]]:
+) -> Callable[[BlockTask], tuple[Shard, ...]]:
     """Return the function that makes block shards; it keeps documents open for tasks that need the same ones."""
     opened: dict[tuple[str, int | None, int, int], DocumentColumns] = {}
 
     def shard_of(task: BlockTask) -> Shard:
+        assert task.plan is not None, "the blocks of one shard are planned"
         documents = task.documents
         first = documents.shards[0]  # its file may be that of another partition, too
         key = (task.split, first.source, first.first_row, len(documents.shards))
@@ -330,10 +318,9 @@ def block_worker(
         )
         return msgspec.structs.replace(shard, first_row=task.first_row)
 
-    def make(task: BlockTask | GroupTask) -> tuple[Shard, ...]:
-        if isinstance(task, GroupTask):
-            return tuple(map(shard_of, _by_shard(task, _packed(task, pack, stop_ids)[1])))
-        return (shard_of(task),)
+    def make(task: BlockTask) -> tuple[Shard, ...]:
+        tasks = _by_shard(task, _packed(task, pack, stop_ids)[1]) if task.plan is None else [task]
+        return tuple(map(shard_of, tasks))
 
     return make
 

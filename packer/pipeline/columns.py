@@ -1,17 +1,43 @@
-"""Columns that a recipe declares, filled from fields of the rows while their documents are made."""
+"""Columns that a recipe declares, filled from fields of the rows, or from files whose rows name documents by doc_id.
 
-from dataclasses import replace
+Values of rows come while documents are made. For those of files, documents are made or reused as ever; then each shard
+is written again with the values beside its documents. Rows of files may be in any order and larger than memory, so
+values first go to their places in temporary files without a name, of which nothing is left however the build ends.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import groupby, product
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from packer.arrow_arrays import numbers_of
-from packer.batches import Rejection, RowBatch, Sample
+from packer.batches import Int32, Int64, Rejection, RowBatch, Sample
+from packer.errors import InputError
+from packer.host.limits import storage_errors
+from packer.layout import concatenated_ranges, offsets_of
+from packer.pipeline.plan.input_resolution import input_place
 from packer.pipeline.stages import Stages, SupervisedRows
-from packer.recipe.column_rules import Declared, declared
+from packer.recipe.column_rules import Column, Declared, declared, with_rules
 from packer.recipe.recipe import Recipe
+from packer.source.detect import detect_format
+from packer.source.file_bytes import changed_error, file_sha256
+from packer.source.partition import TABLE_FORMATS
+from packer.source.table_files import read_errors, record_batches, table_schema
+from packer.store.arrow_columns import DocumentRows, Ragged
+from packer.store.document_shards import DocumentShards
+from packer.store.manifest import Shard
+from packer.store.writing import rewrite_documents
+
+_HINT = "a row names a document by `doc_id` and has its values, or with `start` those from one of its tokens on"
 
 
 class RowColumns:
@@ -46,17 +72,17 @@ def _of_row(value: Any, sample: Sample, column: Declared) -> npt.NDArray[Any]:
     """Return the values of a row; ValueError says what is wrong with them."""
     tokens = sample.pretokenized
     if not column.of_tokens:
-        return numbers([None if value == "" else value], column)  # CSV has no other null
+        return _numbers([None if value == "" else value], column)  # CSV has no other null
     if tokens is None:
         raise ValueError(f"{column.name}: only rows that are tokenized already have values of tokens")
     value = [None] * tokens.num_given if value is None else value
     if not isinstance(value, list) or len(value) != tokens.num_given:
         found = f"{len(value)} of them" if isinstance(value, list) else "none"
         raise ValueError(f"{column.name}: expected a list of {tokens.num_given} values as of tokens, found {found}")
-    return numbers(value, column)[tokens.num_padding :][: len(tokens.input_ids)]
+    return _numbers(value, column)[tokens.num_padding :][: len(tokens.input_ids)]
 
 
-def numbers(values: pa.Array | list[Any], column: Declared) -> npt.NDArray[Any]:
+def _numbers(values: pa.Array | list[Any], column: Declared) -> npt.NDArray[Any]:
     """Return the values as the column declares them: a null is a value that is missing.
 
     Returns:
@@ -86,3 +112,155 @@ def numbers(values: pa.Array | list[Any], column: Declared) -> npt.NDArray[Any]:
     if not np.isfinite(made).all():
         raise ValueError(f"{column.name}: a value is NaN or beyond {column.rule.kind}")
     return made
+
+
+def pin_columns(recipe: Recipe) -> Recipe:
+    """Return the recipe with the digest of each file that its columns name."""
+    digest = cache(lambda file: file_sha256(input_place(file)))  # often several columns are in one file
+
+    def pinned(rule: Column) -> Column:
+        if rule.file is None:
+            return rule
+        found = digest(rule.file)
+        if rule.sha256 not in {None, found}:
+            raise InputError(f"{rule.file}: expected sha256 {rule.sha256}, found {found}", hint="it was another file")
+        return msgspec.structs.replace(rule, sha256=found)
+
+    return with_rules(recipe, pinned)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """Document shards with the values that files have for them."""
+
+    shards: Sequence[Shard]
+    lacking: Sequence[tuple[Declared, Int64]] = ()
+    """Columns that declare nothing as missing, each with the doc_ids that its file has no value for, or too few."""
+
+    def refuse_lacking(self, documents: Iterable[DocumentShards]) -> None:
+        """Raise InputError if one of these documents lacks a value; those of no split need none."""
+        for split, (column, ids) in product(documents if self.lacking else (), self.lacking):
+            if len(found := np.intersect1d(split.stored("doc_id", np.int64), ids)):
+                raise InputError(
+                    f"{column.rule.file}: document {found[0]} has no {column.name}, or not one for each of its tokens",
+                    hint="give it one, or declare as `missing` what stands for none",
+                )
+
+
+def join_columns(folder: Path, recipe: Recipe, shards: Sequence[Shard]) -> Joined:
+    """Write document shards again with the values that files have for their documents, or without any."""
+    columns = [each for each in declared(recipe) if each.rule.file is not None]
+    if not columns and not any(shard.joined for shard in shards):
+        return Joined(shards=shards)
+    doc_ids, lengths = DocumentShards(folder, shards).stored_together({"doc_id": np.int64, "length": np.int32})
+    ids, first = np.unique(doc_ids, return_index=True)  # documents that are equal have the same values
+    filled = [
+        _Filled(each, folder, ids, lengths[first] if each.of_tokens else np.ones(len(first), np.int32))
+        for each in sorted(columns, key=lambda each: each.rule.file or "")
+    ]
+    for file, own in groupby(filled, lambda each: each.column.rule.file or ""):
+        _read(file, [*own])
+
+    def with_values(rows: DocumentRows) -> DocumentRows:
+        own = {each.column.name: each.of(rows.doc_id) for each in filled}
+        values = {**rows.without_joined().values, **own}
+        return replace(rows, values=dict(sorted(values.items())), joined=frozenset(own))
+
+    return Joined(
+        shards=[rewrite_documents(folder, shard, with_values, joined=bool(columns)) for shard in shards],
+        lacking=[(each.column, ids) for each in filled if len(ids := each.lacking())],
+    )
+
+
+def _read(file: str, filled: Sequence["_Filled"]) -> None:
+    """Fill some columns from their file."""
+    path = input_place(file)
+    if (kind := detect_format(path)) not in TABLE_FORMATS:
+        raise InputError(f"{file}: values of columns are read from Parquet or Arrow", hint=_HINT)
+    fields = dict.fromkeys(each.column.field for each in filled)
+    with read_errors(path, kind):
+        names = table_schema(path, kind).names
+        if lacks := [name for name in ("doc_id", *fields) if name not in names]:
+            raise InputError(f"{file}: it has no column {lacks[0]}", hint=_HINT)
+        asked = dict.fromkeys(name for name in ("doc_id", "start", *fields) if name in names)
+        first = 0
+        for batch in record_batches(path, kind, [*asked]):
+            for each in filled:
+                each.put(f"{file}: rows {first} to {first + batch.num_rows - 1}", batch)
+            first += batch.num_rows
+    if file_sha256(path) != filled[0].column.rule.sha256:
+        raise changed_error(path, "while it was read")
+    if empty := [each.column for each in filled if not each.is_given.any()]:
+        raise InputError(f"{file}: {empty[0].field}: it has no value for any document", hint=_HINT)
+
+
+class _Filled:
+    """The values of a column, at the places of some documents in the order of their ids."""
+
+    def __init__(self, column: Declared, folder: Path, ids: Int64, sizes: Int32) -> None:
+        self.column, self._ids, self._sizes, self._starts = column, ids, sizes, offsets_of(sizes)
+        size = int(self._starts[-1])
+        self._values = _on_disk(folder, (size, *column.inner), column.rule.kind)
+        self._values[...] = column.fill
+        self.is_given = _on_disk(folder, (size,), "bool")
+
+    def put(self, where: str, batch: pa.RecordBatch) -> None:
+        """Put the values of a record batch at their places."""
+        column, of_tokens = self.column, self.column.of_tokens
+        ids, values = _integers(where, batch, "doc_id"), batch.column(column.field)
+        at = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
+        if (unknown := self._ids[at] != ids).any():
+            raise InputError(
+                f"{where}: no document has the doc_id {ids[unknown.argmax()]}",
+                hint="a document whose ids, labels or weights change gets another doc_id: leave its old values out",
+            )
+        is_there, begin = np.array(values.is_valid(), np.bool_), np.zeros_like(ids)
+        length, is_whole = is_there.astype(np.int64), is_there
+        if of_tokens:
+            if not hasattr(values, "value_lengths"):
+                raise InputError(f"{where}: {column.field} is {values.type}; expected lists", hint=_HINT)
+            length = np.array(values.value_lengths().fill_null(0), np.int64) * is_there
+            if "start" in batch.schema.names:
+                begin, is_whole = _integers(where, batch, "start"), np.zeros_like(is_there)
+        sizes = self._sizes[at]
+        if (wrong := (begin < 0) | (length > sizes - begin) | (is_whole & (length != sizes))).any():
+            row = int(wrong.argmax())
+            said = f"{length[row]} values of {column.name} from token {begin[row]} on"
+            raise InputError(f"{where}: {said}, but document {ids[row]} has {sizes[row]} tokens", hint=_HINT)
+        places = concatenated_ranges(self._starts[at] + begin, length)
+        if self.is_given[places].any() or len(np.unique(places)) < len(places):
+            raise InputError(f"{where}: a value of {column.name} is given twice", hint=_HINT)
+        self.is_given[places] = True
+        try:
+            self._values[places] = _numbers(values.flatten() if of_tokens else values.drop_null(), column)
+        except ValueError as error:
+            raise InputError(f"{where}: {error}", hint=_HINT) from None
+
+    def lacking(self) -> Int64:
+        """Return the ids of documents that lack a value for which nothing stands."""
+        is_whole = np.logical_and.reduceat(self.is_given, self._starts[:-1])
+        return self._ids[~is_whole & (self.column.rule.missing is None)]
+
+    def of(self, doc_ids: Int64) -> npt.NDArray[Any] | Ragged:
+        """Return the values of some documents."""
+        at = np.searchsorted(self._ids, doc_ids)
+        values = self._values[concatenated_ranges(self._starts[at], self._sizes[at])]
+        return Ragged(values=values, offsets=offsets_of(self._sizes[at])) if self.column.of_tokens else values
+
+
+def _on_disk(folder: Path, shape: tuple[int, ...], kind: str) -> npt.NDArray[Any]:
+    """Return an array of zeros in a file without a name, which is gone with the array."""
+    with storage_errors("write", folder), tempfile.TemporaryFile(dir=folder) as file:
+        # What is mapped and has no room on the disk would kill the process.
+        os.posix_fallocate(file.fileno(), 0, max(int(np.prod(shape)) * np.dtype(kind).itemsize, 1))
+        return np.memmap(file, kind, shape=shape)
+
+
+def _integers(where: str, batch: pa.RecordBatch, name: str) -> Int64:
+    """Return integers of 64 bits; an unsigned doc_id has the bits of the signed one."""
+    values = batch.column(name)
+    if not pa.types.is_integer(values.type) or values.null_count:
+        nulls = " with nulls" if values.null_count else ""
+        raise InputError(f"{where}: {name}: expected integers, found {values.type}{nulls}", hint=_HINT)
+    found: Int64 = numbers_of(values.cast(pa.int64(), safe=False))
+    return found

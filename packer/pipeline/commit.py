@@ -1,33 +1,62 @@
 """The commit: rejected.jsonl and the manifest are written, the manifest last, and what it does not name is removed."""
 
-from collections.abc import Sequence
+import heapq
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
+import numpy as np
+
+from packer.curate.trait_rules import traits_version
 from packer.errors import BusyError, CheckError, InputError, PackerError, StorageError
 from packer.names import shown
-from packer.pipeline.blocks import PackedBlocks
-from packer.pipeline.identity import Provenance
+from packer.pack import REASONS
+from packer.pipeline.blocks import PackedBlocks, cuts_of
+from packer.pipeline.identity import CODE_VERSION, TRAITS_VERSION, Provenance
 from packer.pipeline.messages.losses import refuse_rejected_rows
 from packer.pipeline.partition import PartitionResult
-from packer.pipeline.record import make_manifest, rejected_lines
-from packer.pipeline.selecting import Selected
+from packer.pipeline.selecting import Selected, values_of
+from packer.recipe.recipe import to_json
+from packer.recipe.row_rules import RowRules
+from packer.rejections import CODES
 from packer.store.cache import Cache, check_conservation
+from packer.store.entries import Totals
+from packer.store.fingerprint import content_fingerprint
 from packer.store.folder import lock, sweep
-from packer.store.manifest import Manifest, decode_manifest, encode_manifest, read_manifest, write_manifest
-from packer.store.rejected import is_pending, publish_rejected, stage_rejected
+from packer.store.manifest import (
+    FORMAT_VERSION,
+    Manifest,
+    Shard,
+    decode_manifest,
+    encode_manifest,
+    read_manifest,
+    write_manifest,
+)
+from packer.store.rejected import Rejected, is_pending, publish_rejected, stage_rejected
+from packer.version import __version__, code_digest, library_version
+
+_VERSIONED = ("jinja2", "numpy", "pyarrow", "tokenizers")
+"""Packages whose versions can influence the bytes of a cache."""
 
 
-def commit(
-    folder: Path,
-    provenance: Provenance,
-    results: Sequence[PartitionResult],
-    packed: PackedBlocks,
-    selected: Selected,
-    *,
-    before: bytes | None = None,
-    fail_above: float | None = None,
-) -> Manifest:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """What a build has made, before it is committed."""
+
+    provenance: Provenance
+    results: Sequence[PartitionResult]
+    packed: PackedBlocks
+    selected: Selected
+
+    @property
+    def documents(self) -> list[Shard]:
+        return [result.shard for result in self.results]
+
+
+def commit(folder: Path, built: Built, *, before: bytes | None = None, fail_above: float | None = None) -> Manifest:
     """Write rejected.jsonl and the manifest, whose appearance is the commit, and remove files that it does not name.
 
     A manifest that readers would refuse is not committed, and in a bucket none in place of another than `before`, the
@@ -37,15 +66,7 @@ def commit(
         StorageError: the disk cannot be written, or did not retain what was written. Until the manifest is replaced,
             the old cache is intact; from then on the new one is complete, and the next build finishes the clean-up.
     """
-    rejected_digests = stage_rejected(folder, rejected_lines(provenance.inputs, results, packed.groups, selected))
-    manifest = make_manifest(
-        provenance,
-        folder,
-        results,
-        packed,
-        selected=selected,
-        rejected_digests=rejected_digests,
-    )
+    manifest = _manifest(folder, built, *stage_rejected(folder, _rejected_lines(built)))
     check_conservation(manifest)
     if fail_above is not None:
         refuse_rejected_rows(folder, manifest, fail_above)
@@ -88,3 +109,133 @@ def finish_if_free(folder: Path, manifest: Manifest) -> None:
         return
     with suppress(BusyError, StorageError, CheckError, InputError), lock(folder):
         finish(folder, read_manifest(folder))  # another build may have replaced it meanwhile
+
+
+def _manifest(folder: Path, built: Built, rejected_sha256: str, rejected_content: str) -> Manifest:
+    provenance, selected = built.provenance, built.selected
+    shards = (*built.documents, *built.packed.shards)
+    return Manifest(
+        format="packer-cache",
+        format_version=FORMAT_VERSION,
+        label_shift="none",
+        recipe=to_json(provenance.recipe),
+        engine=provenance.engine,
+        engine_version=provenance.engine_version,
+        rules_version=provenance.rules_version,
+        model=provenance.model,
+        inputs=provenance.inputs,
+        shards=shards,
+        rejected_sha256=rejected_sha256,
+        rejected_content=rejected_content,
+        totals=_totals(built),
+        recipe_fingerprint=provenance.recipe_fingerprint,
+        content_fingerprint=content_fingerprint(folder, shards, selected.documents),
+        versions=_versions(None if selected.record is None else provenance.recipe.row_rules),
+        selection=selected.record,
+        media=tuple(result.media for result in built.results if result.media is not None) or None,
+    )
+
+
+def _versions(rules: RowRules | None) -> dict[str, str]:
+    """Return the versions of what writes the bytes; with a selection, also of packer's own source and of the traits.
+
+    Caches without a selection never recorded that digest.
+    """
+    versions = {name: str(library_version(name)) for name in _VERSIONED} | {"packer": __version__}
+    if rules is None:
+        return versions
+    return versions | {CODE_VERSION: code_digest(), TRAITS_VERSION: traits_version(rules)}
+
+
+_Line: TypeAlias = tuple[int, int, Rejected]
+"""Number of an input, row, and the line about it."""
+
+
+def _rejected_lines(built: Built) -> Iterator[Rejected]:
+    """Yield rejected rows, documents that are in no split, and parts of documents that are in no block.
+
+    They come in the order of inputs and rows. Most documents may be in no split, so their lines are generated lazily.
+    """
+    paths = [entry.path for entry in built.provenance.inputs]
+    rest = sorted([*_lines_of_rows(built, paths), *_lines_of_parts(built, paths)], key=_place)
+    return (line for _, _, line in heapq.merge(rest, _lines_of_no_split(built, paths), key=_place))
+
+
+def _place(line: _Line) -> tuple[int, int]:
+    return line[:2]
+
+
+def _lines_of_rows(built: Built, paths: Sequence[str]) -> Iterator[_Line]:
+    for result in built.results:
+        source, first = result.shard.source, result.shard.first_row
+        assert source is not None
+        for each in result.rejected:
+            row = first + each.row
+            yield (
+                source,
+                row,
+                Rejected(source=paths[source], row=row, line=each.line, code=each.code, reason=each.reason),
+            )
+
+
+def _lines_of_parts(built: Built, paths: Sequence[str]) -> Iterator[_Line]:
+    for group in built.packed.groups:
+        parts = group.left_out
+        columns = (parts.source, parts.row, parts.doc_id, parts.doc_length, parts.start, parts.length, parts.reason)
+        for source, row, doc_id, length, start, tokens, number in values_of(*columns):
+            which = f"{length} tokens" if tokens == length else f"tokens {start} to {start + tokens - 1} of {length}"
+            line = Rejected(
+                source=paths[source],
+                row=row,
+                code=REASONS[number],
+                reason=f"{CODES[REASONS[number]]} ({which})",
+                document=doc_id,
+                split=group.split,
+                start=start,
+                tokens=tokens,
+            )
+            yield source, row, line
+
+
+def _lines_of_no_split(built: Built, paths: Sequence[str]) -> Iterator[_Line]:
+    left_out = built.selected.left_out
+    if left_out is None:
+        return
+    documents = left_out.documents
+    columns = (*documents.origins(), documents.doc_ids(), documents.stored("length", np.int32))
+    reasons = left_out.reasons(built.provenance.inputs, built.documents)
+    for (source, row, doc_id, length), (code, reason) in zip(values_of(*columns), reasons, strict=True):
+        of_document = {"document": doc_id, "start": 0, "tokens": length}
+        yield source, row, Rejected(source=paths[source], row=row, code=code, reason=reason, **of_document)
+
+
+def _totals(built: Built) -> Totals:
+    shards, packed, left_out = built.documents, built.packed, built.selected.left_out
+    rejected = Counter(row.code for result in built.results for row in result.rejected)
+
+    def of_shards(name: str) -> int:
+        return sum(getattr(shard, name) for shard in shards)
+
+    def of_groups(name: str) -> int:
+        return sum(getattr(group, name) for group in packed.groups)
+
+    tokens, trained = of_shards("num_tokens"), of_shards("num_trained")
+    num_blocks = sum(shard.num_rows for shard in packed.shards)
+    return Totals(
+        rows=of_shards("num_input_rows"),
+        kept=of_shards("num_kept"),
+        rejected=dict(sorted(rejected.items())),
+        documents=of_shards("num_rows"),
+        tokens=tokens,
+        trained=trained,
+        masked=tokens - trained,
+        merged=of_shards("num_merged"),
+        skipped=of_shards("num_skipped"),
+        packed=of_groups("num_packed"),
+        cut=cuts_of(packed.groups) | ({} if left_out is None else left_out.cuts()),
+        piece_starts=of_groups("num_piece_start"),
+        blocks=num_blocks,
+        slots=num_blocks * built.provenance.recipe.pack.block_len,
+        separators=of_groups("num_separators"),
+        padding=of_groups("num_padding"),
+    )

@@ -15,7 +15,6 @@ an Arrow struct means a missing key, while a null in JSON is a value.
 """
 
 import json
-import math
 import re
 import reprlib
 from collections.abc import Callable, Iterable, Mapping
@@ -108,14 +107,11 @@ def _arrow_batches(rows: Any) -> pa.RecordBatchReader | None:
 
 def _write_batches(batches: pa.RecordBatchReader, file: AtomicFile, limit: int | None) -> int:
     num_rows = 0
-    schema = batches.schema.remove_metadata()
-    with pa.ipc.new_stream(file, schema) as writer:
+    with pa.ipc.new_stream(file, batches.schema.remove_metadata()) as writer:
         for batch in batches:
             taken = batch if limit is None else batch.slice(0, limit - num_rows)
-            for start in range(0, taken.num_rows, _ROWS_OF_A_BATCH):
-                piece = taken.slice(start, _ROWS_OF_A_BATCH)
-                writer.write_batch(pa.RecordBatch.from_arrays(piece.columns, schema=schema))
-                num_rows += piece.num_rows
+            writer.write_table(pa.table(taken.replace_schema_metadata()), max_chunksize=_ROWS_OF_A_BATCH)
+            num_rows += taken.num_rows
             if num_rows == limit:
                 break
     return num_rows
@@ -136,17 +132,17 @@ def _line(row: Any, number: int) -> bytes:
     if not isinstance(row, Mapping):
         raise _no_row(f"row {number} is {reprlib.repr(row)}; expected a dict such as {_EXAMPLE}")
     try:
-        text = json.dumps(row, ensure_ascii=False, allow_nan=False, default=_as_builtin)
-    except (TypeError, ValueError, RecursionError):
-        try:
-            row = _plain(row, number)
-        except RecursionError:
-            raise _no_row(f"row {number} is nested too deeply, or contains itself") from None
-        text = json.dumps(row, ensure_ascii=False)
+        text = json.dumps(row, ensure_ascii=False, default=_as_builtin)
+        if "NaN" in text or "Infinity" in text:
+            text = json.dumps(json.loads(text, parse_constant=_null), ensure_ascii=False)
+    except RecursionError:
+        raise _no_row(f"row {number} is nested too deeply, or contains itself") from None
+    except (TypeError, ValueError) as error:
+        raise _no_row(f"row {number}: {error}") from None
     try:
         return text.encode() + b"\n"
     except UnicodeEncodeError:
-        return json.dumps(row).encode() + b"\n"  # a lone surrogate: the build rejects the row
+        return json.dumps(json.loads(text)).encode() + b"\n"  # a lone surrogate: the build rejects the row
 
 
 _EXAMPLE = '{"messages": [{"role": "user", "content": "…"}, …]}'
@@ -167,21 +163,10 @@ def _as_builtin(value: Any) -> Any:
         return dict(value)
     if callable(tolist := getattr(value, "tolist", None)):
         return tolist()
-    raise TypeError
+    raise TypeError(f"{type(value).__name__} {reprlib.repr(value)} is not a JSON value")
 
 
-def _plain(value: Any, number: int, place: str = "") -> Any:
-    """Convert a value to built-in types for JSON, with None for NaN; TypeError, naming its place, if it cannot."""
-    if isinstance(value, Mapping):
-        if odd := [key for key in value if not isinstance(key, str | int | float | None)]:
-            raise _no_row(f"row {number}, {place}: key {reprlib.repr(odd[0])} is not a JSON value")
-        return {key: _plain(item, number, f"{place}.{key}" if place else str(key)) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item, number, f"{place}[{i}]") for i, item in enumerate(value)]
-    if hasattr(value, "tolist"):
-        return _plain(_as_builtin(value), number, place)
-    if isinstance(value, float) and math.isnan(value):
-        return None
-    if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
-        return value
-    raise _no_row(f"row {number}, {place}: {type(value).__name__} {reprlib.repr(value)} is not a JSON value")
+def _null(constant: str) -> None:
+    """Read NaN as null; an infinity is no missing value."""
+    if constant != "NaN":
+        raise ValueError(f"{constant} is not a JSON value")

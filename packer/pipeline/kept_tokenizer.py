@@ -45,11 +45,15 @@ def write_model(folder: Path, record: ModelRecord, files: Mapping[str, bytes]) -
             cache.write(name, files[PurePosixPath(name).name])
 
 
-def kept_files(folder: Path, manifest: Manifest) -> dict[str, bytes]:
-    """Return the files under `model/` that the manifest names, by file name."""
-    files, cache = {}, CacheFiles(folder)
+def kept_model(folder: Path, manifest: Manifest, recipe: Recipe) -> Model:
+    """Return the model made of exactly the files that the manifest names; role markers are not searched for.
+
+    Raises:
+        CheckError: one of them is missing or damaged, or none is a tokenizer.json.
+    """
+    files, cache, hint = {}, CacheFiles(folder), repair_hint(folder)
     for file in manifest.model.files:
-        name, hint = f"model/{file.path}", repair_hint(folder)
+        name = f"model/{file.path}"
         if cache.size(name) is None:
             raise CheckError(f"{folder}/{name} is missing", hint=hint)
         content = cache.read(name)
@@ -57,11 +61,5 @@ def kept_files(folder: Path, manifest: Manifest) -> dict[str, bytes]:
             raise CheckError(f"{folder}/{name} is damaged: its sha256 is not the manifest's", hint=hint)
         files[PurePosixPath(file.path).name] = content
     if TOKENIZER_FILE not in files:
-        raise CheckError(f"{folder / MANIFEST_NAME} names no {TOKENIZER_FILE}", hint=repair_hint(folder))
-    return files
-
-
-def kept_model(folder: Path, manifest: Manifest, recipe: Recipe) -> Model:
-    """Return the model made of exactly the files that the manifest names; role markers are not searched for."""
-    files = kept_files(folder, manifest)
+        raise CheckError(f"{folder / MANIFEST_NAME} names no {TOKENIZER_FILE}", hint=hint)
     return model_of(files, folder / "model", stop=recipe.supervision.stop, pad_id=recipe.pack.pad_id)

@@ -1,6 +1,7 @@
 """Pack the documents of a cache, and gather their blocks."""
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -8,7 +9,6 @@ import msgspec
 from packer.pipeline.blocks import (
     BlockForm,
     BlockTask,
-    GroupTask,
     PackedBlocks,
     PackedGroup,
     block_worker,
@@ -18,7 +18,7 @@ from packer.pipeline.blocks import (
 )
 from packer.pipeline.identity import Provenance
 from packer.pipeline.messages.losses import LIMIT, InNoBlock, refuse_lost_tokens
-from packer.pipeline.workers.executor import Workers
+from packer.pipeline.workers.executor import Workers, in_order
 from packer.progress import Progress
 from packer.store.document_shards import DocumentShards
 from packer.store.manifest import Shard
@@ -47,7 +47,7 @@ def pack_documents(
     def lost() -> InNoBlock:
         return InNoBlock(cuts=cuts_of(groups), of_tokens=num_tokens)
 
-    def tasks() -> Iterator[BlockTask | GroupTask]:
+    def tasks() -> Iterator[BlockTask]:
         for split, own in documents.items():
             num_blocks = 0
             planned = pack_split(split, own, recipe.pack, stop_ids=model.stop_ids, shard_bytes=recipe.shard_bytes)
@@ -64,16 +64,16 @@ def pack_documents(
 
     num_tasks = max(1, len(documents)) + num_tokens // tokens_per_shard(recipe.shard_bytes)
     progress.stage("blocks", num_tokens, "tokens")
-    shards: dict[int, tuple[Shard, ...]] = {}
-    for number, made in workers.run(
+    shards: list[Shard] = []
+    made = workers.run(
         block_worker,
         (folder, form, recipe.pack, model.stop_ids),
         tasks(),
         # Copying four tokens, some 32 bytes, takes about as long as making documents of one byte of rows.
         sizes=[num_tokens // 4 // num_tasks] * num_tasks,
         folder=folder,
-    ):
-        shards[number] = made
-        num_made = sum(shard.num_tokens for shard in made)
-        progress.advance(num_made, num_made)
-    return PackedBlocks(shards=tuple(shard for number in sorted(shards) for shard in shards[number]), groups=groups)
+    )
+    for shard in chain.from_iterable(in_order(made)):
+        shards.append(shard)
+        progress.advance(shard.num_tokens, shard.num_tokens)
+    return PackedBlocks(shards=shards, groups=groups)

@@ -21,10 +21,10 @@ from packer.model.backend import load_fast_meanwhile
 from packer.model.model import TOKENIZER_FILE, read_model_files
 from packer.names import shown
 from packer.pipeline import engine
-from packer.pipeline.commit import commit, finish, finish_if_free
+from packer.pipeline.columns import join_columns, pin_columns
+from packer.pipeline.commit import Built, commit, finish, finish_if_free
 from packer.pipeline.documents import BuildOptions, by_reference, make_documents
 from packer.pipeline.identity import Provenance
-from packer.pipeline.joined_columns import join_columns, pin_columns
 from packer.pipeline.kept_tokenizer import write_model
 from packer.pipeline.messages.build_result import BuildResult
 from packer.pipeline.messages.changes import Changes, changes
@@ -124,7 +124,7 @@ def _build(
             return _nothing_to_do(folder, found, plan, options)
         replaced = None if found is None else _replaced(folder, found, wanted, options)
         if replaced is not None and replaced.leaving:
-            progress.note(f"{shown(folder)}: {replaced.sentences()[0]}")
+            progress.note(f"{shown(folder)} {replaced.sentences()[-1]}")
         with _timed(seconds, "documents"):
             made = make_documents(plan, folder, found, options, progress)
         with _timed(seconds, "documents"):
@@ -146,7 +146,8 @@ def _build(
         with _timed(seconds, "commit"):
             write_model(folder, wanted.model, plan.model.files)
             refuse_changed(plan.files, plan.inputs)
-            manifest = commit(folder, wanted, results, packed, selection, before=before, fail_above=options.fail_above)
+            built = Built(provenance=wanted, results=results, packed=packed, selected=selection)
+            manifest = commit(folder, built, before=before, fail_above=options.fail_above)
     return _result(
         folder, manifest, plan, made.num_built, built=True, seconds=seconds, rejected_inputs=made.rejected_inputs
     )

@@ -16,6 +16,7 @@ from packer.pipeline.from_python import build
 from packer.pipeline.messages.row_report import row_report
 from packer.pipeline.plan.benchmarks import read_benchmark
 from packer.recipe.recipe import make_recipe
+from packer.recipe.row_rules import Benchmark, BenchmarkColumns
 from packer.store.manifest import read_manifest
 
 check = partial(check_cache, sources=["/"])
@@ -248,11 +249,11 @@ def test_a_benchmark_without_the_column_is_refused_with_near_names(tmp_path):
     (tmp_path / "bench.jsonl").write_text('{"qestion": "1?", "answer": "2"}\n', "utf-8")
     for column in ("question", None):
         with pytest.raises(InputError) as error:
-            read_benchmark(str(tmp_path / "bench.jsonl"), column=column)
+            read_benchmark(Benchmark(path=str(tmp_path / "bench.jsonl"), columns=BenchmarkColumns(question=column)))
         assert "qestion" in error.value.hint
     (tmp_path / "numbers.jsonl").write_text('{"question": "1?"}\n{"question": 7}\n', "utf-8")
     with pytest.raises(InputError, match="row 1: expected a text"):
-        read_benchmark(str(tmp_path / "numbers.jsonl"))
+        read_benchmark(Benchmark(path=str(tmp_path / "numbers.jsonl")))
 
 
 def test_a_source_written_from_templates_is_named(caches):

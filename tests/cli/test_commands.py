@@ -160,7 +160,7 @@ def test_a_wrong_type_is_reported_with_the_path_of_the_first(tmp_path, starter, 
     rows.write_text("".join(json.dumps(row) + "\n" for row in (ROW, {"messages": turns}, {"messages": turns[:1]}, ROW)))
     build = ("build", rows, "--tokenizer", starter / "tokenizer", "-o", tmp_path / "cache", "-j", "1")
     told = " ".join(run(*build).stdout.split())
-    assert "2 wrong_type a value has the wrong type; the first: expected `str | array | null`, got `int`" in told
+    assert "are rejected: wrong_type: expected `str | array | null`, got `int`" in told
     assert "at $.messages[0].content" in told
 
 

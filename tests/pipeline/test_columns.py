@@ -1,5 +1,6 @@
 """Columns of a recipe in a build: from rows, and joined from files by doc_id without making a document again."""
 
+import copy
 import json
 import shutil
 from itertools import count
@@ -18,7 +19,7 @@ from packer.audit.diff import diff
 from packer.audit.verify.verify_cache import verify
 from packer.errors import InputError, RecipeError, UsageError
 from packer.export.run import export
-from packer.pipeline import joined_columns
+from packer.pipeline import columns
 from packer.pipeline.from_python import build
 from packer.pipeline.plan.source_roots import SourceRoots
 from packer.recipe.recipe import make_recipe
@@ -189,19 +190,19 @@ WRONG_FILES = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG_FILES)
-def test_a_file_that_is_wrong_is_refused_by_name_and_nothing_is_lost(built, tmp_path, case):
+def test_a_file_that_is_wrong_is_refused_by_name_and_nothing_is_lost(built, tmp_path):
     before = built()
-    rows = [json.loads(json.dumps(row)) for row in side_rows(tmp_path / "cache")]
-    change, said = WRONG_FILES[case]
-    doc_id = rows[3]["doc_id"]
-    change(rows)
-    write_side(tmp_path / "side.parquet", rows)
-    with pytest.raises(InputError) as caught:
-        built(**of_files(tmp_path / "side.parquet"), force=True)
-    assert "side.parquet" in caught.value.message and said.format(doc_id=doc_id) in caught.value.message
-    with Cache.open(tmp_path / "cache") as cache:
-        assert cache.fingerprint == before.fingerprint
+    whole = side_rows(tmp_path / "cache")
+    for change, said in WRONG_FILES.values():
+        rows = copy.deepcopy(whole)
+        change(rows)
+        write_side(tmp_path / "side.parquet", rows)
+        with pytest.raises(InputError) as caught:
+            built(**of_files(tmp_path / "side.parquet"), force=True)
+        expected = said.format(doc_id=whole[3]["doc_id"])
+        assert "side.parquet" in caught.value.message and expected in caught.value.message
+        with Cache.open(tmp_path / "cache") as cache:
+            assert cache.fingerprint == before.fingerprint
     assert verify(tmp_path / "cache", threads=1).ok and not built().built
 
 
@@ -311,14 +312,14 @@ def test_caches_that_differ_in_a_file_of_values_have_other_columns_not_other_blo
 def test_a_build_that_was_stopped_while_it_joined_leaves_the_cache_and_goes_on(built, tmp_path, monkeypatch):
     built(partition_bytes=2000)
     write_side(tmp_path / "side.parquet", side_rows(tmp_path / "cache"))
-    declared, real, number = of_files(tmp_path / "side.parquet"), joined_columns.rewrite_documents, count()
+    declared, real, number = of_files(tmp_path / "side.parquet"), columns.rewrite_documents, count()
 
     def stops(*args, **options):
         if next(number) == 1:
             raise KeyboardInterrupt
         return real(*args, **options)
 
-    monkeypatch.setattr(joined_columns, "rewrite_documents", stops)
+    monkeypatch.setattr(columns, "rewrite_documents", stops)
     with pytest.raises(KeyboardInterrupt):
         built(**declared, partition_bytes=2000, force=True)
     assert verify(tmp_path / "cache", threads=1).ok
@@ -364,13 +365,13 @@ WRONG_ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("wrong", "said"), WRONG_ROWS)
-def test_a_row_whose_value_is_wrong_is_rejected_and_says_why(built, tmp_path, wrong, said):
+def test_a_row_whose_value_is_wrong_is_rejected_and_says_why(built, tmp_path):
     rows = rows_of(LENGTHS)
-    built([*rows[1:], {**rows[0], **wrong}], **COLUMNS)
-    (line,) = [json.loads(line) for line in (tmp_path / "cache" / "rejected.jsonl").read_text("utf-8").splitlines()]
-    assert line["code"] == "bad_column" and line["reason"].startswith(said)
-    assert len(table(tmp_path / "cache", "documents", "train")) == len(rows) - 1
+    built([*rows, *({**rows[0], **wrong} for wrong, _ in WRONG_ROWS)], **COLUMNS)
+    lines = [json.loads(line) for line in (tmp_path / "cache" / "rejected.jsonl").read_text("utf-8").splitlines()]
+    for line, (wrong, said) in zip(lines, WRONG_ROWS, strict=True):
+        assert line["code"] == "bad_column" and line["reason"].startswith(said), wrong
+    assert len(table(tmp_path / "cache", "documents", "train")) == len(rows)
 
 
 def test_a_row_without_a_value_is_rejected_only_if_nothing_stands_for_it(built, tmp_path):

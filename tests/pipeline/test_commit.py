@@ -43,14 +43,14 @@ def test_a_manifest_larger_than_readers_take_is_refused_and_the_old_cache_stays(
 
 
 def test_a_manifest_that_would_not_open_is_a_bug_and_the_old_cache_stays(starter, cache, monkeypatch):
-    before, made = fingerprint(cache), commit.make_manifest
+    before, made = fingerprint(cache), commit._manifest
 
     def wrong(*arguments, **options):
         manifest = made(*arguments, **options)
         first, *others = manifest.shards
         return msgspec.structs.replace(manifest, shards=(msgspec.structs.replace(first, path="../it"), *others))
 
-    monkeypatch.setattr(commit, "make_manifest", wrong)
+    monkeypatch.setattr(commit, "_manifest", wrong)
     with pytest.raises(PackerError, match=r"a relative path of such names .* - at `\$.shards\[0\]\.path`") as caught:
         again(starter, cache, OTHER)
     assert caught.value.exit_code == 70 and "bug" in caught.value.hint

@@ -19,7 +19,7 @@ from xxhash import xxh3_128_hexdigest
 from packer.audit.diff import diff
 from packer.audit.verify.verify_cache import verify
 from packer.errors import CheckError
-from packer.pipeline import record
+from packer.pipeline import commit
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import make_recipe
 from packer.store.arrow_columns import document_rows
@@ -192,7 +192,7 @@ def test_standard_input_does_not_change_it(place, tmp_path):
 
 
 def test_versions_of_libraries_do_not_change_it(place, caches, tmp_path, monkeypatch):
-    monkeypatch.setattr(record, "library_version", lambda _: "99")
+    monkeypatch.setattr(commit, "library_version", lambda _: "99")
     assert made(values_at(place), tmp_path / "cache") == fingerprint(read_manifest(caches / "ruled"))
     assert read_manifest(tmp_path / "cache").versions["pyarrow"] == "99"
 

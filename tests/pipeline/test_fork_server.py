@@ -1,7 +1,9 @@
-"""What the command line begins to load before it has imported the stages, here or in the fork server."""
+"""The fork server: what is loaded in it, when it is started, and that it ends."""
 
 import ast
 import functools
+import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -10,12 +12,17 @@ from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
-from processes import HANG_S
+from processes import HANG_S, is_running
+from worker_tasks import measuring
 
+from packer.errors import InputError
 from packer.model import backend
+from packer.pipeline import run
+from packer.pipeline.from_python import build
 from packer.pipeline.workers import fork_server
+from packer.pipeline.workers.executor import run_tasks
 from packer.pipeline.workers.fork_server import begin_loading
-from packer.recipe.recipe import make_recipe
+from packer.recipe.recipe import load_recipe, make_recipe, to_json
 
 pytestmark = pytest.mark.skipif(not fork_server.FORKS, reason="no process is forked on this system")
 
@@ -140,3 +147,115 @@ def test_what_several_threads_need_is_loaded_once(monkeypatch):
         thread.join()
     assert calls == [b"{}"]
     assert found == found[:1] * 3
+
+
+def test_the_server_ends_with_its_block_and_a_second_one_is_not_started():
+    server = forkserver._forkserver
+    with fork_server.fork_server():
+        process = server._forkserver_pid
+        with fork_server.fork_server():
+            assert server._forkserver_pid == process
+        assert len(list(run_tasks(measuring, (b"",), [b"", b""], jobs=2))) == 2
+        assert server._forkserver_pid == process and is_running(process)
+    assert server._forkserver_pid is None and not is_running(process)
+    assert "PACKER_PRELOAD" not in os.environ
+
+
+def test_tasks_run_where_the_tokenizer_to_be_loaded_is_none(tmp_path):
+    with fork_server.fork_server(tmp_path / "nowhere", engine="fast"):
+        assert len(list(run_tasks(measuring, (b"",), [b"", b""], jobs=2))) == 2
+
+
+@pytest.fixture
+def large(starter, tmp_path):
+    """A recipe whose input comes to several partitions, on a machine of two processors."""
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes((starter / "data" / "chat.jsonl").read_bytes() * 2)
+    values = to_json(load_recipe(starter / "recipe.yaml"))
+    sources = [{"path": str(path), "schema": "messages"}]
+    return make_recipe({**values, "sources": sources, "partition_bytes": path.stat().st_size // 3})
+
+
+@pytest.fixture
+def loaded(monkeypatch):
+    """Servers that are started while a build is planned."""
+    seen: list[str] = []
+    there = run.fork_server
+    monkeypatch.setattr(run, "fork_server", lambda *given, **named: (seen.append("server"), there(*given, **named))[1])
+    return seen
+
+
+def test_a_server_loads_while_a_new_cache_is_planned(large, loaded, tmp_path):
+    result = build(large, tmp_path / "cache", jobs=2)
+    assert loaded == ["server"]
+    assert build(large, tmp_path / "alone", jobs=1).fingerprint == result.fingerprint
+
+
+def test_nothing_is_loaded_for_a_cache_that_is_there_or_for_one_process(large, loaded, tmp_path):
+    build(large, tmp_path / "cache", jobs=1)
+    build(large, tmp_path / "cache", jobs=2)
+    build(large, tmp_path / "other", jobs=2, dry_run=True)
+    assert loaded == []
+
+
+def test_a_plan_that_fails_ends_the_server(large, loaded, tmp_path):
+    template = {**to_json(large)["template"], "file": str(tmp_path / "none.jinja")}
+    with pytest.raises(InputError):
+        build(make_recipe({**to_json(large), "template": template}), tmp_path / "cache", jobs=2)
+    assert loaded == ["server"]
+    assert forkserver._forkserver._forkserver_pid is None
+
+
+LOADING = """
+import os, sys, threading, time
+from pathlib import Path
+
+import packer.pipeline.run
+from packer.pipeline.workers import preload
+from packer.pipeline.engine import remember
+from packer.model.backend import load_fast_backend
+
+before = len(os.listdir("/proc/self/task"))
+content = Path(sys.argv[1], "tokenizer.json").read_bytes()
+remember(content, agrees=True)
+preload._load("fast:" + sys.argv[1])
+until = time.monotonic() + 60
+while len(os.listdir("/proc/self/task")) > before and time.monotonic() < until:
+    time.sleep(0.01)  # one that was waited for may take a moment to be gone
+assert len(os.listdir("/proc/self/task")) <= before, threading.enumerate()
+child = os.fork()
+if child == 0:
+    encoded = load_fast_backend(content).encoder.encode("some text")
+    os._exit(len(getattr(encoded, "ids", encoded)))
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) > 0
+"""
+
+
+def test_the_template_of_a_tokenizer_does_not_run_before_a_fork(starter, tmp_path):
+    """Nothing would stop it there, and the build may use another template."""
+    endless = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+    folder = tmp_path / "tokenizer"
+    shutil.copytree(starter / "tokenizer", folder)
+    (folder / "chat_template.jinja").write_text(endless, "utf-8")
+    code = f"from packer.pipeline.workers import preload; preload._load({f'reference:{folder}'!r})"
+    subprocess.run([sys.executable, "-c", code], timeout=HANG_S, check=True)
+
+
+def test_what_is_loaded_before_a_fork_has_no_threads_of_its_own(starter):
+    """Threads of an encoder would be missing in the copy, which would wait for them for ever."""
+    pytest.importorskip("fastokens")
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", LOADING, str(starter / "tokenizer")]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
+    assert (found.returncode, found.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(("forks", "jobs"), [(True, [1, 1, 2, 7, 8, 8]), (False, [1, 1, 1, 1, 1, 8])])
+def test_processes_are_started_where_there_is_work_for_them(
+    forks: bool, jobs: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process loads for seconds; a small build is done by then. The bytes do not depend on it."""
+    monkeypatch.setattr(fork_server, "default_jobs", lambda: 8)
+    monkeypatch.setattr(fork_server, "FORKS", forks)
+    assert [fork_server.jobs_for(mebibytes * 2**20) for mebibytes in (0, 1, 2, 7, 31, 10_000)] == jobs
+    monkeypatch.setattr(fork_server, "default_jobs", lambda: 1)
+    assert fork_server.jobs_for(2**40) == 1

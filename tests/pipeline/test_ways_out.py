@@ -2,8 +2,6 @@
 
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -182,19 +180,20 @@ EFFORTS = """\
 """ + template(OWN.replace("m.thinking %}", "m.thinking and level in ['low', 'high'] %}") + TEXT)
 
 
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 @pytest.mark.parametrize("name", ["reasoning_content", "cot"])
-def test_an_effort_is_set_where_rows_have_reasoning_and_changes_no_other(tmp_path: Path, name: str) -> None:
+def test_an_effort_for_all_rows_is_named_only_where_all_have_reasoning(tmp_path: Path, name: str) -> None:
+    """Behind a prompt that asks for reasoning, a row without any would be trained to give none."""
     tokenizer = twins.byte_level(tmp_path / "tokenizer", template=EFFORTS)
-    rows = [{"instruction": "one?", "output": "One.", name: "Count."}, {"instruction": "two?", "output": "Two."}]
     path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     values = {"tokenizer": str(tokenizer), "sources": [{"path": str(path), "columns": {"reasoning": name}}]}
-    hint = str(preview(make_recipe(values)).rows[0].hint)
-    ways = re.findall(r"under level=(\w+): (jq -c .*?_lines\.jsonl)", hint)
-    assert [word for word, _ in ways] == ["low", "high"]
-    values["sources"][0]["path"] = str(tmp_path / "rows_lines.jsonl")
-    for word, command in ways:
-        subprocess.run(command, shell=True, check=True, cwd=tmp_path)
-        shown = [row.view.documents[0].runs[0].text for row in preview(make_recipe(values)).rows]
-        assert [text.split()[1] for text in shown] == [f"{word}<|im_end|>", "none<|im_end|>"]
+    for thoughts in (["Count.", "Count."], ["Count.", None]):
+        rows = [{"instruction": "one?", "output": "One."} | ({name: text} if text else {}) for text in thoughts]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+        hint = str(preview(make_recipe(values)).rows[0].hint)
+        assert hint.endswith("give each row its own in chat_template_kwargs")
+        ways = settings_in(hint)
+        assert len(ways) == (2 if all(thoughts) else 0)
+        for way in ways:
+            word = re.findall(r"\w+", way)[-1]
+            shown = [row.view.documents[0].runs[0].text for row in preview(make_recipe(values, [way])).rows]
+            assert [text.split()[1] for text in shown] == [f"{word}<|im_end|>"] * 2

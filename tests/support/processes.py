@@ -121,3 +121,20 @@ def free_ports(number):
         for each in sockets:
             each.bind(("127.0.0.1", 0))
         return [each.getsockname()[1] for each in sockets]
+
+
+def is_running(process: int) -> bool:
+    """Whether there is such a process that has not ended; one that nobody waited for yet has."""
+    status = Path(f"/proc/{process}/stat")
+    try:
+        return status.read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return not Path("/proc/self/stat").exists() and _answers(process)
+
+
+def _answers(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True

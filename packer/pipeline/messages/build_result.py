@@ -4,7 +4,7 @@ Lines that begin with two spaces continue the line before them; a warning begins
 """
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,7 @@ from packer.pipeline.messages.losses import InNoBlock, RejectedInput, TokenLosse
 from packer.pipeline.messages.row_report import RowReport
 from packer.rejections import CODES, ROW_REASONS
 from packer.store.cache import Cache
+from packer.store.entries import Totals
 from packer.store.fingerprint import fingerprint
 from packer.store.manifest import Manifest
 from packer.store.rejected import read_rejected
@@ -82,96 +83,91 @@ class BuildResult:
             seconds: elapsed time of the build.
             verbose: include the content and recipe fingerprints.
         """
-        manifest, reused, name = self.manifest, self.num_partitions_reused, shown(self.folder)
+        manifest = self.manifest
         if manifest is None:
             todo = plural(self.num_partitions_built, "partition")
-            yield f"would build {todo}, reuse {number(reused)}; nothing was written"
-            replaced = [f"{name}: {each}" for each in (self.replaced.sentences() if self.replaced else ())]
-            yield from (*replaced, *self.settled_keys)
+            yield f"would build {todo}, reuse {number(self.num_partitions_reused)}; nothing was written"
+            replaced = self.replaced.sentences() if self.replaced else ()
+            yield from (*(f"{shown(self.folder)} {each}" for each in replaced), *self.settled_keys)
             return
-        if not self.built:
-            yield f"{name} is up to date"
-        else:
-            speed = f"{rate(manifest.totals.tokens, seconds)} tokens/s" if not reused else None
-            engine = f", engine {manifest.engine}" if self.num_partitions_built else ""
-            how = speed or f"{plural(reused, 'partition')} reused"
-            yield f"built {name} in {duration(seconds)}, {how}{engine}"
-        yield ""
-        yield from (line for each in self.settled_keys for line in (each, ""))
-        for entry in self.rejected_inputs:
-            yield from entry.lines()
-        yield from self.warning_lines()
-        if self.rejected_inputs or self.left_out is not None:
-            yield "to build into the same folder with such an option, add --force"
-            yield ""
-        yield from self.totals_lines(manifest)
-        if self.rows is not None:
-            listed = f"listed in {name}/rejected.jsonl"
-            yield from self.rows.split_lines()
-            yield from self.rows.rule_lines(manifest.totals.rows, listed=listed)
-        yield ""
-        yield f"fingerprint  {self.fingerprint}"
+        rows, listed = self.rows, f"listed in {shown(self.folder)}/rejected.jsonl"
+        sections: list[Iterable[str]] = [
+            [self._headline(manifest, seconds)],
+            *([each] for each in self.settled_keys),
+            *(each.lines() for each in self.rejected_inputs),
+            self.warning_lines(),
+            self.totals_lines(manifest),
+            rows.split_lines() if rows is not None else (),
+            rows.rule_lines(manifest.totals.rows, listed=listed) if rows is not None else (),
+            [f"fingerprint  {self.fingerprint}"],
+        ]
         if verbose:
-            yield f"content      {manifest.content_fingerprint}"
-            yield f"recipe       {manifest.recipe_fingerprint}"
+            sections[-1] = [
+                f"fingerprint  {self.fingerprint}",
+                f"content      {manifest.content_fingerprint}",
+                f"recipe       {manifest.recipe_fingerprint}",
+            ]
         if self.built:
             row = "" if manifest.totals.blocks else f" --row {shlex.quote(f'{manifest.inputs[0].path}:0')}"
-            yield ""
-            yield f"next: packer inspect {shlex.quote(name)}{row}"
+            sections.append([f"next: packer inspect {shlex.quote(shown(self.folder))}{row}"])
+        yield from in_sections(sections)
+
+    def warning_lines(self) -> Iterator[str]:
+        """Yield warnings about whole conversations that are trained, about rules, and about what is in no block."""
+        supervision = {} if self.manifest is None else self.manifest.recipe.get("supervision")
+        whole = isinstance(supervision, dict) and supervision.get("turns") == "conversation"
+        sections: list[Iterable[str]] = [
+            ["warning: supervision.turns=conversation trains whole documents, what users and tools say, too"] * whole,
+            self.rows.warning_lines() if self.rows is not None else (),
+            self.left_out.lines() if self.left_out is not None else (),
+        ]
+        yield from in_sections(sections)
+
+    def totals_lines(self, manifest: Manifest) -> Iterator[str]:
+        """Yield the numbers of rows, documents and blocks, the rejected rows, and what is in no block."""
+        listed = f"listed in {shown(self.folder)}/rejected.jsonl"
+        totals = manifest.totals
+        sections = [self._facts(manifest), self._rejected_rows(manifest, listed), _in_no_block(totals, listed)]
+        yield from in_sections(sections)
 
     def __repr__(self) -> str:
         """The lines as one text, for notebooks."""
         return "\n".join(map(one_line, self.lines(sum(self.seconds.values()))))
 
-    def warning_lines(self) -> Iterator[str]:
-        """Yield warnings about rules, about what is in no block, and about whole conversations that are trained."""
-        supervision = {} if self.manifest is None else self.manifest.recipe.get("supervision")
-        if isinstance(supervision, dict) and supervision.get("turns") == "conversation":
-            yield "warning: supervision.turns=conversation trains whole documents, what users and tools say, too"
-            yield ""
-        if self.rows is not None:
-            yield from self.rows.warning_lines()
-        if self.left_out is not None:
-            yield from self.left_out.lines()
+    def _headline(self, manifest: Manifest, seconds: float) -> str:
+        name, reused = shown(self.folder), self.num_partitions_reused
+        if not self.built:
+            return f"{name} is up to date"
+        how = f"{plural(reused, 'partition')} reused" if reused else f"{rate(manifest.totals.tokens, seconds)} tokens/s"
+        engine = f", engine {manifest.engine}" if self.num_partitions_built else ""
+        return f"built {name} in {duration(seconds)}, {how}{engine}"
 
-    def totals_lines(self, manifest: Manifest) -> Iterator[str]:
-        """Yield the counts of rows, documents and blocks, and of what is in no block."""
-        totals, pack, lost = manifest.totals, manifest.recipe["pack"], InNoBlock.of(manifest.totals)
-        listed = f"{shown(self.folder)}/rejected.jsonl"
+    def _facts(self, manifest: Manifest) -> Iterator[str]:
+        """Yield the numbers of rows, documents and blocks."""
+        totals, pack, last = manifest.totals, manifest.recipe["pack"], sum(s.num_last_tokens for s in manifest.shards)
+        num_tokens = InNoBlock.of(totals).of_tokens
         ruled_out = [cut for code, cut in totals.cut.items() if code in ROW_REASONS]
-        trained = (totals.trained - sum(cut.trained for cut in ruled_out)) / max(lost.of_tokens, 1)
         documents = totals.documents - sum(cut.documents for cut in ruled_out)
+        trained = (totals.trained - sum(cut.trained for cut in ruled_out)) / max(num_tokens, 1)
         facts = [
             ("rows", number(totals.rows), kept_rows(totals.rows, totals.kept, self.rows)),
-            ("documents", number(documents), f"{number(lost.of_tokens)} tokens, {percent(trained)} trained"),
+            ("documents", number(documents), f"{number(num_tokens)} tokens, {percent(trained)} trained"),
         ]
+        if totals.tokens > _WORTH_A_LINE * last:
+            ratio = f"{totals.tokens / last:.2f}"
+            facts.append(("rewritten", ratio, "times the tokens: the template rewrites earlier turns"))
         if totals.skipped:
             facts.append(("skipped", number(totals.skipped), skipped_answers(self.rows)))
         if pack["mode"] != "none":
             full = percent((totals.slots - totals.separators - totals.padding) / max(totals.slots, 1))
             facts.append(("blocks", number(totals.blocks), f"of {number(pack['block_len'])} tokens, {full} full"))
         yield from aligned("<><", facts)
-        last = sum(shard.num_last_tokens for shard in manifest.shards)
-        if totals.tokens > _WORTH_A_LINE * last:
-            yield ""
-            also = "" if self.rows is None else " (with those that rules leave out)"
-            yield f"history is rewritten: {number(totals.documents)} documents of {number(totals.kept)} rows{also},"
-            yield f"{totals.tokens / last:.2f} times the tokens of each row's last document"
-        if totals.rejected:
-            yield ""
-            yield f"rows rejected; listed in {listed}; packer explain CODE says what to do"
-            ordered = sorted(totals.rejected.items(), key=lambda entry: -entry[1])
-            yield from aligned("><<", [(number(n), code, self._meaning(code, manifest)) for code, n in ordered])
-        if lost.cuts:
-            tokens = f"{number(lost.tokens)} of {number(lost.of_tokens)} tokens"
-            yield ""
-            yield f"in no block: {tokens}, {number(sum(cut.trained for cut in lost.cuts.values()))} of them trained;"
-            yield f"listed in {listed}"
-            largest = sorted(lost.cuts.items(), key=lambda entry: -entry[1].tokens)
-            lines = [(plural(cut.tokens, "token"), code, CODES.get(code, "")) for code, cut in largest]
-            yield from aligned("><<", lines)
-        if "overlong" in lost.cuts and self.left_out is None:  # else a warning has said how to get more into blocks
-            yield "--block-len N makes blocks longer, --set pack.overlong=split cuts documents"
+
+    def _rejected_rows(self, manifest: Manifest, listed: str) -> Iterator[str]:
+        rejected = sorted(manifest.totals.rejected.items(), key=lambda entry: -entry[1])
+        if rejected:
+            yield f"rows rejected; {listed}; packer explain CODE says what to do"
+            yield from aligned("><<", [(number(n), code, self._meaning(code, manifest)) for code, n in rejected])
 
     def _meaning(self, code: str, manifest: Manifest) -> str:
         """Return the meaning of a code; of a vague one also the reason of its first row, if that can be read."""
@@ -181,6 +177,22 @@ class BuildResult:
                 first = next((line for line in read_rejected(self.folder, manifest) if line.code == code), None)
                 return meaning if first is None else f"{meaning.partition(';')[0]}; the first: {first.reason}"
         return meaning
+
+
+def in_sections(sections: Iterable[Iterable[str]]) -> Iterator[str]:
+    """Yield the lines of all sections that have any."""
+    for section, lines in enumerate(filter(None, map(list, sections))):
+        yield from ["", *lines] if section else lines
+
+
+def _in_no_block(totals: Totals, listed: str) -> Iterator[str]:
+    lost = InNoBlock.of(totals)
+    if lost.cuts:
+        tokens = f"{number(lost.tokens)} of {number(lost.of_tokens)} tokens"
+        yield f"in no block: {tokens}, {number(sum(cut.trained for cut in lost.cuts.values()))} of them trained;"
+        yield f"{listed}; packer explain CODE says what to do"
+        largest = sorted(lost.cuts.items(), key=lambda entry: -entry[1].tokens)
+        yield from aligned("><<", [(plural(cut.tokens, "token"), code, CODES.get(code, "")) for code, cut in largest])
 
 
 def kept_rows(num_rows: int, num_kept: int, rows: RowReport | None) -> str:

@@ -49,28 +49,18 @@ class Changes:
         return self.keeps_none or bool(self.rules)
 
     def sentences(self) -> list[str]:
-        """Describe the changes, one sentence per kind."""
-        sentences = []
-        if self.leaving:
-            sentences.append(
-                f"inputs that it would lose ({len(self.leaving)} of {self.num_inputs}): {named(self.leaving)}"
-            )
-        if self.rules:
-            sentences.append(f"rules that change: {'; '.join(self.rules)}")
-        return sentences
+        """Say of the cache what would change, one sentence per kind; inputs that leave come last."""
+        inputs = named(self.leaving)
+        return [
+            *([f"was built by another recipe: {'; '.join(self.rules)}"] if self.rules else ()),
+            *([f"would lose inputs ({len(self.leaving)} of {self.num_inputs}): {inputs}"] if self.leaving else ()),
+        ]
 
     def refuse(self, folder: Path) -> None:
         """Refuse changes that need `--force`."""
-        if not self.need_force:
-            return
-        reasons = []
-        if self.rules:
-            reasons.append(f"{folder} was built by another recipe: {'; '.join(self.rules)}")
-        if self.keeps_none:
-            reasons.append(f"{folder} was built from other inputs: {named(self.leaving)}")
-        elif self.leaving:
-            reasons.append(f"inputs that it would lose: {named(self.leaving)}")
-        raise UsageError("; ".join(reasons), hint="--force replaces it; -o another folder keeps both")
+        if self.need_force:
+            told = "; and it ".join(self.sentences())
+            raise UsageError(f"{folder} {told}", hint="--force replaces it; -o another folder keeps both")
 
 
 def changes(manifest: Manifest, wanted: Provenance) -> Changes:

@@ -10,8 +10,9 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -67,7 +68,6 @@ class TokenLosses:
         tokens = f"{number(self.tokens)} of {number(self.of_tokens)}"
         yield f"warning: {percent(self.share)} of the tokens are in no block ({tokens})"
         yield from (f"  {way}" for way in self.ways_out)
-        yield ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,57 +217,54 @@ class RejectedInput:
         rows = f"{share} {plural(self.num_rows, 'row')} of {self.name}"
         yield f"warning: {rows} are rejected: {self.code}: {self.reason}"
         yield f"  {self.way_out}"
-        yield ""
+
+
+_Rejections: TypeAlias = Sequence[tuple[PartitionTask, RejectedRow]]
 
 
 def rejected_inputs(plan: BuildPlan, results: Sequence[PartitionResult]) -> tuple[RejectedInput, ...]:
     """Return what a build reports about rejected rows, from the results of its plan's tasks."""
-    by_input: dict[int, list[tuple[PartitionTask, RejectedRow]]] = {}
-    for task, result in zip(plan.tasks, results, strict=True):
-        by_input.setdefault(task.source, []).extend((task, row) for row in result.rejected)
+    made = [*zip(plan.tasks, results, strict=True)]
+    rejections = [(task, row) for task, result in made for row in result.rejected]
     if not any(result.shard.num_rows for result in results):
-        raise _nothing_kept(plan, [row for rows in by_input.values() for row in rows])
-    kept = sorted({task.source for task, result in zip(plan.tasks, results, strict=True) if result.shard.num_kept})
-    found = []
-    for source, rows in by_input.items():
-        if rows and source not in kept:
-            found.append(_most(plan, rows, name=plan.inputs[source].path, num_rows=len(rows), all_rows=True))
-    rest = [row for source in kept for row in by_input[source]]
+        raise _nothing_kept(plan, rejections)
+    kept = {task.source for task, result in made if result.shard.num_kept}
+    found = [
+        _most(plan, [*own], name=plan.inputs[source].path)
+        for source, own in groupby(rejections, key=lambda each: each[0].source)
+        if source not in kept
+    ]
+    rest = [each for each in rejections if each[0].source in kept]
     if rest:
         num_rows = sum(result.shard.num_kept for result in results) + len(rest)
-        name = plan.inputs[kept[0]].path if len(kept) == 1 else plural(len(kept), "input")
+        name = plan.inputs[min(kept)].path if len(kept) == 1 else plural(len(kept), "input")
         most = _most(plan, rest, name=name, num_rows=num_rows)
-        found += [most] if most.num_rejected >= _MANY * num_rows else []
+        found += [most] * (most.num_rejected >= _MANY * num_rows)
     return tuple(found)
 
 
-def _nothing_kept(plan: BuildPlan, rows: Sequence[tuple[PartitionTask, RejectedRow]]) -> NothingKeptError:
-    codes = Counter(row.code for _, row in rows)
-    examples = {row.code: row.reason for _, row in reversed(rows)}
+def _nothing_kept(plan: BuildPlan, rejections: _Rejections) -> NothingKeptError:
+    codes = Counter(row.code for _, row in rejections)
+    examples = {row.code: row.reason for _, row in reversed(rejections)}
     counted = "; ".join(f"{count} × {code} ({examples[code]})" for code, count in codes.most_common(3))
-    hint = _most(plan, rows, name="", num_rows=len(rows)).way_out
-    return NothingKeptError(f"nothing kept: all {len(rows)} rows were rejected: {counted}", hint=hint)
+    hint = _most(plan, rejections, name="").way_out
+    return NothingKeptError(f"nothing kept: all {len(rejections)} rows were rejected: {counted}", hint=hint)
 
 
-def _most(
-    plan: BuildPlan,
-    rows: Sequence[tuple[PartitionTask, RejectedRow]],
-    *,
-    name: str,
-    num_rows: int,
-    all_rows: bool = False,
-) -> RejectedInput:
-    """Describe the most frequent code among rejected rows: the reason of its first row, and the remedy."""
-    codes = Counter(row.code for _, row in rows)
+def _most(plan: BuildPlan, rejections: _Rejections, *, name: str, num_rows: int | None = None) -> RejectedInput:
+    """Describe the most frequent code among rejected rows: the reason of its first row, and the remedy.
+
+    `num_rows` are those that might have been rejected; None if all were.
+    """
+    codes = Counter(row.code for _, row in rejections)
     code, count = codes.most_common(1)[0]
-    task, first = next((task, row) for task, row in rows if row.code == code)
+    task, first = next((task, row) for task, row in rejections if row.code == code)
     lost = sorted(each.removeprefix("dropped_") for each in codes if each.startswith("dropped_"))
-    hint = remedy(code, first.reason, task.file, plan.recipe, plan.model, lost=lost)
     return RejectedInput(
         name=name,
-        num_rejected=len(rows) if all_rows else count,
-        num_rows=num_rows,
+        num_rejected=len(rejections) if num_rows is None else count,
+        num_rows=len(rejections) if num_rows is None else num_rows,
         code=code,
         reason=first.reason,
-        way_out=hint,
+        way_out=remedy(code, first.reason, task.file, plan.recipe, plan.model, lost=lost),
     )

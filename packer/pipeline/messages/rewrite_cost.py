@@ -52,29 +52,24 @@ def refuse_early(plan: BuildPlan, results: Mapping[int, PartitionResult]) -> Non
     tasks = sampled_tasks(plan)
     if not all(number in results for number in tasks):
         return
-    paid = last = 0.0
-    for number in tasks:
-        shard = results[number].shard
-        times = plan.inputs[plan.tasks[number].source].num_rows / max(shard.num_input_rows, 1)
-        paid += times * shard.num_tokens
-        last += times * shard.num_last_tokens
-    if paid > CLEARLY * last:
-        raise _error(plan, f"about {paid / last:.1f}")
+    sampled = [(plan.inputs[plan.tasks[number].source].num_rows, results[number].shard) for number in tasks]
+    _refuse(plan, [(num_rows / max(shard.num_input_rows, 1), shard) for num_rows, shard in sampled], CLEARLY, "about ")
 
 
 def check_rewrite_cost(plan: BuildPlan, shards: Sequence[Shard]) -> None:
     """Refuse more than `LIMIT` times the tokens of each row's last document, unless the recipe has chosen."""
-    num_tokens, num_last_tokens = sum(s.num_tokens for s in shards), sum(s.num_last_tokens for s in shards)
-    if plan.recipe.supervision.history_rewrite is None and num_tokens > LIMIT * num_last_tokens:
-        raise _error(plan, f"{num_tokens / num_last_tokens:.1f}")
+    _refuse(plan, [(1, shard) for shard in shards], LIMIT)
 
 
-def _error(plan: BuildPlan, times: str) -> RewrittenError:
-    return RewrittenError(
-        "this template changes earlier answers once a conversation continues: training each of them in the context "
-        f"that a server sends takes {times} times the tokens",
-        hint=choices_hint(plan.model, plan.recipe),
-    )
+def _refuse(plan: BuildPlan, weighted: Sequence[tuple[float, Shard]], limit: float, about: str = "") -> None:
+    paid = sum(weight * shard.num_tokens for weight, shard in weighted)
+    last = sum(weight * shard.num_last_tokens for weight, shard in weighted)
+    if plan.recipe.supervision.history_rewrite is None and paid > limit * last:
+        raise RewrittenError(
+            "this template changes earlier answers once a conversation continues: training each of them in the context "
+            f"that a server sends takes {about}{paid / last:.1f} times the tokens",
+            hint=choices_hint(plan.model, plan.recipe),
+        )
 
 
 def last_tokens(documents: DocumentBatch) -> int:

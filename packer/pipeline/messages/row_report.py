@@ -1,6 +1,6 @@
 """Report on a selection: rows of each split, rows that each rule leaves out, and rules that look wrong."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from packer.batches import Int32, SelectedRows
 from packer.display import aligned, number, percent, plural
 from packer.pipeline.selecting import sources_of_rows
 from packer.recipe.recipe import make_recipe
-from packer.recipe.row_rules import RowRules, Split, named_rule
+from packer.recipe.row_rules import RowRules, named_rule
 from packer.rejections import CODES, ROW_REASONS
 from packer.store.manifest import Manifest
 from packer.store.selected import read_selection
@@ -23,16 +23,6 @@ OFTEN_FOUND = 0.97
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SplitShare:
-    """Number of rows in a split."""
-
-    split: str
-    rows: int
-    share: float
-    """Fraction of the rows of all splits."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RuleRows:
     """Number of rows that one rule leaves out."""
 
@@ -41,15 +31,13 @@ class RuleRows:
     """The filter, or the condition of a source; None for codes with a single rule."""
 
     rows: int
-    share: float
-    """Fraction of the rows that have documents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowReport:
     """Number of rows in each split, rows that rules leave out, and warnings about the rules."""
 
-    splits: tuple[SplitShare, ...]
+    splits: Mapping[str, int]
     left_out: tuple[RuleRows, ...]
     """In the order in which rules are applied, including filters that leave out no row."""
 
@@ -62,24 +50,20 @@ class RowReport:
 
     def warning_lines(self) -> Iterator[str]:
         yield from (f"warning: {warning}" for warning in self.warnings)
-        if self.warnings:
-            yield ""
 
     def split_lines(self) -> Iterator[str]:
         """Yield the number of rows in each split."""
-        yield ""
         yield "rows of each split"
-        yield from aligned("<>>", [(each.split, number(each.rows), percent(each.share)) for each in self.splits])
+        whole = max(1, sum(self.splits.values()))
+        yield from aligned("<>>", [(name, number(rows), percent(rows / whole)) for name, rows in self.splits.items()])
 
     def rule_lines(self, num_rows: int, *, listed: str) -> Iterator[str]:
         """Yield how many of the inputs' rows each rule leaves out."""
         if self.left_out:
-            yield ""
             yield f"left out by rules: {number(self.num_left_out)} of {plural(num_rows, 'row')}; {listed}"
-            shares = [percent(each.rows / max(num_rows, 1)) for each in self.left_out]
-            rules = zip(self.left_out, shares, strict=True)
+            shares = [(each, percent(each.rows / max(num_rows, 1))) for each in self.left_out]
             yield from aligned(
-                ">><<", [(number(each.rows), share, each.code, each.rule or "") for each, share in rules]
+                ">><<", [(number(each.rows), share, each.code, each.rule or "") for each, share in shares]
             )
 
 
@@ -89,12 +73,8 @@ def row_report(folder: Path, manifest: Manifest) -> RowReport | None:
         return None
     rows, rules = read_selection(folder, manifest.selection), make_recipe(manifest.recipe).row_rules
     counts = np.bincount(rows.split[rows.split >= 0], minlength=len(rows.splits))
-    shares = counts / max(1, counts.sum())
     return RowReport(
-        splits=tuple(
-            SplitShare(split=name, rows=count, share=share)
-            for name, count, share in zip(rows.splits, counts.tolist(), shares.tolist(), strict=True)
-        ),
+        splits=dict(zip(rows.splits, counts.tolist(), strict=True)),
         left_out=tuple(_left_out(rows, rules.names)),
         warnings=(
             *_of_filters(rows, rules, sources_of_rows(manifest.inputs, manifest.document_shards)),
@@ -104,17 +84,14 @@ def row_report(folder: Path, manifest: Manifest) -> RowReport | None:
     )
 
 
-def _left_out(rows: SelectedRows, names: Sequence[str]) -> list[RuleRows]:
-    known = max(1, int(((rows.split >= 0) | (rows.reason > 0)).sum()))
-    by_rule = [int((rows.detail == number).sum()) for number in range(len(names))]
+def _left_out(rows: SelectedRows, names: Sequence[str]) -> Iterator[RuleRows]:
+    by_rule = np.bincount(rows.detail[rows.detail >= 0], minlength=len(names)).tolist()
     by_code = np.bincount(rows.reason, minlength=len(ROW_REASONS) + 1)[1:].tolist()
-    found: list[tuple[str, str | None, int]] = [
-        ("filtered", name, count) for name, count in zip(names, by_rule, strict=True)
-    ]
-    found += [
-        (code, None, count) for code, count in zip(ROW_REASONS, by_code, strict=True) if count and code != "filtered"
-    ]
-    return [RuleRows(code=code, rule=rule, rows=count, share=count / known) for code, rule, count in found]
+    for rule, count in zip(names, by_rule, strict=True):
+        yield RuleRows(code="filtered", rule=rule, rows=count)
+    for code, count in zip(ROW_REASONS, by_code, strict=True):
+        if count and code != "filtered":
+            yield RuleRows(code=code, rule=None, rows=count)
 
 
 def _of_filters(rows: SelectedRows, rules: RowRules, source: Int32) -> list[str]:
@@ -134,20 +111,16 @@ def _of_filters(rows: SelectedRows, rules: RowRules, source: Int32) -> list[str]
     return warnings
 
 
-def requested_splits(manifest: Manifest, rule: Split) -> list[str]:
-    """Return the splits that a rule divides rows into; train only if a source has rows for it."""
-    train = ["train"] if any(shard.split == "train" for shard in manifest.document_shards) else []
-    return train + [
-        name for name in ("validation", "test") if getattr(rule.shares, name) or getattr(rule.cutoffs, name)
-    ]
-
-
 def _of_splits(rows: SelectedRows, rules: RowRules, manifest: Manifest) -> Iterator[str]:
     """Warn about requested splits without rows, and about a group or time field that many rows lack."""
     split = rules.split
     if split is None:
         return
-    yield from (f"split '{name}' has no row" for name in requested_splits(manifest, split) if name not in rows.splits)
+    asked = [name for name in ("validation", "test") if getattr(split.shares, name) or getattr(split.cutoffs, name)]
+    has_train = any(shard.split == "train" for shard in manifest.document_shards)
+    for name in (*["train"] * has_train, *asked):
+        if name not in rows.splits:
+            yield f"split '{name}' has no row"
     if split.leakage is not None and "train" not in {shard.split for shard in manifest.shards}:
         yield (
             "split.leakage leaves out rows of the split 'train' alone, and no source has it: sources.split: train "

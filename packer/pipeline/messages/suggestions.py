@@ -14,7 +14,7 @@ from typing import get_args
 
 from msgspec import structs
 
-from packer.batches import REASONING_FIELDS, Message, RowBatch, Sample
+from packer.batches import Message, RowBatch, Sample
 from packer.model.model import Model
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.pipeline.as_given import says_its_rows
@@ -27,11 +27,10 @@ from packer.rejections import NO_PLACE, rejection_hint, ways_out
 from packer.render import ChatTemplate
 from packer.render.asked_modes import CONTRADICTS, SEVERAL_EFFORTS
 from packer.render.frames import unframed
-from packer.render.reasoning import ANY_TAG, split_inline
-from packer.source.conversations import EACH_ROW, turns_hint
+from packer.render.reasoning import ANY_TAG, reasoning_of, split_inline
+from packer.source.conversations import turns_hint
 from packer.source.detect import first_rows
 from packer.source.exports import export_hint
-from packer.source.jq_commands import jq_command
 from packer.source.roles import roles_hint
 from packer.source.row import composed
 from packer.source.rows import InputFile
@@ -60,7 +59,7 @@ def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Model
 
     `lost` are further kinds of dropped content for which rows were rejected.
     """
-    hint = _about_reading(code, reason, file) or _columns_of(code, reason) or _efforts_of_rows(reason, file)
+    hint = _about_reading(code, reason, file) or _columns_of(code, reason)
     if hint is None:
         hint = tried_hint(code, reason, (row.batch for row in file.rows()), recipe, model, lost=lost)
     if code not in ("unknown_schema", "pair_no_prompt") and file.columns:
@@ -90,12 +89,15 @@ def tried_hint(
     if code == "template_error" and model.template is None:
         return templates_hint(model, recipe)
     about = next((each for each in _ABOUT_VARIABLES if each in reason), "")
+    if about == SEVERAL_EFFORTS:
+        rows = [*islice(rows, _SEARCHED_ROWS)]
     rejected = _rejected_rows(code, about, rows, recipe, model) if ways_out(code) else []
     ways = ways_out(code, allowed=_all_lost(code, lost, rejected, recipe, model))
     if code == "no_terminator":
         ways = _stops(recipe, model) | ways
     if about == SEVERAL_EFFORTS:
-        found = re.findall(r"(\w+)=(\w+)", reason)
+        # An effort for all rows would ask for reasoning before the answers of those that have none, too.
+        found = re.findall(r"(\w+)=(\w+)", reason) if all(map(_reasons, rows)) else ()
         ways = {f'template.kwargs.{name}="{word}"': "trains them under this effort" for name, word in found}
     elif about:
         ways = {way: effect for way, effect in ways.items() if "kwargs" in way}
@@ -104,6 +106,12 @@ def tried_hint(
     if not ways and "does not render" in reason:
         advice = NO_PLACE
     return rejection_hint(code, ways, advice=_ABOUT_VARIABLES.get(about, advice))
+
+
+def _reasons(batch: RowBatch) -> bool:
+    """Whether each row has reasoning, in its field or before an answer."""
+    fields = [[each.fields for each in sample.all_messages] for sample in batch.samples]
+    return all(any(reasoning_of(each) or split_inline(each.get("content")) for each in own) for own in fields)
 
 
 def _all_lost(
@@ -193,28 +201,6 @@ def _about_reading(code: str, reason: str, file: InputFile) -> str | None:
         hint = columns_hint([*first_rows(file.path, file.format, file.columns, every_column=True)], file.columns)
         return hint if "--columns" in hint else None
     return None
-
-
-def _efforts_of_rows(reason: str, file: InputFile) -> str | None:
-    """Return commands that set a word for the effort where rows have reasoning, if others have none.
-
-    One in the recipe would ask for reasoning before their answers, too.
-    """
-    if SEVERAL_EFFORTS not in reason:
-        return None
-    names = [json.dumps(file.columns.get(name) or name) for name in REASONING_FIELDS]
-    rows = islice(first_rows(file.path, file.format, file.columns), _SEARCHED_ROWS)
-    says = re.compile(rf'(?:{"|".join(map(re.escape, names))}): "[^"]')
-    if {says.search(json.dumps(row, default=str)) is not None for row in rows} != {True, False}:
-        return None
-    fields = ", ".join(f".[{name}]" for name in names)
-    has_any = f'[.. | objects | {fields} | strings | select(. != "")] != []'
-    ways = []
-    for name, word in re.findall(r"(\w+)=(\w+)", reason):
-        then = f".chat_template_kwargs += {json.dumps({name: word})}"
-        command = jq_command(file.path, f"{EACH_ROW}if {has_any} then {then} else . end")
-        ways += [f"to train rows with reasoning under {name}={word}: {command}"] * (command is not None)
-    return "; ".join(ways) or None
 
 
 def _columns_of(code: str, reason: str) -> str | None:

@@ -1,17 +1,16 @@
 """Read benchmark files and the questions in them, with the readers packer uses for rows."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
+from msgspec import structs
 
 from packer.errors import InputError
 from packer.near_names import did_you_mean, near, near_paths
 from packer.pipeline.plan.input_resolution import input_place
-from packer.recipe import row_rules
 from packer.recipe.recipe import Recipe
+from packer.recipe.row_rules import Benchmark, BenchmarkColumns, benchmark_name
 from packer.source.decode import Refused
 from packer.source.detect import detect_format, field_names
 from packer.source.file_bytes import FilePath, NoRowsError, file_sha256
@@ -24,128 +23,97 @@ from packer.source.text_rows import text_rows
 if TYPE_CHECKING:
     from packer.curate.contamination import Questions
 
-QUESTION_COLUMNS = ("question", "prompt", "problem", "instruction", "query", "input", "text")
+_QUESTION_COLUMNS = ("question", "prompt", "problem", "instruction", "query", "input", "text")
 """Column names under which benchmarks keep their questions; the first one that the rows have is used."""
 
 _MAX_ROW_BYTES = 64 * 2**20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchmarkQuestions:
-    """The questions of one benchmark file."""
+def read_benchmark(rule: Benchmark) -> tuple[Benchmark, tuple[str, ...]]:
+    """Read the benchmark that a recipe names: JSON lines, JSON, CSV, Parquet or Arrow.
 
-    name: str
-    path: str
-    sha256: str
-    column: str
-    questions: tuple[str, ...]
-
-
-def read_benchmark(path: str, *, column: str | None = None, name: str | None = None) -> BenchmarkQuestions:
-    """Read the questions of a file: JSON lines, JSON, CSV, Parquet or Arrow.
-
-    By default, questions are in the first of `QUESTION_COLUMNS` that the rows have, and the name is the file's stem.
+    Returns:
+        the rule with the digest, the column and the number of questions, and the questions themselves
 
     Raises:
-        InputError: the file cannot be read, its rows lack the field, or a row has no text in it.
+        InputError: the file cannot be read, or is not the one whose digest the recipe has; its rows lack the field, or
+            a row has no text in it.
     """
-    place = input_place(path)
+    path, place = rule.path, input_place(rule.path)
     if isinstance(place, Path) and (place.is_dir() or not place.exists()):
         raise InputError(
             f"{path}: no such file",
             hint=did_you_mean(near_paths(path), "a benchmark is one file; name each file of a folder or pattern"),
         )
-    found = _column(path, place, column)
+    column = _column(path, place, rule.columns.question)
     questions = []
-    for number, value in enumerate(_values(place, found)):
+    for number, value in enumerate(_values(place, column)):
         if not isinstance(value, str):
             said = value if isinstance(value, Refused) else f"found {type(value).__name__}"
             raise InputError(
-                f"{path}: row {number}: expected a text in column '{found}': {said}",
+                f"{path}: row {number}: expected a text in column '{column}': {said}",
                 hint="every row of a benchmark needs a question that is a text",
             )
         questions.append(value)
     if not questions:
         raise NoRowsError(f"{path}: no rows", hint="a benchmark has one question per row")
-    return BenchmarkQuestions(
-        name=name or PurePosixPath(path).stem,
-        path=path,
-        sha256=file_sha256(place),
-        column=found,
-        questions=tuple(questions),
-    )
+    sha256 = file_sha256(place)
+    if rule.sha256 not in {None, sha256}:
+        raise InputError(
+            f"{path}: expected sha256 {rule.sha256}, found {sha256}",
+            hint="the benchmark file has changed; without the key sha256, any version of it is taken",
+        )
+    columns = BenchmarkColumns(question=column)
+    return structs.replace(rule, columns=columns, sha256=sha256, questions=len(questions)), tuple(questions)
 
 
 def pin_benchmarks(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
-    """Return the recipe with the digest, the column and the number of questions of each of its benchmarks.
+    """Return the recipe with its benchmarks as :func:`read_benchmark` returns them.
 
     Questions that no row can be found to hold are noted.
 
     Raises:
-        InputError: as :func:`read_benchmark`; or a file's digest is not the one in the recipe.
+        InputError: as :func:`read_benchmark`.
     """
     asked = recipe.decontaminate
     if asked is None:
         return recipe
     from packer.curate.contamination import Questions  # noqa: PLC0415 - not loaded by builds without rules
 
-    against = []
-    for rule in asked.against:
-        found = read_rule(rule)
-        number = Questions([found.questions], ngram=asked.ngram, common=asked.common).num_untestable
+    found = [read_benchmark(rule) for rule in asked.against]
+    for rule, questions in found:
+        number = Questions([questions], ngram=asked.ngram, common=asked.common).num_untestable
         if number:
             note(
-                f"{number:,} of {len(found.questions):,} questions of {found.name} are not searched for: they have no "
-                f"words, or only n-grams that at least {asked.common} of them share (decontaminate.common)"
+                f"{number:,} of {len(questions):,} questions of {benchmark_name(rule)} are not "
+                "searched for: they have no words, or only n-grams that at least "
+                f"{asked.common} of them share (decontaminate.common)"
             )
-        against.append(
-            msgspec.structs.replace(
-                rule,
-                columns=row_rules.BenchmarkColumns(question=found.column),
-                sha256=found.sha256,
-                questions=len(found.questions),
-            )
-        )
-    return msgspec.structs.replace(recipe, decontaminate=msgspec.structs.replace(asked, against=tuple(against)))
+    return structs.replace(recipe, decontaminate=structs.replace(asked, against=tuple(rule for rule, _ in found)))
 
 
 def questions_of(recipe: Recipe) -> "Questions | None":
     """Return the questions of a recipe's benchmarks, indexed for matching; None if it names none.
 
     Raises:
-        InputError: as :func:`pin_benchmarks`.
+        InputError: as :func:`read_benchmark`.
     """
     asked = recipe.decontaminate
     if asked is None:
         return None
     from packer.curate.contamination import Questions  # noqa: PLC0415 - not loaded by builds without rules
 
-    benchmarks = [read_rule(rule).questions for rule in asked.against]
+    benchmarks = [read_benchmark(rule)[1] for rule in asked.against]
     return Questions(benchmarks, ngram=asked.ngram, common=asked.common, cover=asked.cover)
-
-
-def read_rule(rule: row_rules.Benchmark) -> BenchmarkQuestions:
-    """Read the benchmark that a recipe names.
-
-    Raises:
-        InputError: as :func:`pin_benchmarks`.
-    """
-    found = read_benchmark(rule.path, column=rule.columns.question, name=rule.name)
-    if rule.sha256 not in {None, found.sha256}:
-        raise InputError(
-            f"{rule.path}: expected sha256 {rule.sha256}, found {found.sha256}",
-            hint="the benchmark file has changed; without the key sha256, any version of it is taken",
-        )
-    return found
 
 
 def _column(path: str, place: FilePath, column: str | None) -> str:
     names = sorted(field_names(place, format=detect_format(place)))
-    found = column or next((each for each in QUESTION_COLUMNS if each in names), None)
+    found = column or next((each for each in _QUESTION_COLUMNS if each in names), None)
     if found in names:
         return found
     close = near(column or "", names) or names[:8]
-    asked = f"no column '{column}'" if column else f"none of the columns {list_names(QUESTION_COLUMNS)}"
+    asked = f"no column '{column}'" if column else f"none of the columns {list_names(_QUESTION_COLUMNS)}"
     raise InputError(
         f"{path}: its rows have {asked}", hint=f"its columns: {list_names(close)}; name the one with the question"
     )

@@ -42,7 +42,7 @@ from packer.recipe.row_schemas import EXAMPLES, PREFERENCE_SCHEMAS
 from packer.source.detect import has_field
 from packer.source.file_bytes import FilePath
 from packer.source.file_cuts import partition_file
-from packer.source.partition import FilePartitions, FileStatus, Partition
+from packer.source.partition import FilePartitions, FileStatus
 from packer.source.rows import InputFile
 from packer.source.schema import SCHEMAS
 from packer.store.manifest import Input, Manifest
@@ -102,17 +102,17 @@ def plan_build(
     questions = Questions(recipe, model)
     opened = _opened(paths, recipe, model, questions=questions, workers=at_first, progress=progress)
     with overruns_at(lambda _: named_template(recipe)):
-        recipe, settled_keys = settled(recipe, model, [(each.source, file) for each, file, _ in opened])
+        recipe, settled_keys = settled(recipe, model, [(each.source, file) for each, file in opened])
+    files, parts = [file for _, file in opened], [recipe.sources.index(each.source) for each, _ in opened]
     documents = documents_identity(recipe, model_digests(model_record(model)), engine.version)
-    sizes = [statuses[each.path].num_bytes for each, _, _ in opened]
-    cut = partial(_cut_file, recipe.partition_bytes)
-    cuts = read_whole(cut, [file for _, file, _ in opened], sizes, readers, progress)
+    sizes = [statuses[file.path].num_bytes for file in files]
+    cuts = read_whole(partial(_cut_file, recipe.partition_bytes), files, sizes, readers, progress)
     inputs = [
-        _input_of(file, cut, part=number if row_rules else None)
-        for (_, file, number), cut in zip(opened, cuts, strict=True)
+        _input_of(file, cut, part=part if row_rules else None)
+        for file, cut, part in zip(files, cuts, parts, strict=True)
     ]
-    tasks = tuple(_tasks([file for _, file, _ in opened], cuts, inputs, documents, recipe, row_rules=row_rules))
-    refuse_absent(recipe, row_rules, [(number, file) for _, file, number in opened], progress.note)
+    tasks = tuple(_tasks(files, cuts, inputs, documents, recipe, row_rules=row_rules))
+    refuse_absent(recipe, row_rules, [*zip(parts, files, strict=True)], progress.note)
     asked, recipe = recipe.pack, suited(recipe, inputs)
     if recipe.pack != asked != Pack():
         what = "a cache with images, without pack.max_pixels," if recipe.reads_images else "preference data"
@@ -134,10 +134,10 @@ def plan_build(
             model=record,
             inputs=tuple(inputs),
         ),
-        files=tuple((each.path, statuses[each.path]) for each, _, _ in opened),
+        files=tuple((file.path, statuses[file.path]) for file in files),
         tasks=tasks,
         settled_keys=settled_keys,
-        known_fields=tuple((number, questions.names(each.source)) for each, _, number in opened),
+        known_fields=tuple(zip(parts, (questions.names(each.source) for each, _ in opened), strict=True)),
     )
 
 
@@ -149,20 +149,20 @@ def _opened(
     questions: Questions,
     workers: Workers,
     progress: Progress,
-) -> list[tuple[SourceFile, InputFile, int]]:
-    """Return every file that has rows, with how it is read, and the number of its source.
+) -> list[tuple[SourceFile, InputFile]]:
+    """Return every file that has rows, with how it is read.
 
     Raises:
         InputError: as :func:`plan_build`.
     """
-    opened: list[tuple[SourceFile, InputFile, int]] = []
+    opened: list[tuple[SourceFile, InputFile]] = []
     for each, file in open_inputs(paths, recipe, progress.note, workers, questions):
         if not opened or opened[-1][0].source is not each.source:
             note_dialogues(file, progress.note)
             note_texts(file, model.template, progress.note)
-        opened.append((each, file, recipe.sources.index(each.source)))
-    questions.refuse(are_chats=any(SCHEMAS[file.schema].is_templated for _, file, _ in opened))
-    for _, file, _ in opened:
+        opened.append((each, file))
+    questions.refuse(are_chats=any(SCHEMAS[file.schema].is_templated for _, file in opened))
+    for _, file in opened:
         refuse_untemplated(file, model, recipe)
     questions.note_rare(progress.note)
     return opened
@@ -179,13 +179,17 @@ def _tasks(
 ) -> Iterator[PartitionTask]:
     """Yield a task for every partition."""
     for source, (file, cut, entry) in enumerate(zip(files, cuts, inputs, strict=True)):
+        rules = None if entry.part is None else row_rules[entry.part]
         for partition in cut.partitions:
+            traits = None
+            if rules is not None:
+                traits = TraitsTask(rules=rules, key=traits_key(partition, entry, recipe.rows.max_bytes, rules))
             yield PartitionTask(
                 partition=partition,
                 file=file,
                 source=source,
                 key=partition_key(partition, entry, documents),
-                traits=traits_task(partition, entry, recipe, row_rules),
+                traits=traits,
                 media=recipe.media,
             )
 
@@ -335,16 +339,6 @@ def rules_of_sources(recipe: Recipe) -> tuple[TraitRules, ...]:
     for each in of_sources:
         TraitMaker(each)  # refuses what cannot be used
     return of_sources
-
-
-def traits_task(
-    partition: Partition, entry: Input, recipe: Recipe, of_sources: Sequence[TraitRules]
-) -> TraitsTask | None:
-    """Return which traits to record for a partition of an input, or None if there are no rules about rows."""
-    if entry.part is None:
-        return None
-    rules = of_sources[entry.part]
-    return TraitsTask(rules=rules, key=traits_key(partition, entry, recipe.rows.max_bytes, rules))
 
 
 def refuse_absent(

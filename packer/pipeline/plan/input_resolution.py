@@ -24,7 +24,7 @@ from packer.store.objects import copy_objects, objects_of
 
 
 def pin_recipe(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
-    """Return the recipe with a commit in every name of the Hub; the same object if it has no such names.
+    """Return the recipe with a commit in every name of the Hub.
 
     Raises:
         RecipeError: a name that begins like one of the Hub but is not valid.
@@ -47,8 +47,6 @@ def pin_recipe(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
         source if (name := data_name(source.path)) is None else msgspec.structs.replace(source, path=pinned(name))
         for source in recipe.sources
     )
-    if tokenizer is None and sources == recipe.sources:
-        return recipe
     return msgspec.structs.replace(
         recipe, sources=sources, tokenizer=recipe.tokenizer if tokenizer is None else pinned(tokenizer)
     )

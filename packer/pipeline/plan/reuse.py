@@ -54,28 +54,32 @@ def _is_as_committed(folder: Path, manifest: Manifest) -> bool:
 
 
 def reusable(
-    folder: Path, manifest: Manifest | None, tasks: Iterable[PartitionTask], *, repair: bool
+    folder: Path, manifest: Manifest | None, tasks: Sequence[PartitionTask], *, repair: bool
 ) -> tuple[dict[str, PartitionResult], dict[str, StoredTable]]:
     """Return existing results and traits for tasks, by key: from unfinished builds, and from a finished cache."""
-    tasks = list(tasks)
-    results, traits = _journaled(folder, tasks)
+    rows = [(task, task.partition.num_rows) for task in tasks]
+    results = read_journal(folder, PartitionResult, {task.key: number for task, number in rows})
+    traits = read_journal(folder, StoredTable, {task.traits.key: number for task, number in rows if task.traits})
     if manifest is not None:
-        results |= {key: result for result in committed(folder, manifest) if (key := result.shard.key) is not None}
-    if manifest is not None and manifest.selection is not None:
-        traits |= {each.key: each for each in manifest.selection.traits if each.key is not None}
-    images = {key: result.media for key, result in results.items() if result.media is not None}
-    stored: list[Shard | StoredTable] = [
-        *(result.shard for result in results.values()),
-        *traits.values(),
-        *images.values(),
-    ]
+        results |= {result.shard.key or "": result for result in committed(folder, manifest)}
+        traits |= {each.key or "": each for each in (manifest.selection.traits if manifest.selection else ())}
+    media = [result.media for result in results.values() if result.media is not None]
+    stored: list[Shard | StoredTable] = [*(result.shard for result in results.values()), *traits.values(), *media]
     whole = _whole(folder, stored, every_byte=repair)
-    changed = {key for key, table in images.items() if table.path not in whole}
-    changed |= {task.key for task in tasks if task.key in images and not same_images(folder, images[task.key], task)}
-    # What a file lacked that a row named is written nowhere, so it is looked at again.
-    changed |= {key for key, result in results.items() if any(row.code in OF_FILES for row in result.rejected)}
+
+    def is_as_it_was(result: PartitionResult, task: PartitionTask) -> bool:
+        images = result.media
+        return (
+            result.shard.path in whole
+            # What a file lacked that a row named is written nowhere, so it is looked at again.
+            and not any(row.code in OF_FILES for row in result.rejected)
+            and (images is None or (images.path in whole and same_images(folder, images, task)))
+        )
+
+    # Partitions of one key may be in folders with other images.
+    changed = {task.key for task in tasks if task.key in results and not is_as_it_was(results[task.key], task)}
     return (
-        {key: result for key, result in results.items() if result.shard.path in whole and key not in changed},
+        {key: result for key, result in results.items() if key not in changed},
         {key: each for key, each in traits.items() if each.path in whole},
     )
 
@@ -87,16 +91,6 @@ def same_images(folder: Path, table: StoredTable, task: PartitionTask) -> bool:
         return all(files.digest(name) == digest for name, digest in MediaShards(folder, [table]).names())
     except CheckError:
         return False
-
-
-def _journaled(
-    folder: Path, tasks: Iterable[PartitionTask]
-) -> tuple[dict[str, PartitionResult], dict[str, StoredTable]]:
-    """Return results and traits for tasks from unfinished builds, by key."""
-    rows = [(task, task.partition.num_rows) for task in tasks]
-    results = {task.key: number for task, number in rows if not task.has_documents}
-    traits = {task.traits.key: number for task, number in rows if task.traits is not None}
-    return read_journal(folder, PartitionResult, results), read_journal(folder, StoredTable, traits)
 
 
 def committed(folder: Path, manifest: Manifest) -> list[PartitionResult]:

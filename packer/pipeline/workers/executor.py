@@ -273,11 +273,7 @@ def _ended(exit_code: int | None) -> str:
         return "ended before its work was done, most often for lack of memory or threads"
     if exit_code >= 0:
         return f"ended with exit code {exit_code}; what it printed is above"
-    if exit_code == -signal.SIGKILL:
-        return "was killed, most often for lack of memory"
     if exit_code == -signal.SIGPROF:
         return "was ended: the chat template, or a row in it, took a minute for a single step"
     name = signal.Signals(-exit_code).name if -exit_code in set(signal.Signals) else f"signal {-exit_code}"
-    if exit_code == -signal.SIGTERM:
-        return f"was ended by {name}, which somebody sent, or a guard of the machine's memory"
     return f"was ended by {name}, most often for lack of memory or threads"
