@@ -1,8 +1,10 @@
 """Common to all schemas: typed views of JSON values, and the fields a row may have besides its messages."""
 
+import math
 import re
 import string
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -226,6 +228,18 @@ def as_flag(value: Any) -> bool | None:
     """
     said = str(value).lower() if isinstance(value, bool | int | float | str) else ""
     return said in YES if said in (*YES, *NO) else None
+
+
+def as_number(value: Any) -> float:
+    """Return a number, also of a text, since CSV has only texts; NaN for other values.
+
+    Example:
+        >>> as_number("-0.5"), as_number(True)
+        (-0.5, nan)
+    """
+    with suppress(OverflowError, TypeError, ValueError):
+        return math.nan if isinstance(value, bool) else float(value)
+    return math.nan
 
 
 OPTIONAL_FIELDS = frozenset(
