@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from packer.source.file_bytes import FilePath, quoted
-from packer.source.jq_commands import jq_command
+from packer.source.jq_commands import jq_command, jq_field, row_command
 from packer.source.prose import is_text
 from packer.source.roles import ROLES, SPEAKERS, guess_roles, is_role
 from packer.source.row import ID_FIELDS
@@ -35,8 +35,6 @@ _HEADER = re.compile(r"^[^\S\n]*([^\W\d_][\w -]{0,30}):", re.MULTILINE)
 """The name of a speaker at the beginning of a line."""
 
 _IN_TURN = 'to_entries[] | {role: (if .key % 2 == 0 then "user" else "assistant" end), content: (.value | values)}'
-
-EACH_ROW = 'if type == "array" then .[] else . end | '
 
 
 def conversation_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | None = None) -> str | None:
@@ -70,9 +68,7 @@ def _dialogue_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str
             program = (
                 f"{{messages: [.[{key}]{turns}[] | {found}]}}{rest}" if field is None else f".[{key}] |= map({found})"
             )
-            return step(
-                f"the messages in `{name}` need the keys `role` and `content`", jq_command(path, f"{EACH_ROW}{program}")
-            )
+            return step(f"the messages in `{name}` need the keys `role` and `content`", row_command(path, f"{program}"))
     return None
 
 
@@ -88,7 +84,7 @@ def _transcript_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str |
         answered = [said.get(row[-2]) == "assistant" and bool(row[-1].strip()) for row in turns if len(row) > 2]
         if 2 * sum(answered) < len(rows):
             continue
-        at, header = _at(name), f"(?:{'|'.join(map(re.escape, names))}):"
+        at, header = jq_field(name), f"(?:{'|'.join(map(re.escape, names))}):"
         role = f"({json.dumps(roles, ensure_ascii=False)}[.] // .)" if roles else "."
         begins, divides = json.dumps(rf"^\s*{header}"), json.dumps(rf"(?:^|\n)\s*(?={header})")
         program = (
@@ -99,14 +95,14 @@ def _transcript_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str |
             f" + del({at})"
         )
         what = f"{quoted(name)} has a conversation in one text; of those that begin with a speaker"
-        return step(what, jq_command(path, f"{EACH_ROW}{program}"))
+        return step(what, row_command(path, f"{program}"))
     return None
 
 
 def turns_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | None = None) -> str | None:
     """Return the step for a list of texts, or of pairs of them, that may be a dialogue; None if there is none."""
     for name in dict.fromkeys(name for row in rows for name in row) if field is None else (field,):
-        at, lists = _at(name), [row[name] for row in rows if row.get(name)]
+        at, lists = jq_field(name), [row[name] for row in rows if row.get(name)]
         items = [item for each in lists if isinstance(each, list) and len(each) > 1 for item in each]
         are_pairs = all(isinstance(item, list) and len(item) == 2 and isinstance(item[1], str) for item in items)
         if not items or not (are_pairs or all(isinstance(item, str) for item in items)):
@@ -116,7 +112,7 @@ def turns_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | N
             what, said = f"if the pairs in `{name}` are questions and answers", f"[{at}[][]] | {_IN_TURN}"
         if are_pairs and all(str(one).lower() in ROLES for one, _ in items):
             what, said = f"the messages in `{name}` are pairs", f"{at}[] | {{role: .[0], content: .[1]}}"
-        return step(what, jq_command(path, f"{EACH_ROW}{{messages: [{said}]}} + del({at})"))
+        return step(what, row_command(path, f"{{messages: [{said}]}} + del({at})"))
     return None
 
 
@@ -143,7 +139,7 @@ def single_messages(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> Single
         shared = _shared_by_conversation(rows, sides, but=(speaker, *said))
         way = "join those of each conversation to `messages`"
         if shared is not None and len(said) == 1:
-            at, message = _at(shared), _as_message(speaker, said, rows, roles)
+            at, message = jq_field(shared), _as_message(speaker, said, rows, roles)
             program = f"group_by({at})[] | {{id: (.[0] | {at} | tostring), messages: map({message} | del({at}))}}"
             if (command := jq_command(path, program, slurps=True)) is not None:
                 way = f"if those with the same {quoted(shared)} are one conversation: {command}"
@@ -232,7 +228,7 @@ def _dialogue(lists: Sequence[Any], *, are_own: bool = False) -> str | None:
     for key in (None, *inner):
         own = [turn if key is None else turn | turn[key] for turn in turns]
         if (found := _message(own, are_own=are_own or key is not None)) is not None:
-            return found if key is None else f". + {_at(key)} | del({_at(key)}) | {found}"
+            return found if key is None else f". + {jq_field(key)} | del({jq_field(key)}) | {found}"
     return None
 
 
@@ -251,12 +247,12 @@ def _as_message(
     speaker: str, texts: Sequence[str], turns: Sequence[Mapping[str, Any]], roles: Mapping[str, str]
 ) -> str:
     """Return the program that gives a message the keys `role` and `content`, and keeps its others."""
-    role = _at(speaker)
+    role = jq_field(speaker)
     if roles:
         name = f"{role} | tostring" if any(isinstance(turn.get(speaker), int) for turn in turns) else role
         role = f"({json.dumps(roles, ensure_ascii=False)}[{name}] // {role})"
-    said = [f"({_at(key)} | {_PARTS})" if _has_parts(turns, key) else _at(key) for key in texts]
-    dropped = ", ".join(_at(key) for key in (speaker, *texts) if key not in ("role", "content"))
+    said = [f"({jq_field(key)} | {_PARTS})" if _has_parts(turns, key) else jq_field(key) for key in texts]
+    dropped = ", ".join(jq_field(key) for key in (speaker, *texts) if key not in ("role", "content"))
     deleted = f" | del({dropped})" if dropped else ""
     return f". + {{role: {role}, content: ({' // '.join(said)})}}{deleted}"
 
@@ -267,10 +263,6 @@ def _has_parts(turns: Sequence[Mapping[str, Any]], key: str) -> bool:
     return all(
         isinstance(each, list) and all(isinstance(part, dict) and "type" in part for part in each) for each in lists
     )
-
-
-def _at(key: str) -> str:
-    return f".[{json.dumps(key, ensure_ascii=False)}]"
 
 
 def _roles(speaker: str, turns: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:

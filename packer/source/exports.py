@@ -8,9 +8,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from packer.source.conversations import EACH_ROW, conversation_hint, step
+from packer.source.conversations import conversation_hint, step
 from packer.source.file_bytes import FilePath
-from packer.source.jq_commands import jq_command
+from packer.source.jq_commands import jq_command, row_command
 
 _CHATGPT = (
     ".mapping as $nodes"
@@ -190,6 +190,8 @@ def export_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | 
         if any(map(export.recognizes, rows)):
             if export.program is None:
                 return f"this is {export.what}"
-            program = export.program if export.slurps else f"{EACH_ROW}{export.program}"
-            return step(f"this is {export.what}", jq_command(path, program, slurps=export.slurps, folder=export.folder))
+            program, folder = export.program, export.folder
+            each_row = row_command(path, program)
+            command = jq_command(path, program, slurps=True, folder=folder) if export.slurps else each_row
+            return step(f"this is {export.what}", command)
     return conversation_hint(path, rows, field)

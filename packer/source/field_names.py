@@ -49,7 +49,7 @@ _RIGHT = frozenset(
 _NOT_RIGHT = _WORSE | {"invalid", "fail", "failed", "failure"}
 """What verdicts say."""
 
-_SAYS_NOTHING = frozenset({"text", "value", "content", "parts", "trajectory", "trajectories"})
+_SAYS_NOTHING = frozenset({"text", "full", "value", "content", "parts", "trajectory", "trajectories"})
 
 
 def meant_field(path: str) -> str | None:

@@ -1,5 +1,6 @@
 """Commands of jq that make rows of a file, for hints: somebody runs one and builds its output."""
 
+import json
 import shlex
 from pathlib import Path
 
@@ -37,6 +38,16 @@ def jq_command(path: FilePath, program: str, *, slurps: bool = False, folder: bo
     else:
         command += f" {shlex.quote(str(path.parent))}/*{path.suffix}" if folder else f" {shlex.quote(str(path))}"
     return f"{command} > {shlex.quote(f'{path.stem}_lines.jsonl')}"
+
+
+def row_command(path: FilePath, program: str) -> str | None:
+    """Return the command that applies a program of jq to each row of a file; None if jq cannot read the file."""
+    return jq_command(path, f'if type == "array" then .[] else . end | {program}')
+
+
+def jq_field(name: str) -> str:
+    """Return what a program of jq calls a field."""
+    return f".[{json.dumps(name, ensure_ascii=False)}]"
 
 
 def texts_as_rows(folder: Path, ending: str) -> str:

@@ -15,7 +15,7 @@ from packer.source.field_names import meant_field
 from packer.source.file_bytes import quoted
 from packer.source.prose import is_code, is_phrase, is_text
 from packer.source.roles import ends_in_question
-from packer.source.row import Columns, composed, rename
+from packer.source.row import Columns, composed, first_name, rename
 from packer.source.schema import fields_read, schema_of
 from packer.source.unread_text import Unread, find_unread, is_below
 
@@ -124,6 +124,7 @@ def propose(rows: Sequence[dict[str, Any]], reading: Reading, *, asks: bool = Tr
         Choice(f"if {quoted(source)} is {_PLACES[place]}", then, left)
         for source, could in (others[:_MOST_ASKED] if asks else ())
         for place, then, left in _readings(rows, reading, source, could)
+        if first_name(source) not in map(first_name, left)  # of which it would be a piece
     ]
     choices += [choice for source in answers if asks for choice in _instead(rows, reading, source)]
     after = reading.unread(rows)

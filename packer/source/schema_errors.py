@@ -8,12 +8,12 @@ from typing import Any
 from packer.errors import InputError
 from packer.near_names import did_you_mean, near
 from packer.recipe.named_options import as_option, flow_mapping
-from packer.source.conversations import EACH_ROW, turns_hint
+from packer.source.conversations import turns_hint
 from packer.source.decode import Refused
 from packer.source.exports import export_hint
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, quoted
-from packer.source.jq_commands import jq_command
+from packer.source.jq_commands import jq_command, jq_field, row_command
 from packer.source.proposals import Proposal, Reading, propose
 from packer.source.prose import is_text
 from packer.source.question_fields import Fields, list_names
@@ -21,6 +21,7 @@ from packer.source.read_places import ITEMS
 from packer.source.roles import SPEAKERS, guess_roles
 from packer.source.row import Columns, composed, first_name, rename
 from packer.source.schema import SCHEMAS, fields_read, schema_of
+from packer.source.several_answers import pick_hint
 from packer.source.unsupported_rows import SUSPECT_FIELDS
 
 _TRIED_ROWS = 64
@@ -120,6 +121,8 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     """
     sampled = [dict(row) for row in rows if row][:_TRIED_ROWS]
     fields = Fields([rename(row, columns) for row in sampled])
+    if fields.question and path is not None and (several := pick_hint(path, sampled, fields.question)) is not None:
+        return several
     best = _best(sampled, columns, (("", further) for further in fields.named()))
     rivals = _rivals(best)
     best, joint = ([*best[:1], *rivals[:1]], " or ") if best else (_best(sampled, columns, fields.unnamed()), "; ")
@@ -127,8 +130,8 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
         plain = f"{fields}; packer reads messages, questions with answers, texts, and token ids"
         if path is None:
             return plain
-        several = _first_text(path, sampled, fields.question) if fields.question else turns_hint(path, sampled)
-        return "; ".join(filter(None, (several, _as_text(path, sampled, fields.no_texts)))) or plain
+        turns = None if fields.question else turns_hint(path, sampled)
+        return "; ".join(filter(None, (turns, _as_text(path, sampled, fields.no_texts)))) or plain
     when, first = best[0]
     choices = [] if when or rivals else [each for each in propose(sampled, first.reading).choices if not each.left]
     read = [f"{each.when}, {each.reading.setting()}" for each in choices]
@@ -141,24 +144,10 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     return f"say which field is which: {ways}{_DIFFERS * is_pair}{_LEFT_OUT * left_out}{_OR * bool(rivals)}"
 
 
-def _first_text(path: FilePath, rows: Sequence[Mapping[str, Any]], question: str) -> str | None:
-    """Return the step that leaves the first of several answers to a question."""
-    for name in (name for name in rows[0] if meant_field(name) == "output"):
-        lists = [row.get(name) for row in rows]
-        if all(
-            isinstance(each, list) and len(each) > 1 and all(isinstance(text, str) for text in each) for each in lists
-        ):
-            command = jq_command(path, f"{EACH_ROW}.[{json.dumps(name)}] |= .[0]")
-            what = f"if the first text in {quoted(name)} is the answer to {quoted(question)}, keep that one"
-            return f"{what}: {command}" if command else None
-    return None
-
-
 def _as_text(path: FilePath, rows: Sequence[Mapping[str, Any]], answers: Sequence[str]) -> str | None:
     """Return the step that makes a text of an answer that is a number, or true or false, in all rows."""
     numbers = [name for name in answers if all(isinstance(row.get(name), int | float) for row in rows)]
-    at = f".[{json.dumps(numbers[0])}]" if numbers else ""
-    command = jq_command(path, f"{EACH_ROW}{at} |= tostring") if numbers else None
+    command = row_command(path, f"{jq_field(numbers[0])} |= tostring") if numbers else None
     return f"if {quoted(numbers[0])} is the answer, write it as a text: {command}" if command else None
 
 
@@ -185,8 +174,8 @@ def _into_question(proposal: Proposal, rows: Sequence[Mapping[str, Any]], path: 
     at, names = json.dumps(question), ", ".join(map(json.dumps, fields))
     said = '"\\n\\($name): " + ([.[$name] | if type == "object" then to_entries[] | "\\(.key): \\(.value)"'
     said += ' else .. | scalars | tostring end] | join(", "))'
-    program = f'{EACH_ROW}.[{at}] += ([({names}) as $name | {said}] | join("")) | del(.[{names}])'
-    command = jq_command(path, program) if path is not None else None
+    program = f'.[{at}] += ([({names}) as $name | {said}] | join("")) | del(.[{names}])'
+    command = row_command(path, program) if path is not None else None
     return [
         f"if {list_names(fields)} belong to the question, write them into {quoted(question)}"
         + f": {command}" * bool(command)

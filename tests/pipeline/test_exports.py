@@ -509,6 +509,30 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         [ASKED, "Cuin"],
         ["Cuin a tha an làn ann?"],
     ),
+    "a number of one in fields": (
+        "rows.jsonl",
+        [{"question": ASKED, "opa": REST, "opb": MORE, "opc": SAID, "cop": 2, "level": 7}],
+        [ASKED, f"A. {REST}", f"B. {MORE}", f"C. {SAID}"],
+        [SAID],
+    ),
+    "a number of one in a list": (
+        "rows.parquet",
+        [{"question": ASKED, "choices": [REST, SAID], "answer": 2, "subject": "tide"}],
+        [ASKED, f"A. {REST}", f"B. {SAID}"],
+        [SAID],
+    ),
+    "answers with ranks": (
+        "rows.jsonl",
+        [
+            {
+                "prompt": ASKED,
+                "answers": [{"answer": SAID, "rank": 1.0}, {"answer": REST, "rank": 2.0}],
+                "num_responses": 2,
+            }
+        ],
+        [ASKED],
+        [SAID],
+    ),
     "unnamed": ("rows.jsonl", [{"head": ASKED, "body": SAID}], [ASKED, SAID], [SAID]),
 }
 

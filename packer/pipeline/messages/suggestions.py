@@ -28,10 +28,10 @@ from packer.render import ChatTemplate
 from packer.render.asked_modes import CONTRADICTS, SEVERAL_EFFORTS
 from packer.render.frames import unframed
 from packer.render.reasoning import ANY_TAG, split_inline
-from packer.source.conversations import EACH_ROW, turns_hint
+from packer.source.conversations import turns_hint
 from packer.source.detect import first_rows
 from packer.source.exports import export_hint
-from packer.source.jq_commands import jq_command
+from packer.source.jq_commands import row_command
 from packer.source.roles import roles_hint
 from packer.source.row import composed
 from packer.source.rows import InputFile
@@ -212,7 +212,7 @@ def _efforts_of_rows(reason: str, file: InputFile) -> str | None:
     ways = []
     for name, word in re.findall(r"(\w+)=(\w+)", reason):
         then = f".chat_template_kwargs += {json.dumps({name: word})}"
-        command = jq_command(file.path, f"{EACH_ROW}if {has_any} then {then} else . end")
+        command = row_command(file.path, f"if {has_any} then {then} else . end")
         ways += [f"to train rows with reasoning under {name}={word}: {command}"] * (command is not None)
     return "; ".join(ways) or None
 

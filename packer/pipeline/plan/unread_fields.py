@@ -26,11 +26,11 @@ from packer.recipe.row_rules import fields_of
 from packer.render.environment import RenderError
 from packer.render.reasoning import ANY_TAG, has_tag
 from packer.source.answer_blocks import BETWEEN
-from packer.source.conversations import EACH_ROW, SingleMessages, single_messages
+from packer.source.conversations import SingleMessages, single_messages
 from packer.source.detect import whole_rows
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import quoted
-from packer.source.jq_commands import jq_command
+from packer.source.jq_commands import row_command
 from packer.source.message_keys import programs_for_key
 from packer.source.proposals import Proposal, Reading, propose
 from packer.source.row import VARIABLES, Columns
@@ -106,7 +106,7 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_file
     unread_by = [proposal.left, *(choice.left for choice in proposal.choices)] if proposal else []
     left = [path for path in texts if all(path in each for each in unread_by)]
     programs += [program for path in left for program in programs_for_key(path, tried, entry.roles)]
-    commands = [(when, jq_command(file.path, EACH_ROW + program)) for when, program in programs]
+    commands = [(when, row_command(file.path, program)) for when, program in programs]
     kept = [way for each in unread.fields if each.flag is not None for way in each.flag.keeps]
     return FileQuestion(
         unread=unread,
