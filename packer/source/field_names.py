@@ -44,9 +44,9 @@ _BETTER = frozenset({"chosen", "preferred", "winner", "winning", "better"})
 
 _RIGHT = frozenset(
     {"correct", "good", "pass", "passed", "passes", "valid", "verified", "accepted", "approved"}
-    | {"success", "successful", "succeeded", "solved", "resolved"}
+    | {"success", "successful", "succeeded", "solved", "resolved", "liked", "up", "thumbs_up", "👍"}
 )
-_NOT_RIGHT = _WORSE | {"invalid", "fail", "failed", "failure"}
+_NOT_RIGHT = _WORSE | {"invalid", "fail", "failed", "failure", "disliked", "down", "thumbs_down", "👎"}
 """What verdicts say."""
 
 _SAYS_NOTHING = frozenset({"text", "full", "value", "content", "parts", "trajectory", "trajectories"})

@@ -398,6 +398,7 @@ VERDICTS: list[tuple[str, list[Any], list[int]]] = [
     ("verdict", ["pass", "fail"], [0]),
     ("status", ["approved", "pending", "rejected"], [0]),
     ("meta/quality", ["bad", "good"], [1]),
+    ("feedback/thumbs", ["up", "down", "up"], [0, 2]),
 ]
 """A field, what rows have in it, and those of which it says yes."""
 
