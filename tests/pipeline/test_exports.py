@@ -20,6 +20,10 @@ from hints import arguments_in
 import packer
 from packer.errors import InputError
 from packer.rejections import CODES, rejection_hint
+from packer.source.exports import EXPORTS as RECOGNIZED
+from packer.source.exports import PAGE
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
 
 ASKED, SAID, MORE, REST = "When is the tide?", "At twelve past six.", "And tomorrow?", "An hour later."
 SYSTEM = "Answer briefly."
@@ -295,7 +299,7 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         ['"name": "tide"', ASKED, CALL, "06:12", SAID],
         [CALL, SAID],
     ),
-    "lm studio": ("tide.conversation.json", [LM_STUDIO], [SYSTEM, ASKED, "[I look.]" + SAID], ["[I look.]" + SAID]),
+    "lm studio": ("tide.conversation.jsonl", [LM_STUDIO], [SYSTEM, ASKED, "[I look.]" + SAID], ["[I look.]" + SAID]),
     "texts in turn": (
         "rows.jsonl",
         [{"id": "0", "data": [ASKED, SAID, MORE, REST]}],
@@ -552,6 +556,24 @@ def write(path: Path, value: Any) -> Path:
     return path
 
 
+def commands_of_page() -> dict[str, str]:
+    """The commands of the page, by the anchors of their headings."""
+    sections = re.findall(
+        r"^## (.*?)\n.*?```sh\n(.*?)```", (REPOSITORY / PAGE).read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
+    return {heading.lower().replace(" ", "-"): command for heading, command in sections}
+
+
+def made_by_page(anchor: str, path: Path) -> Path:
+    """Run the command of the page with the names of another input and its output."""
+    words = shlex.split(commands_of_page()[anchor])
+    files = [path.parent / "*.jsonl"] if "*" in words[-3] else [path]
+    assert words[0] == "jq" and words[-2:] == [">", "rows.jsonl"]
+    command = f"{shlex.join(words[:-3])} {' '.join(map(str, files))} > made_rows"
+    subprocess.run(["bash", "-euc", command], check=True, cwd=path.parent)
+    return (path.parent / "made_rows").rename(path.parent / "made_rows.jsonl")
+
+
 def follow(path: Path, tokenizer: Path, cache: Path) -> tuple[Path, list[str]]:
     """Build by what the hints say, each letter by letter; return the file that was built, and the hints."""
     followed: list[str] = []
@@ -563,7 +585,9 @@ def follow(path: Path, tokenizer: Path, cache: Path) -> tuple[Path, list[str]]:
             hint = error.hint or ""
             assert "FIELD" not in hint and "NAME" not in hint
             followed.append(hint)
-            if found := re.search(r": ((?:jq|python) -s?c .*?> \S+_lines\.jsonl)", hint):
+            if found := re.search(rf"{PAGE}#(\S+)", hint):
+                path = made_by_page(found[1], path)
+            elif found := re.search(r": ((?:jq|python) -s?c .*?> \S+_lines\.jsonl)", hint):
                 command = found[1].replace("python -c", f"{shlex.quote(sys.executable)} -c", 1)
                 subprocess.run(["bash", "-euc", f"set -o pipefail; {command}"], check=True, cwd=path.parent)
                 path = path.parent / shlex.split(command)[-1]
@@ -585,6 +609,10 @@ def test_the_step_for_an_export_makes_rows_that_say_what_it_says(name: str, tmp_
     assert learned == [each + "<|im_end|>" for each in trained]
     places = [text.index(each) for each in context]
     assert places == sorted(places)
+
+
+def test_the_page_has_a_command_for_each_export_that_is_recognized() -> None:
+    assert [*commands_of_page()] == [heading.lower().replace(" ", "-") for heading in RECOGNIZED]
 
 
 def test_a_text_that_ends_where_another_field_answers_is_no_transcript(tmp_path: Path) -> None:
