@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 
 from packer.source.file_bytes import BYTE_ORDER_MARK, PIPED, FilePath, codec_of, delimiter_of, read_chunks
@@ -48,6 +49,11 @@ def row_command(path: FilePath, program: str) -> str | None:
 def jq_field(name: str) -> str:
     """Return what a program of jq calls a field."""
     return f".[{json.dumps(name, ensure_ascii=False)}]"
+
+
+def jq_path(path: Iterable[str]) -> str:
+    """Return what a program of jq calls the values that a path leads to."""
+    return "." + "".join("[]?" if key == "[]" else jq_field(key)[1:] for key in path)
 
 
 def texts_as_rows(folder: Path, ending: str) -> str:

@@ -278,10 +278,10 @@ def drop_empty_optional_fields(row: dict[str, Any], *names: str) -> dict[str, An
 
 
 def _with_flags(message: Any) -> Any:
-    """Return a message with texts that say yes or no, under fields that decide whether it is trained, as booleans."""
+    """Return a message with what says yes or no, under fields that decide whether it is trained, as booleans."""
     if not isinstance(message, dict):
         return message
-    said = {name: as_flag(message[name]) for name in TRAIN_FIELDS if isinstance(message.get(name), str)}
+    said = {name: as_flag(message[name]) for name in TRAIN_FIELDS if name in message}
     return message | {name: flag for name, flag in said.items() if flag is not None}
 
 

@@ -10,17 +10,19 @@ them, and why an answer ended is no flag.
 
 import json
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from packer.source.decode import decoded_json
 from packer.source.field_names import judgement
-from packer.source.read_places import ITEMS, Path
+from packer.source.file_bytes import quoted
+from packer.source.jq_commands import jq_path
+from packer.source.read_places import ITEMS, Path, UnreadField, shown_path, up_to_items
 from packer.source.read_texts import MESSAGE_FIELDS
 from packer.source.roles import is_answer
-from packer.source.row import NO, TRAIN_FIELDS, YES, as_flag, as_number
+from packer.source.row import TRAIN_FIELDS, as_flag, as_number
 from packer.source.unsupported_rows import may_say_end
 
 _TEXTS = (
@@ -44,23 +46,6 @@ _READ = MESSAGE_FIELDS.union(_TEXTS, _FLAGS)
 
 _LONGEST_WORD = 32
 _SIGNS = "numbers below and above 0"
-_AS_WORDS = {"true": YES, "false": NO}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flag:
-    """What answers, or rows, differ in."""
-
-    path: Path
-    num_rows: int
-    says: str
-    """Its values, and whether some have none."""
-
-    programs: tuple[tuple[str, str], ...] = ()
-    """What it may say, each with the program of jq that gives it a name that packer reads."""
-
-    keeps: tuple[tuple[str, str], ...] = ()
-    """Settings that train some of the rows, each with what is trained by it."""
 
 
 class _Place(NamedTuple):
@@ -74,33 +59,32 @@ class _Place(NamedTuple):
     first: int = 0
     """The number of the first message, in a list of numbers."""
 
+    @property
+    def whose(self) -> Path:
+        """The path of what says it: the messages or their parts, a list, or the row."""
+        return () if self.of == "row" else up_to_items(self.path) if self.of == "message" else self.path
+
 
 @dataclass(slots=True)
 class _Said:
     """What some rows say at a place."""
 
     num_rows: int = 0
-    num_silent: int = 0
-    """Answers of these rows, or other rows, that say nothing."""
-
     values: Counter[str] = field(default_factory=Counter)
-    """Each as JSON, so that 1 is not true."""
+    """Each as JSON, so that 1 is not true; null for what is no number, no yes or no, and no word."""
 
     differs: bool = False
     """Within a conversation."""
 
-    def add(self, values: Sequence[Any], num_answers: int) -> None:
-        said = Counter(map(_as_json, values))
+    def add(self, values: Sequence[Any]) -> None:
+        said = Counter(json.dumps(value if _is_short(value) else None) for value in values)
         self.num_rows += 1
-        self.num_silent += num_answers - len(values)
         self.differs |= len(said) > 1
         self.values += said
 
 
-def _as_json(value: Any) -> str:
-    """Return a value as JSON, or null for one that is no number, no yes or no, and no word."""
-    is_long = isinstance(value, str) and len(value) > _LONGEST_WORD
-    return json.dumps(value if isinstance(value, bool | int | float | str) and not is_long else None)
+def _is_short(value: Any) -> bool:
+    return isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) <= _LONGEST_WORD)
 
 
 class Flags:
@@ -109,15 +93,16 @@ class Flags:
     def __init__(self, *, read: Collection[str], roles: Mapping[str, str]) -> None:
         self._read = read
         self._roles = roles
-        self._said: dict[_Place, _Said] = {}
-        self._num_rows = 0
-        self._num_answers: Counter[Path] = Counter()
+        self._said: defaultdict[_Place, _Said] = defaultdict(_Said)
+        self._num_asked: Counter[Path] = Counter()
+        """How many rows, answers or parts could say something at a place."""
+
         self._not_lists: set[_Place] = set()
         """Lists of which some are of another length, or have other numbers: they say nothing about messages."""
 
-    def add(self, row: Mapping[str, Any]) -> None:
-        """Gather those of one row, as it is in its file."""
-        self._num_rows += 1
+    def add(self, row: Mapping[str, Any], given: Collection[str]) -> None:
+        """Gather those of one row, as it is in its file; `given` are names of variables that it gives its template."""
+        self._num_asked[()] += 1
         values: dict[Path, list[Any]] = {}
         lists: dict[Path, list[Any]] = {}
         talks: dict[Path, list[Any]] = {}
@@ -128,8 +113,8 @@ class Flags:
                 talks[path] = value
             else:
                 lists[path] = value
-        for path, said in values.items():
-            self._note(_Place(path, "row"), said, num_answers=len(said))
+        for path, said in ((path, said) for path, said in values.items() if path[-1] not in given):
+            self._said[_Place(path, "row")].add(said)
         for path, messages in talks.items():
             self._add_messages(path, messages)
             self._add_lists(path, messages, lists)
@@ -152,9 +137,6 @@ class Flags:
             elif not (is_read or value in (None, [], "") or may_say_end(path[-1])):
                 yield path, value
 
-    def _note(self, place: _Place, values: Sequence[Any], *, num_answers: int) -> None:
-        self._said.setdefault(place, _Said()).add(values, num_answers)
-
     def _add_messages(self, path: Path, messages: Sequence[Mapping[str, Any]]) -> None:
         found: dict[Path, list[Any]] = {}
         for message in messages:
@@ -162,11 +144,11 @@ class Flags:
                 for at, value in self._of_message((*path, ITEMS), message):
                     found.setdefault(at, []).append(value)
         for at, values in found.items():
-            self._note(_Place(at, "message"), values, num_answers=len(values))
+            self._said[_Place(at, "message")].add(values)
 
     def _of_message(self, path: Path, message: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
         """Yield what a message has, and what its parts have, of which each counts as an answer."""
-        self._num_answers[path] += 1
+        self._num_asked[path] += 1
         stack: list[tuple[Path, Any]] = [
             ((*path, str(key)), value) for key, value in message.items() if key not in _READ
         ]
@@ -198,9 +180,10 @@ class Flags:
                 said[_Place(at, "numbers", path, first)] = [each in values for each in numbers if are_answers]
             for place, each in said.items():
                 if each:
-                    self._note(place, [value for value in each if value is not None], num_answers=len(answers))
+                    self._said[place].add([value for value in each if value is not None])
                 else:
                     self._not_lists.add(place)
+            self._num_asked[at] += len(answers)
 
     def _add_role(self, messages: Sequence[Mapping[str, Any]], of_row: Mapping[Path, Sequence[Any]]) -> None:
         senders = {
@@ -208,26 +191,22 @@ class Flags:
         }
         for path, (value, *_) in of_row.items():
             if len(path) == 1 and isinstance(value, str) and value.lower() in senders:
-                self._note(_Place(path, "role"), [True], num_answers=2)  # of which not all are meant
+                self._said[_Place(path, "role")].add([True])
+                self._num_asked[path] += 2  # of which not all are meant
 
-    def differing(self) -> Iterator[Flag]:
+    def labels(self) -> dict[str, Counter[str]]:
+        """Return the short values in the fields of rows, and in objects, as JSON: how often each is said."""
+        said = {place.path: said.values for place, said in self._said.items() if place.of == "row"}
+        return {shown_path(path): values for path, values in said.items() if ITEMS not in path and "null" not in values}
+
+    def differing(self) -> Iterator[UnreadField]:
         """Yield those in which answers, or rows, differ, by their paths."""
         for place, said in sorted(self._said.items(), key=lambda each: each[0]):
-            values = sorted(map(json.loads, said.values), key=str)
-            num_silent = said.num_silent
-            if place.of == "row":
-                flag = _of_row(place, said, values, num_silent=self._num_rows - said.num_rows)
-            else:
-                if place.of == "message":
-                    num_silent = self._num_answers[_up_to_items(place.path)] - said.values.total()
-                flag = _of_answers(place, said, values, num_silent) if place not in self._not_lists else None
-            if flag is not None:
+            num_silent = self._num_asked[place.whose] - said.values.total()
+            flag_of = _of_row if place.of == "row" else _of_answers
+            flag = flag_of(place, said, sorted(map(json.loads, said.values), key=str), num_silent)
+            if flag is not None and place not in self._not_lists:
                 yield flag
-
-
-def _up_to_items(path: Path) -> Path:
-    """Return the path of the messages, or of their parts, of which a path leads to a key."""
-    return path[: len(path) - path[::-1].index(ITEMS)]
 
 
 def _kind(values: Sequence[Any]) -> Literal["flags", "signs", "weights", "words"] | None:
@@ -238,7 +217,7 @@ def _kind(values: Sequence[Any]) -> Literal["flags", "signs", "weights", "words"
     if not any(map(math.isnan, numbers)):
         is_weight = min(numbers) >= 0 and max(numbers) <= 1
         return "signs" if min(numbers) < 0 < max(numbers) else "weights" if is_weight else None
-    words = {*map(_word, values)}
+    words = {_word(value) for value in values}
     return "words" if len(words) < 3 and None not in words else None
 
 
@@ -250,7 +229,7 @@ def _word(value: Any) -> str | None:
     return value.lower() if is_word else None
 
 
-def _of_row(place: _Place, said: _Said, values: Sequence[Any], num_silent: int) -> Flag | None:
+def _of_row(place: _Place, said: _Said, values: Sequence[Any], num_silent: int) -> UnreadField | None:
     """Return the flag in which rows differ, if some of them say no, or a number below zero."""
     kind, says, kept = _kind(values), "", dict[str, str]()
     if kind == "signs":
@@ -258,26 +237,30 @@ def _of_row(place: _Place, said: _Said, values: Sequence[Any], num_silent: int) 
     elif kind == "flags":
         yes, no = ([value for value in values if as_flag(value) is flag] for flag in (True, False))
         are_ids = said.num_rows == len(values) and not any(map(math.isnan, map(as_number, values)))
-        if no and (yes or (num_silent and said.num_rows > 1)) and not are_ids:
+        if no and (yes or (num_silent > 0 and said.num_rows > 1)) and not are_ids:
             says = "false or true" if yes else "false or nothing"
             kept = {f"the rows with {_listed(each)}": f"{{in: [{_listed(each)}]}}" for each in (yes, no) if each}
     elif all(isinstance(value, str) for value in values):
         right, wrong = ([value for value in values if judgement(value) is each] for each in (True, False))
-        if wrong and (len(values) > 1 or num_silent):
+        if wrong and (len(values) > 1 or num_silent > 0):
             says = " or ".join((*right, *wrong))
             kept = {"the rows that it says are right": f"{{in: [{_listed(right)}]}}"} if right else {}
     name = ".".join(place.path)
     is_plain = {".", "="}.isdisjoint(name)
     where = f"sources.where.{name}=%s" if is_plain else f"sources.where={{{json.dumps(name)}: %s}}"
     keeps = tuple((where % condition, which) for which, condition in kept.items() if ITEMS not in place.path)
-    return Flag(path=place.path, num_rows=said.num_rows, says=says, keeps=keeps) if says else None
+    return replace(_flag(place, said, says), keeps=keeps) if says else None
+
+
+def _flag(place: _Place, said: _Said, says: str) -> UnreadField:
+    return UnreadField(path=shown_path(place.path), num_rows=said.num_rows, example=says, is_flag=True)
 
 
 def _listed(values: Sequence[Any]) -> str:
     return ", ".join(map(json.dumps, values))
 
 
-def _of_answers(place: _Place, said: _Said, values: Sequence[Any], num_silent: int) -> Flag | None:
+def _of_answers(place: _Place, said: _Said, values: Sequence[Any], num_silent: int) -> UnreadField | None:
     """Return the flag in which answers differ: in words and weights, those of one conversation."""
     kind, words = _kind(values), sorted({str(_word(value)) for value in values})
     differ = said.differs or kind == "signs" or (kind == "flags" and len(words) + (num_silent > 0) > 1)
@@ -286,49 +269,40 @@ def _of_answers(place: _Place, said: _Said, values: Sequence[Any], num_silent: i
     says = {"signs": _SIGNS, "weights": "a number from 0 to 1"}.get(kind, " or ".join(words))
     named = {"role": "the role of the answers", "numbers": "the numbers of some messages"}
     says = named.get(place.of, says + " or nothing" * (num_silent > 0))
-    return Flag(path=place.path, num_rows=said.num_rows, says=says, programs=tuple(_programs(place, kind, words)))
+    programs = _programs(place, kind, words, is_silent=num_silent > 0)
+    return replace(_flag(place, said, says), programs=tuple(programs))
 
 
-def _programs(place: _Place, kind: str, words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield what a flag may say, each with the program of jq that gives the messages keys that packer reads."""
-    name = place.path[-1]
-    if place.of in ("role", "list of answers"):
-        return
-    if place.of == "numbers":
-        is_trained = f".key + {place.first} | IN($flags[])"
-        yield f"if `{name}` numbers the trained messages from {place.first}", _of_list(place, is_trained)
-    elif kind == "weights":
-        yield f"if `{name}` says how much an answer is trained", _moved(place, ".", to="weight")
-    elif kind == "signs":
-        yield f"if more than 0 under `{name}` says that an answer is trained", _moved(place, "tonumber > 0")
-    else:
-        one_of = {"yes": YES, "no": NO} if kind == "flags" else {word: _AS_WORDS.get(word, (word,)) for word in words}
-        silence = json.dumps(words != ["true"]) if len(words) == 1 else None
-        for said, trained in one_of.items():
-            is_trained = f"tostring | ascii_downcase | IN({_listed(trained)})"
-            yield f"if {said} under `{name}` says that an answer is trained", _moved(place, is_trained, silence=silence)
-
-
-def _moved(place: _Place, value: str, *, to: str = "train", silence: str | None = None) -> str:
-    """Return the program that moves flags to a key of their messages, where `value` is made of each.
+def _programs(place: _Place, kind: str, words: Sequence[str], *, is_silent: bool) -> Iterator[tuple[str, str]]:
+    """Yield what a flag may say, each with the program of jq that moves it to a key of messages that packer reads.
 
     Where only a yes is ever said, silence says no, and the other way round.
     """
-    if place.of == "list":
-        return _of_list(place, f"$flags[.key] | {value}", to=to)
-    messages = _up_to_items(place.path)
-    each, key = _at(messages), _at(place.path[len(messages) :])
-    kept = f" | select({key} != null)" if silence is None else ""
+    name = quoted(place.path[-1])
+    silence = json.dumps(words != ["true"]) if is_silent and kind == "flags" and len(words) == 1 else None
     said = "" if silence is None else f"if . == null then {silence} else . end | "
-    return f"({each}{kept}) |= (.{to} = ({key} | {said}{value}) | del({key}))"
+    keys = {
+        "flags": [("yes", "train", f"{said}."), ("no", "masked", f"{said}.")],
+        "words": [(word, "train", f"tostring | ascii_downcase == {json.dumps(word)}") for word in words],
+        "signs": [("more than 0", "train", "tonumber > 0")],
+        "weights": [("a number", "weight", ".")],
+    }
+    if place.of == "numbers":
+        when = f"if {name} numbers the trained messages from {place.first}"
+        yield when, _of_list(place, "train", f".key + {place.first} | IN($flags[])")
+        return
+    for word, key, value in keys[kind] if place.of in ("message", "list") else ():
+        says = "how much an answer is trained" if kind == "weights" else "that an answer is trained"
+        when = f"if {word} under {name} says {says}"
+        if place.of == "list":
+            yield when, _of_list(place, key, f"$flags[.key] | {value}")
+            continue
+        each, at = jq_path(place.whose), jq_path(place.path[len(place.whose) :])
+        kept = f" | select({at} != null)" if silence is None else ""
+        yield when, f"({each}{kept}) |= (.{key} = ({at} | {value}) | del({at}))"
 
 
-def _of_list(place: _Place, value: str, *, to: str = "train") -> str:
+def _of_list(place: _Place, key: str, value: str) -> str:
     """Return the program that moves the flags in a list of the row to a key of the messages."""
-    flags = _at(place.path)
-    set_each = f"to_entries | map(.value + {{{to}: ({value})}})"
-    return f"{flags} as $flags | {_at(place.messages)} |= ({set_each}) | del({flags})"
-
-
-def _at(path: Path) -> str:
-    return "." + "".join("[]?" if key == ITEMS else f"[{json.dumps(key)}]" for key in path)
+    flags, messages = jq_path(place.path), jq_path(place.messages)
+    return f"{flags} as $flags | {messages} |= (to_entries | map(.value + {{{key}: ({value})}})) | del({flags})"
