@@ -35,7 +35,7 @@ EXPORTS: Mapping[str, tuple[str, _Recognizes]] = {
         "one half of a log: requests or answers. Rows with both, as `request` and `response`, are read",
         lambda row: "custom_id" in row or row.get("object") in ("response", "chat.completion"),
     ),
-    "AI SDK": ("an export of the AI SDK", _in_messages("parts", "toolCallId")),
+    "AI SDK": ("an export of the AI SDK", _in_messages("parts", "text")),
     "Messages of the AI SDK": ("a file of messages of the AI SDK", _in_messages("content", "toolCallId")),
     "Open WebUI": (
         "an export of Open WebUI",

@@ -157,7 +157,6 @@ SINGLE = [
     [{"role": "user", "content": ASKED}, {"role": "assistant", "content": SAID}],
     [{"role": "user", "content": MORE}, {"role": "assistant", "content": REST}],
 ]
-SENDERS = {"user": "guest", "assistant": "support"}
 
 
 def dumped(name: str, text: str, kind: str) -> dict[str, Any]:
@@ -321,16 +320,10 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
     ),
     "single messages": (
         "rows.jsonl",
-        [{"chat": chat, "day": "Monday", **each} for chat, talk in enumerate(SINGLE) for each in talk],
-        [ASKED, SAID],
-        [SAID],
-    ),
-    "single messages in a table": (
-        "rows.csv",
         [
-            {"day": "Monday", "chat_id": f"c{chat}", "sent by": SENDERS[each["role"]], "text": each["content"]}
-            for chat, talk in enumerate(SINGLE)
-            for each in talk
+            {"thread": f"c{talk}", "role": each["role"], "text": each["content"]}
+            for talk in (0, 1)
+            for each in SINGLE[talk]
         ],
         [ASKED, SAID],
         [SAID],
@@ -612,7 +605,7 @@ def test_the_step_for_an_export_makes_rows_that_say_what_it_says(name: str, tmp_
 
 
 def test_the_page_has_a_command_for_each_export_that_is_recognized() -> None:
-    assert [*commands_of_page()] == [heading.lower().replace(" ", "-") for heading in RECOGNIZED]
+    assert [*commands_of_page()] == [heading.lower().replace(" ", "-") for heading in [*RECOGNIZED, "Single messages"]]
 
 
 def test_a_text_that_ends_where_another_field_answers_is_no_transcript(tmp_path: Path) -> None:
@@ -670,7 +663,7 @@ def test_no_step_joins_single_messages_that_nothing_shows_to_be_one_conversation
     path, model = write(tmp_path / "rows.jsonl", texts), twins.byte_level(tmp_path / "model")
     with pytest.raises(InputError) as caught:
         packer.build(path, tmp_path / "cache", tokenizer=model, progress=False)
-    assert (caught.value.hint or "").endswith("conversation to `messages`; ignore=['role'] leaves it out")
+    assert "join those of each conversation to `messages`" in (caught.value.hint or "")
 
 
 def test_no_hint_leaves_a_name_to_be_filled_in() -> None:

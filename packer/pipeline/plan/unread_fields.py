@@ -93,7 +93,7 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_file
     unread = find_unread(
         whole_rows(entry, max_rows), schema=entry.schema, columns=entry.columns, roles=entry.roles, known=known
     )
-    if entry.schema == "text" and (messages := _single_messages(file, entry, known)) is not None:
+    if entry.schema == "text" and (messages := _single_messages(entry, known)) is not None:
         field = UnreadField(path=messages.speaker, num_rows=unread.num_rows, example=messages.says, is_flag=True)
         way = f"each row is a single message, and texts are trained whole, questions too; {messages.way}"
         return FileQuestion(unread=replace(unread, fields=(*unread.fields, field)), proposal=None, ways=(way,))
@@ -119,9 +119,9 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_file
     )
 
 
-def _single_messages(file: SourceFile, entry: InputFile, known: Collection[str]) -> SingleMessages | None:
+def _single_messages(entry: InputFile, known: Collection[str]) -> SingleMessages | None:
     rows = [*islice(whole_rows(entry, _FEWEST_ROWS), _FEWEST_ROWS)]
-    found = single_messages(file.path, rows) if rows else None
+    found = single_messages(rows) if rows else None
     return None if found is None or found.speaker in {*known, *entry.columns, *entry.columns.values()} else found
 
 
