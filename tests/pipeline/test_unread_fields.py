@@ -428,24 +428,6 @@ def test_a_verdict_on_rows_is_asked_about_and_each_way_on_trains_what_it_says(
             assert [row for row in range(len(rows)) if not view_row(opened, path.name, row).rejected] == trained
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("correct", [True, True]),
-        ("passed", [1, 2]),
-        ("score", [0, 1, 2]),
-        ("row", [0, 1]),
-        ("gain", [-1.5, -2.5]),
-        ("split", ["train", "valid"]),
-        ("final_decision", ["yes", "no", "maybe"]),
-        ("settings", [{"stream": True}, {"stream": True}]),
-    ],
-)
-def test_what_judges_no_row_is_no_verdict(tokenizer: Path, tmp_path: Path, name: str, said: list[Any]) -> None:
-    path = written(tmp_path / "rows.jsonl", *(ROW | {name: each} for each in said))
-    run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache")
-
-
 def test_a_flag_that_the_template_reads_is_not_asked_about(tmp_path: Path) -> None:
     path = written(tmp_path / "rows.jsonl", {"messages": flagged(None, {"brief": True}, None, {"brief": False})})
     template = twins.CHATML.replace("{{", "{% if message.brief %}!{% endif %}{{", 1)

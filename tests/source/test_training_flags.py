@@ -117,6 +117,8 @@ def test_a_list_of_the_numbers_of_some_answers_is_a_flag() -> None:
         ((1, 2), None),
         ((-0.3, -2), None),
         (("de", "fr"), None),
+        (("train", "valid"), None),
+        ((0, 1), None),
     ],
 )
 def test_what_rows_differ_in_is_found_wherever_it_stands_and_whatever_its_name_is(inside, said, says) -> None:
