@@ -12,8 +12,9 @@ from packer.source.conversations import turns_hint
 from packer.source.decode import Refused
 from packer.source.exports import export_hint
 from packer.source.field_names import meant_field
+from packer.source.field_programs import into_question, number_as_text, one_answer
 from packer.source.file_bytes import FilePath, quoted
-from packer.source.jq_commands import jq_command, jq_field, row_command
+from packer.source.jq_commands import jq_command
 from packer.source.proposals import Proposal, Reading, propose
 from packer.source.prose import is_text
 from packer.source.question_fields import Fields, list_names
@@ -21,7 +22,6 @@ from packer.source.read_places import ITEMS
 from packer.source.roles import SPEAKERS, guess_roles
 from packer.source.row import Columns, composed, first_name, rename
 from packer.source.schema import SCHEMAS, fields_read, schema_of
-from packer.source.several_answers import pick_hint
 from packer.source.unsupported_rows import SUSPECT_FIELDS
 
 _TRIED_ROWS = 64
@@ -121,7 +121,7 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     """
     sampled = [dict(row) for row in rows if row][:_TRIED_ROWS]
     fields = Fields([rename(row, columns) for row in sampled])
-    if fields.question and path is not None and (several := pick_hint(path, sampled, fields.question)) is not None:
+    if fields.question and path is not None and (several := one_answer(path, sampled, fields.question)) is not None:
         return several
     best = _best(sampled, columns, (("", further) for further in fields.named()))
     rivals = _rivals(best)
@@ -131,24 +131,17 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
         if path is None:
             return plain
         turns = None if fields.question else turns_hint(path, sampled)
-        return "; ".join(filter(None, (turns, _as_text(path, sampled, fields.no_texts)))) or plain
+        return "; ".join(filter(None, (turns, number_as_text(path, sampled, fields.no_texts)))) or plain
     when, first = best[0]
     choices = [] if when or rivals else [each for each in propose(sampled, first.reading).choices if not each.left]
     read = [f"{each.when}, {each.reading.setting()}" for each in choices]
-    read = read or ([] if _rivals(best) else _into_question(first, sampled, path))
+    read = read or ([] if _rivals(best) else into_question(path, sampled, first.reading.columns, first.left))
     about = [way for when, each in best if when and each.left for way in _with_context(when, each, sampled)]
     named = joint.join([f"{when}{each.reading.setting(_left_out(each))}" for when, each in best])
     ways = "; ".join([*read, named, *about])
     is_pair = bool(when) and "rejected" in first.reading.columns
     left_out = any(_left_out(each) for _, each in best)
     return f"say which field is which: {ways}{_DIFFERS * is_pair}{_LEFT_OUT * left_out}{_OR * bool(rivals)}"
-
-
-def _as_text(path: FilePath, rows: Sequence[Mapping[str, Any]], answers: Sequence[str]) -> str | None:
-    """Return the step that makes a text of an answer that is a number, or true or false, in all rows."""
-    numbers = [name for name in answers if all(isinstance(row.get(name), int | float) for row in rows)]
-    command = row_command(path, f"{jq_field(numbers[0])} |= tostring") if numbers else None
-    return f"if {quoted(numbers[0])} is the answer, write it as a text: {command}" if command else None
 
 
 def _with_context(when: str, proposal: Proposal, rows: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -162,24 +155,6 @@ def _left_out(proposal: Proposal) -> list[str]:
     """Return what is to be ignored, but for keys of messages: a build has commands for these."""
     messages = {proposal.reading.columns.get(field) or field for field in ("messages", "conversations", "prompt")}
     return [path for path in proposal.left if ITEMS not in path or path.partition(ITEMS)[0] not in messages]
-
-
-def _into_question(proposal: Proposal, rows: Sequence[Mapping[str, Any]], path: FilePath | None) -> list[str]:
-    """Return the step that makes fields which no column reads, such as the options of a question, part of it."""
-    question = proposal.reading.columns.get("instruction") or "instruction"
-    fields = list(dict.fromkeys(map(first_name, proposal.left)))
-    is_whole = not proposal.reading.columns.keys().isdisjoint({"prompt", "text"})
-    if not fields or is_whole or not any(question in row for row in rows):
-        return []
-    at, names = json.dumps(question), ", ".join(map(json.dumps, fields))
-    said = '"\\n\\($name): " + ([.[$name] | if type == "object" then to_entries[] | "\\(.key): \\(.value)"'
-    said += ' else .. | scalars | tostring end] | join(", "))'
-    program = f'.[{at}] += ([({names}) as $name | {said}] | join("")) | del(.[{names}])'
-    command = row_command(path, program) if path is not None else None
-    return [
-        f"if {list_names(fields)} belong to the question, write them into {quoted(question)}"
-        + f": {command}" * bool(command)
-    ]
 
 
 def _best(

@@ -31,9 +31,9 @@ from packer.source.answer_blocks import BETWEEN
 from packer.source.conversations import SingleMessages, single_messages
 from packer.source.detect import whole_rows
 from packer.source.field_names import meant_field
+from packer.source.field_programs import programs_for_key
 from packer.source.file_bytes import quoted
 from packer.source.jq_commands import row_command
-from packer.source.message_keys import programs_for_key
 from packer.source.proposals import Proposal, Reading, propose
 from packer.source.read_places import UnreadField
 from packer.source.row import VARIABLES, Columns
