@@ -129,7 +129,7 @@ def propose(rows: Sequence[dict[str, Any]], reading: Reading, *, asks: bool = Tr
     choices += [choice for source in answers if asks for choice in _instead(rows, reading, source)]
     after = reading.unread(rows)
     assert after is not None, "it was tried"
-    left = tuple(each.path for each in after.fields if not each.is_flag)
+    left = tuple(each.path for each in after.fields if each.kind == "text")
     read = tuple(each.path for each in before.fields if not any(is_below(path, [each.path]) for path in left))
     return Proposal(reading=reading, places=places, choices=tuple(choices), read=read, left=left)
 

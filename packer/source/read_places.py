@@ -5,7 +5,7 @@ Of a conversation that is nearly everything. What is noted of such a field is wh
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from packer.source.decode import decoded_json
 from packer.source.prose import is_text_key
@@ -28,18 +28,18 @@ def up_to_items(path: Path) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadField:
-    """A field that nothing reads."""
+    """Something that nothing reads."""
 
     path: str
+    kind: Literal["text", "flag", "block", "variable"] = "text"
+    """A text; what may say what is trained; what answers begin with; what a template has a variable for."""
+
     num_rows: int
     """Sampled rows in which it says something."""
 
     example: str
     inner: tuple[str, ...] = ()
-    """Paths in it, or its own, that lead to text through objects, or to a key of the objects in a list."""
-
-    is_flag: bool = False
-    """It has no text, but may say what is trained."""
+    """Of a text: paths in it, or its own, that lead to text through objects, or to a key of the objects in a list."""
 
     programs: tuple[tuple[str, str], ...] = ()
     """What a flag may say, each with the program of jq that gives it a name that packer reads."""

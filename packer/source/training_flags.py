@@ -253,7 +253,7 @@ def _of_row(place: _Place, said: _Said, values: Sequence[Any], num_silent: int) 
 
 
 def _flag(place: _Place, said: _Said, says: str) -> UnreadField:
-    return UnreadField(path=shown_path(place.path), num_rows=said.num_rows, example=says, is_flag=True)
+    return UnreadField(path=shown_path(place.path), num_rows=said.num_rows, example=says, kind="flag")
 
 
 def _listed(values: Sequence[Any]) -> str:

@@ -9,7 +9,7 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -36,7 +36,7 @@ from packer.source.file_bytes import quoted
 from packer.source.jq_commands import row_command
 from packer.source.proposals import Proposal, Reading, propose
 from packer.source.read_places import UnreadField
-from packer.source.row import VARIABLES, Columns
+from packer.source.row import VARIABLES
 from packer.source.rows import InputFile
 from packer.source.unread_text import Unread, find_unread
 
@@ -49,6 +49,13 @@ _TRIED_ROWS = 64
 _MOST_SHOWN = 8
 
 NO_TEMPLATE = "the tokenizer has no chat template"
+
+_SAYS = {
+    "text": "{} text that nothing reads",
+    "block": "answers begin with what may be reasoning",
+    "flag": "what may say which answers are trained is not read",
+    "variable": "variables of the template are not read",
+}
 
 _KEY = re.compile(r"[^\[\].]+\[\]\.([^\[\].]+)")
 """Path of a key of messages."""
@@ -94,14 +101,14 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_file
         whole_rows(entry, max_rows), schema=entry.schema, columns=entry.columns, roles=entry.roles, known=known
     )
     if entry.schema == "text" and (messages := _single_messages(entry, known)) is not None:
-        field = UnreadField(path=messages.speaker, num_rows=unread.num_rows, example=messages.says, is_flag=True)
+        field = UnreadField(path=messages.speaker, num_rows=unread.num_rows, example=messages.says, kind="flag")
         way = f"each row is a single message, and texts are trained whole, questions too; {messages.way}"
         return FileQuestion(unread=replace(unread, fields=(*unread.fields, field)), proposal=None, ways=(way,))
     if not unread.fields:
         return FileQuestion(unread=unread, proposal=None)
     rows = whole_rows(entry, max_rows)
     tried = list(islice((row for row in rows if _has_any(row, unread.fields)), _TRIED_ROWS))
-    texts = [each.path for each in unread.fields if not each.is_flag]
+    texts = [each.path for each in unread.fields if each.kind == "text"]
     programs = [program for each in unread.fields for program in each.programs]
     proposal = propose(tried, reading) if texts and reading.unread(tried) else None
     unread_by = [proposal.left, *(choice.left for choice in proposal.choices)] if proposal else []
@@ -138,31 +145,20 @@ def _has_any(row: dict[str, object], fields: Iterable[UnreadField]) -> bool:
 class Question:
     """What a build asks about a source."""
 
-    source: str
+    source: Source
     fields: tuple[UnreadField, ...]
-    blocks: tuple[UnreadField, ...]
-    """Blocks with which answers begin, and that the template would show as part of what they say."""
-
-    variables: tuple[UnreadField, ...]
-    """Fields with the name of a variable of the template, which writes another prompt for their values."""
-
-    roles: Mapping[str, str]
-    columns: Columns
-    """Those that the source has."""
-
     num_rows: int
     proposal: Proposal | None
     commands: tuple[str, ...]
 
+    def of_kind(self, kind: str) -> list[UnreadField]:
+        return [each for each in self.fields if each.kind == kind]
+
     def __str__(self) -> str:
-        texts = [each for each in self.fields if not each.is_flag]
-        flags = [each for each in self.fields if each.is_flag]
-        what = "a field has" if len(texts) == 1 else f"{len(texts)} fields have"
-        found = [f"{what} text that nothing reads: {self._shown(texts)}"] * bool(texts)
-        found += [f"answers begin with what may be reasoning: {self._shown(self.blocks)}"] * bool(self.blocks)
-        found += [f"what may say which answers are trained is not read: {self._shown(flags)}"] * bool(flags)
-        found += [f"variables of the template are not read: {self._shown(self.variables)}"] * bool(self.variables)
-        return f"{self.source}: {'; '.join(found)}"
+        found = {kind: self.of_kind(kind) for kind in _SAYS}
+        texts = "a field has" if len(found["text"]) == 1 else f"{len(found['text'])} fields have"
+        said = [f"{_SAYS[kind].format(texts)}: {self._shown(fields)}" for kind, fields in found.items() if fields]
+        return f"{self.source.path}: {'; '.join(said)}"
 
     def _shown(self, fields: Sequence[UnreadField]) -> str:
         of_all = f"of {plural(self.num_rows, 'row')}"
@@ -175,13 +171,13 @@ class Question:
 
     def ways(self) -> Iterator[str]:
         """Yield what reads the fields whose names say what they are, what reads one more, and the commands."""
-        if self.blocks:
+        if blocks := self.of_kind("block"):
             for role, effect in (("reasoning", "reads it as reasoning"), ("assistant", "trains it as what they say")):
-                roles = {**self.roles, **{block.path: role for block in self.blocks}}
+                roles = {**self.source.roles, **{block.path: role for block in blocks}}
                 yield f"{as_option(f'sources.roles={flow_mapping(roles)}')} {effect}"
         yield from self.commands
-        for field in self.variables:
-            columns = {**self.columns, VARIABLES: field.path}
+        for field in self.of_kind("variable"):
+            columns = {**self.source.columns, VARIABLES: field.path}
             yield f"{as_option(f'sources.columns={flow_mapping(columns)}')} gives the template `{field.path}`"
         if (found := self.proposal) is None:
             return
@@ -245,33 +241,31 @@ class Questions:
                 note(f"{question}; too few to ask about, so it is left out; --ignore says that it may be")
 
     def _question(self, source: Source, found: Sequence[FileQuestion]) -> Question | None:
-        fields = _added(
-            field
-            for each in found
-            for field in each.unread.fields
-            if not ((key := _KEY.fullmatch(field.path)) and self._reads(key[1], is_flag=field.is_flag))
-        )
-        blocks = _added(block for each in found for block in each.unread.blocks)
-        asked = {path for path in blocks if self._shows_otherwise(path)}
-        blocks = {path: block for path, block in blocks.items() if path in asked or (asked and ANY_TAG.search(path))}
-        variables = self._variables(source, found)
-        if not fields and not blocks and not variables:
+        unread = (field for each in found for field in (*each.unread.fields, *each.unread.blocks))
+        fields = _added(field for field in unread if not self._is_read(field))
+        if all(ANY_TAG.search(path) for path, field in fields.items() if field.kind == "block"):  # the template's own
+            fields = {path: field for path, field in fields.items() if field.kind != "block"}
+        fields |= {field.path: field for field in self._variables(source, found)}
+        if not fields:
             return None
         proposal = next((each.proposal for each in found if each.proposal), None)
         if proposal is not None:
-            left = tuple(sorted(name for name in fields.keys() - {*proposal.read} if not fields[name].is_flag))
-            proposal = replace(proposal, left=left)
+            texts = {path for path, field in fields.items() if field.kind == "text"}
+            proposal = replace(proposal, left=tuple(sorted(texts.difference(proposal.read))))
         return Question(
-            source=source.path,
-            fields=tuple(fields[name] for name in sorted(fields)),
-            blocks=tuple(blocks.values()),
-            variables=variables,
-            roles=source.roles,
-            columns=source.columns,
+            source=source,
+            fields=tuple(sorted(fields.values(), key=lambda field: (field.kind != "block") * [field.path])),
             num_rows=sum(each.unread.num_rows for each in found),
             proposal=proposal,
             commands=tuple(dict.fromkeys(way for each in found for way in each.ways)),
         )
+
+    def _is_read(self, field: UnreadField) -> bool:
+        """Whether the template reads what packer does not: a key of messages, or a block in tags that it knows."""
+        if field.kind == "block":
+            return not (ANY_TAG.search(field.path) or self._shows_otherwise(field.path))
+        key = _KEY.fullmatch(field.path)
+        return key is not None and self._reads(key[1], is_flag=field.kind == "flag")
 
     def _variables(self, source: Source, found: Sequence[FileQuestion]) -> tuple[UnreadField, ...]:
         """Return the fields whose values make the prompts of a template others, if it had them as variables."""
@@ -283,7 +277,7 @@ class Questions:
             examples = [*map(json.loads, counts)][:_MOST_SHOWN]
             if any(self._changes_prompt(path.rpartition(".")[2], value) for value in examples):
                 example = ", ".join(map(str, examples))
-                variables.append(UnreadField(path=path, num_rows=counts.total(), example=example))
+                variables.append(UnreadField(path=path, kind="variable", num_rows=counts.total(), example=example))
         return tuple(variables)
 
     @cached_property
@@ -319,7 +313,7 @@ class Questions:
 
     def _shows_otherwise(self, block: str) -> bool:
         """Whether the template shows reasoning, and does not know the tags of a block."""
-        if self._recipe.supervision.reasoning == "inline" or ANY_TAG.search(block):
+        if self._recipe.supervision.reasoning == "inline":
             return False
         sources = [template.source for template in self._templates]
         if any(block.partition(BETWEEN)[2] in source for source in sources):
@@ -348,8 +342,8 @@ class Questions:
     def hint(self, questions: Sequence[Question]) -> str:
         """Return the ways on for some questions, as options of a command."""
         are_several = len(self._recipe.sources) > 1
-        ways = [f"{each.source}: {way}" if are_several else way for each in questions for way in each.ways()]
-        names = sorted({field.path for each in questions for field in (*each.fields, *each.variables)})
+        ways = [f"{each.source.path}: {way}" if are_several else way for each in questions for way in each.ways()]
+        names = sorted({field.path for each in questions for field in each.fields if field.kind != "block"})
         left_out = " ".join(f"--ignore {shlex.quote(name)}" for name in names)
         ways += [f"{left_out} leaves {'it' if len(names) == 1 else 'them'} out"] * bool(names)
         return for_one_source("; ".join(ways), self._recipe)
