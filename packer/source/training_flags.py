@@ -11,7 +11,7 @@ them, and why an answer ended is no flag.
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
@@ -199,14 +199,16 @@ class Flags:
         said = {place.path: said.values for place, said in self._said.items() if place.of == "row"}
         return {shown_path(path): values for path, values in said.items() if ITEMS not in path and "null" not in values}
 
-    def differing(self) -> Iterator[UnreadField]:
-        """Yield those in which answers, or rows, differ, by their paths."""
+    def differing(self) -> Iterable[UnreadField]:
+        """Return those in which answers, or rows, differ, by their paths; those in a list of the row are one."""
+        found: dict[str, UnreadField] = {}
         for place, said in sorted(self._said.items(), key=lambda each: each[0]):
             num_silent = self._num_asked[place.whose] - said.values.total()
             flag_of = _of_row if place.of == "row" else _of_answers
             flag = flag_of(place, said, sorted(map(json.loads, said.values), key=str), num_silent)
             if flag is not None and place not in self._not_lists:
-                yield flag
+                found.setdefault(flag.path, flag)
+        return found.values()
 
 
 def _kind(values: Sequence[Any]) -> Literal["flags", "signs", "weights", "words"] | None:
@@ -253,7 +255,10 @@ def _of_row(place: _Place, said: _Said, values: Sequence[Any], num_silent: int) 
 
 
 def _flag(place: _Place, said: _Said, says: str) -> UnreadField:
-    return UnreadField(path=shown_path(place.path), num_rows=said.num_rows, example=says, kind="flag")
+    path = place.path
+    if place.of == "row" and ITEMS in path:
+        path, says = path[: path.index(ITEMS)], f"{path[-1]}: {says}"
+    return UnreadField(path=shown_path(path), num_rows=said.num_rows, example=says, kind="flag")
 
 
 def _listed(values: Sequence[Any]) -> str:

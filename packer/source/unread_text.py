@@ -289,7 +289,7 @@ def find_unread(
     counts: Counter[str] = Counter()
     examples: dict[str, str] = {}
     inner: dict[str, set[str]] = {}
-    differing = [*flags.differing()]
+    differing = flags.differing()
     lists = {f"{flag.path}{ITEMS}" for flag in differing}  # of which the texts may be flags
     for unread in _with_phrases(found):
         paths = {path for path in unread if not any(path[:end] in unread for end in range(1, len(path)))}

@@ -127,7 +127,8 @@ def test_what_rows_differ_in_is_found_wherever_it_stands_and_whatever_its_name_i
         for key in reversed(inside):
             value = [value] if key == "[]" else {key: value}  # noqa: PLW2901
         rows.append(talk(None, None, **value))
-    assert found_in(*rows) == ({} if says is None else {".".join(inside).replace(".[]", "[]"): says})
+    path = ".".join(inside).partition(".[]")[0]
+    assert found_in(*rows) == ({} if says is None else {path: says if "[]" not in inside else f"x: {says}"})
 
 
 def test_a_field_that_names_the_role_of_the_answers_is_a_flag() -> None:
